@@ -1,0 +1,41 @@
+# Each target creates .venv when it is missing; nothing else is needed than Python >= 3.11.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test test-full bench serve lint
+
+help: ## list the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+install: $(STAMP) ## create .venv, install Lading with its extras, compile and cache the kernels
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Lading needs Python >= 3.11, this is " + sys.version.split()[0] + "; set PYTHON=...")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/python -m lading.kernels.compile
+	@touch $@
+
+demo: install ## the flights of 2013, from messages with typed headers to a Spark table
+	$(BIN)/lading demo
+
+serve: install ## the broker on the default ports, data in ./data
+	$(BIN)/lading serve --data ./data
+
+lint: install
+	$(BIN)/ruff format --check src tests bench
+	$(BIN)/ruff check src tests bench
+	$(BIN)/lint-imports
+	$(BIN)/mypy
+
+test: install lint ## lint, types, import rules and all tests; long suites as seeded samples
+	$(BIN)/python -m pytest
+
+test-full: install lint ## the same with the long suites whole; prints their figures
+	LADING_TEST_FULL=1 $(BIN)/python -m pytest --timeout=3600
+
+bench: install ## every question of bench/, as ratios
+	$(BIN)/python -m bench

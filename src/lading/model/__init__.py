@@ -1,0 +1,1 @@
+"""What a message is: headers, kinds, state, batch, names, limits and errors. No I/O, no protocol."""

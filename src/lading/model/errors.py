@@ -1,0 +1,128 @@
+"""Every error Lading raises, split by who can mend it."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class LadingError(Exception):
+    """Root of all errors that Lading raises on purpose."""
+
+
+class LocalError(LadingError):
+    """What the caller asked for cannot be done as asked; the caller can change it."""
+
+
+class SettingError(LocalError):
+    """A setting, option or argument is unknown, has the wrong type or a value that cannot hold."""
+
+
+class FilterError(LocalError):
+    """A filter expression cannot be parsed or typed; the message shows the position."""
+
+
+class LimitExceeded(LocalError):
+    """A header, payload or request is larger than the target can hold; names the part and the limit."""
+
+
+class HeadersSealed(LocalError):
+    """The headers belong to a message that was sent; copy them to change them (KIP-82)."""
+
+
+class DataLoss(LocalError):
+    """Messages between a stored position and the first kept offset are gone; see ``failOnDataLoss``."""
+
+
+class RemoteError(LadingError):
+    """The other side refused or failed; ``code`` is its protocol's number, where it has one."""
+
+    def __init__(self, message: str, *, code: int | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class Unreachable(RemoteError):
+    """Nothing answers at the address, or the connection broke and retries ran out."""
+
+
+class CorruptError(LadingError):
+    """Bytes are not what their format or checksum says."""
+
+
+class ChecksumMismatch(CorruptError):
+    """A checksum does not match its bytes, also after the one repeated request."""
+
+
+class CorruptLog(CorruptError):
+    """A directory or file is no log of this kind, or is damaged where recovery may not guess."""
+
+
+class Reason(StrEnum):
+    """Why a request is refused, in words no protocol owns.
+
+    Each dialect's ``errors.py`` maps these to its own codes; a reason without a row there maps to the
+    dialect's generic error.
+    """
+
+    MALFORMED = "malformed"
+    UNKNOWN_COMMAND = "unknown_command"
+    FEATURE_UNAVAILABLE = "feature_unavailable"
+    CLIENT_NOT_FOUND = "client_not_found"
+    INVALID_CLIENT_ID = "invalid_client_id"
+    STREAM_ID_NOT_FOUND = "stream_id_not_found"
+    STREAM_NAME_NOT_FOUND = "stream_name_not_found"
+    STREAM_ID_EXISTS = "stream_id_exists"
+    STREAM_NAME_EXISTS = "stream_name_exists"
+    INVALID_STREAM_NAME = "invalid_stream_name"
+    INVALID_STREAM_ID = "invalid_stream_id"
+    TOPIC_ID_NOT_FOUND = "topic_id_not_found"
+    TOPIC_NAME_NOT_FOUND = "topic_name_not_found"
+    TOPIC_ID_EXISTS = "topic_id_exists"
+    TOPIC_NAME_EXISTS = "topic_name_exists"
+    INVALID_TOPIC_NAME = "invalid_topic_name"
+    INVALID_TOPIC_ID = "invalid_topic_id"
+    AMBIGUOUS_NAME = "ambiguous_name"
+    TOO_MANY_PARTITIONS = "too_many_partitions"
+    PARTITION_NOT_FOUND = "partition_not_found"
+    NO_PARTITIONS = "no_partitions"
+    INVALID_PARTITION_KEY = "invalid_partition_key"
+    INVALID_COUNT = "invalid_count"
+    INVALID_OFFSET = "invalid_offset"
+    INVALID_STATE = "invalid_state"
+    HEADERS_TOO_LARGE = "headers_too_large"
+    INVALID_HEADER_KEY = "invalid_header_key"
+    INVALID_HEADER_VALUE = "invalid_header_value"
+    UNKNOWN_KIND = "unknown_kind"
+    PAYLOAD_TOO_LARGE = "payload_too_large"
+    EMPTY_PAYLOAD = "empty_payload"
+    REQUEST_TOO_LARGE = "request_too_large"
+    GROUP_NOT_FOUND = "group_not_found"
+    GROUP_EXISTS = "group_exists"
+    GROUP_MEMBER_NOT_FOUND = "group_member_not_found"
+    INVALID_GROUP_ID = "invalid_group_id"
+    STALE_GENERATION = "stale_generation"
+    OUT_OF_SEQUENCE = "out_of_sequence"
+    TRANSACTION_NOT_OPEN = "transaction_not_open"
+    READ_ONLY = "read_only"
+    DISK_FULL = "disk_full"
+    STOPPING = "stopping"
+
+
+class Refusal(LadingError):
+    """A decision against one request; the connection and everybody else live on."""
+
+    def __init__(self, reason: Reason, message: str = "") -> None:
+        super().__init__(message or reason.value.replace("_", " "))
+        self.reason = reason
+
+
+class MalformedMessage(CorruptError):
+    """Bytes that no message or command of the dialect can be: the only error a decoder raises.
+
+    ``reason`` lets an endpoint answer with its protocol's own code; ``at`` is the byte position.
+    """
+
+    def __init__(self, message: str, *, reason: Reason = Reason.MALFORMED, at: int | None = None) -> None:
+        super().__init__(message if at is None else f"{message} (at byte {at})")
+        self.reason = reason
+        self.at = at

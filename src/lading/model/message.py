@@ -1,0 +1,37 @@
+"""Message: the single-message view of a Batch row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from .headers import Headers
+from .state import State
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(slots=True)
+class Message:
+    """A message as read: payload, headers and envelope facts.
+
+    ``timestamp_us`` is microseconds since 1970 UTC; ``id`` 16 bytes or None; ``checksum`` the dialect's
+    CRC-32 of the payload or None; ``offset`` counts from 0 within (``stream``, ``topic``, ``partition``).
+    """
+
+    payload: bytes | None
+    headers: Headers = field(default_factory=Headers)
+    key: bytes | None = None
+    offset: int = -1
+    state: State = State.AVAILABLE
+    timestamp_us: int = 0
+    id: bytes | None = None
+    checksum: int | None = None
+    stream: str = ""
+    topic: str = ""
+    partition: int = 0
+
+    @property
+    def timestamp(self) -> datetime:
+        """``timestamp_us`` as an aware datetime in UTC."""
+        return _EPOCH + timedelta(microseconds=self.timestamp_us)

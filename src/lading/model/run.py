@@ -1,0 +1,55 @@
+"""Where messages lie in memory, and what a dialect makes of them: the terms in which dialects and columns meet.
+
+A reader maps or receives whole chunks; consecutive chunks of one dialect form a Run. A dialect decodes a
+Run into Decoded: Arrow columns for the message fields that were asked for, and Located values for the
+headers that will become typed columns, so that typing happens once, for all dialects, in ``columns``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+BODY_START, BODY_END, BASE_OFFSET, COUNT, LAST_OFFSET, MIN_TIMESTAMP_US, MAX_TIMESTAMP_US, FLAGS = range(8)
+"""Columns of ``Run.chunks``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Bodies of consecutive chunks of one dialect inside one region of memory.
+
+    ``region`` is uint8; ``chunks`` is int64 of shape (n, 8), one row a chunk, columns as named above.
+    """
+
+    dialect: int
+    region: NDArray[np.uint8]
+    chunks: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """Per message, where the last value of one header key lies: ``data[start : start + length]``.
+
+    ``length`` is -1 where the header is absent and -2 where its value is null; ``kind`` is its code, 0 if absent.
+    """
+
+    data: NDArray[np.uint8]
+    start: NDArray[np.int64]
+    length: NDArray[np.int64]
+    kind: NDArray[np.int8]
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """Some messages of a Run: the Arrow columns asked for, by Batch field name, and the headers located, by key."""
+
+    count: int
+    columns: Mapping[str, pa.Array[Any]]
+    located: Mapping[str, Located]

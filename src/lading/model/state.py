@@ -1,0 +1,22 @@
+"""Whether a message may be consumed: the four states of the Iggy seed, with its codes."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class State(IntEnum):
+    """Message state; the codes are those of the wire and of the ``state`` column (iggy.md A2)."""
+
+    AVAILABLE = 1
+    UNAVAILABLE = 10
+    POISONED = 20
+    MARKED_FOR_DELETION = 30
+
+    @property
+    def word(self) -> str:
+        """The underscored word that JSON, the CLI and filters use, e.g. ``marked_for_deletion``."""
+        return self.name.lower()
+
+
+STATE_BY_WORD: dict[str, State] = {state.word: state for state in State}
