@@ -1,0 +1,49 @@
+"""Run the benchmarks: ``python -m bench [NAME ...] [--quick]``; prints tables, writes JSON to bench/results/."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import platform
+import sys
+import time
+from pathlib import Path
+
+from lading.cli.output import Output, table
+
+HERE = Path(__file__).parent
+NAMES = sorted(path.stem for path in HERE.glob("*.py") if not path.stem.startswith("_") and path.stem != "measure")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"which to run: {', '.join(NAMES)}; all unless given")
+    parser.add_argument("--quick", action="store_true", help="smaller inputs, fewer rounds: does it run, not how fast")
+    arguments = parser.parse_args()
+    if unknown := set(arguments.names) - set(NAMES):
+        parser.error(f"no such benchmark: {', '.join(sorted(unknown))}; there are {', '.join(NAMES)}")
+    (HERE / "results").mkdir(exist_ok=True)
+    for name in arguments.names or NAMES:
+        module = importlib.import_module(f"bench.{name}")
+        begun = time.monotonic()
+        rows = module.run(arguments.quick)
+        table(
+            rows,
+            {key: key for key in dict.fromkeys(key for row in rows for key in row)},
+            output=Output.TEXT,
+            title=module.QUESTION,
+        )
+        print(f"  {name}: {time.monotonic() - begun:.0f} s\n", flush=True)
+        result = {
+            "question": module.QUESTION,
+            "machine": platform.machine(),
+            "python": platform.python_version(),
+            "rows": rows,
+        }
+        (HERE / "results" / f"{name}.json").write_text(json.dumps(result, indent=2, default=str) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,118 @@
+"""What commands share to reach a broker or a directory: opening it, its settings, its rows for tables."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..model.errors import LocalError
+
+if TYPE_CHECKING:
+    from ..columns.statistics import HeaderStatistics
+    from ..settings import Loaded
+    from ..transports.interface import PartitionMeta, TopicMeta, Transport
+    from ..transports.lading import LadingTransport
+
+
+def loaded_settings(config: Path | None, sets: Sequence[str]) -> Loaded:
+    """Settings from the file, the environment and ``--set``, in rising order."""
+    from .. import settings
+
+    return settings.load(config, sets, os.environ)
+
+
+def setting_rows(loaded: Loaded) -> list[dict[str, Any]]:
+    """One row a setting: dotted name, value, and where the value came from."""
+    rows: list[dict[str, Any]] = []
+
+    def walk(prefix: str, value: Any) -> None:
+        if isinstance(value, dict) and value:
+            for name, inner in value.items():
+                walk(f"{prefix}.{name}" if prefix else name, inner)
+            return
+        rows.append({"setting": prefix, "value": value, "origin": loaded.origins.get(prefix, "default")})
+
+    walk("", loaded.settings.model_dump(mode="json"))
+    return rows
+
+
+@contextmanager
+def opened(url: str) -> Iterator[Transport]:
+    """The transport behind ``url`` (or directory), closed at the end."""
+    from ..transports.open import open_transport
+
+    transport = open_transport(url)
+    try:
+        yield transport
+    finally:
+        transport.close()
+
+
+@contextmanager
+def admin(url: str) -> Iterator[LadingTransport]:
+    """The admin endpoint behind ``url``; LocalError where the URL is of another protocol."""
+    from ..transports.lading import LadingTransport
+
+    with opened(url) as transport:
+        if not isinstance(transport, LadingTransport):
+            raise LocalError(f"this command talks to Lading's admin endpoint (lading://host:port), not to {url}")
+        yield transport
+
+
+def confirm(question: str, yes: bool) -> None:
+    """Ask before something is lost; without a terminal only ``--yes`` answers."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise LocalError(f"{question} Nobody is here to ask; add --yes.")
+    import typer
+
+    typer.confirm(question, abort=True, err=True)
+
+
+def topic_row(meta: TopicMeta) -> dict[str, Any]:
+    """A topic as the topic table shows it."""
+    from .output import size
+
+    return {
+        "name": meta.name,
+        "stream": meta.stream,
+        "topic": meta.topic,
+        "partitions": len(meta.partitions),
+        "messages": sum(part.end_offset - part.first_offset for part in meta.partitions),
+        "size": size(sum(part.size_bytes or 0 for part in meta.partitions)),
+    }
+
+
+def partition_row(part: PartitionMeta) -> dict[str, Any]:
+    """A partition as ``lading topic show`` shows it."""
+    return {
+        "partition": part.number,
+        "first_offset": part.first_offset,
+        "end_offset": part.end_offset,
+        "messages": part.end_offset - part.first_offset,
+        "epoch": part.epoch,
+    }
+
+
+def header_statistics(
+    from_: str, topic: str, *, where: str | None = None, states: str = "available", limit: int | None = None,
+    on_rows: Callable[[int], None] = lambda rows: None,
+) -> HeaderStatistics:  # fmt: skip
+    """The header table of a topic's messages; ``on_rows`` hears how many more were read."""
+    from ..client.consumer import Consumer
+    from ..columns.statistics import HeaderStatistics
+
+    statistics = HeaderStatistics()
+    with Consumer(from_, topic, where=where, states=states, start="earliest", timeout_s=0) as consumer:
+        for batch in consumer.batches():
+            wanted = batch if limit is None else batch.slice(0, limit - statistics.messages)
+            statistics.add(wanted)
+            on_rows(wanted.num_rows)
+            if limit is not None and statistics.messages >= limit:
+                break
+    return statistics

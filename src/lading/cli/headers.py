@@ -1,0 +1,42 @@
+"""``lading headers``: which header keys a topic has, of which kinds, how often, with examples."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from .options import DEFAULT_SERVER, AsOutput, From, States, Where
+from .output import Output, meter, note, table
+
+COLUMNS = {
+    "key": "header", "kinds": "kinds", "share": "share %", "nulls": "null", "empty": "empty", "duplicates": "repeated",
+    "distinct": "distinct", "size_bytes": "bytes", "examples": "examples",
+}  # fmt: skip
+
+
+def headers(
+    topic: str,
+    from_: From = DEFAULT_SERVER,
+    where: Where = None,
+    states: States = "available",
+    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Look at this many messages only.")] = None,
+    output: AsOutput = Output.TEXT,
+) -> None:
+    """The header table of a topic: keys, kinds, share of messages, nulls, repetitions, examples.
+
+    Examples:
+
+        lading headers flights
+
+        lading headers flights --from ./data --where "carrier = 'UA'" --output json
+    """
+    from .connection import header_statistics, opened
+
+    with opened(from_) as transport:
+        total = sum(part.end_offset - part.first_offset for part in transport.topic(topic).partitions)
+    with meter("reading headers", min(total, limit or total)) as progress:
+        statistics = header_statistics(from_, topic, where=where, states=states, limit=limit, on_rows=progress.advance)
+    table(statistics.rows(), COLUMNS, output=output)
+    if output is Output.TEXT:
+        note(f"{statistics.messages:,} messages of {topic!r} at {from_}")

@@ -1,0 +1,101 @@
+"""The ``-H`` option: ``key=value``, ``key:kind=value`` and ``key`` alone for a null value."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+from datetime import datetime
+
+from ..model.errors import LocalError
+from ..model.headers import Headers
+from ..model.kinds import (
+    KIND_BY_WORD,
+    HeaderValue,
+    Kind,
+    boolean,
+    f32,
+    f64,
+    i8,
+    i16,
+    i32,
+    i64,
+    i128,
+    raw,
+    string,
+    u8,
+    u16,
+    u32,
+    u64,
+    u128,
+)  # fmt: skip
+
+BOOLS = {"true": True, "1": True, "false": False, "0": False}
+
+
+def _raw(text: str) -> HeaderValue:
+    return raw(bytes.fromhex(text[2:]) if text.startswith("0x") else text.encode())
+
+
+def _boolean(text: str) -> HeaderValue:
+    return boolean(BOOLS[text.lower()])
+
+
+def _number(make: Callable[[int], HeaderValue]) -> Callable[[str], HeaderValue]:
+    return lambda text: make(int(text, 0))
+
+
+PARSERS: dict[Kind, Callable[[str], HeaderValue]] = {
+    Kind.RAW: _raw,
+    Kind.STRING: string,
+    Kind.BOOL: _boolean,
+    Kind.INT8: _number(i8),
+    Kind.INT16: _number(i16),
+    Kind.INT32: _number(i32),
+    Kind.INT64: _number(i64),
+    Kind.INT128: _number(i128),
+    Kind.UINT8: _number(u8),
+    Kind.UINT16: _number(u16),
+    Kind.UINT32: _number(u32),
+    Kind.UINT64: _number(u64),
+    Kind.UINT128: _number(u128),
+    Kind.FLOAT32: lambda text: f32(float(text)),
+    Kind.FLOAT64: lambda text: f64(float(text)),
+}
+FORMS = "write -H key=value (string), -H key:uint16=3 (typed), -H key:raw=0x00ff (bytes) or -H key (null)"
+
+
+def parse_headers(options: list[str]) -> Headers:
+    """The headers that repeated ``-H`` options mean, in order, duplicates kept; LocalError says what to write."""
+    headers = Headers()
+    for option in options:
+        name, equals, text = option.partition("=")
+        if not equals:
+            headers.add(name, None)
+            continue
+        key, colon, word = name.rpartition(":")
+        if not colon:
+            headers.add(name, string(text))
+            continue
+        kind = KIND_BY_WORD.get(word)
+        if kind is None:
+            if near := difflib.get_close_matches(word, KIND_BY_WORD, n=1):
+                raise LocalError(f"-H {option}: {word!r} is no header kind; did you mean {near[0]!r}? ({FORMS})")
+            headers.add(name, string(text))
+            continue
+        try:
+            headers.add(key, PARSERS[kind](text))
+        except (ValueError, KeyError):
+            raise LocalError(f"-H {option}: {text!r} is no {word}; {FORMS}") from None
+    if "" in headers:
+        raise LocalError(f"a header needs a key; {FORMS}")
+    return headers
+
+
+def timestamp_us(text: str) -> int:
+    """Microseconds since 1970 of an ISO 8601 time (local time where it names no zone) or of a plain number."""
+    if text.isdigit():
+        return int(text)
+    try:
+        return round(datetime.fromisoformat(text).astimezone().timestamp() * 1e6)
+    except ValueError:
+        raise LocalError(f"{text!r} is no time; write 2026-01-31T12:00:00+00:00 or microseconds since 1970") from None

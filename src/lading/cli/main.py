@@ -1,0 +1,67 @@
+"""The ``lading`` command: assembles the nouns and turns every expected error into one sentence."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from .. import __version__
+from ..model.errors import LadingError
+from . import config, demo, doctor, headers, ingest, message, serve, stream, topic
+
+app = typer.Typer(
+    name="lading",
+    help="Carries message headers, exact and typed, from Iggy, Kafka and NSQ clients into Spark tables, and back.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    epilog="Start with [bold]lading demo[/], or [bold]lading serve --data ./data[/] and any client you have.",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("serve", rich_help_panel="Broker")(serve.serve)
+app.command("demo", rich_help_panel="First steps")(demo.demo)
+app.command("doctor", rich_help_panel="First steps")(doctor.doctor)
+app.add_typer(stream.app, name="stream", rich_help_panel="Broker")
+app.add_typer(topic.app, name="topic", rich_help_panel="Broker")
+app.add_typer(message.app, name="message", rich_help_panel="Messages")
+app.command("headers", rich_help_panel="Messages")(headers.headers)
+app.command("ingest", rich_help_panel="Spark")(ingest.ingest)
+app.add_typer(config.app, name="config", rich_help_panel="Broker")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"lading {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print it.")
+    ] = False,
+) -> None:
+    """What all commands share."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line; exit codes: 0 done, 1 ran and found something wrong, 2 could not, 130 interrupted."""
+    try:
+        app(args=list(arguments) if arguments is not None else None, standalone_mode=True)
+    except LadingError as error:
+        sys.stderr.write(f"lading: {error}\n")
+        sys.exit(2)
+    except BrokenPipeError:
+        # the reader of our output went away: no news is the right news
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

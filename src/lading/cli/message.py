@@ -1,0 +1,243 @@
+"""``lading message``: send, poll and tail messages with typed headers."""
+
+from __future__ import annotations
+
+import base64
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..model.errors import CorruptError, LocalError
+from .options import DEFAULT_SERVER, AsOutput, From, Server, States, Where
+from .output import Output, json_line, meter, note
+
+if TYPE_CHECKING:
+    from ..model.message import Message
+
+app = typer.Typer(help="Send, poll and tail messages.", no_args_is_help=True)
+Partition = Annotated[int | None, typer.Option("--partition", "-p", min=0, help="This partition only, counted from 0.")]
+HeaderOptions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--header",
+        "-H",
+        metavar="KEY[:KIND][=VALUE]",
+        help="One header; repeatable, order and duplicates are kept; no value is null.",
+    ),
+]
+
+
+@app.command()
+def send(
+    topic: str,
+    payload: Annotated[
+        str | None, typer.Argument(help="The payload; '-' reads it from stdin; leave out for none.")
+    ] = None,
+    header: HeaderOptions = None,
+    key: Annotated[str | None, typer.Option("--key", "-k", help="Message key; equal keys share a partition.")] = None,
+    partition: Partition = None,
+    lines: Annotated[bool, typer.Option("--lines", "-l", help="One message a line of stdin.")] = False,
+    file: Annotated[
+        Path | None, typer.Option("--file", exists=True, dir_okay=False, help="The payload is this file.")
+    ] = None,
+    server: Server = DEFAULT_SERVER,
+) -> None:
+    """Send one message, or one a line of stdin.
+
+    Examples:
+
+        lading message send flights '{"tail":"N14228"}' -H carrier=UA -H delay:uint16=12 -H via
+
+        seq 1000 | lading message send numbers --lines -H source=seq
+    """
+    from ..client.producer import Producer
+    from .headers_option import parse_headers
+
+    headers = parse_headers(header or [])
+    sent = 0
+    with Producer(server) as producer, meter("sending", None) as progress:
+        for body in _payloads(payload, file, lines):
+            producer.send(
+                topic, body, key=key.encode() if key is not None else None, headers=list(headers), partition=partition
+            )
+            sent += 1
+            progress.advance(1)
+    note(f"sent [bold]{sent:,}[/] message(s) to {topic}")
+
+
+def _payloads(payload: str | None, file: Path | None, lines: bool) -> Iterator[bytes | None]:
+    if sum((payload is not None, file is not None, lines)) > 1:
+        raise LocalError("give the payload once: as an argument, as --file, or as --lines from stdin")
+    if lines:
+        for line in sys.stdin.buffer:
+            yield line.rstrip(b"\r\n")
+    elif file is not None:
+        yield file.read_bytes()
+    elif payload == "-":
+        yield sys.stdin.buffer.read()
+    else:
+        yield None if payload is None else payload.encode()
+
+
+@app.command()
+def poll(
+    topic: str,
+    count: Annotated[int, typer.Option("--count", "-n", min=1, help="At most this many.")] = 10,
+    offset: Annotated[
+        str, typer.Option("--offset", help="earliest, latest, a number, or -N for the last N of each partition.")
+    ] = "earliest",
+    partition: Partition = None,
+    where: Where = None,
+    states: States = "available",
+    group: Annotated[
+        str | None, typer.Option("--group", "-g", help="Read as this group and store its positions.")
+    ] = None,
+    from_: From = DEFAULT_SERVER,
+    output: AsOutput = Output.TEXT,
+) -> None:
+    """Read messages and stop; JSON output is one object a line.
+
+    Examples:
+
+        lading message poll flights --where "carrier = 'UA' AND delay > 15"
+
+        lading message poll flights --offset -5 --output json | jq .headers
+    """
+    found = 0
+    for message in _messages(topic, from_, offset, partition, where, states, group, timeout_s=0):
+        show(message, output)
+        found += 1
+        if found >= count:
+            break
+    if output is Output.TEXT:
+        note(f"{found} message(s)" + ("" if found else f"; nothing in {topic} from {offset} on matches"))
+
+
+@app.command()
+def tail(
+    topic: str,
+    offset: Annotated[
+        str, typer.Option("--offset", help="Where to begin: latest, earliest, a number, or -N.")
+    ] = "latest",
+    partition: Partition = None,
+    where: Where = None,
+    states: States = "available",
+    from_: From = DEFAULT_SERVER,
+    output: AsOutput = Output.TEXT,
+) -> None:
+    """Follow a topic until Ctrl-C.
+
+    Example:
+
+        lading message tail flights --where "delay > 60"
+    """
+    for message in _messages(topic, from_, offset, partition, where, states, None, timeout_s=None):
+        show(message, output)
+
+
+def _messages(
+    topic: str, from_: str, offset: str, partition: int | None, where: str | None, states: str, group: str | None,
+    *, timeout_s: float | None,
+) -> Iterator[Message]:  # fmt: skip
+    from ..client.consumer import Consumer
+
+    if offset not in ("earliest", "latest") and not offset.removeprefix("-").isdigit():
+        raise LocalError(f"--offset {offset!r}: write earliest, latest, a number, or -N for the last N")
+    start: str | dict[int, int] = offset
+    if group is not None or partition is not None or offset not in ("earliest", "latest"):
+        start = offset if group is not None else _starts(topic, from_, offset, partition)
+    with Consumer(from_, topic, group=group, where=where, states=states, start=start, timeout_s=timeout_s) as consumer:
+        yield from consumer
+
+
+def _starts(topic: str, from_: str, offset: str, partition: int | None) -> dict[int, int]:
+    """The first offset to read of each partition that is read."""
+    from .connection import opened
+
+    with opened(from_) as transport:
+        parts = transport.topic(topic).partitions
+    if partition is not None and partition >= len(parts):
+        raise LocalError(f"topic {topic!r} has partitions 0 to {len(parts) - 1}, there is no {partition}")
+    chosen = [part for part in parts if partition in (None, part.number)]
+    if offset == "earliest":
+        return {part.number: part.first_offset for part in chosen}
+    if offset == "latest":
+        return {part.number: part.end_offset for part in chosen}
+    number = int(offset)
+    return {part.number: max(part.first_offset, part.end_offset + number if number < 0 else number) for part in chosen}
+
+
+def as_json(message: Message) -> dict[str, Any]:
+    """A message as one JSON object; bytes that are no UTF-8 text stand as ``{"base64": …}``."""
+    return {
+        "stream": message.stream, "topic": message.topic, "partition": message.partition, "offset": message.offset,
+        "state": message.state.word, "timestamp_us": message.timestamp_us,
+        "id": message.id.hex() if message.id is not None else None, "checksum": message.checksum,
+        "key": _json_bytes(message.key),
+        "headers": [
+            {"key": key, "kind": _kind_word(kind), "value": _json_value(kind, data)} for key, kind, data in message.headers
+        ],
+        "payload": _json_bytes(message.payload),
+    }  # fmt: skip
+
+
+def _kind_word(kind: int) -> str | int:
+    from ..model.kinds import Kind
+
+    return Kind(kind).word if kind in Kind._value2member_map_ else kind
+
+
+def _json_value(kind: int, data: bytes | None) -> Any:
+    from ..model.kinds import decode_value
+
+    try:
+        value = decode_value(kind, data)
+    except CorruptError:
+        value = data
+    if isinstance(value, float) and value - value != 0:
+        return str(value)
+    return _json_bytes(value) if isinstance(value, bytes) else value
+
+
+def _json_bytes(data: bytes | None) -> Any:
+    if data is None:
+        return None
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(data).decode()}
+
+
+def show(message: Message, output: Output) -> None:
+    """One message on stdout."""
+    if output is Output.JSON:
+        json_line(as_json(message))
+        return
+    from rich.console import Console
+    from rich.markup import escape
+
+    moment = f"{message.timestamp:%Y-%m-%d %H:%M:%S.%f}"
+    place = f"[bold]{message.topic}[/] {message.partition}:{message.offset}  [dim]{moment}[/]"
+    state = "" if message.state == 1 else f"  [red]{message.state.word}[/]"
+    key = "" if message.key is None else f"  key={escape(_text(message.key))}"
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(place + state + key)
+    for name, kind, value in message.headers:
+        shown = "[dim]null[/]" if value is None else escape(_text(_json_value(kind, value)))
+        console.print(f"  {escape(name)} [dim]{_kind_word(kind)}[/] = {shown}")
+    console.print("  [dim]no payload[/]" if message.payload is None else f"  {escape(_text(message.payload))}")
+
+
+def _text(value: Any, most: int = 500) -> str:
+    if isinstance(value, bytes):
+        try:
+            value = value.decode()
+        except UnicodeDecodeError:
+            value = "0x" + value.hex()
+    elif isinstance(value, dict):
+        value = "0x" + base64.b64decode(value["base64"]).hex()
+    text = str(value)
+    return text if len(text) <= most else f"{text[:most]}… ({len(text):,} characters)"

@@ -1,0 +1,136 @@
+"""How results and progress look: text for people, JSON for programs; colours only on a terminal."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+
+class Output(StrEnum):
+    """``text`` for people, ``json`` for programs (one JSON document, or one line per item on streams)."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+def note(text: str) -> None:
+    """One line for the person at the terminal, on stderr, so that stdout stays data."""
+    from rich.console import Console
+
+    Console(stderr=True, highlight=False).print(text, markup=True)
+
+
+def json_line(value: Any) -> None:
+    """One JSON document on one line of stdout, flushed so that pipes see it at once."""
+    sys.stdout.write(json.dumps(value, ensure_ascii=False, default=str) + "\n")
+    sys.stdout.flush()
+
+
+def document(value: Any) -> None:
+    """One indented JSON document on stdout."""
+    sys.stdout.write(json.dumps(value, ensure_ascii=False, indent=2, default=str) + "\n")
+
+
+def table(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str], *, output: Output, title: str = "") -> None:
+    """``rows`` as a table whose ``columns`` map keys to headings, or as one JSON list with every key."""
+    if output is Output.JSON:
+        document(list(rows))
+        return
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    drawn = Table(box=box.SIMPLE_HEAD, title=title or None, title_justify="left", title_style="bold", pad_edge=False)
+    for key, heading in columns.items():
+        numeric = bool(rows) and all(isinstance(row.get(key), int | float | None) for row in rows)
+        drawn.add_column(heading, justify="right" if numeric else "left", overflow="fold")
+    for row in rows:
+        drawn.add_row(*(cell(row.get(key)) for key in columns))
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = 160
+    console.print(drawn)
+
+
+def cell(value: Any) -> str:
+    """A value as a table shows it: thousands separated, null as a dash, markup taken literally."""
+    from rich.markup import escape
+
+    match value:
+        case None:
+            return "[dim]-[/]"
+        case bool():
+            return "yes" if value else "no"
+        case int():
+            return f"{value:,}"
+        case float():
+            return f"{value:,.1f}"
+    return escape(str(value))
+
+
+def size(size_bytes: float) -> str:
+    """Bytes in the unit people read: ``1.5 MB``."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if size_bytes < 1000:
+            return f"{size_bytes:.0f} {unit}" if unit == "B" else f"{size_bytes:.1f} {unit}"
+        size_bytes /= 1000
+    return f"{size_bytes:.1f} TB"
+
+
+class Meter:
+    """Progress of one long piece of work: drawn on a terminal, silent elsewhere."""
+
+    def __init__(self, progress: Progress | None, task: TaskID | None) -> None:
+        self._progress = progress
+        self._task = task
+
+    def advance(self, count: int) -> None:
+        """``count`` more are done."""
+        if self._progress is not None and self._task is not None:
+            self._progress.advance(self._task, count)
+
+    def reach(self, done: int, total: int | None = None) -> None:
+        """``done`` of ``total`` are done."""
+        if self._progress is not None and self._task is not None:
+            self._progress.update(self._task, completed=done, total=total)
+
+
+@contextmanager
+def meter(label: str, total: int | None, unit: str = "messages") -> Iterator[Meter]:
+    """A progress bar on stderr with rate and time left; nothing is drawn where stderr is no terminal."""
+    if not sys.stderr.isatty():
+        yield Meter(None, None)
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        ProgressColumn,
+        Task,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+    from rich.text import Text
+
+    class Rate(ProgressColumn):
+        def render(self, task: Task) -> Text:
+            return Text(f"{task.speed or 0:,.0f} {unit}/s", style="dim")
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Rate(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        yield Meter(progress, progress.add_task(label, total=total))
+
+
+def lines(values: Iterable[str]) -> None:
+    """Plain lines on stdout."""
+    for value in values:
+        sys.stdout.write(value + "\n")
+    sys.stdout.flush()

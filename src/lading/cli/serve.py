@@ -1,0 +1,44 @@
+"""``lading serve``: the embedded broker."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .options import AsOutput
+from .output import Output
+
+
+def serve(
+    data: Annotated[
+        Path | None, typer.Option("--data", "-d", help="Directory that holds the log; made when missing.")
+    ] = None,
+    config: Annotated[Path | None, typer.Option("--config", "-c", help="TOML file with settings.")] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="One setting, e.g. endpoints.iggy_tcp.address=127.0.0.1:0; repeatable."
+        ),
+    ] = None,
+    output: AsOutput = Output.TEXT,
+) -> None:
+    """Run the broker until Ctrl-C or SIGTERM.
+
+    Iggy clients connect to 8090 (TCP) and 3000 (HTTP); the admin endpoint listens on 7070. When all
+    endpoints listen, one line says so: [bold]ready[/] and their addresses.
+
+    Examples:
+
+        lading serve --data ./data
+
+        lading serve --data ./data --set durability=os --set endpoints.admin.address=127.0.0.1:0 --output json
+    """
+    from .. import serve as server
+    from .connection import loaded_settings
+
+    sets = list(settings or ())
+    if data is not None:
+        sets.append(f"data={data}")
+    raise typer.Exit(server.run(loaded_settings(config, sets).settings, output=output.value))

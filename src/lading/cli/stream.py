@@ -1,0 +1,68 @@
+"""``lading stream``: the topmost level of names, as Iggy clients see it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from .options import DEFAULT_SERVER, AsOutput, Server
+from .output import Output, note, table
+
+app = typer.Typer(help="Streams: Iggy's topmost level of names.", no_args_is_help=True)
+COLUMNS = {"id": "id", "name": "stream", "topics": "topics", "messages": "messages", "size": "size"}
+
+
+@app.command("list")
+def list_streams(server: Server = DEFAULT_SERVER, output: AsOutput = Output.TEXT) -> None:
+    """All streams.
+
+    Example:
+
+        lading stream list --output json
+    """
+    from .connection import admin
+    from .output import size
+
+    with admin(server) as transport:
+        rows = transport.streams()
+    table([row | {"size": size(row["size_bytes"])} for row in rows], COLUMNS, output=output)
+
+
+@app.command()
+def create(
+    name: str,
+    stream_id: Annotated[int | None, typer.Option("--id", help="Numeric id; the next free one unless given.")] = None,
+    server: Server = DEFAULT_SERVER,
+) -> None:
+    """Make a stream.
+
+    Example:
+
+        lading stream create airlines --id 7
+    """
+    from .connection import admin
+
+    with admin(server) as transport:
+        transport.create_stream(name, stream_id)
+    note(f"stream [bold]{name}[/] is there")
+
+
+@app.command()
+def delete(
+    name: str,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    server: Server = DEFAULT_SERVER,
+) -> None:
+    """Delete a stream with all its topics and messages; asks first.
+
+    Example:
+
+        lading stream delete airlines --yes
+    """
+    from .connection import admin, confirm
+
+    confirm(f"Delete stream {name!r} with all its topics and messages?", yes)
+    with admin(server) as transport:
+        transport.delete_stream(name)
+    note(f"stream [bold]{name}[/] is gone")
