@@ -1,0 +1,1 @@
+"""The Python API: Producer, Consumer and the bulk form."""

@@ -1,0 +1,97 @@
+"""Fetched: the answer to one fetch, still in the dialect's bytes, decoded on demand."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from ..model.batch import FIELDS
+from ..model.limits import BATCH_BYTES, BATCH_ROWS
+from ..model.run import Decoded, Located, Run
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+States = Literal["available", "all"]
+"""Which messages a reader asks for: only available ones, or all, with their state in the column."""
+
+MAX_OFFSET = (1 << 63) - 1
+
+
+@dataclass(slots=True)
+class Fetched:
+    """Whole chunks of one partition, with what a reader needs to decide what to show.
+
+    ``end_offset`` is the position to go on from; ``stable_end`` where readable messages end now; ``hidden`` is
+    (first, end, state) of messages that are not available, ``aborted`` (first, end) of those nobody may see.
+    """
+
+    topic: str
+    partition: int
+    runs: list[Run]
+    end_offset: int
+    first_offset: int = 0
+    stable_end: int = 0
+    topic_id: bytes | None = None
+    epoch: int = 0
+    epochs: tuple[tuple[int, int], ...] = ()
+    hidden: Sequence[tuple[int, int, int]] = field(default_factory=tuple)
+    aborted: Sequence[tuple[int, int]] = field(default_factory=tuple)
+
+    def decode(
+        self,
+        *,
+        first: int = 0,
+        end: int = MAX_OFFSET,
+        fields: Collection[str] = FIELDS,
+        keys: Sequence[str] = (),
+        states: States = "available",
+        max_rows: int = BATCH_ROWS,
+        max_bytes: int = BATCH_BYTES,
+    ) -> Iterator[Decoded]:
+        """Messages with first <= offset < end that this reader may see, as the columns and header keys asked for.
+
+        States set later than the write are in the ``state`` column; the columns may hold ``offset`` and ``state``
+        besides ``fields``. MalformedMessage where bytes are not what the dialect says.
+        """  # fmt: skip
+        from ..dialects.registry import dialect
+
+        asked = frozenset(fields) | {"offset", "state"}
+        for run in self.runs:
+            decoded = dialect(run.dialect).decode(
+                run, first=first, end=end, fields=asked, keys=keys, max_rows=max_rows, max_bytes=max_bytes
+            )
+            for part in decoded:
+                yield from self._visible(part, states)
+
+    def _visible(self, part: Decoded, states: States) -> Iterator[Decoded]:
+        import numpy as np
+        import pyarrow as pa
+
+        offsets = part.columns["offset"].to_numpy(zero_copy_only=False)
+        state = part.columns["state"].to_numpy(zero_copy_only=False)
+        if self.hidden:
+            state = state.copy()
+            for first, end, value in self.hidden:
+                state[slice(*np.searchsorted(offsets, (first, end)))] = value
+            part = Decoded(part.count, {**part.columns, "state": pa.array(state, pa.int8())}, part.located)
+        keep = state == 1 if states == "available" else np.ones(part.count, np.bool_)
+        for first, end in self.aborted:
+            keep[slice(*np.searchsorted(offsets, (first, end)))] = False
+        if keep.all():
+            yield part
+        elif keep.any():
+            yield _chosen(part, keep)
+
+
+def _chosen(part: Decoded, keep: NDArray[np.bool_]) -> Decoded:
+    import pyarrow as pa
+
+    mask = pa.array(keep)
+    return Decoded(
+        int(keep.sum()),
+        {name: column.filter(mask) for name, column in part.columns.items()},
+        {key: Located(at.data, at.start[keep], at.length[keep], at.kind[keep]) for key, at in part.located.items()},
+    )

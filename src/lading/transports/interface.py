@@ -1,0 +1,226 @@
+"""What every transport offers: topics, positions, dialect bytes in and out. Blocking; one thread at a time.
+
+Topic names are flat everywhere here (DESIGN 7), partitions count from 0, positions are the next offset to read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+
+from .fetched import Fetched, States
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from ..model.state import State
+
+__all__ = [
+    "Capacity",
+    "Fetched",
+    "Filtering",
+    "Lack",
+    "Membership",
+    "PartitionMeta",
+    "Position",
+    "Sent",
+    "States",
+    "TopicMeta",
+    "Transport",
+]
+
+Lack = Literal[
+    "duplicate headers", "null headers", "empty headers", "message key", "null payload", "empty payload", "timestamp"
+]
+"""What a target may be unable to hold in its own form; the words of messages to people."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionMeta:
+    """One partition: readable are offsets from ``first_offset`` up to, not including, ``end_offset`` (the stable end).
+
+    ``epochs`` is every (epoch, first offset of it), oldest first; empty where the system has none.
+    """
+
+    number: int
+    first_offset: int
+    end_offset: int
+    epoch: int = 0
+    epochs: tuple[tuple[int, int], ...] = ()
+    size_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TopicMeta:
+    """One topic: its stream and own name, its flat ``name``, 16-byte id (None where there is none), partitions."""
+
+    stream: str
+    topic: str
+    name: str
+    topic_id: bytes | None
+    partitions: tuple[PartitionMeta, ...]
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where a reader goes on: the next offset, and the epoch it was read under (0 where unknown)."""
+
+    offset: int
+    epoch: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What became of one send; ``base_offset`` None where the server does not say, ``duplicate``: it had it already."""
+
+    count: int
+    base_offset: int | None = None
+    duplicate: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """What one message may be at the target; None means no limit of its own.
+
+    ``headers_bytes_max`` bounds the header values of one message in sum; ``lacks`` is what is refused.
+    """
+
+    header_key_bytes_max: int | None = None
+    header_value_bytes_max: int | None = None
+    headers_bytes_max: int | None = None
+    payload_bytes_max: int | None = None
+    lacks: frozenset[Lack] = frozenset()
+
+
+class Membership(Protocol):
+    """This process as a member of a consumer group.
+
+    ``partitions`` is the present assignment as (flat topic name, partition); ``generation`` grows with each change.
+    """
+
+    @property
+    def generation(self) -> int: ...
+
+    @property
+    def partitions(self) -> Sequence[tuple[str, int]]: ...
+
+    def heartbeat(self) -> bool:
+        """Tell the server that this member lives; True when the assignment changed."""
+        ...
+
+    def position(self, topic: str, partition: int) -> Position | None:
+        """The group's stored position, None when there is none."""
+        ...
+
+    def store(self, topic: str, partition: int, position: Position) -> None:
+        """Store the group's position; Refusal STALE_GENERATION after the partition went to another member."""
+        ...
+
+    def leave(self) -> None:
+        """Give the partitions back; further calls do nothing."""
+        ...
+
+
+class Transport(Protocol):
+    """One server, cluster or directory. Errors: Unreachable, RemoteError, LocalError (unknown topic), CorruptError."""
+
+    @property
+    def url(self) -> str:
+        """What was opened, for messages to people."""
+        ...
+
+    @property
+    def idempotent(self) -> bool:
+        """Whether a repeated ``send`` of the same batch cannot double messages."""
+        ...
+
+    def capacity(self, *, strict: bool) -> Capacity:
+        """What one message may be here; with ``strict`` what the carrier could bring across is refused as well."""
+        ...
+
+    def topics(self) -> list[TopicMeta]: ...
+
+    def topic(self, name: str) -> TopicMeta:
+        """The topic as it is now; LocalError with near names where there is none."""
+        ...
+
+    def create_topic(self, name: str, partitions: int = 1) -> TopicMeta:
+        """Create the topic (its stream too); Refusal TOPIC_NAME_EXISTS where it is."""
+        ...
+
+    def fetch(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        *,
+        max_bytes: int = 1 << 20,
+        max_messages: int | None = None,
+        wait_ms: int = 0,
+    ) -> Fetched:
+        """Stored bytes from ``offset`` on (whole chunks, so earlier and later messages may be among them).
+
+        Nothing new gives no runs and ``end_offset == offset``, after at most ``wait_ms``.
+        """
+        ...  # fmt: skip
+
+    def offset_at(self, topic: str, partition: int, timestamp_us: int) -> int:
+        """First offset whose timestamp is at or after ``timestamp_us``; the end offset when there is none."""
+        ...
+
+    def send(
+        self,
+        topic: str,
+        partition: int | None,
+        batch: pa.RecordBatch,
+        *,
+        strict: bool = False,
+        compression: Literal["lz4"] | None = None,
+    ) -> Sent:
+        """Send a batch in the Batch schema (``offset``, ``state`` and ``checksum`` may be absent or are ignored).
+
+        ``partition`` None lets the server choose. Larger than one request: split here, in order. What the target
+        cannot hold goes by carrier, or is a LocalError when ``strict``.
+        """
+        ...  # fmt: skip
+
+    def join(self, group: str, topics: Sequence[str]) -> Membership:
+        """Become a member of the group; LocalError where there is no server to keep one."""
+        ...
+
+    def close(self) -> None:
+        """Let go of connections; further calls do nothing."""
+        ...
+
+
+@runtime_checkable
+class Filtering(Protocol):
+    """A transport whose server can set and list states, and can filter and project before it answers."""
+
+    def query(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        *,
+        end: int | None = None,
+        where: str | None = None,
+        states: States = "available",
+        columns: str | None = None,
+        headers_only: bool = False,
+        max_rows: int | None = None,
+    ) -> tuple[list[pa.RecordBatch], int]:
+        """Batches of what matches from ``offset`` on, and the position to go on from."""
+        ...  # fmt: skip
+
+    def states(
+        self, topic: str, partition: int, *, first: int = 0, end: int | None = None
+    ) -> list[tuple[int, int, State]]:
+        """Ranges (first, end, state) of messages that are not available."""
+        ...
+
+    def set_state(self, topic: str, partition: int, first: int, end: int, state: State) -> None:
+        """Set the state of offsets from ``first`` up to, not including, ``end``."""
+        ...
