@@ -25,7 +25,7 @@ def ingest(
         str | None,
         typer.Option(
             "--columns",
-            help='What the table holds, e.g. "offset, carrier string, delay int"; found out from messages unless given.',
+            help='What the table holds, e.g. "offset, carrier string, delay int"; found from messages unless given.',
         ),
     ] = None,
     where: Where = None,
@@ -69,9 +69,17 @@ def ingest(
                     )
 
             report = ingest_topic(
-                spark, from_, topic, to, columns=columns, where=where, state_dir=state, max_rows=max_rows, follow=follow,
+                spark,
+                from_,
+                topic,
+                to,
+                columns=columns,
+                where=where,
+                state_dir=state,
+                max_rows=max_rows,
+                follow=follow,
                 on_progress=on_progress,
-            )  # fmt: skip
+            )
     finally:
         spark.stop()
     if output is Output.JSON:

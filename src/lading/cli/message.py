@@ -178,7 +178,8 @@ def as_json(message: Message) -> dict[str, Any]:
         "id": message.id.hex() if message.id is not None else None, "checksum": message.checksum,
         "key": _json_bytes(message.key),
         "headers": [
-            {"key": key, "kind": _kind_word(kind), "value": _json_value(kind, data)} for key, kind, data in message.headers
+            {"key": key, "kind": _kind_word(kind), "value": _json_value(kind, data)}
+            for key, kind, data in message.headers
         ],
         "payload": _json_bytes(message.payload),
     }  # fmt: skip

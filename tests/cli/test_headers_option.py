@@ -1,0 +1,58 @@
+"""``-H``: what each spelling means, and what a wrong one tells its writer."""
+
+from __future__ import annotations
+
+import pytest
+
+from lading.cli.headers_option import parse_headers, timestamp_us
+from lading.model.errors import LocalError
+
+# spelling -> (key, kind code of the Iggy seed, value bytes)
+SPELLINGS = [
+    ("carrier=UA", "carrier", 2, b"UA"),
+    ("empty=", "empty", 2, b""),
+    ("null", "null", 1, None),
+    ("delay:uint16=12", "delay", 10, b"\x0c\x00"),
+    ("delay:int8=-1", "delay", 4, b"\xff"),
+    ("big:uint128=0x0100", "big", 13, b"\x00\x01" + bytes(14)),
+    ("ok:bool=true", "ok", 3, b"\x01"),
+    ("ratio:float64=1.5", "ratio", 15, bytes.fromhex("000000000000f83f")),
+    ("ratio:float32=-inf", "ratio", 14, bytes.fromhex("000080ff")),
+    ("bytes:raw=0x00ff", "bytes", 1, b"\x00\xff"),
+    ("bytes:raw=plain", "bytes", 1, b"plain"),
+    ("url=http://a:b=c", "url", 2, b"http://a:b=c"),
+    ("urn:isbn=12", "urn:isbn", 2, b"12"),
+]
+
+
+@pytest.mark.parametrize(("option", "key", "kind", "value"), SPELLINGS)
+def test_spelling(option: str, key: str, kind: int, value: bytes | None) -> None:
+    assert [tuple(header) for header in parse_headers([option])] == [(key, kind, value)]
+
+
+def test_order_and_duplicates_are_kept() -> None:
+    headers = parse_headers(["a=1", "b", "a:uint8=2"])
+    assert [(header.key, header.typed) for header in headers] == [("a", "1"), ("b", None), ("a", 2)]
+
+
+@pytest.mark.parametrize(
+    ("option", "says"),
+    [
+        ("delay:unit16=3", "did you mean 'uint16'"),
+        ("delay:uint8=256", "does not fit a header of kind uint8 (0 to 255)"),
+        ("delay:uint8=many", "'many' is no uint8"),
+        ("ok:bool=perhaps", "'perhaps' is no bool"),
+        ("=x", "a header needs a key"),
+    ],
+)
+def test_a_wrong_spelling_says_what_to_write(option: str, says: str) -> None:
+    with pytest.raises(LocalError) as caught:
+        parse_headers([option])
+    assert says in str(caught.value)
+
+
+def test_times_are_iso_or_microseconds() -> None:
+    assert timestamp_us("1700000000000000") == 1_700_000_000_000_000
+    assert timestamp_us("2023-11-14T22:13:20+00:00") == 1_700_000_000_000_000
+    with pytest.raises(LocalError, match="is no time"):
+        timestamp_us("yesterday")
