@@ -1,0 +1,1 @@
+"""Headers as typed columns: the contract, the typing rules, assembly into record batches, the header table. No I/O."""

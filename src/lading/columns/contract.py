@@ -1,0 +1,267 @@
+"""The contract: which message fields and which headers become columns, of which type, read from which form."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from difflib import get_close_matches
+from enum import StrEnum
+from typing import Any
+
+import pyarrow as pa
+
+from ..model.batch import FIELDS, SCHEMA
+from ..model.errors import SettingError
+
+TIMESTAMP = pa.timestamp("us", tz="UTC")
+INTEGER_DECIMAL = pa.decimal128(38, 0)
+TYPES: dict[str, pa.DataType] = {
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "boolean": pa.bool_(),
+    "tinyint": pa.int8(),
+    "smallint": pa.int16(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "decimal(38,0)": INTEGER_DECIMAL,
+    "timestamp": TIMESTAMP,
+}
+"""Column types by Spark's word for them."""
+
+SYNONYMS = {
+    "byte": "tinyint",
+    "short": "smallint",
+    "integer": "int",
+    "long": "bigint",
+    "real": "float",
+    "bool": "boolean",
+}
+PLACE_FIELDS: dict[str, pa.DataType] = {"stream": pa.string(), "topic": pa.string(), "partition": pa.int32()}
+"""Where a message was read from: constant within a batch, so no part of the Batch schema."""
+
+FIELD_TYPES: dict[str, pa.DataType] = {**{field.name: field.type for field in SCHEMA}, **PLACE_FIELDS}
+
+
+class Encoding(StrEnum):
+    """How values without a declared type of their own (kind raw, unknown kinds) are read (docs/reference/contract)."""
+
+    AUTO = "auto"
+    TEXT = "text"
+    BE = "be"
+    LE = "le"
+    JSON = "json"
+
+
+BINARY_ENCODINGS = frozenset({Encoding.BE, Encoding.LE})
+
+
+@dataclass(frozen=True, slots=True)
+class HeaderColumn:
+    """One promoted header: column ``name``, header key, Arrow type, encoding, and whether a message must have it.
+
+    SettingError for a type outside ``TYPES`` and for ``be`` or ``le`` with a type that has no binary number form.
+    """
+
+    name: str
+    header: str
+    type: pa.DataType
+    encoding: Encoding = Encoding.AUTO
+    required: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.name or not self.header:
+            raise SettingError("a header column needs a name and a header key of at least one character")
+        if self.encoding in BINARY_ENCODINGS and self.type in (pa.string(), pa.binary()):
+            raise SettingError(
+                f"column {self.name!r}: encoding {self.encoding.value} reads binary numbers, "
+                f"and a {type_word(self.type)} is none; use auto, or a number type"
+            )
+        type_word(self.type)
+
+    @property
+    def field(self) -> pa.Field[Any]:
+        """The Arrow field of this column; nullable even when required, so that a breach can be shown."""
+        return pa.field(self.name, self.type)
+
+
+@dataclass(frozen=True, slots=True)
+class Projection:
+    """What to read: message fields and header columns; ``order`` is the order of the output, else fields then headers.
+
+    SettingError for an unknown field and for a name used twice.
+    """
+
+    fields: tuple[str, ...] = ()
+    headers: tuple[HeaderColumn, ...] = ()
+    order: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for field in self.fields:
+            if field not in FIELD_TYPES:
+                raise SettingError(f"{field!r} is no message field{did_you_mean(field, FIELD_TYPES)}")
+        names = [*self.fields, *(column.name for column in self.headers)]
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise SettingError(f"column {twice!r} is named twice")
+        if not self.order:
+            object.__setattr__(self, "order", tuple(names))
+        elif sorted(self.order) != sorted(names):
+            raise SettingError(f"the order {', '.join(self.order)} does not list the columns {', '.join(names)}")
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The Arrow schema of what ``assemble`` makes of this projection."""
+        fields = {name: SCHEMA.field(name) for name in self.fields if name not in PLACE_FIELDS}
+        fields |= {name: pa.field(name, PLACE_FIELDS[name]) for name in self.fields if name in PLACE_FIELDS}
+        fields |= {column.name: column.field for column in self.headers}
+        return pa.schema([fields[name] for name in self.order])
+
+    @property
+    def message_fields(self) -> tuple[str, ...]:
+        """The fields to decode from messages: those of the Batch schema, without where they were read from."""
+        return tuple(field for field in self.fields if field in FIELDS)
+
+    @property
+    def header_keys(self) -> tuple[str, ...]:
+        """The distinct header keys to locate, in order of first use."""
+        return tuple(dict.fromkeys(column.header for column in self.headers))
+
+    def column(self, name: str) -> HeaderColumn | None:
+        """The header column of this name, or None."""
+        return next((column for column in self.headers if column.name == name), None)
+
+
+def type_word(type_: pa.DataType) -> str:
+    """Spark's word for a column type; SettingError for a type that no header column can have."""
+    for word, known in TYPES.items():
+        if known == type_:
+            return word
+    raise SettingError(f"a header column cannot have the type {type_}; known are {', '.join(TYPES)}")
+
+
+def parse_type(word: str) -> pa.DataType:
+    """The Arrow type of a type word such as ``int`` or ``decimal(38,0)``; SettingError with a suggestion."""
+    plain = re.sub(r"\s+", "", word).lower()
+    known = TYPES.get(SYNONYMS.get(plain, plain))
+    if known is None:
+        raise SettingError(f"unknown column type {word!r}{did_you_mean(plain, TYPES)}; known are {', '.join(TYPES)}")
+    return known
+
+
+def parse_encoding(word: str) -> Encoding:
+    """The encoding of a word; SettingError with a suggestion."""
+    try:
+        return Encoding(word.lower())
+    except ValueError:
+        words = [encoding.value for encoding in Encoding]
+        raise SettingError(
+            f"unknown encoding {word!r}{did_you_mean(word, words)}; known are {', '.join(words)}"
+        ) from None
+
+
+def parse_header_column(name: str, words: str) -> HeaderColumn:
+    """A header column from its name and the words after it: ``TYPE [ENCODING] [required] [from HEADER]``."""
+    return _header_column(name, list(_tokens(words)))
+
+
+def parse_columns(text: str) -> Projection:
+    """A projection such as ``offset, carrier string, delay int be, trace string from "trace-id"``, in this order.
+
+    A word alone is a message field; a name with a type is a header column of that header, or of the one after
+    ``from``. Names with other characters than letters, digits, ``_ . -`` go in double quotes or backticks.
+    SettingError names the part that is wrong.
+    """
+    fields: list[str] = []
+    headers: list[HeaderColumn] = []
+    order: list[str] = []
+    for part in _parts(text):
+        name, *words = part
+        order.append(name.text)
+        if words:
+            if name.text in FIELDS:
+                raise SettingError(
+                    f"{name.text!r} is a message field and has its own type: write it alone, or name the column of a "
+                    f"header {name.text!r} differently: my_{name.text} {' '.join(map(str, words))} from {name.text}"
+                )
+            headers.append(_header_column(name.text, words))
+        elif name.text in FIELD_TYPES:
+            fields.append(name.text)
+        else:
+            raise SettingError(
+                f"{name.text!r} is no message field{did_you_mean(name.text, FIELD_TYPES)}; "
+                f"a header needs a type, for example `{name.text} string`"
+            )
+    if not order:
+        raise SettingError("no columns are named; for example: offset, carrier string, delay int")
+    return Projection(tuple(fields), tuple(headers), tuple(order))
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """`` (did you mean 'x'?)`` where a known word is near, else nothing."""
+    near = get_close_matches(word, list(known), n=1)
+    return f" (did you mean {near[0]!r}?)" if near else ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Token:
+    text: str
+    quoted: bool
+
+    def __str__(self) -> str:
+        return f'"{self.text}"' if self.quoted else self.text
+
+    def is_word(self, word: str) -> bool:
+        return not self.quoted and self.text.lower() == word
+
+
+_TOKEN = re.compile(
+    r'\s*(?:"(?P<double>(?:[^"]|"")*)"|`(?P<back>(?:[^`]|``)*)`'
+    r"|(?P<word>(?:(?i:decimal)\s*\(\s*\d+\s*,\s*\d+\s*\))|[\w.-]+)|(?P<comma>,)|(?P<wrong>\S))"
+)
+
+
+def _tokens(text: str) -> Iterator[_Token]:
+    """Words and quoted names of ``text``; a comma outside quotes is a token ``,``."""
+    for match in _TOKEN.finditer(text.rstrip()):
+        if (wrong := match["wrong"]) is not None:
+            raise SettingError(f"columns {text!r}: {wrong!r} at character {match.start('wrong') + 1} fits nowhere")
+        if (double := match["double"]) is not None:
+            yield _Token(double.replace('""', '"'), True)
+        elif (back := match["back"]) is not None:
+            yield _Token(back.replace("``", "`"), True)
+        else:
+            yield _Token(match["word"] or match["comma"], False)
+
+
+def _parts(text: str) -> Iterator[list[_Token]]:
+    part: list[_Token] = []
+    for token in _tokens(text):
+        if token.is_word(","):
+            if not part:
+                raise SettingError(f"columns {text!r}: nothing stands before a comma")
+            yield part
+            part = []
+        else:
+            part.append(token)
+    if part:
+        yield part
+
+
+def _header_column(name: str, words: list[_Token]) -> HeaderColumn:
+    if not words:
+        raise SettingError(f"column {name!r} has no type; for example `{name} string`")
+    type_, rest = parse_type(words[0].text), words[1:]
+    encoding, required, header = Encoding.AUTO, False, name
+    while rest:
+        word = rest.pop(0)
+        if word.is_word("required"):
+            required = True
+        elif word.is_word("from"):
+            if not rest:
+                raise SettingError(f"column {name!r}: `from` is followed by a header name")
+            header = rest.pop(0).text
+        else:
+            encoding = parse_encoding(word.text)
+    return HeaderColumn(name, header, type_, encoding, required)
