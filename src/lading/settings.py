@@ -1,0 +1,306 @@
+"""Settings: one TOML file, environment ``LADING__A__B``, ``--set a.b=c``, in rising order (DESIGN 14).
+
+Every key is declared here with its default; a key that is not is refused with a suggestion. Sizes take
+plain bytes or a unit (``512MiB``).
+"""
+
+from __future__ import annotations
+
+import difflib
+import ipaddress
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ByteSize,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    SecretStr,
+    ValidationError,
+)
+
+from .model.errors import SettingError
+
+ENVIRONMENT_PREFIX = "LADING__"
+SECRETS = frozenset({"endpoints.admin.token"})
+"""Keys whose values are never printed."""
+
+Durability = Literal["fsync", "os"]
+"""``fsync``: an acknowledged message is on disk. ``os``: it is in the page cache; a power cut may take it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where an endpoint listens; port 0 takes a free port."""
+
+    host: str
+    port: int
+
+    @property
+    def loopback(self) -> bool:
+        """Whether only this machine can reach it."""
+        if self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def parse_address(text: object) -> Address:
+    """``host:port``, ``[v6]:port`` or ``:port`` (all interfaces); ValueError with a sentence otherwise."""
+    if isinstance(text, Address):
+        return text
+    host, colon, digits = str(text).rpartition(":")
+    if not colon or not digits.isascii() or not digits.isdigit() or int(digits) > 65_535:
+        raise ValueError("an address is host:port with a port from 0 to 65535, e.g. 127.0.0.1:8090")
+    host = host.removeprefix("[").removesuffix("]")
+    return Address(host or "0.0.0.0", int(digits))
+
+
+Listen = Annotated[Address, BeforeValidator(parse_address), PlainSerializer(str, return_type=str)]
+
+
+class Section(BaseModel):
+    """A table of settings; keys it does not declare are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
+
+
+class Endpoint(Section):
+    """What every endpoint has. ``remedy`` is the setting that makes a bind beyond loopback acceptable."""
+
+    remedy: ClassVar[str]
+    enabled: bool = True
+    address: Listen
+
+    @property
+    def secured(self) -> bool:
+        """Whether it may listen beyond loopback."""
+        raise NotImplementedError
+
+
+class WithoutCredentials(Endpoint):
+    """An endpoint whose protocol has no credentials: beyond loopback it must be allowed by name."""
+
+    remedy: ClassVar[str] = "allow_unauthenticated=true"
+    allow_unauthenticated: bool = False
+
+    @property
+    def secured(self) -> bool:
+        return self.allow_unauthenticated
+
+
+class IggyTcpSettings(WithoutCredentials):
+    """The Iggy TCP endpoint, classic generation (iggy.md A1)."""
+
+    address: Listen = Address("127.0.0.1", 8090)
+    connections_max: int = Field(default=4096, ge=1)
+    answer_bytes_max: ByteSize = Field(default=ByteSize(16 << 20), ge=1 << 16)
+    """A poll answers at most about this many bytes of messages; the first message always goes."""
+
+
+class IggyHttpSettings(WithoutCredentials):
+    """The Iggy HTTP endpoint, classic generation (iggy.md A5)."""
+
+    address: Listen = Address("127.0.0.1", 3000)
+    connections_max: int = Field(default=1024, ge=1)
+    answer_bytes_max: ByteSize = Field(default=ByteSize(8 << 20), ge=1 << 16)
+
+
+class AdminSettings(Endpoint):
+    """The admin endpoint: CLI, Spark, metrics, native data. With ``token`` every request but /health must carry it."""
+
+    remedy: ClassVar[str] = "token"
+    address: Listen = Address("127.0.0.1", 7070)
+    token: SecretStr | None = Field(default=None, min_length=1)
+    connections_max: int = Field(default=1024, ge=1)
+    answer_bytes_max: ByteSize = Field(default=ByteSize(16 << 20), ge=1 << 16)
+    wait_ms_max: int = Field(default=30_000, ge=0)
+    """The longest a long poll may wait."""
+
+    @property
+    def secured(self) -> bool:
+        return self.token is not None
+
+
+class EndpointSettings(Section):
+    """One table an endpoint; an endpoint that is not built is an unknown key."""
+
+    iggy_tcp: IggyTcpSettings = IggyTcpSettings()
+    iggy_http: IggyHttpSettings = IggyHttpSettings()
+    admin: AdminSettings = AdminSettings()
+
+
+class LogSettings(Section):
+    """How partition logs lie on disk."""
+
+    segment_bytes: ByteSize = Field(default=ByteSize(256 << 20), ge=1 << 16, le=1 << 31)
+    """A segment is closed when it is at least this large."""
+
+
+class RetentionSettings(Section):
+    """What is kept where a topic says nothing else; unset keeps everything."""
+
+    age_ms: int | None = Field(default=None, ge=1)
+    size_bytes: ByteSize | None = Field(default=None, ge=1)
+    """Per partition."""
+    check_ms: int = Field(default=60_000, ge=100)
+
+
+class Settings(Section):
+    """Everything that can be set, with defaults."""
+
+    data: Path = Path("data")
+    durability: Durability = "fsync"
+    workers: int = Field(default=2, ge=1, le=64)
+    """Threads for work too long for the event loop: filters, decompression, cross-dialect reads."""
+    endpoints: EndpointSettings = EndpointSettings()
+    log: LogSettings = LogSettings()
+    retention: RetentionSettings = RetentionSettings()
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """Settings, and by dotted key where each value that is no default came from."""
+
+    settings: Settings
+    origins: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    value: Any
+    origin: str
+
+
+def load(config: Path | None = None, sets: Sequence[str] = (), env: Mapping[str, str] | None = None) -> Loaded:
+    """Settings from ``config`` (TOML), then ``env``, then ``sets`` (``a.b=c``), each over the one before.
+
+    SettingError, one sentence that names file, variable or option and the key: unreadable file, unknown key
+    (with a suggestion), a value of the wrong type, an open bind without credentials.
+    """
+    given: dict[str, _Given] = {}
+    for key, value, origin in (*_from_file(config), *_from_environment(env or {}), *_from_options(sets)):
+        _require_known(key, value, origin)
+        given[key] = _Given(value, origin)
+    try:
+        settings = Settings.model_validate(_nested({key: item.value for key, item in given.items()}))
+    except ValidationError as error:
+        raise SettingError(_sentence(error, given)) from None
+    _require_credentials(settings)
+    return Loaded(settings, {key: item.origin for key, item in given.items()})
+
+
+def _from_file(config: Path | None) -> Iterator[tuple[str, Any, str]]:
+    if config is None:
+        return
+    try:
+        with config.open("rb") as file:
+            document = tomllib.load(file)
+    except OSError as error:
+        raise SettingError(f"cannot read the settings file {config}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingError(f"the settings file {config} is no valid TOML: {error}") from None
+    yield from ((key, value, str(config)) for key, value in _leaves("", document))
+
+
+def _from_environment(env: Mapping[str, str]) -> Iterator[tuple[str, Any, str]]:
+    for name, value in sorted(env.items()):
+        if name.upper().startswith(ENVIRONMENT_PREFIX):
+            yield name[len(ENVIRONMENT_PREFIX) :].lower().replace("__", "."), value, f"environment {name}"
+
+
+def _from_options(sets: Sequence[str]) -> Iterator[tuple[str, Any, str]]:
+    for text in sets:
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            raise SettingError(f"--set takes key=value, e.g. --set durability=os, not {text!r}")
+        yield key.strip(), value.strip(), "--set"
+
+
+def _leaves(prefix: str, value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield from _leaves(f"{prefix}.{name}" if prefix else name, inner)
+    else:
+        yield prefix, value
+
+
+def _nested(flat: Mapping[str, Any]) -> dict[str, Any]:
+    root: dict[str, Any] = {}
+    for key, value in flat.items():
+        *path, last = key.split(".")
+        table = root
+        for name in path:
+            table = table.setdefault(name, {})
+        table[last] = value
+    return root
+
+
+def _section_of(field_type: Any) -> type[Section] | None:
+    return field_type if isinstance(field_type, type) and issubclass(field_type, Section) else None
+
+
+def keys(section: type[Section] = Settings, prefix: str = "") -> list[str]:
+    """Every dotted key there is."""
+    found: list[str] = []
+    for name, field in section.model_fields.items():
+        inner = _section_of(field.annotation)
+        found += keys(inner, f"{prefix}{name}.") if inner else [prefix + name]
+    return found
+
+
+def _require_known(key: str, value: Any, origin: str) -> None:
+    section: type[Section] = Settings
+    path = key.split(".")
+    for depth, name in enumerate(path):
+        field = section.model_fields.get(name)
+        parent = ".".join(path[:depth])
+        if field is None:
+            siblings = [f"{parent}.{sibling}" if parent else sibling for sibling in section.model_fields]
+            near = difflib.get_close_matches(".".join(path[: depth + 1]), siblings, 1, 0.75)
+            if not near and depth == 0:
+                near = difflib.get_close_matches(key, keys(), 1, 0.6)
+            advice = f"did you mean {near[0]}?" if near else f"there are {', '.join(siblings)}"
+            raise SettingError(f"unknown setting {key} ({origin}); {advice}")
+        inner = _section_of(field.annotation)
+        if inner is None and depth < len(path) - 1:
+            raise SettingError(
+                f"setting {'.'.join(path[: depth + 1])} takes a value and has no keys below it ({origin})"
+            )
+        if inner is None:
+            return
+        section = inner
+    raise SettingError(f"setting {key} is a table of {', '.join(section.model_fields)}: set one of those ({origin})")
+
+
+def _sentence(error: ValidationError, given: Mapping[str, _Given]) -> str:
+    first = error.errors()[0]
+    key = ".".join(str(part) for part in first["loc"] if str(part) in _NAMES)
+    origin = given[key].origin if key in given else "default"
+    reason = str(first.get("ctx", {}).get("error") or first["msg"])
+    shown = "that" if key in SECRETS else repr(first["input"])
+    return f"setting {key} ({origin}) cannot be {shown}: {reason[:1].lower()}{reason[1:]}"
+
+
+def _require_credentials(settings: Settings) -> None:
+    for name in EndpointSettings.model_fields:
+        endpoint: Endpoint = getattr(settings.endpoints, name)
+        if endpoint.enabled and not endpoint.address.loopback and not endpoint.secured:
+            raise SettingError(
+                f"endpoints.{name}.address {endpoint.address} can be reached from other machines: set "
+                f"endpoints.{name}.{endpoint.remedy}, or listen on 127.0.0.1"
+            )
+
+
+_NAMES = frozenset(name for key in keys() for name in key.split("."))
