@@ -142,6 +142,6 @@ class Metrics:
         from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
         registry = CollectorRegistry(auto_describe=False)
-        registry.register(self)  # type: ignore[arg-type]
+        registry.register(self)
         ProcessCollector(registry=registry)
         return generate_latest(registry), CONTENT_TYPE_LATEST

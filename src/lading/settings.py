@@ -157,6 +157,24 @@ class RetentionSettings(Section):
     check_ms: int = Field(default=60_000, ge=100)
 
 
+class BrokerLimits(Section):
+    """Limits and times of the broker's own bookkeeping."""
+
+    partitions_per_topic_max: int = Field(default=1_000, ge=1, le=100_000)
+    unsynced_bytes_max: ByteSize = Field(default=ByteSize(64 << 20), ge=1 << 20)
+    """Above this many bytes on their way to the disk, endpoints stop reading requests until it has caught up."""
+    position_flush_ms: int = Field(default=100, ge=1)
+    """Stored positions are written together, at most this long after they were stored."""
+    session_timeout_ms: int = Field(default=30_000, ge=100)
+    """A native group member that sends no heartbeat for this long has left."""
+    transaction_timeout_ms: int = Field(default=3_600_000, ge=100)
+    """A transaction that is open for longer is aborted."""
+    transaction_memory_ms: int = Field(default=30 * 86_400_000, ge=1_000)
+    """Commit keys and settled transactions are remembered at least this long."""
+    writers_per_partition_max: int = Field(default=10_000, ge=1)
+    """Writers whose sequence is remembered, the least recently used goes first."""
+
+
 class Settings(Section):
     """Everything that can be set, with defaults."""
 
@@ -167,6 +185,7 @@ class Settings(Section):
     endpoints: EndpointSettings = EndpointSettings()
     log: LogSettings = LogSettings()
     retention: RetentionSettings = RetentionSettings()
+    broker: BrokerLimits = BrokerLimits()
 
 
 @dataclass(frozen=True, slots=True)
