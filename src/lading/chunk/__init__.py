@@ -1,0 +1,1 @@
+"""The chunk's envelope and the overlay's record, as bytes (docs/reference/chunk-format.md). Pure, no files."""

@@ -1,0 +1,82 @@
+"""Records of ``states.log``: what was decided about offset ranges after they were written.
+
+A record is ``length u32 · crc32c u32 (of what follows) · version u8 · kind u8 · state u8 · reserved u8 · first u64 ·
+end u64 · timestamp_us u64``, little-endian; ``length`` counts all bytes after the crc field.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final
+
+import google_crc32c
+
+from lading.model.errors import LimitExceeded
+from lading.model.state import State
+
+_FRAME: Final = struct.Struct("<II")
+_RECORD: Final = struct.Struct("<BBBBQQQ")
+RECORD_BYTES: Final = _FRAME.size + _RECORD.size
+_VERSION: Final = 1
+_POSITION_MAX: Final = (1 << 63) - 1
+
+
+class RangeKind(IntEnum):
+    """What a record says of its offsets."""
+
+    STATE = 1
+    ABORTED = 2
+    CONTROL = 3
+
+
+_STATES: Final = {
+    RangeKind.STATE: frozenset(int(state) for state in State),
+    RangeKind.ABORTED: frozenset({0}),
+    RangeKind.CONTROL: frozenset({0}),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Offsets ``first`` to ``end`` (exclusive): set to ``state`` (kind STATE), aborted or control records (state 0)."""
+
+    kind: RangeKind
+    state: int
+    first: int
+    end: int
+    timestamp_us: int
+
+
+def pack(record: Range) -> bytes:
+    """One framed record, ``RECORD_BYTES`` long; LimitExceeded for what a record cannot say."""
+    if not _sound(record.kind, record.state, record.first, record.end, record.timestamp_us):
+        raise LimitExceeded(f"the overlay cannot hold {record}")
+    body = _RECORD.pack(_VERSION, record.kind, record.state, 0, record.first, record.end, record.timestamp_us)
+    return _FRAME.pack(len(body), google_crc32c.value(body)) + body
+
+
+def unpack_all(data: bytes | memoryview) -> tuple[list[Range], int]:
+    """The records at the start of ``data`` and the bytes they take, up to the first that is not whole or right.
+
+    What follows the valid bytes is a torn tail or damage: the caller decides. Never raises for any bytes.
+    """
+    ranges: list[Range] = []
+    at = 0
+    while len(data) - at >= RECORD_BYTES:
+        length, crc = _FRAME.unpack_from(data, at)
+        body = bytes(data[at + _FRAME.size : at + RECORD_BYTES])
+        if length != _RECORD.size or google_crc32c.value(body) != crc:
+            break
+        version, kind, state, reserved, first, end, timestamp_us = _RECORD.unpack(body)
+        if version != _VERSION or reserved or not _sound(kind, state, first, end, timestamp_us):
+            break
+        ranges.append(Range(RangeKind(kind), state, first, end, timestamp_us))
+        at += RECORD_BYTES
+    return ranges, at
+
+
+def _sound(kind: int, state: int, first: int, end: int, timestamp_us: int) -> bool:
+    known = state in _STATES.get(kind, ())  # type: ignore[call-overload]
+    return bool(known) and 0 <= first < end <= _POSITION_MAX and 0 <= timestamp_us <= _POSITION_MAX

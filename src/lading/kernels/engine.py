@@ -1,0 +1,187 @@
+"""Who compiles kernels, when and into which directory; importing this imports no Numba.
+
+A home is the dotted name of a module of kernels, such as ``lading.dialects.iggy_classic.kernels``. Its functions
+have explicit signatures, so importing the module is compiling it (seconds the first time, a quarter of a
+second from the cache) and nothing compiles at first use. Beside each home stands a twin: plain Python functions
+of the same names and signatures.
+
+Two ways of working, a policy of the process:
+* readers (the default): small work runs on the twin, bulk work waits for the kernels once;
+* a broker (after ``load_in_background``): nobody ever waits, the twin serves until the kernels are here.
+"""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import importlib
+import logging
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+log = logging.getLogger(__name__)
+
+PACKAGE = Path(__file__).resolve().parents[1]
+BULK_BYTES = 256 << 10
+"""Work below this is done by the twin while the kernels are not loaded: it costs less than loading them."""
+
+_loaded: dict[str, ModuleType] = {}
+_loading = threading.RLock()
+_background: threading.Thread | None = None
+
+
+def homes() -> list[str]:
+    """Every module of kernels in the package: each ``kernels.py``, and the sync loop."""
+    rooms = sorted(PACKAGE.rglob("kernels.py"))
+    found = [".".join((PACKAGE.name, *path.relative_to(PACKAGE).with_suffix("").parts)) for path in rooms]
+    return [*found, f"{PACKAGE.name}.kernels.sync"]
+
+
+def ready(home: str) -> ModuleType | None:
+    """The kernels of ``home`` if this process has them; never blocks."""
+    return _loaded.get(home)
+
+
+def select(home: str, twin: ModuleType, size_bytes: int) -> Any:
+    """The kernels of ``home`` or their ``twin``, by the policy of this process (see above) for work of that size."""
+    kernels = _loaded.get(home)
+    if kernels is not None:
+        return kernels
+    return twin if _background is not None or size_bytes < BULK_BYTES else compiled(home)
+
+
+def compiled(home: str) -> ModuleType:
+    """The kernels of ``home``; waits until they are compiled or loaded from the cache.
+
+    Processes that start together compile once: the first one holds a file lock, the others then load its result.
+    """
+    kernels = _loaded.get(home)
+    if kernels is not None:
+        return kernels
+    with _loading:
+        if home not in _loaded:
+            _loaded[home] = _import(home)
+        return _loaded[home]
+
+
+def load_in_background() -> None:
+    """Load all kernels without anybody waiting; from now on ``select`` never blocks in this process.
+
+    A cold cache is filled by a child process, so that the compiler does not hold this interpreter's lock.
+    Without a compiler (or disk) the twins go on serving, and the log says why.
+    """
+    global _background
+    if _background is None:
+        _background = threading.Thread(target=_load_all, name="kernels", daemon=True)
+        _background.start()
+
+
+def cache_dir() -> Path:
+    """Where compiled kernels are kept: ``XDG_CACHE_HOME`` (or ``~/.cache``) ``/lading/kernels-…``.
+
+    The name holds a hash of all kernel sources, where they lie, the versions of Python and Numba and the CPU, because
+    Numba notices none of: a change in an inlined function, a home directory shared by different machines. Where
+    nothing is writable it is a temporary directory of this process, with one warning.
+    """
+    return _cache_dir(os.environ.get("XDG_CACHE_HOME", ""))
+
+
+def mark_complete() -> None:
+    """Note that all kernels are in the cache, so that no process starts a compiler to fill it."""
+    (cache_dir() / "complete").touch()
+
+
+@cache
+def _cache_dir(xdg_cache_home: str) -> Path:
+    base = Path(xdg_cache_home) if xdg_cache_home else Path("~/.cache").expanduser()
+    path = base / "lading" / f"kernels-{_fingerprint()}"
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=path).close()
+    except (OSError, RuntimeError) as error:
+        # a directory of our own with a name nobody can guess: what lies in the cache gets executed
+        path = Path(tempfile.mkdtemp(prefix="lading-kernels-"))
+        atexit.register(shutil.rmtree, path, ignore_errors=True)
+        log.warning(
+            "compiled kernels cannot be kept in %s (%s), so every process compiles them anew; "
+            "make it writable or set XDG_CACHE_HOME",
+            base,
+            error.strerror if isinstance(error, OSError) else error,
+        )
+    return path
+
+
+def _fingerprint() -> str:
+    sources = sorted({*PACKAGE.rglob("kernels.py"), *(PACKAGE / "kernels").glob("*.py")})
+    digest = hashlib.sha256()
+    for path in sources:
+        digest.update(str(path).encode() + b"\0" + path.read_bytes() + b"\0")
+    facts = (sys.version, version("numba"), version("llvmlite"), platform.machine(), _cpu(), *_numba_settings())
+    digest.update("\0".join(facts).encode())
+    return digest.hexdigest()[:16]
+
+
+def _numba_settings() -> list[str]:
+    return [f"{name}={value}" for name, value in sorted(os.environ.items()) if name.startswith("NUMBA_CPU_")]
+
+
+def _cpu() -> str:
+    """Model and instruction sets, as far as the system tells them without a compiler."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    wanted = ("model name", "flags", "Features", "CPU part")
+    return "\n".join(sorted({line for line in lines if line.startswith(wanted)}))
+
+
+def _import(home: str) -> ModuleType:
+    directory = cache_dir()
+    with _locked(directory):
+        config: Any = importlib.import_module("numba.core.config")
+        # a locator is chosen when a decorator runs: other users of Numba in this process keep their own directory
+        before, config.CACHE_DIR = config.CACHE_DIR, str(directory)
+        try:
+            return importlib.import_module(home)
+        finally:
+            config.CACHE_DIR = before
+
+
+@contextmanager
+def _locked(directory: Path) -> Iterator[None]:
+    """Hold the cache's file lock, unless the cache is complete; a directory that cannot be locked is used unlocked."""
+    try:
+        import fcntl
+
+        file = (directory / "lock").open("w") if not (directory / "complete").exists() else None
+    except (ImportError, OSError):
+        file = None
+    if file is None:
+        yield
+        return
+    with file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _load_all() -> None:
+    try:
+        if not (cache_dir() / "complete").exists():
+            command = [sys.executable, "-m", "lading.kernels.compile", "--quiet"]
+            subprocess.run(command, check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        for home in homes():
+            compiled(home)
+    except Exception as error:
+        log.warning("kernels are not available, plain Python serves instead (slower): %s", error)

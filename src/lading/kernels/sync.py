@@ -1,0 +1,88 @@
+"""The loop of the sync thread: file numbers in, one answer byte for each out, never taking the interpreter's lock.
+
+The Python twin is ``sync_twin.py``.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numba
+import numpy as np
+from llvmlite import ir
+from numba.core import cgutils
+from numba.extending import intrinsic as _intrinsic
+
+from .memory import address, load32, store8
+
+intrinsic: Any = _intrinsic
+njit: Any = numba.njit
+types: Any = numba.types
+
+_transfer = types.int64(types.int32, types.voidptr, types.int64)
+_read = types.ExternalFunction("read", _transfer)
+_write = types.ExternalFunction("write", _transfer)
+_sync = types.ExternalFunction("fdatasync" if sys.platform == "linux" else "fsync", types.int32(types.int32))
+_ERRNO = "__errno_location" if sys.platform == "linux" else "__error"
+_EINTR = 4
+_UNKNOWN = 255
+
+
+@intrinsic
+def _errno(typing_context: Any) -> Any:
+    """C's errno of this thread."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        kind = ir.FunctionType(ir.IntType(32).as_pointer(), [])
+        return builder.load(builder.call(cgutils.get_or_insert_function(builder.module, kind, _ERRNO), []))
+
+    return types.int32(), generate
+
+
+@njit(nogil=True)
+def _fill(inp: Any, buffer: Any, have: Any, want: Any) -> Any:
+    """Read until ``buffer`` holds at least ``want`` bytes; how many it holds, or -1 at the end of the pipe."""
+    while have < want:
+        got = _read(inp, address(buffer, have), buffer.size - have)
+        if got > 0:
+            have += got
+        elif got == 0 or _errno() != _EINTR:
+            return -1
+    return have
+
+
+@njit(types.int64(types.int32, types.int32, types.uint8[::1], types.uint8[::1]), nogil=True, cache=True)
+def sync_rounds(inp: Any, out: Any, fds: Any, answers: Any) -> Any:
+    """Until ``inp`` ends: read file numbers (int32 each), sync each file, write one byte for each to ``out``.
+
+    A byte is 0 for done, else the error number (255 where it does not fit). ``fds`` is room for at least one number,
+    ``answers`` for as many bytes as ``fds`` has numbers. An interrupted call is repeated, a failed sync
+    never. Returns the number of files synced.
+    """
+    done = 0
+    if fds.size < 4 or answers.size < fds.size // 4:
+        return done
+    while True:
+        have = _fill(inp, fds, 0, 4)
+        if have > 0 and have % 4:
+            have = _fill(inp, fds, have, have + 4 - have % 4)
+        if have < 0:
+            return done
+        count = have // 4
+        for index in range(count):
+            answer = 0
+            while _sync(np.int32(load32(fds, 4 * index))) != 0:
+                answer = _errno()
+                if answer != _EINTR:
+                    break
+                answer = 0
+            store8(answers, index, answer if 0 <= answer < _UNKNOWN else _UNKNOWN)
+        done += count
+        sent = 0
+        while sent < count:
+            wrote = _write(out, address(answers, sent), count - sent)
+            if wrote > 0:
+                sent += wrote
+            elif wrote == 0 or _errno() != _EINTR:
+                return done
