@@ -85,6 +85,7 @@ class Reason(StrEnum):
     TOO_MANY_PARTITIONS = "too_many_partitions"
     PARTITION_NOT_FOUND = "partition_not_found"
     NO_PARTITIONS = "no_partitions"
+    INVALID_PARTITION_ID = "invalid_partition_id"
     INVALID_PARTITION_KEY = "invalid_partition_key"
     INVALID_COUNT = "invalid_count"
     INVALID_OFFSET = "invalid_offset"

@@ -1,0 +1,373 @@
+"""Every command of Iggy classic as a dataclass, and its bytes both ways (iggy.md A1-A3, iggy_measured.md 2).
+
+A request frame is ``[length u32 = 4 + payload][code u32][payload]``, an answer ``[status u32][length u32][body]``.
+Nothing here opens a socket or asks a broker.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Final
+
+from ...model.errors import MalformedMessage, Reason, Refusal
+from .primitives import (
+    BOOL,
+    CONSUMER,
+    IDENTIFIER,
+    PARTITIONING,
+    REST,
+    STRATEGY,
+    U32,
+    U64,
+    Bytes,
+    Codec,
+    Consumer,
+    Identifier,
+    Partitioning,
+    Strategy,
+    name_to_end,
+    repeated,
+)
+from .records import layout, record, validate
+from .responses import (
+    NOTHING,
+    ClientDetails,
+    ClientInfo,
+    GroupDetails,
+    GroupInfo,
+    PolledMessages,
+    StatsInfo,
+    StoredOffset,
+    StreamDetails,
+    StreamInfo,
+    TopicDetails,
+    TopicInfo,
+    parse_whole,
+)
+from .validation import (
+    CLIENT_ID,
+    FIRST_PARTITIONS,
+    GROUP_ID,
+    MORE_PARTITIONS,
+    POLL_COUNT,
+    SOME_MESSAGES,
+    STREAM_ID,
+    STREAM_NAME,
+    TOPIC_ID,
+    TOPIC_NAME,
+)
+
+REQUEST_HEAD: Final = struct.Struct("<II")
+"""``length`` (4 + payload) and command code."""
+
+RESPONSE_HEAD: Final = struct.Struct("<II")
+"""Status (0 is ok) and body length; a body follows only a status of 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """Stop the server; refused with UNKNOWN_COMMAND, as by a server built without it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ping:
+    """Is anybody there?"""
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """Answers StatsInfo."""
+
+
+@dataclass(frozen=True, slots=True)
+class Me:
+    """Answers ClientDetails of the caller."""
+
+
+@dataclass(frozen=True, slots=True)
+class GetClient:
+    """Answers ClientDetails."""
+
+    client_id: Annotated[int, U32, CLIENT_ID]
+
+
+@dataclass(frozen=True, slots=True)
+class GetClients:
+    """Answers ClientInfo for every connection."""
+
+
+@dataclass(frozen=True, slots=True)
+class PollMessages:
+    """Answers PolledMessages; as a group, ``partition_id`` is ignored and the member's partitions take turns."""
+
+    consumer: Annotated[Consumer, CONSUMER]
+    stream: Annotated[Identifier, IDENTIFIER]
+    topic: Annotated[Identifier, IDENTIFIER]
+    partition_id: Annotated[int, U32]
+    strategy: Annotated[Strategy, STRATEGY]
+    count: Annotated[int, U32, POLL_COUNT]
+    auto_commit: Annotated[bool, BOOL]
+
+
+@dataclass(frozen=True, slots=True)
+class SendMessages:
+    """Where messages go, and their bytes unread (a view into the request where it was parsed)."""
+
+    stream: Annotated[Identifier, IDENTIFIER]
+    topic: Annotated[Identifier, IDENTIFIER]
+    partitioning: Annotated[Partitioning, PARTITIONING]
+    messages: Annotated[Bytes, REST, SOME_MESSAGES]
+
+
+@dataclass(frozen=True, slots=True)
+class GetOffset:
+    """Answers StoredOffset."""
+
+    consumer: Annotated[Consumer, CONSUMER]
+    stream: Annotated[Identifier, IDENTIFIER]
+    topic: Annotated[Identifier, IDENTIFIER]
+    partition_id: Annotated[int, U32]
+
+
+@dataclass(frozen=True, slots=True)
+class StoreOffset:
+    """Remember the last consumed offset; as a group, of the partition this member polled last."""
+
+    consumer: Annotated[Consumer, CONSUMER]
+    stream: Annotated[Identifier, IDENTIFIER]
+    topic: Annotated[Identifier, IDENTIFIER]
+    partition_id: Annotated[int, U32]
+    offset: Annotated[int, U64]
+
+
+@dataclass(frozen=True, slots=True)
+class GetStream:
+    """Answers StreamDetails."""
+
+    stream: Annotated[Identifier, IDENTIFIER]
+
+
+@dataclass(frozen=True, slots=True)
+class GetStreams:
+    """Answers StreamInfo for every stream."""
+
+
+@dataclass(frozen=True, slots=True)
+class CreateStream:
+    """``stream_id`` from 1; the name is stored normalised (``validation.normalised``)."""
+
+    stream_id: Annotated[int, U32, STREAM_ID]
+    name: Annotated[str, name_to_end(Reason.INVALID_STREAM_NAME), STREAM_NAME]
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteStream:
+    """The stream and all it holds."""
+
+    stream: Annotated[Identifier, IDENTIFIER]
+
+
+@dataclass(frozen=True, slots=True)
+class GetTopic:
+    """Answers TopicDetails."""
+
+    stream: Annotated[Identifier, IDENTIFIER]
+    topic: Annotated[Identifier, IDENTIFIER]
+
+
+@dataclass(frozen=True, slots=True)
+class GetTopics:
+    """Answers TopicInfo for every topic of the stream."""
+
+    stream: Annotated[Identifier, IDENTIFIER]
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTopic:
+    """``topic_id`` from 1, 0 to 100,000 partitions; the name is stored normalised."""
+
+    stream: Annotated[Identifier, IDENTIFIER]
+    topic_id: Annotated[int, U32, TOPIC_ID]
+    partitions_count: Annotated[int, U32, FIRST_PARTITIONS]
+    name: Annotated[str, name_to_end(Reason.INVALID_TOPIC_NAME), TOPIC_NAME]
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteTopic:
+    """The topic and all it holds."""
+
+    stream: Annotated[Identifier, IDENTIFIER]
+    topic: Annotated[Identifier, IDENTIFIER]
+
+
+@dataclass(frozen=True, slots=True)
+class CreatePartitions:
+    """1 to 100,000 more partitions, numbered on."""
+
+    stream: Annotated[Identifier, IDENTIFIER]
+    topic: Annotated[Identifier, IDENTIFIER]
+    partitions_count: Annotated[int, U32, MORE_PARTITIONS]
+
+
+@dataclass(frozen=True, slots=True)
+class DeletePartitions:
+    """The highest-numbered partitions; more than there are deletes all."""
+
+    stream: Annotated[Identifier, IDENTIFIER]
+    topic: Annotated[Identifier, IDENTIFIER]
+    partitions_count: Annotated[int, U32, MORE_PARTITIONS]
+
+
+@dataclass(frozen=True, slots=True)
+class GetGroup:
+    """Answers GroupDetails."""
+
+    stream: Annotated[Identifier, IDENTIFIER]
+    topic: Annotated[Identifier, IDENTIFIER]
+    group_id: Annotated[int, U32, GROUP_ID]
+
+
+@dataclass(frozen=True, slots=True)
+class GetGroups:
+    """Answers GroupInfo for every group of the topic."""
+
+    stream: Annotated[Identifier, IDENTIFIER]
+    topic: Annotated[Identifier, IDENTIFIER]
+
+
+@dataclass(frozen=True, slots=True)
+class CreateGroup:
+    """``group_id`` from 1."""
+
+    stream: Annotated[Identifier, IDENTIFIER]
+    topic: Annotated[Identifier, IDENTIFIER]
+    group_id: Annotated[int, U32, GROUP_ID]
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteGroup:
+    """The group, its memberships and its positions."""
+
+    stream: Annotated[Identifier, IDENTIFIER]
+    topic: Annotated[Identifier, IDENTIFIER]
+    group_id: Annotated[int, U32, GROUP_ID]
+
+
+@dataclass(frozen=True, slots=True)
+class JoinGroup:
+    """Become a member; twice is fine."""
+
+    stream: Annotated[Identifier, IDENTIFIER]
+    topic: Annotated[Identifier, IDENTIFIER]
+    group_id: Annotated[int, U32, GROUP_ID]
+
+
+@dataclass(frozen=True, slots=True)
+class LeaveGroup:
+    """Cease to be a member; also fine for who is none."""
+
+    stream: Annotated[Identifier, IDENTIFIER]
+    topic: Annotated[Identifier, IDENTIFIER]
+    group_id: Annotated[int, U32, GROUP_ID]
+
+
+Command = (
+    Kill | Ping | Stats | Me | GetClient | GetClients | PollMessages | SendMessages | GetOffset | StoreOffset
+    | GetStream | GetStreams | CreateStream | DeleteStream | GetTopic | GetTopics | CreateTopic | DeleteTopic
+    | CreatePartitions | DeletePartitions | GetGroup | GetGroups | CreateGroup | DeleteGroup | JoinGroup | LeaveGroup
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the command table: code, the name metrics and logs use, the request, the body of its answer."""
+
+    code: int
+    name: str
+    request: type[Any]
+    answer: Codec[Any]
+
+
+TABLE: Final[Sequence[Row]] = (
+    Row(0, "kill", Kill, NOTHING),
+    Row(1, "ping", Ping, NOTHING),
+    Row(10, "stats", Stats, record(StatsInfo)),
+    Row(20, "me", Me, record(ClientDetails)),
+    Row(21, "client.get", GetClient, record(ClientDetails)),
+    Row(22, "client.list", GetClients, repeated(record(ClientInfo))),
+    Row(100, "message.poll", PollMessages, record(PolledMessages)),
+    Row(101, "message.send", SendMessages, NOTHING),
+    Row(120, "consumer_offset.get", GetOffset, record(StoredOffset)),
+    Row(121, "consumer_offset.store", StoreOffset, NOTHING),
+    Row(200, "stream.get", GetStream, record(StreamDetails)),
+    Row(201, "stream.list", GetStreams, repeated(record(StreamInfo))),
+    Row(202, "stream.create", CreateStream, NOTHING),
+    Row(203, "stream.delete", DeleteStream, NOTHING),
+    Row(300, "topic.get", GetTopic, record(TopicDetails)),
+    Row(301, "topic.list", GetTopics, repeated(record(TopicInfo))),
+    Row(302, "topic.create", CreateTopic, NOTHING),
+    Row(303, "topic.delete", DeleteTopic, NOTHING),
+    Row(402, "partitions.create", CreatePartitions, NOTHING),
+    Row(403, "partitions.delete", DeletePartitions, NOTHING),
+    Row(600, "group.get", GetGroup, record(GroupDetails)),
+    Row(601, "group.list", GetGroups, repeated(record(GroupInfo))),
+    Row(602, "group.create", CreateGroup, NOTHING),
+    Row(603, "group.delete", DeleteGroup, NOTHING),
+    Row(604, "group.join", JoinGroup, NOTHING),
+    Row(605, "group.leave", LeaveGroup, NOTHING),
+)
+
+_CODECS: Final = {row.request: record(row.request) for row in TABLE}
+_WITHOUT_FIELDS: Final = {row.request for row in TABLE if not layout(row.request)}
+ROW_BY_CODE: Final = {row.code: row for row in TABLE}
+ROW_BY_REQUEST: Final = {row.request: row for row in TABLE}
+
+
+def parse_request(code: int, payload: Bytes) -> Command:
+    """The command of an intact frame, checked by the rules of iggy.md A6.
+
+    MalformedMessage carries the reason, hence the code, to answer with. Bytes behind the last field are read
+    over, as the real server does; a command without fields takes none.
+    """
+    row = ROW_BY_CODE.get(code)
+    if row is None:
+        raise MalformedMessage(f"no command has the code {code}", reason=Reason.UNKNOWN_COMMAND)
+    if row.request in _WITHOUT_FIELDS and len(payload):
+        raise MalformedMessage(f"{row.name} takes no payload, not {len(payload)} bytes")
+    command: Command = _CODECS[row.request].read(memoryview(payload), 0)[0]
+    try:
+        validate(command)
+    except Refusal as refusal:
+        raise MalformedMessage(str(refusal), reason=refusal.reason) from None
+    return command
+
+
+def encode_request(command: Command) -> bytes:
+    """The whole frame; LocalError where a value does not fit its field."""
+    row = ROW_BY_REQUEST[type(command)]
+    payload = _CODECS[row.request].write(command)
+    return REQUEST_HEAD.pack(4 + len(payload), row.code) + payload
+
+
+def encode_response(command: Command | type[Any], result: Any = None) -> bytes:
+    """The body that answers ``command`` (or a command of that class); ``result`` is what its docstring names."""
+    row = ROW_BY_REQUEST[command if isinstance(command, type) else type(command)]
+    return row.answer.write(result)
+
+
+def parse_response(command: Command | type[Any], body: Bytes) -> Any:
+    """What the body of a status 0 says; MalformedMessage where it is no answer to ``command``."""
+    row = ROW_BY_REQUEST[command if isinstance(command, type) else type(command)]
+    return parse_whole(row.answer, body, f"the answer to {row.name}")
+
+
+def ok_frame(body: bytes = b"") -> bytes:
+    """The frame of a success."""
+    return RESPONSE_HEAD.pack(0, len(body)) + body
+
+
+def error_frame(code: int) -> bytes:
+    """The frame of a failure; its code says all, there is no text."""
+    return RESPONSE_HEAD.pack(code, 0)

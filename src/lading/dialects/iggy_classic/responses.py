@@ -1,0 +1,171 @@
+"""What Iggy classic answers with: the entity blocks of iggy.md A3 and the bodies made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from ...model.errors import MalformedMessage
+from .primitives import F32, REST, TEXT, U8, U32, U64, Bytes, Codec, counted, repeated
+from .records import record
+
+TRANSPORT_TCP, TRANSPORT_QUIC = 1, 2
+"""Values of ``ClientInfo.transport``."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamInfo:
+    """A stream in a list, or at the head of its details."""
+
+    id: Annotated[int, U32]
+    topics_count: Annotated[int, U32]
+    size_bytes: Annotated[int, U64]
+    messages_count: Annotated[int, U64]
+    name: Annotated[str, TEXT]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicInfo:
+    """A topic in a list, or at the head of its details."""
+
+    id: Annotated[int, U32]
+    partitions_count: Annotated[int, U32]
+    size_bytes: Annotated[int, U64]
+    messages_count: Annotated[int, U64]
+    name: Annotated[str, TEXT]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionInfo:
+    """A partition, counted from 1; ``current_offset`` is that of the last message, 0 also when there is none."""
+
+    id: Annotated[int, U32]
+    segments_count: Annotated[int, U32]
+    current_offset: Annotated[int, U64]
+    size_bytes: Annotated[int, U64]
+    messages_count: Annotated[int, U64]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupInfo:
+    """A consumer group; the partitions are those of its topic."""
+
+    id: Annotated[int, U32]
+    partitions_count: Annotated[int, U32]
+    members_count: Annotated[int, U32]
+
+
+@dataclass(frozen=True, slots=True)
+class MemberInfo:
+    """A member of a group, by client id, and the partitions it holds."""
+
+    id: Annotated[int, U32]
+    partitions: Annotated[Sequence[int], counted(U32)]
+
+
+@dataclass(frozen=True, slots=True)
+class ClientInfo:
+    """A connection: its id is the CRC-32 of ``address``, which is ``ip:port`` of the peer."""
+
+    id: Annotated[int, U32]
+    transport: Annotated[int, U8]
+    address: Annotated[str, TEXT]
+    groups_count: Annotated[int, U32]
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """A group that a client is in, in the order the server writes (the Rust client reads it reversed, iggy.md A3)."""
+
+    group_id: Annotated[int, U32]
+    topic_id: Annotated[int, U32]
+    stream_id: Annotated[int, U32]
+
+
+@dataclass(frozen=True, slots=True)
+class StreamDetails:
+    """A stream and its topics."""
+
+    stream: Annotated[StreamInfo, record(StreamInfo)]
+    topics: Annotated[Sequence[TopicInfo], repeated(record(TopicInfo))]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDetails:
+    """A topic and its partitions."""
+
+    topic: Annotated[TopicInfo, record(TopicInfo)]
+    partitions: Annotated[Sequence[PartitionInfo], repeated(record(PartitionInfo))]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDetails:
+    """A group and its members."""
+
+    group: Annotated[GroupInfo, record(GroupInfo)]
+    members: Annotated[Sequence[MemberInfo], repeated(record(MemberInfo))]
+
+
+@dataclass(frozen=True, slots=True)
+class ClientDetails:
+    """A connection and the groups it is in."""
+
+    client: Annotated[ClientInfo, record(ClientInfo)]
+    groups: Annotated[Sequence[Membership], repeated(record(Membership))]
+
+
+@dataclass(frozen=True, slots=True)
+class StatsInfo:
+    """The server at a glance: bytes for memory and sizes, seconds for run and start time, percent of a core for CPU."""
+
+    process_id: Annotated[int, U32]
+    cpu_usage: Annotated[float, F32]
+    memory_usage: Annotated[int, U64]
+    total_memory: Annotated[int, U64]
+    available_memory: Annotated[int, U64]
+    run_time: Annotated[int, U64]
+    start_time: Annotated[int, U64]
+    read_bytes: Annotated[int, U64]
+    written_bytes: Annotated[int, U64]
+    messages_size_bytes: Annotated[int, U64]
+    streams_count: Annotated[int, U32]
+    topics_count: Annotated[int, U32]
+    partitions_count: Annotated[int, U32]
+    segments_count: Annotated[int, U32]
+    messages_count: Annotated[int, U64]
+    clients_count: Annotated[int, U32]
+    groups_count: Annotated[int, U32]
+    hostname: Annotated[str, TEXT]
+    os_name: Annotated[str, TEXT]
+    os_version: Annotated[str, TEXT]
+    kernel_version: Annotated[str, TEXT]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredOffset:
+    """The last consumed offset of a consumer or group, 0 also when nothing was stored."""
+
+    consumer_id: Annotated[int, U32]
+    offset: Annotated[int, U64]
+
+
+@dataclass(frozen=True, slots=True)
+class PolledMessages:
+    """How many messages, and their bytes one behind the other, for the codec in ``messages``."""
+
+    count: Annotated[int, U32]
+    messages: Annotated[Bytes, REST]
+
+
+NOTHING: Codec[None] = Codec(lambda _data, at: (None, at), lambda _value: b"")
+"""The body of every command that only succeeds or fails."""
+
+
+def parse_whole(codec: Codec[Any], body: Bytes, what: str) -> Any:
+    """The value whose bytes ``body`` is; MalformedMessage where bytes are left over or missing."""
+    data = memoryview(body)
+    value, end = codec.read(data, 0)
+    if end != len(data):
+        raise MalformedMessage(f"{len(data) - end} bytes are left behind {what}", at=end)
+    return value
