@@ -1,0 +1,199 @@
+"""Messages on their way out, as Arrow: checked against what the target can hold, gathered, made into batches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+import pyarrow as pa
+
+from ..model.batch import HEADER_TYPE, HEADERS_TYPE, SCHEMA
+from ..model.errors import LimitExceeded, LocalError
+from ..model.headers import Headers
+from ..model.state import State
+from ..transports.interface import Capacity
+
+OUT_SCHEMA = SCHEMA.set(SCHEMA.get_field_index("timestamp"), pa.field("timestamp", pa.timestamp("us", tz="UTC")))
+"""The Batch schema as it is sent: a null timestamp means the time of the append."""
+ENVELOPE_BYTES = 48
+"""What a message weighs in a batch besides its key, headers and payload, about."""
+PLACES = frozenset({"stream", "topic", "partition"})
+"""Columns that say where messages were read; they are left behind when a batch is sent on."""
+KIND_MAX = 127
+
+
+class Gathering:
+    """Messages for one partition, column by column, until they become a batch."""
+
+    __slots__ = (
+        "count",
+        "ends",
+        "header_keys",
+        "header_kinds",
+        "header_values",
+        "keys",
+        "payloads",
+        "size_bytes",
+        "times_us",
+    )
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.size_bytes = 0
+        self.times_us: list[int | None] = []
+        self.keys: list[bytes | None] = []
+        self.payloads: list[bytes | None] = []
+        self.header_keys: list[str] = []
+        self.header_kinds: list[int] = []
+        self.header_values: list[bytes | None] = []
+        self.ends: list[int] = [0]
+
+    def add(
+        self, key: bytes | None, headers: Headers, payload: bytes | None, timestamp_us: int | None, size_bytes: int
+    ) -> None:
+        """Take one message; it has passed ``weigh``."""
+        for header_key, kind, value in headers:
+            self.header_keys.append(header_key)
+            self.header_kinds.append(kind)
+            self.header_values.append(value)
+        self.ends.append(len(self.header_keys))
+        self.keys.append(key)
+        self.payloads.append(payload)
+        self.times_us.append(timestamp_us)
+        self.count += 1
+        self.size_bytes += size_bytes
+
+    def batch(self) -> pa.RecordBatch:
+        """All messages so far in OUT_SCHEMA."""
+        entries = pa.StructArray.from_arrays(
+            [
+                pa.array(self.header_keys, pa.string()),
+                pa.array(self.header_kinds, pa.int8()),
+                pa.array(self.header_values, pa.binary()),
+            ],
+            fields=list(HEADER_TYPE),
+        )
+        headers = pa.ListArray.from_arrays(pa.array(self.ends, pa.int32()), entries, type=HEADERS_TYPE)
+        return complete(
+            self.count,
+            {
+                "timestamp": pa.array(self.times_us, pa.int64()).cast(OUT_SCHEMA.field("timestamp").type),
+                "key": pa.array(self.keys, pa.binary()),
+                "headers": headers,
+                "payload": pa.array(self.payloads, pa.binary()),
+            },
+        )
+
+
+def complete(rows: int, columns: dict[str, pa.Array]) -> pa.RecordBatch:
+    """A batch in OUT_SCHEMA of these columns; what is missing is null, available, without headers."""
+    import numpy as np
+
+    def absent(name: str) -> pa.Array:
+        if name == "offset":
+            return pa.array(np.arange(rows, dtype=np.int64))
+        if name == "state":
+            return pa.array(np.full(rows, int(State.AVAILABLE), np.int8))
+        if name == "headers":
+            none = pa.StructArray.from_arrays(
+                [pa.array([], field.type) for field in HEADER_TYPE], fields=list(HEADER_TYPE)
+            )
+            return pa.ListArray.from_arrays(pa.array(np.zeros(rows + 1, np.int32)), none, type=HEADERS_TYPE)
+        return pa.nulls(rows, OUT_SCHEMA.field(name).type)
+
+    made = [columns[name] if name in columns else absent(name) for name in OUT_SCHEMA.names]
+    return pa.RecordBatch.from_arrays(made, schema=OUT_SCHEMA)
+
+
+def normal(batch: pa.RecordBatch | pa.Table) -> list[pa.RecordBatch]:
+    """A user's batch or table in OUT_SCHEMA; some of the Batch columns are enough.
+
+    LocalError for a column that is none of a message, or whose type cannot be cast.
+    """
+    strange = [name for name in batch.schema.names if name not in SCHEMA.names and name not in PLACES]
+    if strange:
+        raise LocalError(
+            f"a batch to send has the columns {', '.join(SCHEMA.names)}, not {', '.join(map(repr, strange))}; "
+            "write_arrow makes headers of columns"
+        )
+    parts = [batch] if isinstance(batch, pa.RecordBatch) else batch.combine_chunks().to_batches()
+    return [
+        complete(part.num_rows, {name: _cast(part, name) for name in SCHEMA.names if name in part.schema.names})
+        for part in parts
+    ]
+
+
+def _cast(batch: pa.RecordBatch, name: str) -> pa.Array:
+    column, wanted = batch.column(name), OUT_SCHEMA.field(name).type
+    if column.type == wanted:
+        return column
+    try:
+        return column.cast(wanted)
+    except pa.ArrowInvalid as error:
+        raise LocalError(f"column {name!r} is {column.type}, a batch to send needs {wanted}: {error}") from None
+
+
+@lru_cache(4096)
+def _key_bytes(key: str) -> int:
+    try:
+        return len(key.encode())
+    except UnicodeEncodeError as error:
+        raise LocalError(f"header key {key!r} cannot be UTF-8 text: {error.reason}") from None
+
+
+def weigh(
+    capacity: Capacity, key: bytes | None, headers: Headers, payload: bytes | None, timestamp_us: int | None
+) -> int:
+    """About how many bytes the message takes in a batch.
+
+    LimitExceeded, naming header and limit, where the target cannot take it; LocalError for what it has no form for.
+    """
+    values_bytes = keys_bytes = 0
+    key_max, value_max = capacity.header_key_bytes_max, capacity.header_value_bytes_max
+    for name, kind, value in headers:
+        size = _key_bytes(name)
+        if key_max is not None and not 0 < size <= key_max:
+            raise LimitExceeded(f"header key {name[:40]!r} has {size} bytes; the target takes 1 to {key_max}")
+        if not 0 <= kind <= KIND_MAX:
+            raise LocalError(f"header {name!r} has kind {kind}; kinds are 0 to {KIND_MAX}")
+        keys_bytes += size
+        if value is not None:
+            if value_max is not None and len(value) > value_max:
+                raise LimitExceeded(f"header {name!r} has a value of {len(value)} bytes; the target takes {value_max}")
+            values_bytes += len(value)
+    if capacity.headers_bytes_max is not None and values_bytes > capacity.headers_bytes_max:
+        largest = max(headers, key=lambda header: len(header.value or b""))
+        raise LimitExceeded(
+            f"the header values have {values_bytes} bytes in sum; the target takes {capacity.headers_bytes_max} "
+            f"(the largest is {largest.key!r} with {len(largest.value or b'')})"
+        )
+    payload_bytes = 0 if payload is None else len(payload)
+    if capacity.payload_bytes_max is not None and payload_bytes > capacity.payload_bytes_max:
+        raise LimitExceeded(f"the payload has {payload_bytes} bytes; the target takes {capacity.payload_bytes_max}")
+    if capacity.lacks:
+        _refuse(capacity, key, headers, payload, timestamp_us)
+    return ENVELOPE_BYTES + keys_bytes + values_bytes + payload_bytes + (0 if key is None else len(key))
+
+
+def _refuse(
+    capacity: Capacity, key: bytes | None, headers: Headers, payload: bytes | None, timestamp_us: int | None
+) -> None:
+    def named(found: Sequence[str]) -> str:
+        return f"header {found[0]!r}" if found else ""
+
+    entries = list(headers)
+    names = [header.key for header in entries]
+    present = {
+        "duplicate headers": named([name for at, name in enumerate(names) if name in names[:at]]),
+        "null headers": named([header.key for header in entries if header.value is None]),
+        "empty headers": named([header.key for header in entries if header.value == b""]),
+        "message key": "the message key" if key is not None else "",
+        "null payload": "the payload" if payload is None else "",
+        "empty payload": "the payload" if payload == b"" else "",
+        "timestamp": "the timestamp" if timestamp_us is not None else "",
+    }
+    for lack in sorted(capacity.lacks):
+        if present[lack]:
+            raise LocalError(
+                f"the target has no form for {lack} ({present[lack]}); without strict=True it travels by carrier"
+            )

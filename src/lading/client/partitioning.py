@@ -1,0 +1,79 @@
+"""Which partition a message goes to: by murmur2 of its key as Kafka's clients choose, without a key by turns."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+SEED = 0x9747B28C
+FACTOR = 0x5BD1E995
+SHIFT = 24
+MASK = 0xFFFFFFFF
+POSITIVE = 0x7FFFFFFF
+
+
+def murmur2(key: bytes) -> int:
+    """32-bit MurmurHash2 with Kafka's seed, unsigned."""
+    size = len(key)
+    value = SEED ^ size
+    whole = size & ~3
+    for at in range(0, whole, 4):
+        word = int.from_bytes(key[at : at + 4], "little") * FACTOR & MASK
+        word = (word ^ word >> SHIFT) * FACTOR & MASK
+        value = value * FACTOR & MASK ^ word
+    if size & 3:
+        value = (value ^ int.from_bytes(key[whole:], "little")) * FACTOR & MASK
+    value = (value ^ value >> 13) * FACTOR & MASK
+    return value ^ value >> 15
+
+
+@lru_cache(65_536)
+def partition_of(key: bytes, partitions: int) -> int:
+    """The partition of a key among ``partitions``."""
+    return (murmur2(key) & POSITIVE) % partitions
+
+
+def partitions_of(keys: pa.BinaryArray, partitions: int) -> NDArray[np.int64]:
+    """``partition_of`` for a column of keys, without a Python object a key; -1 where the key is null.
+
+    Hashes the distinct keys, four bytes of all of them at a time.
+    """
+    import pyarrow.compute as pc
+
+    encoded = pc.dictionary_encode(keys)
+    distinct = _murmur2_all(encoded.dictionary)
+    chosen = ((distinct & np.uint32(POSITIVE)) % np.uint32(partitions)).astype(np.int64)
+    places = np.append(chosen, -1)
+    return np.asarray(places[encoded.indices.fill_null(len(chosen)).to_numpy(zero_copy_only=False)])
+
+
+def _murmur2_all(keys: pa.BinaryArray) -> NDArray[np.uint32]:
+    offsets = np.frombuffer(keys.buffers()[1], np.int32)[keys.offset : keys.offset + len(keys) + 1].astype(np.int64)
+    held = keys.buffers()[2]
+    # ten zero bytes of room let every key be read in whole words
+    data = np.append(
+        np.frombuffer(held, np.uint8) if held is not None else np.empty(0, np.uint8), np.zeros(8, np.uint8)
+    )
+    start, size = offsets[:-1], np.diff(offsets)
+    value = (np.uint32(SEED) ^ size.astype(np.uint32)).astype(np.uint32)
+    factor = np.uint32(FACTOR)
+    for at in range(0, int(size.max(initial=0)), 4):
+        rest = size - at
+        word = _words(data, np.where(rest > 0, start + at, 0))
+        mixed = word * factor
+        mixed = (mixed ^ mixed >> np.uint32(SHIFT)) * factor
+        tail = word & (np.uint32(1) << (8 * np.clip(rest, 0, 3)).astype(np.uint32)) - np.uint32(1)
+        value = np.where(rest >= 4, value * factor ^ mixed, np.where(rest > 0, (value ^ tail) * factor, value))
+    value = (value ^ value >> np.uint32(13)) * factor
+    return value ^ value >> np.uint32(15)
+
+
+def _words(data: NDArray[np.uint8], at: NDArray[np.int64]) -> NDArray[np.uint32]:
+    parts = [data[at + byte].astype(np.uint32) << np.uint32(8 * byte) for byte in range(4)]
+    return parts[0] | parts[1] | parts[2] | parts[3]

@@ -1,0 +1,333 @@
+"""Producer: sends messages, gathered into batches, to any transport."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal
+
+from ..model.errors import LadingError, LocalError, Reason, Refusal, RemoteError, SettingError
+from ..model.headers import Headers, HeadersLike
+from ..transports.interface import Sent, TopicMeta, Transport
+from ..transports.open import open_transport
+from ..transports.topics import UnknownTopic
+from .interceptors import LOG, Outgoing, ProducerInterceptor, chained, told
+from .outgoing import Gathering, normal, weigh
+from .partitioning import partition_of, partitions_of
+from .serdes import Serializer, plain
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MENDED_BY_TIME = (Reason.DISK_FULL, Reason.READ_ONLY, Reason.STOPPING)
+"""Refusals after which the same messages may be sent again; after others they are given up, with the error."""
+Place = tuple[str, int]
+
+
+class _Outbox:
+    """What waits for one partition: batches made, in order, each with its messages when somebody listens."""
+
+    __slots__ = ("gathering", "messages", "waiting")
+
+    def __init__(self) -> None:
+        self.gathering = Gathering()
+        self.messages: list[Outgoing] = []
+        self.waiting: deque[tuple[pa.RecordBatch, list[Outgoing]]] = deque()
+
+    def close_batch(self) -> None:
+        if self.gathering.count:
+            self.waiting.append((self.gathering.batch(), self.messages))
+            self.gathering, self.messages = Gathering(), []
+
+    @property
+    def count(self) -> int:
+        return self.gathering.count + sum(batch.num_rows for batch, _ in self.waiting)
+
+
+class Producer:
+    """Sends messages to one server: ``lading://`` or ``iggy://``.
+
+    ``send`` gathers; messages go out when a partition's batch has ``batch_count`` messages or ``batch_bytes``, on
+    ``flush``, on ``close`` and at the end of a ``with`` block. There is no thread unless ``linger_ms`` is given: then
+    a timer sends what has waited that long, and an error of it is raised by the next call.
+
+    What the target cannot hold goes by carrier, or is refused when ``strict``. Over ``lading://`` batches are numbered
+    per partition: a batch that is sent again after a broken connection is not doubled. ``retries`` and ``timeout_s``
+    go to the transport. A missing topic is created with ``partitions`` partitions unless ``create_topics`` is False.
+
+    When sending fails and time may mend it (unreachable, disk full), the batch is kept: ``flush`` tries again,
+    ``unsent`` counts. Whatever ``send`` raises, its own message was not taken and its headers stay writable.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        strict: bool = False,
+        batch_bytes: int = 1 << 20,
+        batch_count: int = 10_000,
+        linger_ms: float | None = None,
+        compression: Literal["lz4"] | None = None,
+        retries: int | None = None,
+        timeout_s: float | None = None,
+        create_topics: bool = True,
+        partitions: int = 1,
+        interceptors: Sequence[ProducerInterceptor] = (),
+        key_serializer: Serializer = plain,
+        value_serializer: Serializer = plain,
+        **options: Any,
+    ) -> None:
+        for name, value in (("batch_bytes", batch_bytes), ("batch_count", batch_count), ("partitions", partitions)):
+            if value < 1:
+                raise SettingError(f"{name} is 1 or more, not {value!r}")
+        if compression not in (None, "lz4"):
+            raise SettingError(f"compression is None or 'lz4', not {compression!r}")
+        given = {"retries": retries, "timeout_s": timeout_s}
+        self.transport: Transport = open_transport(
+            url, **options, **{name: value for name, value in given.items() if value is not None}
+        )
+        self._strict = strict
+        self._capacity = self.transport.capacity(strict=strict)
+        self._batch_bytes = batch_bytes
+        self._batch_count = batch_count
+        self._linger_s = None if linger_ms is None else linger_ms / 1000
+        self._compression = compression
+        self._create = partitions if create_topics else None
+        self._interceptors = list(interceptors)
+        self._on_send: list[Callable[[Outgoing], Outgoing]] = [each.on_send for each in interceptors]
+        self._key_serializer = key_serializer
+        self._value_serializer = value_serializer
+        self._outboxes: dict[Place, _Outbox] = {}
+        self._partitions: dict[str, int] = {}
+        self._turns: dict[str, int] = {}
+        # the timer thread and the caller take turns
+        self._lock = threading.RLock()
+        self._timer: threading.Timer | None = None
+        self._late: Exception | None = None
+        self._closed = False
+
+    def send(
+        self,
+        topic: str,
+        payload: Any,
+        *,
+        key: Any = None,
+        headers: HeadersLike = None,
+        partition: int | None = None,
+        timestamp: datetime | int | None = None,
+    ) -> None:
+        """Take one message; it is on its way, not yet acknowledged, when this returns.
+
+        ``payload`` and ``key`` are bytes, str or None, or what the serialisers take. ``headers`` is a mapping, pairs,
+        or Headers; a Headers object handed in is read-only afterwards (one that already was is copied when
+        somebody adds to it). Without ``partition`` the key chooses by murmur2 as Kafka does, without a key it is by
+        turns. ``timestamp`` is a datetime or microseconds since 1970; None means when the server appends it.
+        """
+        with self._lock:
+            self._usable()
+            own = headers if isinstance(headers, Headers) and not headers.sealed else Headers(headers)
+            message = Outgoing(topic, payload, key, own, partition, _microseconds(timestamp))
+            if self._on_send:
+                message = chained(self._on_send, message)
+                topic, own = message.topic, message.headers
+            key_bytes = self._key_serializer(topic, own, message.key)
+            data = self._value_serializer(topic, own, message.payload)
+            _require_bytes("key", key_bytes)
+            _require_bytes("value", data)
+            size = weigh(self._capacity, key_bytes, own, data, message.timestamp_us)
+            number = self._choose(topic, message.partition, key_bytes)
+            outbox = self._outboxes.setdefault((topic, number), _Outbox())
+            gathering = outbox.gathering
+            if gathering.count >= self._batch_count or (
+                gathering.count and gathering.size_bytes + size > self._batch_bytes
+            ):
+                self._send_outbox((topic, number), outbox)
+                gathering = outbox.gathering
+            gathering.add(key_bytes, own, data, message.timestamp_us, size)
+            own.seal()
+            if self._on_send:
+                outbox.messages.append(message)
+            if self._linger_s is not None and self._timer is None:
+                self._start_timer()
+
+    def send_batch(self, topic: str, batch: pa.RecordBatch | pa.Table, *, partition: int | None = None) -> None:
+        """Send messages that are Arrow already; all are acknowledged when this returns.
+
+        Some of the Batch columns are enough (``payload``, ``headers``, ``key``, ``timestamp``, ``id``). Goes after
+        what ``send`` gathered; interceptors and serialisers do not see it. When it raises for a reason that time may
+        mend, the batch is kept for ``flush``.
+        """
+        with self._lock:
+            self._usable()
+            parts = normal(batch)
+            count = self._partition_count(topic)
+            for part in parts:
+                for number, rows in self._split(topic, part, partition, count):
+                    outbox = self._outboxes.setdefault((topic, number), _Outbox())
+                    outbox.close_batch()
+                    outbox.waiting.append((rows, []))
+            for place in [place for place in self._outboxes if place[0] == topic]:
+                self._send_outbox(place, self._outboxes[place])
+
+    def flush(self) -> None:
+        """Send all that waits; every message taken so far is acknowledged when this returns."""
+        with self._lock:
+            self._usable()
+            for place, outbox in self._outboxes.items():
+                self._send_outbox(place, outbox)
+
+    @property
+    def unsent(self) -> int:
+        """How many messages wait here, gathered or after a failure."""
+        return sum(outbox.count for outbox in self._outboxes.values())
+
+    def close(self) -> None:
+        """Flush and let go of the connection, also when flushing fails; further calls do nothing."""
+        with self._lock:
+            if self._closed:
+                return
+            try:
+                self.flush()
+            finally:
+                self._closed = True
+                if self._timer is not None:
+                    self._timer.cancel()
+                told([each.close for each in self._interceptors])
+                self.transport.close()
+
+    def __enter__(self) -> Producer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.close()
+        except LadingError:
+            if error is None:
+                raise
+            # the error that ended the block is the one to show
+            LOG.warning("%d messages were not sent", self.unsent, exc_info=True)
+
+    def _usable(self) -> None:
+        if self._closed:
+            raise LocalError("this producer is closed")
+        if self._late is not None:
+            error, self._late = self._late, None
+            raise error
+
+    def _choose(self, topic: str, partition: int | None, key: bytes | None) -> int:
+        count = self._partition_count(topic)
+        if partition is not None:
+            if not 0 <= partition < count:
+                raise LocalError(f"topic {topic!r} has partitions 0 to {count - 1}; there is no {partition}")
+            return partition
+        return partition_of(key, count) if key is not None else self._turn(topic) % count
+
+    def _turn(self, topic: str) -> int:
+        turn = self._turns.get(topic, 0)
+        self._turns[topic] = turn + 1
+        return turn
+
+    def _split(
+        self, topic: str, batch: pa.RecordBatch, partition: int | None, count: int
+    ) -> list[tuple[int, pa.RecordBatch]]:
+        """The batch by partition: as told, else by key; rows without a key go by turns of ``batch_count``."""
+        if partition is not None or count == 1:
+            return [(self._choose(topic, partition, None), batch)]
+        import numpy as np
+        import pyarrow as pa
+
+        chosen = partitions_of(batch.column("key"), count)
+        free = np.flatnonzero(chosen < 0)
+        turns = -(-free.size // self._batch_count)
+        order = np.array([self._turn(topic) for _ in range(turns)], np.int64)
+        chosen[free] = order.repeat(self._batch_count)[: free.size] % count
+        numbers = np.unique(chosen).tolist()
+        return [(number, batch.filter(pa.array(chosen == number))) for number in numbers]
+
+    def _partition_count(self, topic: str) -> int:
+        if topic not in self._partitions:
+            try:
+                meta = self.transport.topic(topic)
+            except UnknownTopic:
+                if self._create is None:
+                    raise
+                meta = self._made(topic, self._create)
+            if not meta.partitions:
+                raise LocalError(f"topic {topic!r} has no partitions; nothing can be sent to it")
+            self._partitions[topic] = len(meta.partitions)
+        return self._partitions[topic]
+
+    def _made(self, topic: str, partitions: int) -> TopicMeta:
+        try:
+            return self.transport.create_topic(topic, partitions)
+        except Refusal as error:
+            # somebody else was faster
+            if error.reason is not Reason.TOPIC_NAME_EXISTS:
+                raise
+            return self.transport.topic(topic)
+
+    def _send_outbox(self, place: Place, outbox: _Outbox) -> None:
+        outbox.close_batch()
+        topic, number = place
+        while outbox.waiting:
+            batch, messages = outbox.waiting[0]
+            try:
+                sent = self.transport.send(topic, number, batch, strict=self._strict, compression=self._compression)
+            except Exception as error:
+                if _given_up(error):
+                    outbox.waiting.popleft()
+                    self._partitions.pop(topic, None)
+                    error.add_note(f"{batch.num_rows} messages for topic {topic!r}, partition {number}, were not sent")
+                    self._tell(messages, None, error)
+                raise
+            outbox.waiting.popleft()
+            self._tell(messages, sent, None)
+
+    def _tell(self, messages: Sequence[Outgoing], sent: Sent | None, error: Exception | None) -> None:
+        calls = [each.on_acknowledged for each in self._interceptors]
+        base = None if sent is None else sent.base_offset
+        for at, message in enumerate(messages):
+            told(calls, message, None if base is None else base + at, error)
+
+    def _start_timer(self) -> None:
+        self._timer = threading.Timer(self._linger_s or 0.0, self._on_timer)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def _on_timer(self) -> None:
+        with self._lock:
+            self._timer = None
+            if self._closed:
+                return
+            try:
+                self.flush()
+            except LadingError as error:
+                self._late = error
+
+
+def _given_up(error: Exception) -> bool:
+    """Whether sending the same batch again cannot help."""
+    if isinstance(error, Refusal):
+        return error.reason not in MENDED_BY_TIME
+    return not isinstance(error, RemoteError)
+
+
+def _microseconds(timestamp: datetime | int | None) -> int | None:
+    if isinstance(timestamp, datetime):
+        if timestamp.tzinfo is None:
+            raise LocalError(f"timestamp {timestamp} has no time zone; say which, e.g. datetime.now(UTC)")
+        return (timestamp - EPOCH) // timedelta(microseconds=1)
+    if timestamp is not None and (isinstance(timestamp, bool) or not 0 <= timestamp < 1 << 63):
+        raise LocalError(f"a timestamp is a datetime or microseconds since 1970, not {timestamp!r}")
+    return timestamp
+
+
+def _require_bytes(what: str, value: object) -> None:
+    if value is not None and type(value) is not bytes:
+        raise LocalError(f"the {what} serializer gave a {type(value).__name__}; it must give bytes or None")

@@ -1,0 +1,61 @@
+"""Serialisers and deserialisers: values to bytes and back, with the headers in hand (kafka.md 1.1, 1.3).
+
+A serialiser is any ``(topic, headers, value) -> bytes | None`` and may add headers; a deserialiser is any
+``(topic, headers, data) -> value``. Headers are the message's own object.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from ..model.errors import CorruptError, LocalError
+from ..model.headers import Headers
+
+Serializer = Callable[[str, Headers, Any], bytes | None]
+Deserializer = Callable[[str, Headers, bytes | None], Any]
+
+
+def plain(topic: str, headers: Headers, value: Any) -> bytes | None:
+    """The default: bytes as they are, str as UTF-8, None as null; LocalError for anything else."""
+    if value is None or type(value) is bytes:
+        return value
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value)
+    raise LocalError(
+        f"a {type(value).__name__} cannot be sent to topic {topic!r} as it is: "
+        "hand in bytes, str or None, or give the producer a serializer"
+    )
+
+
+def to_json(topic: str, headers: Headers, value: Any) -> bytes | None:
+    """Compact JSON in UTF-8; None stays null."""
+    if value is None:
+        return None
+    try:
+        return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+    except (TypeError, ValueError) as error:
+        raise LocalError(f"the value for topic {topic!r} cannot be JSON: {error}") from None
+
+
+def from_json(topic: str, headers: Headers, data: bytes | None) -> Any:
+    """The JSON value; null stays None; CorruptError for bytes that are no JSON."""
+    if data is None:
+        return None
+    try:
+        return json.loads(data)
+    except ValueError as error:
+        raise CorruptError(f"a message of topic {topic!r} is no JSON: {error}") from None
+
+
+def from_text(topic: str, headers: Headers, data: bytes | None) -> str | None:
+    """UTF-8 text; null stays None; CorruptError for other bytes."""
+    try:
+        return None if data is None else data.decode()
+    except UnicodeDecodeError as error:
+        raise CorruptError(
+            f"a message of topic {topic!r} is no UTF-8 text: {error.reason} at byte {error.start}"
+        ) from None

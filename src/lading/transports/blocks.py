@@ -1,0 +1,97 @@
+"""Native blocks on their way out: cut to size, numbered per partition, repeated without doubling."""
+
+from __future__ import annotations
+
+import secrets
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+from ..model.errors import LimitExceeded
+from ..model.limits import REQUEST_BYTES_MAX
+from .interface import Sent
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+WRITER_ID_BYTES = 16
+BLOCK_BYTES = 1 << 20
+"""A block stays below this unless one message is larger: about the size of the chunk it becomes."""
+
+Post = Callable[[str, int, bytes], Sent]
+"""Carries one block's bytes to (topic, partition)."""
+Compression = Literal["lz4"] | None
+
+
+@dataclass(slots=True)
+class _Sending:
+    """A batch on its way: the slices not yet acknowledged, and the block made of the first one."""
+
+    batch: pa.RecordBatch
+    slices: deque[pa.RecordBatch]
+    block: bytes | None
+    sent: Sent
+
+
+class BlockWriter:
+    """One writer of native blocks, idempotent: its id, epoch and a sequence per partition name every block.
+
+    A block whose outcome is unknown (connection lost, retries ran out) is kept: sending the same batch object again
+    repeats the same bytes under the same number, so that the broker recognises it. Sending another batch instead
+    gives the writer a new id, because the old number may be taken.
+    """
+
+    def __init__(self, post: Post, writer_id: bytes | None = None, epoch: int = 0, transaction_id: int = 0) -> None:
+        self._post = post
+        self.writer_id = writer_id or secrets.token_bytes(WRITER_ID_BYTES)
+        self.epoch = epoch
+        self.transaction_id = transaction_id
+        self._sequences: dict[tuple[str, int], int] = {}
+        self._unsettled: dict[tuple[str, int], _Sending] = {}
+
+    def send(self, topic: str, partition: int, batch: pa.RecordBatch, compression: Compression = None) -> Sent:
+        """Append the batch as one or more blocks, in order; LimitExceeded for a message larger than a request."""
+        place = (topic, partition)
+        sending = self._unsettled.pop(place, None)
+        if sending is None or sending.batch is not batch:
+            if sending is not None:
+                self.writer_id, self._sequences = secrets.token_bytes(WRITER_ID_BYTES), {}
+            sending = _Sending(batch, deque(cut(batch, BLOCK_BYTES)), None, Sent(0))
+        while sending.slices:
+            sequence = self._sequences.get(place, 0)
+            sending.block = sending.block or self._block(sending.slices[0], sequence, compression)
+            try:
+                answer = self._post(topic, partition, sending.block)
+            except BaseException:
+                self._unsettled[place] = sending
+                raise
+            self._sequences[place] = sequence + 1
+            sending.slices.popleft()
+            sending.block = None
+            before = sending.sent
+            sending.sent = replace(
+                before,
+                count=before.count + answer.count,
+                base_offset=answer.base_offset if before.base_offset is None else before.base_offset,
+                duplicate=before.duplicate or answer.duplicate,
+            )
+        return sending.sent
+
+    def _block(self, batch: pa.RecordBatch, sequence: int, compression: Compression) -> bytes:
+        from ..dialects.native.messages import BlockHeader, encode_block
+
+        block = encode_block(batch, BlockHeader(self.writer_id, self.epoch, sequence, self.transaction_id), compression)
+        if len(block) > REQUEST_BYTES_MAX:
+            raise LimitExceeded(f"one message makes a block of {len(block)} bytes; the limit is {REQUEST_BYTES_MAX}")
+        return block
+
+
+def cut(batch: pa.RecordBatch, bytes_max: int) -> Iterator[pa.RecordBatch]:
+    """Slices of the batch, in order, each below ``bytes_max`` unless a single row is larger; nothing for no rows."""
+    if batch.num_rows > 1 and batch.nbytes > bytes_max:
+        middle = batch.num_rows // 2
+        yield from cut(batch.slice(0, middle), bytes_max)
+        yield from cut(batch.slice(middle), bytes_max)
+    elif batch.num_rows:
+        yield batch

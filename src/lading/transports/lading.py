@@ -1,0 +1,337 @@
+"""``lading://``: the client side of Lading's own admin endpoint."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import numpy as np
+
+from ..chunk.runs import runs
+from ..model.errors import MalformedMessage, Reason, Refusal, Unreachable
+from ..model.limits import REQUEST_BYTES_MAX
+from ..model.names import flat_name, spellings
+from ..model.state import STATE_BY_WORD, State
+from .blocks import BlockWriter, Compression
+from .fetched import Fetched, States
+from .http import AdminHttp
+from .interface import Capacity, PartitionMeta, Position, Sent, TopicMeta
+from .open import address
+from .topics import created_as, unknown_topic
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+MESSAGE_BYTES_MAX = REQUEST_BYTES_MAX - (1 << 20)
+"""Payload, or header values in sum, of one message: a request less ample room for what surrounds them."""
+
+
+class LadingTransport:
+    """The admin endpoint of one broker.
+
+    Options: ``timeout_s`` one answer may take; ``retries`` of what may be repeated (reads, and sends: they are
+    idempotent); ``token`` where the endpoint asks for one.
+    """
+
+    idempotent = True
+
+    def __init__(self, url: str, *, timeout_s: float = 30.0, retries: int = 6, token: str | None = None) -> None:
+        self.url = url
+        self._http = AdminHttp(*address(url, "lading"), timeout_s=timeout_s, retries=retries, token=token)
+        self._places: dict[str, tuple[str, str]] = {}
+        self._turns: dict[str, int] = {}
+        self._writer = self.writer()
+
+    def capacity(self, *, strict: bool) -> Capacity:
+        """Native blocks hold everything; only the size of a request bounds a message."""
+        return Capacity(headers_bytes_max=MESSAGE_BYTES_MAX, payload_bytes_max=MESSAGE_BYTES_MAX)
+
+    # topics
+
+    def topics(self) -> list[TopicMeta]:
+        """All topics with their partitions."""
+        return [_topic(row) for row in self._http.get("topics").json()]
+
+    def topic(self, name: str) -> TopicMeta:
+        """The topic as it is now; LocalError with near names where there is none."""
+        tried = [self._places[name]] if name in self._places else []
+        for stream, topic in [*tried, *spellings(name)]:
+            try:
+                meta = _topic(self._http.get("topics", stream, topic).json())
+            except Refusal as error:
+                if error.reason not in _NOT_FOUND:
+                    raise
+                continue
+            self._places[name] = (meta.stream, meta.topic)
+            return meta
+        self._places.pop(name, None)
+        raise unknown_topic(name, (meta.name for meta in self.topics()), self.url)
+
+    def create_topic(self, name: str, partitions: int = 1, settings: dict[str, Any] | None = None) -> TopicMeta:
+        """Create ``stream.topic`` (a name without a dot in ``default``); Refusal TOPIC_NAME_EXISTS where it is."""
+        body = {"partitions": partitions, "settings": settings or {}}
+        self._http.request("POST", "topics", *created_as(name), again=False, json=body)
+        return self.topic(name)
+
+    def delete_topic(self, name: str) -> None:
+        """Delete the topic with all its messages."""
+        self._http.request("DELETE", "topics", *self._place(name), again=False)
+        self._places.pop(name, None)
+
+    def streams(self) -> list[dict[str, Any]]:
+        """Each stream's ``id``, ``name``, number of ``topics``, ``size_bytes`` and ``messages``."""
+        rows: list[dict[str, Any]] = self._http.get("streams").json()
+        return rows
+
+    def create_stream(self, name: str, stream_id: int | None = None) -> None:
+        """Create a stream; its id is the next free one unless given."""
+        self._http.request("POST", "streams", name, again=False, json={"id": stream_id})
+
+    def delete_stream(self, name: str) -> None:
+        """Delete the stream with all its topics."""
+        self._http.request("DELETE", "streams", name, again=False)
+        self._places.clear()
+
+    # reading
+
+    def fetch(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        *,
+        max_bytes: int = 1 << 20,
+        max_messages: int | None = None,
+        wait_ms: int = 0,
+    ) -> Fetched:
+        """Raw chunks, each with its CRC checked; a wrong one is asked for once more before MalformedMessage.
+
+        ``max_messages`` is no concern of chunks and bounds nothing.
+        """
+        ask = partial(
+            self._partition_get, topic, partition, "chunks", wait_ms=wait_ms, offset=offset, max_bytes=max_bytes
+        )
+        try:
+            return _fetched(topic, partition, offset, ask())
+        except MalformedMessage:
+            return _fetched(topic, partition, offset, ask())
+
+    def query(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        *,
+        end: int | None = None,
+        where: str | None = None,
+        states: States = "available",
+        columns: str | None = None,
+        headers_only: bool = False,
+        max_rows: int | None = None,
+    ) -> tuple[list[pa.RecordBatch], int]:
+        """Batches filtered and projected by the broker, and the position to go on from."""
+        import pyarrow as pa
+
+        answer = self._partition_get(
+            topic,
+            partition,
+            "batches",
+            offset=offset,
+            end=end,
+            where=where,
+            states=states,
+            columns=columns,
+            headers_only="true" if headers_only else None,
+            max_rows=max_rows,
+        )
+        with pa.ipc.open_stream(answer.content) as reader:
+            return list(reader), int(answer.headers["lading-end-offset"])
+
+    def offset_at(self, topic: str, partition: int, timestamp_us: int) -> int:
+        """First offset whose timestamp is at or after ``timestamp_us``."""
+        return int(self._partition_get(topic, partition, "offset", timestamp_us=timestamp_us).json()["offset"])
+
+    def states(
+        self, topic: str, partition: int, *, first: int = 0, end: int | None = None
+    ) -> list[tuple[int, int, State]]:
+        """Ranges (first, end, state) of messages that are not available."""
+        rows = self._partition_get(topic, partition, "states", first=first, end=end).json()
+        return [(row["first"], row["end"], STATE_BY_WORD[row["state"]]) for row in rows]
+
+    # writing
+
+    def send(
+        self,
+        topic: str,
+        partition: int | None,
+        batch: pa.RecordBatch,
+        *,
+        strict: bool = False,
+        compression: Compression = None,
+    ) -> Sent:
+        """Append as native blocks, idempotent; ``strict`` makes no difference, everything can be held."""
+        if partition is None:
+            turn = self._turns.get(topic, 0)
+            partition = turn % len(self.topic(topic).partitions)
+            self._turns[topic] = turn + 1
+        return self._writer.send(topic, partition, batch, compression)
+
+    def writer(self, writer_id: bytes | None = None, epoch: int = 0, transaction_id: int = 0) -> BlockWriter:
+        """A writer with its own numbering, e.g. one attempt of a task inside its own transaction."""
+        return BlockWriter(self._post, writer_id, epoch, transaction_id)
+
+    def set_state(self, topic: str, partition: int, first: int, end: int, state: State) -> None:
+        """Set the state of offsets from ``first`` up to, not including, ``end``."""
+        body = {"first": first, "end": end, "state": State(state).word}
+        self._http.request("PUT", *self._path(topic, partition), "states", again=True, json=body)
+
+    def begin(self) -> int:
+        """Open a transaction; blocks that name its id stay unread until it is committed."""
+        return int(self._http.request("POST", "transactions", again=True).json()["transaction_id"])
+
+    def commit(self, key: str, transactions: Sequence[int]) -> None:
+        """Commit the transactions under ``key``; a key that was committed before makes it a no-op."""
+        body = {"key": key, "transactions": list(transactions)}
+        self._http.request("POST", "transactions", "commit", again=True, json=body)
+
+    def abort(self, transactions: Sequence[int]) -> None:
+        """Abort the transactions: their messages are never read."""
+        body = {"transactions": list(transactions)}
+        self._http.request("POST", "transactions", "abort", again=True, json=body)
+
+    # groups
+
+    def join(self, group: str, topics: Sequence[str]) -> LadingMembership:
+        """Become a member of the native group."""
+        return LadingMembership(self, self._http, group, [self.topic(name).name for name in topics])
+
+    def close(self) -> None:
+        """Close the kept connections."""
+        self._http.close()
+
+    def position_path(self, group: str, topic: str, partition: int) -> tuple[str | int, ...]:
+        """Path of a group's position."""
+        return ("groups", group, "positions", *self._place(topic), partition)
+
+    def _place(self, name: str) -> tuple[str, str]:
+        if name not in self._places:
+            self.topic(name)
+        return self._places[name]
+
+    def _path(self, topic: str, partition: int) -> tuple[str | int, ...]:
+        return ("topics", *self._place(topic), partition)
+
+    def _partition_get(
+        self, topic: str, partition: int, what: str, *, wait_ms: int = 0, **query: Any
+    ) -> httpx.Response:
+        if wait_ms:
+            query["wait_ms"] = wait_ms
+        try:
+            return self._http.get(*self._path(topic, partition), what, wait_ms=wait_ms, **query)
+        except Refusal as error:
+            if error.reason not in _NOT_FOUND:
+                raise
+            # it may have been deleted and made again elsewhere, or be gone: ask for it by name
+            self.topic(topic)
+            raise
+
+    def _post(self, topic: str, partition: int, block: bytes) -> Sent:
+        answer = self._http.request("POST", *self._path(topic, partition), "chunks", again=True, content=block).json()
+        return Sent(answer["count"], answer["base_offset"], answer["duplicate"])
+
+
+_NOT_FOUND = (
+    Reason.STREAM_NAME_NOT_FOUND,
+    Reason.TOPIC_NAME_NOT_FOUND,
+    Reason.STREAM_ID_NOT_FOUND,
+    Reason.TOPIC_ID_NOT_FOUND,
+)
+
+
+class LadingMembership:
+    """A member of a native group; the broker drops it when it is not heard of for the session time-out."""
+
+    def __init__(self, transport: LadingTransport, http: AdminHttp, group: str, topics: Sequence[str]) -> None:
+        self._transport = transport
+        self._http = http
+        self._group = group
+        self._topics = list(topics)
+        self._member: str | None = secrets.token_hex(16)
+        self.generation = -1
+        self.partitions: list[tuple[str, int]] = []
+        self._call("join")
+
+    def heartbeat(self) -> bool:
+        """Tell the broker that this member lives; True when the assignment changed."""
+        before = self.generation
+        try:
+            self._call("heartbeat")
+        except Refusal as error:
+            if error.reason not in (Reason.GROUP_MEMBER_NOT_FOUND, Reason.GROUP_NOT_FOUND, Reason.STALE_GENERATION):
+                raise
+            self._call("join")
+        return self.generation != before
+
+    def position(self, topic: str, partition: int) -> Position | None:
+        """The group's stored position, None when there is none."""
+        found = self._http.get(*self._transport.position_path(self._group, topic, partition)).json()
+        if found is None or found.get("offset") is None:
+            return None
+        return Position(found["offset"], found.get("epoch") or 0)
+
+    def store(self, topic: str, partition: int, position: Position) -> None:
+        """Store the group's position; Refusal STALE_GENERATION after the partition went to another member."""
+        path = self._transport.position_path(self._group, topic, partition)
+        body = {"offset": position.offset, "epoch": position.epoch, "generation": self.generation}
+        self._http.request("PUT", *path, again=True, json=body)
+
+    def leave(self) -> None:
+        """Give the partitions back; further calls do nothing."""
+        if self._member is not None:
+            # a leave that does not arrive does no harm: the broker drops a silent member by itself
+            with suppress(Refusal, Unreachable):
+                self._call("leave")
+            self._member, self.partitions = None, []
+
+    def _call(self, what: str) -> None:
+        body = {"member": self._member, "topics": self._topics}
+        answer = self._http.request("POST", "groups", self._group, what, again=True, json=body).json()
+        self.generation = answer.get("generation", self.generation)
+        self.partitions = [(flat_name(stream, topic), number) for stream, topic, number in answer.get("partitions", [])]
+
+
+def _topic(row: dict[str, Any]) -> TopicMeta:
+    return TopicMeta(
+        row["stream"], row["topic"], row["name"], bytes.fromhex(row["id"]),
+        tuple(
+            PartitionMeta(
+                part["partition"], part["first_offset"], part["stable_end"], part["epoch"],
+                tuple((epoch, first) for epoch, first in part["epochs"]), part["size_bytes"],
+            )
+            for part in row["partitions"]
+        ),
+        row["settings"],
+    )  # fmt: skip
+
+
+def _fetched(topic: str, partition: int, offset: int, answer: httpx.Response) -> Fetched:
+    headers = answer.headers
+    region = np.frombuffer(answer.content, np.uint8)
+    return Fetched(
+        topic,
+        partition,
+        runs(region, 0, region.size) if region.size else [],
+        end_offset=int(headers["lading-end-offset"]) if region.size else offset,
+        first_offset=int(headers["lading-first-offset"]),
+        stable_end=int(headers["lading-stable-end"]),
+        topic_id=bytes.fromhex(headers["lading-topic-id"]),
+        epoch=int(headers["lading-epoch"]),
+        epochs=tuple((epoch, first) for epoch, first in json.loads(headers["lading-epochs"])),
+        hidden=[(first, end, state) for first, end, state in json.loads(headers["lading-hidden"])],
+        aborted=[(first, end) for first, end in json.loads(headers["lading-aborted"])],
+    )

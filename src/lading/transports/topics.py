@@ -1,0 +1,33 @@
+"""What transports share about topic names: where a new one goes, and what to say when one is unknown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+from ..model.errors import LocalError
+from ..model.names import spellings
+
+
+class UnknownTopic(LocalError):
+    """There is no topic of this name; the message has the nearest that are."""
+
+
+def created_as(name: str) -> tuple[str, str]:
+    """Stream and topic that creating the flat ``name`` makes: ``s.t`` makes t in s, a plain name one in default."""
+    choices = spellings(name)
+    return choices[1] if len(choices) > 1 else choices[0]
+
+
+def unknown_topic(name: str, known: Iterable[str], url: str) -> UnknownTopic:
+    """The error for a topic that is not there, with the nearest names that are."""
+    names = sorted(known)
+    near = get_close_matches(name, names, 3, 0.6)
+    if near:
+        hint = f"did you mean {' or '.join(map(repr, near))}?"
+    elif names:
+        shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+        hint = f"there {'is' if len(names) == 1 else 'are'} {shown}."
+    else:
+        hint = "there are no topics yet."
+    return UnknownTopic(f"there is no topic {name!r} at {url}; {hint}")
