@@ -1,0 +1,1 @@
+"""Bytes that last: segments of chunks, their index, the state overlay, recovery and group commit (DESIGN 5)."""

@@ -1,0 +1,173 @@
+"""All file access of the log, in one place, so that tests can cut the power at every write (DESIGN 5, promise 5)."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Data = bytes | bytearray | memoryview
+_sync_data = getattr(os, "fdatasync", os.fsync)
+
+
+class File(Protocol):
+    """One open file. Errors are OSError, with the errno of the system."""
+
+    path: Path
+
+    def size(self) -> int:
+        """Bytes, holes included."""
+
+    def write(self, data: Data, at: int) -> None:
+        """All of ``data`` at byte ``at``, or OSError; then an unknown part of it may have been written."""
+
+    def read(self, at: int, size: int) -> bytes:
+        """At most ``size`` bytes; fewer where the file ends."""
+
+    def map(self, size: int) -> NDArray[np.uint8]:
+        """The first ``size`` bytes, which must exist, as a read-only array that follows later writes."""
+
+    def resize(self, size: int) -> None:
+        """Cut off, or extend with a hole that reads as zeros and takes no space."""
+
+    def sync(self) -> None:
+        """Bring all that was written to the disk itself; after an error nothing is known of what was written."""
+
+    def fileno(self) -> int:
+        """For a thread that syncs."""
+
+    def close(self) -> None:
+        """Close; again is no error. Maps stay valid."""
+
+
+class Disk(Protocol):
+    """Files and directories, as far as a log needs them."""
+
+    def open(self, path: Path, *, write: bool = False) -> File:
+        """An existing file, or with ``write`` also a new one. A directory may be opened to sync its entries."""
+
+    def names(self, directory: Path) -> list[str]:
+        """The entries, in no order; FileNotFoundError where there is no directory."""
+
+    def make_directory(self, directory: Path) -> None:
+        """With its parents, on disk when it returns; an existing one is no error."""
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Replace ``target`` in one step; lasts once the directory was synced."""
+
+    def remove(self, path: Path) -> None:
+        """Delete a file; a missing one is no error."""
+
+
+class RealFile:
+    """A file of the operating system."""
+
+    __slots__ = ("_fd", "path")
+
+    def __init__(self, path: Path, flags: int) -> None:
+        self.path = path
+        self._fd = os.open(path, flags | os.O_CLOEXEC, 0o644)
+
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def write(self, data: Data, at: int) -> None:
+        # a short write (nearly full disk) is repeated whole: whether its first part arrived is then of no matter
+        for _ in range(3):
+            if os.pwrite(self._fd, data, at) == len(data):
+                return
+        self._write_parts(memoryview(data), at)
+
+    def _write_parts(self, data: memoryview, at: int) -> None:
+        while data:
+            written = os.pwrite(self._fd, data, at)
+            data = data[written:]
+            at += written
+
+    def read(self, at: int, size: int) -> bytes:
+        return os.pread(self._fd, size, at)
+
+    def map(self, size: int) -> NDArray[np.uint8]:
+        if size == 0:
+            return np.empty(0, np.uint8)
+        return np.frombuffer(mmap.mmap(self._fd, size, mmap.MAP_SHARED, mmap.PROT_READ), np.uint8)
+
+    def resize(self, size: int) -> None:
+        os.ftruncate(self._fd, size)
+
+    def sync(self) -> None:
+        _sync_data(self._fd)
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def close(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def __del__(self) -> None:
+        # a file that a sync thread still works on is only dropped by its log, and closed when that is done
+        if getattr(self, "_fd", -1) >= 0:
+            self.close()
+
+
+class RealDisk:
+    """The disk of this machine."""
+
+    def open(self, path: Path, *, write: bool = False) -> File:
+        return RealFile(path, os.O_RDWR | os.O_CREAT if write else os.O_RDONLY)
+
+    def names(self, directory: Path) -> list[str]:
+        return [entry.name for entry in directory.iterdir()]
+
+    def make_directory(self, directory: Path) -> None:
+        missing = [path for path in (directory, *directory.parents) if not path.exists()]
+        for path in reversed(missing):
+            path.mkdir(exist_ok=True)
+            sync_directory(self, path.parent)
+
+    def rename(self, source: Path, target: Path) -> None:
+        source.replace(target)
+
+    def remove(self, path: Path) -> None:
+        path.unlink(missing_ok=True)
+
+
+def sync_directory(disk: Disk, directory: Path) -> None:
+    """Make creations, renames and removals in a directory last."""
+    handle = disk.open(directory)
+    try:
+        handle.sync()
+    finally:
+        handle.close()
+
+
+def replace(disk: Disk, path: Path, data: bytes) -> None:
+    """Give ``path`` new content in one step: after a crash it has the old or the new bytes, on disk on return."""
+    temporary = path.with_name(path.name + ".tmp")
+    file = disk.open(temporary, write=True)
+    try:
+        file.resize(0)
+        file.write(data, 0)
+        file.sync()
+    finally:
+        file.close()
+    disk.rename(temporary, path)
+    sync_directory(disk, path.parent)
+
+
+def read_all(disk: Disk, path: Path) -> bytes | None:
+    """The content of a file, None where there is none."""
+    try:
+        file = disk.open(path)
+    except FileNotFoundError:
+        return None
+    try:
+        return file.read(0, file.size())
+    finally:
+        file.close()

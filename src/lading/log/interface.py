@@ -1,0 +1,244 @@
+"""What the broker knows of a partition's log: one small interface, behind which another log may stand (DESIGN 5).
+
+Offsets count messages from 0; a range is ``first`` to ``end``, ``end`` exclusive. Times are microseconds since 1970.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..model.errors import Refusal
+from .disk import File
+
+
+class Reservation(NamedTuple):
+    """Room for messages: write them at ``array[at:]``, the first one has offset ``base_offset``; then ``commit``."""
+
+    array: NDArray[np.uint8]
+    at: int
+    base_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Whole chunks of one segment: ``region[start:end]`` of a read-only map, offsets ``base_offset`` to ``end_offset``.
+
+    The region stays valid after its segment is deleted. A ``damaged`` span is exactly one chunk whose CRC does not
+    hold but whose length and offsets agree with its neighbours: only what the dialect's own checks find intact
+    in it may be served. All other spans were checked since they were mapped.
+    """
+
+    region: NDArray[np.uint8]
+    start: int
+    end: int
+    base_offset: int
+    end_offset: int
+    damaged: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """Offsets that cannot be read as they were written, and the bytes of ``path`` where they lay.
+
+    ``one_chunk``: the bytes are one chunk with believable length and offsets, so its dialect may look into it.
+    """
+
+    first: int
+    end: int
+    path: Path
+    start: int
+    stop: int
+    one_chunk: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.path}: offsets {self.first} to {self.end - 1} are damaged (bytes {self.start} to {self.stop})"
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A torn tail that recovery took off ``path`` at ``position``; ``kept`` is the file its bytes lie in now."""
+
+    path: Path
+    position: int
+    size_bytes: int
+    kept: Path
+
+    def __str__(self) -> str:
+        return (
+            f"{self.path}: cut a torn tail of {self.size_bytes} bytes at byte {self.position}, kept in {self.kept.name}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentInfo:
+    """One segment as retention sees it; ``max_timestamp_us`` is 0 where it holds no messages."""
+
+    base_offset: int
+    end_offset: int
+    size_bytes: int
+    max_timestamp_us: int
+
+
+class Snapshot(NamedTuple):
+    """A named blob and the offset it is true for: what lies before ``end_offset`` need not be read again."""
+
+    end_offset: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryReport:
+    """What opening found: a ``clean`` log was closed by its owner and nothing had to be looked at."""
+
+    clean: bool
+    end_offset: int
+    scanned_bytes: int = 0
+    cuts: Sequence[Cut] = ()
+    damage: Sequence[Damage] = ()
+    notes: Sequence[str] = ()
+    """Sentences about side files (index, watermark, states) that were missing or wrong."""
+
+
+class PartitionLog(Protocol):
+    """One partition. Not thread-safe: one thread (the event loop) owns it; only ``begin_sync``'s files leave it."""
+
+    topic_id: bytes
+    epoch: int
+    epochs: list[tuple[int, int]]
+    """(epoch, its first offset), rising."""
+    first_offset: int
+    next_offset: int
+    """The offset the next message gets; messages of the open chunk are counted."""
+    synced_end: int
+    """Readers see offsets below this."""
+    stable_end: int
+    """No open transaction, and no aborted range that is not on disk yet, lies below this."""
+    size_bytes: int
+    segments_count: int
+    refusal: Refusal | None
+    """Why appends are refused at present: READ_ONLY until the next start, DISK_FULL until one succeeds."""
+    recovery: RecoveryReport
+    on_synced: Callable[[], None] | None
+    """Called at the end of ``synced`` and ``sync_failed``."""
+
+    def reserve(self, dialect: int, flags: int, room_bytes: int) -> Reservation:
+        """Room in the open chunk, or in a new one where dialect or flags differ or it would pass its limit.
+
+        Raises Refusal (READ_ONLY, DISK_FULL). After a Refusal from here, ``commit`` or ``flush``, every append with
+        ``base_offset >= next_offset`` has not happened. A reservation ends with the next call.
+        """
+
+    def commit(self, size_bytes: int, count: int, min_timestamp_us: int, max_timestamp_us: int) -> int:
+        """The messages written at the reservation are now part of the open chunk; their base offset."""
+
+    def append(
+        self,
+        dialect: int,
+        flags: int,
+        body: bytes | memoryview,
+        count: int,
+        min_timestamp_us: int,
+        max_timestamp_us: int,
+    ) -> int:
+        """``reserve``, copy and ``commit`` in one."""
+
+    def flush(self) -> None:
+        """Seal and write the open chunk, if there is one; Refusal where that fails, and the chunk is dropped."""
+
+    def begin_sync(self) -> Sequence[File]:
+        """The files to sync so that all that was flushed is on disk; empty when nothing is to do.
+
+        Answered by one ``synced`` or ``sync_failed`` before the next ``begin_sync``.
+        """
+
+    def synced(self) -> None:
+        """All files of ``begin_sync`` are on disk."""
+
+    def sync_failed(self, error: OSError) -> None:
+        """One of them is not: nothing of it is acknowledged, nothing is tried again, the log turns read-only."""
+
+    def read(self, offset: int, max_bytes: int) -> Span | None:
+        """Whole chunks from the one that holds ``offset``, about ``max_bytes`` but at least one; None at the end.
+
+        An offset that is not kept any more, or lies in damage without a believable chunk, goes on at the next chunk:
+        ``Span.base_offset`` tells.
+        """
+
+    def damaged(self, first: int, end: int) -> list[tuple[int, int]]:
+        """Damaged offset ranges known so far that meet ``first`` to ``end``."""
+
+    def offset_at(self, timestamp_us: int) -> int:
+        """Base offset of the first chunk with a message at or after this time; ``synced_end`` when there is none."""
+
+    def append_time_us(self, now_us: int) -> int:
+        """``now_us``, or the last time given out where the clock has gone back: times in a log never fall."""
+
+    def set_state(self, first: int, end: int, state: int, now_us: int) -> None:
+        """Set the state of offsets; in force at once, on disk after ``sync_states`` or the next sync."""
+
+    def add_aborted(self, first: int, end: int, now_us: int = 0) -> None:
+        """Note an aborted range; ``stable_end`` does not pass it before it is on disk."""
+
+    def add_control(self, first: int, end: int, now_us: int = 0) -> None:
+        """Note a range of control records, likewise."""
+
+    def sync_states(self) -> None:
+        """Bring states and ranges to disk now; Refusal where that fails."""
+
+    def hidden(self, first: int, end: int) -> list[tuple[int, int, int]]:
+        """(first, end, state) of the ranges that are not available, clipped to the question."""
+
+    def aborted(self, first: int, end: int) -> list[tuple[int, int]]:
+        """Aborted ranges, clipped to the question."""
+
+    def control(self, first: int, end: int) -> list[tuple[int, int]]:
+        """Ranges of control records, clipped to the question."""
+
+    def hold_stable(self, offset: int | None) -> None:
+        """``stable_end`` may not pass ``offset`` (an open transaction); None lets go.
+
+        Until the first call after opening it stays where the last owner left it.
+        """
+
+    def segments(self) -> list[SegmentInfo]:
+        """All segments in order, the one that is written to last."""
+
+    def truncate_before(self, offset: int) -> None:
+        """Forget all before ``offset``: whole segments are deleted, the rest is no longer offered."""
+
+    def snapshot(self, name: str, data: bytes) -> None:
+        """Keep a blob that is true for all before ``next_offset``; the last one of a name counts."""
+
+    def load_snapshot(self, name: str) -> Snapshot | None:
+        """The blob, unless it is missing, damaged or about messages that were cut."""
+
+    def maintain(self, now_us: int) -> None:
+        """Write what may lag (watermark, index, compaction of states) when due; call it every 50 ms or so."""
+
+    def close(self) -> None:
+        """Flush, sync, mark as closed in order. The log cannot be used after it."""
+
+
+class Commit(Protocol):
+    """What makes flushed chunks last: ``GroupCommit``, or inline for tests and ``durability = "os"``."""
+
+    def submit(self, log: PartitionLog, done: Callable[[OSError | None], None] | None = None) -> None:
+        """See that all that was flushed so far gets on disk; then the log's ``synced`` or ``sync_failed``, and ``done``."""
+
+    def fileno(self) -> int | None:
+        """Readable when ``complete`` has work; None where there is nothing to wait for."""
+
+    def complete(self) -> None:
+        """Hand out what was synced; never blocks."""
+
+    def drain(self, timeout_s: float = 30.0) -> bool:
+        """Wait until nothing is under way, handing out what was synced; False when time ran out."""
+
+    def close(self) -> None:
+        """Drain and end the threads."""
