@@ -1,0 +1,41 @@
+"""How figures are taken: medians of rounds, CPU seconds and memory of other processes from /proc."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+
+def median(values: Iterable[float]) -> float:
+    """The middle one."""
+    return statistics.median(values)
+
+
+def rounds(work: Callable[[], None], count: int) -> float:
+    """Median wall seconds of ``count`` runs after one that warms up."""
+    work()
+    took = []
+    for _ in range(count):
+        begun = time.perf_counter()
+        work()
+        took.append(time.perf_counter() - begun)
+    return median(took)
+
+
+def cpu_s(pid: int) -> float:
+    """CPU seconds a process has used so far, all threads, user and system."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
+
+
+def anonymous_mb(pid: int) -> float:
+    """Anonymous resident memory of a process in MB: what it took for itself, maps of files left out."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("RssAnon:"):
+            return int(line.split()[1]) * 1024 / 1e6
+    raise LookupError(f"no RssAnon in the status of process {pid}")

@@ -1,0 +1,71 @@
+"""How soon the broker is ready, and how much memory it takes: empty, with a long log, with slow readers."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pyarrow as pa
+
+from bench.measure import anonymous_mb, median
+from lading import Producer, testing
+
+QUESTION = "Ready after start and anonymous memory: empty log, long log, 100 slow readers"
+PAYLOAD_BYTES = 1000
+SLOW_READERS = 100
+
+
+def run(quick: bool) -> list[dict[str, Any]]:
+    """Rows: case, seconds to ready (median of 5), anonymous MB settled."""
+    rounds = 2 if quick else 5
+    log_gb = 0.05 if quick else 10.0
+    rows = []
+    with tempfile.TemporaryDirectory(dir=".") as scratch:
+        empty = Path(scratch, "empty")
+        rows.append(_started("empty log", empty, rounds))
+        long = Path(scratch, "long")
+        with testing.broker(data_dir=long, durability="os") as broker:
+            _fill(broker.url, log_gb)
+        rows.append(_started(f"{log_gb:g} GB log", long, rounds))
+        with testing.broker(data_dir=long) as broker:
+            time.sleep(3)  # kernels load in the background after the ready line; memory is read when they are in
+            idle = anonymous_mb(broker.pid)
+            rows.append({"case": f"{log_gb:g} GB log, {SLOW_READERS} slow readers", **_slow_readers(broker, idle)})
+    return rows
+
+
+def _started(case: str, data: Path, rounds: int) -> dict[str, Any]:
+    ready, memory = [], []
+    for _ in range(rounds):
+        with testing.broker(data_dir=data) as broker:
+            ready.append(broker.started_s)
+            time.sleep(3)
+            memory.append(anonymous_mb(broker.pid))
+    return {"case": case, "ready s": round(median(ready), 2), "anonymous MB": round(median(memory))}
+
+
+def _fill(url: str, gigabytes: float) -> None:
+    rows = 10_000
+    batch = pa.record_batch({"payload": pa.array([b"x" * PAYLOAD_BYTES] * rows, pa.binary())})
+    from lading.client.bulk import write_arrow
+
+    with Producer(url) as producer:
+        producer.transport.create_topic("long", 4)
+    for _ in range(int(gigabytes * 1e9 / (rows * PAYLOAD_BYTES))):
+        write_arrow(pa.Table.from_batches([batch]), url, "long", payload="payload")
+
+
+def _slow_readers(broker: testing.Running, idle_mb: float) -> dict[str, Any]:
+    """Readers that ask for 8 MB each and take 1 kB of it: what the broker holds for them meanwhile."""
+    with ExitStack() as stack:
+        client = stack.enter_context(httpx.Client(limits=httpx.Limits(max_connections=None), timeout=60))
+        for number in range(SLOW_READERS):
+            address = f"http://{broker.endpoints['admin']}/topics/default/long/{number % 4}/chunks"
+            answer = stack.enter_context(client.stream("GET", address, params={"offset": 0, "max_bytes": 8 << 20}))
+            next(answer.iter_raw(1024))
+        time.sleep(2)
+        return {"anonymous MB": round(anonymous_mb(broker.pid)), "idle MB": round(idle_mb)}
