@@ -1,0 +1,67 @@
+"""Decoded messages and their contract to a record batch of message fields and typed header columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from ..model.batch import SCHEMA
+from ..model.errors import LocalError
+from ..model.run import Decoded, Located
+from .contract import PLACE_FIELDS, Projection
+from .locate import locate
+from .typed import typed
+
+
+class Assembled(NamedTuple):
+    """A batch in the projection's schema, and per column with any, which rows were present but unreadable."""
+
+    batch: pa.RecordBatch
+    bad: dict[str, pa.BooleanArray]
+
+    @property
+    def bad_count(self) -> int:
+        """How many values were unreadable, over all columns."""
+        return sum(flags.true_count for flags in self.bad.values())
+
+
+def assemble(decoded: Decoded, projection: Projection, place: Mapping[str, str | int] | None = None) -> Assembled:
+    """The record batch of ``projection``; ``place`` holds stream, topic and partition where these are asked for.
+
+    LocalError names a field or header that was not decoded.
+    """
+    made: dict[str, pa.Array[Any]] = {}
+    bad: dict[str, pa.BooleanArray] = {}
+    for field in projection.fields:
+        if field in PLACE_FIELDS:
+            if place is None or field not in place:
+                raise LocalError(f"column {field!r} is asked for, but where the messages come from was not said")
+            value: Any = pa.scalar(place[field], PLACE_FIELDS[field])
+            made[field] = pa.repeat(value, decoded.count)
+        else:
+            made[field] = _decoded(decoded.columns, field, "message field")
+    for column in projection.headers:
+        located: Located = _decoded(decoded.located, column.header, "header")
+        made[column.name], flags = typed(located, column.type, column.encoding)
+        if flags is not None:
+            bad[column.name] = flags
+    schema = projection.schema
+    return Assembled(pa.RecordBatch.from_arrays([made[name] for name in schema.names], schema=schema), bad)
+
+
+def decoded_batch(batch: pa.RecordBatch, keys: Sequence[str] = ()) -> Decoded:
+    """A Batch as Decoded, with ``keys`` located in its headers, so that ``assemble`` and filters take either."""
+    columns = {name: batch.column(name) for name in batch.schema.names if name in SCHEMA.names}
+    located = locate(batch.column("headers"), keys) if keys else {}
+    return Decoded(batch.num_rows, columns, located)
+
+
+def _decoded(held: Mapping[str, Any], name: str, what: str) -> Any:
+    try:
+        return held[name]
+    except KeyError:
+        raise LocalError(
+            f"the {what} {name!r} is asked for but was not decoded; decoded are {', '.join(held)}"
+        ) from None

@@ -1,0 +1,111 @@
+"""Find the last value of header keys in the ``headers`` column of any Batch, without decoding the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from ..kernels import engine
+from ..model.batch import HEADERS_TYPE
+from ..model.run import Located
+from . import twin
+from .typed import HOME
+
+_ENTRY_BYTES = 32
+
+
+def locate(headers: pa.Array[Any], keys: Sequence[str]) -> dict[str, Located]:
+    """Where the last value of each key lies, one row a list; an absent key has length -1, a null value -2."""
+    entries = Entries.of(headers)
+    return {key: entries.located(entries.last(key)) for key in dict.fromkeys(keys)}
+
+
+def located_binary(array: pa.Array[Any]) -> Located:
+    """The rows of a binary column as header values of kind raw: message keys and payloads are typed like headers."""
+    offsets, data = _binary(array.cast(pa.binary()))
+    length = np.diff(offsets).astype(np.int64)
+    if array.null_count:
+        length[array.is_null().to_numpy(zero_copy_only=False)] = -1
+    kind = np.where(length >= 0, 1, 0).astype(np.int8)
+    return Located(data, offsets[:-1].astype(np.int64), length, kind)
+
+
+class Entries:
+    """The flat headers of a batch: list ends, keys, kinds and values as NumPy views of the Arrow buffers."""
+
+    def __init__(
+        self, lists: NDArray[np.int32], keys: pa.Array[Any], kinds: pa.Array[Any], values: pa.Array[Any]
+    ) -> None:
+        self.lists = lists
+        self.key_array = keys
+        self._key_offsets, self._keys = _binary(keys)
+        self.kinds: NDArray[np.int8] = kinds.to_numpy(zero_copy_only=False)
+        self.value_array = values
+        self._value_offsets, self._values = _binary(values)
+        self.null: NDArray[np.bool_] = values.is_null().to_numpy(zero_copy_only=False)
+
+    @classmethod
+    def of(cls, headers: pa.Array[Any]) -> Entries:
+        """The entries of a ``headers`` column, sliced or not, also as other writers of Arrow spell its type."""
+        column: Any = headers if headers.type == HEADERS_TYPE else headers.cast(HEADERS_TYPE)
+        lists: NDArray[np.int32] = column.offsets.to_numpy()
+        inside = column.values.slice(lists[0], lists[-1] - lists[0])
+        return cls(lists - lists[0], inside.field(0), inside.field(1), inside.field(2))
+
+    @property
+    def rows(self) -> int:
+        """The number of messages."""
+        return len(self.lists) - 1
+
+    def last(self, key: str) -> NDArray[np.int64]:
+        """Per message the entry that holds the key last, or -1."""
+        found = np.empty(self.rows, np.int64)
+        wanted = np.frombuffer(key.encode(), np.uint8)
+        inputs = (_read_only(part) for part in (self.lists, self._keys, self._key_offsets, wanted))
+        kernels = engine.select(HOME, twin, len(self.kinds) * _ENTRY_BYTES)
+        kernels.find_last(*inputs, found)
+        return found
+
+    def every(self, key: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """All entries that hold the key, and the message of each."""
+        same: pa.Array[Any] = pc.equal(self.key_array, pa.scalar(key))
+        entries = np.flatnonzero(same.to_numpy(zero_copy_only=False))
+        return entries, np.searchsorted(self.lists, entries, side="right") - 1
+
+    def located(self, entries: NDArray[np.int64]) -> Located:
+        """The values of some entries, one row each; a row of -1 is absent."""
+        if not len(self.kinds):
+            entries_count = len(entries)
+            nowhere = np.zeros(entries_count, np.int64)
+            return Located(self._values, nowhere, nowhere - 1, np.zeros(entries_count, np.int8))
+        absent = entries < 0
+        start = self._value_offsets[entries].astype(np.int64)
+        length = self._value_offsets[entries + 1] - start
+        length[self.null[entries]] = -2
+        kind = self.kinds[entries]
+        if absent.any():
+            start[absent], length[absent], kind[absent] = 0, -1, 0
+        return Located(self._values, start, length, kind)
+
+
+def _binary(array: pa.Array[Any]) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
+    """The offsets and bytes of a string or binary array, sliced or not."""
+    _, offsets, data = array.buffers()
+    if offsets is None or not len(array):
+        ends = np.zeros(len(array) + 1, np.int32)
+    else:
+        ends = np.frombuffer(memoryview(offsets), np.int32, len(array) + 1, 4 * array.offset)
+    if data is None or not data.size:
+        return ends, np.empty(0, np.uint8)
+    return ends, np.frombuffer(memoryview(data), np.uint8)
+
+
+def _read_only(array: NDArray[Any]) -> NDArray[Any]:
+    view = np.ascontiguousarray(array).view()
+    view.flags.writeable = False
+    return view

@@ -1,0 +1,118 @@
+"""The kernels of ``columns`` as plain Python, same names and signatures: for reading, testing and small requests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..model.kinds import FIXED_SIZE_BYTES
+from .rules import Raw, Text, floating, whole
+
+Bytes = NDArray[np.uint8]
+Longs = NDArray[np.int64]
+
+ABSENT, OK, BAD, LEFT = range(4)
+"""Status of a row: no value; converted; a value that cannot be; one that the caller converts by the rules."""
+
+_INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
+
+
+def take_integers(
+    data: Bytes, start: Longs, length: Longs, kind: NDArray[np.int8], text: int, raw: int, width: int,
+    low: int, high: int, values: Longs, status: Bytes,
+) -> tuple[int, int]:  # fmt: skip
+    """Read every value as a whole number in ``low`` to ``high`` into ``values``; LEFT where int64 cannot hold it.
+
+    ``text`` and ``raw`` are codes of rules.Text and rules.Raw. Returns how many rows are OK and how many LEFT.
+    """
+    for row in range(len(length)):
+        values[row] = 0
+        if length[row] < 0:
+            status[row] = ABSENT
+            continue
+        number = whole(int(kind[row]), _value(data, start, length, row), Text(text), Raw(raw), width)
+        if number is None:
+            status[row] = BAD
+        elif not _INT64_MIN <= number <= _INT64_MAX:
+            status[row] = LEFT
+        elif not low <= number <= high:
+            status[row] = BAD
+        else:
+            values[row], status[row] = number, OK
+    return _counts(status)
+
+
+def take_floats(
+    data: Bytes, start: Longs, length: Longs, kind: NDArray[np.int8], raw: int, width: int,
+    values: NDArray[np.float64], status: Bytes,
+) -> tuple[int, int]:  # fmt: skip
+    """Read every value as a double into ``values``. Returns how many rows are OK and how many LEFT."""
+    for row in range(len(length)):
+        values[row] = 0.0
+        if length[row] < 0:
+            status[row] = ABSENT
+            continue
+        number = floating(int(kind[row]), _value(data, start, length, row), Raw(raw), width)
+        if number is None:
+            status[row] = BAD
+        else:
+            values[row], status[row] = number, OK
+    return _counts(status)
+
+
+def take_bytes(
+    data: Bytes, start: Longs, length: Longs, kind: NDArray[np.int8], text: bool,
+    offsets: NDArray[np.int32], out: Bytes, status: Bytes,
+) -> tuple[int, int]:  # fmt: skip
+    """Copy every value to ``out`` one after the other, their ends to ``offsets[1:]``.
+
+    With ``text`` only UTF-8 is OK, and values of a number kind are LEFT. Returns how many rows are OK, how many LEFT.
+    """
+    end = 0
+    offsets[0] = 0
+    for row in range(len(length)):
+        if length[row] < 0:
+            status[row] = ABSENT
+        elif text and int(kind[row]) in FIXED_SIZE_BYTES:
+            status[row] = LEFT
+        else:
+            value = _value(data, start, length, row)
+            status[row] = OK if not text or _is_text(value) else BAD
+            if status[row] == OK:
+                out[end : end + len(value)] = np.frombuffer(value, np.uint8)
+                end += len(value)
+        offsets[row + 1] = end
+    return _counts(status)
+
+
+def find_last(lists: NDArray[np.int32], keys: Bytes, key_offsets: NDArray[np.int32], key: Bytes, found: Longs) -> None:
+    """The position of the last entry of each list whose key is ``key``, or -1.
+
+    ``lists`` holds n + 1 list ends, entry j has the key ``keys[key_offsets[j] : key_offsets[j + 1]]``.
+    """
+    wanted, held = key.tobytes(), keys.tobytes()
+    for row in range(len(found)):
+        found[row] = -1
+        for entry in range(lists[row + 1] - 1, lists[row] - 1, -1):
+            if held[key_offsets[entry] : key_offsets[entry + 1]] == wanted:
+                found[row] = entry
+                break
+
+
+def _value(data: Bytes, start: Longs, length: Longs, row: int) -> bytes:
+    value: bytes = data[start[row] : start[row] + length[row]].tobytes()
+    return value
+
+
+def _is_text(value: bytes) -> bool:
+    try:
+        value.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _counts(status: NDArray[Any]) -> tuple[int, int]:
+    return int((status == OK).sum()), int((status == LEFT).sum())

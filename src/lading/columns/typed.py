@@ -1,0 +1,251 @@
+"""Located header values to typed Arrow columns: one typing for all dialects (rules: docs/reference/contract)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import Decimal
+from types import MappingProxyType
+from typing import Any, cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from ..kernels import engine
+from ..model.errors import LocalError
+from ..model.kinds import FLOATS, Kind
+from ..model.run import Located
+from . import twin
+from .contract import BINARY_ENCODINGS, INTEGER_DECIMAL, TIMESTAMP, Encoding
+from .documents import unwrapped
+from .rules import ANY_WIDTH, DECIMAL_MAX, Raw, Text, floating, whole
+from .twin import BAD, LEFT, OK
+
+HOME = "lading.columns.kernels"
+"""Kernels of this room: bulk readers call ``engine.compiled(HOME)`` once, a broker never waits for them."""
+
+_ROW_BYTES = 64
+"""What one row of typing weighs when the engine chooses between kernel and twin."""
+
+
+@dataclass(frozen=True, slots=True)
+class WholeTarget:
+    """A column type that holds whole numbers: how texts are read, the size of its binary form, its range."""
+
+    text: Text
+    width_bytes: int
+    low: int
+    high: int
+
+
+def _bits(size_bytes: int) -> WholeTarget:
+    return WholeTarget(Text.NUMBER, size_bytes, -(1 << 8 * size_bytes - 1), (1 << 8 * size_bytes - 1) - 1)
+
+
+WHOLE_TARGETS = MappingProxyType(
+    {
+        pa.bool_(): WholeTarget(Text.BOOLEAN, 1, 0, 1),
+        pa.int8(): _bits(1),
+        pa.int16(): _bits(2),
+        pa.int32(): _bits(4),
+        pa.int64(): _bits(8),
+        INTEGER_DECIMAL: WholeTarget(Text.NUMBER, ANY_WIDTH, -DECIMAL_MAX, DECIMAL_MAX),
+        TIMESTAMP: WholeTarget(Text.INSTANT, 8, -(1 << 63), (1 << 63) - 1),
+    }
+)
+_INT64 = _bits(8)
+_RAW = {Encoding.LE: Raw.LE, Encoding.BE: Raw.BE}
+
+
+def typed(
+    located: Located, type_: pa.DataType, encoding: Encoding = Encoding.AUTO
+) -> tuple[pa.Array[Any], pa.BooleanArray | None]:
+    """The header values as an Arrow array of ``type_``, and which rows are present but cannot be read so.
+
+    Absent, null and unreadable values are null; the second part is None when nothing was unreadable.
+    """
+    located = _checked(located)
+    unreadable: NDArray[np.bool_] | None = None
+    if encoding is Encoding.JSON:
+        located, unreadable = unwrapped(located, whole_numbers=type_ in WHOLE_TARGETS)
+        located = _checked(located)
+    raw = _RAW.get(encoding, Raw.TEXT) if encoding in BINARY_ENCODINGS else Raw.TEXT
+    if type_ in WHOLE_TARGETS:
+        array, status = _whole_column(located, type_, raw)
+    elif type_ in (pa.float32(), pa.float64()):
+        array, status = _float_column(located, type_, raw)
+    elif type_ in (pa.string(), pa.binary()):
+        array, status = _bytes_column(located, type_)
+    else:
+        raise LocalError(f"a header cannot become a column of type {type_}")
+    wrong = status == BAD
+    if unreadable is not None:
+        wrong |= unreadable
+    return array, pa.array(wrong) if wrong.any() else None
+
+
+def subset(located: Located, rows: NDArray[Any]) -> Located:
+    """The located values of some rows, by index or mask."""
+    return Located(located.data, located.start[rows], located.length[rows], located.kind[rows])
+
+
+def _checked(located: Located) -> Located:
+    """The same in the one memory layout that kernels are compiled for: contiguous and read-only."""
+    return Located(*(_read_only(part) for part in (located.data, located.start, located.length, located.kind)))
+
+
+def _read_only(array: NDArray[Any]) -> NDArray[Any]:
+    view = np.ascontiguousarray(array).view()
+    view.flags.writeable = False
+    return view
+
+
+def _kernels(rows: int) -> Any:
+    return engine.select(HOME, twin, rows * _ROW_BYTES)
+
+
+def _integers(located: Located, target: WholeTarget, raw: Raw) -> tuple[NDArray[np.int64], NDArray[np.uint8], int, int]:
+    rows = len(located.length)
+    values, status = np.empty(rows, np.int64), np.empty(rows, np.uint8)
+    low, high = max(target.low, _INT64.low), min(target.high, _INT64.high)
+    good, left = _kernels(rows).take_integers(
+        located.data, located.start, located.length, located.kind,
+        int(target.text), int(raw), target.width_bytes, low, high, values, status,
+    )  # fmt: skip
+    return values, status, good, left
+
+
+def _whole_column(located: Located, type_: pa.DataType, raw: Raw) -> tuple[pa.Array[Any], NDArray[np.uint8]]:
+    target = WHOLE_TARGETS[type_]
+    values, status, good, left = _integers(located, target, raw)
+    large: dict[int, int] = {}
+    if left:
+        for row, data in _left(located, status):
+            number = whole(int(located.kind[row]), data, target.text, raw, target.width_bytes)
+            if number is None or not target.low <= number <= target.high:
+                status[row] = BAD
+            else:
+                status[row], good = OK, good + 1
+                large[row] = number
+    if type_ == TIMESTAMP:
+        return _array(values, status, good).cast(pa.int64()).view(TIMESTAMP), status
+    if type_ != INTEGER_DECIMAL:
+        for row, number in large.items():
+            values[row] = number
+        return _array(values.astype(cast("Any", type_.to_pandas_dtype()), copy=False), status, good), status
+    array = _array(values, status, good).cast(INTEGER_DECIMAL)
+    return _replaced(array, large, Decimal), status
+
+
+def _float_column(located: Located, type_: pa.DataType, raw: Raw) -> tuple[pa.Array[Any], NDArray[np.uint8]]:
+    rows = len(located.length)
+    width = 4 if type_ == pa.float32() else 8
+    values, status = np.empty(rows, np.float64), np.empty(rows, np.uint8)
+    good, left = _kernels(rows).take_floats(
+        located.data, located.start, located.length, located.kind, int(raw), width, values, status
+    )
+    if left:
+        for row, data in _left(located, status):
+            number = floating(int(located.kind[row]), data, raw, width)
+            status[row] = BAD if number is None else OK
+            values[row] = 0.0 if number is None else number
+            good += number is not None
+    if width == 8:
+        return _array(values, status, good), status
+    with np.errstate(over="ignore"):
+        narrow = values.astype(np.float32)
+    too_large = np.isinf(narrow) & np.isfinite(values)
+    status[too_large] = BAD
+    return _array(narrow, status, good - int(too_large.sum())), status
+
+
+def _bytes_column(located: Located, type_: pa.DataType) -> tuple[pa.Array[Any], NDArray[np.uint8]]:
+    rows = len(located.length)
+    size_bytes = int(located.length.clip(min=0).sum())
+    if size_bytes > np.iinfo(np.int32).max:
+        raise LocalError(
+            f"{size_bytes:,} bytes of header values in one batch; 2 GiB is the limit, read smaller batches"
+        )
+    offsets, out, status = np.empty(rows + 1, np.int32), np.empty(size_bytes, np.uint8), np.empty(rows, np.uint8)
+    good, left = _kernels(rows).take_bytes(
+        located.data, located.start, located.length, located.kind, type_ == pa.string(), offsets, out, status
+    )
+    valid = None if good == rows else _buffer(np.packbits(status == OK, bitorder="little"))
+    buffers = [valid, _buffer(offsets), _buffer(out)]
+    array: pa.Array[Any] = pa.Array.from_buffers(type_, rows, buffers, null_count=rows - good)
+    if left:
+        array = _with_numbers(located, array, status)
+    return array, status
+
+
+def _with_numbers(located: Located, array: pa.Array[Any], status: NDArray[np.uint8]) -> pa.Array[Any]:
+    """``array`` of texts with the rows LEFT, which are of number kinds, as texts of their numbers."""
+    chosen = np.flatnonzero(status == LEFT)
+    numbers = subset(located, chosen)
+    texts: pa.Array[Any] = pa.nulls(len(chosen), pa.string())
+    for of_kind, as_text in _NUMBER_TEXTS:
+        members = np.flatnonzero(np.isin(numbers.kind, of_kind))
+        if len(members):
+            part = as_text(_checked(subset(numbers, members)))
+            texts = part if len(members) == len(chosen) else _scattered(texts, members, part)
+    status[chosen] = np.where(texts.is_valid().to_numpy(zero_copy_only=False), OK, BAD)
+    return texts if len(chosen) == len(array) else _scattered(array, chosen, texts)
+
+
+def _boolean_texts(located: Located) -> pa.Array[Any]:
+    return _whole_column(located, pa.bool_(), Raw.TEXT)[0].cast(pa.string())
+
+
+def _integer_texts(located: Located) -> pa.Array[Any]:
+    values, status, good, left = _integers(located, _INT64, Raw.TEXT)
+    texts = _array(values, status, good).cast(pa.string())
+    # what int64 cannot hold came from an integer kind, so that its text always exists
+    large = {row: whole(int(located.kind[row]), data, Text.NUMBER, Raw.TEXT, 8) for row, data in _left(located, status)}
+    return _replaced(texts, large, str) if left else texts
+
+
+def _float_texts(type_: pa.DataType) -> Callable[[Located], pa.Array[Any]]:
+    return lambda located: _float_column(located, type_, Raw.TEXT)[0].cast(pa.string())
+
+
+_NUMBER_TEXTS: tuple[tuple[list[int], Callable[[Located], pa.Array[Any]]], ...] = (
+    ([Kind.BOOL], _boolean_texts),
+    ([kind for kind in Kind if Kind.INT8 <= kind <= Kind.UINT128], _integer_texts),
+    ([Kind.FLOAT32], _float_texts(pa.float32())),
+    ([Kind.FLOAT64], _float_texts(pa.float64())),
+)
+assert set(FLOATS) == {Kind.FLOAT32, Kind.FLOAT64}
+
+
+def _left(located: Located, status: NDArray[np.uint8]) -> list[tuple[int, bytes]]:
+    """Row and bytes of every value that the kernel left."""
+    rows: list[int] = np.flatnonzero(status == LEFT).tolist()
+    return [
+        (row, located.data[located.start[row] : located.start[row] + located.length[row]].tobytes()) for row in rows
+    ]
+
+
+def _buffer(array: NDArray[Any]) -> pa.Buffer:
+    return pa.py_buffer(array.data)
+
+
+def _array(values: NDArray[Any], status: NDArray[np.uint8], good: int) -> pa.Array[Any]:
+    array: pa.Array[Any] = pa.array(values) if good == len(values) else pa.array(values, mask=status != OK)
+    return array
+
+
+def _replaced(array: pa.Array[Any], values: dict[int, Any], make: Callable[[Any], Any]) -> pa.Array[Any]:
+    """``array`` with the values of some rows put in, in rising order of rows."""
+    if not values:
+        return array
+    return _scattered(array, np.array(list(values)), pa.array([make(value) for value in values.values()], array.type))
+
+
+def _scattered(array: pa.Array[Any], rows: NDArray[Any], values: pa.Array[Any]) -> pa.Array[Any]:
+    """``array`` with ``values`` at ``rows``, which rise."""
+    mask = np.zeros(len(array), bool)
+    mask[rows] = True
+    result: pa.Array[Any] = pc.replace_with_mask(array, pa.array(mask), values)
+    return result
