@@ -1,0 +1,179 @@
+"""The command line as a person uses it: real processes against a real broker."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from lading import testing
+from lading.cli.main import app
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[testing.Running]:
+    with testing.broker() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def lading(broker: testing.Running) -> Run:
+    def run(*arguments: str, stdin: str = "", code: int = 0, **environment: str) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            [sys.executable, "-m", "lading.cli.main", *arguments],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=90,
+            env=os.environ | {"LADING_SERVER": broker.url, "NO_COLOR": "1"} | environment,
+        )
+        assert done.returncode == code, f"{arguments}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+        assert "Traceback" not in done.stderr, done.stderr
+        return done
+
+    return run
+
+
+def documents(done: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_send_and_poll_keep_every_header(lading: Run) -> None:
+    lading("topic", "create", "flights", "--partitions", "1")
+    lading("message", "send", "flights", "body", "-H", "carrier=UA", "-H", "delay:uint16=12", "-H", "via", "-H", "via=")
+    (message,) = documents(lading("message", "poll", "flights", "--output", "json"))
+    assert message["headers"] == [
+        {"key": "carrier", "kind": "string", "value": "UA"},
+        {"key": "delay", "kind": "uint16", "value": 12},
+        {"key": "via", "kind": "raw", "value": None},
+        {"key": "via", "kind": "string", "value": ""},
+    ]
+    assert (message["topic"], message["partition"], message["offset"], message["payload"]) == ("flights", 0, 0, "body")
+
+
+def test_lines_filter_and_offsets(lading: Run) -> None:
+    lading("topic", "create", "numbers")
+    lading("message", "send", "numbers", "--lines", "-H", "n:int32=1", stdin="one\ntwo\n")
+    lading("message", "send", "numbers", "--lines", "-H", "n:int32=2", stdin="three\n")
+    found = documents(lading("message", "poll", "numbers", "--where", "n = 2", "-o", "json"))
+    assert [message["payload"] for message in found] == ["three"]
+    last = documents(lading("message", "poll", "numbers", "--offset", "-2", "-o", "json"))
+    assert [message["payload"] for message in last] == ["two", "three"]
+
+
+def test_the_header_table(lading: Run) -> None:
+    lading("topic", "create", "table")
+    lading("message", "send", "table", "x", "-H", "a=1", "-H", "b:uint8=7")
+    lading("message", "send", "table", "x", "-H", "a=2", "-H", "a=3")
+    rows = {row["key"]: row for row in json.loads(lading("headers", "table", "-o", "json").stdout)}
+    assert (rows["a"]["share"], rows["b"]["share"]) == (100.0, 50.0)
+    assert rows["b"]["kinds"] == "uint8"
+    assert rows["a"]["duplicates"] == 1
+    assert "carrier" not in rows
+
+
+def test_streams_and_topics(lading: Run) -> None:
+    lading("stream", "create", "airlines", "--id", "7")
+    lading("topic", "create", "airlines.arrivals", "-p", "3")
+    assert {"id": 7, "name": "airlines"}.items() <= json.loads(lading("stream", "list", "-o", "json").stdout)[
+        -1
+    ].items()
+    shown = json.loads(lading("topic", "show", "airlines.arrivals", "-o", "json").stdout)
+    assert (shown["stream"], shown["topic"], len(shown["partitions"])) == ("airlines", "arrivals", 3)
+    refused = lading("topic", "delete", "airlines.arrivals", code=2)
+    assert "--yes" in refused.stderr
+    lading("topic", "delete", "airlines.arrivals", "--yes")
+    lading("stream", "delete", "airlines", "--yes")
+    assert "airlines" not in lading("topic", "list").stdout
+
+
+def test_a_data_directory_can_be_read_without_a_broker(lading: Run, tmp_path: Path) -> None:
+    with testing.broker(data_dir=tmp_path / "data") as running:
+        lading("message", "send", "kept", "x", "-H", "a=1", LADING_SERVER=running.url)
+    (message,) = documents(lading("message", "poll", "kept", "--from", str(tmp_path / "data"), "-o", "json"))
+    assert message["headers"] == [{"key": "a", "kind": "string", "value": "1"}]
+
+
+# arguments -> what the one sentence on stderr must say
+WRONG = [
+    (("message", "poll", "flihgts"), "flihgts"),
+    (("message", "poll", "flights", "--where", "delay >"), "delay >"),
+    (("message", "send", "flights", "x", "-H", "delay:unit16=3"), "did you mean 'uint16'"),
+    (("message", "poll", "flights", "--offset", "somewhere"), "earliest, latest"),
+    (("message", "poll", "flights", "--from", "kafak://127.0.0.1:9092"), "kafak"),
+    (("topic", "list", "--from", "./no-such-directory"), "no-such-directory"),
+    (("serve", "--data", "x", "--set", "endpoints.iggy_tpc.address=127.0.0.1:0"), "iggy_tcp"),
+    (("serve", "--data", "x", "--set", "durability=perhaps"), "durability"),
+    (("serve", "--data", "x", "--config", "missing.toml"), "missing.toml"),
+]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"), WRONG, ids=lambda value: " ".join(value) if isinstance(value, tuple) else ""
+)
+def test_what_cannot_be_is_one_sentence_and_code_2(lading: Run, arguments: tuple[str, ...], says: str) -> None:
+    lading("topic", "list")
+    done = lading(*arguments, code=2)
+    assert says in done.stderr
+    assert done.stdout == ""
+
+
+def test_an_unreachable_server_says_what_to_start(lading: Run) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+    done = lading("topic", "list", code=2, LADING_SERVER=f"lading://127.0.0.1:{port}")
+    assert f"127.0.0.1:{port}" in done.stderr
+    assert "lading serve" in done.stderr
+
+
+def test_a_taken_port_names_the_setting(lading: Run, broker: testing.Running, tmp_path: Path) -> None:
+    address = broker.endpoints["iggy_tcp"]
+    done = lading("serve", "--data", str(tmp_path), "--set", f"endpoints.iggy_tcp.address={address}", code=2)
+    assert "endpoints.iggy_tcp.address" in done.stderr
+
+
+def test_a_data_directory_has_one_owner(lading: Run, broker: testing.Running) -> None:
+    sets = [f"--set=endpoints.{name}.address=127.0.0.1:0" for name in ("iggy_tcp", "iggy_http", "admin")]
+    done = lading("serve", "--data", str(broker.data_dir), *sets, code=2)
+    assert str(broker.pid) in done.stderr
+
+
+def test_config_show_says_where_each_value_came_from(lading: Run, tmp_path: Path) -> None:
+    (tmp_path / "lading.toml").write_text('durability = "os"\n[endpoints.admin]\naddress = "127.0.0.1:7171"\n')
+    done = lading(
+        "config", "show", "--origin", "-c", str(tmp_path / "lading.toml"), "--set", "durability=fsync", "-o", "json",
+        LADING__ENDPOINTS__IGGY_HTTP__ENABLED="false",
+    )  # fmt: skip
+    rows = json.loads(done.stdout)
+    assert rows["durability"]["value"] == "fsync" and "--set" in rows["durability"]["origin"]
+    assert rows["endpoints.admin.address"]["value"] == "127.0.0.1:7171"
+    assert "lading.toml" in rows["endpoints.admin.address"]["origin"]
+    assert rows["endpoints.iggy_http.enabled"]["value"] is False
+    assert "LADING__ENDPOINTS__IGGY_HTTP__ENABLED" in rows["endpoints.iggy_http.enabled"]["origin"]
+    assert rows["workers"]["origin"] == "default"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("serve",), ("demo",), ("doctor",), ("headers",), ("ingest",), ("config", "show"), ("stream", "list"),
+        ("stream", "create"), ("stream", "delete"), ("topic", "list"), ("topic", "show"), ("topic", "create"),
+        ("topic", "delete"), ("message", "send"), ("message", "poll"), ("message", "tail"),
+    ],
+    ids=" ".join,
+)  # fmt: skip
+def test_every_help_has_an_example(command: tuple[str, ...]) -> None:
+    shown = CliRunner().invoke(app, [*command, "--help"])
+    assert shown.exit_code == 0
+    assert f"lading {' '.join(command)}" in " ".join(shown.stdout.split())
