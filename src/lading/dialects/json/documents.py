@@ -1,0 +1,114 @@
+"""Reading parts of a JSON document or a query: each part has a form, and a fault is told with the place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from .errors import not_json, wrong_document
+from .text import Members, load
+
+T = TypeVar("T")
+
+_TYPE_WORD: dict[type, str] = {Members: "a map", list: "a sequence", str: "a string"}
+
+
+def load_body(body: bytes) -> Any:
+    """The value of a body; BodyError 400 where it is no JSON."""
+    try:
+        return load(body)
+    except ValueError as error:
+        raise not_json(str(error)) from None
+
+
+def form_of(value: Any, where: str, kind: type[T]) -> T:
+    """``value``, which must be of ``kind``; BodyError 422 otherwise."""
+    if not isinstance(value, kind):
+        raise wrong_document(f"{where}: invalid type, expected {_TYPE_WORD[kind]}")
+    return value
+
+
+def fields_of(value: Any, where: str) -> Members:
+    """The members of an object none of which is named twice; BodyError 422 otherwise."""
+    members = form_of(value, where, Members)
+    if members.repeated is not None:
+        raise wrong_document(f"{where}: duplicate field `{members.repeated}`")
+    return members
+
+
+def member(document: dict[str, Any], name: str, where: str = "") -> Any:
+    """A member that must be there; BodyError 422 otherwise."""
+    if name not in document:
+        raise wrong_document(f"{where}: missing field `{name}`" if where else f"missing field `{name}`")
+    return document[name]
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How one value must look: ``of(value, where)`` for JSON, ``from_text(text, where)`` for a query parameter."""
+
+    of: Callable[[Any, str], Any]
+    from_text: Callable[[str], Any]
+
+
+def number(low: int, high: int, word: str) -> Form:
+    """An integer from ``low`` to ``high``, which ``word`` names."""
+
+    def of(value: Any, where: str) -> int:
+        if type(value) is not int or not low <= value <= high:
+            raise wrong_document(f"{where}: invalid value, expected {word}")
+        return value
+
+    def from_text(text: str) -> int:
+        if not (text.isascii() and text.isdigit() and len(text) <= 39 and low <= int(text) <= high):
+            raise ValueError(f"{text!r} is no {word}")
+        return int(text)
+
+    return Form(of, from_text)
+
+
+U32, U64 = number(0, (1 << 32) - 1, "u32"), number(0, (1 << 64) - 1, "u64")
+
+
+def _id_of(value: Any, where: str) -> int:
+    try:
+        return int(U32.from_text(value)) if isinstance(value, str) else int(U32.of(value, where))
+    except ValueError as error:
+        raise wrong_document(f"{where}: {error}") from None
+
+
+ID_TEXT = Form(_id_of, U32.from_text)
+"""A consumer id, which the real server wants as text and clients also send as a number."""
+
+
+def _text_of(value: Any, where: str) -> str:
+    text = form_of(value, where, str)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise wrong_document(f"{where}: the text holds a lone surrogate") from None
+    return text
+
+
+TEXT = Form(_text_of, str)
+
+
+def word(words: dict[str, T]) -> Form:
+    """One of some words, for what each means."""
+
+    def from_text(text: str) -> T:
+        if text not in words:
+            raise ValueError(f"unknown variant `{text}`, expected one of {', '.join(words)}")
+        return words[text]
+
+    def of(value: Any, where: str) -> T:
+        try:
+            return from_text(form_of(value, where, str))
+        except ValueError as error:
+            raise wrong_document(f"{where}: {error}") from None
+
+    return Form(of, from_text)
+
+
+YES_OR_NO = word({"true": True, "false": False})

@@ -1,0 +1,54 @@
+"""What HTTP answers when a request fails: Iggy's error document, or plain text for what is no document at all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Final
+
+from ...model.errors import LadingError, MalformedMessage
+from ..iggy_classic.errors import ERRORS, code_of, text_of
+from .text import dump
+
+
+class BodyError(MalformedMessage):
+    """A body, query or path that cannot be read; answered as ``text/plain`` with ``status`` (iggy_measured.md 2.6)."""
+
+    def __init__(self, message: str, *, status: HTTPStatus) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+def not_json(detail: str) -> BodyError:
+    """The body is no JSON: 400."""
+    return BodyError(f"Failed to parse the request body as JSON: {detail}", status=HTTPStatus.BAD_REQUEST)
+
+
+def wrong_document(detail: str) -> BodyError:
+    """The body is JSON, but a field is missing or of the wrong type: 422."""
+    return BodyError(
+        f"Failed to deserialize the JSON body into the target type: {detail}",
+        status=HTTPStatus.UNPROCESSABLE_ENTITY,
+    )
+
+
+def wrong_query(detail: str) -> BodyError:
+    """A query parameter is missing or of the wrong type: 400."""
+    return BodyError(f"Failed to deserialize query string: {detail}", status=HTTPStatus.BAD_REQUEST)
+
+
+BODY_TOO_LARGE: Final = BodyError(
+    "Failed to buffer the request body: length limit exceeded", status=HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+)
+"""The body is longer than BODY_BYTES_MAX: 413."""
+
+
+def error_document(error: LadingError, facts: Mapping[str, object]) -> tuple[int, bytes]:
+    """Status and ``{"id", "code", "reason"}`` for a request that was understood and refused.
+
+    ``facts`` are what the request named, see ``iggy_classic.errors.text_of``; where they do not fill the text of
+    the code, the error's own sentence is the reason.
+    """
+    row = ERRORS[code_of(error)]
+    text = text_of(row.code, facts)
+    return row.status, dump({"id": row.code, "code": row.name, "reason": str(error) if text is None else text})

@@ -1,0 +1,8 @@
+"""Limits of Iggy's HTTP face (iggy_measured.md 2.6); those of messages are the binary dialect's."""
+
+from __future__ import annotations
+
+from typing import Final
+
+BODY_BYTES_MAX: Final = 2 << 20
+"""A longer request body is answered with status 413 before it is read."""

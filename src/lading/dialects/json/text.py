@@ -1,0 +1,37 @@
+"""JSON text as Rust's serde writes and takes it: UTF-8, no spaces, no NaN, repeated keys noticed."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+
+class Members(dict[str, Any]):
+    """The members of a JSON object; ``repeated`` is a key that it names twice, whose first value is lost here."""
+
+    repeated: str | None = None
+
+
+def dump(value: Any) -> bytes:
+    """The document as compact UTF-8 JSON."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+
+
+def load(body: bytes) -> Any:
+    """What the document says; ValueError with the fault otherwise. Objects are Members."""
+    try:
+        return json.loads(body.decode(), object_pairs_hook=_members, parse_constant=_no_constant)
+    except RecursionError:
+        raise ValueError("recursion limit exceeded") from None
+
+
+def _members(pairs: list[tuple[str, Any]]) -> Members:
+    members = Members(pairs)
+    if len(members) < len(pairs):
+        keys = [key for key, _ in pairs]
+        members.repeated = next(key for at, key in enumerate(keys) if key in keys[:at])
+    return members
+
+
+def _no_constant(word: str) -> Any:
+    raise ValueError(f"{word} is no JSON")
