@@ -44,7 +44,7 @@ _background: threading.Thread | None = None
 
 def homes() -> list[str]:
     """Every module of kernels in the package: each ``kernels.py``, and the sync loop."""
-    rooms = sorted(PACKAGE.rglob("kernels.py"))
+    rooms = sorted(PACKAGE.rglob("*kernels.py"))
     found = [".".join((PACKAGE.name, *path.relative_to(PACKAGE).with_suffix("").parts)) for path in rooms]
     return [*found, f"{PACKAGE.name}.kernels.sync"]
 
@@ -124,7 +124,7 @@ def _cache_dir(xdg_cache_home: str) -> Path:
 
 
 def _fingerprint() -> str:
-    sources = sorted({*PACKAGE.rglob("kernels.py"), *(PACKAGE / "kernels").glob("*.py")})
+    sources = sorted({*PACKAGE.rglob("*kernels.py"), *(PACKAGE / "kernels").glob("*.py")})
     digest = hashlib.sha256()
     for path in sources:
         digest.update(str(path).encode() + b"\0" + path.read_bytes() + b"\0")

@@ -1,0 +1,286 @@
+"""Messages of Iggy classic in bulk: stored and polled bytes -> columns, sent bytes -> stored bytes, and back.
+
+The work is done by kernels or, while they are not loaded, by their readable twins; this page chooses, takes memory
+and gives names to what comes out. Ids are the 16 bytes of the wire (a little-endian u128).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from lading.kernels import engine
+from lading.model.batch import FIELDS, HEADERS_TYPE, SCHEMA
+from lading.model.errors import MalformedMessage
+from lading.model.limits import BATCH_BYTES, BATCH_ROWS
+from lading.model.names import key_bytes, key_text
+from lading.model.run import BASE_OFFSET, BODY_END, BODY_START, Decoded, Located, Run
+
+from . import layout, send_twin, twin
+from .layout import COUNT, HEADER_COUNT, KEY_BYTES, ODD_KEYS, PAYLOAD_BYTES, POSITION_MAX, VALUE_BYTES, WHERE
+
+HOME = "lading.dialects.iggy_classic.kernels"
+SEND_HOME = "lading.dialects.iggy_classic.send_kernels"
+CODE = 2
+
+Bytes = NDArray[np.uint8]
+_SPARE_BYTES = 8
+_NOTHING: dict[type, NDArray[Any]] = {
+    kind: np.empty(0, kind) for kind in (np.uint8, np.int8, np.int32, np.int64, np.uint32)
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Slices:
+    """Stored bytes to send as they are: ``count`` messages up to ``last_offset`` (-1: none) in ``parts``."""
+
+    count: int
+    last_offset: int
+    parts: list[memoryview]
+
+
+def decode_columns(
+    run: Run,
+    *,
+    first: int = 0,
+    end: int = POSITION_MAX,
+    fields: Collection[str] = FIELDS,
+    keys: Sequence[str] = (),
+    max_rows: int = BATCH_ROWS,
+    max_bytes: int = BATCH_BYTES,
+) -> Iterator[Decoded]:
+    """The messages with first <= offset < end, in portions, as they are stored (a carrier is not undone).
+
+    Only the columns in ``fields`` are built and only the headers in ``keys`` are located. A portion has at most
+    ``max_rows`` rows and about ``max_bytes`` bytes of headers and payload, but at least one row. Raises
+    MalformedMessage, with the position in ``run.region``, at bytes that are no message.
+    """
+    size_bytes = int((run.chunks[:, BODY_END] - run.chunks[:, BODY_START]).sum())
+    kernels = engine.select(HOME, twin, size_bytes)
+    asked = _Asked(keys)
+    wants = layout.WANT_HEADERS * ("headers" in fields) | layout.WANT_PAYLOAD * ("payload" in fields)
+    cursor = np.array([0, -1], np.int64)
+    totals = np.zeros(layout.TOTALS, np.int64)
+    room = max(1, min(max_rows, size_bytes // layout.STORED_BYTES_MIN + 1))
+    rows = np.empty(room, np.int64)
+    limit_bytes = min(max_bytes, layout.ARROW_BYTES_MAX)
+    while cursor[0] < len(run.chunks):
+        places = asked.places(room)
+        span = (cursor, first, end, room, limit_bytes, wants)
+        reason = kernels.scan(run.region, run.chunks, *span, asked.bytes, asked.ends, rows, *places, totals)
+        if reason:
+            raise MalformedMessage(f"the message {layout.REASONS[reason]}", at=int(totals[WHERE]))
+        count = int(totals[COUNT])
+        if count:
+            columns = _columns(kernels, run.region, rows[:count], totals.tolist(), frozenset(fields))
+            yield Decoded(count, columns, asked.located(run.region, places, count))
+
+
+class _Asked:
+    """Header keys to locate: as bytes for the kernel, and back to the texts they were asked by."""
+
+    def __init__(self, keys: Sequence[str]) -> None:
+        self._texts = list(dict.fromkeys(keys))
+        known = [data for text in self._texts if (data := _stored_key(text)) is not None]
+        self._index = {data: index for index, data in enumerate(known)}
+        self.bytes = np.frombuffer(b"".join(known) + bytes(_SPARE_BYTES), np.uint8)
+        self.ends = np.cumsum([len(data) for data in known], dtype=np.int64)
+
+    def places(self, rows: int) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+        """Room for starts, lengths and kinds of ``rows`` rows."""
+        shape = (len(self.ends), rows)
+        return np.empty(shape, np.int64), np.empty(shape, np.int64), np.empty(shape, np.int8)
+
+    def located(self, region: Bytes, places: tuple[NDArray[Any], ...], count: int) -> dict[str, Located]:
+        starts, lengths, kinds = places
+        found: dict[str, Located] = {}
+        for text in self._texts:
+            index = self._index.get(_stored_key(text) or b"")
+            if index is None:
+                absent = np.zeros(count, np.int64)
+                found[text] = Located(region, absent, absent - 1, np.zeros(count, np.int8))
+            else:
+                found[text] = Located(region, starts[index, :count], lengths[index, :count], kinds[index, :count])
+        return found
+
+
+def _stored_key(text: str) -> bytes | None:
+    """The bytes of a header key here, or None for a text that no key of this dialect has."""
+    try:
+        data, kind = key_bytes(text)
+    except MalformedMessage:
+        return None
+    return data if kind == 2 and data and key_text(data) == text else None
+
+
+def _columns(
+    kernels: Any, region: Bytes, rows: NDArray[np.int64], totals: list[int], fields: frozenset[str]
+) -> dict[str, pa.Array[Any]]:
+    count = len(rows)
+
+    def room(field: str, kind: type, size: int) -> NDArray[Any]:
+        return np.empty(size, kind) if field in fields else _NOTHING[kind]
+
+    offsets = room("offset", np.int64, count)
+    states = room("state", np.int8, count)
+    timestamps = room("timestamp", np.int64, count)
+    ids = room("id", np.uint8, 16 * count)
+    checksums = room("checksum", np.uint32, count)
+    list_ends = room("headers", np.int32, count + 1)
+    key_ends = room("headers", np.int32, totals[HEADER_COUNT] + 1)
+    keys = room("headers", np.uint8, totals[KEY_BYTES] + _SPARE_BYTES)
+    kinds = room("headers", np.int8, totals[HEADER_COUNT])
+    value_ends = room("headers", np.int32, totals[HEADER_COUNT] + 1)
+    values = room("headers", np.uint8, totals[VALUE_BYTES] + _SPARE_BYTES)
+    payload_ends = room("payload", np.int32, count + 1)
+    payloads = room("payload", np.uint8, totals[PAYLOAD_BYTES])
+    kernels.fill(
+        region, rows, totals[ODD_KEYS], offsets, states, timestamps, ids, checksums,
+        list_ends, key_ends, keys, kinds, value_ends, values, payload_ends, payloads,
+    )  # fmt: skip
+    columns: dict[str, pa.Array[Any]] = {}
+    for field, data in (
+        ("offset", [offsets]),
+        ("state", [states]),
+        ("timestamp", [timestamps]),
+        ("id", [ids]),
+        ("checksum", [checksums]),
+        ("payload", [payload_ends, payloads]),
+    ):
+        if field in fields:
+            columns[field] = _array(SCHEMA.field(field).type, count, *data)
+    if "key" in fields:
+        columns["key"] = pa.nulls(count, pa.binary())
+    if "headers" in fields:
+        header_count = totals[HEADER_COUNT]
+        entries = pa.StructArray.from_arrays(
+            [
+                _array(pa.string(), header_count, key_ends, keys),
+                _array(pa.int8(), header_count, kinds),
+                _array(pa.binary(), header_count, value_ends, values),
+            ],
+            fields=list(HEADERS_TYPE.value_type),
+        )
+        columns["headers"] = pa.Array.from_buffers(
+            HEADERS_TYPE, count, [None, pa.py_buffer(list_ends.data)], children=[entries]
+        )
+    return columns
+
+
+def _array(kind: pa.DataType, count: int, *data: NDArray[Any]) -> pa.Array[Any]:
+    return pa.Array.from_buffers(kind, count, [None, *(pa.py_buffer(part.data) for part in data)])
+
+
+def slices(run: Run, first: int, end: int, max_messages: int, max_bytes: int) -> Slices:
+    """The stored bytes of messages with first <= offset < end, for an Iggy reader: nothing is copied.
+
+    At most ``max_messages``; at most ``max_bytes`` unless one message alone is larger. MalformedMessage with
+    the position in ``run.region`` at bytes that are no message.
+    """
+    kernels = engine.ready(HOME) or twin
+    parts = np.empty((max(1, len(run.chunks)), 2), np.int64)
+    filled, count, last, reason, where = kernels.cut(run.region, run.chunks, first, end, max_messages, max_bytes, parts)
+    if reason:
+        raise MalformedMessage(f"the message {layout.REASONS[reason]}", at=where)
+    data = run.region.data
+    return Slices(count, last, [data[start:stop] for start, stop in parts[:filled].tolist()])
+
+
+def polled_run(data: bytes | bytearray | memoryview | Bytes, start: int = layout.POLLED_HEAD_BYTES) -> Run:
+    """A Run over polled messages that begin at byte ``start`` (default: behind the count of a poll's answer).
+
+    With no message the Run has no chunk. MalformedMessage where the bytes are not whole messages of rising
+    offsets, or not as many as the count in front of them says.
+    """
+    region = data if isinstance(data, np.ndarray) else np.frombuffer(data, np.uint8)
+    if region.size < start:
+        raise MalformedMessage(f"a poll's answer has {region.size} bytes, not even its count", at=0)
+    kernels = engine.select(HOME, twin, region.size)
+    count, first, last, low, high, reason = kernels.survey(region, start, region.size)
+    if reason:
+        raise MalformedMessage(f"the message {layout.REASONS[reason]}", at=first)
+    if start == layout.POLLED_HEAD_BYTES and count != int.from_bytes(region[:start].tobytes(), "little"):
+        raise MalformedMessage(f"the answer holds {count} messages, not as many as it says", at=0)
+    chunks = np.array([[start, region.size, first, count, last, low, high, 0]], np.int64)
+    return Run(CODE, region, chunks[: 1 if count else 0])
+
+
+def set_states(data: bytearray, hidden: Sequence[tuple[int, int, int]], start: int = 0) -> int:
+    """Write states into polled messages in place: for (first, end, state) in ``hidden``; how many were changed.
+
+    Messages begin at byte ``start``; ranges may not overlap. MalformedMessage where the bytes are no messages.
+    """
+    if not hidden:
+        return 0
+    firsts, ends, states = (np.array(column) for column in zip(*sorted(hidden), strict=True))
+    region = np.frombuffer(data, np.uint8)
+    ranges = (firsts.astype(np.int64), ends.astype(np.int64), states.astype(np.uint8))
+    changed = int((engine.ready(HOME) or twin).set_states(region, start, *ranges))
+    if changed < 0:
+        raise MalformedMessage("the message is cut short", at=-1 - changed)
+    return changed
+
+
+def intact(body: bytes | memoryview | Bytes, base_offset: int, count: int) -> list[int]:
+    """Offsets of the messages in a damaged chunk body whose own CRC-32 holds, in order.
+
+    The CRC-32 covers the payload; of the rest only offset, state and lengths can be checked. The work is bounded by
+    sixteen times the size of the body.
+    """
+    region = body if isinstance(body, np.ndarray) else np.frombuffer(body, np.uint8)
+    count = min(count, region.size // layout.STORED_BYTES_MIN)
+    found = np.empty(count, np.int64)
+    kernels = engine.select(HOME, twin, region.size)
+    kept = kernels.intact(region, base_offset, count, found, 16 * region.size)
+    return [int(offset) for offset in found[:kept]]
+
+
+def base_offset(run: Run) -> int:
+    """The first offset that the Run's chunks cover."""
+    return int(run.chunks[0, BASE_OFFSET])
+
+
+def room(size_bytes: int) -> int:
+    """Bytes that ``restamp`` may need for a send request whose messages have ``size_bytes`` bytes."""
+    return size_bytes + layout.STORED_EXTRA_BYTES * (size_bytes // layout.SENT_BYTES_MIN)
+
+
+def random_state() -> NDArray[np.uint64]:
+    """State for the ids that ``restamp`` draws: four words of xoshiro256**, a count, a seed for hashing; one a thread.
+
+    Seeded by the operating system, and again after every 65,536 ids: ids are unique and well spread, but no secret.
+    """
+    return np.frombuffer(os.urandom(32) + bytes(8) + os.urandom(8), np.uint64).copy()
+
+
+_IDS_PER_SEED = 1 << 16
+
+
+def restamp(
+    source: Bytes,
+    start: int,
+    end: int,
+    target: Bytes,
+    to: int,
+    base_offset: int,
+    now_us: int,
+    random: NDArray[np.uint64],
+) -> tuple[int, int, int]:
+    """Sent messages ``source[start:end]`` -> stored ones at ``target[to:]``: (code or 0, messages, bytes written).
+
+    Checks every limit of ``limits.py`` (iggy.md A6) and takes no memory; ``target`` needs ``room(end - start)`` bytes.
+    Message i gets offset ``base_offset`` + i, time ``now_us`` + i, state available, its payload's CRC-32 and, where its
+    id is 0, a random UUID from ``random`` (see ``random_state``). What was written at a fault means nothing.
+    """
+    if random[4] >= _IDS_PER_SEED:
+        random[:] = random_state()
+    code, count, size_bytes = (engine.ready(SEND_HOME) or send_twin).restamp(
+        source, start, end, target, to, base_offset, now_us, random
+    )
+    return code, count, size_bytes

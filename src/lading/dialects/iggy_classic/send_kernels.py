@@ -1,0 +1,176 @@
+"""Kernels that take sent messages in and write messages; ``send_twin.py`` says what each does, name by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+
+from lading.kernels.crc32 import crc32
+from lading.kernels.memory import load8, load32, load64, memcpy, store8, store32, store64
+from lading.kernels.text import UTF8_BAD, ascii_only, utf8_check
+
+from . import limits
+from .layout import HEADER_BYTES_MIN, SENT_BYTES_MIN, SENT_HEADERS, SENT_HEADERS_LENGTH, STORED_EXTRA_BYTES
+
+njit: Any = numba.njit
+types: Any = numba.types
+_int: Any = np.int64
+
+_source = types.Array(types.uint8, 1, "C", readonly=True)
+_bytes, _words = types.uint8[::1], types.uint64[::1]
+_long = types.int64
+
+_OK, _NO_ROOM, _MALFORMED, _NO_MESSAGES = limits.OK, limits.NO_ROOM, limits.MALFORMED, limits.NO_MESSAGES
+_BAD_KEY, _BAD_VALUE, _EMPTY = limits.INVALID_HEADER_KEY, limits.INVALID_HEADER_VALUE, limits.EMPTY_PAYLOAD
+_HEADERS_TOO_LARGE, _PAYLOAD_TOO_LARGE = limits.HEADERS_TOO_LARGE, limits.PAYLOAD_TOO_LARGE
+_KEY_MAX, _VALUE_MAX, _KIND_MAX = limits.KEY_BYTES_MAX, limits.VALUE_BYTES_MAX, limits.KIND_MAX
+_VALUES_MAX, _PAYLOADS_MAX = limits.REQUEST_HEADER_VALUES_BYTES_MAX, limits.REQUEST_PAYLOADS_BYTES_MAX
+
+_FEW_HEADERS = 16
+_ZERO = np.uint64(0)
+_UUID_KEEP_LOW, _UUID_VERSION = np.uint64(0xFF0FFFFFFFFFFFFF), np.uint64(0x0040000000000000)
+_UUID_KEEP_HIGH, _UUID_VARIANT = np.uint64(0xFFFFFFFFFFFFFF3F), np.uint64(0x80)
+_MIX = np.uint64(0x9E3779B97F4A7C15)
+
+
+@njit(inline="always")
+def _rotate(word: Any, bits: Any) -> Any:
+    return (word << np.uint64(bits)) | (word >> np.uint64(64 - bits))
+
+
+@njit(inline="always")
+def _next(state: Any) -> Any:
+    """xoshiro256**: the next 64 bits."""
+    result = _rotate(state[1] * np.uint64(5), 7) * np.uint64(9)
+    shifted = state[1] << np.uint64(17)
+    state[2] ^= state[0]
+    state[3] ^= state[1]
+    state[1] ^= state[2]
+    state[0] ^= state[3]
+    state[2] ^= shifted
+    state[3] = _rotate(state[3], 45)
+    return result
+
+
+@njit(inline="always")
+def _same_key(source: Any, one: Any, other: Any) -> Any:
+    """Whether the headers at two positions have the same key; 8 bytes behind each key are readable."""
+    size = load32(source, one)
+    if size != load32(source, other):
+        return False
+    step = 4
+    rest = _int(size)
+    while rest >= 8:
+        if load64(source, one + step) != load64(source, other + step):
+            return False
+        step += 8
+        rest -= 8
+    if rest == 0:
+        return True
+    return (load64(source, one + step) ^ load64(source, other + step)) << np.uint64(64 - 8 * rest) == _ZERO
+
+
+@njit(nogil=True)
+def _repeats(source: Any, at: Any, end: Any, count: Any, seed: Any) -> Any:
+    """Whether a checked block of ``count`` headers has a key twice: by a hash table that nobody outside can aim at."""
+    slots = 4
+    while slots < 2 * count:
+        slots *= 2
+    table = np.full(slots, -1, np.int64)
+    mask = np.uint64(slots - 1)
+    while at < end:
+        size = _int(load32(source, at))
+        mixed = seed
+        for byte in range(at, at + 4 + size):
+            mixed = (mixed ^ np.uint64(load8(source, byte))) * _MIX
+            mixed ^= mixed >> np.uint64(29)
+        slot = mixed & mask
+        while table[slot] >= 0:
+            if _same_key(source, table[slot], at):
+                return True
+            slot = (slot + np.uint64(1)) & mask
+        table[slot] = at
+        at += HEADER_BYTES_MIN + size + _int(load32(source, at + 5 + size))
+    return False
+
+
+@njit(types.UniTuple(_long, 3)(_source, _long, _long, _bytes, _long, _long, _long, _words), nogil=True, cache=True)
+def restamp(source: Any, start: Any, end: Any, target: Any, to: Any, base_offset: Any, now_us: Any, random: Any) -> Any:
+    size = end - start
+    if start < 0 or size < 0 or end > source.size or to < 0 or random.size < 6:
+        return _NO_ROOM, 0, 0
+    if to + size + STORED_EXTRA_BYTES * (size // SENT_BYTES_MIN) > target.size:
+        return _NO_ROOM, 0, 0
+    seen = np.empty(_FEW_HEADERS, np.int64)
+    at = start
+    write = to
+    count = 0
+    values = 0
+    payloads = 0
+    while at < end:
+        if end - at < SENT_BYTES_MIN:
+            return _MALFORMED, count, 0
+        here = at + SENT_HEADERS
+        length_at = here + _int(load32(source, at + SENT_HEADERS_LENGTH))
+        if length_at + 4 > end:
+            return _MALFORMED, count, 0
+        headers = 0
+        while here < length_at:
+            if length_at - here < HEADER_BYTES_MIN:
+                return _MALFORMED, count, 0
+            key_size = _int(load32(source, here))
+            if key_size < 1 or key_size > _KEY_MAX:
+                return _BAD_KEY, count, 0
+            kind_at = here + 4 + key_size
+            if length_at - kind_at < 5:
+                return _MALFORMED, count, 0
+            if not ascii_only(source, here + 4, key_size) and utf8_check(source, here + 4, key_size) == UTF8_BAD:
+                return _BAD_KEY, count, 0
+            kind = load8(source, kind_at)
+            if kind < 1 or kind > _KIND_MAX:
+                return _MALFORMED, count, 0
+            value_size = _int(load32(source, kind_at + 1))
+            if value_size < 1 or value_size > _VALUE_MAX:
+                return _BAD_VALUE, count, 0
+            if length_at - kind_at - 5 < value_size:
+                return _MALFORMED, count, 0
+            values += value_size
+            if values > _VALUES_MAX:
+                return _HEADERS_TOO_LARGE, count, 0
+            if headers < _FEW_HEADERS:
+                for other in range(headers):
+                    if _same_key(source, seen[other], here):
+                        return _BAD_KEY, count, 0
+                seen[headers] = here
+            headers += 1
+            here = kind_at + 5 + value_size
+        if headers > _FEW_HEADERS and _repeats(source, at + SENT_HEADERS, length_at, headers, random[5]):
+            return _BAD_KEY, count, 0
+        payload_size = _int(load32(source, length_at))
+        if payload_size == 0:
+            return _EMPTY, count, 0
+        if end - length_at - 4 < payload_size:
+            return _MALFORMED, count, 0
+        payloads += payload_size
+        if payloads > _PAYLOADS_MAX:
+            return _PAYLOAD_TOO_LARGE, count, 0
+        low = load64(source, at)
+        high = load64(source, at + 8)
+        if low == _ZERO and high == _ZERO:
+            low = (_next(random) & _UUID_KEEP_LOW) | _UUID_VERSION
+            high = (_next(random) & _UUID_KEEP_HIGH) | _UUID_VARIANT
+            random[4] += np.uint64(1)
+        store64(target, write, base_offset + count)
+        store8(target, write + 8, 1)
+        store64(target, write + 9, now_us + count)
+        store64(target, write + 17, low)
+        store64(target, write + 25, high)
+        store32(target, write + 33, crc32(source, length_at + 4, payload_size))
+        rest = length_at + 4 + payload_size - at - SENT_HEADERS_LENGTH
+        memcpy(target, write + 37, source, at + SENT_HEADERS_LENGTH, rest)
+        write += 37 + rest
+        at += SENT_HEADERS_LENGTH + rest
+        count += 1
+    return (_OK if count else _NO_MESSAGES), count, write - to

@@ -1,0 +1,156 @@
+"""Readable twins of the kernels that take sent messages in and write messages: same names, arguments and bytes."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lading.model.state import State
+
+from . import layout, limits
+from .layout import SENT_BYTES_MIN, SENT_HEADERS, STORED_EXTRA_BYTES
+
+Bytes = NDArray[np.uint8]
+
+_U32 = struct.Struct("<I")
+_KIND_AND_SIZE = struct.Struct("<BI")
+_STORED_HEAD = struct.Struct("<QBQ16sI")
+_MASK = (1 << 64) - 1
+_NO_ID = bytes(16)
+
+
+class _Refused(Exception):
+    """The request breaks a rule; the argument is Iggy's code."""
+
+
+def _rotate(word: int, bits: int) -> int:
+    return (word << bits | word >> 64 - bits) & _MASK
+
+
+def uuid4(state: NDArray[np.uint64]) -> bytes:
+    """The next random UUID (version 4) from xoshiro256**, four words in ``state[:4]``; counted in ``state[4]``."""
+    s0, s1, s2, s3 = state[:4].tolist()
+    words = []
+    for _ in range(2):
+        words.append(_rotate(s1 * 5 & _MASK, 7) * 9 & _MASK)
+        shifted = s1 << 17 & _MASK
+        s2 ^= s0
+        s3 ^= s1
+        s1 ^= s2
+        s0 ^= s3
+        s2 ^= shifted
+        s3 = _rotate(s3, 45)
+    state[:4] = s0, s1, s2, s3
+    state[4] += np.uint64(1)
+    uuid = bytearray(struct.pack("<2Q", *words))
+    uuid[6] = uuid[6] & 0x0F | 0x40
+    uuid[8] = uuid[8] & 0x3F | 0x80
+    return bytes(uuid)
+
+
+def restamp(
+    source: Bytes,
+    start: int,
+    end: int,
+    target: Bytes,
+    to: int,
+    base_offset: int,
+    now_us: int,
+    random: NDArray[np.uint64],
+) -> tuple[int, int, int]:
+    """Sent messages ``source[start:end]`` -> stored ones at ``target[to:]``: (code or 0, messages, bytes written).
+
+    Offsets count from ``base_offset``, timestamps from ``now_us``, one each; an id of 0 becomes a random UUID; state is
+    available; the checksum is the payload's CRC-32. ``random`` holds six words: see messages.random_state. At
+    a fault the code is of the first one found, going through the bytes once, and what was written means nothing.
+    """
+    size = end - start
+    if start < 0 or size < 0 or end > source.size or to < 0 or random.size < 6:
+        return limits.NO_ROOM, 0, 0
+    if to + size + STORED_EXTRA_BYTES * (size // SENT_BYTES_MIN) > target.size:
+        return limits.NO_ROOM, 0, 0
+    data = source.data
+    at, write, count = start, to, 0
+    values = payloads = 0
+    try:
+        while at < end:
+            length_at, value_bytes = _headers(data, at, end, values)
+            values += value_bytes
+            payload_size = _U32.unpack_from(data, length_at)[0]
+            payload_at = length_at + layout.LENGTH_BYTES
+            if payload_size == 0:
+                raise _Refused(limits.EMPTY_PAYLOAD)
+            if end - payload_at < payload_size:
+                raise _Refused(limits.MALFORMED)
+            payloads += payload_size
+            if payloads > limits.REQUEST_PAYLOADS_BYTES_MAX:
+                raise _Refused(limits.PAYLOAD_TOO_LARGE)
+            message_end = payload_at + payload_size
+            id_ = bytes(data[at : at + len(_NO_ID)])
+            crc = zlib.crc32(data[payload_at:message_end])
+            times = base_offset + count, State.AVAILABLE, now_us + count
+            head = _STORED_HEAD.pack(*times, uuid4(random) if id_ == _NO_ID else id_, crc)
+            message = head + data[at + layout.SENT_HEADERS_LENGTH : message_end]
+            target[write : write + len(message)] = np.frombuffer(message, np.uint8)
+            write += len(message)
+            at = message_end
+            count += 1
+    except _Refused as refused:
+        return refused.args[0], count, 0
+    return (limits.OK if count else limits.NO_MESSAGES), count, write - to
+
+
+def _headers(data: memoryview, at: int, end: int, values: int) -> tuple[int, int]:
+    """Check the headers of the sent message at ``at``: (where its payload length lies, bytes of header values)."""
+    if end - at < SENT_BYTES_MIN:
+        raise _Refused(limits.MALFORMED)
+    here = at + SENT_HEADERS
+    length_at = here + _U32.unpack_from(data, at + layout.SENT_HEADERS_LENGTH)[0]
+    if length_at + layout.LENGTH_BYTES > end:
+        raise _Refused(limits.MALFORMED)
+    keys: list[bytes] = []
+    value_bytes = 0
+    while here < length_at:
+        if length_at - here < layout.HEADER_BYTES_MIN:
+            raise _Refused(limits.MALFORMED)
+        key_size = _U32.unpack_from(data, here)[0]
+        if not 1 <= key_size <= limits.KEY_BYTES_MAX:
+            raise _Refused(limits.INVALID_HEADER_KEY)
+        kind_at = here + layout.LENGTH_BYTES + key_size
+        if length_at - kind_at < _KIND_AND_SIZE.size:
+            raise _Refused(limits.MALFORMED)
+        key = bytes(data[here + layout.LENGTH_BYTES : kind_at])
+        if not _is_utf8(key):
+            raise _Refused(limits.INVALID_HEADER_KEY)
+        kind, value_size = _KIND_AND_SIZE.unpack_from(data, kind_at)
+        if not 1 <= kind <= limits.KIND_MAX:
+            raise _Refused(limits.MALFORMED)
+        if not 1 <= value_size <= limits.VALUE_BYTES_MAX:
+            raise _Refused(limits.INVALID_HEADER_VALUE)
+        here = kind_at + _KIND_AND_SIZE.size + value_size
+        if here > length_at:
+            raise _Refused(limits.MALFORMED)
+        value_bytes += value_size
+        if values + value_bytes > limits.REQUEST_HEADER_VALUES_BYTES_MAX:
+            raise _Refused(limits.HEADERS_TOO_LARGE)
+        if len(keys) < _FEW_HEADERS and key in keys:
+            raise _Refused(limits.INVALID_HEADER_KEY)
+        keys.append(key)
+    if len(set(keys)) < len(keys):
+        raise _Refused(limits.INVALID_HEADER_KEY)
+    return length_at, value_bytes
+
+
+_FEW_HEADERS = 16
+"""Up to here a repeated key is found at once, beyond at the end of its message."""
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

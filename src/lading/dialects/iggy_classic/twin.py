@@ -1,0 +1,387 @@
+"""Readable twins of the kernels that read stored messages: same names, same arguments, same bytes."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lading.model.names import key_text
+from lading.model.state import State
+
+from .layout import (
+    ARROW_BYTES_MAX,
+    BAD_HEADERS,
+    BAD_KIND,
+    BAD_POSITION,
+    BAD_STATE,
+    COUNT,
+    CUT,
+    FINE,
+    HEADER_BYTES_MIN,
+    HEADER_COUNT,
+    HEADERS,
+    KEY_BYTES,
+    LENGTH_BYTES,
+    ODD_KEYS,
+    PAYLOAD_BYTES,
+    POSITION_MAX,
+    STATE,
+    STORED_BYTES_MIN,
+    TOO_LARGE,
+    VALUE_BYTES,
+    WANT_HEADERS,
+    WANT_PAYLOAD,
+    WHERE,
+)
+
+Bytes = NDArray[np.uint8]
+Longs = NDArray[np.int64]
+
+_HEAD = struct.Struct("<QBQ16sII")
+_U32 = struct.Struct("<I")
+_KIND_AND_SIZE = struct.Struct("<BI")
+_STATES = frozenset(int(state) for state in State)
+
+
+class Stored(NamedTuple):
+    """One stored message: the facts in front, and where headers, payload and end lie."""
+
+    offset: int
+    state: int
+    timestamp_us: int
+    id: bytes
+    checksum: int
+    headers_at: int
+    length_at: int
+    payload_at: int
+    end: int
+
+
+class HeaderPlace(NamedTuple):
+    """One header inside a block: where its key and value lie, and its kind."""
+
+    key_at: int
+    key_size: int
+    kind: int
+    value_at: int
+    value_size: int
+
+
+def stored(data: memoryview, at: int, end: int) -> Stored | None:
+    """The message at ``at``, or None where it does not lie before ``end``."""
+    if end - at < STORED_BYTES_MIN:
+        return None
+    offset, state, timestamp_us, id_, checksum, headers_size = _HEAD.unpack_from(data, at)
+    length_at = at + HEADERS + headers_size
+    if length_at + LENGTH_BYTES > end:
+        return None
+    payload_at = length_at + LENGTH_BYTES
+    message_end = payload_at + _U32.unpack_from(data, length_at)[0]
+    if message_end > end:
+        return None
+    return Stored(offset, state, timestamp_us, id_, checksum, at + HEADERS, length_at, payload_at, message_end)
+
+
+def headers(data: memoryview, at: int, end: int) -> Iterator[HeaderPlace | None]:
+    """The headers of the block ``data[at:end]`` in order; None, and no more, where its lengths do not add up."""
+    while at < end:
+        if end - at < HEADER_BYTES_MIN:
+            yield None
+            return
+        key_at = at + LENGTH_BYTES
+        key_size = _U32.unpack_from(data, at)[0]
+        if end - key_at < key_size + 5:
+            yield None
+            return
+        kind, value_size = _KIND_AND_SIZE.unpack_from(data, key_at + key_size)
+        value_at = key_at + key_size + 5
+        at = value_at + value_size
+        if at > end:
+            yield None
+            return
+        yield HeaderPlace(key_at, key_size, kind, value_at, value_size)
+
+
+def scan(
+    region: Bytes,
+    chunks: Longs,
+    cursor: Longs,
+    first: int,
+    end: int,
+    max_rows: int,
+    max_bytes: int,
+    wants: int,
+    keys: Bytes,
+    key_ends: Longs,
+    rows: Longs,
+    starts: Longs,
+    lengths: Longs,
+    kinds: NDArray[np.int8],
+    totals: Longs,
+) -> int:
+    """Find the next messages with first <= offset < end and count what their columns will take; a reason or 0.
+
+    Goes on at ``cursor`` (chunk, position or -1) and leaves it behind the last row, or at the message it refuses. Fills
+    ``rows`` with positions, ``starts``, ``lengths`` and ``kinds`` of shape (asked keys, rows) with the last value of
+    each key in ``keys`` (ending at ``key_ends``), and ``totals``. Stops before ``max_rows`` or ``max_bytes`` are
+    passed, but never before one row. Header blocks are looked into only when headers or keys are wanted.
+    """
+    data = region.data
+    totals[:] = 0
+    ends = [0, *key_ends.tolist()]
+    asked = {keys[ends[k] : ends[k + 1]].tobytes(): k for k in range(len(key_ends))}
+    want_headers = bool(wants & WANT_HEADERS)
+    chunk, at = (int(position) for position in cursor)
+    reason = FINE
+    full = False
+    while chunk < len(chunks) and not full:
+        body_end = int(chunks[chunk, 1])
+        if at < 0:
+            skipped = chunks[chunk, 4] < first or chunks[chunk, 2] >= end
+            at = body_end if skipped else int(chunks[chunk, 0])
+        if at < 0 or body_end > region.size or body_end < at:
+            reason = CUT
+            break
+        while at < body_end:
+            count = int(totals[COUNT])
+            if count == max_rows:
+                full = True
+                break
+            message = stored(data, at, body_end)
+            if message is None:
+                reason = CUT
+                break
+            if message.offset <= POSITION_MAX and not first <= message.offset < end:
+                at = message.end
+                continue
+            reason = _sound(message)
+            if reason:
+                break
+            payload_size = message.end - message.payload_at if wants & WANT_PAYLOAD else 0
+            these_headers = these_keys = these_values = these_odd = 0
+            if want_headers or asked:
+                starts[:, count], lengths[:, count], kinds[:, count] = 0, -1, 0
+                for place in headers(data, message.headers_at, message.length_at):
+                    if place is None:
+                        reason = BAD_HEADERS
+                        break
+                    if place.kind > 127:
+                        reason = BAD_KIND
+                        break
+                    key = bytes(data[place.key_at : place.key_at + place.key_size])
+                    if want_headers:
+                        text = key_text(key).encode()
+                        these_headers += 1
+                        these_keys += len(text)
+                        these_values += place.value_size
+                        these_odd |= text != key or not key.isascii()
+                    if key in asked:
+                        index = asked[key]
+                        starts[index, count] = place.value_at
+                        lengths[index, count] = place.value_size
+                        kinds[index, count] = place.kind
+                if reason:
+                    break
+            cost = payload_size + these_keys + these_values + HEADER_BYTES_MIN * these_headers
+            if cost > ARROW_BYTES_MAX:
+                reason = TOO_LARGE
+                break
+            used = int(totals[KEY_BYTES] + totals[VALUE_BYTES] + totals[PAYLOAD_BYTES])
+            if count and used + HEADER_BYTES_MIN * int(totals[HEADER_COUNT]) + cost > max_bytes:
+                full = True
+                break
+            rows[count] = at
+            totals[COUNT] += 1
+            totals[ODD_KEYS] |= these_odd
+            totals[HEADER_COUNT] += these_headers
+            totals[KEY_BYTES] += these_keys
+            totals[VALUE_BYTES] += these_values
+            totals[PAYLOAD_BYTES] += payload_size
+            at = message.end
+        if reason:
+            break
+        if not full:
+            chunk, at = chunk + 1, -1
+    cursor[:] = chunk, at
+    totals[WHERE] = at
+    return reason
+
+
+def _sound(message: Stored) -> int:
+    if message.offset > POSITION_MAX or message.timestamp_us > POSITION_MAX:
+        return BAD_POSITION
+    return FINE if message.state in _STATES else BAD_STATE
+
+
+def fill(
+    region: Bytes,
+    rows: Longs,
+    odd: int,
+    offsets: Longs,
+    states: NDArray[np.int8],
+    timestamps: Longs,
+    ids: Bytes,
+    checksums: NDArray[np.uint32],
+    list_ends: NDArray[np.int32],
+    key_ends: NDArray[np.int32],
+    keys: Bytes,
+    kinds: NDArray[np.int8],
+    value_ends: NDArray[np.int32],
+    values: Bytes,
+    payload_ends: NDArray[np.int32],
+    payloads: Bytes,
+) -> None:
+    """Write the columns of the messages at ``rows``; an array of size 0 is a column that nobody asked for.
+
+    The sizes are those that ``scan`` counted, with 8 spare bytes behind keys and values. Header keys become text
+    (names.key_text); ``odd`` = 0 promises that all of them are plain ASCII without a leading backslash.
+    """
+    data = region.data
+    all_keys, all_values, all_payloads = bytearray(), bytearray(), bytearray()
+    header = 0
+    for ends in (list_ends, key_ends, value_ends, payload_ends):
+        ends[:1] = 0
+    for row, at in enumerate(rows.tolist()):
+        message = stored(data, at, region.size)
+        assert message is not None, "scan found this row"
+        for column, fact in (
+            (offsets, message.offset),
+            (states, message.state),
+            (timestamps, message.timestamp_us),
+            (checksums, message.checksum),
+        ):
+            if column.size:
+                column[row] = fact
+        if ids.size:
+            ids[16 * row : 16 * row + 16] = np.frombuffer(message.id, np.uint8)
+        if list_ends.size:
+            for place in headers(data, message.headers_at, message.length_at):
+                assert place is not None, "scan checked this block"
+                all_keys += key_text(bytes(data[place.key_at : place.key_at + place.key_size])).encode()
+                all_values += data[place.value_at : place.value_at + place.value_size]
+                kinds[header] = place.kind
+                header += 1
+                key_ends[header], value_ends[header] = len(all_keys), len(all_values)
+            list_ends[row + 1] = header
+        if payload_ends.size:
+            all_payloads += data[message.payload_at : message.end]
+            payload_ends[row + 1] = len(all_payloads)
+    for target, source in ((keys, all_keys), (values, all_values), (payloads, all_payloads)):
+        target[: len(source)] = np.frombuffer(source, np.uint8)
+
+
+def cut(
+    region: Bytes, chunks: Longs, first: int, end: int, max_messages: int, max_bytes: int, parts: Longs
+) -> tuple[int, int, int, int, int]:
+    """The byte ranges of stored messages with first <= offset < end: (parts, messages, last offset, reason, where).
+
+    At most ``max_messages``; stops before ``max_bytes`` are passed but never before one message, and when ``parts``
+    (shape (n, 2), start and end) is full. A part lies in one chunk.
+    """
+    data = region.data
+    part = count = size = 0
+    last = -1
+    for body_start, body_end, base, held, chunk_last in chunks[:, :5].tolist():
+        if part == len(parts) or count >= max_messages:
+            break
+        if chunk_last < first or base >= end:
+            continue
+        if body_start < 0 or body_end > region.size or body_end < body_start:
+            return part, count, last, CUT, body_start
+        start = at = body_start
+        full = False
+        whole = base >= first and chunk_last < end and count + held <= max_messages
+        if whole and held > 0 and size + body_end - at <= max_bytes:
+            size, count, last, at = size + body_end - at, count + held, chunk_last, body_end
+        while at < body_end:
+            message = stored(data, at, body_end)
+            if message is None:
+                return part, count, last, CUT, at
+            if message.offset < first:
+                start = at = message.end
+                continue
+            too_large = count > 0 and size + message.end - at > max_bytes
+            if message.offset > POSITION_MAX or message.offset >= end or count >= max_messages or too_large:
+                full = True
+                break
+            size += message.end - at
+            count += 1
+            last = message.offset
+            at = message.end
+        if at > start:
+            parts[part] = start, at
+            part += 1
+        if full:
+            break
+    return part, count, last, FINE, 0
+
+
+def survey(region: Bytes, start: int, end: int) -> tuple[int, int, int, int, int, int]:
+    """What lies in ``region[start:end]``: (messages, first and last offset, lowest and highest timestamp, reason).
+
+    Offsets have to rise. Where the bytes are not whole messages the count is -1 and the second number the position.
+    """
+    data = region.data
+    at, last = start, -1
+    count = first = low = high = 0
+    while at < end:
+        message = stored(data, at, end)
+        if message is None:
+            return -1, at, last, low, high, CUT
+        if not last < message.offset <= POSITION_MAX or message.timestamp_us > POSITION_MAX:
+            return -1, at, last, low, high, BAD_POSITION
+        if not count:
+            first, low, high = message.offset, message.timestamp_us, message.timestamp_us
+        low, high = min(low, message.timestamp_us), max(high, message.timestamp_us)
+        last, count, at = message.offset, count + 1, message.end
+    return count, first, last, low, high, FINE
+
+
+def set_states(data: Bytes, start: int, firsts: Longs, ends: Longs, states: Bytes) -> int:
+    """Write the state byte of every message from ``data[start:]`` whose offset lies in a range: how many.
+
+    Ranges are disjoint and rise, and so do the offsets. -1 - position where the bytes are not whole messages.
+    """
+    at, span, changed = start, 0, 0
+    while at < data.size:
+        message = stored(data.data, at, data.size)
+        if message is None:
+            return -1 - at
+        known = message.offset <= POSITION_MAX
+        while known and span < len(ends) and ends[span] <= message.offset:
+            span += 1
+        if known and span < len(ends) and firsts[span] <= message.offset:
+            data[at + STATE] = states[span]
+            changed += 1
+        at = message.end
+    return changed
+
+
+def intact(body: Bytes, base_offset: int, count: int, found: Longs, budget: int) -> int:
+    """Fill ``found`` with the offsets of whole messages in a damaged body whose CRC-32 holds: how many.
+
+    Where a message does not parse or its checksum does not match, the search goes on at the next byte at which a
+    message with one of the following offsets begins. ``budget`` bounds the bytes that are checked in all.
+    """
+    data = body.data
+    at = kept = 0
+    expected = base_offset
+    while at + STORED_BYTES_MIN <= body.size and expected < base_offset + count and kept < len(found):
+        offset, state = struct.unpack_from("<QB", data, at)
+        message = stored(data, at, body.size) if expected <= offset < base_offset + count and state in _STATES else None
+        if message is not None and None not in headers(data, message.headers_at, message.length_at):
+            budget -= message.end - at
+            if budget < 0:
+                return kept
+            if zlib.crc32(data[message.payload_at : message.end]) == message.checksum:
+                found[kept] = offset
+                kept += 1
+                expected, at = offset + 1, message.end
+                continue
+        at += 1
+    return kept

@@ -1,0 +1,78 @@
+"""Every dialect by name and code: the one table through which the log's bytes find who can read them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from functools import cache
+from importlib import import_module
+from typing import Final, Protocol
+
+import pyarrow as pa
+
+from lading.model.batch import FIELDS, SCHEMA
+from lading.model.errors import LocalError
+from lading.model.limits import BATCH_BYTES, BATCH_ROWS
+from lading.model.run import Decoded, Run
+
+NATIVE: Final = 1
+IGGY_CLASSIC: Final = 2
+
+MAX_OFFSET: Final = (1 << 63) - 1
+
+MODULES: Final[dict[int, str]] = {
+    NATIVE: "native",
+    IGGY_CLASSIC: "iggy_classic",
+}
+"""Dialect code, as it stands in chunk envelopes -> name, which is also its package in this room."""
+
+
+class Dialect(Protocol):
+    """What the log's readers and the broker need of a byte format. Each package has one as ``dialect.DIALECT``."""
+
+    @property
+    def name(self) -> str:
+        """The name of the dialect and of its package."""
+
+    @property
+    def code(self) -> int:
+        """Its code in chunk envelopes."""
+
+    def decode(
+        self,
+        run: Run,
+        *,
+        first: int = 0,
+        end: int = MAX_OFFSET,
+        fields: Collection[str] = FIELDS,
+        keys: Sequence[str] = (),
+        max_rows: int = BATCH_ROWS,
+        max_bytes: int = BATCH_BYTES,
+        carrier: bool = True,
+    ) -> Iterator[Decoded]:
+        """The messages of ``run`` with first <= offset < end, in portions of ``max_rows`` and about ``max_bytes``.
+
+        Only the columns in ``fields`` are built and only the headers in ``keys`` located. What a carrier
+        header holds is put back, unless ``carrier`` is False. Raises MalformedMessage and nothing else.
+        """
+
+    def encode(self, batch: pa.RecordBatch) -> bytes:
+        """A chunk body that holds the rows of a Batch with their offsets; LimitExceeded for what it cannot hold."""
+
+    def intact(self, body: memoryview, base_offset: int, count: int) -> list[int]:
+        """Offsets of those messages of a damaged chunk that pass the dialect's own checks."""
+
+
+@cache
+def dialect(code_or_name: int | str) -> Dialect:
+    """The dialect with that code or name, imported when first asked for; LocalError where there is none."""
+    names = {code: name for code, name in MODULES.items() if code_or_name in (code, name)}
+    if not names:
+        known = ", ".join(f"{name} ({code})" for code, name in MODULES.items())
+        raise LocalError(f"there is no dialect {code_or_name!r}; known are {known}")
+    found: Dialect = import_module(f"lading.dialects.{names.popitem()[1]}.dialect").DIALECT
+    return found
+
+
+def to_batches(decoded: Decoded) -> pa.RecordBatch:
+    """A Batch from columns that were decoded with all FIELDS; KeyError names the one that is missing."""
+    return pa.RecordBatch.from_arrays([decoded.columns[name] for name in FIELDS], schema=SCHEMA)

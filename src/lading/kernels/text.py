@@ -1,0 +1,74 @@
+"""UTF-8 inside kernels: is it, and how it is written as hexadecimal digits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+
+from .memory import load8, load64, store8
+
+njit: Any = numba.njit
+
+UTF8_BAD, UTF8_GOOD = 0, 1
+_HIGH_BITS = np.uint64(0x8080808080808080)
+_ZERO = np.uint64(0)
+
+
+@njit(inline="always")
+def ascii_only(array: Any, at: Any, size: Any) -> Any:
+    """Whether ``size`` bytes are all below 128; reads up to 7 bytes past them, which must be there."""
+    step = 0
+    while step + 8 <= size:
+        if load64(array, at + step) & _HIGH_BITS != _ZERO:
+            return False
+        step += 8
+    rest = size - step
+    return rest == 0 or (load64(array, at + step) & _HIGH_BITS) << np.uint64(64 - 8 * rest) == _ZERO
+
+
+@njit(nogil=True)
+def utf8_check(array: Any, at: Any, size: Any) -> Any:
+    """UTF8_GOOD where ``size`` bytes are well-formed UTF-8 (no surrogates, nothing overlong, up to U+10FFFF)."""
+    end = at + size
+    while at < end:
+        lead = np.int64(load8(array, at))
+        if lead < 0x80:
+            at += 1
+            continue
+        low = 0x80
+        high = 0xBF
+        if 0xC2 <= lead <= 0xDF:
+            more = 1
+        elif 0xE0 <= lead <= 0xEF:
+            more = 2
+            low = 0xA0 if lead == 0xE0 else 0x80
+            high = 0x9F if lead == 0xED else 0xBF
+        elif 0xF0 <= lead <= 0xF4:
+            more = 3
+            low = 0x90 if lead == 0xF0 else 0x80
+            high = 0x8F if lead == 0xF4 else 0xBF
+        else:
+            return UTF8_BAD
+        if at + more >= end:
+            return UTF8_BAD
+        for step in range(1, more + 1):
+            byte = np.int64(load8(array, at + step))
+            if byte < low or byte > high:
+                return UTF8_BAD
+            low = 0x80
+            high = 0xBF
+        at += more + 1
+    return UTF8_GOOD
+
+
+@njit(nogil=True)
+def store_hex(target: Any, to: Any, source: Any, at: Any, size: Any) -> Any:
+    """Write ``size`` bytes as twice as many lower-case hexadecimal digits."""
+    for step in range(size):
+        byte = np.int64(load8(source, at + step))
+        high = byte >> 4
+        low = byte & 15
+        store8(target, to + 2 * step, high + (48 if high < 10 else 87))
+        store8(target, to + 2 * step + 1, low + (48 if low < 10 else 87))
