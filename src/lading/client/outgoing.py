@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import Any
 
 import pyarrow as pa
 
@@ -85,11 +86,11 @@ class Gathering:
         )
 
 
-def complete(rows: int, columns: dict[str, pa.Array]) -> pa.RecordBatch:
+def complete(rows: int, columns: dict[str, pa.Array[Any]]) -> pa.RecordBatch:
     """A batch in OUT_SCHEMA of these columns; what is missing is null, available, without headers."""
     import numpy as np
 
-    def absent(name: str) -> pa.Array:
+    def absent(name: str) -> Any:
         if name == "offset":
             return pa.array(np.arange(rows, dtype=np.int64))
         if name == "state":
@@ -98,7 +99,7 @@ def complete(rows: int, columns: dict[str, pa.Array]) -> pa.RecordBatch:
             none = pa.StructArray.from_arrays(
                 [pa.array([], field.type) for field in HEADER_TYPE], fields=list(HEADER_TYPE)
             )
-            return pa.ListArray.from_arrays(pa.array(np.zeros(rows + 1, np.int32)), none, type=HEADERS_TYPE)
+            return pa.ListArray.from_arrays(pa.array(np.zeros(rows + 1, np.int32), pa.int32()), none, type=HEADERS_TYPE)
         return pa.nulls(rows, OUT_SCHEMA.field(name).type)
 
     made = [columns[name] if name in columns else absent(name) for name in OUT_SCHEMA.names]
@@ -123,7 +124,7 @@ def normal(batch: pa.RecordBatch | pa.Table) -> list[pa.RecordBatch]:
     ]
 
 
-def _cast(batch: pa.RecordBatch, name: str) -> pa.Array:
+def _cast(batch: pa.RecordBatch, name: str) -> Any:
     column, wanted = batch.column(name), OUT_SCHEMA.field(name).type
     if column.type == wanted:
         return column

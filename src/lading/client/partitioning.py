@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,21 +39,21 @@ def partition_of(key: bytes, partitions: int) -> int:
     return (murmur2(key) & POSITIVE) % partitions
 
 
-def partitions_of(keys: pa.BinaryArray, partitions: int) -> NDArray[np.int64]:
+def partitions_of(keys: pa.Array[Any], partitions: int) -> NDArray[np.int64]:
     """``partition_of`` for a column of keys, without a Python object a key; -1 where the key is null.
 
     Hashes the distinct keys, four bytes of all of them at a time.
     """
     import pyarrow.compute as pc
 
-    encoded = pc.dictionary_encode(keys)
+    encoded: Any = pc.dictionary_encode(keys)
     distinct = _murmur2_all(encoded.dictionary)
     chosen = ((distinct & np.uint32(POSITIVE)) % np.uint32(partitions)).astype(np.int64)
     places = np.append(chosen, -1)
     return np.asarray(places[encoded.indices.fill_null(len(chosen)).to_numpy(zero_copy_only=False)])
 
 
-def _murmur2_all(keys: pa.BinaryArray) -> NDArray[np.uint32]:
+def _murmur2_all(keys: Any) -> NDArray[np.uint32]:
     offsets = np.frombuffer(keys.buffers()[1], np.int32)[keys.offset : keys.offset + len(keys) + 1].astype(np.int64)
     held = keys.buffers()[2]
     # ten zero bytes of room let every key be read in whole words
@@ -71,9 +71,9 @@ def _murmur2_all(keys: pa.BinaryArray) -> NDArray[np.uint32]:
         tail = word & (np.uint32(1) << (8 * np.clip(rest, 0, 3)).astype(np.uint32)) - np.uint32(1)
         value = np.where(rest >= 4, value * factor ^ mixed, np.where(rest > 0, (value ^ tail) * factor, value))
     value = (value ^ value >> np.uint32(13)) * factor
-    return value ^ value >> np.uint32(15)
+    return np.asarray(value ^ value >> np.uint32(15), np.uint32)
 
 
 def _words(data: NDArray[np.uint8], at: NDArray[np.int64]) -> NDArray[np.uint32]:
     parts = [data[at + byte].astype(np.uint32) << np.uint32(8 * byte) for byte in range(4)]
-    return parts[0] | parts[1] | parts[2] | parts[3]
+    return np.asarray(parts[0] | parts[1] | parts[2] | parts[3], np.uint32)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..model.errors import LadingError, LocalError, Reason, Refusal, RemoteError, SettingError
 from ..model.headers import Headers, HeadersLike
+from ..model.message import EPOCH
 from ..transports.interface import Sent, TopicMeta, Transport
 from ..transports.open import open_transport
 from ..transports.topics import UnknownTopic
@@ -22,7 +23,6 @@ from .serdes import Serializer, plain
 if TYPE_CHECKING:
     import pyarrow as pa
 
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MENDED_BY_TIME = (Reason.DISK_FULL, Reason.READ_ONLY, Reason.STOPPING)
 """Refusals after which the same messages may be sent again; after others they are given up, with the error."""
 Place = tuple[str, int]

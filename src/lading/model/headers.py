@@ -46,6 +46,13 @@ class Headers:
             else:
                 raise LocalError(f"a header is a (key, value) pair or a Header, not {item!r}")
 
+    @classmethod
+    def of(cls, headers: list[Header]) -> Headers:
+        """Headers around this very list, unchecked: for decoders, which made every Header themselves."""
+        made = cls()
+        made._list = headers
+        return made
+
     def add(self, key: str | Header, value: Scalar | HeaderValue = None) -> Headers:
         """Append one header, from a Header or from key and value; returns self so that calls chain."""
         self._writable()

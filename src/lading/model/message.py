@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from .headers import Headers
 from .state import State
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(slots=True)
@@ -34,4 +34,4 @@ class Message:
     @property
     def timestamp(self) -> datetime:
         """``timestamp_us`` as an aware datetime in UTC."""
-        return _EPOCH + timedelta(microseconds=self.timestamp_us)
+        return EPOCH + timedelta(microseconds=self.timestamp_us)

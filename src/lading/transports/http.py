@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import time
 from collections.abc import Mapping
@@ -13,6 +14,7 @@ import httpx
 from ..model.errors import Reason, Refusal, RemoteError, SettingError, Unreachable
 
 Method = Literal["GET", "PUT", "POST", "DELETE"]
+TOKEN_VARIABLE = "LADING_TOKEN"
 FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 2.0
 PASSING = (Reason.STOPPING,)
@@ -23,7 +25,8 @@ class AdminHttp:
     """One admin endpoint over HTTP/1.1.
 
     A request whose repetition does no harm (``again=True``) is repeated ``retries`` times with doubling, jittered
-    pauses when the connection breaks; a server that never answered at all is Unreachable at once.
+    pauses when the connection breaks; a server that never answered at all is Unreachable at once. Without ``token``
+    the environment's LADING_TOKEN is used, where set.
     """
 
     def __init__(
@@ -37,6 +40,7 @@ class AdminHttp:
         self._retries = retries
         self._timeout_s = timeout_s
         self._answered = False
+        token = token or os.environ.get(TOKEN_VARIABLE)
         headers = {"authorization": f"Bearer {token}"} if token else {}
         # no environment proxies: a broker address is meant as it is written
         self._client = httpx.Client(base_url=f"http://{self.place}", headers=headers, trust_env=False)

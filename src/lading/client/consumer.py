@@ -1,0 +1,432 @@
+"""Consumer: reads messages from any transport, one at a time, by the poll, or as Arrow batches."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from ..model.errors import LadingError, LocalError, Reason, Refusal, SettingError
+from ..model.message import Message
+from ..transports.fetched import States
+from ..transports.interface import Membership, Position, TopicMeta, Transport
+from ..transports.open import open_transport
+from .interceptors import LOG, ConsumerInterceptor, chained, told
+from .reading import OnLoss, PartitionReader, Selection
+from .received import received
+from .serdes import Deserializer
+from .starting import Bound, Place, spans
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+LONG_POLL_MS = 500
+"""The longest one request waits for news; an idle consumer looks around this often."""
+IDLE_LOOK_S = 0.05
+HEARTBEAT_S = 2.0
+COMMIT_S = 5.0
+"""With ``auto_commit`` positions are stored at most this long after messages were done with."""
+
+
+class Consumer:
+    """Iterates the messages of one or several topics.
+
+    ``start`` is ``earliest``, ``latest``, an offset, -N for the last N, a datetime, or one of these by partition (a
+    mapping reads only the partitions it names); ``end`` likewise stops there. ``timeout_s`` ends the iteration when
+    nothing new came for that long; None waits for ever, 0 stops at the end of what is there.
+
+    ``where`` keeps the messages of which it is true; it runs in the broker over ``lading://``, here elsewhere.
+    ``states="all"`` shows unavailable, poisoned and marked messages too. With ``verify_checksum`` a payload that does
+    not match its CRC-32 is asked for once more, then ChecksumMismatch names it.
+
+    With ``group`` the partitions are shared among its members and begin where the group stopped. With ``auto_commit``
+    positions are stored while reading and at the end; a message counts as done when the next one is asked for, or at
+    a ``close`` without error. There is no thread: a member that does not read for the group's session time-out
+    loses its partitions to others.
+
+    ``on_loss`` says what to do when messages at the position are gone: ``fail`` with DataLoss, or ``skip`` with a
+    warning. Other ``options`` go to the transport.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        topics: str | Sequence[str],
+        *,
+        group: str | None = None,
+        where: str | None = None,
+        states: States = "available",
+        start: Bound = "earliest",
+        end: Bound | None = None,
+        key_deserializer: Deserializer | None = None,
+        value_deserializer: Deserializer | None = None,
+        interceptors: Sequence[ConsumerInterceptor] = (),
+        verify_checksum: bool = True,
+        auto_commit: bool = True,
+        timeout_s: float | None = None,
+        on_loss: OnLoss = "fail",
+        max_bytes: int = 1 << 20,
+        **options: Any,
+    ) -> None:
+        names = [topics] if isinstance(topics, str) else list(topics)
+        if not names:
+            raise SettingError("name at least one topic")
+        if states not in ("available", "all"):
+            raise SettingError(f"states is 'available' or 'all', not {states!r}")
+        if on_loss not in ("fail", "skip"):
+            raise SettingError(f"on_loss is 'fail' or 'skip', not {on_loss!r}")
+        if group is not None and end is not None:
+            raise SettingError("a group has no end: its members read on; leave out end, or the group")
+        self._selection = Selection.parse(None, where, states, verify_checksum, on_loss)
+        self.transport: Transport = open_transport(url, **options)
+        self._start = start
+        self._auto_commit = auto_commit
+        self._timeout_s = timeout_s
+        self._max_bytes = max_bytes
+        self._key_deserializer = key_deserializer
+        self._value_deserializer = value_deserializer
+        self._interceptors = list(interceptors)
+        self._readers: dict[Place, PartitionReader] = {}
+        self._turn: deque[Place] = deque()
+        self._ready: deque[Message] = deque()
+        self._at: _Reading | None = None
+        self._error: Exception | None = None
+        self._done: dict[Place, Position] = {}
+        self._stored: dict[Place, Position] = {}
+        self._heartbeat_at = self._commit_at = time.monotonic()
+        self._membership: Membership | None = None
+        self._closed = False
+        try:
+            metas = [self.transport.topic(name) for name in dict.fromkeys(names)]
+            self._names = [meta.name for meta in metas]
+            if group is None:
+                for place, span in spans(self.transport, metas, start, end).items():
+                    self._begin(place, span.offset, meta=span.meta, end=span.end, sure=span.sure)
+                self._turn = deque(self._readers)
+            else:
+                self._membership = self.transport.join(group, self._names)
+                self._take_assignment()
+        except BaseException:
+            self.transport.close()
+            raise
+
+    # reading
+
+    def __iter__(self) -> Iterator[Message]:
+        return self
+
+    def __next__(self) -> Message:
+        self._settle()
+        if not self._ready and not self._load(self._timeout_s):
+            raise StopIteration
+        return self._hand()
+
+    def poll(self, max_messages: int = 500, timeout_s: float = 1.0) -> list[Message]:
+        """Up to ``max_messages``, as soon as there is one; an empty list after ``timeout_s`` without any."""
+        self._settle()
+        if not self._ready and not self._load(timeout_s):
+            return []
+        return [self._hand() for _ in range(min(max_messages, len(self._ready)))]
+
+    def batches(self, columns: str | None = None) -> Iterator[pa.RecordBatch]:
+        """The same messages as Arrow batches, without a Python object each; ends as the iteration does.
+
+        In the Batch schema, or with ``columns`` (``"offset, carrier string, delay int"``) as these. Deserialisers and
+        interceptors do not see them.
+        """
+        selection = self._selection
+        if columns is not None:
+            selection = Selection.parse(columns, selection.where, selection.states, selection.verify, selection.on_loss)
+        self._forget_ready()
+        while (found := self._read(selection, self._timeout_s)) is not None:
+            place, batches = found
+            for number, batch in enumerate(batches, 1):
+                yield batch
+                if number == len(batches):
+                    self._done[place] = self._reading_position(place)
+
+    def _hand(self) -> Message:
+        message = self._ready.popleft()
+        assert self._at is not None
+        self._at.handed = message.offset + 1
+        return message
+
+    def _settle(self) -> None:
+        """What was handed out before this call is done with."""
+        self._usable()
+        at = self._at
+        if at is not None and at.handed is not None:
+            at.finished = at.handed
+            if not self._ready:
+                self._done[at.place] = at.after
+                self._at = None
+
+    def _load(self, timeout_s: float | None) -> bool:
+        """Fill the queue of messages; False when time is up or everything is read."""
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error
+        while (found := self._read(self._selection, timeout_s)) is not None:
+            place, batches = found
+            meta = self._readers[place].meta
+            messages = [message for batch in batches for message in received(batch, meta.stream, meta.topic, place[1])]
+            self._at = _Reading(place, self._reading_position(place))
+            self._ready.extend(self._prepared(messages))
+            if self._ready:
+                return True
+            if self._error is not None:
+                return self._load(timeout_s)
+            self._done[place], self._at = self._at.after, None
+        return False
+
+    def _prepared(self, messages: list[Message]) -> Sequence[Message]:
+        """Deserialised and seen by interceptors; a deserialiser's error waits until what lies before it is read."""
+        if self._key_deserializer is not None or self._value_deserializer is not None:
+            for at, message in enumerate(messages):
+                try:
+                    self._deserialize(message)
+                except Exception as error:
+                    error.add_note(
+                        f"at topic {message.topic!r}, partition {message.partition}, offset {message.offset}; "
+                        f"to go on behind it: seek({message.partition}, {message.offset + 1})"
+                    )
+                    self._error = error
+                    self._back_to(message)
+                    messages = messages[:at]
+                    break
+        return chained([each.on_consume for each in self._interceptors], messages) if self._interceptors else messages
+
+    def _back_to(self, message: Message) -> None:
+        assert self._at is not None
+        reader = self._readers[self._at.place]
+        reader.position = message.offset
+        self._at.after = Position(message.offset, reader.epoch)
+
+    def _deserialize(self, message: Message) -> None:
+        topic = self._at.place[0] if self._at is not None else message.topic
+        if self._key_deserializer is not None:
+            message.key = self._key_deserializer(topic, message.headers, message.key)
+        if self._value_deserializer is not None:
+            message.payload = self._value_deserializer(topic, message.headers, message.payload)
+
+    def _read(self, selection: Selection, timeout_s: float | None) -> tuple[Place, list[pa.RecordBatch]] | None:
+        """Batches of the next partition in turn that has some; None when time is up or everything is read."""
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        wait_ms = 0
+        while True:
+            self._look_after_group()
+            moved = False
+            for _ in range(len(self._turn)):
+                place = self._turn[0]
+                self._turn.rotate(-1)
+                reader = self._readers[place]
+                before = reader.position
+                batches = reader.read(selection, wait_ms)
+                if batches:
+                    return place, batches
+                if reader.position != before:
+                    moved = True
+                    self._done[place] = self._reading_position(place)
+            if moved:
+                wait_ms = 0
+                continue
+            if self._membership is None and all(reader.done for reader in self._readers.values()):
+                return None
+            left_ms = LONG_POLL_MS if deadline is None else min(LONG_POLL_MS, (deadline - time.monotonic()) * 1000)
+            if left_ms <= 0:
+                return None
+            if len(self._turn) == 1:
+                wait_ms = max(1, int(left_ms))
+            else:
+                self._wait_for_news(left_ms / 1000)
+
+    def _wait_for_news(self, longest_s: float) -> None:
+        """Sleep until some partition has something new: one request a topic instead of one a partition."""
+        until = time.monotonic() + longest_s
+        while (left_s := until - time.monotonic()) > 0:
+            time.sleep(min(IDLE_LOOK_S, left_s))
+            for name in {topic for topic, _ in self._turn}:
+                for part in self.transport.topic(name).partitions:
+                    reader = self._readers.get((name, part.number))
+                    if reader is not None and not reader.done and part.end_offset > reader.position:
+                        return
+
+    # positions
+
+    def positions(self) -> dict[Place, int]:
+        """By (topic, partition): the offset of the next message to be handed out."""
+        found = {place: reader.position for place, reader in self._readers.items()}
+        if self._at is not None:
+            found[self._at.place] = self._ready[0].offset if self._ready else self._at.after.offset
+        return found
+
+    def lag(self) -> dict[Place, int]:
+        """By (topic, partition): how many offsets lie between the position and the end, as of now."""
+        ends = {
+            (name, part.number): part.end_offset
+            for name in self._names
+            for part in self.transport.topic(name).partitions
+        }
+        return {place: max(0, ends.get(place, 0) - offset) for place, offset in self.positions().items()}
+
+    def seek(self, partition: int, offset: int, topic: str | None = None) -> None:
+        """Go on at ``offset`` of a partition; ``topic`` may be left out where there is one."""
+        self._usable()
+        if topic is None and len(self._names) > 1:
+            raise LocalError(f"this consumer reads {', '.join(self._names)}: say which topic to seek in")
+        place = (topic or self._names[0], partition)
+        if place not in self._readers:
+            raise LocalError(f"this consumer does not read partition {partition} of topic {place[0]!r}")
+        self._error = None
+        self._forget_ready()
+        old = self._readers[place]
+        self._readers[place] = self._reader(old.meta, partition, offset, end=old.end, sure=True)
+        self._done[place] = Position(offset)
+
+    def commit(self) -> None:
+        """Store the group's positions behind everything handed out so far."""
+        if self._membership is None:
+            raise LocalError("only a consumer with a group has positions to store: Consumer(..., group='name')")
+        self._usable()
+        if self._at is not None and self._at.handed is not None:
+            self._at.finished = self._at.handed
+        self._store()
+
+    # groups
+
+    def _take_assignment(self) -> None:
+        assert self._membership is not None
+        assigned = [(topic, number) for topic, number in self._membership.partitions]
+        if self._at is not None and self._at.place not in assigned:
+            self._ready.clear()
+            self._at = None
+        self._readers = {place: reader for place, reader in self._readers.items() if place in assigned}
+        for place in [place for place in self._done if place not in assigned]:
+            del self._done[place]
+        metas = {topic: self.transport.topic(topic) for topic in {topic for topic, _ in assigned}}
+        for topic, number in assigned:
+            if (topic, number) in self._readers:
+                continue
+            position = self._membership.position(topic, number)
+            if position is not None:
+                self._begin((topic, number), position.offset, epoch=position.epoch, meta=metas[topic])
+                continue
+            span = spans(self.transport, [metas[topic]], self._start, None).get((topic, number))
+            if span is not None:
+                self._begin((topic, number), span.offset, sure=span.sure, meta=metas[topic])
+        self._turn = deque(self._readers)
+
+    def _look_after_group(self) -> None:
+        if self._membership is None:
+            return
+        now = time.monotonic()
+        if now - self._heartbeat_at >= HEARTBEAT_S:
+            self._heartbeat_at = now
+            if self._membership.heartbeat():
+                self._take_assignment()
+        if self._auto_commit and now - self._commit_at >= COMMIT_S:
+            self._store()
+
+    def _store(self) -> None:
+        """Store what changed; a partition that another member has now is left to it."""
+        assert self._membership is not None
+        self._commit_at = time.monotonic()
+        done = dict(self._done)
+        if self._at is not None and self._at.finished is not None:
+            done[self._at.place] = Position(self._at.finished, self._at.after.epoch)
+        changed = {place: position for place, position in done.items() if self._stored.get(place) != position}
+        for place, position in changed.items():
+            try:
+                self._membership.store(*place, position)
+            except Refusal as error:
+                if error.reason is not Reason.STALE_GENERATION:
+                    raise
+                LOG.info("partition %d of %r went to another member; its position was not stored", place[1], place[0])
+                self._heartbeat_at = 0.0
+                continue
+            self._stored[place] = position
+        told(
+            [each.on_commit for each in self._interceptors],
+            {place: position.offset for place, position in changed.items()},
+        )
+
+    # life
+
+    def close(self, *, failed: bool = False) -> None:
+        """Store positions (with ``auto_commit``), leave the group, let go of the connection.
+
+        ``failed`` leaves out the last message handed out: it is read again. Further calls do nothing.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            if self._membership is not None:
+                if self._auto_commit:
+                    if self._at is not None and not failed:
+                        self._at.finished = self._at.handed
+                    self._store()
+                self._membership.leave()
+        finally:
+            told([each.close for each in self._interceptors])
+            self.transport.close()
+
+    def __enter__(self) -> Consumer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.close(failed=error is not None)
+        except LadingError:
+            if error is None:
+                raise
+            # the error that ended the block is the one to show
+            LOG.warning("positions were not stored", exc_info=True)
+
+    def _usable(self) -> None:
+        if self._closed:
+            raise LocalError("this consumer is closed")
+
+    def _begin(
+        self, place: Place, offset: int, *, meta: TopicMeta, end: int | None = None, sure: bool = True, epoch: int = 0
+    ) -> None:
+        self._readers[place] = self._reader(meta, place[1], offset, end=end, sure=sure, epoch=epoch)
+
+    def _reader(
+        self, meta: TopicMeta, partition: int, offset: int, *, end: int | None, sure: bool, epoch: int = 0
+    ) -> PartitionReader:
+        return PartitionReader(
+            self.transport, meta, partition, offset, end=end, sure=sure, epoch=epoch, max_bytes=self._max_bytes
+        )
+
+    def _reading_position(self, place: Place) -> Position:
+        reader = self._readers[place]
+        return Position(reader.position, reader.epoch)
+
+    def _forget_ready(self) -> None:
+        """Go back to what was read but not handed out."""
+        if self._at is not None and self._ready:
+            reader = self._readers.get(self._at.place)
+            if reader is not None:
+                reader.position = self._ready[0].offset
+        self._ready.clear()
+        self._at = None
+
+
+@dataclass(slots=True)
+class _Reading:
+    """The messages of one read on their way to the user: of which partition, and how far.
+
+    ``after`` is the position behind all of them, ``handed`` behind the last one handed out, ``finished`` behind the
+    last one that the user is done with.
+    """
+
+    place: Place
+    after: Position
+    handed: int | None = None
+    finished: int | None = None

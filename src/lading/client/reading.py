@@ -1,0 +1,263 @@
+"""Reading one partition in Arrow: fetch, decode, verify, filter, project; what Consumer and the bulk form share."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from ..model.batch import FIELDS, SCHEMA
+from ..model.errors import ChecksumMismatch, DataLoss
+from ..model.limits import BATCH_ROWS
+from ..model.run import Decoded
+from ..transports.checksums import mismatches
+from ..transports.fetched import MAX_OFFSET, Fetched, States
+from ..transports.interface import Filtering, TopicMeta, Transport
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from ..columns.contract import Projection
+    from ..filter.parse import Filter
+
+LOG = logging.getLogger("lading.client")
+OnLoss = Literal["fail", "skip"]
+CHECKED = ("payload", "checksum")
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What is read of each message, and of which: columns (None is the whole Batch), condition, states, checks.
+
+    ``columns`` and ``where`` are also kept as texts, for servers that filter and project themselves.
+    """
+
+    columns: str | None = None
+    projection: Projection | None = None
+    where: str | None = None
+    filter: Filter | None = None
+    states: States = "available"
+    verify: bool = True
+    on_loss: OnLoss = "fail"
+
+    @staticmethod
+    def parse(columns: str | None, where: str | None, states: States, verify: bool, on_loss: OnLoss) -> Selection:
+        """From the user's texts; SettingError or FilterError where they are wrong."""
+        from ..columns.contract import parse_columns
+
+        projection = parse_columns(columns) if columns is not None else None
+        condition: Filter | None = None
+        if where is not None:
+            from ..filter.parse import parse
+
+            condition = parse(where, projection)
+        return Selection(columns, projection, where, condition, states, verify, on_loss)
+
+    @property
+    def fields(self) -> frozenset[str]:
+        """Message fields to decode."""
+        shown = set(FIELDS if self.projection is None else self.projection.message_fields)
+        wanted = shown | (self.filter.fields if self.filter else set()) | (set(CHECKED) if self.verify else set())
+        return frozenset(wanted & set(FIELDS))
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Header keys to locate."""
+        shown = self.projection.header_keys if self.projection else ()
+        return tuple(dict.fromkeys((*shown, *(self.filter.header_keys if self.filter else ()))))
+
+    @property
+    def schema(self) -> pa.Schema:
+        """What batches have."""
+        return SCHEMA if self.projection is None else self.projection.schema
+
+
+class PartitionReader:
+    """One partition from ``offset`` up to ``end``, forward.
+
+    ``position`` is where the next read begins; it moves past messages that are hidden or do not match. ``sure`` says
+    that ``offset`` was read or named before, so that a gap before the first kept message is a loss.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        meta: TopicMeta,
+        partition: int,
+        offset: int,
+        *,
+        end: int | None = None,
+        epoch: int = 0,
+        sure: bool = True,
+        max_bytes: int = 1 << 20,
+    ) -> None:
+        self._transport = transport
+        self.meta = meta
+        self.partition = partition
+        self.position = offset
+        self.end = MAX_OFFSET if end is None else end
+        self.epoch = epoch
+        self._sure = sure
+        self._topic_id = meta.topic_id
+        self._max_bytes = max_bytes
+        self._error: Exception | None = None
+
+    @property
+    def done(self) -> bool:
+        """Whether ``end`` is reached."""
+        return self.position >= self.end
+
+    def read(self, selection: Selection, wait_ms: int = 0) -> list[pa.RecordBatch]:
+        """The next batches; none when there is nothing new (after ``wait_ms``) or nothing of it matches.
+
+        ChecksumMismatch where a payload is wrong also when asked for once more; what lies before it is returned
+        first. DataLoss where messages between the position and what is there are gone.
+        """
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error
+        if self.done:
+            return []
+        if selection.where is not None and isinstance(self._transport, Filtering):
+            batches = self._query(self._transport, selection)
+            if batches is not None:
+                return batches
+            if not wait_ms:
+                return []
+            # the server filters without waiting: wait for anything new by the other way
+            self._transport.fetch(self.meta.name, self.partition, self.position, max_bytes=1, wait_ms=wait_ms)
+            return self._query(self._transport, selection) or []
+        return self._fetch(selection, wait_ms)
+
+    def _fetch(self, selection: Selection, wait_ms: int) -> list[pa.RecordBatch]:
+        fetched = self._fetched(wait_ms, selection)
+        parts = list(self._decoded(fetched, selection))
+        if selection.verify and _first_wrong(parts) is not None:
+            fetched = self._fetched(0, selection)
+            parts = list(self._decoded(fetched, selection))
+            wrong = _first_wrong(parts)
+            if wrong is not None:
+                parts = list(
+                    fetched.decode(
+                        first=self.position,
+                        end=wrong,
+                        fields=selection.fields,
+                        keys=selection.keys,
+                        states=selection.states,
+                    )
+                )
+                return self._stopped(wrong, [batch for part in parts for batch in self._shown(part, selection)])
+        batches = [batch for part in parts for batch in self._shown(part, selection)]
+        self.position = min(max(fetched.end_offset, self.position), self.end)
+        self.epoch = fetched.epoch
+        return batches
+
+    def _decoded(self, fetched: Fetched, selection: Selection) -> Iterator[Decoded]:
+        return fetched.decode(
+            first=self.position, end=self.end, fields=selection.fields, keys=selection.keys, states=selection.states
+        )
+
+    def _fetched(self, wait_ms: int, selection: Selection) -> Fetched:
+        fetched = self._transport.fetch(
+            self.meta.name, self.partition, self.position, max_bytes=self._max_bytes, wait_ms=wait_ms
+        )
+        loss = self._loss(fetched)
+        if loss and selection.on_loss == "fail":
+            raise DataLoss(f"{loss}; to go on from what is there, read with on_loss='skip'")
+        if loss:
+            LOG.warning("%s; going on from offset %d", loss, self.position)
+        self._sure, self._topic_id = True, fetched.topic_id
+        self.position = max(self.position, min(fetched.first_offset, self.end))
+        return fetched
+
+    def _loss(self, fetched: Fetched) -> str:
+        where = f"topic {self.meta.name!r}, partition {self.partition}"
+        if self._topic_id is not None and fetched.topic_id not in (None, self._topic_id):
+            self.position = fetched.first_offset
+            return f"{where} was deleted and made again since it was read"
+        cut = next((first for epoch, first in fetched.epochs if epoch > self.epoch), None)
+        if self._sure and self.epoch and cut is not None and self.position > cut:
+            gone, self.position = self.position - 1, cut
+            return f"{where}: offsets {cut} to {gone} were lost when the broker recovered, others may have taken them"
+        if self._sure and self.position < fetched.first_offset:
+            return f"{where}: offsets {self.position} to {fetched.first_offset - 1} are gone (deleted by retention)"
+        return ""
+
+    def _query(self, transport: Filtering, selection: Selection) -> list[pa.RecordBatch] | None:
+        """Batches that the server filtered; None when there is nothing new."""
+        checked = selection.verify and selection.projection is None
+        for attempt in (1, 2):
+            batches, position = transport.query(
+                self.meta.name,
+                self.partition,
+                self.position,
+                end=None if self.end == MAX_OFFSET else self.end,
+                where=selection.where,
+                states=selection.states,
+                columns=selection.columns,
+                max_rows=BATCH_ROWS,
+            )
+            parts = [_as_decoded(batch) for batch in batches] if checked else []
+            wrong = _first_wrong(parts)
+            if wrong is None:
+                break
+            if attempt == 2:
+                kept = [batch.filter(_below(batch, wrong)) for batch in batches]
+                return self._stopped(wrong, [batch for batch in kept if batch.num_rows])
+        if position <= self.position:
+            return None
+        self.position = position
+        return [batch for batch in batches if batch.num_rows]
+
+    def _stopped(self, offset: int, before: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+        self.position = offset
+        error = ChecksumMismatch(
+            f"the payload at topic {self.meta.name!r}, partition {self.partition}, offset {offset} does not match its "
+            f"checksum, also when asked for once more; to go on behind it seek({self.partition}, {offset + 1}), "
+            "or read with verify_checksum=False"
+        )
+        if not before:
+            raise error
+        self._error = error
+        return before
+
+    def _shown(self, part: Decoded, selection: Selection) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        if selection.projection is None:
+            batch = pa.RecordBatch.from_arrays([part.columns[name] for name in FIELDS], schema=SCHEMA)
+        else:
+            from ..columns.assemble import assemble
+
+            place: dict[str, str | int] = {
+                "stream": self.meta.stream,
+                "topic": self.meta.topic,
+                "partition": self.partition,
+            }
+            batch = assemble(part, selection.projection, place).batch
+        if selection.filter is not None:
+            batch = batch.filter(selection.filter.mask(part))
+        if batch.num_rows:
+            yield batch
+
+
+def _as_decoded(batch: pa.RecordBatch) -> Decoded:
+    return Decoded(batch.num_rows, dict(zip(batch.schema.names, batch.columns, strict=True)), {})
+
+
+def _below(batch: pa.RecordBatch, offset: int) -> Any:
+    import pyarrow as pa
+
+    return pa.array(np.asarray(batch.column("offset")) < offset)
+
+
+def _first_wrong(parts: list[Decoded]) -> int | None:
+    """Offset of the first message whose payload is not what its checksum says."""
+    for part in parts:
+        rows = mismatches(part.columns["payload"], part.columns["checksum"])
+        if rows.size:
+            return int(np.asarray(part.columns["offset"])[rows[0]])
+    return None

@@ -1,0 +1,96 @@
+"""Messages as they were read: rows of a Batch, whose headers become Python objects when somebody looks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..model.headers import Header, Headers
+from ..model.message import Message
+from ..model.state import State
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+STATES = {int(state): state for state in State}
+
+
+class HeaderColumn:
+    """The headers of a batch; made Python once, for all rows, at the first touch of any."""
+
+    __slots__ = ("_column", "_ends", "_entries")
+
+    def __init__(self, column: Any) -> None:
+        self._column = column
+        self._entries: list[Header] | None = None
+        self._ends: list[int] = []
+
+    def row(self, row: int) -> Headers:
+        """The headers of one row, writable, its own."""
+        if self._entries is None:
+            self._entries = self._load()
+        return Headers.of(self._entries[self._ends[row] : self._ends[row + 1]])
+
+    def _load(self) -> list[Header]:
+        first = self._column.offsets[0].as_py()
+        self._ends = [end - first for end in self._column.offsets.to_pylist()]
+        keys, kinds, values = self._column.flatten().flatten()
+        # the same few keys come again and again: one str each
+        encoded: Any = keys.dictionary_encode()
+        names = encoded.dictionary.to_pylist()
+        texts = [names[index] for index in encoded.indices.to_pylist()]
+        return list(map(Header, texts, kinds.to_pylist(), values.to_pylist()))
+
+
+class ReceivedMessage(Message):
+    """A Message whose ``headers`` are decoded at the first touch; a consumer that does not look pays nothing."""
+
+    __slots__ = ("_column", "_headers", "_row")
+
+    def __init__(
+        self, payload: bytes | None, key: bytes | None, offset: int, state: State, timestamp_us: int, id: bytes | None,
+        checksum: int | None, stream: str, topic: str, partition: int, column: HeaderColumn, row: int,
+    ) -> None:  # fmt: skip
+        self.payload = payload
+        self.key = key
+        self.offset = offset
+        self.state = state
+        self.timestamp_us = timestamp_us
+        self.id = id
+        self.checksum = checksum
+        self.stream = stream
+        self.topic = topic
+        self.partition = partition
+        self._column = column
+        self._row = row
+        self._headers: Headers | None = None
+
+    @property
+    def headers(self) -> Headers:
+        """The message's headers, in order; writable."""
+        if self._headers is None:
+            self._headers = self._column.row(self._row)
+        return self._headers
+
+    @headers.setter
+    def headers(self, headers: Headers) -> None:
+        self._headers = headers
+
+
+def received(batch: pa.RecordBatch, stream: str, topic: str, partition: int) -> list[Message]:
+    """The rows of a batch in the Batch schema as messages; ``topic`` is the name within ``stream``."""
+    import pyarrow as pa
+
+    column = HeaderColumn(batch.column("headers"))
+    lists: list[Any] = [
+        batch.column("payload").to_pylist(),
+        batch.column("key").to_pylist(),
+        batch.column("offset").to_pylist(),
+        batch.column("state").to_pylist(),
+        batch.column("timestamp").cast(pa.int64()).to_pylist(),
+        batch.column("id").to_pylist(),
+        batch.column("checksum").to_pylist(),
+    ]
+    return [
+        ReceivedMessage(payload, key, offset, STATES[state], us, id, checksum, stream, topic, partition, column, row)
+        for row, (payload, key, offset, state, us, id, checksum) in enumerate(zip(*lists, strict=True))
+    ]

@@ -1,0 +1,76 @@
+"""Where reading begins and ends: from the words a user says to one offset a partition."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+from ..model.errors import LocalError, SettingError
+from ..model.message import EPOCH
+from ..transports.interface import PartitionMeta, TopicMeta, Transport
+
+Place = tuple[str, int]
+"""Flat topic name and partition."""
+Where = str | int | datetime
+Bound = Where | Mapping[int, Where] | Mapping[Place, Where]
+"""``earliest``, ``latest``, an offset, -N (the last N), a datetime; or these by partition or (topic, partition)."""
+
+
+class Span(NamedTuple):
+    """What to read of one partition; ``sure`` when the user named the offset, ``end`` None for no end."""
+
+    meta: TopicMeta
+    partition: int
+    offset: int
+    sure: bool
+    end: int | None
+
+
+def spans(transport: Transport, metas: Sequence[TopicMeta], start: Bound, end: Bound | None) -> dict[Place, Span]:
+    """One span a partition; a mapping as ``start`` chooses the partitions, one as ``end`` bounds those it names."""
+    found: dict[Place, Span] = {}
+    for meta in metas:
+        for part in meta.partitions:
+            place = (meta.name, part.number)
+            begin = _of(start, place)
+            if begin is None:
+                continue
+            until = None if end is None else _of(end, place)
+            offset = resolve(transport, meta, part, begin)
+            sure = begin not in ("earliest", "latest") and not (isinstance(begin, int) and begin < 0)
+            stop = None if until is None else resolve(transport, meta, part, until)
+            found[place] = Span(meta, part.number, offset, sure, stop)
+    if isinstance(start, Mapping) and len(found) < len(start):
+        names = ", ".join(f"{meta.name!r} (0 to {len(meta.partitions) - 1})" for meta in metas)
+        raise LocalError(f"start names partitions that are not there: {dict(start)!r}; there are those of {names}")
+    return found
+
+
+def resolve(transport: Transport, meta: TopicMeta, part: PartitionMeta, where: Where) -> int:
+    """The offset that ``where`` means in a partition; SettingError for words that mean none."""
+    if isinstance(where, str):
+        words = {"earliest": part.first_offset, "latest": part.end_offset}
+        if where in words:
+            return words[where]
+        try:
+            where = int(where)
+        except ValueError:
+            raise SettingError(f"{where!r} is no place to read from; {_PLACES}") from None
+    if isinstance(where, datetime):
+        if where.tzinfo is None:
+            raise SettingError(f"{where} has no time zone; say which, e.g. datetime.now(UTC)")
+        return transport.offset_at(meta.name, part.number, (where - EPOCH) // timedelta(microseconds=1))
+    if isinstance(where, bool) or not isinstance(where, int):
+        raise SettingError(f"{where!r} is no place to read from; {_PLACES}")
+    return where if where >= 0 else max(part.first_offset, part.end_offset + where)
+
+
+_PLACES = "use 'earliest', 'latest', an offset, -N for the last N, a datetime, or one of these by partition"
+
+
+def _of(bound: Any, place: Place) -> Where | None:
+    found: Where | None = bound
+    if isinstance(bound, Mapping):
+        found = bound.get(place, bound.get(place[1]))
+    return found
