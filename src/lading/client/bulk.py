@@ -1,0 +1,122 @@
+"""The bulk form: topics as Arrow tables, in and out, without a Python object a message."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from ..model.errors import LocalError, SettingError
+from ..transports.fetched import States
+from ..transports.open import open_transport
+from .header_columns import Nulls, header_names, headers_of
+from .outgoing import OUT_SCHEMA, complete
+from .producer import Producer
+from .reading import OnLoss, PartitionReader, Selection
+from .starting import Bound, spans
+
+FETCH_BYTES = 4 << 20
+WRITE_ROWS = 32_768
+"""Rows that become headers at once: enough for the kernels, few enough to stay in the cache."""
+
+
+def read_arrow(
+    url: str,
+    topic: str,
+    columns: str | None = None,
+    *,
+    where: str | None = None,
+    states: States = "available",
+    start: Bound = "earliest",
+    end: Bound = "latest",
+    limit: int | None = None,
+    verify_checksum: bool = True,
+    on_loss: OnLoss = "fail",
+    **options: Any,
+) -> pa.Table:
+    """What a topic holds, as a table: partition after partition, in offset order within each.
+
+    ``columns`` names message fields and typed headers, ``"offset, carrier string, delay int"`` (docs/reference/contract);
+    without it the table has the Batch schema. ``start``, ``end``, ``where``, ``states`` are those of Consumer; the end
+    is where the topic ends now. ``limit`` bounds the rows. Header values that cannot be read as the type asked for are
+    null. Other ``options`` go to the transport.
+    """
+    if limit is not None and limit < 0:
+        raise SettingError(f"limit is 0 or more, not {limit}")
+    selection = Selection.parse(columns, where, states, verify_checksum, on_loss)
+    transport = open_transport(url, **options)
+    found: list[pa.RecordBatch] = []
+    rows = 0
+    try:
+        for span in spans(transport, [transport.topic(topic)], start, end).values():
+            reader = PartitionReader(
+                transport, span.meta, span.partition, span.offset, end=span.end, sure=span.sure, max_bytes=FETCH_BYTES
+            )
+            while not reader.done and (limit is None or rows < limit):
+                before = reader.position
+                batches = reader.read(selection)
+                found += batches
+                rows += sum(batch.num_rows for batch in batches)
+                if reader.position == before and not batches:
+                    break
+    finally:
+        transport.close()
+    return pa.Table.from_batches(found, selection.schema).slice(0, limit)
+
+
+def write_arrow(
+    table: pa.Table | pa.RecordBatch,
+    url: str,
+    topic: str,
+    *,
+    headers: Sequence[str] | Mapping[str, str] | None = None,
+    key: str | None = None,
+    payload: str | None = None,
+    timestamp: str | None = None,
+    nulls: Nulls = "null",
+    partition: int | None = None,
+    **options: Any,
+) -> int:
+    """Send each row as a message; all are acknowledged when this returns how many.
+
+    ``headers`` names the columns that become headers (a mapping is header key → column); their Arrow types choose the
+    kinds (docs/reference/python-api). Without it a ``headers`` column in the Batch form is sent as it is. ``key``,
+    ``payload`` and ``timestamp`` name columns too; left out, they are the columns of that name where there are such.
+    ``nulls`` says whether a null becomes a null header or none. Other ``options`` go to Producer, which creates
+    a missing topic.
+    """
+    parts = table if isinstance(table, pa.Table) else pa.Table.from_batches([table])
+    chosen = {
+        name: column or name
+        for name, column in (("key", key), ("payload", payload), ("timestamp", timestamp))
+        if column is not None or name in parts.schema.names
+    }
+    named = None if headers is None else header_names(headers)
+    wanted = [*chosen.values(), *(named or {}).values()]
+    missing = next((name for name in wanted if name not in parts.schema.names), None)
+    if missing is not None:
+        raise LocalError(f"there is no column {missing!r}; the table has {', '.join(parts.schema.names)}")
+    if named is None and "headers" in parts.schema.names:
+        chosen["headers"] = "headers"
+    if not chosen and named is None:
+        raise LocalError("nothing is said to be sent: name columns as headers=[...], payload=... or key=...")
+    with Producer(url, **options) as producer:
+        for batch in parts.to_batches(max_chunksize=WRITE_ROWS):
+            made = {name: _cast(batch, column, name) for name, column in chosen.items()}
+            if named is not None:
+                made["headers"] = headers_of(batch, named, nulls)
+            producer.send_batch(topic, complete(batch.num_rows, made), partition=partition)
+    return parts.num_rows
+
+
+def _cast(batch: pa.RecordBatch, column: str, name: str) -> Any:
+    held, wanted = batch.column(column), OUT_SCHEMA.field(name).type
+    if held.type == wanted:
+        return held
+    try:
+        return held.cast(wanted)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        raise LocalError(
+            f"column {column!r} is {held.type} and cannot be a message's {name} ({wanted}); cast it"
+        ) from None

@@ -1,0 +1,134 @@
+"""Typed Arrow columns to headers: one header a column, of the kind its type declares (docs/reference/python-api)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..model.batch import HEADER_TYPE, HEADERS_TYPE
+from ..model.errors import LocalError
+from ..model.kinds import Kind
+
+Nulls = Literal["null", "absent"]
+"""What a null in a column becomes: a header without a value, or no header."""
+
+
+class Form(NamedTuple):
+    """How a column type becomes header values: which kind, and the column as binary."""
+
+    kind: Kind
+    binary: Callable[[Any], Any]
+
+
+def _validity(column: Any) -> pa.Buffer | None:
+    if column.null_count == 0:
+        return None
+    packed: pa.Buffer | None = pc.is_valid(column).buffers()[1]
+    return packed
+
+
+def _fixed(width_bytes: int) -> Callable[[Any], Any]:
+    """Values of fixed width as they lie in Arrow's buffer: little-endian, as header values are."""
+
+    def binary(column: Any) -> Any:
+        rows = len(column)
+        values = column.buffers()[1].slice(column.offset * width_bytes, rows * width_bytes)
+        ends = pa.py_buffer(np.arange(rows + 1, dtype=np.int32) * np.int32(width_bytes))
+        return pa.Array.from_buffers(pa.binary(), rows, [_validity(column), ends, values])
+
+    return binary
+
+
+def _boolean(column: Any) -> Any:
+    return _fixed(1)(column.cast(pa.uint8()))
+
+
+def _text(column: Any) -> Any:
+    return column.cast(pa.string()).cast(pa.binary())
+
+
+def _instant(column: Any) -> Any:
+    """ISO 8601 with six digits of seconds; ``Z`` where the column has a time zone (the instant is in UTC then)."""
+    zone = "Z" if column.type.tz else ""
+    exact = column.cast(pa.timestamp("us", "UTC" if zone else None), safe=False)
+    return pc.strftime(exact, format="%Y-%m-%dT%H:%M:%S" + zone).cast(pa.binary())
+
+
+FORMS: dict[pa.DataType, Form] = {
+    pa.bool_(): Form(Kind.BOOL, _boolean),
+    pa.int8(): Form(Kind.INT8, _fixed(1)),
+    pa.int16(): Form(Kind.INT16, _fixed(2)),
+    pa.int32(): Form(Kind.INT32, _fixed(4)),
+    pa.int64(): Form(Kind.INT64, _fixed(8)),
+    pa.uint8(): Form(Kind.UINT8, _fixed(1)),
+    pa.uint16(): Form(Kind.UINT16, _fixed(2)),
+    pa.uint32(): Form(Kind.UINT32, _fixed(4)),
+    pa.uint64(): Form(Kind.UINT64, _fixed(8)),
+    pa.float16(): Form(Kind.FLOAT32, lambda column: _fixed(4)(column.cast(pa.float32()))),
+    pa.float32(): Form(Kind.FLOAT32, _fixed(4)),
+    pa.float64(): Form(Kind.FLOAT64, _fixed(8)),
+    pa.date32(): Form(Kind.STRING, _text),
+    pa.date64(): Form(Kind.STRING, lambda column: _text(column.cast(pa.date32()))),
+    pa.null(): Form(Kind.RAW, lambda column: column.cast(pa.binary())),
+}
+"""By exact type."""
+
+FAMILIES: tuple[tuple[Callable[[pa.DataType], bool], Form], ...] = (
+    (pa.types.is_string, Form(Kind.STRING, _text)),
+    (pa.types.is_large_string, Form(Kind.STRING, _text)),
+    (pa.types.is_string_view, Form(Kind.STRING, _text)),
+    (pa.types.is_binary, Form(Kind.RAW, lambda column: column)),
+    (pa.types.is_large_binary, Form(Kind.RAW, lambda column: column.cast(pa.binary()))),
+    (pa.types.is_fixed_size_binary, Form(Kind.RAW, lambda column: column.cast(pa.binary()))),
+    (lambda type_: pa.types.is_decimal128(type_) and type_.scale == 0, Form(Kind.INT128, _fixed(16))),
+    (pa.types.is_decimal, Form(Kind.STRING, _text)),
+    (pa.types.is_timestamp, Form(Kind.STRING, _instant)),
+)
+"""By family, the first that fits."""
+
+
+def form_of(name: str, type_: pa.DataType) -> Form:
+    """The form of a column; LocalError names a column whose type no header kind can say."""
+    found = FORMS.get(type_) or next((form for fits, form in FAMILIES if fits(type_)), None)
+    if found is None:
+        raise LocalError(f"column {name!r} is {type_}; no header holds that. Cast it, to string for example")
+    return found
+
+
+def headers_of(batch: pa.RecordBatch, columns: Mapping[str, str], nulls: Nulls) -> Any:
+    """The headers column of a batch: for each row one header a column, in order; ``columns`` is header key → column."""
+    rows, width = batch.num_rows, len(columns)
+    if not width:
+        raise LocalError("name at least one column to become a header")
+    kinds: list[int] = []
+    parts: list[Any] = []
+    for name in columns.values():
+        column = batch.column(name)
+        if pa.types.is_dictionary(column.type):
+            column = column.cast(column.type.value_type)
+        form = form_of(name, column.type)
+        kinds.append(form.kind)
+        parts.append(form.binary(column))
+    # column by column to row by row
+    order = np.arange(rows * width, dtype=np.int64).reshape(width, rows).T.ravel()
+    values = pa.concat_arrays(parts).take(pa.array(order))
+    which = np.tile(np.arange(width, dtype=np.int32), rows)
+    ends = np.arange(rows + 1, dtype=np.int32) * np.int32(width)
+    if nulls == "absent" and values.null_count:
+        kept = np.asarray(values.is_valid())
+        values, which = values.drop_null(), which[kept]
+        ends = np.append(0, np.cumsum(kept))[ends].astype(np.int32)
+    keys = pa.array(list(columns), pa.string()).take(pa.array(which))
+    entries = pa.StructArray.from_arrays(
+        [keys, pa.array(np.array(kinds, np.int8)[which]), values], fields=list(HEADER_TYPE)
+    )
+    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), entries, type=HEADERS_TYPE)
+
+
+def header_names(headers: Sequence[str] | Mapping[str, str]) -> dict[str, str]:
+    """Header key → column, from a mapping or from column names that are the keys."""
+    return dict(headers) if isinstance(headers, Mapping) else {name: name for name in headers}
