@@ -32,6 +32,7 @@ TYPES: dict[str, pa.DataType] = {
 """Column types by Spark's word for them."""
 
 SYNONYMS = {
+    "text": "string",
     "byte": "tinyint",
     "short": "smallint",
     "integer": "int",

@@ -12,8 +12,10 @@ from numpy.typing import NDArray
 
 from ..kernels import engine
 from ..model.batch import HEADERS_TYPE
+from ..model.kinds import FIXED_SIZE_BYTES, Kind
 from ..model.run import Located
 from . import twin
+from .contract import INTEGER_DECIMAL
 from .typed import HOME
 
 _ENTRY_BYTES = 32
@@ -25,14 +27,40 @@ def locate(headers: pa.Array[Any], keys: Sequence[str]) -> dict[str, Located]:
     return {key: entries.located(entries.last(key)) for key in dict.fromkeys(keys)}
 
 
-def located_binary(array: pa.Array[Any]) -> Located:
-    """The rows of a binary column as header values of kind raw: message keys and payloads are typed like headers."""
-    offsets, data = _binary(array.cast(pa.binary()))
-    length = np.diff(offsets).astype(np.int64)
+KIND_BY_TYPE: dict[pa.DataType, Kind] = {
+    pa.binary(): Kind.RAW,
+    pa.string(): Kind.STRING,
+    pa.bool_(): Kind.BOOL,
+    pa.int8(): Kind.INT8,
+    pa.int16(): Kind.INT16,
+    pa.int32(): Kind.INT32,
+    pa.int64(): Kind.INT64,
+    pa.uint32(): Kind.UINT32,
+    INTEGER_DECIMAL: Kind.INT128,
+    pa.float32(): Kind.FLOAT32,
+    pa.float64(): Kind.FLOAT64,
+}
+"""The header kind whose value bytes are what Arrow keeps for a value of the type."""
+
+
+def located_array(array: pa.Array[Any]) -> Located:
+    """The rows of a column as header values, so that message keys, payloads and casts are typed as headers are."""
+    kind = KIND_BY_TYPE[array.type]
+    rows = len(array)
+    if kind in (Kind.RAW, Kind.STRING):
+        offsets, data = _binary(array)
+        start, length = offsets[:-1].astype(np.int64), np.diff(offsets).astype(np.int64)
+    else:
+        # a boolean is a bit in Arrow and a byte in a header
+        column: Any = array.cast(pa.uint8()) if kind == Kind.BOOL else array
+        width = FIXED_SIZE_BYTES[kind]
+        held = column.buffers()[1]
+        data = np.frombuffer(memoryview(held), np.uint8) if held is not None else np.empty(0, np.uint8)
+        start = (np.arange(rows, dtype=np.int64) + column.offset) * width
+        length = np.full(rows, width, np.int64)
     if array.null_count:
-        length[array.is_null().to_numpy(zero_copy_only=False)] = -1
-    kind = np.where(length >= 0, 1, 0).astype(np.int8)
-    return Located(data, offsets[:-1].astype(np.int64), length, kind)
+        length[array.is_null().to_numpy(zero_copy_only=False)] = -2
+    return Located(data, start, length, np.full(rows, kind, np.int8))
 
 
 class Entries:

@@ -5,6 +5,8 @@ All decoding ends in this schema and all encoding starts from it. Column names a
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyarrow as pa
 
 HEADER_TYPE = pa.struct(
@@ -15,18 +17,17 @@ HEADER_TYPE = pa.struct(
     ]
 )
 HEADERS_TYPE = pa.list_(pa.field("item", HEADER_TYPE, nullable=False))
-SCHEMA = pa.schema(
-    [
-        pa.field("offset", pa.int64(), nullable=False),
-        pa.field("state", pa.int8(), nullable=False),
-        pa.field("timestamp", pa.timestamp("us", tz="UTC"), nullable=False),
-        pa.field("id", pa.binary(16)),
-        pa.field("checksum", pa.uint32()),
-        pa.field("key", pa.binary()),
-        pa.field("headers", HEADERS_TYPE, nullable=False),
-        pa.field("payload", pa.binary()),
-    ]
-)
+_FIELDS: list[pa.Field[Any]] = [
+    pa.field("offset", pa.int64(), nullable=False),
+    pa.field("state", pa.int8(), nullable=False),
+    pa.field("timestamp", pa.timestamp("us", tz="UTC"), nullable=False),
+    pa.field("id", pa.binary(16)),
+    pa.field("checksum", pa.uint32()),
+    pa.field("key", pa.binary()),
+    pa.field("headers", HEADERS_TYPE, nullable=False),
+    pa.field("payload", pa.binary()),
+]
+SCHEMA = pa.schema(_FIELDS)
 """The Batch schema: offset, state, timestamp, id, checksum, key, headers, payload."""
 
 FIELDS: tuple[str, ...] = tuple(SCHEMA.names)

@@ -18,7 +18,11 @@ class SettingError(LocalError):
 
 
 class FilterError(LocalError):
-    """A filter expression cannot be parsed or typed; the message shows the position."""
+    """A filter expression cannot be parsed or typed; the message shows the place, ``at`` is its first character."""
+
+    def __init__(self, message: str, *, at: int | None = None) -> None:
+        super().__init__(message)
+        self.at = at
 
 
 class LimitExceeded(LocalError):

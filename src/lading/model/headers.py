@@ -134,7 +134,9 @@ class Headers:
 
     def _writable(self) -> None:
         if self._sealed:
-            raise HeadersSealed("these headers belong to a message that was sent; change a copy: Headers(message.headers)")
+            raise HeadersSealed(
+                "these headers belong to a message that was sent; change a copy: Headers(message.headers)"
+            )
 
 
 def _require_key(key: object) -> None:

@@ -16,12 +16,14 @@ def spellings(name: str) -> list[tuple[str, str]]:
     """Every (stream, topic) that a flat name may mean, the exact name in ``default`` first."""
     parts = name.split(".")
     return [(DEFAULT_STREAM, name)] + [
-        (".".join(parts[:cut]), ".".join(parts[cut:])) for cut in range(1, len(parts)) if all((parts[cut - 1], parts[cut]))
+        (".".join(parts[:cut]), ".".join(parts[cut:]))
+        for cut in range(1, len(parts))
+        if all((parts[cut - 1], parts[cut]))
     ]
 
 
 def key_text(key: bytes, kind: int = 2) -> str:
-    """The text of a header key: UTF-8 as it is; else a reversible escape, ``\\x`` + hex or ``\\k`` + kind + ``:`` + hex.
+    """The text of a header key: UTF-8 as it is, else an escape: ``\\x`` + hex, or ``\\k`` + kind + ``:`` + hex.
 
     A key that really begins with a backslash gets a second one (DESIGN 4).
     """

@@ -1,0 +1,1 @@
+"""The filter: a SQL condition over headers and message fields, the same in broker, client, command line and Spark."""

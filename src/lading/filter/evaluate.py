@@ -1,0 +1,181 @@
+"""A typed filter over a batch in Arrow compute, in three-valued logic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from decimal import Decimal
+from functools import reduce
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..columns.assemble import decoded_batch
+from ..columns.contract import INTEGER_DECIMAL
+from ..model.run import Decoded
+from .tree import (
+    And,
+    AnyHeader,
+    Between,
+    Compare,
+    Condition,
+    Domain,
+    In,
+    IsNull,
+    Like,
+    Not,
+    Operand,
+    Operator,
+    Or,
+    Predicate,
+    Truth,
+    operands,
+)  # fmt: skip
+from .values import Messages, Numbers, Source, Values, is_null, numbers, values
+
+if TYPE_CHECKING:
+    from .parse import Filter
+
+_PLAIN: Final[dict[Operator, Callable[[Values, Values], Values]]] = {
+    Operator.EQ: pc.equal,
+    Operator.NE: pc.not_equal,
+    Operator.LT: pc.less,
+    Operator.LE: pc.less_equal,
+    Operator.GT: pc.greater,
+    Operator.GE: pc.greater_equal,
+}
+
+
+def evaluate(filter_: Filter, source: pa.RecordBatch | Decoded) -> pa.BooleanArray:
+    """The mask of ``Filter.mask``."""
+    decoded = source if isinstance(source, Decoded) else decoded_batch(source, filter_.header_keys)
+    return _spread(_condition(Messages(decoded), filter_.tree), decoded.count)
+
+
+def _condition(messages: Messages, node: Condition) -> Values:
+    match node:
+        case And(terms):
+            return reduce(pc.and_kleene, (_condition(messages, term) for term in terms))
+        case Or(terms):
+            return reduce(pc.or_kleene, (_condition(messages, term) for term in terms))
+        case Not(term):
+            return pc.invert(_condition(messages, term))
+        case _:
+            every = next((operand for operand in operands(node) if isinstance(operand, AnyHeader)), None)
+            return _predicate(messages, node) if every is None else _for_any(messages, every, node)
+
+
+def _for_any(messages: Messages, header: AnyHeader, node: Predicate) -> Values:
+    """True where the predicate is true for one value of the header, else unknown where it is unknown for one."""
+    entries = messages.every(header)
+    found = _spread(_predicate(entries, node), entries.rows)
+    true = found.fill_null(False).to_numpy(zero_copy_only=False)
+    unknown = found.is_null().to_numpy(zero_copy_only=False)
+    holds, open_ = np.zeros(messages.rows, bool), np.zeros(messages.rows, bool)
+    holds[entries.parents[true]] = True
+    open_[entries.parents[unknown]] = True
+    return pa.array(holds, mask=open_ & ~holds)
+
+
+def _predicate(source: Source, node: Predicate) -> Values:
+    match node:
+        case Compare(operator, left, right, Domain.NUMBER):
+            return _compare_numbers(operator, numbers(source, left), numbers(source, right))
+        case Compare(operator, left, right, domain):
+            return _comparison(domain)(operator, values(source, left, domain), values(source, right, domain))
+        case Between(operand, low, high, domain):
+            above = Compare(Operator.GE, operand, low, domain)
+            below = Compare(Operator.LE, operand, high, domain)
+            return pc.and_kleene(_predicate(source, above), _predicate(source, below))
+        case In(operand, items, domain):
+            return _in(source, operand, [item.value for item in items], domain)
+        case Like(operand, pattern):
+            return pc.match_like(values(source, operand, Domain.TEXT), pattern)
+        case IsNull(operand):
+            return is_null(source, operand)
+        case Truth(operand):
+            return values(source, operand, Domain.BOOLEAN)
+
+
+def _comparison(domain: Domain) -> Callable[[Operator, Values, Values], Values]:
+    return _compare_doubles if domain is Domain.DOUBLE else lambda operator, left, right: _PLAIN[operator](left, right)
+
+
+def _compare_numbers(operator: Operator, left: Numbers, right: Numbers) -> Values:
+    whole_left, whole_right = _same_type(left.whole, right.whole)
+    exact = _PLAIN[operator](whole_left, whole_right)
+    if left.double is None and right.double is None:
+        return exact
+    return pc.coalesce(exact, _compare_doubles(operator, left.as_double(), right.as_double()))
+
+
+def _same_type(left: Values, right: Values) -> tuple[Values, Values]:
+    if left.type == right.type:
+        return left, right
+    wide = left.type if pa.types.is_decimal(left.type) else right.type
+    return left.cast(wide), right.cast(wide)
+
+
+def _compare_doubles(operator: Operator, left: Values, right: Values) -> Values:
+    """As SQL orders doubles: NaN equals NaN and is above all others; 0.0 equals -0.0."""
+    if not _has_nan(left) and not _has_nan(right):
+        return _PLAIN[operator](left, right)
+    nan_left, nan_right = pc.is_nan(left), pc.is_nan(right)
+    equal = pc.or_(pc.and_(nan_left, nan_right), pc.equal(left, right))
+    less = pc.and_(pc.invert(nan_left), pc.or_(nan_right, pc.less(left, right)))
+    match operator:
+        case Operator.EQ:
+            return equal
+        case Operator.NE:
+            return pc.invert(equal)
+        case Operator.LT:
+            return less
+        case Operator.LE:
+            return pc.or_(less, equal)
+        case Operator.GT:
+            return pc.invert(pc.or_(less, equal))
+        case Operator.GE:
+            return pc.invert(less)
+
+
+def _has_nan(side: Values) -> bool:
+    found = pc.is_nan(side)
+    return bool(found.as_py() if isinstance(found, pa.Scalar) else pc.any(found).as_py())
+
+
+def _in(source: Source, operand: Operand, items: list[Any], domain: Domain) -> Values:
+    if domain is Domain.NUMBER:
+        held = numbers(source, operand)
+        wide = any(item is not None and abs(item) > (1 << 63) - 1 for item in items)
+        if wide and not pa.types.is_decimal(held.whole.type):
+            held = Numbers(held.whole.cast(INTEGER_DECIMAL), held.double)
+        exact = _member(held.whole, items)
+        return exact if held.double is None else pc.coalesce(exact, _member(held.double, items))
+    return _member(values(source, operand, domain), items)
+
+
+def _member(held: Values, items: list[Any]) -> Values:
+    """Whether ``held`` is one of ``items``: null for a null, and where it is none of them but null is among them."""
+    wanted: list[Any] = [item for item in items if item is not None]
+    if held.type == pa.float64():
+        # adding zero makes 0.0 of -0.0, which membership tells apart
+        held, wanted = pc.add(held, 0.0), [float(item) + 0.0 for item in wanted]
+    found = pc.is_in(held, value_set=_array_of(wanted, held.type))
+    unknown = pc.is_null(held)
+    if len(wanted) < len(items):
+        unknown = pc.or_(unknown, pc.invert(found))
+    return pc.if_else(unknown, pa.scalar(None, pa.bool_()), found)
+
+
+def _array_of(items: list[Any], type_: pa.DataType) -> Values:
+    return pa.array(map(Decimal, items) if pa.types.is_decimal(type_) else items, type_)
+
+
+def _spread(result: Values, rows: int) -> pa.BooleanArray:
+    """An array of ``rows`` booleans, also where everything was constant."""
+    if isinstance(result, pa.Scalar):
+        constant: Any = result
+        result = pa.repeat(constant, rows)
+    spread: pa.BooleanArray = result
+    return spread

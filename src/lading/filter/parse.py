@@ -1,0 +1,323 @@
+"""``parse``: text to a typed filter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..columns.contract import TIMESTAMP, HeaderColumn, Projection, did_you_mean, parse_type, type_word
+from ..columns.rules import DECIMAL_MAX
+from ..model.errors import FilterError, LocalError
+from ..model.run import Decoded
+from .tree import (
+    And,
+    AnyHeader,
+    Between,
+    Cast,
+    Compare,
+    Condition,
+    Domain,
+    Field,
+    Header,
+    In,
+    IsNull,
+    Like,
+    Literal,
+    Not,
+    Operand,
+    Operator,
+    Or,
+    Truth,
+    operands,
+)
+from .typing import FIELD_DOMAINS, common_domain, constant, nature
+
+if TYPE_CHECKING:
+    from sqlglot import exp
+
+_ORDERED: Final = frozenset({Operator.LT, Operator.LE, Operator.GT, Operator.GE})
+_OPERATORS: Final = {
+    "EQ": Operator.EQ, "NEQ": Operator.NE, "LT": Operator.LT, "LTE": Operator.LE, "GT": Operator.GT, "GTE": Operator.GE,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Filter:
+    """A typed condition over one message.
+
+    ``text`` is what was written; ``tree`` what evaluators compile; ``header_keys`` the headers whose last value must
+    be located, ``fields`` the message fields to decode (``headers`` among them where ``any(...)`` is used).
+    """
+
+    text: str
+    tree: Condition
+
+    @cached_property
+    def header_keys(self) -> tuple[str, ...]:
+        """Keys of headers that are read by their last value, in no special order, each once."""
+        return tuple(sorted({node.key for node in operands(self.tree) if isinstance(node, Header)}))
+
+    @cached_property
+    def fields(self) -> frozenset[str]:
+        """Batch fields that the filter reads beside the located headers."""
+        nodes = operands(self.tree)
+        every = {"headers"} if any(isinstance(node, AnyHeader) for node in nodes) else set()
+        return frozenset({node.name for node in nodes if isinstance(node, Field)} | every)
+
+    def mask(self, source: pa.RecordBatch | Decoded) -> pa.BooleanArray:
+        """Per message true, false or null (unknown). A RecordBatch needs ``headers`` and ``fields``, Decoded has
+        ``header_keys`` located and ``fields`` decoded; LocalError names what is missing.
+        """
+        from .evaluate import evaluate
+
+        return evaluate(self, source)
+
+    def selects(self, source: pa.RecordBatch | Decoded) -> pa.BooleanArray:
+        """``mask`` with unknown as false: which messages a reader with this filter gets."""
+        return cast("pa.BooleanArray", pc.fill_null(self.mask(source), pa.scalar(False)))
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def parse(text: str, contract: Projection | None = None) -> Filter:
+    """The filter that ``text`` means; FilterError with the place in the text and, where one is near, a better name.
+
+    With a contract its header columns have their types and encodings, by column name, and a plain name that is
+    neither declared nor a message field is refused; ``header('name')`` reads any header.
+    """
+    from .grammar import syntax
+
+    return Filter(text, _Reader(text, contract).condition(syntax(text)))
+
+
+class _Reader:
+    """Builds the typed tree from sqlglot's, node by node from a closed list; anything else is refused in its place."""
+
+    def __init__(self, text: str, contract: Projection | None) -> None:
+        self._text = text
+        self._columns = {column.name: column for column in contract.headers} if contract else {}
+        self._by_header = {column.header: column for column in contract.headers} if contract else {}
+        self._closed = contract is not None
+
+    def condition(self, node: exp.Expr) -> Condition:
+        name = type(node).__name__
+        if name in _OPERATORS:
+            return self._compare(node, _OPERATORS[name])
+        return _CONDITIONS.get(name, _Reader._truth)(self, node)
+
+    def _paren(self, node: exp.Expr) -> Condition:
+        return self.condition(node.this)
+
+    def _chain(self, node: exp.Expr) -> Condition:
+        """AND and OR: the parser makes left-deep chains of any length, so they are followed in a loop."""
+        kind, terms = type(node), []
+        while type(node) is kind:
+            terms.append(node.expression)
+            node = node.this
+        terms.append(node)
+        make: Any = {"And": And, "Or": Or}[kind.__name__]
+        chain: Condition = make(tuple(self.condition(term) for term in reversed(terms)))
+        return chain
+
+    def _not(self, node: exp.Expr) -> Condition:
+        return Not(self.condition(node.this))
+
+    def _compare(self, node: exp.Expr, operator: Operator) -> Condition:
+        sides = self._sides(node, node.this, node.expression)
+        (left, right), domain = self._typed(node, sides, ordered=operator in _ORDERED)
+        return Compare(operator, left, right, domain)
+
+    def _between(self, node: exp.Expr) -> Condition:
+        sides = self._sides(node, node.this, node.args["low"], node.args["high"])
+        (operand, low, high), domain = self._typed(node, sides, ordered=True)
+        return Between(operand, low, high, domain)
+
+    def _in(self, node: exp.Expr) -> Condition:
+        sides = self._sides(node, node.this, *(node.args.get("expressions") or ()))
+        if len(sides) == 1 or not all(isinstance(side, Literal) for side in sides[1:]):
+            self._refuse("IN takes a list of constants, such as IN ('UA', 'AA')", node)
+        (operand, *items), domain = self._typed(node, sides, ordered=False)
+        return In(operand, tuple(item for item in items if isinstance(item, Literal)), domain)
+
+    def _like(self, node: exp.Expr) -> Condition:
+        operand, pattern = self._operand(node.this), self._operand(node.expression)
+        if not isinstance(pattern, Literal) or not isinstance(pattern.value, str):
+            self._refuse("LIKE takes a pattern in quotes, such as LIKE 'N14%'", node)
+        if nature(operand) not in ("open", "null", Domain.TEXT):
+            self._refuse("LIKE reads texts; convert with CAST(name AS string)", node)
+        if _escapes_wrongly(pattern.value):
+            self._refuse(r"in a LIKE pattern a backslash stands before %, _ or another backslash only", node)
+        return Like(operand, pattern.value)
+
+    def _is(self, node: exp.Expr) -> Condition:
+        if type(node.expression).__name__ != "Null":
+            self._refuse("IS is followed by NULL or NOT NULL", node)
+        return IsNull(self._operand(node.this))
+
+    def _truth(self, node: exp.Expr) -> Condition:
+        operand = self._operand(node)
+        if nature(operand) not in ("open", "null", Domain.BOOLEAN):
+            self._refuse("this is no condition: compare it with something", node)
+        return Truth(operand)
+
+    def _operand(self, node: exp.Expr) -> Operand:
+        build = _OPERANDS.get(type(node).__name__)
+        if build is None:
+            self._refuse("this cannot be compared: a filter compares headers, message fields and constants", node)
+        return build(self, node)
+
+    def _inside(self, node: exp.Expr) -> Operand:
+        return self._operand(node.this)
+
+    def _name(self, node: exp.Expr) -> Operand:
+        name: str = node.name
+        if column := self._columns.get(name):
+            return Header(column.header, column.type, column.encoding)
+        if name in FIELD_DOMAINS:
+            return Field(name)
+        if name == "headers":
+            self._refuse("the headers as a whole cannot be compared; name one, or write header('headers')", node)
+        if self._closed:
+            near = did_you_mean(name, [*self._columns, *FIELD_DOMAINS])
+            self._refuse(f"unknown header {name!r}{near}; header('{name}') reads one that is not declared", node)
+        return Header(name)
+
+    def _function(self, node: exp.Expr) -> Operand:
+        """``header('key')``: any header by its key, typed where it is declared."""
+        arguments = node.expressions
+        if len(arguments) != 1 or not _is_text(arguments[0]) or not arguments[0].name:
+            self._refuse("header takes one header key in quotes, such as header('trace-id')", node)
+        column: HeaderColumn | None = self._by_header.get(arguments[0].name)
+        return Header(column.header, column.type, column.encoding) if column else Header(arguments[0].name)
+
+    def _any(self, node: exp.Expr) -> Operand:
+        named = self._operand(node.this)
+        if not isinstance(named, Header):
+            self._refuse("any takes one header, such as any(via) or any(header('trace-id'))", node)
+        return AnyHeader(named.key, named.type, named.encoding)
+
+    def _cast(self, node: exp.Expr) -> Operand:
+        with self._placed(node):
+            type_ = parse_type(node.args["to"].sql())
+        operand = self._operand(node.this)
+        if isinstance(operand, Literal):
+            return self._cast_constant(node, operand, type_)
+        instants = (nature(operand) is Domain.INSTANT) + (type_ == TIMESTAMP)
+        if instants == 1 and nature(operand) not in ("open", Domain.TEXT):
+            self._refuse("a timestamp can be made from a header or text only, and cannot become another type", node)
+        return Cast(operand, type_)
+
+    def _cast_constant(self, node: exp.Expr, literal: Literal, type_: pa.DataType) -> Operand:
+        from .values import constant_as
+
+        value = constant_as(literal, type_)
+        if value is None and literal.value is not None:
+            self._refuse(f"{literal.value!r} cannot be read as {type_word(type_)}", node)
+        return Cast(Literal(value), type_)
+
+    def _negative(self, node: exp.Expr) -> Operand:
+        inner = self._operand(node.this)
+        if not isinstance(inner, Literal) or isinstance(inner.value, bool | str | bytes) or inner.value is None:
+            self._refuse("there is no arithmetic; a minus sign stands before a number only", node)
+        return Literal(-inner.value)
+
+    def _literal(self, node: exp.Expr) -> Operand:
+        text: str = node.this
+        if node.is_string:
+            try:
+                text.encode()
+            except UnicodeEncodeError:
+                self._refuse("this text cannot be UTF-8", node)
+            return Literal(text)
+        if text.isascii() and text.isdigit():
+            digits = text.lstrip("0") or "0"
+            if len(digits) > len(str(DECIMAL_MAX)):
+                self._refuse("a whole number has at most 38 digits; write it as a float, such as 1e40", node)
+            return Literal(int(digits))
+        try:
+            return Literal(float(text))
+        except ValueError:
+            self._refuse("this is no number", node)
+
+    def _boolean(self, node: exp.Expr) -> Operand:
+        return Literal(bool(node.this))
+
+    def _null(self, node: exp.Expr) -> Operand:
+        return Literal(None)
+
+    def _sides(self, node: exp.Expr, *parts: exp.Expr) -> list[Operand]:
+        """The operands of one predicate; ``any`` means one value at a time, so that it can stand there once only."""
+        sides = [self._operand(part) for part in parts]
+        if sum(isinstance(_innermost(side), AnyHeader) for side in sides) > 1:
+            self._refuse("any(...) can stand once in a comparison", node)
+        return sides
+
+    def _typed(self, node: exp.Expr, sides: list[Operand], *, ordered: bool) -> tuple[list[Operand], Domain]:
+        """The sides with their constants in the form of their common domain, and that domain."""
+        with self._placed(node):
+            domain = common_domain(sides, ordered=ordered)
+            return [constant(side, domain, sides) if isinstance(side, Literal) else side for side in sides], domain
+
+    @contextmanager
+    def _placed(self, node: exp.Expr) -> Iterator[None]:
+        """Give an error of the typing rules its place in the text."""
+        try:
+            yield
+        except FilterError:
+            raise
+        except LocalError as error:
+            self._refuse(str(error), node)
+
+    def _refuse(self, message: str, node: exp.Expr) -> NoReturn:
+        from .grammar import refuse_node
+
+        refuse_node(self._text, message, node)
+
+
+_CONDITIONS: Final[dict[str, Callable[[_Reader, Any], Condition]]] = {
+    "Paren": _Reader._paren,
+    "And": _Reader._chain,
+    "Or": _Reader._chain,
+    "Not": _Reader._not,
+    "Between": _Reader._between,
+    "In": _Reader._in,
+    "Like": _Reader._like,
+    "Is": _Reader._is,
+}
+_OPERANDS: Final[dict[str, Callable[[_Reader, Any], Operand]]] = {
+    "Paren": _Reader._inside,
+    "Column": _Reader._name,
+    "Anonymous": _Reader._function,
+    "Any": _Reader._any,
+    "Cast": _Reader._cast,
+    "Neg": _Reader._negative,
+    "Literal": _Reader._literal,
+    "Boolean": _Reader._boolean,
+    "Null": _Reader._null,
+}
+
+
+def _innermost(operand: Operand) -> Operand:
+    while isinstance(operand, Cast):
+        operand = operand.operand
+    return operand
+
+
+def _is_text(node: exp.Expr) -> bool:
+    return type(node).__name__ == "Literal" and bool(node.is_string)
+
+
+def _escapes_wrongly(pattern: str) -> bool:
+    at = 0
+    while (at := pattern.find("\\", at)) >= 0:
+        if pattern[at + 1 : at + 2] not in ("%", "_", "\\"):
+            return True
+        at += 2
+    return False

@@ -1,0 +1,181 @@
+"""The nodes of a typed filter: what every evaluator compiles (Arrow here, a Spark Column in ``spark``)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal
+from enum import StrEnum
+
+import pyarrow as pa
+
+from ..columns.contract import Encoding
+
+
+class Domain(StrEnum):
+    """What both sides of a comparison are converted to; what does not convert is null.
+
+    NUMBER compares whole numbers exactly (decimal(38,0)); where one of the two values is no whole number, both are
+    compared as doubles. In DOUBLE one side is declared or written as a float. NaN equals NaN and is above all others.
+    """
+
+    NUMBER = "number"
+    DOUBLE = "double"
+    TEXT = "text"
+    BOOLEAN = "boolean"
+    INSTANT = "timestamp"
+    BYTES = "binary"
+
+
+class Operator(StrEnum):
+    """How a comparison compares."""
+
+    EQ = "="
+    NE = "<>"
+    LT = "<"
+    LE = "<="
+    GT = ">"
+    GE = ">="
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """The last value of header ``key``; ``type`` None: it takes the type of what it is compared with."""
+
+    key: str
+    type: pa.DataType | None = None
+    encoding: Encoding = Encoding.AUTO
+
+
+@dataclass(frozen=True, slots=True)
+class AnyHeader:
+    """Every value of header ``key``: the condition around it holds when it holds for one of them."""
+
+    key: str
+    type: pa.DataType | None = None
+    encoding: Encoding = Encoding.AUTO
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A message field: offset, state (as its word), timestamp, id, checksum, key or payload."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """A constant: int or Decimal (whole numbers), float, str, bool, bytes, None; an INSTANT is microseconds as int."""
+
+    value: int | Decimal | float | str | bool | bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Cast:
+    """``operand`` as ``type`` by the typing rules of header columns; null where it cannot be."""
+
+    operand: Header | AnyHeader | Field | Literal | Cast
+    type: pa.DataType
+
+
+Operand = Header | AnyHeader | Field | Literal | Cast
+
+
+@dataclass(frozen=True, slots=True)
+class Compare:
+    """``left operator right`` in ``domain``."""
+
+    operator: Operator
+    left: Operand
+    right: Operand
+    domain: Domain
+
+
+@dataclass(frozen=True, slots=True)
+class Between:
+    """``low <= operand AND operand <= high`` in ``domain``."""
+
+    operand: Operand
+    low: Operand
+    high: Operand
+    domain: Domain
+
+
+@dataclass(frozen=True, slots=True)
+class In:
+    """``operand`` equals one of ``items``, which are constants; null among them is unknown."""
+
+    operand: Operand
+    items: tuple[Literal, ...]
+    domain: Domain
+
+
+@dataclass(frozen=True, slots=True)
+class Like:
+    """``operand`` as text matches ``pattern``: ``%`` any characters, ``_`` one, a backslash takes the next as it is."""
+
+    operand: Operand
+    pattern: str
+
+
+@dataclass(frozen=True, slots=True)
+class IsNull:
+    """``operand`` is absent, null, or cannot be converted to its type."""
+
+    operand: Operand
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """``operand`` as a boolean."""
+
+    operand: Operand
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    """The negation; unknown stays unknown."""
+
+    term: Condition
+
+
+@dataclass(frozen=True, slots=True)
+class And:
+    """All of ``terms``, in three-valued logic."""
+
+    terms: tuple[Condition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Or:
+    """One of ``terms``, in three-valued logic."""
+
+    terms: tuple[Condition, ...]
+
+
+Predicate = Compare | Between | In | Like | IsNull | Truth
+Condition = Predicate | Not | And | Or
+
+
+def operands(condition: Condition) -> list[Operand]:
+    """Every operand of a condition, casts and what is inside them both included."""
+    found: list[Operand] = []
+    todo: list[Condition | Operand] = [condition]
+    while todo:
+        node = todo.pop()
+        match node:
+            case And(terms) | Or(terms):
+                todo.extend(terms)
+            case Not(term):
+                todo.append(term)
+            case Compare(_, left, right):
+                todo.extend((left, right))
+            case Between(operand, low, high):
+                todo.extend((operand, low, high))
+            case In(operand) | Like(operand) | IsNull(operand) | Truth(operand):
+                todo.append(operand)
+            case Cast(operand):
+                found.append(node)
+                todo.append(operand)
+            case _:
+                found.append(node)
+    return found

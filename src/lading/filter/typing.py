@@ -1,0 +1,155 @@
+"""The typing rules: what a comparison converts its sides to, and which comparisons make no sense."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+from typing import Literal as Choice
+from uuid import UUID
+
+import pyarrow as pa
+
+from ..columns.contract import INTEGER_DECIMAL, TIMESTAMP, did_you_mean, type_word
+from ..columns.rules import instant
+from ..model.errors import LocalError
+from ..model.state import STATE_BY_WORD
+from .tree import AnyHeader, Cast, Domain, Field, Header, Literal, Operand
+
+Nature = Domain | Choice["open", "null"]
+"""What an operand is by itself: of one domain, ``open`` (takes the other side's), or the constant ``null``."""
+
+FIELD_DOMAINS: Final[dict[str, Nature]] = {
+    "offset": Domain.NUMBER,
+    "state": Domain.TEXT,
+    "timestamp": Domain.INSTANT,
+    "id": Domain.BYTES,
+    "checksum": Domain.NUMBER,
+    "key": "open",
+    "payload": "open",
+}
+"""The message fields of a filter. Key and payload are read as headers of kind raw are."""
+
+TYPE_DOMAINS: Final[dict[pa.DataType, Domain]] = {
+    pa.string(): Domain.TEXT,
+    pa.binary(): Domain.BYTES,
+    pa.bool_(): Domain.BOOLEAN,
+    pa.int8(): Domain.NUMBER,
+    pa.int16(): Domain.NUMBER,
+    pa.int32(): Domain.NUMBER,
+    pa.int64(): Domain.NUMBER,
+    INTEGER_DECIMAL: Domain.NUMBER,
+    pa.float32(): Domain.DOUBLE,
+    pa.float64(): Domain.DOUBLE,
+    TIMESTAMP: Domain.INSTANT,
+}
+UNORDERED: Final = frozenset({Domain.BOOLEAN})
+NUMBERS: Final = frozenset({Domain.NUMBER, Domain.DOUBLE})
+ID = Field("id")
+STATE = Field("state")
+
+
+def nature(operand: Operand) -> Nature:
+    """What an operand is by itself."""
+    match operand:
+        case Header(_, type_) | AnyHeader(_, type_):
+            return "open" if type_ is None else TYPE_DOMAINS[type_]
+        case Field(name):
+            return FIELD_DOMAINS[name]
+        case Cast(_, type_):
+            return TYPE_DOMAINS[type_]
+        case Literal(None):
+            return "null"
+        case Literal(bool()):
+            return Domain.BOOLEAN
+        case Literal(str()):
+            return Domain.TEXT
+        case Literal(float()):
+            return Domain.DOUBLE
+        case Literal(bytes()):
+            return Domain.BYTES
+    return Domain.NUMBER
+
+
+def common_domain(sides: Iterable[Operand], *, ordered: bool) -> Domain:
+    """The domain in which ``sides`` are compared; LocalError, in words for people, where there is none."""
+    sides = list(sides)
+    known = {found: side for side in reversed(sides) if isinstance(found := nature(side), Domain)}
+    texts_are_constants = all(isinstance(side, Literal) for side in sides if nature(side) is Domain.TEXT)
+    match sorted(known):
+        case []:
+            if ordered and not any(nature(side) == "null" for side in sides):
+                raise LocalError(
+                    "neither side has a type, so it is unknown whether numbers or texts are compared; "
+                    "say it: CAST(name AS bigint)"
+                )
+            return Domain.TEXT
+        case [one]:
+            domain = one
+        case [Domain.DOUBLE, Domain.NUMBER]:
+            domain = Domain.DOUBLE
+        case [Domain.BYTES, Domain.TEXT] if texts_are_constants:
+            domain = Domain.BYTES
+        case [Domain.TEXT, Domain.INSTANT] if texts_are_constants:
+            domain = Domain.INSTANT
+        case _:
+            raise LocalError(
+                f"{_described(sides[0])} is compared with {_described(_other(sides, known))}{_advice(sides)}"
+            )
+    if ordered and domain in UNORDERED:
+        raise LocalError("booleans have no order; compare with = or <>")
+    return domain
+
+
+def constant(literal: Literal, domain: Domain, sides: Iterable[Operand]) -> Literal:
+    """A constant in the form of its domain: instants in microseconds, bytes from text, ids from hex or UUID text.
+
+    LocalError where it has none, and for a state word that does not exist.
+    """
+    value = literal.value
+    if not isinstance(value, str):
+        return literal
+    if STATE in sides and domain is Domain.TEXT and value not in STATE_BY_WORD:
+        raise LocalError(
+            f"there is no state {value!r}{did_you_mean(value, STATE_BY_WORD)}; states are {', '.join(STATE_BY_WORD)}"
+        )
+    if domain is Domain.INSTANT:
+        micros = instant(value.encode())
+        if micros is None:
+            raise LocalError(f"{value!r} is no timestamp; write it like '2024-05-01T12:30:00Z'")
+        return Literal(micros)
+    if domain is Domain.BYTES:
+        if ID not in sides:
+            return Literal(value.encode())
+        try:
+            return Literal(UUID(value).bytes)
+        except ValueError:
+            raise LocalError(f"{value!r} is no message id; write its 16 bytes as 32 hex digits or as a UUID") from None
+    return literal
+
+
+def _described(side: Operand) -> str:
+    match side:
+        case Header(key, type_) | AnyHeader(key, type_) if type_ is not None:
+            return f"header {key!r} ({type_word(type_)})"
+        case Header(key) | AnyHeader(key):
+            return f"header {key!r}"
+        case Field(name):
+            return f"the message's {name}"
+        case Cast(_, type_):
+            return f"a {type_word(type_)}"
+        case Literal(value):
+            kind = {Domain.TEXT: "text", Domain.BOOLEAN: "boolean", "null": "constant"}.get(nature(side), "number")
+            return f"the {kind} {value!r}" if not isinstance(value, bool) else f"the {kind} {str(value).lower()}"
+
+
+def _other(sides: list[Operand], known: dict[Domain, Operand]) -> Operand:
+    own = nature(sides[0])
+    return next((side for domain, side in known.items() if domain != own), sides[-1])
+
+
+def _advice(sides: list[Operand]) -> str:
+    if STATE in sides:
+        return "; a state is compared with its word, such as 'poisoned'"
+    if Domain.INSTANT in map(nature, sides):
+        return "; a timestamp is compared with a text such as '2024-05-01T12:30:00Z'"
+    return "; convert one of them: CAST(name AS type)"

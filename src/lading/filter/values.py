@@ -1,0 +1,243 @@
+"""Operands to Arrow arrays of their domain; a batch, or the single header entries that ``any`` looks at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from ..columns.contract import INTEGER_DECIMAL, TIMESTAMP, Encoding
+from ..columns.locate import Entries, located_array
+from ..columns.typed import typed
+from ..model.errors import LocalError
+from ..model.run import Decoded, Located
+from ..model.state import State
+from .tree import AnyHeader, Cast, Domain, Field, Header, Literal, Operand
+
+DOMAIN_TYPES: dict[Domain, pa.DataType] = {
+    Domain.NUMBER: pa.int64(),
+    Domain.DOUBLE: pa.float64(),
+    Domain.TEXT: pa.string(),
+    Domain.BOOLEAN: pa.bool_(),
+    Domain.INSTANT: TIMESTAMP,
+    Domain.BYTES: pa.binary(),
+}
+"""The column type of each domain; a NUMBER is decimal(38,0) where 64 bits do not hold all values."""
+
+_STATE_CODES = pa.array([state.value for state in State], pa.int8())
+_STATE_WORDS = pa.array([state.word for state in State])
+_INT64_MAX = (1 << 63) - 1
+
+Values = Any
+"""An Arrow array with one value a row, or a scalar for a constant."""
+
+
+class Numbers(NamedTuple):
+    """The values of a NUMBER: whole ones exactly; where some are not whole, all that are numbers as doubles."""
+
+    whole: Values
+    double: Values | None
+
+    def as_double(self) -> Values:
+        """All values as doubles."""
+        return pc.cast(self.whole, pa.float64(), safe=False) if self.double is None else self.double
+
+
+class Source(Protocol):
+    """Where operands get their rows from."""
+
+    @property
+    def rows(self) -> int: ...
+
+    def located(self, header: Header | AnyHeader) -> Located: ...
+
+    def field(self, name: str) -> Values: ...
+
+
+class Messages:
+    """The messages of a batch as a Source; what was typed once is kept."""
+
+    def __init__(self, decoded: Decoded) -> None:
+        self._decoded = decoded
+        self._entries: Entries | None = None
+        self.typed: dict[tuple[str, pa.DataType, Encoding], tuple[Values, Values | None]] = {}
+
+    @property
+    def rows(self) -> int:
+        return self._decoded.count
+
+    def located(self, header: Header | AnyHeader) -> Located:
+        try:
+            return self._decoded.located[header.key]
+        except KeyError:
+            raise LocalError(f"the filter reads header {header.key!r}, which was not located") from None
+
+    def field(self, name: str) -> Values:
+        try:
+            return self._decoded.columns[name]
+        except KeyError:
+            raise LocalError(f"the filter reads the message field {name!r}, which was not decoded") from None
+
+    def every(self, header: AnyHeader) -> OneHeader:
+        """The single entries of a header as a Source."""
+        if self._entries is None:
+            self._entries = Entries.of(self.field("headers"))
+        entries, parents = self._entries.every(header.key)
+        return OneHeader(self, self._entries.located(entries), parents)
+
+
+class OneHeader:
+    """All values of one header over a batch, duplicates included, as a Source; ``parents`` is the message of each."""
+
+    def __init__(self, messages: Messages, located: Located, parents: NDArray[np.int64]) -> None:
+        self._messages = messages
+        self._located = located
+        self.parents = parents
+
+    @property
+    def rows(self) -> int:
+        return len(self.parents)
+
+    def located(self, header: Header | AnyHeader) -> Located:
+        if isinstance(header, AnyHeader):
+            return self._located
+        of_messages = self._messages.located(header)
+        rows = self.parents
+        return Located(of_messages.data, of_messages.start[rows], of_messages.length[rows], of_messages.kind[rows])
+
+    def field(self, name: str) -> Values:
+        return self._messages.field(name).take(pa.array(self.parents))
+
+
+def values(source: Source, operand: Operand, domain: Domain) -> Values:
+    """The operand's rows in ``domain``, null where absent or not convertible; a scalar for a constant."""
+    if domain is Domain.NUMBER:
+        raise AssertionError("numbers have two forms: use numbers()")
+    match operand:
+        case Literal():
+            return _scalar(operand, DOMAIN_TYPES[domain])
+        case Cast(Literal() as literal, type_):
+            return _into(_scalar(literal, type_), domain)
+    found = _open(source, operand)
+    if found is not None:
+        return _typed(source, operand, found, DOMAIN_TYPES[domain])[0]
+    return _into(_own(source, operand), domain)
+
+
+def numbers(source: Source, operand: Operand) -> Numbers:
+    """The operand's rows as numbers, as exact as they are."""
+    match operand:
+        case Literal():
+            value = operand.value
+            small = not isinstance(value, int | Decimal) or abs(int(value)) <= _INT64_MAX
+            return Numbers(_scalar(operand, pa.int64() if small else INTEGER_DECIMAL), None)
+        case Cast(Literal() as literal, type_):
+            return Numbers(_whole(_scalar(literal, type_)), None)
+    found = _open(source, operand)
+    if found is None:
+        return Numbers(_whole(_own(source, operand)), None)
+    for type_ in (pa.int64(), INTEGER_DECIMAL):
+        whole, bad = _typed(source, operand, found, type_)
+        if bad is None:
+            return Numbers(whole, None)
+    return Numbers(whole, _typed(source, operand, found, pa.float64())[0])
+
+
+def is_null(source: Source, operand: Operand) -> Values:
+    """Which rows have no value: absent, null, or not convertible to the operand's declared type."""
+    match operand:
+        case Literal(value) | Cast(Literal(value)):
+            return pa.scalar(value is None)
+    found = _open(source, operand)
+    if found is not None:
+        return pa.array(found.length < 0)
+    return _own(source, operand).is_null()
+
+
+def constant_as(literal: Literal, type_: pa.DataType) -> Any:
+    """A constant cast to ``type_`` by the typing rules; None where it cannot be. Instants are microseconds."""
+    if literal.value is None:
+        return None
+    plain = isinstance(literal.value, int | Decimal) and not isinstance(literal.value, bool)
+    column: pa.Array[Any] = pa.array([str(literal.value) if plain else literal.value])
+    converted: Any = typed(located_array(column), type_)[0]
+    if type_ == TIMESTAMP:
+        return converted.cast(pa.int64())[0].as_py()
+    value = converted[0].as_py()
+    return int(value) if isinstance(value, Decimal) else value
+
+
+def _open(source: Source, operand: Operand) -> Located | None:
+    """The located values of an operand that takes the other side's type; None for one that has its own."""
+    match operand:
+        case Header(_, None) | AnyHeader(_, None):
+            return source.located(operand)
+        case Field("key" | "payload" as name):
+            return located_array(source.field(name))
+    return None
+
+
+def _own(source: Source, operand: Operand) -> Values:
+    """The rows of an operand that has a type of its own, in that type."""
+    match operand:
+        case Header(_, type_) | AnyHeader(_, type_) if type_ is not None:
+            return _typed(source, operand, source.located(operand), type_)[0]
+        case Field(name):
+            return _FIELDS.get(name, _as_is)(source.field(name))
+        case Cast(inner, type_):
+            found = _open(source, inner)
+            if found is not None:
+                return _typed(source, inner, found, type_)[0]
+            array = _own(source, inner)
+            return array if array.type == type_ else typed(located_array(array), type_)[0]
+    raise AssertionError(f"{operand} has no type of its own")
+
+
+def _typed(source: Source, operand: Operand, located: Located, type_: pa.DataType) -> tuple[Values, Values | None]:
+    encoding = operand.encoding if isinstance(operand, Header | AnyHeader) else Encoding.AUTO
+    if encoding in (Encoding.BE, Encoding.LE) and type_ in (pa.string(), pa.binary()):
+        encoding = Encoding.AUTO
+    if not isinstance(source, Messages) or not isinstance(operand, Header):
+        return typed(located, type_, encoding)
+    place = operand.key, type_, encoding
+    if place not in source.typed:
+        source.typed[place] = typed(located, type_, encoding)
+    return source.typed[place]
+
+
+def _state_words(codes: Values) -> Values:
+    places: Values = pc.index_in(codes, value_set=_STATE_CODES)
+    return _STATE_WORDS.take(places)
+
+
+def _as_is(column: Values) -> Values:
+    return column
+
+
+_FIELDS: dict[str, Callable[[Values], Values]] = {
+    "state": _state_words,
+    "id": lambda column: column.cast(pa.binary()),
+}
+
+
+def _into(column: Values, domain: Domain) -> Values:
+    wanted = DOMAIN_TYPES[domain]
+    return column if column.type == wanted else pc.cast(column, wanted, safe=False)
+
+
+def _whole(column: Values) -> Values:
+    return column if column.type == INTEGER_DECIMAL else pc.cast(column, pa.int64())
+
+
+def _scalar(literal: Literal, type_: pa.DataType) -> Values:
+    value = literal.value
+    if type_ == INTEGER_DECIMAL and value is not None:
+        value = Decimal(value)  # type: ignore[arg-type]
+    if type_ == pa.float64() and isinstance(value, int | Decimal):
+        value = float(value)
+    return pa.scalar(value, type_)
