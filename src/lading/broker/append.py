@@ -1,0 +1,233 @@
+"""Append: choose a partition, let the dialect write into the log, acknowledge when it lasts.
+
+What arrives within one pass of the event loop shares a chunk, a checksum and a write; one sync covers all that
+arrived meanwhile (DESIGN 5). An ``Append`` is done when its messages are synced, or failed as a whole.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..log.interface import Commit
+from ..model.errors import Reason, Refusal
+from .counters import Counters
+from .topology import Partition, Topic
+
+
+class Written(NamedTuple):
+    """What a dialect wrote into the chunk: bytes, messages, and their lowest and highest timestamp."""
+
+    size_bytes: int
+    count: int
+    min_timestamp_us: int
+    max_timestamp_us: int
+
+
+Write = Callable[[NDArray[np.uint8], int, int], Written]
+"""(array, at, base offset) -> Written; may raise Refusal or MalformedMessage, then nothing is appended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Balanced:
+    """The partitions of the topic in turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class ByNumber:
+    """This partition, from 0."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class ByHash:
+    """The partition that the dialect's hash of a key picks: ``choose(partitions_count) -> number``."""
+
+    choose: Callable[[int], int]
+
+
+Choice = Balanced | ByNumber | ByHash
+
+
+class Append:
+    """One append: where its messages are, and whether they last.
+
+    ``done`` is set when they are synced, or when that failed: then ``error`` says why and none of them was kept as
+    acknowledged. ``duplicate``: the messages were there already, ``base_offset`` is where.
+    """
+
+    __slots__ = ("_callbacks", "base_offset", "count", "done", "duplicate", "end_offset", "error", "size_bytes")
+
+    def __init__(self, base_offset: int, end_offset: int, count: int, size_bytes: int, duplicate: bool = False) -> None:
+        self.base_offset = base_offset
+        self.end_offset = end_offset
+        self.count = count
+        self.size_bytes = size_bytes
+        self.duplicate = duplicate
+        self.done = False
+        self.error: Refusal | None = None
+        self._callbacks: list[Callable[[Append], None]] | None = None
+
+    def on_done(self, callback: Callable[[Append], None]) -> None:
+        """Call back once with this append when it is done; at once where it is already."""
+        if self.done:
+            callback(self)
+        elif self._callbacks is None:
+            self._callbacks = [callback]
+        else:
+            self._callbacks.append(callback)
+
+    def finish(self, error: Refusal | None) -> None:
+        """The log's word on it; the broker calls this once."""
+        self.error = error
+        self.done = True
+        callbacks, self._callbacks = self._callbacks, None
+        for callback in callbacks or ():
+            callback(self)
+
+
+class Appender:
+    """Appends to all partitions of one broker and acknowledges them in offset order."""
+
+    def __init__(self, commit: Commit, counters: Counters, unsynced_bytes_max: int) -> None:
+        self.on_pending: Callable[[], None] = _nothing
+        """Called when something waits for ``flush`` that did not before."""
+        self.on_lost: Callable[[Partition, int], None] = _nothing_lost
+        """Called with a partition and an offset from which on nothing has happened."""
+        self._commit = commit
+        self._counters = counters
+        self._unsynced_bytes_max = unsynced_bytes_max
+        self._dirty: list[Partition] = []
+        self._relieved: list[Callable[[], None]] = []
+
+    @property
+    def congested(self) -> bool:
+        """Whether more bytes wait for the disk than the setting allows."""
+        return self._counters.unsynced_bytes > self._unsynced_bytes_max
+
+    def when_relieved(self, callback: Callable[[], None]) -> None:
+        """Call back once when the broker is not congested; at once where it is not."""
+        if self.congested:
+            self._relieved.append(callback)
+        else:
+            callback()
+
+    def append(self, partition: Partition, dialect: int, flags: int, room_bytes: int, write: Write) -> Append:
+        """Append what ``write`` writes into at most ``room_bytes``; what it raises is raised, and nothing appended."""
+        log = partition.log
+        try:
+            array, at, base_offset = log.reserve(dialect, flags, room_bytes)
+            size_bytes, count, min_timestamp_us, max_timestamp_us = write(array, at, base_offset)
+            base_offset = log.commit(size_bytes, count, min_timestamp_us, max_timestamp_us)
+        except Refusal as refusal:
+            # where the log refuses, a full chunk before this one may be lost: what it held fails too
+            if partition.pending and partition.pending[-1].end_offset > log.next_offset:
+                self._fail_from(partition, log.next_offset, refusal)
+            raise
+        append = Append(base_offset, base_offset + count, count, size_bytes)
+        partition.pending.append(append)
+        counters = self._counters
+        counters.appends += 1
+        counters.messages_in += count
+        counters.bytes_in += size_bytes
+        counters.unsynced_bytes += size_bytes
+        if not partition.dirty:
+            partition.dirty = True
+            self._dirty.append(partition)
+            if len(self._dirty) == 1:
+                self.on_pending()
+        return append
+
+    def follow(self, partition: Partition, base_offset: int, end_offset: int, count: int, duplicate: bool) -> Append:
+        """An Append for messages that are in the log already: done when all of them last."""
+        append = Append(base_offset, end_offset, count, 0, duplicate)
+        if end_offset <= partition.log.synced_end:
+            append.finish(None)
+        else:
+            partition.pending.append(append)
+        return append
+
+    def flush(self) -> None:
+        """Write what was appended since the last flush and hand it to the commit; the end of a loop pass calls this."""
+        dirty, self._dirty = self._dirty, []
+        for partition in dirty:
+            partition.dirty = False
+            try:
+                self.close_chunk(partition)
+            except Refusal:
+                continue
+            self._commit.submit(partition.log)
+
+    def close_chunk(self, partition: Partition) -> None:
+        """Write the open chunk, so that what follows lies in another; where that fails its appends fail, and it raises."""
+        try:
+            partition.log.flush()
+        except Refusal as refusal:
+            self._fail_from(partition, partition.log.next_offset, refusal)
+            # chunks before the one that failed may wait for their sync
+            self._commit.submit(partition.log)
+            raise
+
+    def synced(self, partition: Partition) -> None:
+        """The log knows more: finish the appends that last now, or fail the rest where it will never sync again."""
+        log = partition.log
+        pending = partition.pending
+        finished: list[Append] = []
+        while pending and pending[0].end_offset <= log.synced_end:
+            finished.append(pending.popleft())
+        self._counters.unsynced_bytes -= sum(append.size_bytes for append in finished)
+        for append in finished:
+            append.finish(None)
+        if pending and log.refusal is not None and log.refusal.reason is Reason.READ_ONLY:
+            self._fail_from(partition, log.synced_end, log.refusal)
+        if self._relieved and not self.congested:
+            relieved, self._relieved = self._relieved, []
+            for callback in relieved:
+                callback()
+
+    def _fail_from(self, partition: Partition, offset: int, refusal: Refusal) -> None:
+        """Appends that reach past ``offset`` have not happened."""
+        self.on_lost(partition, offset)
+        pending = partition.pending
+        if not pending or all(append.end_offset <= offset for append in pending):
+            return
+        lost = [append for append in pending if append.end_offset > offset]
+        partition.pending = deque(append for append in pending if append.end_offset <= offset)
+        self._counters.failed_appends += len(lost)
+        self._counters.unsynced_bytes -= sum(append.size_bytes for append in lost)
+        for append in lost:
+            append.finish(Refusal(refusal.reason, str(refusal)))
+
+    def abandon(self, partition: Partition) -> None:
+        """The partition is deleted: what waits for it fails."""
+        self._fail_from(partition, 0, Refusal(Reason.PARTITION_NOT_FOUND, f"partition {partition} was deleted"))
+        if partition.dirty:
+            partition.dirty = False
+            self._dirty.remove(partition)
+
+
+def choose_partition(topic: Topic, choice: Choice) -> Partition:
+    """The partition an append goes to; refused where the topic has none, or not that one."""
+    match choice:
+        case ByNumber(number):
+            return topic.partition(number)
+        case ByHash(choose):
+            return topic.partition(choose(len(topic.partitions)) if topic.partitions else 0)
+        case Balanced():
+            partition = topic.partition(topic.next_balanced)
+            topic.next_balanced = (topic.next_balanced + 1) % len(topic.partitions)
+            return partition
+
+
+def _nothing() -> None:
+    return None
+
+
+def _nothing_lost(partition: Partition, offset: int) -> None:
+    return None

@@ -1,0 +1,422 @@
+"""The broker: everything an endpoint may ask, in one place.
+
+It takes the time as an argument, owns no socket and is used from one thread, the event loop. What it refuses is a
+Refusal; what bytes cannot be is a MalformedMessage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from ..log.catalog import FILE_NAME, Catalog
+from ..log.commit import GroupCommit, SyncNow
+from ..log.directory import DataDirectory
+from ..log.disk import Disk, RealDisk
+from ..log.interface import Commit, PartitionLog
+from ..log.partition import open_partition
+from . import retention
+from . import states as message_states
+from .append import Append, Appender, Choice, Write, choose_partition
+from .counters import Counters
+from .groups import Group, Groups
+from .native_append import NativeAppender
+from .native_groups import NativeGroups
+from .poll import ConsumerRef, Polled, Poller, Strategy, offset_at
+from .positions import Positions
+from .read import Reading, read
+from .settings import BrokerSettings, TopicSettings
+from .topology import Partition, Stream, Topic, Topology
+from .transactions import CommitResult, Transactions
+from .visibility import ReaderKind
+
+TICK_US: Final = 50_000
+LIVELY_US: Final = 1_000_000
+"""A log is maintained for this long after something happened in it."""
+
+
+class Broker:
+    """All of one data directory: topics, messages, groups, positions, states, transactions."""
+
+    def __init__(
+        self,
+        data: Path,
+        settings: BrokerSettings | None = None,
+        *,
+        now_us: int,
+        disk: Disk | None = None,
+        commit: Commit | None = None,
+    ) -> None:
+        """Opens ``data``, or makes it; one process at a time may (``serve`` holds the lock).
+
+        CorruptLog where the catalog or a topic's directory cannot be what it should be.
+        """
+        self.settings = settings or BrokerSettings()
+        self.counters = Counters()
+        self._disk = disk or RealDisk()
+        self._now_us = now_us
+        directory = DataDirectory(data)
+        self._catalog = Catalog(data / FILE_NAME)
+        self._commit = commit or (
+            GroupCommit(self._disk) if self.settings.durability == "fsync" else SyncNow(sync=False)
+        )
+        self._appender = Appender(self._commit, self.counters, self.settings.unsynced_bytes_max)
+        self._topology = Topology(self._catalog, directory, self._open_log, self.settings.partitions_per_topic_max)
+        self._positions = Positions(self._catalog, self.settings.position_flush_us)
+        self._groups = Groups(self._catalog)
+        self._transactions = Transactions(self._catalog, self.counters, self.settings.transaction_timeout_us)
+        self._native = NativeAppender(self._appender, self._transactions, self._catalog, self.settings, self.counters)
+        self._poller = Poller(self._groups, self._positions, self.counters)
+        self.native_groups = NativeGroups(self._catalog, self._positions, self.settings.session_timeout_us)
+        self._lively: dict[Partition, int] = {}
+        self._retention_due_us = now_us + self.settings.retention_check_us
+        self._forget_due_us = now_us + self.settings.transaction_memory_us
+        self._load()
+
+    def _open_log(self, path: Path, topic_id: bytes, first_epoch: int) -> PartitionLog:
+        return open_partition(
+            self._disk,
+            path,
+            topic_id,
+            segment_bytes=self.settings.segment_bytes,
+            now_us=self._now_us,
+            first_epoch=first_epoch,
+        )
+
+    def _load(self) -> None:
+        partitions = self._partitions()
+        self._positions.load(partitions)
+        self._groups.load(self._topology.topics())
+        self.native_groups.load()
+        with_writers = self._catalog.writer_partitions()
+        for partition in partitions:
+            if (partition.topic.uuid, partition.number) in with_writers:
+                self._native.load(partition)
+        self._transactions.load(partitions)
+        for partition in partitions:
+            partition.log.on_synced = partial(self._synced, partition)
+
+    def _partitions(self) -> list[Partition]:
+        return [partition for topic in self._topology.topics() for partition in topic.partitions]
+
+    # -- topology
+
+    def streams(self) -> list[Stream]:
+        """All streams by id; ``default`` is there once it was needed."""
+        return self._topology.streams()
+
+    def stream(self, ident: int | str) -> Stream:
+        """By id or exact name."""
+        return self._topology.stream(ident)
+
+    def create_stream(self, ident: int | None, name: str, *, now_us: int) -> Stream:
+        """A new stream; without an id it takes the lowest that is free."""
+        return self._topology.create_stream(ident, name, now_us=now_us)
+
+    def delete_stream(self, ident: int | str) -> None:
+        """The stream with its topics and all their messages."""
+        stream = self.stream(ident)
+        for topic in list(stream.topics.values()):
+            self._forget(topic)
+        self._topology.delete_stream(stream)
+
+    def topics(self, stream_ident: int | str) -> list[Topic]:
+        """All topics of a stream by id."""
+        topics = self.stream(stream_ident).topics
+        return [topics[ident] for ident in sorted(topics)]
+
+    def topic(self, stream_ident: int | str, topic_ident: int | str) -> Topic:
+        """By ids or exact names."""
+        return self._topology.topic(stream_ident, topic_ident)
+
+    def resolve(self, flat_name: str) -> Topic:
+        """The topic that a one-level name means (DESIGN 7)."""
+        return self._topology.resolve(flat_name)
+
+    def create_topic(
+        self,
+        stream_ident: int | str,
+        ident: int | None,
+        name: str,
+        partitions_count: int,
+        *,
+        now_us: int,
+        settings: TopicSettings | None = None,
+    ) -> Topic:
+        """A new topic with empty partitions; without an id it takes the lowest that is free."""
+        topic = self._topology.create_topic(
+            self.stream(stream_ident),
+            ident,
+            name,
+            partitions_count,
+            now_us=now_us,
+            settings=settings or TopicSettings(),
+        )
+        self._meet(topic.partitions)
+        return topic
+
+    def delete_topic(self, stream_ident: int | str, topic_ident: int | str) -> None:
+        """The topic with its groups, positions and messages."""
+        topic = self.topic(stream_ident, topic_ident)
+        self._forget(topic)
+        self._topology.delete_topic(topic)
+
+    def add_partitions(self, topic: Topic, count: int) -> None:
+        """This many more, empty; groups rebalance."""
+        self._meet(self._topology.add_partitions(topic, count))
+        self._resized(topic)
+
+    def delete_partitions(self, topic: Topic, count: int) -> None:
+        """The ones with the highest numbers and their messages; groups rebalance."""
+        for partition in topic.partitions[max(len(topic.partitions) - count, 0) :] if count > 0 else ():
+            self._abandon(partition)
+        self._topology.delete_partitions(topic, count)
+        self._resized(topic)
+
+    def _meet(self, partitions: Sequence[Partition]) -> None:
+        for partition in partitions:
+            partition.log.on_synced = partial(self._synced, partition)
+            partition.log.hold_stable(None)
+
+    def _resized(self, topic: Topic) -> None:
+        self._groups.resized(topic)
+        self.native_groups.resized(topic)
+
+    def _forget(self, topic: Topic) -> None:
+        for partition in topic.partitions:
+            self._abandon(partition)
+        self._groups.forget(topic)
+        self.native_groups.forget(topic)
+
+    def _abandon(self, partition: Partition) -> None:
+        self._appender.abandon(partition)
+        self._transactions.forget(partition)
+        self._positions.forget(partition)
+        self._lively.pop(partition, None)
+        partition.log.on_synced = None
+        partition.seen()
+
+    # -- append
+
+    @property
+    def on_pending(self) -> Callable[[], None]:
+        """Called when ``flush`` should be called at the end of this pass of the event loop."""
+        return self._appender.on_pending
+
+    @on_pending.setter
+    def on_pending(self, callback: Callable[[], None]) -> None:
+        self._appender.on_pending = callback
+
+    @property
+    def congested(self) -> bool:
+        """Whether so much waits for the disk that no more should be read from sockets."""
+        return self._appender.congested
+
+    def when_relieved(self, callback: Callable[[], None]) -> None:
+        """Call back once when the broker is not congested; at once where it is not."""
+        self._appender.when_relieved(callback)
+
+    def partition_for(self, topic: Topic, choice: Choice) -> Partition:
+        """The partition an append goes to."""
+        return choose_partition(topic, choice)
+
+    def append_time_us(self, partition: Partition, now_us: int) -> int:
+        """The time to stamp on the next append: ``now_us``, or later where the clock has gone back."""
+        return partition.log.append_time_us(now_us)
+
+    def append(self, partition: Partition, dialect: int, flags: int, room_bytes: int, write: Write) -> Append:
+        """Append what ``write`` writes into the log; what it raises is raised, and nothing appended."""
+        return self._appender.append(partition, dialect, flags, room_bytes, write)
+
+    def append_blocks(self, partition: Partition, body: memoryview, *, now_us: int) -> Append:
+        """Append native blocks, each once by writer id, epoch and sequence; see ``NativeAppender.append``."""
+        return self._native.append(partition, body, now_us=now_us)
+
+    def flush(self) -> None:
+        """Write what was appended and have it synced; at the end of a pass of the event loop."""
+        self._appender.flush()
+
+    def fileno(self) -> int | None:
+        """Readable when ``complete`` has something to say; None where syncs are not waited for."""
+        return self._commit.fileno()
+
+    def complete(self) -> None:
+        """Acknowledge what was synced meanwhile; never blocks."""
+        self._commit.complete()
+
+    def _synced(self, partition: Partition) -> None:
+        self._lively[partition] = self._now_us
+        self._appender.synced(partition)
+        self._native.synced(partition)
+        partition.seen()
+
+    # -- read
+
+    def read(
+        self, partition: Partition, offset: int, *, reader: ReaderKind, max_messages: int, max_bytes: int
+    ) -> Reading:
+        """What this kind of reader may see from ``offset`` on; see ``read.read``."""
+        return read(
+            partition,
+            offset,
+            reader=reader,
+            max_messages=max_messages,
+            max_bytes=max_bytes,
+            counters=self.counters,
+        )
+
+    def offset_at(self, partition: Partition, timestamp_us: int) -> int:
+        """The first offset at or after a time; the end where there is none."""
+        return offset_at(partition, timestamp_us)
+
+    def on_visible(self, partition: Partition, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call back once when more may be seen in the partition, or it is deleted; what is returned cancels that."""
+        partition.waiting.append(callback)
+
+        def cancel() -> None:
+            if callback in partition.waiting:
+                partition.waiting.remove(callback)
+
+        return cancel
+
+    def poll(
+        self,
+        topic: Topic,
+        consumer: ConsumerRef,
+        member: int | None,
+        partition_number: int,
+        strategy: Strategy,
+        count: int,
+        auto_commit: bool,
+        *,
+        max_bytes: int,
+        now_us: int,
+    ) -> Polled:
+        """An Iggy poll; see ``Poller.poll``."""
+        return self._poller.poll(
+            topic, consumer, member, partition_number, strategy, count, auto_commit, max_bytes=max_bytes, now_us=now_us
+        )
+
+    # -- positions and Iggy groups
+
+    def position(self, topic: Topic, consumer: ConsumerRef, partition_number: int) -> int | None:
+        """The last offset an Iggy consumer or group has stored."""
+        return self._poller.position(topic, consumer, partition_number)
+
+    def store_position(
+        self,
+        topic: Topic,
+        consumer: ConsumerRef,
+        member: int | None,
+        partition_number: int,
+        offset: int,
+        *,
+        now_us: int,
+    ) -> None:
+        """Store the last offset an Iggy consumer or group member has consumed."""
+        self._poller.store_position(topic, consumer, member, partition_number, offset, now_us=now_us)
+
+    def create_group(self, topic: Topic, ident: int) -> Group:
+        """A new Iggy group."""
+        return self._groups.create(topic, ident)
+
+    def delete_group(self, topic: Topic, ident: int) -> None:
+        """The group and its positions."""
+        self._groups.delete(topic, ident)
+        self._poller.forget_group(topic, ident)
+
+    def group(self, topic: Topic, ident: int) -> Group:
+        """By id."""
+        return self._groups.get(topic, ident)
+
+    def groups(self, topic: Topic) -> list[Group]:
+        """All Iggy groups of a topic by id."""
+        return self._groups.of_topic(topic)
+
+    def groups_count(self) -> int:
+        """How many Iggy groups there are."""
+        return self._groups.count()
+
+    def join(self, topic: Topic, ident: int, member: int) -> None:
+        """A client becomes a member of an Iggy group."""
+        self._groups.join(topic, ident, member)
+
+    def leave(self, topic: Topic, ident: int, member: int) -> None:
+        """A client leaves an Iggy group."""
+        self._groups.leave(topic, ident, member)
+
+    def leave_all(self, member: int) -> None:
+        """A client has disconnected."""
+        self._groups.leave_all(member)
+
+    def memberships(self, member: int) -> list[tuple[int, int, int]]:
+        """(stream id, topic id, group id) of the groups a client is in."""
+        return self._groups.memberships(member)
+
+    # -- states and transactions
+
+    def set_states(self, partition: Partition, ranges: Sequence[tuple[int, int]], state: int, *, now_us: int) -> None:
+        """Set the state of offset ranges; on disk when this returns."""
+        message_states.set_states(partition, ranges, state, now_us=now_us)
+        self._lively[partition] = now_us
+
+    def states(self, partition: Partition, first: int, end: int) -> list[tuple[int, int, int]]:
+        """(first, end, state) of what is not available."""
+        return message_states.states(partition, first, end)
+
+    def begin(self, *, scope: str = "", timeout_us: int | None = None, now_us: int) -> int:
+        """A new transaction."""
+        return self._transactions.begin(scope=scope, timeout_us=timeout_us, now_us=now_us)
+
+    def commit(self, key: str, ids: Collection[int], *, scope: str | None = None, now_us: int) -> CommitResult:
+        """Show the listed transactions under a key that works once; see ``Transactions.commit``."""
+        return self._transactions.commit(key, ids, scope=scope, now_us=now_us)
+
+    def abort(self, ids: Collection[int], *, now_us: int) -> None:
+        """Nobody will see these transactions."""
+        self._transactions.abort(ids, now_us=now_us)
+
+    # -- time
+
+    def tick(self, now_us: int) -> int:
+        """Do what is due at ``now_us``; gives when to call again."""
+        self._now_us = now_us
+        for partition, since_us in list(self._lively.items()):
+            partition.log.maintain(now_us)
+            if now_us - since_us > LIVELY_US:
+                del self._lively[partition]
+        due_us = self._positions.due_us
+        if due_us is not None and due_us <= now_us:
+            self.counters.positions_written += self._positions.flush()
+        self.native_groups.expire(now_us)
+        self._transactions.expire(now_us)
+        if now_us >= self._retention_due_us:
+            self._retention_due_us = now_us + self.settings.retention_check_us
+            self.enforce_retention(now_us)
+        if now_us >= self._forget_due_us:
+            self._forget_due_us = now_us + self.settings.transaction_memory_us
+            self._forget_transactions(now_us)
+        return now_us + TICK_US
+
+    def enforce_retention(self, now_us: int) -> int:
+        """Delete what is too old or too much everywhere; gives how many offsets went."""
+        return sum(retention.enforce(partition, self.settings, now_us) for partition in self._partitions())
+
+    def _forget_transactions(self, now_us: int) -> None:
+        # after these snapshots no start has to ask for what was decided before them
+        for partition in self._partitions():
+            self._native.snapshot(partition)
+        self._catalog.forget_transactions(now_us - self.settings.transaction_memory_us)
+
+    def stop(self) -> None:
+        """Write and sync everything, answer what waits, close. Nothing can be asked after it."""
+        self.flush()
+        self._commit.drain()
+        self._positions.flush()
+        for partition in self._partitions():
+            self._native.snapshot(partition)
+        self._topology.close()
+        self._commit.close()
+        self._catalog.close()

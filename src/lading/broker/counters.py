@@ -1,0 +1,24 @@
+"""What the broker counts, for the metrics endpoint."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class Counters:
+    """Plain totals since start; bytes are those of message bodies as stored."""
+
+    messages_in: int = 0
+    bytes_in: int = 0
+    appends: int = 0
+    messages_out: int = 0
+    bytes_out: int = 0
+    reads: int = 0
+    duplicate_blocks: int = 0
+    damaged_messages: int = 0
+    """Messages a reader was not given because their bytes are damaged; counted at every read."""
+    failed_appends: int = 0
+    unsynced_bytes: int = 0
+    transactions_open: int = 0
+    positions_written: int = 0

@@ -1,0 +1,213 @@
+"""Read: the stretches of a partition that a reader may see, as Runs that point into the log (DESIGN 5).
+
+Nothing is decoded where every offset of a chunk is a message and nothing lies between that is skipped; this is the
+common case. Damaged chunks are searched by their dialect for messages whose own checksums hold.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from ..chunk.runs import runs
+from ..dialects import registry
+from ..log.interface import PartitionLog, Span
+from ..model.run import BASE_OFFSET, BODY_END, BODY_START, COUNT, LAST_OFFSET, Run
+from .counters import Counters
+from .topology import Partition
+from .visibility import VISIBILITY, Aborted, Hidden, ReaderKind, Sight
+
+READ_BYTES_MIN: Final = 16 << 10
+"""The least that is asked of the log at once."""
+
+
+class Piece(NamedTuple):
+    """Messages of ``run`` with ``first`` <= offset < ``end``; all of them may be seen."""
+
+    run: Run
+    first: int
+    end: int
+
+
+@dataclass(slots=True)
+class Reading:
+    """What a reader gets: go over ``pieces`` in order, then go on from ``end_offset``.
+
+    ``count`` messages; ``hidden`` lists (first, end, state) of those to be shown with a state; ``aborted`` the ranges
+    that a reader who gets them has to leave out (Kafka). ``damaged`` offsets were left out.
+    """
+
+    pieces: list[Piece]
+    first_offset: int
+    end_offset: int
+    count: int
+    size_bytes: int
+    hidden: Sequence[tuple[int, int, int]] = ()
+    aborted: Sequence[tuple[int, int]] = ()
+    damaged: Sequence[tuple[int, int]] = ()
+
+    @property
+    def runs(self) -> list[Run]:
+        """The Runs of all pieces."""
+        return [piece.run for piece in self.pieces]
+
+
+def read(
+    partition: Partition, offset: int, *, reader: ReaderKind, max_messages: int, max_bytes: int, counters: Counters
+) -> Reading:
+    """At most ``max_messages`` from ``offset`` on, and chunks of about ``max_bytes``, but at least one message.
+
+    An offset before the first that is kept goes on there; one at or past the end of what the reader may see gives
+    an empty Reading that ends where it began.
+    """
+    log = partition.log
+    sight = VISIBILITY[reader]
+    limit = log.synced_end if sight.open_transactions else log.stable_end
+    at = max(offset, log.first_offset)
+    reading = Reading([], at, at, 0, 0)
+    left_bytes = max_bytes
+    damaged: list[tuple[int, int]] = []
+    while at < limit and reading.count < max_messages and left_bytes > 0:
+        wanted = max_messages - reading.count
+        span = log.read(at, min(left_bytes, _likely_bytes(log, wanted)))
+        if span is None:
+            break
+        at = max(at, span.base_offset)
+        end = min(span.end_offset, limit)
+        if at >= end:
+            break
+        skipped = skipped_ranges(log, at, end, sight)
+        if span.damaged:
+            kept = _intact(span)
+            lost = _complement(kept, max(span.base_offset, at), end)
+            damaged += lost
+            skipped = _merged([*skipped, *lost])
+        at = _take(reading, span, at, end, skipped, wanted)
+        left_bytes -= span.end - span.start
+    reading.end_offset = at
+    if sight.states is Hidden.SHOWN:
+        reading.hidden = log.hidden(reading.first_offset, at)
+    if sight.aborted is Aborted.LISTED:
+        reading.aborted = log.aborted(reading.first_offset, at)
+    if damaged:
+        reading.damaged = damaged
+        counters.damaged_messages += sum(end - first for first, end in damaged)
+    counters.reads += 1
+    counters.messages_out += reading.count
+    counters.bytes_out += reading.size_bytes
+    return reading
+
+
+def _likely_bytes(log: PartitionLog, messages: int) -> int:
+    """About what this many messages take here, so that a small poll does not walk over many chunks."""
+    kept = log.next_offset - log.first_offset
+    return max(READ_BYTES_MIN, 2 * messages * log.size_bytes // max(kept, 1))
+
+
+def skipped_ranges(log: PartitionLog, first: int, end: int, sight: Sight) -> list[tuple[int, int]]:
+    """Offset ranges that a reader passes over, rising and apart."""
+    ranges: list[tuple[int, int]] = []
+    if sight.aborted is Aborted.SKIPPED:
+        ranges += log.aborted(first, end)
+        ranges += log.control(first, end)
+    if sight.states is Hidden.HIDDEN:
+        ranges += [(one, other) for one, other, _ in log.hidden(first, end)]
+    return _merged(ranges) if len(ranges) > 1 else ranges
+
+
+def _take(reading: Reading, span: Span, first: int, end: int, skipped: Sequence[tuple[int, int]], wanted: int) -> int:
+    """Add what may be seen of ``first`` to ``end``, at most ``wanted`` messages; gives where to go on."""
+    for run in runs(span.region, span.start, span.end, verify=False):
+        low = max(first, int(run.chunks[0, BASE_OFFSET]))
+        high = min(end, int(run.chunks[-1, LAST_OFFSET]) + 1)
+        for start, stop in _gaps(skipped, low, high):
+            part = _chunks_between(run, start, stop)
+            dense = int(part.chunks[:, COUNT].sum()) == int(
+                part.chunks[-1, LAST_OFFSET] - part.chunks[0, BASE_OFFSET] + 1
+            )
+            offsets = None if dense else _offsets(part, start, stop)
+            found = stop - start if offsets is None else len(offsets)
+            if found > wanted:
+                stop = start + wanted if offsets is None else int(offsets[wanted])
+                part = _chunks_between(part, start, stop)
+                found = wanted
+            if found:
+                reading.pieces.append(Piece(part, start, stop))
+                reading.count += found
+                reading.size_bytes += _size_bytes(part, found)
+                wanted -= found
+            if wanted == 0:
+                return stop
+    return end
+
+
+def _size_bytes(run: Run, messages: int) -> int:
+    """About what this many messages of a Run take."""
+    body_bytes = int((run.chunks[:, BODY_END] - run.chunks[:, BODY_START]).sum())
+    return body_bytes * messages // max(int(run.chunks[:, COUNT].sum()), 1)
+
+
+def _gaps(skipped: Sequence[tuple[int, int]], first: int, end: int) -> Iterator[tuple[int, int]]:
+    """What of ``first`` to ``end`` is not skipped."""
+    for start, stop in skipped:
+        if stop <= first:
+            continue
+        if start >= end:
+            break
+        if start > first:
+            yield first, start
+        first = stop
+    if first < end:
+        yield first, end
+
+
+def _chunks_between(run: Run, first: int, end: int) -> Run:
+    """The Run without chunks that lie wholly outside ``first`` to ``end``."""
+    chunks = run.chunks
+    if len(chunks) == 1:
+        return run
+    low = int(np.searchsorted(chunks[:, LAST_OFFSET], first))
+    high = int(np.searchsorted(chunks[:, BASE_OFFSET], end))
+    return run if low == 0 and high == len(chunks) else Run(run.dialect, run.region, chunks[low:high])
+
+
+def _offsets(run: Run, first: int, end: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    decoded = registry.dialect(run.dialect).decode(run, first=first, end=end, fields=("offset",))
+    columns = [batch.columns["offset"].to_numpy() for batch in decoded]
+    return np.concatenate(columns) if columns else np.empty(0, np.int64)
+
+
+def _intact(span: Span) -> list[int]:
+    """Offsets of the messages of a damaged chunk that pass their dialect's own checks."""
+    run = runs(span.region, span.start, span.end, verify=False)[0]
+    row = run.chunks[0]
+    body = memoryview(run.region)[int(row[BODY_START]) : int(row[BODY_END])]
+    return registry.dialect(run.dialect).intact(body, int(row[BASE_OFFSET]), int(row[COUNT]))
+
+
+def _complement(kept: Sequence[int], first: int, end: int) -> list[tuple[int, int]]:
+    """The ranges of ``first`` to ``end`` that hold no offset of ``kept`` (rising)."""
+    ranges: list[tuple[int, int]] = []
+    for offset in kept[bisect_left(kept, first) :]:
+        if offset >= end:
+            break
+        if offset > first:
+            ranges.append((first, offset))
+        first = offset + 1
+    if first < end:
+        ranges.append((first, end))
+    return ranges
+
+
+def _merged(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    merged: list[tuple[int, int]] = []
+    for first, end in sorted(ranges):
+        if merged and first <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+        else:
+            merged.append((first, end))
+    return merged

@@ -1,0 +1,348 @@
+"""The catalog: one SQLite file that lasts, with everything about a data directory that is no message.
+
+Streams, topics, groups, positions, transactions and commit keys. Who writes what how firmly is in ``SYNC_LEVEL``
+(docs/reference/catalog): FULL is on disk when the call returns; NORMAL survives the end of the process at once
+and a power cut after the next checkpoint.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any, Final
+
+from ..model.errors import CorruptLog
+
+SCHEMA_VERSION: Final = 1
+FILE_NAME: Final = "catalog.sqlite"
+
+
+class Level(Enum):
+    """SQLite's synchronous levels that the catalog uses, in write-ahead-log mode."""
+
+    NORMAL = "NORMAL"
+    FULL = "FULL"
+
+
+class Kind(Enum):
+    """What the catalog holds."""
+
+    STREAM = "streams"
+    TOPIC = "topics"
+    GROUP = "groups"
+    POSITION = "positions"
+    TRANSACTION = "transactions"
+    COMMIT_KEY = "commit_keys"
+    WRITER = "writer_partitions"
+
+
+SYNC_LEVEL: Final[Mapping[Kind, Level]] = {
+    Kind.STREAM: Level.FULL,
+    Kind.TOPIC: Level.FULL,
+    Kind.GROUP: Level.FULL,
+    Kind.POSITION: Level.NORMAL,
+    Kind.TRANSACTION: Level.FULL,
+    Kind.COMMIT_KEY: Level.FULL,
+    Kind.WRITER: Level.FULL,
+}
+"""How firmly each kind is written; the table of docs/reference/catalog."""
+
+_SCHEMA: Final = """
+CREATE TABLE streams (
+    id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, created_us INTEGER NOT NULL
+);
+CREATE TABLE topics (
+    uuid BLOB PRIMARY KEY, stream_id INTEGER NOT NULL REFERENCES streams(id), id INTEGER NOT NULL,
+    name TEXT NOT NULL, created_us INTEGER NOT NULL, partitions INTEGER NOT NULL, next_epoch INTEGER NOT NULL,
+    settings TEXT NOT NULL, UNIQUE (stream_id, id), UNIQUE (stream_id, name)
+) WITHOUT ROWID;
+CREATE TABLE groups (
+    protocol TEXT NOT NULL, scope BLOB NOT NULL, name TEXT NOT NULL, generation INTEGER NOT NULL,
+    PRIMARY KEY (protocol, scope, name)
+) WITHOUT ROWID;
+CREATE TABLE positions (
+    protocol TEXT NOT NULL, topic BLOB NOT NULL, partition INTEGER NOT NULL, consumer TEXT NOT NULL,
+    offset INTEGER NOT NULL, epoch INTEGER, extra BLOB, updated_us INTEGER NOT NULL,
+    PRIMARY KEY (protocol, topic, partition, consumer)
+) WITHOUT ROWID;
+CREATE TABLE writer_partitions (
+    topic BLOB NOT NULL, partition INTEGER NOT NULL, PRIMARY KEY (topic, partition)
+) WITHOUT ROWID;
+CREATE TABLE transactions (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, scope TEXT NOT NULL, state TEXT NOT NULL,
+    deadline_us INTEGER NOT NULL, settled_us INTEGER
+);
+CREATE INDEX transactions_by_state ON transactions (state, scope);
+CREATE TABLE commit_keys (
+    key TEXT PRIMARY KEY, winners TEXT NOT NULL, committed_us INTEGER NOT NULL
+) WITHOUT ROWID;
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamRow:
+    """A stream as stored; ``id`` is a u32 from 1."""
+
+    id: int
+    name: str
+    created_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRow:
+    """A topic as stored; ``uuid`` is 16 bytes; ``next_epoch`` is where a partition that is made again starts."""
+
+    uuid: bytes
+    stream_id: int
+    id: int
+    name: str
+    created_us: int
+    partitions: int
+    next_epoch: int
+    settings: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRow:
+    """A group: ``scope`` is the topic's uuid where groups belong to a topic (Iggy), empty otherwise."""
+
+    protocol: str
+    scope: bytes
+    name: str
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class PositionRow:
+    """A position in its protocol's own terms (DESIGN 7): Iggy the last consumed offset, native the next one."""
+
+    protocol: str
+    topic: bytes
+    partition: int
+    consumer: str
+    offset: int
+    epoch: int | None
+    extra: bytes | None
+    updated_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionRow:
+    """A transaction; ``state`` is ``open``, ``committed`` or ``aborted``."""
+
+    id: int
+    scope: str
+    state: str
+    deadline_us: int
+
+
+class Catalog:
+    """The catalog of one data directory. Not thread-safe: the process that owns the directory uses it from one thread."""
+
+    def __init__(self, path: Path) -> None:
+        """Opens or creates the file at ``path``; CorruptLog where it is no catalog or of a later version."""
+        self.path = path
+        self.created = not path.exists()
+        try:
+            self._db = sqlite3.connect(path, isolation_level=None)
+            self._db.execute("PRAGMA journal_mode = WAL")
+            self._db.execute("PRAGMA foreign_keys = ON")
+            self._level: Level | None = None
+            self._migrate()
+        except sqlite3.DatabaseError as error:
+            raise CorruptLog(f"{path} cannot be opened as a catalog: {error}") from None
+
+    def _migrate(self) -> None:
+        version = self._db.execute("PRAGMA user_version").fetchone()[0]
+        if version > SCHEMA_VERSION:
+            raise CorruptLog(
+                f"{self.path} was written by a later Lading (catalog version {version}, this one knows "
+                f"{SCHEMA_VERSION}); start that version, or give another data directory"
+            )
+        if version == 0:
+            with self._transaction(Level.FULL):
+                for statement in _SCHEMA.split(";"):
+                    self._db.execute(statement)
+                self._db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+
+    @contextmanager
+    def _transaction(self, level: Level) -> Iterator[sqlite3.Connection]:
+        if self._level is not level:
+            self._db.execute(f"PRAGMA synchronous = {level.value}")
+            self._level = level
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            yield self._db
+        except BaseException:
+            self._db.execute("ROLLBACK")
+            raise
+        self._db.execute("COMMIT")
+
+    def _write(self, *kinds: Kind) -> Any:
+        firm = any(SYNC_LEVEL[kind] is Level.FULL for kind in kinds)
+        return self._transaction(Level.FULL if firm else Level.NORMAL)
+
+    # -- streams and topics
+
+    def streams(self) -> list[StreamRow]:
+        """All streams by id."""
+        return [StreamRow(*row) for row in self._db.execute("SELECT id, name, created_us FROM streams ORDER BY id")]
+
+    def add_stream(self, row: StreamRow) -> None:
+        """A new stream; its id and name are free (the caller has checked)."""
+        with self._write(Kind.STREAM) as db:
+            db.execute("INSERT INTO streams VALUES (?, ?, ?)", (row.id, row.name, row.created_us))
+
+    def remove_stream(self, stream_id: int, topic_uuids: Iterable[bytes]) -> None:
+        """The stream, its topics, and what hangs on them, in one transaction."""
+        with self._write(Kind.STREAM, Kind.TOPIC) as db:
+            for uuid in topic_uuids:
+                self._drop_topic(db, uuid)
+            db.execute("DELETE FROM streams WHERE id = ?", (stream_id,))
+
+    def topics(self) -> list[TopicRow]:
+        """All topics by stream and id."""
+        rows = self._db.execute(
+            "SELECT uuid, stream_id, id, name, created_us, partitions, next_epoch, settings FROM topics "
+            "ORDER BY stream_id, id"
+        )
+        return [TopicRow(*row[:-1], settings=json.loads(row[-1])) for row in rows]
+
+    def add_topic(self, row: TopicRow) -> None:
+        """A new topic of an existing stream."""
+        with self._write(Kind.TOPIC) as db:
+            db.execute(
+                "INSERT INTO topics (uuid, stream_id, id, name, created_us, partitions, next_epoch, settings) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                (
+                    row.uuid,
+                    row.stream_id,
+                    row.id,
+                    row.name,
+                    row.created_us,
+                    row.partitions,
+                    row.next_epoch,
+                    json.dumps(row.settings),
+                ),
+            )
+
+    def remove_topic(self, uuid: bytes) -> None:
+        """The topic with its groups and positions."""
+        with self._write(Kind.TOPIC) as db:
+            self._drop_topic(db, uuid)
+
+    def resize_topic(self, uuid: bytes, partitions: int, next_epoch: int) -> None:
+        """A new partition count; positions of partitions that are no more go away."""
+        with self._write(Kind.TOPIC) as db:
+            db.execute(
+                "UPDATE topics SET partitions = ?, next_epoch = ? WHERE uuid = ?", (partitions, next_epoch, uuid)
+            )
+            db.execute("DELETE FROM positions WHERE topic = ? AND partition >= ?", (uuid, partitions))
+            db.execute("DELETE FROM writer_partitions WHERE topic = ? AND partition >= ?", (uuid, partitions))
+
+    def _drop_topic(self, db: sqlite3.Connection, uuid: bytes) -> None:
+        db.execute("DELETE FROM topics WHERE uuid = ?", (uuid,))
+        db.execute("DELETE FROM groups WHERE scope = ?", (uuid,))
+        db.execute("DELETE FROM positions WHERE topic = ?", (uuid,))
+        db.execute("DELETE FROM writer_partitions WHERE topic = ?", (uuid,))
+
+    # -- groups and positions
+
+    def groups(self) -> list[GroupRow]:
+        """All groups of all protocols."""
+        return [GroupRow(*row) for row in self._db.execute("SELECT protocol, scope, name, generation FROM groups")]
+
+    def put_group(self, row: GroupRow) -> None:
+        """A new group, or a new generation of it."""
+        with self._write(Kind.GROUP) as db:
+            db.execute(
+                "INSERT INTO groups VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET generation = excluded.generation",
+                (row.protocol, row.scope, row.name, row.generation),
+            )
+
+    def remove_group(self, protocol: str, scope: bytes, name: str) -> None:
+        """The group without its positions (those go by ``remove_positions``)."""
+        with self._write(Kind.GROUP) as db:
+            db.execute("DELETE FROM groups WHERE protocol = ? AND scope = ? AND name = ?", (protocol, scope, name))
+
+    def positions(self) -> list[PositionRow]:
+        """All positions of all protocols."""
+        rows = self._db.execute(
+            "SELECT protocol, topic, partition, consumer, offset, epoch, extra, updated_us FROM positions"
+        )
+        return [PositionRow(*row) for row in rows]
+
+    def put_positions(self, rows: Iterable[PositionRow]) -> None:
+        """Many positions in one transaction, each over the one before."""
+        with self._write(Kind.POSITION) as db:
+            db.executemany(
+                "INSERT INTO positions VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET "
+                "offset = excluded.offset, epoch = excluded.epoch, extra = excluded.extra, "
+                "updated_us = excluded.updated_us",
+                [
+                    (r.protocol, r.topic, r.partition, r.consumer, r.offset, r.epoch, r.extra, r.updated_us)
+                    for r in rows
+                ],
+            )
+
+    def remove_positions(self, protocol: str, topic: bytes, consumer: str) -> None:
+        """Every position of one consumer or group in one topic."""
+        with self._write(Kind.POSITION) as db:
+            db.execute(
+                "DELETE FROM positions WHERE protocol = ? AND topic = ? AND consumer = ?", (protocol, topic, consumer)
+            )
+
+    # -- writers and transactions
+
+    def writer_partitions(self) -> set[tuple[bytes, int]]:
+        """(topic uuid, partition number) where native writers wrote in sequence or in a transaction."""
+        return set(self._db.execute("SELECT topic, partition FROM writer_partitions"))
+
+    def add_writer_partition(self, topic: bytes, partition: int) -> None:
+        """Note it before the first such block, so that the others need not be searched at start."""
+        with self._write(Kind.WRITER) as db:
+            db.execute("INSERT OR IGNORE INTO writer_partitions VALUES (?, ?)", (topic, partition))
+
+    def begin(self, scope: str, deadline_us: int) -> int:
+        """A new open transaction; its id was never given before."""
+        with self._write(Kind.TRANSACTION) as db:
+            cursor = db.execute(
+                "INSERT INTO transactions (scope, state, deadline_us) VALUES (?, 'open', ?)", (scope, deadline_us)
+            )
+            return int(cursor.lastrowid or 0)
+
+    def transactions(self) -> list[TransactionRow]:
+        """All transactions that are remembered."""
+        return [
+            TransactionRow(*row) for row in self._db.execute("SELECT id, scope, state, deadline_us FROM transactions")
+        ]
+
+    def commit_key(self, key: str) -> tuple[int, ...] | None:
+        """The transactions that were committed under ``key``; None where the key is new."""
+        row = self._db.execute("SELECT winners FROM commit_keys WHERE key = ?", (key,)).fetchone()
+        return None if row is None else tuple(json.loads(row[0]))
+
+    def settle(self, key: str | None, committed: Iterable[int], aborted: Iterable[int], now_us: int) -> None:
+        """Key, winners and losers in one transaction: all of it or nothing is remembered."""
+        winners = sorted(committed)
+        with self._write(Kind.TRANSACTION, Kind.COMMIT_KEY) as db:
+            if key is not None:
+                db.execute("INSERT INTO commit_keys VALUES (?, ?, ?)", (key, json.dumps(winners), now_us))
+            settle = "UPDATE transactions SET state = ?, settled_us = ? WHERE id = ?"
+            db.executemany(settle, [("committed", now_us, one) for one in winners])
+            db.executemany(settle, [("aborted", now_us, one) for one in aborted])
+
+    def forget_transactions(self, before_us: int) -> None:
+        """Drop transactions and keys settled before ``before_us``; no partition may still need to ask for them."""
+        with self._write(Kind.TRANSACTION, Kind.COMMIT_KEY) as db:
+            db.execute("DELETE FROM transactions WHERE settled_us < ?", (before_us,))
+            db.execute("DELETE FROM commit_keys WHERE committed_us < ?", (before_us,))
+
+    def close(self) -> None:
+        """Checkpoint and close; what was written is in the one file then."""
+        self._db.close()

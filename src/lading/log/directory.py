@@ -1,0 +1,190 @@
+"""The data directory: where topics lie, and what each says of itself to readers that have no broker.
+
+``DATA/topics/<topic id, 32 hex>/topic.json`` describes a topic; ``DATA/topics/<topic id>/<number>/`` is a partition.
+What is being deleted is renamed to ``….deleted`` first, so that a crash leaves either all of it or a name that
+says what was meant.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from ..model.errors import CorruptLog
+from ..model.names import flat_name
+
+TOPICS: Final = "topics"
+DESCRIPTION: Final = "topic.json"
+DESCRIPTION_VERSION: Final = 1
+DELETED: Final = ".deleted"
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDescription:
+    """What ``topic.json`` says: names, id (16 bytes), partition count, settings."""
+
+    uuid: bytes
+    stream: str
+    topic: str
+    topic_id: int
+    partitions: int
+    created_us: int
+    next_epoch: int
+    settings: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        """The flat name."""
+        return flat_name(self.stream, self.topic)
+
+    def document(self) -> dict[str, Any]:
+        """As JSON."""
+        return {
+            "version": DESCRIPTION_VERSION,
+            "stream": self.stream,
+            "topic": self.topic,
+            "name": self.name,
+            "id": self.uuid.hex(),
+            "topic_id": self.topic_id,
+            "partitions": self.partitions,
+            "created_us": self.created_us,
+            "next_epoch": self.next_epoch,
+            "settings": dict(self.settings),
+        }
+
+
+def read_description(directory: Path) -> TopicDescription | None:
+    """The description in a topic's directory; None without one, CorruptLog where it cannot be understood."""
+    path = directory / DESCRIPTION
+    try:
+        document = json.loads(path.read_bytes())
+        return TopicDescription(
+            bytes.fromhex(document["id"]),
+            document["stream"],
+            document["topic"],
+            document["topic_id"],
+            document["partitions"],
+            document["created_us"],
+            document["next_epoch"],
+            document["settings"],
+        )
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError) as error:
+        raise CorruptLog(f"{path} is no topic description: {error!r}") from None
+
+
+def read_descriptions(data: Path) -> Iterator[TopicDescription]:
+    """Every topic of a data directory, in no order; nothing where ``data`` is none."""
+    root = data / TOPICS
+    if not root.is_dir():
+        return
+    for directory in root.iterdir():
+        if not directory.name.endswith(DELETED) and (description := read_description(directory)) is not None:
+            yield description
+
+
+def partition_path(data: Path, uuid: bytes, number: int) -> Path:
+    """Where a partition lies."""
+    return data / TOPICS / uuid.hex() / str(number)
+
+
+class DataDirectory:
+    """The directories of all topics, changed so that a crash at any point leaves nothing half there."""
+
+    def __init__(self, data: Path) -> None:
+        """Creates ``data`` where it is missing; the parent exists."""
+        self.data = data
+        self.root = data / TOPICS
+        self.root.mkdir(parents=True, exist_ok=True)
+        _sync(data)
+
+    def path(self, uuid: bytes) -> Path:
+        """A topic's directory."""
+        return self.root / uuid.hex()
+
+    def listed(self) -> set[bytes]:
+        """Topic ids that have a directory."""
+        return {bytes.fromhex(entry.name) for entry in self.root.iterdir() if _is_topic_id(entry.name)}
+
+    def create(self, description: TopicDescription) -> None:
+        """The directory of a new topic, with its description, on disk when this returns."""
+        self.path(description.uuid).mkdir()
+        self.describe(description)
+        _sync(self.root)
+
+    def describe(self, description: TopicDescription) -> None:
+        """Replace the description as a whole."""
+        directory = self.path(description.uuid)
+        fresh = directory / f"{DESCRIPTION}.new"
+        with open(fresh, "w", encoding="utf-8") as file:
+            json.dump(description.document(), file, indent=1)
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(directory / DESCRIPTION)
+        _sync(directory)
+
+    def mark_deleted(self, uuid: bytes) -> None:
+        """First step of a delete; from here on the topic is gone for readers and after a crash."""
+        path = self.path(uuid)
+        path.rename(path.with_name(path.name + DELETED))
+        _sync(self.root)
+
+    def marked_deleted(self) -> list[bytes]:
+        """Topics whose delete began."""
+        names = (entry.name.removesuffix(DELETED) for entry in self.root.iterdir() if entry.name.endswith(DELETED))
+        return [bytes.fromhex(name) for name in names if _is_topic_id(name)]
+
+    def remove(self, uuid: bytes) -> None:
+        """Last step of a delete."""
+        path = self.path(uuid)
+        shutil.rmtree(path.with_name(path.name + DELETED))
+        _sync(self.root)
+
+    def mark_partitions_deleted(self, uuid: bytes, numbers: range) -> None:
+        """First step of deleting partitions; undone at the next start where the catalog still counts them."""
+        for number in numbers:
+            path = partition_path(self.data, uuid, number)
+            path.rename(path.with_name(path.name + DELETED))
+        _sync(self.path(uuid))
+
+    def settle_partitions(self, uuid: bytes, count: int) -> None:
+        """Finish or undo a delete of partitions: numbers below ``count`` are back, others gone for good."""
+        directory = self.path(uuid)
+        for entry in list(directory.glob(f"*{DELETED}")):
+            number = entry.name.removesuffix(DELETED)
+            if number.isdecimal() and int(number) < count:
+                entry.rename(directory / number)
+            else:
+                shutil.rmtree(entry)
+        _sync(directory)
+
+    def remove_if_empty(self, uuid: bytes) -> bool:
+        """Remove what an interrupted create left, told by log files without a byte; anything else stays."""
+        path = self.path(uuid)
+        if any(file.stat().st_size for file in path.glob("*/*.log")):
+            return False
+        shutil.rmtree(path)
+        _sync(self.root)
+        return True
+
+
+def _is_topic_id(name: str) -> bool:
+    try:
+        return len(name) == 32 and len(bytes.fromhex(name)) == 16
+    except ValueError:
+        return False
+
+
+def _sync(directory: Path) -> None:
+    """Make the names in a directory last."""
+    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
