@@ -1,0 +1,11 @@
+"""How message facts travel through a dialect that cannot hold them, so that they can be rebuilt exactly (DESIGN 10).
+
+The bytes are specified in docs/reference/carrier.md, with vectors in tests/vectors/carrier.json.
+"""
+
+from .carry import Carried, Unholdable, carry
+from .form import NAME, is_reserved
+from .restore import restore
+from .targets import TARGETS, Target
+
+__all__ = ["NAME", "TARGETS", "Carried", "Target", "Unholdable", "carry", "is_reserved", "restore"]

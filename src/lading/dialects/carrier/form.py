@@ -1,0 +1,178 @@
+"""The bytes of a carrier (docs/reference/carrier.md): what the target could not hold, and where it belongs."""
+
+from __future__ import annotations
+
+import re
+import struct
+import zlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final
+
+from ...model.errors import MalformedMessage
+from ...model.headers import Header
+
+NAME: Final = "lading-carrier"
+"""The reserved header key; the parts behind the first are called ``lading-carrier.1``, ``lading-carrier.2``, …"""
+
+VERSION: Final = 1
+_KEY, _NULL_PAYLOAD, _EMPTY_PAYLOAD, _ZERO_ID, _ENTRIES = 1, 2, 4, 8, 16
+_KNOWN_FLAGS: Final = 31
+_SHOWN, _CARRIED = 0, 1
+_CRC: Final = struct.Struct("<I")
+_FAMILY: Final = re.compile(re.escape(NAME) + r"(\.[1-9][0-9]{0,3})?")
+
+
+class PayloadWas(IntEnum):
+    """What stands behind the payload that the target shows."""
+
+    SHOWN = 0
+    NULL = _NULL_PAYLOAD
+    EMPTY = _EMPTY_PAYLOAD
+
+
+Entry = int | Header
+"""One header of the message: the fingerprint of one that the target shows, or one that only the carrier holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What a carrier says: ``entries`` are all headers in order, None where the target shows all of them."""
+
+    key: bytes | None = None
+    payload: PayloadWas = PayloadWas.SHOWN
+    zero_id: bool = False
+    entries: Sequence[Entry] | None = None
+
+
+def is_reserved(key: str) -> bool:
+    """Whether a header of this key could be part of a carrier; one that a user sends travels inside the carrier."""
+    return key.startswith(NAME) and _FAMILY.fullmatch(key) is not None
+
+
+def part_name(number: int) -> str:
+    """The key of the part counted from 0."""
+    return f"{NAME}.{number}" if number else NAME
+
+
+def split(data: bytes, part_bytes_max: int) -> list[tuple[str, bytes]]:
+    """The reserved headers, key and value, that hold a carrier."""
+    return [
+        (part_name(at // part_bytes_max), data[at : at + part_bytes_max]) for at in range(0, len(data), part_bytes_max)
+    ]
+
+
+def fingerprint(header: Header, occurrence: int) -> int:
+    """CRC-32 of a header as the target shows it, and which of the headers of its key it is, counted from 0."""
+    return zlib.crc32(_header_bytes(header) + _varint(occurrence))
+
+
+def fingerprints(headers: Iterable[Header]) -> list[int]:
+    """The fingerprint of each header of a message."""
+    seen: dict[str, int] = {}
+    marks = []
+    for header in headers:
+        occurrence = seen.get(header.key, 0)
+        seen[header.key] = occurrence + 1
+        marks.append(fingerprint(header, occurrence))
+    return marks
+
+
+def encode(facts: Facts) -> bytes:
+    """The bytes of a carrier, not yet split."""
+    flags = (
+        (_KEY if facts.key is not None else 0)
+        | facts.payload
+        | (_ZERO_ID if facts.zero_id else 0)
+        | (_ENTRIES if facts.entries is not None else 0)
+    )
+    parts = [bytes((VERSION, flags))]
+    if facts.key is not None:
+        parts += (_varint(len(facts.key)), facts.key)
+    if facts.entries is not None:
+        parts.append(_varint(len(facts.entries)))
+        parts += map(_entry_bytes, facts.entries)
+    body = b"".join(parts)
+    return body + _CRC.pack(zlib.crc32(body))
+
+
+def decode(data: bytes) -> Facts:
+    """What the bytes of a carrier say; MalformedMessage where they are none, or one of a later version."""
+    if len(data) < 2 + _CRC.size or zlib.crc32(data[: -_CRC.size]) != _CRC.unpack_from(data, len(data) - _CRC.size)[0]:
+        raise MalformedMessage("a carrier is cut short or changed")
+    version, flags = data[0], data[1]
+    if version != VERSION or flags & ~_KNOWN_FLAGS or (flags & _NULL_PAYLOAD and flags & _EMPTY_PAYLOAD):
+        raise MalformedMessage(f"a carrier of version {version} with flags {flags:#x} is not known here")
+    reader = _Reader(data, 2, len(data) - _CRC.size)
+    key = reader.take(reader.varint()) if flags & _KEY else None
+    entries = [reader.entry() for _ in range(reader.count())] if flags & _ENTRIES else None
+    if reader.at != reader.end:
+        raise MalformedMessage("a carrier has bytes behind its last entry", at=reader.at)
+    return Facts(key, PayloadWas(flags & (_NULL_PAYLOAD | _EMPTY_PAYLOAD)), bool(flags & _ZERO_ID), entries)
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _header_bytes(header: Header) -> bytes:
+    key = header.key.encode()
+    size = _varint(0 if header.value is None else len(header.value) + 1)
+    return _varint(len(key)) + key + bytes((header.kind & 0xFF,)) + size + (header.value or b"")
+
+
+def _entry_bytes(entry: Entry) -> bytes:
+    return bytes((_SHOWN,)) + _CRC.pack(entry) if isinstance(entry, int) else bytes((_CARRIED,)) + _header_bytes(entry)
+
+
+class _Reader:
+    """Reads the fields of a carrier one after the other; MalformedMessage at the first that does not fit."""
+
+    __slots__ = ("at", "data", "end")
+
+    def __init__(self, data: bytes, at: int, end: int) -> None:
+        self.data, self.at, self.end = data, at, end
+
+    def take(self, size_bytes: int) -> bytes:
+        if size_bytes > self.end - self.at:
+            raise MalformedMessage(f"a carrier field claims {size_bytes} bytes", at=self.at)
+        self.at += size_bytes
+        return self.data[self.at - size_bytes : self.at]
+
+    def varint(self) -> int:
+        value = shift = 0
+        while True:
+            byte = self.take(1)[0]
+            value |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                return value
+            if shift > 28:
+                raise MalformedMessage("a carrier number has more than five bytes", at=self.at)
+
+    def count(self) -> int:
+        count = self.varint()
+        if count > self.end - self.at:
+            raise MalformedMessage(f"a carrier claims {count} entries", at=self.at)
+        return count
+
+    def entry(self) -> Entry:
+        tag = self.take(1)[0]
+        if tag == _SHOWN:
+            mark: int = _CRC.unpack(self.take(_CRC.size))[0]
+            return mark
+        if tag != _CARRIED:
+            raise MalformedMessage(f"a carrier entry has the unknown tag {tag}", at=self.at - 1)
+        try:
+            key = self.take(self.varint()).decode()
+        except UnicodeDecodeError:
+            raise MalformedMessage("a carrier holds a header key that is not UTF-8", at=self.at) from None
+        kind = self.take(1)[0]
+        size = self.varint()
+        return Header(key, kind - 256 if kind > 127 else kind, self.take(size - 1) if size else None)
