@@ -11,7 +11,7 @@ from ..model.errors import LocalError, SettingError
 from ..transports.fetched import States
 from ..transports.open import open_transport
 from .header_columns import Nulls, header_names, headers_of
-from .outgoing import OUT_SCHEMA, complete
+from .outgoing import as_field, complete
 from .producer import Producer
 from .reading import OnLoss, PartitionReader, Selection
 from .starting import Bound, spans
@@ -37,10 +37,10 @@ def read_arrow(
 ) -> pa.Table:
     """What a topic holds, as a table: partition after partition, in offset order within each.
 
-    ``columns`` names message fields and typed headers, ``"offset, carrier string, delay int"`` (docs/reference/contract);
-    without it the table has the Batch schema. ``start``, ``end``, ``where``, ``states`` are those of Consumer; the end
-    is where the topic ends now. ``limit`` bounds the rows. Header values that cannot be read as the type asked for are
-    null. Other ``options`` go to the transport.
+    ``columns`` names message fields and typed headers, ``"offset, carrier string, delay int"``
+    (docs/reference/contract); without it the table has the Batch schema. ``start``, ``end``, ``where`` and ``states``
+    are those of Consumer; the end is where the topic ends now. ``limit`` bounds the rows. Header values that cannot be
+    read as the type asked for are null. Other ``options`` go to the transport.
     """
     if limit is not None and limit < 0:
         raise SettingError(f"limit is 0 or more, not {limit}")
@@ -103,20 +103,8 @@ def write_arrow(
         raise LocalError("nothing is said to be sent: name columns as headers=[...], payload=... or key=...")
     with Producer(url, **options) as producer:
         for batch in parts.to_batches(max_chunksize=WRITE_ROWS):
-            made = {name: _cast(batch, column, name) for name, column in chosen.items()}
+            made = {name: as_field(batch.column(column), column, name) for name, column in chosen.items()}
             if named is not None:
                 made["headers"] = headers_of(batch, named, nulls)
             producer.send_batch(topic, complete(batch.num_rows, made), partition=partition)
     return parts.num_rows
-
-
-def _cast(batch: pa.RecordBatch, column: str, name: str) -> Any:
-    held, wanted = batch.column(column), OUT_SCHEMA.field(name).type
-    if held.type == wanted:
-        return held
-    try:
-        return held.cast(wanted)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        raise LocalError(
-            f"column {column!r} is {held.type} and cannot be a message's {name} ({wanted}); cast it"
-        ) from None

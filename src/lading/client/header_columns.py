@@ -37,7 +37,7 @@ def _fixed(width_bytes: int) -> Callable[[Any], Any]:
     def binary(column: Any) -> Any:
         rows = len(column)
         values = column.buffers()[1].slice(column.offset * width_bytes, rows * width_bytes)
-        ends = pa.py_buffer(np.arange(rows + 1, dtype=np.int32) * np.int32(width_bytes))
+        ends = pa.py_buffer((np.arange(rows + 1, dtype=np.int32) * np.int32(width_bytes)).data)
         return pa.Array.from_buffers(pa.binary(), rows, [_validity(column), ends, values])
 
     return binary
@@ -122,7 +122,7 @@ def headers_of(batch: pa.RecordBatch, columns: Mapping[str, str], nulls: Nulls) 
         kept = np.asarray(values.is_valid())
         values, which = values.drop_null(), which[kept]
         ends = np.append(0, np.cumsum(kept))[ends].astype(np.int32)
-    keys = pa.array(list(columns), pa.string()).take(pa.array(which))
+    keys = pa.array(list(columns), pa.string()).take(which)
     entries = pa.StructArray.from_arrays(
         [keys, pa.array(np.array(kinds, np.int8)[which]), values], fields=list(HEADER_TYPE)
     )

@@ -119,19 +119,23 @@ def normal(batch: pa.RecordBatch | pa.Table) -> list[pa.RecordBatch]:
         )
     parts = [batch] if isinstance(batch, pa.RecordBatch) else batch.combine_chunks().to_batches()
     return [
-        complete(part.num_rows, {name: _cast(part, name) for name in SCHEMA.names if name in part.schema.names})
+        complete(
+            part.num_rows,
+            {name: as_field(part.column(name), name, name) for name in SCHEMA.names if name in part.schema.names},
+        )
         for part in parts
     ]
 
 
-def _cast(batch: pa.RecordBatch, name: str) -> Any:
-    column, wanted = batch.column(name), OUT_SCHEMA.field(name).type
+def as_field(column: Any, shown: str, field: str) -> Any:
+    """The column in the type of a message field; LocalError names it as ``shown`` where that cannot be."""
+    wanted = OUT_SCHEMA.field(field).type
     if column.type == wanted:
         return column
     try:
         return column.cast(wanted)
-    except pa.ArrowInvalid as error:
-        raise LocalError(f"column {name!r} is {column.type}, a batch to send needs {wanted}: {error}") from None
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise LocalError(f"column {shown!r} is {column.type} and cannot be a message's {field}: {error}") from None
 
 
 @lru_cache(4096)

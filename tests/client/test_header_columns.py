@@ -1,0 +1,66 @@
+"""Typed columns become headers of the kind their type declares."""
+
+from __future__ import annotations
+
+import struct
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from lading.client.header_columns import header_names, headers_of
+from lading.model.errors import LocalError
+from lading.model.kinds import Kind
+
+NOON = datetime(2024, 2, 29, 12, 0, 0, 250_000, UTC)
+CASES: list[tuple[pa.DataType, Any, Kind, bytes]] = [
+    (pa.bool_(), True, Kind.BOOL, b"\x01"),
+    (pa.int8(), -2, Kind.INT8, struct.pack("<b", -2)),
+    (pa.int16(), -300, Kind.INT16, struct.pack("<h", -300)),
+    (pa.int32(), -70_000, Kind.INT32, struct.pack("<i", -70_000)),
+    (pa.int64(), -(1 << 40), Kind.INT64, struct.pack("<q", -(1 << 40))),
+    (pa.uint8(), 255, Kind.UINT8, struct.pack("<B", 255)),
+    (pa.uint16(), 65_535, Kind.UINT16, struct.pack("<H", 65_535)),
+    (pa.uint32(), 1 << 31, Kind.UINT32, struct.pack("<I", 1 << 31)),
+    (pa.uint64(), (1 << 64) - 1, Kind.UINT64, struct.pack("<Q", (1 << 64) - 1)),
+    (pa.float32(), 1.5, Kind.FLOAT32, struct.pack("<f", 1.5)),
+    (pa.float64(), float("inf"), Kind.FLOAT64, struct.pack("<d", float("inf"))),
+    (pa.decimal128(38, 0), Decimal(-(1 << 90)), Kind.INT128, (-(1 << 90)).to_bytes(16, "little", signed=True)),
+    (pa.decimal128(10, 2), Decimal("-1.50"), Kind.STRING, b"-1.50"),
+    (pa.string(), "é", Kind.STRING, "é".encode()),
+    (pa.large_string(), "x", Kind.STRING, b"x"),
+    (pa.dictionary(pa.int8(), pa.string()), "UA", Kind.STRING, b"UA"),
+    (pa.binary(), b"\xff", Kind.RAW, b"\xff"),
+    (pa.binary(3), b"abc", Kind.RAW, b"abc"),
+    (pa.timestamp("ns", "Europe/Berlin"), NOON, Kind.STRING, b"2024-02-29T12:00:00.250000Z"),
+    (pa.timestamp("s"), datetime(2024, 2, 29, 12), Kind.STRING, b"2024-02-29T12:00:00.000000"),
+    (pa.date32(), date(2024, 2, 29), Kind.STRING, b"2024-02-29"),
+]
+
+
+@pytest.mark.parametrize(("type_", "value", "kind", "data"), CASES, ids=[str(case[0]) for case in CASES])
+def test_each_type_has_its_kind(type_: pa.DataType, value: Any, kind: Kind, data: bytes) -> None:
+    batch = pa.RecordBatch.from_pydict({"before": [1, 2, 3], "h": pa.array([None, value, value], type_)}).slice(1)
+    made = headers_of(batch, {"h": "h"}, "null").to_pylist()
+    assert made == [[{"key": "h", "kind": int(kind), "value": data}]] * 2
+
+
+def test_nulls_become_null_headers_or_none() -> None:
+    batch = pa.RecordBatch.from_pydict({"a": pa.array([1, None], pa.int8()), "b": [None, "x"]})
+    columns = header_names(["a", "b"])
+    a, b = {"key": "a", "kind": 4, "value": b"\x01"}, {"key": "b", "kind": 2, "value": b"x"}
+    assert headers_of(batch, columns, "absent").to_pylist() == [[a], [b]]
+    assert headers_of(batch, columns, "null").to_pylist() == [[a, b | {"value": None}], [a | {"value": None}, b]]
+
+
+def test_a_mapping_names_headers_differently() -> None:
+    batch = pa.RecordBatch.from_pydict({"code": ["UA"]})
+    assert headers_of(batch, header_names({"carrier": "code"}), "null").to_pylist()[0][0]["key"] == "carrier"
+
+
+def test_a_type_without_a_kind_is_named() -> None:
+    batch = pa.RecordBatch.from_pydict({"stops": [["ORD"]]})
+    with pytest.raises(LocalError, match=r"'stops' is list.*no header"):
+        headers_of(batch, {"stops": "stops"}, "null")

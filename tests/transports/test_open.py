@@ -1,0 +1,41 @@
+"""URLs: which transport they mean, and what is said about those that mean none."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from lading.model.errors import SettingError, Unreachable
+from lading.transports.open import address, open_transport
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("ladng://127.0.0.1:7070", ("'ladng'", "did you mean lading://")),
+        ("http://127.0.0.1:7070", ("'http'", "lading://127.0.0.1:7070")),
+        ("lading://127.0.0.1:99999", ("no address", "lading://127.0.0.1:7070")),
+        ("lading://", ("no address",)),
+        ("lading://127.0.0.1:7070/flights", ("topic is an argument of its own",)),
+    ],
+)
+def test_a_wrong_url_is_explained(url: str, words: tuple[str, ...]) -> None:
+    with pytest.raises(SettingError) as raised:
+        open_transport(url)
+    assert all(word in str(raised.value) for word in words), str(raised.value)
+
+
+def test_addresses() -> None:
+    assert address("lading://localhost", "lading") == ("localhost", 7070)
+    assert address("iggy://[::1]:9", "iggy") == ("::1", 9)
+
+
+def test_a_server_that_is_not_there_is_named_at_once() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+    transport = open_transport(f"lading://127.0.0.1:{port}")
+    with pytest.raises(Unreachable, match=rf"no broker answers at 127.0.0.1:{port}.*lading serve"):
+        transport.topics()
+    transport.close()
