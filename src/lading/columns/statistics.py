@@ -1,0 +1,231 @@
+"""The header table: which keys the messages have, of which kinds, how often, how large, with examples."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from ..model.errors import CorruptError
+from ..model.kinds import Kind, decode_value
+from .contract import FIELD_TYPES
+from .distinct import DistinctCount
+from .locate import Entries
+from .typed import typed
+
+KEYS_MAX: Final = 1000
+"""More keys than these are counted together, so that a topic with made-up keys cannot fill the memory."""
+
+EXAMPLES_MAX: Final = 3
+EXAMPLE_BYTES_MAX: Final = 200
+_EXAMPLE_CHARACTERS: Final = 40
+_WHOLE_TYPES: Final = ("tinyint", "smallint", "int", "bigint", "decimal(38,0)")
+_TYPE_OF_KIND: Final[dict[int, str]] = {
+    Kind.BOOL: "boolean",
+    Kind.INT8: "tinyint",
+    Kind.INT16: "smallint",
+    Kind.INT32: "int",
+    Kind.INT64: "bigint",
+    Kind.INT128: "decimal(38,0)",
+    Kind.UINT8: "smallint",
+    Kind.UINT16: "int",
+    Kind.UINT32: "bigint",
+    Kind.UINT64: "decimal(38,0)",
+    Kind.UINT128: "decimal(38,0)",
+    Kind.FLOAT32: "float",
+    Kind.FLOAT64: "double",
+}
+"""The narrowest column type that holds every value of a kind; all others are texts or bytes."""
+
+
+@dataclass(slots=True)
+class KeyStatistics:
+    """What is known of one header key. ``kinds`` counts values that are not null, by kind code."""
+
+    key: str
+    messages: int = 0
+    occurrences: int = 0
+    kinds: Counter[int] = field(default_factory=Counter)
+    nulls: int = 0
+    empty: int = 0
+    duplicates: int = 0
+    """Messages that hold the key more than once."""
+    size_bytes: int = 0
+    not_text: int = 0
+    """Values without a number kind that are not UTF-8."""
+    distinct: DistinctCount = field(default_factory=DistinctCount)
+    examples: list[tuple[int, bytes]] = field(default_factory=list)
+
+    def merge(self, other: KeyStatistics) -> None:
+        """Add what ``other`` knows of the same key."""
+        self.messages += other.messages
+        self.occurrences += other.occurrences
+        self.kinds += other.kinds
+        self.nulls += other.nulls
+        self.empty += other.empty
+        self.duplicates += other.duplicates
+        self.size_bytes += other.size_bytes
+        self.not_text += other.not_text
+        self.distinct.merge(other.distinct)
+        self.examples = list(dict.fromkeys(self.examples + other.examples))[:EXAMPLES_MAX]
+
+    @property
+    def type(self) -> str:
+        """The column type that holds all its values: binary where some are no text, string where kinds do not agree."""
+        types = {_TYPE_OF_KIND.get(kind, "string") for kind in self.kinds}
+        if self.not_text:
+            return "binary"
+        if len(types) == 1:
+            return types.pop()
+        if types and types <= set(_WHOLE_TYPES):
+            return max(types, key=_WHOLE_TYPES.index)
+        if types and types <= {*_WHOLE_TYPES, "float", "double"}:
+            return "double"
+        return "string"
+
+
+class HeaderStatistics:
+    """The header table over any number of batches; ``messages`` counts them, ``keys`` is in order of appearance."""
+
+    def __init__(self) -> None:
+        self.messages = 0
+        self.keys: dict[str, KeyStatistics] = {}
+        self.other_occurrences = 0
+        """Headers whose key came after the first KEYS_MAX."""
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Count the headers of a batch that has a ``headers`` column."""
+        self.messages += batch.num_rows
+        entries = Entries.of(batch.column("headers"))
+        parents = np.repeat(np.arange(entries.rows), np.diff(entries.lists))
+        encoded: Any = entries.key_array.dictionary_encode()
+        codes: NDArray[np.int32] = encoded.indices.to_numpy(zero_copy_only=False)
+        order = np.argsort(codes, kind="stable")
+        names: list[str] = encoded.dictionary.to_pylist()
+        ends = np.searchsorted(codes[order], np.arange(len(names) + 1))
+        for code, name in enumerate(names):
+            held = order[ends[code] : ends[code + 1]]
+            if name in self.keys or len(self.keys) < KEYS_MAX:
+                of_key = self.keys.setdefault(name, KeyStatistics(name))
+                _count(of_key, entries, held, parents[held])
+            else:
+                self.other_occurrences += len(held)
+
+    def merge(self, other: HeaderStatistics) -> None:
+        """Add what ``other`` counted."""
+        self.messages += other.messages
+        self.other_occurrences += other.other_occurrences
+        for name, statistics in other.keys.items():
+            if name in self.keys or len(self.keys) < KEYS_MAX:
+                self.keys.setdefault(name, KeyStatistics(name)).merge(statistics)
+            else:
+                self.other_occurrences += statistics.occurrences
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row a key, the most frequent first, JSON-ready; ``share`` is the percentage of messages that have it.
+
+        ``kinds`` and ``examples`` are texts for tables, ``kind_counts`` and ``example_values`` the same as data;
+        ``distinct`` is an estimate where ``distinct_exact`` is false; ``type`` is the column type to declare.
+        """
+        ordered = sorted(self.keys.values(), key=lambda one: -one.messages)
+        return [self._row(statistics) for statistics in ordered]
+
+    def suggested_columns(self) -> list[str]:
+        """Every key as a column in the words of ``parse_columns``, in order of appearance."""
+        taken = {name.lower() for name in FIELD_TYPES}
+        columns: list[str] = []
+        for statistics in self.keys.values():
+            name = statistics.key
+            while name.lower() in taken:
+                name = f"header_{name}"
+            taken.add(name.lower())
+            origin = "" if name == statistics.key else f" from {_quoted(statistics.key)}"
+            columns.append(f"{_quoted(name)} {statistics.type}{origin}")
+        return columns
+
+    def _row(self, one: KeyStatistics) -> dict[str, Any]:
+        kinds = {_kind_word(kind): count for kind, count in one.kinds.most_common()}
+        values = [_readable(kind, data) for kind, data in one.examples]
+        return {
+            "key": one.key,
+            "type": one.type,
+            "kinds": ", ".join(kinds) or "null",
+            "kind_counts": kinds,
+            "messages": one.messages,
+            "share": 100.0 * one.messages / self.messages if self.messages else 0.0,
+            "nulls": one.nulls,
+            "empty": one.empty,
+            "duplicates": one.duplicates,
+            "distinct": one.distinct.count,
+            "distinct_exact": one.distinct.exact,
+            "size_bytes": one.size_bytes,
+            "examples": ", ".join(map(_shown, values)),
+            "example_values": values,
+        }
+
+
+def _count(one: KeyStatistics, entries: Entries, held: NDArray[Any], parents: NDArray[Any]) -> None:
+    located = entries.located(held.astype(np.int64))
+    repeated = np.flatnonzero(parents[1:] == parents[:-1])
+    one.occurrences += len(held)
+    one.messages += len(held) - len(repeated)
+    one.duplicates += len(np.unique(parents[repeated]))
+    present = located.length >= 0
+    one.nulls += int((~present).sum())
+    one.empty += int((located.length == 0).sum())
+    one.size_bytes += int(located.length[present].sum())
+    values = entries.value_array.take(pa.array(held))
+    codes, counts = np.unique(located.kind[present], return_counts=True)
+    for code, count in zip(codes.tolist(), counts.tolist(), strict=True):
+        one.kinds[code] += count
+        of_kind = present & (located.kind == code)
+        distinct: list[Any] = pc.unique(values.filter(pa.array(of_kind))).to_pylist()
+        one.distinct.add(distinct, seed=code & 0xFF)
+        _add_examples(one, code, distinct)
+    if not one.kinds.keys() <= _TYPE_OF_KIND.keys():
+        unreadable = typed(located, pa.string())[1]
+        one.not_text += unreadable.true_count if unreadable is not None else 0
+
+
+def _add_examples(one: KeyStatistics, kind: int, values: list[bytes]) -> None:
+    for value in values[: EXAMPLES_MAX + 1]:
+        example = kind, value[:EXAMPLE_BYTES_MAX]
+        if len(one.examples) < EXAMPLES_MAX and value and example not in one.examples:
+            one.examples.append(example)
+
+
+def _kind_word(kind: int) -> str:
+    return Kind(kind).word if kind in set(Kind) else f"kind {kind}"
+
+
+def _readable(kind: int, data: bytes) -> Any:
+    """The value as JSON can hold it: text and numbers as they are, other bytes as 0x and hex."""
+    try:
+        value = decode_value(kind, data)
+    except CorruptError:
+        value = data
+    if isinstance(value, bytes):
+        try:
+            # a long text was cut, maybe inside a character
+            value = value.decode(errors="ignore" if len(value) == EXAMPLE_BYTES_MAX else "strict")
+        except UnicodeDecodeError:
+            return f"0x{data.hex()}"
+        return value if value.isprintable() else f"0x{data.hex()}"
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _shown(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value)
+    return text if len(text) <= _EXAMPLE_CHARACTERS else text[: _EXAMPLE_CHARACTERS - 1] + "…"
+
+
+def _quoted(name: str) -> str:
+    return name if re.fullmatch(r"[\w.-]+", name) else '"' + name.replace('"', '""') + '"'
