@@ -24,7 +24,7 @@ class Written(NamedTuple):
     """What a dialect wrote into the chunk: bytes, messages, and their lowest and highest timestamp."""
 
     size_bytes: int
-    count: int
+    messages_count: int
     min_timestamp_us: int
     max_timestamp_us: int
 
@@ -165,7 +165,7 @@ class Appender:
             self._commit.submit(partition.log)
 
     def close_chunk(self, partition: Partition) -> None:
-        """Write the open chunk, so that what follows lies in another; where that fails its appends fail, and it raises."""
+        """Write the open chunk: what follows lies in another. Where that fails its appends fail, and it raises."""
         try:
             partition.log.flush()
         except Refusal as refusal:

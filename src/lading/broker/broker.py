@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from ..dialects.native.messages import Checked
 from ..log.catalog import FILE_NAME, Catalog
 from ..log.commit import GroupCommit, SyncNow
 from ..log.directory import DataDirectory
@@ -102,6 +103,11 @@ class Broker:
         return [partition for topic in self._topology.topics() for partition in topic.partitions]
 
     # -- topology
+
+    @property
+    def topology_version(self) -> int:
+        """Grows whenever a stream, topic or partition comes or goes: what was looked up before may be gone."""
+        return self._topology.version
 
     def streams(self) -> list[Stream]:
         """All streams by id; ``default`` is there once it was needed."""
@@ -230,9 +236,11 @@ class Broker:
         """Append what ``write`` writes into the log; what it raises is raised, and nothing appended."""
         return self._appender.append(partition, dialect, flags, room_bytes, write)
 
-    def append_blocks(self, partition: Partition, body: memoryview, *, now_us: int) -> Append:
+    def append_blocks(
+        self, partition: Partition, body: memoryview, *, now_us: int, checked: Sequence[Checked] | None = None
+    ) -> Append:
         """Append native blocks, each once by writer id, epoch and sequence; see ``NativeAppender.append``."""
-        return self._native.append(partition, body, now_us=now_us)
+        return self._native.append(partition, body, now_us=now_us, checked=checked)
 
     def flush(self) -> None:
         """Write what was appended and have it synced; at the end of a pass of the event loop."""

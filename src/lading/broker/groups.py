@@ -158,7 +158,7 @@ class Groups:
         if current is None:
             raise Refusal(
                 Reason.PARTITION_NOT_FOUND,
-                f"client {member} of group {ident} has not polled a partition it has now; poll before storing an offset",
+                f"client {member} of group {ident} has not polled a partition that it has now; poll, then store",
             )
         return topic.partition(current)
 

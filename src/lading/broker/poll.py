@@ -1,4 +1,7 @@
-"""Iggy polls: five ways to say where from, consumers and groups (iggy.md A8; differences in docs/reference/iggy-differences)."""
+"""Iggy polls: five ways to say where from, for consumers and groups.
+
+As iggy.md A8 says; where the real server loses or skips messages, docs/reference/iggy-differences says what is done.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +73,8 @@ class Next:
 Strategy = Offset | Timestamp | First | Last | Next
 
 
-class Polled(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Polled:
     """The answer to a poll; ``partition`` None and ``reading`` None: a group member that has no partition."""
 
     partition: Partition | None
@@ -99,7 +103,7 @@ class Poller:
         max_bytes: int,
         now_us: int,
     ) -> Polled:
-        """``count`` messages at most; as a group the member's partitions take turns and ``partition_number`` is ignored.
+        """``count`` messages at most; a group member's partitions take turns, whatever ``partition_number`` says.
 
         ``auto_commit`` stores the last offset of an answer that is not empty, wherever it lies.
         """

@@ -185,7 +185,7 @@ def _intact(span: Span) -> list[int]:
     """Offsets of the messages of a damaged chunk that pass their dialect's own checks."""
     run = runs(span.region, span.start, span.end, verify=False)[0]
     row = run.chunks[0]
-    body = memoryview(run.region)[int(row[BODY_START]) : int(row[BODY_END])]
+    body = run.region.data[int(row[BODY_START]) : int(row[BODY_END])]
     return registry.dialect(run.dialect).intact(body, int(row[BASE_OFFSET]), int(row[COUNT]))
 
 

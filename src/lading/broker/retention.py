@@ -23,7 +23,7 @@ def enforce(partition: Partition, settings: BrokerSettings, now_us: int) -> int:
     for segment in log.segments()[:-1]:
         too_old = age_us is not None and 0 < segment.max_timestamp_us < now_us - age_us
         too_much = size_bytes is not None and left_bytes > size_bytes
-        if not too_old and not too_much or segment.end_offset > log.stable_end:
+        if not (too_old or too_much) or segment.end_offset > log.stable_end:
             break
         left_bytes -= segment.size_bytes
         keep_from = segment.end_offset

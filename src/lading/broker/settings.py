@@ -61,6 +61,6 @@ class TopicSettings:
         for name, value in document.items():
             if name not in known:
                 raise SettingError(f"unknown topic setting {name!r}; there are {', '.join(known)}")
-            if type(value) is not known[name] or value is not True and value is not False and value < 1:
+            if type(value) is not known[name] or (known[name] is int and value < 1):
                 raise SettingError(f"topic setting {name} takes a {known[name].__name__} from 1, not {value!r}")
         return cls(**document)

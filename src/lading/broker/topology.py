@@ -139,6 +139,8 @@ class Topology:
         self._directory = directory
         self._open_log = open_log
         self._partitions_max = partitions_max
+        self.version = 0
+        """Grows whenever a stream, topic or partition comes or goes."""
         self._streams: dict[int, Stream] = {}
         self._streams_by_name: dict[str, Stream] = {}
         self._topics_by_flat_name: dict[str, Topic] = {}
@@ -164,7 +166,7 @@ class Topology:
             self._meet_unlisted(uuid)
 
     def _meet_unlisted(self, uuid: bytes) -> None:
-        """A directory the catalog does not list: taken in where the catalog is new, else left by an interrupted create."""
+        """A directory that is not listed: taken in where the catalog is new, else the rest of an interrupted create."""
         if not self._catalog.created:
             self._directory.remove_if_empty(uuid)
             return
@@ -305,6 +307,7 @@ class Topology:
             self.delete_topic(topic)
         self._catalog.remove_stream(stream.id, ())
         del self._streams[stream.id], self._streams_by_name[stream.name]
+        self.version += 1
 
     def add_partitions(self, topic: Topic, count: int) -> list[Partition]:
         """This many more, empty, with the next numbers."""
@@ -378,19 +381,23 @@ class Topology:
         return Partition(topic, number, log)
 
     def _resized(self, topic: Topic) -> None:
+        self.version += 1
         self._catalog.resize_topic(topic.uuid, len(topic.partitions), topic.next_epoch)
         self._directory.describe(_description(topic, len(topic.partitions)))
 
     def _link_stream(self, stream: Stream) -> None:
+        self.version += 1
         self._streams[stream.id] = stream
         self._streams_by_name[stream.name] = stream
 
     def _link_topic(self, topic: Topic) -> None:
+        self.version += 1
         topic.stream.topics[topic.id] = topic
         self._topics_by_flat_name[topic.flat_name] = topic
         self._topics_by_uuid[topic.uuid] = topic
 
     def _unlink_topic(self, topic: Topic) -> None:
+        self.version += 1
         del topic.stream.topics[topic.id]
         del self._topics_by_flat_name[topic.flat_name]
         del self._topics_by_uuid[topic.uuid]

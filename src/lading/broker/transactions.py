@@ -78,7 +78,7 @@ class Transactions:
         if transaction is None:
             raise Refusal(
                 Reason.TRANSACTION_NOT_OPEN,
-                f"transaction {transaction_id} is not open (committed, aborted, expired or never begun); begin a new one",
+                f"transaction {transaction_id} is not open (committed, aborted, expired or never begun); begin another",
             )
         return transaction
 
@@ -162,7 +162,7 @@ class Transactions:
             self._hold(partition)
 
     def _settle(self, partition: Partition, transaction_id: int, shown: bool) -> None:
-        """Let the partition go on past a decided transaction; where the overlay cannot be written it stays held back."""
+        """Let the partition go on past a decided transaction; held back while the overlay cannot be written."""
         log = partition.log
         ranges = _ranges(partition)
         if not shown:

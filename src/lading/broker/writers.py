@@ -63,8 +63,6 @@ class Writers:
         self._writers_max = writers_max
         self._writers: OrderedDict[bytes, Writer] = OrderedDict()
         self.transactions = Ranges()
-        self.changed = False
-        """Whether anything happened since the last snapshot."""
         self.snapshot_segments = 0
         """How many segments the log had at the last snapshot."""
 
@@ -101,8 +99,14 @@ class Writers:
             return f"{who} was written long ago; only the last {self._window} can be asked for again"
         return f"{who} leaves a gap: the next is {writer.next_sequence}"
 
-    def add(self, writer_id: bytes, epoch: int, block: Block, synced_end: int) -> None:
-        """A block is in the log now."""
+    def add(self, writer_id: bytes, epoch: int, transaction_id: int, block: Block, synced_end: int) -> None:
+        """A block is in the log now; ``writer_id`` zeros or ``transaction_id`` 0 is none."""
+        if transaction_id:
+            self.transactions.add(transaction_id, block.base_offset, block.end_offset)
+        if any(writer_id):
+            self._count(writer_id, epoch, block, synced_end)
+
+    def _count(self, writer_id: bytes, epoch: int, block: Block, synced_end: int) -> None:
         writer = self._writers.get(writer_id)
         if writer is None or writer.epoch != epoch:
             writer = self._writers[writer_id] = Writer(epoch)
@@ -115,7 +119,6 @@ class Writers:
         excess = len(writer.recent) - self._window
         if excess > 0 and writer.recent[excess - 1].end_offset <= synced_end:
             del writer.recent[:excess]
-        self.changed = True
 
     def cut(self, offset: int) -> None:
         """Blocks from ``offset`` on have not happened."""

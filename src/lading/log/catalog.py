@@ -142,7 +142,7 @@ class TransactionRow:
 
 
 class Catalog:
-    """The catalog of one data directory. Not thread-safe: the process that owns the directory uses it from one thread."""
+    """The catalog of one data directory. Not thread-safe: one thread of the owning process uses it."""
 
     def __init__(self, path: Path) -> None:
         """Opens or creates the file at ``path``; CorruptLog where it is no catalog or of a later version."""
@@ -211,7 +211,7 @@ class Catalog:
             "SELECT uuid, stream_id, id, name, created_us, partitions, next_epoch, settings FROM topics "
             "ORDER BY stream_id, id"
         )
-        return [TopicRow(*row[:-1], settings=json.loads(row[-1])) for row in rows]
+        return [TopicRow(*row[:-1], json.loads(row[-1])) for row in rows]
 
     def add_topic(self, row: TopicRow) -> None:
         """A new topic of an existing stream."""
