@@ -1,0 +1,87 @@
+"""HTTP endpoints: one uvicorn server each, in the broker's own event loop, with sockets that serve has bound."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import uvicorn
+from starlette.requests import Request
+from starlette.types import ASGIApp
+
+from ..model.errors import LadingError, Reason, Refusal
+from .interface import ReceiveBudget
+
+DRAIN_TIMEOUT_S: Final = 5
+KEEP_ALIVE_S: Final = 75
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without signal handlers: signals are serve's."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+class HttpEndpoint:
+    """An ASGI application on a socket."""
+
+    def __init__(self, app: ASGIApp, connections_max: int) -> None:
+        self._server = _Server(
+            uvicorn.Config(
+                app,
+                http="httptools",
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                limit_concurrency=connections_max,
+                timeout_keep_alive=KEEP_ALIVE_S,
+                timeout_graceful_shutdown=DRAIN_TIMEOUT_S,
+            )
+        )
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self, listener: socket.socket) -> None:
+        """Serve from now on."""
+        self._task = asyncio.get_running_loop().create_task(self._server.serve([listener]))
+        while not self._server.started:
+            if self._task.done():
+                await self._task
+                raise LadingError("the HTTP server left while it started")
+            await asyncio.sleep(0)
+
+    async def stop(self) -> None:
+        """Answer what was asked, then close; connections that do not finish are cut."""
+        if self._task is not None:
+            self._server.should_exit = True
+            await self._task
+
+
+async def read_body(request: Request, limit_bytes: int, budget: ReceiveBudget) -> bytes:
+    """The body of a request; Refusal where it is over the limit (before it is read) or memory is short."""
+    declared = request.headers.get("content-length", "")
+    if declared.isdigit() and int(declared) > limit_bytes:
+        raise _too_large(limit_bytes)
+    parts: list[bytes] = []
+    taken = 0
+    try:
+        async for part in request.stream():
+            if taken + len(part) > limit_bytes:
+                raise _too_large(limit_bytes)
+            if not budget.take(len(part)):
+                raise Refusal(Reason.STOPPING, "the broker is receiving too many large requests; ask again later")
+            taken += len(part)
+            parts.append(part)
+        return b"".join(parts)
+    finally:
+        budget.give(taken)
+
+
+def _too_large(limit_bytes: int) -> Refusal:
+    return Refusal(Reason.REQUEST_TOO_LARGE, f"the body is larger than {limit_bytes} bytes; send it in parts")

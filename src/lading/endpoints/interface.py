@@ -1,0 +1,112 @@
+"""What endpoints share: the services they are given, how they listen, how they start and stop."""
+
+from __future__ import annotations
+
+import errno
+import socket
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Protocol
+
+from ..metrics import Metrics
+from ..model.errors import LocalError
+from ..settings import Address, Settings
+from .clients import Clients
+from .process import Process
+
+if TYPE_CHECKING:
+    from ..broker.broker import Broker
+
+RECEIVE_BYTES_MAX: Final = 512 << 20
+"""All connections together hold at most this much of requests that are not whole yet."""
+
+LISTEN_BACKLOG: Final = 1024
+
+
+def now_us() -> int:
+    """Microseconds since 1970 UTC: the one clock of endpoints."""
+    return time.time_ns() // 1000
+
+
+@dataclass(slots=True)
+class ReceiveBudget:
+    """Memory for requests that are still arriving, shared by all connections."""
+
+    left_bytes: int = RECEIVE_BYTES_MAX
+
+    def take(self, size_bytes: int) -> bool:
+        """Whether ``size_bytes`` more are granted; what was granted is given back with ``give``."""
+        if size_bytes > self.left_bytes:
+            return False
+        self.left_bytes -= size_bytes
+        return True
+
+    def give(self, size_bytes: int) -> None:
+        """Return what ``take`` granted."""
+        self.left_bytes += size_bytes
+
+
+@dataclass(slots=True)
+class Services:
+    """What an endpoint works with; one for the whole process."""
+
+    broker: Broker
+    settings: Settings
+    metrics: Metrics
+    workers: ThreadPoolExecutor
+    """For work too long for the event loop; bounded by ``settings.workers``."""
+    clients: Clients = field(default_factory=Clients)
+    process: Process = field(default_factory=Process)
+    receive: ReceiveBudget = field(default_factory=ReceiveBudget)
+    stopping: bool = False
+    """Set once; long polls answer at once from then on."""
+    wake: list[Callable[[], None]] = field(default_factory=list)
+    """Called when ``stopping`` is set."""
+
+    def begin_stop(self) -> None:
+        """Let everything that waits answer now."""
+        self.stopping = True
+        for callback in list(self.wake):
+            callback()
+
+
+class Endpoint(Protocol):
+    """A server face. ``start`` takes a bound socket; ``stop`` answers what was asked, then closes."""
+
+    async def start(self, listener: socket.socket) -> None: ...
+
+    async def stop(self) -> None: ...
+
+
+def listen(name: str, address: Address) -> socket.socket:
+    """A socket bound to the address of endpoint ``name``; LocalError in one sentence that names the setting."""
+    key = f"endpoints.{name}.address"
+    try:
+        family, kind, protocol, _, place = socket.getaddrinfo(
+            address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    except socket.gaierror as error:
+        raise LocalError(f"{key} {address} names no address of this machine: {error.strerror}") from None
+    listener = socket.socket(family, kind, protocol)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(place)
+        listener.listen(LISTEN_BACKLOG)
+        listener.setblocking(False)
+    except OSError as error:
+        listener.close()
+        if error.errno == errno.EADDRINUSE:
+            raise LocalError(
+                f"{address} is taken by another program: set {key} to another port (port 0 takes a free one), "
+                f"or switch the endpoint off with endpoints.{name}.enabled=false"
+            ) from None
+        raise LocalError(f"cannot listen on {key} {address}: {error.strerror}") from None
+    return listener
+
+
+def bound(listener: socket.socket) -> str:
+    """``host:port`` a socket really listens on."""
+    host, port = listener.getsockname()[:2]
+    return str(Address(host, port))

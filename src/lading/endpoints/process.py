@@ -1,0 +1,94 @@
+"""What the operating system says about this process and machine, from /proc."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+PROC = Path("/proc")
+CPU_WINDOW_S = 0.2
+"""Two readings closer than this give the CPU share of the one before."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessFigures:
+    """Memory and I/O in bytes, times in seconds, ``cpu_percent`` of one core."""
+
+    pid: int
+    cpu_percent: float
+    memory_bytes: int
+    total_memory_bytes: int
+    available_memory_bytes: int
+    run_time_s: int
+    start_time_s: int
+    read_bytes: int
+    written_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Names of the machine, as the Iggy ``stats`` answer tells them."""
+
+    hostname: str
+    os_name: str
+    os_version: str
+    kernel_version: str
+
+
+class Process:
+    """Figures of the running process; the CPU share is that since the reading before."""
+
+    def __init__(self) -> None:
+        self._started_s = time.time()
+        self._last = (time.monotonic(), time.process_time())
+        self._cpu_percent = 0.0
+
+    def figures(self) -> ProcessFigures:
+        """What the process uses now; 0 where the system does not say."""
+        wall_s, cpu_s = time.monotonic(), time.process_time()
+        if wall_s - self._last[0] >= CPU_WINDOW_S:
+            self._cpu_percent = 100.0 * (cpu_s - self._last[1]) / (wall_s - self._last[0])
+            self._last = (wall_s, cpu_s)
+        memory = _table(PROC / "meminfo", unit_bytes=1024)
+        own = _table(PROC / "self/status", unit_bytes=1024)
+        moved = _table(PROC / "self/io", unit_bytes=1)
+        return ProcessFigures(
+            pid=os.getpid(),
+            cpu_percent=self._cpu_percent,
+            memory_bytes=own.get("VmRSS", 0),
+            total_memory_bytes=memory.get("MemTotal", 0),
+            available_memory_bytes=memory.get("MemAvailable", 0),
+            run_time_s=int(time.time() - self._started_s),
+            start_time_s=int(self._started_s),
+            read_bytes=moved.get("read_bytes", 0),
+            written_bytes=moved.get("write_bytes", 0),
+        )
+
+
+def machine() -> Machine:
+    """Host, operating system and kernel names."""
+    try:
+        release = platform.freedesktop_os_release()
+    except OSError:
+        release = {}
+    name = release.get("NAME", platform.system())
+    version = f"{platform.system()} {release.get('VERSION_ID', '')} {name}".replace("  ", " ")
+    return Machine(platform.node(), name, version, platform.release())
+
+
+def _table(path: Path, unit_bytes: int) -> dict[str, int]:
+    """``Name: number [kB]`` lines; empty where the file cannot be read."""
+    try:
+        lines = path.read_text().splitlines()
+    except OSError:
+        return {}
+    found = {}
+    for line in lines:
+        name, _, rest = line.partition(":")
+        words = rest.split()
+        if words and words[0].isdigit():
+            found[name] = int(words[0]) * (unit_bytes if words[1:] == ["kB"] else 1)
+    return found

@@ -1,0 +1,253 @@
+"""``lading serve``: assembles the rooms, owns the data directory's lock, the ready line and the signals (DESIGN 14)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import gc
+import json
+import logging
+import os
+import resource
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from . import __version__
+from .endpoints.interface import Endpoint, Services, bound, listen, now_us
+from .kernels import engine
+from .metrics import Histogram, Metrics
+from .model.errors import LocalError
+from .settings import EndpointSettings, Settings
+
+if TYPE_CHECKING:
+    from .broker.broker import Broker
+    from .broker.settings import BrokerSettings
+    from .log.interface import Commit, PartitionLog
+
+log = logging.getLogger("lading")
+
+LOCK_FILE: Final = "lock"
+LAG_SAMPLE_S: Final = 0.25
+TICK_MIN_S: Final = 0.01
+TICK_MAX_S: Final = 1.0
+DURABILITY_WORDS: Final = {
+    "fsync": "durability fsync: a message is on disk before it is acknowledged",
+    "os": "durability os: a message is in the page cache when it is acknowledged; a power cut may take it",
+}
+
+
+def run(settings: Settings, *, output: str = "text") -> int:
+    """Serve until SIGTERM or Ctrl-C; returns the exit code 0.
+
+    LocalError in one sentence where it cannot start: directory in use or unwritable, port taken.
+    """
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(message)s")
+    _raise_open_files_limit()
+    with locked(settings.data), _runner() as runner:
+        runner.run(serve(settings, output=output))
+    return 0
+
+
+async def serve(settings: Settings, *, output: str = "text", announce: Callable[[str], None] | None = None) -> None:
+    """Start everything, announce the ready line, wait for SIGTERM or SIGINT, drain and close.
+
+    The caller holds the lock of the data directory.
+    """
+    loop = asyncio.get_running_loop()
+    stopped = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopped.set)
+    log.info("%s; data in %s", DURABILITY_WORDS[settings.durability], settings.data.resolve())
+    metrics = Metrics()
+    with contextlib.ExitStack() as closing:
+        listeners = {name: closing.enter_context(listener) for name, listener in _listeners(settings)}
+        workers = closing.enter_context(ThreadPoolExecutor(settings.workers, "lading-worker"))
+        broker = closing.enter_context(_broker(settings, metrics))
+        services = Services(broker, settings, metrics, workers)
+        endpoints: list[Endpoint] = []
+        for name, listener in listeners.items():
+            endpoint: Endpoint = import_module(f"{__package__}.endpoints.{name}").endpoint(services)
+            await endpoint.start(listener)
+            endpoints.append(endpoint)
+        timers = [loop.create_task(_tick(broker)), loop.create_task(_watch_lag(metrics))]
+        (announce or _print)(_ready_line(settings, listeners, output))
+        _settle_down()
+        await stopped.wait()
+        log.info("stopping: requests under way are answered first")
+        services.begin_stop()
+        await asyncio.gather(*(endpoint.stop() for endpoint in endpoints))
+        for timer in timers:
+            timer.cancel()
+    log.info("stopped")
+
+
+def _listeners(settings: Settings) -> Iterator[tuple[str, socket.socket]]:
+    """Bound sockets of all endpoints that are on; binding comes first, so that a taken port costs no recovery."""
+    for name in EndpointSettings.model_fields:
+        endpoint = getattr(settings.endpoints, name)
+        if endpoint.enabled:
+            yield name, listen(name, endpoint.address)
+
+
+@contextlib.contextmanager
+def _broker(settings: Settings, metrics: Metrics) -> Iterator[Broker]:
+    """The broker on its data directory, wired to the running event loop; flushed, synced and closed at the end."""
+    from .broker.broker import Broker
+    from .log.commit import GroupCommit, SyncNow
+    from .log.disk import RealDisk
+
+    loop = asyncio.get_running_loop()
+    disk = RealDisk()
+    commit: Commit = SyncNow(sync=False)
+    if settings.durability == "fsync":
+        commit = _TimedCommit(GroupCommit(disk), metrics.sync_seconds)
+    broker = Broker(settings.data, _broker_settings(settings), now_us=now_us(), disk=disk, commit=commit)
+    broker.on_pending = lambda: loop.call_soon(broker.flush)
+    handle = broker.fileno()
+    if handle is not None:
+        loop.add_reader(handle, broker.complete)
+    try:
+        yield broker
+    finally:
+        if handle is not None:
+            loop.remove_reader(handle)
+        broker.stop()
+
+
+def _broker_settings(settings: Settings) -> BrokerSettings:
+    from .broker.settings import BrokerSettings
+
+    limits, retention = settings.broker, settings.retention
+    return BrokerSettings(
+        durability=settings.durability,
+        segment_bytes=settings.log.segment_bytes,
+        retention_age_us=None if retention.age_ms is None else retention.age_ms * 1_000,
+        retention_bytes=retention.size_bytes,
+        retention_check_us=retention.check_ms * 1_000,
+        partitions_per_topic_max=limits.partitions_per_topic_max,
+        unsynced_bytes_max=limits.unsynced_bytes_max,
+        position_flush_us=limits.position_flush_ms * 1_000,
+        session_timeout_us=limits.session_timeout_ms * 1_000,
+        transaction_timeout_us=limits.transaction_timeout_ms * 1_000,
+        transaction_memory_us=limits.transaction_memory_ms * 1_000,
+        writers_per_partition_max=limits.writers_per_partition_max,
+    )
+
+
+class _TimedCommit:
+    """A commit that tells the metrics how long each sync took."""
+
+    def __init__(self, commit: Commit, seconds: Histogram) -> None:
+        self._commit = commit
+        self._seconds = seconds
+        self.fileno = commit.fileno
+        self.complete = commit.complete
+        self.drain = commit.drain
+        self.close = commit.close
+
+    def submit(self, log: PartitionLog, done: Callable[[OSError | None], None] | None = None) -> None:
+        began_s = time.perf_counter()
+
+        def finished(error: OSError | None) -> None:
+            self._seconds.observe(time.perf_counter() - began_s)
+            if done is not None:
+                done(error)
+
+        self._commit.submit(log, finished)
+
+
+def _ready_line(settings: Settings, listeners: Mapping[str, socket.socket], output: str) -> str:
+    addresses = {name: bound(listener) for name, listener in listeners.items()}
+    if output == "text":
+        return " ".join(("ready", *(f"{name}={address}" for name, address in addresses.items())))
+    return json.dumps(
+        {
+            "event": "ready",
+            "pid": os.getpid(),
+            "endpoints": addresses,
+            "durability": settings.durability,
+            "data": str(settings.data.resolve()),
+            "version": __version__,
+        }
+    )
+
+
+def _print(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+def _settle_down() -> None:
+    """What may happen after the ready line: kernels load beside the service, start-up garbage leaves the collector."""
+    engine.load_in_background()
+    gc.collect()
+    gc.freeze()
+
+
+async def _tick(broker: Broker) -> None:
+    """The broker's own clockwork: retention, positions, timeouts."""
+    while True:
+        due_us = broker.tick(now_us())
+        await asyncio.sleep(min(max((due_us - now_us()) / 1e6, TICK_MIN_S), TICK_MAX_S))
+
+
+async def _watch_lag(metrics: Metrics) -> None:
+    """How late the loop is, sampled."""
+    loop = asyncio.get_running_loop()
+    while True:
+        due_s = loop.time() + LAG_SAMPLE_S
+        await asyncio.sleep(LAG_SAMPLE_S)
+        metrics.loop_lag_seconds.observe(max(loop.time() - due_s, 0.0))
+
+
+@contextlib.contextmanager
+def locked(data: Path) -> Iterator[None]:
+    """Own the data directory, made where it is missing; LocalError where another process does, with its pid.
+
+    The lock is the kernel's and ends with the process, so that no stale one can be left; the pid is for people.
+    """
+    try:
+        data.mkdir(parents=True, exist_ok=True)
+        handle = os.open(data / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise LocalError(f"the data directory {data} cannot be used: {error.strerror} (setting data)") from None
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            owner = os.read(handle, 32).decode(errors="replace").strip() or "unknown"
+            raise LocalError(
+                f"the data directory {data} is in use by the broker with process id {owner}; "
+                "stop that one, or give another directory with --data"
+            ) from None
+        os.ftruncate(handle, 0)
+        os.write(handle, f"{os.getpid()}\n".encode())
+        yield
+        os.ftruncate(handle, 0)
+    finally:
+        os.close(handle)
+
+
+def _runner() -> asyncio.Runner:
+    """uvloop where it is installed, else asyncio's own loop (within a quarter of its speed)."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.Runner()
+    return asyncio.Runner(loop_factory=uvloop.new_event_loop)
+
+
+def _raise_open_files_limit() -> None:
+    """Every connection and every partition takes open files: use all that this process may have."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
