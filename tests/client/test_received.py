@@ -21,7 +21,12 @@ def batch_of(headers: list[list[tuple[str, int, bytes | None]]]) -> pa.RecordBat
 
 
 def test_headers_are_exact_also_in_a_slice() -> None:
-    rows = [[("x", 2, b"0")], [("a", 2, b"1"), ("b", 1, None), ("a", 12, b"12345678")], [], [("c", 1, b"")]]
+    rows: list[list[tuple[str, int, bytes | None]]] = [
+        [("x", 2, b"0")],
+        [("a", 2, b"1"), ("b", 1, None), ("a", 12, b"12345678")],
+        [],
+        [("c", 1, b"")],
+    ]
     messages = received(batch_of(rows).slice(1), "s", "t", 3)
     assert [list(message.headers) for message in messages] == [[Header(*header) for header in row] for row in rows[1:]]
     first = messages[0]

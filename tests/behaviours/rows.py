@@ -1,0 +1,77 @@
+"""The clients under test: one row each. A new client is a Session class and a row here.
+
+``exceptions`` names the behaviours that a client or its protocol cannot have, with the reason; they are expected to
+fail, and a pass is reported, so that no exception outlives its reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from lading.testing import Running
+from tests.behaviours.python_client import PythonSession
+
+HeaderRow = tuple[str, int, bytes | None]
+"""Key, kind code, value bytes."""
+
+
+@dataclass(frozen=True)
+class Sending:
+    """A message to send."""
+
+    payload: bytes | None = b"payload"
+    headers: Sequence[HeaderRow] = ()
+    key: bytes | None = None
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A message as a client saw it."""
+
+    partition: int
+    offset: int
+    payload: bytes | None
+    headers: Sequence[HeaderRow]
+    key: bytes | None
+    state: str = "available"
+
+
+class Session(Protocol):
+    """What a client must be able to do to be held to the behaviours; names are flat, partitions from 0."""
+
+    def create_topic(self, topic: str, partitions: int) -> None: ...
+
+    def send(self, topic: str, messages: Sequence[Sending], partition: int | None = None) -> None:
+        """Send in order; acknowledged when it returns."""
+        ...
+
+    def read(self, topic: str, partition: int = 0, offset: int = 0, count: int = 1000) -> list[Seen]:
+        """What can be read now of a partition from ``offset`` on, at most ``count``."""
+        ...
+
+    def end(self, topic: str, partition: int = 0) -> int:
+        """The offset behind the last readable message."""
+        ...
+
+    def read_as_group(self, topic: str, group: str, count: int) -> list[Seen]:
+        """Join, read ``count`` messages, store the positions behind them, leave."""
+        ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class Client:
+    """One row: how to open a session on a running broker, and what this client is excused from."""
+
+    name: str
+    open: Callable[[Running], Session]
+    exceptions: Mapping[str, str] = field(default_factory=dict)
+
+
+CLIENTS: tuple[Client, ...] = (
+    Client("python-lading", lambda broker: PythonSession(broker.url)),
+    Client("python-iggy", lambda broker: PythonSession(f"iggy://{broker.endpoints['iggy_tcp']}")),
+)
