@@ -1,0 +1,105 @@
+"""Native as the registry knows it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from lading.model.batch import FIELDS, SCHEMA
+from lading.model.errors import MalformedMessage
+from lading.model.limits import BATCH_BYTES, BATCH_ROWS
+from lading.model.run import BASE_OFFSET, BODY_END, BODY_START, LAST_OFFSET, Decoded, Run
+
+from ..located import locate
+from . import messages
+from .limits import TIMESTAMP_MAX
+from .messages import SCHEMA_IN_BLOCKS
+
+
+class Native:
+    """Dialect code 1: bodies are blocks, each with one Arrow record batch of the Batch schema."""
+
+    name = "native"
+    code = messages.CODE
+
+    def decode(
+        self,
+        run: Run,
+        *,
+        first: int = 0,
+        end: int = TIMESTAMP_MAX,
+        fields: Collection[str] = FIELDS,
+        keys: Sequence[str] = (),
+        max_rows: int = BATCH_ROWS,
+        max_bytes: int = BATCH_BYTES,
+        carrier: bool = True,
+    ) -> Iterator[Decoded]:
+        """See registry.Dialect.decode. Small blocks are joined, large ones cut; columns not asked for are not read."""
+        wanted = [name for name in FIELDS if name in fields]
+        read = {*wanted, "headers"} if keys else {*wanted}
+        waiting: list[pa.RecordBatch] = []
+        rows = size_bytes = 0
+        for batch in _portions(run, first, end, read, max_rows, max_bytes):
+            if waiting and (rows + batch.num_rows > max_rows or size_bytes + batch.nbytes > max_bytes):
+                yield _decoded(waiting, wanted, keys)
+                waiting, rows, size_bytes = [], 0, 0
+            waiting.append(batch)
+            rows += batch.num_rows
+            size_bytes += batch.nbytes
+        if waiting:
+            yield _decoded(waiting, wanted, keys)
+
+    def encode(self, batch: pa.RecordBatch) -> bytes:
+        """See registry.Dialect.encode; offsets are not in the body, the chunk gives them."""
+        return messages.encode_block(batch)
+
+    def intact(self, body: memoryview, base_offset: int, count: int) -> list[int]:
+        """None: a block has no checksum of its own beside its chunk's."""
+        return []
+
+
+DIALECT = Native()
+_concat_batches: Any = pa.concat_batches  # type: ignore[attr-defined]
+
+
+def _portions(
+    run: Run, first: int, end: int, read: set[str], max_rows: int, max_bytes: int
+) -> Iterator[pa.RecordBatch]:
+    """The rows asked for, block by block, none larger than the caps allow, with their offsets."""
+    included = [index for index, name in enumerate(SCHEMA_IN_BLOCKS.names) if name in read] or [0]
+    for chunk in run.chunks.tolist():
+        if chunk[LAST_OFFSET] < first or chunk[BASE_OFFSET] >= end:
+            continue
+        start, stop = chunk[BODY_START], chunk[BODY_END]
+        if not 0 <= start <= stop <= run.region.size:
+            raise MalformedMessage("the chunk's body lies outside its region", at=start)
+        body = run.region.data[start:stop]
+        offset = chunk[BASE_OFFSET]
+        for block in messages.blocks(body):
+            if offset + block.rows - 1 > chunk[LAST_OFFSET]:
+                raise MalformedMessage("the blocks hold more messages than their chunk has offsets", at=start)
+            low, high = max(first - offset, 0), min(end - offset, block.rows)
+            if low < high:
+                batch = _with_offsets(messages.rows_of(body, block, included), offset, block.header.append_time_us)
+                step = max(1, min(max_rows, max_bytes * block.rows // max(1, batch.nbytes)))
+                for at in range(low, high, step):
+                    yield batch.slice(at, min(step, high - at))
+            offset += block.rows
+
+
+def _with_offsets(batch: pa.RecordBatch, base_offset: int, append_time_us: int) -> pa.RecordBatch:
+    columns: dict[str, pa.Array[Any]] = {name: batch.column(name) for name in batch.schema.names}
+    if "timestamp" in columns and columns["timestamp"].null_count:
+        time: Any = pa.scalar(min(append_time_us, TIMESTAMP_MAX), pa.int64()).cast(SCHEMA.field("timestamp").type)
+        columns["timestamp"] = columns["timestamp"].fill_null(time)
+    columns["offset"] = pa.array(np.arange(base_offset, base_offset + batch.num_rows, dtype=np.int64))
+    return pa.RecordBatch.from_pydict(columns, schema=pa.schema([SCHEMA.field(name) for name in columns]))
+
+
+def _decoded(batches: list[pa.RecordBatch], wanted: list[str], keys: Sequence[str]) -> Decoded:
+    batch = batches[0] if len(batches) == 1 else _concat_batches(batches)
+    located = locate(batch.column("headers"), keys) if keys else {}
+    return Decoded(batch.num_rows, {name: batch.column(name) for name in wanted}, located)

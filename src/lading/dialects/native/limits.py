@@ -1,0 +1,16 @@
+"""What a native block may hold."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from lading.model.limits import REQUEST_BYTES_MAX
+
+BLOCK_BYTES_MAX: Final = REQUEST_BYTES_MAX
+"""A block has at most this many bytes, compressed, and its columns have at most as many when decompressed."""
+
+BLOCK_ROWS_MAX: Final = 1 << 24
+"""Messages of one block."""
+
+TIMESTAMP_MAX: Final = (1 << 63) - 1
+"""Microseconds since 1970; none is negative."""
