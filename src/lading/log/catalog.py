@@ -211,7 +211,10 @@ class Catalog:
             "SELECT uuid, stream_id, id, name, created_us, partitions, next_epoch, settings FROM topics "
             "ORDER BY stream_id, id"
         )
-        return [TopicRow(*row[:-1], json.loads(row[-1])) for row in rows]
+        return [
+            TopicRow(uuid, stream_id, ident, name, created_us, partitions, next_epoch, json.loads(settings))
+            for uuid, stream_id, ident, name, created_us, partitions, next_epoch, settings in rows
+        ]
 
     def add_topic(self, row: TopicRow) -> None:
         """A new topic of an existing stream."""
