@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lading.cli.headers_option import parse_headers, timestamp_us
+from lading.cli.headers_option import parse_headers
 from lading.model.errors import LocalError
 
 # spelling -> (key, kind code of the Iggy seed, value bytes)
@@ -49,10 +49,3 @@ def test_a_wrong_spelling_says_what_to_write(option: str, says: str) -> None:
     with pytest.raises(LocalError) as caught:
         parse_headers([option])
     assert says in str(caught.value)
-
-
-def test_times_are_iso_or_microseconds() -> None:
-    assert timestamp_us("1700000000000000") == 1_700_000_000_000_000
-    assert timestamp_us("2023-11-14T22:13:20+00:00") == 1_700_000_000_000_000
-    with pytest.raises(LocalError, match="is no time"):
-        timestamp_us("yesterday")

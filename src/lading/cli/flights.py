@@ -7,16 +7,23 @@ import zipfile
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
+import pyarrow.compute
 from numpy.typing import NDArray
 from pyarrow import csv
 
 from ..model.batch import HEADER_TYPE, HEADERS_TYPE, SCHEMA
 from ..model.errors import LocalError
 from ..model.kinds import Kind
+
+pc: Any = pyarrow.compute
+"""Compute functions take and give columns of every type; their stubs do not."""
+
+Column: TypeAlias = Any
+"""An Arrow array."""
 
 ROWS = 336_776
 BODY_FIELDS = ("air_time", "distance", "dep_time", "arr_time", "tailnum")
@@ -62,13 +69,13 @@ def _batch(part: pa.Table) -> pa.RecordBatch:
     )
 
 
-def _headers(part: pa.Table) -> pa.ListArray:
+def _headers(part: pa.Table) -> Column:
     count = part.num_rows
     everywhere = np.ones(count, bool)
     arrived = pc.is_valid(part["arr_delay"]).to_numpy().astype(bool)
     has_tail = pc.is_valid(part["tailnum"]).to_numpy().astype(bool)
     # key, kind, values, where the header is present at all
-    columns: list[tuple[str, Kind, pa.Array, NDArray[np.bool_]]] = [
+    columns: list[tuple[str, Kind, Column, NDArray[np.bool_]]] = [
         ("carrier", Kind.STRING, _text(part, "carrier"), everywhere),
         ("flight", Kind.UINT16, _little_endian(part, "flight", np.uint16), everywhere),
         ("origin", Kind.STRING, _text(part, "origin"), everywhere),
@@ -80,35 +87,35 @@ def _headers(part: pa.Table) -> pa.ListArray:
     ]
     present = np.stack([where for *_, where in columns], axis=1)
     order = np.arange(count * len(columns)).reshape(len(columns), count).T[present]
-    keys = pa.array([key for key, *_ in columns]).take(pa.array(order // count))
+    keys = pc.take(pa.array([key for key, *_ in columns]), order // count)
     kinds = np.array([kind for _, kind, *_ in columns], np.int8)[order // count]
-    values = pa.concat_arrays([value for *_, value, _ in columns]).take(pa.array(order))
+    values = pc.take(pa.concat_arrays([value for *_, value, _ in columns]), order)
     # a null that has no meaning of its own carries no kind
     kinds[pc.is_null(values).to_numpy(zero_copy_only=False).astype(bool)] = Kind.RAW
     structs = pa.StructArray.from_arrays([keys, pa.array(kinds), values], fields=list(HEADER_TYPE))
     offsets = np.concatenate([[0], np.cumsum(present.sum(axis=1))]).astype(np.int32)
-    return pa.ListArray.from_arrays(pa.array(offsets), structs, type=HEADERS_TYPE)
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), structs, type=HEADERS_TYPE)
 
 
-def _text(part: pa.Table, name: str) -> pa.Array:
+def _text(part: pa.Table, name: str) -> Column:
     return pc.cast(part[name].combine_chunks(), pa.binary())
 
 
-def _scheduled(part: pa.Table) -> pa.Array:
+def _scheduled(part: pa.Table) -> Column:
     moment = pc.strftime(part["time_hour"].combine_chunks(), format="%Y-%m-%dT%H:%M:%SZ")
     return pc.cast(moment, pa.binary())
 
 
-def _little_endian(part: pa.Table, name: str, dtype: type[np.generic]) -> pa.Array:
+def _little_endian(part: pa.Table, name: str, dtype: type[np.generic]) -> Column:
     column = part[name].combine_chunks()
-    numbers = np.ascontiguousarray(pc.fill_null(column, 0).to_numpy().astype(dtype))
+    numbers: Any = np.ascontiguousarray(pc.fill_null(column, 0).to_numpy().astype(dtype))
     fixed = pa.Array.from_buffers(pa.binary(numbers.itemsize), len(numbers), [None, pa.py_buffer(numbers)])
     return pc.if_else(pc.is_valid(column), fixed.cast(pa.binary()), pa.scalar(None, pa.binary()))
 
 
-def _bodies(part: pa.Table) -> pa.Array:
+def _bodies(part: pa.Table) -> Column:
     """A JSON object a flight, put together column by column."""
-    pieces: list[pa.Array | str] = []
+    pieces: list[Column | str] = []
     for number, name in enumerate(BODY_FIELDS):
         column = part[name].combine_chunks()
         text = pc.cast(column, pa.string())

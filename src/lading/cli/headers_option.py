@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable
-from datetime import datetime
 
 from ..model.errors import LocalError
 from ..model.headers import Headers
-from ..model.kinds import (
-    KIND_BY_WORD,
+from ..model.kinds import KIND_BY_WORD, Kind
+from ..model.values import (
     HeaderValue,
-    Kind,
     boolean,
     f32,
     f64,
@@ -89,13 +87,3 @@ def parse_headers(options: list[str]) -> Headers:
     if "" in headers:
         raise LocalError(f"a header needs a key; {FORMS}")
     return headers
-
-
-def timestamp_us(text: str) -> int:
-    """Microseconds since 1970 of an ISO 8601 time (local time where it names no zone) or of a plain number."""
-    if text.isdigit():
-        return int(text)
-    try:
-        return round(datetime.fromisoformat(text).astimezone().timestamp() * 1e6)
-    except ValueError:
-        raise LocalError(f"{text!r} is no time; write 2026-01-31T12:00:00+00:00 or microseconds since 1970") from None

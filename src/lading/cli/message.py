@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import sys
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -87,7 +88,8 @@ def poll(
     topic: str,
     count: Annotated[int, typer.Option("--count", "-n", min=1, help="At most this many.")] = 10,
     offset: Annotated[
-        str, typer.Option("--offset", help="earliest, latest, a number, or -N for the last N of each partition.")
+        str,
+        typer.Option("--offset", help="earliest, latest, a number, -N for the last N of each partition, or a time."),
     ] = "earliest",
     partition: Partition = None,
     where: Where = None,
@@ -144,30 +146,23 @@ def _messages(
 ) -> Iterator[Message]:  # fmt: skip
     from ..client.consumer import Consumer
 
-    if offset not in ("earliest", "latest") and not offset.removeprefix("-").isdigit():
-        raise LocalError(f"--offset {offset!r}: write earliest, latest, a number, or -N for the last N")
-    start: str | dict[int, int] = offset
-    if group is not None or partition is not None or offset not in ("earliest", "latest"):
-        start = offset if group is not None else _starts(topic, from_, offset, partition)
+    bound = _bound(offset)
+    start = bound if partition is None else {partition: bound}
     with Consumer(from_, topic, group=group, where=where, states=states, start=start, timeout_s=timeout_s) as consumer:
         yield from consumer
 
 
-def _starts(topic: str, from_: str, offset: str, partition: int | None) -> dict[int, int]:
-    """The first offset to read of each partition that is read."""
-    from .connection import opened
-
-    with opened(from_) as transport:
-        parts = transport.topic(topic).partitions
-    if partition is not None and partition >= len(parts):
-        raise LocalError(f"topic {topic!r} has partitions 0 to {len(parts) - 1}, there is no {partition}")
-    chosen = [part for part in parts if partition in (None, part.number)]
-    if offset == "earliest":
-        return {part.number: part.first_offset for part in chosen}
-    if offset == "latest":
-        return {part.number: part.end_offset for part in chosen}
-    number = int(offset)
-    return {part.number: max(part.first_offset, part.end_offset + number if number < 0 else number) for part in chosen}
+def _bound(offset: str) -> str | int | datetime:
+    if offset in ("earliest", "latest"):
+        return offset
+    if offset.removeprefix("-").isdigit():
+        return int(offset)
+    try:
+        return datetime.fromisoformat(offset).astimezone()
+    except ValueError:
+        raise LocalError(
+            f"--offset {offset!r}: write earliest, latest, a number, -N for the last N, or a time like 2026-01-31T12:00"
+        ) from None
 
 
 def as_json(message: Message) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -35,5 +35,6 @@ Where = Annotated[
     ),
 ]
 States = Annotated[
-    str, typer.Option("--states", help="available: what consumers may see; all: with poisoned and the like.")
+    Literal["available", "all"],
+    typer.Option("--states", help="available: what consumers may see; all: with poisoned and the like."),
 ]
