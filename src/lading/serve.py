@@ -101,16 +101,19 @@ def _listeners(settings: Settings) -> Iterator[tuple[str, socket.socket]]:
 def _broker(settings: Settings, metrics: Metrics) -> Iterator[Broker]:
     """The broker on its data directory, wired to the running event loop; flushed, synced and closed at the end."""
     from .broker.broker import Broker
-    from .log.commit import GroupCommit, SyncNow
+    from .log.commit import GroupCommit, WriteOnly
     from .log.disk import RealDisk
 
     loop = asyncio.get_running_loop()
     disk = RealDisk()
-    commit: Commit = SyncNow(sync=False)
-    if settings.durability == "fsync":
-        commit = _TimedCommit(GroupCommit(disk), metrics.sync_seconds)
+    commit: Commit = WriteOnly() if settings.durability == "os" else _TimedCommit(GroupCommit(), metrics.sync_seconds)
     broker = Broker(settings.data, _broker_settings(settings), now_us=now_us(), disk=disk, commit=commit)
-    broker.on_pending = lambda: loop.call_soon(broker.flush)
+
+    def flush_soon() -> None:
+        # what arrives within one pass of the loop shares a chunk, a write and a sync
+        loop.call_soon(broker.flush)
+
+    broker.on_pending = flush_soon
     handle = broker.fileno()
     if handle is not None:
         loop.add_reader(handle, broker.complete)

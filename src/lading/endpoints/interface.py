@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import socket
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from ..metrics import Metrics
 from ..model.errors import LocalError
@@ -18,6 +19,9 @@ from .process import Process
 
 if TYPE_CHECKING:
     from ..broker.broker import Broker
+
+A = TypeVar("A")
+R = TypeVar("R")
 
 RECEIVE_BYTES_MAX: Final = 512 << 20
 """All connections together hold at most this much of requests that are not whole yet."""
@@ -61,15 +65,31 @@ class Services:
     process: Process = field(default_factory=Process)
     receive: ReceiveBudget = field(default_factory=ReceiveBudget)
     stopping: bool = False
-    """Set once; long polls answer at once from then on."""
-    wake: list[Callable[[], None]] = field(default_factory=list)
-    """Called when ``stopping`` is set."""
+    _stop_callbacks: dict[object, Callable[[], None]] = field(default_factory=dict)
+
+    def on_stop(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call back when the broker begins to stop, at once where it does; what is returned cancels that."""
+        if self.stopping:
+            callback()
+        key = object()
+        self._stop_callbacks[key] = callback
+
+        def cancel() -> None:
+            self._stop_callbacks.pop(key, None)
+
+        return cancel
 
     def begin_stop(self) -> None:
         """Let everything that waits answer now."""
         self.stopping = True
-        for callback in list(self.wake):
+        for callback in list(self._stop_callbacks.values()):
             callback()
+
+    async def worked(self, size_bytes: int, inline_bytes_max: int, work: Callable[[A], R], value: A) -> R:
+        """``work(value)``, in a worker where ``size_bytes`` says that it would hold up the event loop."""
+        if size_bytes <= inline_bytes_max:
+            return work(value)
+        return await asyncio.get_running_loop().run_in_executor(self.workers, work, value)
 
 
 class Endpoint(Protocol):

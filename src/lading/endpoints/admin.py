@@ -1,0 +1,119 @@
+"""The admin endpoint: native data, topics, groups, transactions, health and metrics, for CLI, Spark and Prometheus."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Iterable
+from dataclasses import fields
+from typing import Final
+
+from pydantic import SecretStr
+from starlette.requests import Request
+from starlette.responses import Response
+
+from .. import __version__
+from ..broker.counters import Counters
+from ..metrics import Gauge, Labels
+from .admin_data import AdminData
+from .admin_groups import AdminGroups
+from .admin_topics import AdminTopics
+from .documents import answer, refuse
+from .http import HttpEndpoint
+from .interface import Endpoint, Services
+from .routing import Guard, Parameters, Route, Router
+
+NAME: Final = "admin"
+HEALTH: Final = "/health"
+
+
+class AdminStatus:
+    """Health and metrics."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        for gauge in _gauges(services):
+            services.metrics.add(gauge)
+
+    def routes(self) -> list[Route]:
+        """The table for the router."""
+        return [Route("GET", HEALTH, "health", self._health), Route("GET", "/metrics", "metrics", self._metrics)]
+
+    async def _health(self, request: Request, path: Parameters) -> Response:
+        refusing = {
+            str(partition): str(partition.log.refusal)
+            for stream in self._services.broker.streams()
+            for topic in stream.topics.values()
+            for partition in topic.partitions
+            if partition.log.refusal is not None
+        }
+        return answer(
+            {
+                "status": "degraded" if refusing else "ok",
+                "version": __version__,
+                "durability": self._services.settings.durability,
+                "refusing": refusing,
+            }
+        )
+
+    async def _metrics(self, request: Request, path: Parameters) -> Response:
+        text, content_type = self._services.metrics.render()
+        return Response(text, headers={"content-type": content_type})
+
+
+def _gauges(services: Services) -> list[Gauge]:
+    broker = services.broker
+
+    def partitions(attribute: str) -> Iterable[tuple[Labels, float]]:
+        for stream in broker.streams():
+            for topic in stream.topics.values():
+                for partition in topic.partitions:
+                    labels = (stream.name, topic.name, str(partition.number))
+                    yield labels, float(getattr(partition.log, attribute))
+
+    place = ("stream", "topic", "partition")
+    of_logs = {
+        "first_offset": "First offset that is kept.",
+        "next_offset": "Offset the next message gets.",
+        "synced_end": "Readers see offsets below this.",
+        "stable_end": "Readers outside of transactions see offsets below this.",
+        "size_bytes": "Bytes of the log.",
+    }
+    gauges = [
+        Gauge(f"lading_partition_{name}", text, place, lambda name=name: partitions(name))  # type: ignore[misc]
+        for name, text in of_logs.items()
+    ]
+    gauges += [
+        Gauge(
+            f"lading_broker_{field.name}", f"Broker total: {field.name.replace('_', ' ')}.", (),
+            lambda name=field.name: [((), float(getattr(broker.counters, name)))],  # type: ignore[misc]
+        )
+        for field in fields(Counters)
+    ]  # fmt: skip
+    return gauges
+
+
+def _guard(token: SecretStr | None) -> Guard:
+    """Lets pass who carries the token, and everybody who only asks for health."""
+    if token is None:
+        return lambda request: None
+    wanted = f"Bearer {token.get_secret_value()}".encode()
+
+    def check(request: Request) -> Response | None:
+        given = request.headers.get("authorization", "").encode()
+        if request.url.path == HEALTH or hmac.compare_digest(given, wanted):
+            return None
+        sentence = "this endpoint needs its bearer token (setting endpoints.admin.token): Authorization: Bearer …"
+        response = answer({"reason": "unauthorized", "message": sentence}, 401)
+        response.headers["www-authenticate"] = "Bearer"
+        return response
+
+    return check
+
+
+def endpoint(services: Services) -> Endpoint:
+    """The endpoint, for serve."""
+    settings = services.settings.endpoints.admin
+    rooms = (AdminStatus(services), AdminTopics(services), AdminData(services), AdminGroups(services))
+    routes = [route for room in rooms for route in room.routes()]
+    router = Router(NAME, routes, refuse, services.metrics, _guard(settings.token))
+    return HttpEndpoint(router, settings.connections_max)

@@ -1,0 +1,113 @@
+"""Admin: streams and topics, listed, made and deleted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ..broker.settings import TopicSettings
+from ..model.errors import Reason, Refusal
+from .documents import NewStream, NewTopic, answer, parse_body
+from .interface import Services, now_us
+from .routing import Parameters, Route
+
+if TYPE_CHECKING:
+    from ..broker.topology import Partition, Topic
+
+
+class AdminTopics:
+    """Handlers."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._broker = services.broker
+
+    def routes(self) -> list[Route]:
+        """The table for the router."""
+        return [
+            Route("GET", "/streams", "streams.list", self._streams),
+            Route("POST", "/streams/{stream}", "stream.create", self._create_stream),
+            Route("DELETE", "/streams/{stream}", "stream.delete", self._delete_stream),
+            Route("GET", "/topics", "topics.list", self._topics),
+            Route("GET", "/topics/{stream}/{topic}", "topic.get", self._topic),
+            Route("POST", "/topics/{stream}/{topic}", "topic.create", self._create_topic),
+            Route("DELETE", "/topics/{stream}/{topic}", "topic.delete", self._delete_topic),
+        ]
+
+    async def _streams(self, request: Request, path: Parameters) -> Response:
+        return answer(
+            [
+                {
+                    "id": stream.id,
+                    "name": stream.name,
+                    "topics": len(stream.topics),
+                    "size_bytes": stream.size_bytes,
+                    "messages": stream.messages_count,
+                }
+                for stream in self._broker.streams()
+            ]
+        )
+
+    async def _create_stream(self, request: Request, path: Parameters) -> Response:
+        wanted = await parse_body(NewStream, request, self._services.receive)
+        stream = self._broker.create_stream(wanted.id, path["stream"], now_us=now_us())
+        return answer({"id": stream.id, "name": stream.name}, 201)
+
+    async def _delete_stream(self, request: Request, path: Parameters) -> Response:
+        self._broker.delete_stream(path["stream"])
+        return Response(status_code=204)
+
+    async def _topics(self, request: Request, path: Parameters) -> Response:
+        topics = [topic for stream in self._broker.streams() for topic in self._broker.topics(stream.id)]
+        return answer([_document(topic) for topic in topics])
+
+    async def _topic(self, request: Request, path: Parameters) -> Response:
+        return answer(_document(self._broker.topic(path["stream"], path["topic"])))
+
+    async def _create_topic(self, request: Request, path: Parameters) -> Response:
+        wanted = await parse_body(NewTopic, request, self._services.receive)
+        settings = TopicSettings.parse(wanted.settings)
+        time_us = now_us()
+        try:
+            stream = self._broker.stream(path["stream"])
+        except Refusal as refusal:
+            if refusal.reason is not Reason.STREAM_NAME_NOT_FOUND:
+                raise
+            stream = self._broker.create_stream(None, path["stream"], now_us=time_us)
+        topic = self._broker.create_topic(
+            stream.id, None, path["topic"], wanted.partitions, now_us=time_us, settings=settings
+        )
+        return answer(_document(topic), 201)
+
+    async def _delete_topic(self, request: Request, path: Parameters) -> Response:
+        self._broker.delete_topic(path["stream"], path["topic"])
+        return Response(status_code=204)
+
+
+def _document(topic: Topic) -> dict[str, Any]:
+    return {
+        "stream": topic.stream.name,
+        "topic": topic.name,
+        "name": topic.flat_name,
+        "id": topic.uuid.hex(),
+        "partitions": [_partition(partition) for partition in topic.partitions],
+        "settings": topic.settings.document(),
+    }
+
+
+def _partition(partition: Partition) -> dict[str, Any]:
+    log = partition.log
+    return {
+        "partition": partition.number,
+        "first_offset": log.first_offset,
+        "next_offset": log.next_offset,
+        "synced_end": log.synced_end,
+        "stable_end": log.stable_end,
+        "epoch": log.epoch,
+        "epochs": [[epoch, first] for epoch, first in log.epochs],
+        "size_bytes": log.size_bytes,
+        "segments": log.segments_count,
+        "refusal": None if log.refusal is None else str(log.refusal),
+    }

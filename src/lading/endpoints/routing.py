@@ -1,0 +1,111 @@
+"""Routes of an HTTP endpoint, matched on the path as it was sent: a percent-encoded slash inside a part stays in it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import unquote_to_bytes
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from ..metrics import Metrics
+from ..model.errors import LadingError
+
+log = logging.getLogger(__name__)
+
+Parameters = dict[str, str]
+Handler = Callable[[Request, Parameters], Awaitable[Response]]
+Guard = Callable[[Request], Response | None]
+"""What answers a request before any route does, or lets it pass."""
+
+CLIENT_CLOSED: Final = 499
+"""The status that metrics show for a request whose client went away; nobody is answered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """``GET /topics/{stream}/{topic}``; ``name`` is what metrics call it."""
+
+    method: str
+    pattern: str
+    name: str
+    handler: Handler
+
+
+class Router:
+    """An ASGI application: a table of routes and one place where errors become answers."""
+
+    def __init__(
+        self,
+        endpoint: str,
+        routes: Sequence[Route],
+        refuse: Callable[[LadingError], Response],
+        metrics: Metrics,
+        guard: Guard = lambda request: None,
+    ) -> None:
+        self._guard = guard
+        self._endpoint = endpoint
+        self._routes = [(tuple(route.pattern.strip("/").split("/")), route) for route in routes]
+        self._refuse = refuse
+        self._requests = metrics.requests.values
+        self._sent_bytes = metrics.sent_bytes.values
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request."""
+        request = Request(scope, receive)
+        route, parameters, allowed = self._match(scope)
+        refused = self._guard(request)
+        if refused is not None:
+            name, response = "refused", refused
+        elif route is None:
+            headers = {"allow": ", ".join(sorted(allowed))} if allowed else None
+            name, response = "unknown", Response(status_code=405 if allowed else 404, headers=headers)
+        else:
+            name = route.name
+            try:
+                response = await route.handler(request, parameters)
+            except ClientDisconnect:
+                self._requests[self._endpoint, name, str(CLIENT_CLOSED)] += 1
+                return
+            except LadingError as error:
+                response = self._refuse(error)
+            except Exception:
+                log.exception("%s %s failed", scope["method"], name)
+                response = Response("internal error; the broker's log has the details\n", 500, media_type="text/plain")
+        self._requests[self._endpoint, name, str(response.status_code)] += 1
+        self._sent_bytes[(self._endpoint,)] += len(response.body)
+        await response(scope, receive, send)
+
+    def _match(self, scope: Scope) -> tuple[Route | None, Parameters, set[str]]:
+        """The route, what its path names, and the methods that the path allows where this one does not."""
+        raw_path: bytes = scope["raw_path"].partition(b"?")[0]
+        parts = [
+            unquote_to_bytes(part).decode(errors="replace") for part in raw_path.decode("latin-1").strip("/").split("/")
+        ]
+        allowed: set[str] = set()
+        for pattern, route in self._routes:
+            parameters = _matched(pattern, parts)
+            if parameters is None:
+                continue
+            if route.method == scope["method"] or (route.method == "GET" and scope["method"] == "HEAD"):
+                return route, parameters, allowed
+            allowed.add(route.method)
+        return None, {}, allowed
+
+
+def _matched(pattern: Sequence[str], parts: Sequence[str]) -> Parameters | None:
+    if len(pattern) != len(parts):
+        return None
+    parameters = {}
+    for wanted, part in zip(pattern, parts, strict=True):
+        if wanted.startswith("{"):
+            if not part:
+                return None
+            parameters[wanted[1:-1]] = part
+        elif wanted != part:
+            return None
+    return parameters
