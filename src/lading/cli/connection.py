@@ -14,6 +14,7 @@ from ..model.errors import LocalError
 if TYPE_CHECKING:
     from ..columns.statistics import HeaderStatistics
     from ..settings import Loaded
+    from ..transports.fetched import States
     from ..transports.interface import PartitionMeta, TopicMeta, Transport
     from ..transports.lading import LadingTransport
 
@@ -100,7 +101,7 @@ def partition_row(part: PartitionMeta) -> dict[str, Any]:
 
 
 def header_statistics(
-    from_: str, topic: str, *, where: str | None = None, states: str = "available", limit: int | None = None,
+    from_: str, topic: str, *, where: str | None = None, states: States = "available", limit: int | None = None,
     on_rows: Callable[[int], None] = lambda rows: None,
 ) -> HeaderStatistics:  # fmt: skip
     """The header table of a topic's messages; ``on_rows`` hears how many more were read."""

@@ -141,7 +141,7 @@ def tail(
 
 
 def _messages(
-    topic: str, from_: str, offset: str, partition: int | None, where: str | None, states: str, group: str | None,
+    topic: str, from_: str, offset: str, partition: int | None, where: str | None, states: States, group: str | None,
     *, timeout_s: float | None,
 ) -> Iterator[Message]:  # fmt: skip
     from ..client.consumer import Consumer
