@@ -1,0 +1,124 @@
+"""Settings: sources in rising order, unknown keys with a suggestion, binds beyond loopback (DESIGN 14)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from lading.model.errors import SettingError
+from lading.settings import Address, keys, load, parse_address
+
+
+def file(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "lading.toml"
+    path.write_text(text)
+    return path
+
+
+def test_defaults_are_loopback_and_fsync() -> None:
+    settings = load().settings
+    assert settings.durability == "fsync"
+    assert str(settings.endpoints.iggy_tcp.address) == "127.0.0.1:8090"
+    assert str(settings.endpoints.iggy_http.address) == "127.0.0.1:3000"
+    assert str(settings.endpoints.admin.address) == "127.0.0.1:7070"
+
+
+def test_option_wins_over_environment_wins_over_file(tmp_path: Path) -> None:
+    path = file(
+        tmp_path,
+        'durability = "os"\n[endpoints.iggy_tcp]\naddress = "127.0.0.1:1"\n[endpoints.admin]\naddress = "127.0.0.1:2"\n',
+    )
+    env = {"LADING__ENDPOINTS__IGGY_TCP__ADDRESS": "127.0.0.1:3", "LADING__ENDPOINTS__ADMIN__ADDRESS": "127.0.0.1:4"}
+    loaded = load(path, ["endpoints.admin.address=127.0.0.1:0"], {**env, "LADING_TEST_FULL": "1", "PATH": "/bin"})
+    endpoints = loaded.settings.endpoints
+    assert (endpoints.iggy_tcp.address.port, endpoints.admin.address.port) == (3, 0)
+    assert loaded.origins == {
+        "durability": str(path),
+        "endpoints.iggy_tcp.address": "environment LADING__ENDPOINTS__IGGY_TCP__ADDRESS",
+        "endpoints.admin.address": "--set",
+    }
+
+
+def test_every_key_is_shown_and_secrets_are_not() -> None:
+    loaded = load(None, ["endpoints.admin.token=s3cret"])
+    shown = loaded.settings.model_dump(mode="json")
+    assert "s3cret" not in str(shown)
+    assert set(shown["endpoints"]) == {"iggy_tcp", "iggy_http", "admin"}
+    assert "endpoints.iggy_http.allow_unauthenticated" in keys()
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ("durabilty=os", ["durabilty", "--set", "did you mean durability?"]),
+        ("endpoints.iggy_tpc.address=x:1", ["did you mean endpoints.iggy_tcp?"]),
+        ("endpoints.kafka.address=127.0.0.1:9092", ["endpoints.kafka.address", "endpoints.admin"]),
+        ("endpoints.iggy_tcp.adress=127.0.0.1:1", ["did you mean endpoints.iggy_tcp.address?"]),
+        ("adress=127.0.0.1:1", ["unknown setting adress"]),
+        ("durability=sometimes", ["durability", "--set", "'sometimes'", "'fsync' or 'os'"]),
+        ("endpoints.admin.address=7070", ["endpoints.admin.address", "host:port"]),
+        ("endpoints.admin.address=localhost:70000", ["0 to 65535"]),
+        ("endpoints.admin.token=", ["endpoints.admin.token"]),
+        ("workers=0", ["workers", "greater than or equal to 1"]),
+        ("endpoints=1", ["endpoints is a table"]),
+        ("durability.level=1", ["durability takes a value"]),
+        ("durability", ["key=value"]),
+    ],
+)
+def test_one_sentence_names_key_source_and_remedy(option: str, words: list[str]) -> None:
+    with pytest.raises(SettingError) as raised:
+        load(None, [option])
+    sentence = str(raised.value)
+    assert "\n" not in sentence
+    for word in words:
+        assert word in sentence
+
+
+def test_a_wrong_secret_is_not_repeated() -> None:
+    with pytest.raises(SettingError) as raised:
+        load(None, [], {"LADING__ENDPOINTS__ADMIN__TOKEN__X": "s3cret"})
+    assert "s3cret" not in str(raised.value)
+
+
+def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match=r"missing\.toml: No such file"):
+        load(tmp_path / "missing.toml")
+    with pytest.raises(SettingError, match=r"lading\.toml is no valid TOML"):
+        load(file(tmp_path, "durability = "))
+    with pytest.raises(SettingError, match=r"unknown setting endpoints\.iggy_tcp\.prt \(.*lading\.toml\)"):
+        load(file(tmp_path, "[endpoints.iggy_tcp]\nprt = 1\n"))
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        ("iggy_tcp", "endpoints.iggy_tcp.allow_unauthenticated=true"),
+        ("iggy_http", "endpoints.iggy_http.allow_unauthenticated=true"),
+        ("admin", "endpoints.admin.token=secret"),
+    ],
+)
+def test_a_bind_beyond_loopback_needs_credentials_or_consent(name: str, remedy: str) -> None:
+    wide = f"endpoints.{name}.address=0.0.0.0:0"
+    with pytest.raises(SettingError, match=f"endpoints.{name}"):
+        load(None, [wide])
+    assert not getattr(load(None, [wide, remedy]).settings.endpoints, name).address.loopback
+    # one that is switched off listens nowhere
+    load(None, [wide, f"endpoints.{name}.enabled=false"])
+
+
+@pytest.mark.parametrize(
+    ("text", "address", "shown"),
+    [
+        ("localhost:1", Address("localhost", 1), "localhost:1"),
+        ("[::1]:0", Address("::1", 0), "[::1]:0"),
+        (":8090", Address("0.0.0.0", 8090), "0.0.0.0:8090"),
+    ],
+)
+def test_addresses(text: str, address: Address, shown: str) -> None:
+    assert parse_address(text) == address
+    assert str(address) == shown
+    assert address.loopback == (address.host != "0.0.0.0")
+
+
+def test_sizes_take_units() -> None:
+    assert load(None, ["log.segment_bytes=64MiB"]).settings.log.segment_bytes == 64 << 20
