@@ -5,17 +5,19 @@ from __future__ import annotations
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from ...model.errors import Reason
 from ...model.headers import Header
 from ...model.kinds import Kind
 from .form import Entry, Facts, PayloadWas, encode, fingerprints, split
-from .rows import Row, replaced, rows_at
-from .targets import TARGETS, Target, lossy_rows, shows
+from .rows import Items, Row, items_of, replaced, rows_at, with_columns
+from .targets import TARGETS, Losses, Target, losses, numpy_of, shows
 
 STAND_IN: Final = b"\x00"
 """What a target that needs a payload gets for a null or empty one."""
@@ -49,18 +51,54 @@ def carry(batch: pa.RecordBatch, target: str) -> Carried:
     message has none.
     """
     limits = TARGETS[target]
-    lossy = np.flatnonzero(lossy_rows(batch, limits))
-    if not len(lossy):
+    items = items_of(batch)
+    lost = losses(batch, items, limits)
+    if not lost.any.any():
         return Carried(batch)
+    fitted, rest = _with_facts(batch, items, lost, limits)
     rows: list[Row] = []
     unholdable = []
-    for at, row in zip(lossy.tolist(), rows_at(batch, lossy), strict=True):
-        fitted = _fit(row, limits)
-        if isinstance(fitted, tuple):
-            unholdable.append(Unholdable(at, *fitted))
-            fitted = _stub(row, fitted[1])
-        rows.append(fitted)
-    return Carried(replaced(batch, lossy, rows), unholdable)
+    for at, row in zip(rest.tolist(), rows_at(batch, rest), strict=True):
+        fit = _fit(row, limits)
+        if isinstance(fit, tuple):
+            unholdable.append(Unholdable(at, *fit))
+            fit = _stub(row, fit[1])
+        rows.append(fit)
+    return Carried(replaced(fitted, rest, rows), unholdable)
+
+
+def _with_facts(
+    batch: pa.RecordBatch, items: Items, lost: Losses, target: Target
+) -> tuple[pa.RecordBatch, NDArray[np.int64]]:
+    """The Batch with carriers in those rows whose headers stay as they are, and the rows that are left to do."""
+    light = lost.facts_only
+    if not light.any():
+        return batch, np.flatnonzero(lost.any)
+    rows, headers = [], []
+    null_payload = numpy_of(pc.is_null(batch.column("payload")))
+    for at, key in zip(
+        np.flatnonzero(light).tolist(), batch.column("key").filter(pa.array(light)).to_pylist(), strict=True
+    ):
+        was = PayloadWas.NULL if null_payload[at] else PayloadWas.EMPTY if lost.payload[at] else PayloadWas.SHOWN
+        data = encode(Facts(key, was, bool(lost.id[at])))
+        if lost.values_bytes[at] + len(data) > target.values_sum_max:
+            light[at] = False
+            continue
+        for name, value in split(data, target.value_bytes_max):
+            rows.append(at)
+            headers.append(Header(name, Kind.RAW, value))
+    columns: dict[str, Any] = {"headers": items.appended(rows, headers).column()} if rows else {}
+    nothing: Any = pa.scalar(None, pa.null())
+    checksum = batch.column("checksum")
+    columns["key"] = pc.if_else(pa.array(light), nothing, batch.column("key"))
+    if (light & lost.payload).any():
+        stand_in = pa.array(light & lost.payload)
+        columns["payload"] = pc.if_else(stand_in, pa.scalar(STAND_IN), batch.column("payload"))
+        changed = pc.and_(stand_in, pc.is_valid(checksum))
+        columns["checksum"] = pc.if_else(changed, pa.scalar(zlib.crc32(STAND_IN), pa.uint32()), checksum)
+    if (light & lost.id).any():
+        columns["id"] = pc.if_else(pa.array(light & lost.id), nothing, batch.column("id"))
+    return with_columns(batch, columns), np.flatnonzero(lost.any & ~light)
 
 
 def _fit(row: Row, target: Target) -> Row | tuple[Reason, str]:

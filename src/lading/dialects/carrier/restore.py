@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +14,7 @@ from ...model.headers import Header
 from ...model.kinds import Kind
 from .carry import STAND_IN
 from .form import NAME, Entry, Facts, PayloadWas, decode, fingerprints, part_name
-from .rows import Row, replaced, rows_at
+from .rows import Row, items_of, patched, replaced, rows_at, with_columns
 
 _STAND_IN_CHECKSUMS = (None, zlib.crc32(STAND_IN))
 
@@ -26,15 +25,44 @@ def restore(batch: pa.RecordBatch) -> pa.RecordBatch:
     Headers that others added or changed on the way stay as they are, behind those that are rebuilt. A reserved
     header that is no carrier, whole and of a known version, is left alone as the header it is.
     """
-    headers: Any = batch.column("headers")
-    keys = headers.flatten().field("key")
+    items = items_of(batch)
+    keys = items.array.field("key")
     marked = pc.equal(keys, pa.scalar(NAME))
     if not pc.any(marked, min_count=0).as_py():
         return batch
-    counts = pc.list_value_length(headers).to_numpy(zero_copy_only=False)
-    of_row = np.repeat(np.arange(len(counts)), counts)
-    at = np.unique(of_row[marked.to_numpy(zero_copy_only=False)])
-    return replaced(batch, at, [restored(row) for row in rows_at(batch, at)])
+    first = marked.to_numpy(zero_copy_only=False)
+    family = pc.starts_with(keys, pattern=NAME).to_numpy(zero_copy_only=False)
+    rows = np.unique(items.rows[first])
+    # rows whose whole carrier is one header that holds nothing but the message key
+    single = first & (np.bincount(items.rows[family], minlength=items.rows_count) == 1)[items.rows]
+    key_at, key_values = [], []
+    drop = np.zeros(len(items.rows), np.bool_)
+    places = np.flatnonzero(single)
+    candidates = items.array.take(pa.array(places))
+    kinds, values = candidates.field("kind").to_pylist(), candidates.field("value").to_pylist()
+    for at, kind, value in zip(places.tolist(), kinds, values, strict=True):
+        facts = _key_only(kind, value)
+        if facts is not None:
+            drop[at] = True
+            key_at.append(int(items.rows[at]))
+            key_values.append(facts.key)
+    if key_at:
+        done = np.array(key_at)
+        columns = {"headers": items.kept(~drop).column(), "key": patched(batch, "key", done, key_values)}
+        batch = with_columns(batch, columns)
+        rows = np.setdiff1d(rows, done)
+    return replaced(batch, rows, [restored(row) for row in rows_at(batch, rows)])
+
+
+def _key_only(kind: int, value: bytes | None) -> Facts | None:
+    """The facts of a carrier that says no more than the message key; None for any other header."""
+    if kind != Kind.RAW:
+        return None
+    try:
+        facts = decode(value or b"")
+    except MalformedMessage:
+        return None
+    return facts if facts == Facts(facts.key) else None
 
 
 def restored(row: Row) -> Row:

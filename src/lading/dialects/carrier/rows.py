@@ -1,18 +1,18 @@
-"""Single rows taken out of a Batch and put back, for the few that need a closer look."""
+"""Taking a Batch apart and putting it together: whole columns where that is enough, single rows where it is not."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ...model.batch import SCHEMA
+from ...model.batch import HEADER_TYPE, HEADERS_TYPE, SCHEMA
 from ...model.headers import Header
-
-_FIELDS = ("key", "headers", "payload", "id", "checksum")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Row:
 
 def rows_at(batch: pa.RecordBatch, at: NDArray[np.int64]) -> list[Row]:
     """The rows at these positions."""
-    taken = batch.select(list(_FIELDS)).take(at)
+    taken = batch.select(["key", "headers", "payload", "id", "checksum"]).take(at)
     return [
         Row(
             row["key"],
@@ -43,13 +43,65 @@ def rows_at(batch: pa.RecordBatch, at: NDArray[np.int64]) -> list[Row]:
 
 def replaced(batch: pa.RecordBatch, at: NDArray[np.int64], rows: Sequence[Row]) -> pa.RecordBatch:
     """The Batch with ``rows`` at these positions; the facts that Row does not hold stay."""
-    columns = dict(zip(SCHEMA.names, batch.select(list(SCHEMA.names)).columns, strict=True))
+    if not rows:
+        return batch
+    fresh: dict[str, Sequence[Any]] = {
+        "key": [row.key for row in rows],
+        "headers": [[header._asdict() for header in row.headers] for row in rows],
+        "payload": [row.payload for row in rows],
+        "id": [row.id for row in rows],
+        "checksum": [row.checksum for row in rows],
+    }
+    return with_columns(batch, {name: patched(batch, name, at, values) for name, values in fresh.items()})
+
+
+def with_columns(batch: pa.RecordBatch, columns: dict[str, Any]) -> pa.RecordBatch:
+    """The Batch with some columns exchanged."""
+    return pa.RecordBatch.from_arrays([columns.get(name, batch.column(name)) for name in SCHEMA.names], schema=SCHEMA)
+
+
+def patched(batch: pa.RecordBatch, name: str, at: NDArray[np.int64], values: Sequence[Any]) -> Any:
+    """A column with these values at these positions."""
     order = np.arange(batch.num_rows)
-    order[at] = batch.num_rows + np.arange(len(rows))
-    for name in _FIELDS:
-        values = [getattr(row, name) for row in rows]
-        if name == "headers":
-            values = [[header._asdict() for header in headers] for headers in values]
-        fresh = pa.array(values, SCHEMA.field(name).type)
-        columns[name] = pa.concat_arrays([columns[name], fresh]).take(pa.array(order))
-    return pa.RecordBatch.from_arrays(list(columns.values()), schema=SCHEMA)
+    order[at] = batch.num_rows + np.arange(len(at))
+    fresh = pa.array(values, SCHEMA.field(name).type)
+    return pa.concat_arrays([batch.column(name), fresh]).take(pa.array(order))
+
+
+@dataclass(frozen=True, slots=True)
+class Items:
+    """All headers of a Batch as one array of HEADER_TYPE, and the row that each belongs to."""
+
+    array: Any
+    rows: NDArray[np.int64]
+    rows_count: int
+
+    def column(self) -> Any:
+        """The headers column that these make."""
+        offsets = np.zeros(self.rows_count + 1, np.int32)
+        np.cumsum(np.bincount(self.rows, minlength=self.rows_count), out=offsets[1:])
+        ends: Any = pa.array(offsets)
+        return pa.ListArray.from_arrays(ends, self.array, type=HEADERS_TYPE)
+
+    def appended(self, rows: Sequence[int], headers: Sequence[Header]) -> Items:
+        """The same with one header more at the end of each of these rows (a row may come more than once)."""
+        names, kinds, values = zip(*headers, strict=True)
+        fresh = pa.StructArray.from_arrays(
+            [pa.array(names, pa.string()), pa.array(kinds, pa.int8()), pa.array(values, pa.binary())],
+            fields=list(HEADER_TYPE),
+        )
+        all_rows = np.concatenate([self.rows, np.array(rows, np.int64)])
+        order = np.argsort(all_rows, kind="stable")
+        items = pa.concat_arrays([self.array, fresh]).take(pa.array(order))
+        return Items(items, all_rows[order], self.rows_count)
+
+    def kept(self, keep: NDArray[np.bool_]) -> Items:
+        """The same without the headers where ``keep`` is False."""
+        return Items(self.array.filter(pa.array(keep)), self.rows[keep], self.rows_count)
+
+
+def items_of(batch: pa.RecordBatch) -> Items:
+    """The headers of a Batch, also of a slice of one."""
+    headers: Any = batch.column("headers")
+    counts = pc.list_value_length(headers).to_numpy(zero_copy_only=False)
+    return Items(headers.flatten(), np.repeat(np.arange(batch.num_rows), counts), batch.num_rows)

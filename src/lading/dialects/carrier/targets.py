@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 
 from ...model.errors import MalformedMessage
 from ...model.headers import Header
-from ...model.names import key_bytes
+from ...model.names import key_bytes, key_text
 from ..iggy_classic import limits as iggy
 from .form import NAME, is_reserved
+from .rows import Items
 
 _CELLS_MAX: Final = 1 << 22
 """Up to this many (row, key) pairs repeated keys are counted in a table, beyond by sorting."""
@@ -70,45 +71,69 @@ def _wire_key_fits(key: str, target: Target) -> bool:
         raw.decode()
     except (MalformedMessage, UnicodeDecodeError):
         return False
-    return kind == 2 and 1 <= len(raw) <= target.key_bytes_max
+    # an escape of what needs none would come back as another text
+    return kind == 2 and 1 <= len(raw) <= target.key_bytes_max and key_text(raw) == key
 
 
-def lossy_rows(batch: pa.RecordBatch, target: Target) -> NDArray[np.bool_]:
-    """Per row, whether the target may lose something of it; wrong only by asking for a closer look."""
+@dataclass(frozen=True, slots=True)
+class Losses:
+    """Per row of a Batch: whether the target loses a header (or may: it is asked too often, never too seldom), the
+    message key, the payload's null or emptiness, the id of zero bytes; and how many bytes its header values have."""
+
+    headers: NDArray[np.bool_]
+    key: NDArray[np.bool_]
+    payload: NDArray[np.bool_]
+    id: NDArray[np.bool_]
+    values_bytes: NDArray[np.int64]
+    too_large: NDArray[np.bool_]
+
+    @property
+    def facts_only(self) -> NDArray[np.bool_]:
+        """Rows whose headers stay as they are and which yet need a carrier."""
+        return (self.key | self.payload | self.id) & ~self.headers & ~self.too_large
+
+    @property
+    def any(self) -> NDArray[np.bool_]:
+        """Rows that cannot stay as they are."""
+        return self.headers | self.key | self.payload | self.id | self.too_large
+
+
+def losses(batch: pa.RecordBatch, items: Items, target: Target) -> Losses:
+    """What ``target`` loses of each row, found for the whole Batch at once."""
     payload: Any = batch.column("payload")
-    key = batch.column("key")
-    sizes_bytes = _numpy(pc.fill_null(pc.binary_length(payload), 0))
-    lossy: NDArray[np.bool_] = (sizes_bytes == 0) | (sizes_bytes > target.payload_bytes_max)
-    if key.null_count < len(key):
-        lossy |= _numpy(pc.is_valid(key))
-    lossy |= _zero_ids(batch.column("id"))
-    headers: Any = batch.column("headers")
-    counts = _numpy(pc.list_value_length(headers))
-    if counts.sum():
-        lossy |= _headers_lossy(headers.flatten(), counts, target)
-    return lossy
+    sizes_bytes = numpy_of(pc.fill_null(pc.binary_length(payload), 0))
+    values: Any = items.array.field("value")
+    value_sizes = numpy_of(pc.fill_null(pc.binary_length(values), 0)).astype(np.int64)
+    # bincount adds float64, exact far beyond any batch
+    values_bytes = np.bincount(items.rows, value_sizes, items.rows_count).astype(np.int64)
+    return Losses(
+        headers=_headers_lost(items, value_sizes, target),
+        key=numpy_of(pc.is_valid(batch.column("key"))),
+        payload=sizes_bytes == 0,
+        id=_zero_ids(batch.column("id")),
+        values_bytes=values_bytes,
+        too_large=(sizes_bytes > target.payload_bytes_max) | (values_bytes > target.values_sum_max),
+    )
 
 
-def _headers_lossy(items: Any, counts: NDArray[np.int64], target: Target) -> NDArray[np.bool_]:
-    keys, kinds, values = items.field("key"), items.field("kind"), items.field("value")
-    rows = np.repeat(np.arange(len(counts)), counts)
-    key_sizes = _numpy(pc.binary_length(keys))
-    value_sizes = _numpy(pc.fill_null(pc.binary_length(values), 0)).astype(np.int64)
-    kind_codes = _numpy(kinds)
+def _headers_lost(items: Items, value_sizes: NDArray[np.int64], target: Target) -> NDArray[np.bool_]:
+    lost = np.zeros(items.rows_count, np.bool_)
+    if not len(items.rows):
+        return lost
+    keys = items.array.field("key")
+    kind_codes = numpy_of(items.array.field("kind"))
+    key_sizes = numpy_of(pc.binary_length(keys))
     bad = (key_sizes == 0) | (key_sizes > target.key_bytes_max) | (value_sizes == 0)
     bad |= (value_sizes > target.value_bytes_max) | (kind_codes < 1) | (kind_codes > target.kind_max)
     encoded = keys.dictionary_encode()
     odd = [key.startswith(("\\", NAME)) for key in encoded.dictionary.to_pylist()]
-    codes = _numpy(encoded.indices).astype(np.int64)
+    codes = numpy_of(encoded.indices).astype(np.int64)
     bad |= np.array(odd, np.bool_)[codes]
-    lossy = np.zeros(len(counts), np.bool_)
-    lossy[rows[bad]] = True
-    lossy[_rows_with_repeats(rows, codes, len(odd), len(counts))] = True
-    # bincount adds float64, exact far beyond any batch
-    lossy |= np.bincount(rows, value_sizes, len(counts)) > target.values_sum_max
+    lost[items.rows[bad]] = True
+    lost[_rows_with_repeats(items.rows, codes, len(odd), items.rows_count)] = True
     if not target.keeps_order:
-        lossy |= counts > 1
-    return lossy
+        lost |= np.bincount(items.rows, minlength=items.rows_count) > 1
+    return lost
 
 
 def _rows_with_repeats(
@@ -125,9 +150,10 @@ def _rows_with_repeats(
 def _zero_ids(ids: Any) -> NDArray[np.bool_]:
     if ids.null_count == len(ids):
         return np.zeros(len(ids), np.bool_)
-    return _numpy(pc.fill_null(pc.equal(ids, pa.scalar(bytes(16), ids.type)), False))
+    return numpy_of(pc.fill_null(pc.equal(ids, pa.scalar(bytes(16), ids.type)), False))
 
 
-def _numpy(array: Any) -> NDArray[Any]:
+def numpy_of(array: Any) -> NDArray[Any]:
+    """The values of an array without nulls."""
     values: NDArray[Any] = array.to_numpy(zero_copy_only=False)
     return values
