@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from ..model.errors import LocalError, SettingError
 from ..transports.fetched import States
+from ..transports.interface import Transport
 from ..transports.open import open_transport
 from .header_columns import Nulls, header_names, headers_of
 from .outgoing import as_field, complete
@@ -22,7 +23,7 @@ WRITE_ROWS = 32_768
 
 
 def read_arrow(
-    url: str,
+    url: str | Transport,
     topic: str,
     columns: str | None = None,
     *,
@@ -67,7 +68,7 @@ def read_arrow(
 
 def write_arrow(
     table: pa.Table | pa.RecordBatch,
-    url: str,
+    url: str | Transport,
     topic: str,
     *,
     headers: Sequence[str] | Mapping[str, str] | None = None,

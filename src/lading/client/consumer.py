@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 from ..model.errors import LadingError, LocalError, Reason, Refusal, SettingError
 from ..model.message import Message
 from ..transports.fetched import States
-from ..transports.interface import Membership, Position, TopicMeta, Transport
+from ..transports.interface import Membership, Position, Transport
 from ..transports.open import open_transport
 from .interceptors import LOG, ConsumerInterceptor, chained, told
-from .reading import OnLoss, PartitionReader, Selection
+from .readers import Readers
+from .reading import OnLoss, Selection
 from .received import received
 from .serdes import Deserializer
 from .starting import Bound, Place, spans
@@ -23,16 +24,13 @@ from .starting import Bound, Place, spans
 if TYPE_CHECKING:
     import pyarrow as pa
 
-LONG_POLL_MS = 500
-"""The longest one request waits for news; an idle consumer looks around this often."""
-IDLE_LOOK_S = 0.05
 HEARTBEAT_S = 2.0
 COMMIT_S = 5.0
 """With ``auto_commit`` positions are stored at most this long after messages were done with."""
 
 
 class Consumer:
-    """Iterates the messages of one or several topics.
+    """Iterates the messages of one or several topics at ``url``, or of a transport that is open (it is closed here).
 
     ``start`` is ``earliest``, ``latest``, an offset, -N for the last N, a datetime, or one of these by partition (a
     mapping reads only the partitions it names); ``end`` likewise stops there. ``timeout_s`` ends the iteration when
@@ -53,7 +51,7 @@ class Consumer:
 
     def __init__(
         self,
-        url: str,
+        url: str | Transport,
         topics: str | Sequence[str],
         *,
         group: str | None = None,
@@ -85,12 +83,10 @@ class Consumer:
         self._start = start
         self._auto_commit = auto_commit
         self._timeout_s = timeout_s
-        self._max_bytes = max_bytes
         self._key_deserializer = key_deserializer
         self._value_deserializer = value_deserializer
         self._interceptors = list(interceptors)
-        self._readers: dict[Place, PartitionReader] = {}
-        self._turn: deque[Place] = deque()
+        self._readers = Readers(self.transport, max_bytes)
         self._ready: deque[Message] = deque()
         self._at: _Reading | None = None
         self._error: Exception | None = None
@@ -103,9 +99,8 @@ class Consumer:
             metas = [self.transport.topic(name) for name in dict.fromkeys(names)]
             self._names = [meta.name for meta in metas]
             if group is None:
-                for place, span in spans(self.transport, metas, start, end).items():
-                    self._begin(place, span.offset, meta=span.meta, end=span.end, sure=span.sure)
-                self._turn = deque(self._readers)
+                for span in spans(self.transport, metas, start, end).values():
+                    self._readers.begin(span.meta, span.partition, span.offset, end=span.end, sure=span.sure)
             else:
                 self._membership = self.transport.join(group, self._names)
                 self._take_assignment()
@@ -146,7 +141,7 @@ class Consumer:
             for number, batch in enumerate(batches, 1):
                 yield batch
                 if number == len(batches):
-                    self._done[place] = self._reading_position(place)
+                    self._pass(place)
 
     def _hand(self) -> Message:
         message = self._ready.popleft()
@@ -171,9 +166,9 @@ class Consumer:
             raise error
         while (found := self._read(self._selection, timeout_s)) is not None:
             place, batches = found
-            meta = self._readers[place].meta
+            meta = self._readers.meta(place)
             messages = [message for batch in batches for message in received(batch, meta.stream, meta.topic, place[1])]
-            self._at = _Reading(place, self._reading_position(place))
+            self._at = _Reading(place, self._readers.position(place))
             self._ready.extend(self._prepared(messages))
             if self._ready:
                 return True
@@ -194,16 +189,10 @@ class Consumer:
                         f"to go on behind it: seek({message.partition}, {message.offset + 1})"
                     )
                     self._error = error
-                    self._back_to(message)
+                    self._back_to(message.offset)
                     messages = messages[:at]
                     break
         return chained([each.on_consume for each in self._interceptors], messages) if self._interceptors else messages
-
-    def _back_to(self, message: Message) -> None:
-        assert self._at is not None
-        reader = self._readers[self._at.place]
-        reader.position = message.offset
-        self._at.after = Position(message.offset, reader.epoch)
 
     def _deserialize(self, message: Message) -> None:
         topic = self._at.place[0] if self._at is not None else message.topic
@@ -213,52 +202,22 @@ class Consumer:
             message.payload = self._value_deserializer(topic, message.headers, message.payload)
 
     def _read(self, selection: Selection, timeout_s: float | None) -> tuple[Place, list[pa.RecordBatch]] | None:
-        """Batches of the next partition in turn that has some; None when time is up or everything is read."""
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        wait_ms = 0
-        while True:
-            self._look_after_group()
-            moved = False
-            for _ in range(len(self._turn)):
-                place = self._turn[0]
-                self._turn.rotate(-1)
-                reader = self._readers[place]
-                before = reader.position
-                batches = reader.read(selection, wait_ms)
-                if batches:
-                    return place, batches
-                if reader.position != before:
-                    moved = True
-                    self._done[place] = self._reading_position(place)
-            if moved:
-                wait_ms = 0
-                continue
-            if self._membership is None and all(reader.done for reader in self._readers.values()):
-                return None
-            left_ms = LONG_POLL_MS if deadline is None else min(LONG_POLL_MS, (deadline - time.monotonic()) * 1000)
-            if left_ms <= 0:
-                return None
-            if len(self._turn) == 1:
-                wait_ms = max(1, int(left_ms))
-            else:
-                self._wait_for_news(left_ms / 1000)
+        return self._readers.next(
+            selection,
+            timeout_s,
+            passed=self._pass,
+            duties=self._look_after_group,
+            endless=self._membership is not None,
+        )
 
-    def _wait_for_news(self, longest_s: float) -> None:
-        """Sleep until some partition has something new: one request a topic instead of one a partition."""
-        until = time.monotonic() + longest_s
-        while (left_s := until - time.monotonic()) > 0:
-            time.sleep(min(IDLE_LOOK_S, left_s))
-            for name in {topic for topic, _ in self._turn}:
-                for part in self.transport.topic(name).partitions:
-                    reader = self._readers.get((name, part.number))
-                    if reader is not None and not reader.done and part.end_offset > reader.position:
-                        return
+    def _pass(self, place: Place) -> None:
+        self._done[place] = self._readers.position(place)
 
     # positions
 
     def positions(self) -> dict[Place, int]:
         """By (topic, partition): the offset of the next message to be handed out."""
-        found = {place: reader.position for place, reader in self._readers.items()}
+        found = {place: position.offset for place, position in self._readers.positions().items()}
         if self._at is not None:
             found[self._at.place] = self._ready[0].offset if self._ready else self._at.after.offset
         return found
@@ -282,8 +241,7 @@ class Consumer:
             raise LocalError(f"this consumer does not read partition {partition} of topic {place[0]!r}")
         self._error = None
         self._forget_ready()
-        old = self._readers[place]
-        self._readers[place] = self._reader(old.meta, partition, offset, end=old.end, sure=True)
+        self._readers.seek(place, offset)
         self._done[place] = Position(offset)
 
     def commit(self) -> None:
@@ -303,7 +261,7 @@ class Consumer:
         if self._at is not None and self._at.place not in assigned:
             self._ready.clear()
             self._at = None
-        self._readers = {place: reader for place, reader in self._readers.items() if place in assigned}
+        self._readers.keep(assigned)
         for place in [place for place in self._done if place not in assigned]:
             del self._done[place]
         metas = {topic: self.transport.topic(topic) for topic in {topic for topic, _ in assigned}}
@@ -312,12 +270,11 @@ class Consumer:
                 continue
             position = self._membership.position(topic, number)
             if position is not None:
-                self._begin((topic, number), position.offset, epoch=position.epoch, meta=metas[topic])
+                self._readers.begin(metas[topic], number, position.offset, epoch=position.epoch)
                 continue
             span = spans(self.transport, [metas[topic]], self._start, None).get((topic, number))
             if span is not None:
-                self._begin((topic, number), span.offset, sure=span.sure, meta=metas[topic])
-        self._turn = deque(self._readers)
+                self._readers.begin(metas[topic], number, span.offset, sure=span.sure)
 
     def _look_after_group(self) -> None:
         if self._membership is None:
@@ -392,28 +349,18 @@ class Consumer:
         if self._closed:
             raise LocalError("this consumer is closed")
 
-    def _begin(
-        self, place: Place, offset: int, *, meta: TopicMeta, end: int | None = None, sure: bool = True, epoch: int = 0
-    ) -> None:
-        self._readers[place] = self._reader(meta, place[1], offset, end=end, sure=sure, epoch=epoch)
-
-    def _reader(
-        self, meta: TopicMeta, partition: int, offset: int, *, end: int | None, sure: bool, epoch: int = 0
-    ) -> PartitionReader:
-        return PartitionReader(
-            self.transport, meta, partition, offset, end=end, sure=sure, epoch=epoch, max_bytes=self._max_bytes
-        )
-
-    def _reading_position(self, place: Place) -> Position:
-        reader = self._readers[place]
-        return Position(reader.position, reader.epoch)
+    def _back_to(self, offset: int) -> None:
+        """Read again from ``offset`` of the partition whose messages are being handed out."""
+        assert self._at is not None
+        self._readers.back_to(self._at.place, offset)
+        self._at.after = Position(offset, self._at.after.epoch)
 
     def _forget_ready(self) -> None:
         """Go back to what was read but not handed out."""
-        if self._at is not None and self._ready:
-            reader = self._readers.get(self._at.place)
-            if reader is not None:
-                reader.position = self._ready[0].offset
+        if self._at is not None and self._at.handed is not None:
+            self._done[self._at.place] = Position(self._at.handed, self._at.after.epoch)
+        if self._ready:
+            self._back_to(self._ready[0].offset)
         self._ready.clear()
         self._at = None
 

@@ -49,7 +49,7 @@ class _Outbox:
 
 
 class Producer:
-    """Sends messages to one server: ``lading://`` or ``iggy://``.
+    """Sends messages to one server, ``lading://`` or ``iggy://``, or by a transport that is open (it is closed here).
 
     ``send`` gathers; messages go out when a partition's batch has ``batch_count`` messages or ``batch_bytes``, on
     ``flush``, on ``close`` and at the end of a ``with`` block. There is no thread unless ``linger_ms`` is given: then
@@ -65,7 +65,7 @@ class Producer:
 
     def __init__(
         self,
-        url: str,
+        url: str | Transport,
         *,
         strict: bool = False,
         batch_bytes: int = 1 << 20,

@@ -28,12 +28,14 @@ SCHEMES: dict[str, Scheme] = {
 }
 
 
-def open_transport(url: str | Path, **options: Any) -> Transport:
-    """Open the server or directory behind ``url``; a text without ``://`` is a directory.
+def open_transport(url: str | Path | Transport, **options: Any) -> Transport:
+    """Open the server or directory behind ``url``; a text without ``://`` is a directory, a transport is itself.
 
     ``options`` go to the transport, e.g. ``timeout_s``. SettingError for an unknown scheme or a URL that cannot be
     one; a server that does not answer is found at the first request.
     """
+    if not isinstance(url, str | Path):
+        return url
     text = str(url)
     row = SCHEMES["file"] if "://" not in text else _scheme(text)
     made = getattr(import_module(f".{row.module}", __package__), row.name)

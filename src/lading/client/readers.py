@@ -1,0 +1,126 @@
+"""Several partition readers taking turns: who reads next, and how to wait when nobody has news."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING
+
+from ..transports.interface import Position, TopicMeta, Transport
+from .reading import PartitionReader, Selection
+from .starting import Place
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+LONG_POLL_MS = 500
+"""The longest one request waits for news; an idle reader looks after other duties this often."""
+IDLE_LOOK_S = 0.05
+"""With several partitions: how often an idle reader asks whether any has news."""
+
+
+class Readers:
+    """The partitions one consumer reads, by (topic, partition); each is asked in turn."""
+
+    def __init__(self, transport: Transport, max_bytes: int) -> None:
+        self._transport = transport
+        self._max_bytes = max_bytes
+        self._readers: dict[Place, PartitionReader] = {}
+        self._turn: deque[Place] = deque()
+
+    def __contains__(self, place: Place) -> bool:
+        return place in self._readers
+
+    def begin(
+        self, meta: TopicMeta, partition: int, offset: int, *, end: int | None = None, sure: bool = True, epoch: int = 0
+    ) -> None:
+        """Read a partition from ``offset`` on, from now; the meaning of the rest is PartitionReader's."""
+        place = (meta.name, partition)
+        if place not in self._readers:
+            self._turn.append(place)
+        self._readers[place] = PartitionReader(
+            self._transport, meta, partition, offset, end=end, sure=sure, epoch=epoch, max_bytes=self._max_bytes
+        )
+
+    def keep(self, places: Collection[Place]) -> None:
+        """Stop reading all others."""
+        self._readers = {place: reader for place, reader in self._readers.items() if place in places}
+        self._turn = deque(place for place in self._turn if place in self._readers)
+
+    def seek(self, place: Place, offset: int) -> None:
+        """Go on at an offset that somebody named."""
+        reader = self._readers[place]
+        self.begin(reader.meta, place[1], offset, end=reader.end, epoch=0)
+
+    def back_to(self, place: Place, offset: int) -> None:
+        """Read again from an offset that was read before."""
+        if place in self._readers:
+            self._readers[place].position = offset
+
+    def meta(self, place: Place) -> TopicMeta:
+        """The topic of a place, as it was when reading began."""
+        return self._readers[place].meta
+
+    def position(self, place: Place) -> Position:
+        """Where the next read of a place begins."""
+        reader = self._readers[place]
+        return Position(reader.position, reader.epoch)
+
+    def positions(self) -> dict[Place, Position]:
+        """Where the next read of each place begins."""
+        return {place: self.position(place) for place in self._readers}
+
+    def next(
+        self,
+        selection: Selection,
+        timeout_s: float | None,
+        *,
+        passed: Callable[[Place], None],
+        duties: Callable[[], None],
+        endless: bool,
+    ) -> tuple[Place, list[pa.RecordBatch]] | None:
+        """Batches of the next place in turn that has some; None when time is up, or all is read and not ``endless``.
+
+        ``passed`` hears of places whose position moved over messages nobody sees; ``duties`` is called before each
+        round, at least every half second.
+        """  # fmt: skip
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        wait_ms = 0
+        while True:
+            duties()
+            moved = False
+            for _ in range(len(self._turn)):
+                place = self._turn[0]
+                self._turn.rotate(-1)
+                reader = self._readers[place]
+                before = reader.position
+                batches = reader.read(selection, wait_ms)
+                if batches:
+                    return place, batches
+                if reader.position != before:
+                    moved = True
+                    passed(place)
+            if moved:
+                wait_ms = 0
+                continue
+            if not endless and all(reader.done for reader in self._readers.values()):
+                return None
+            left_ms = LONG_POLL_MS if deadline is None else min(LONG_POLL_MS, (deadline - time.monotonic()) * 1000)
+            if left_ms <= 0:
+                return None
+            if len(self._turn) == 1:
+                wait_ms = max(1, int(left_ms))
+            else:
+                self._wait_for_news(left_ms / 1000)
+
+    def _wait_for_news(self, longest_s: float) -> None:
+        """Sleep until some partition has something new: one request a topic instead of one a partition."""
+        until = time.monotonic() + longest_s
+        while (left_s := until - time.monotonic()) > 0:
+            time.sleep(min(IDLE_LOOK_S, left_s))
+            for name in {topic for topic, _ in self._turn}:
+                for part in self._transport.topic(name).partitions:
+                    reader = self._readers.get((name, part.number))
+                    if reader is not None and not reader.done and part.end_offset > reader.position:
+                        return
