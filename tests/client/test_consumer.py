@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Any
@@ -36,6 +36,11 @@ def payloads(consumer: Consumer) -> list[Any]:
     return [message.payload for message in consumer]
 
 
+def values(messages: Iterable[Any]) -> list[Any]:
+    """Payload and key after deserialisers, which make them anything."""
+    return [(message.payload, message.key) for message in messages]
+
+
 @pytest.mark.parametrize(
     ("start", "expected"),
     [
@@ -65,7 +70,7 @@ def test_end_stops_without_a_timeout(transport: MemoryTransport, end: Any, count
         ({"start": "begin"}, "'begin'.*earliest"),
         ({"start": {9: 0}}, "partitions that are not there"),
         ({"states": "some"}, "states"),
-        ({"where": "n >"}, ""),
+        ({"where": "n >"}, "n >"),
         ({"on_loss": "cry"}, "on_loss"),
         ({"start": datetime(2024, 1, 1)}, "time zone"),
     ],
@@ -77,7 +82,7 @@ def test_impossible_arguments_are_refused(transport: MemoryTransport, arguments:
 
 def test_an_unknown_topic_has_near_names(transport: MemoryTransport) -> None:
     transport.held["flights"] = [Partition()]
-    with pytest.raises(LocalError, match="no topic 'fligths'.*did you mean 'flights'"):
+    with pytest.raises(LocalError, match=r"no topic 'fligths'.*did you mean 'flights'"):
         Consumer(transport, "fligths")
     assert transport.closed
 
@@ -113,7 +118,8 @@ def test_poll_and_positions(transport: MemoryTransport) -> None:
 
 def test_batches_are_the_same_messages(transport: MemoryTransport) -> None:
     table = pa.Table.from_batches(Consumer(transport, "t", timeout_s=0).batches())
-    assert sorted(table.column("payload").to_pylist()) == sorted(b"%d" % number for number in range(20))
+    assert set(table.column("payload").to_pylist()) == {b"%d" % number for number in range(20)}
+    assert table.num_rows == 20
     batches = list(Consumer(transport, "t", where="n > 17", timeout_s=0).batches("offset, n int, partition"))
     assert pa.Table.from_batches(batches).sort_by("n").to_pydict() == {
         "offset": [9, 9],
@@ -242,8 +248,8 @@ def test_deserialisers_see_headers() -> None:
     def value(topic: str, headers: Headers, data: bytes | None) -> Any:
         return (topic, headers["type"], from_json(topic, headers, data))
 
-    (message,) = Consumer(transport, "t", timeout_s=0, value_deserializer=value, key_deserializer=from_json)
-    assert (message.payload, message.key) == (("t", "json", {"a": 1}), 1)
+    consumer = Consumer(transport, "t", timeout_s=0, value_deserializer=value, key_deserializer=from_json)
+    assert values(consumer) == [(("t", "json", {"a": 1}), 1)]
 
 
 def test_what_cannot_be_deserialised_comes_after_what_can() -> None:
@@ -252,12 +258,12 @@ def test_what_cannot_be_deserialised_comes_after_what_can() -> None:
         for payload in (b"1", b"{", b"3"):
             producer.send("t", payload)
     consumer = Consumer(transport, "t", timeout_s=0, value_deserializer=from_json)
-    assert next(consumer).payload == 1
+    assert values([next(consumer)]) == [(1, None)]
     with pytest.raises(CorruptError, match="no JSON") as raised:
         next(consumer)
     assert "offset 1" in raised.value.__notes__[0]
     consumer.seek(0, 2)
-    assert [message.payload for message in consumer] == [3]
+    assert values(consumer) == [(3, None)]
 
 
 class Marker(ConsumerInterceptor):
@@ -286,10 +292,8 @@ def test_interceptors(transport: MemoryTransport, caplog: pytest.LogCaptureFixtu
     marker = Marker()
     with Consumer(transport, "t", group="g", timeout_s=0, interceptors=[Broken(), marker]) as consumer:
         assert all(message.headers["seen"] is True for message in consumer)
-    assert {place: offset for commit in marker.commits for place, offset in commit.items()} == {
-        ("t", 0): 10,
-        ("t", 1): 10,
-    }
+    told = {place: offset for commit in marker.commits for place, offset in commit.items()}
+    assert told == {("t", 0): 10, ("t", 1): 10}
     assert "Broken.on_consume" in caplog.text
 
 
