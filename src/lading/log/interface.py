@@ -229,7 +229,7 @@ class Commit(Protocol):
     """What makes flushed chunks last: ``GroupCommit``, or inline for tests and ``durability = "os"``."""
 
     def submit(self, log: PartitionLog, done: Callable[[OSError | None], None] | None = None) -> None:
-        """See that all that was flushed so far gets on disk; then the log's ``synced`` or ``sync_failed``, and ``done``."""
+        """Get on disk what was flushed so far; then the log's ``synced`` or ``sync_failed``, and ``done``."""
 
     def fileno(self) -> int | None:
         """Readable when ``complete`` has work; None where there is nothing to wait for."""

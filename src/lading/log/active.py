@@ -1,0 +1,106 @@
+"""The segment that is written to: bytes arrive by ``pwrite``, the file grows ahead of them as a hole."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import Final
+
+from .disk import Data, Disk, File
+from .index import ENTRY_BYTES, INDEX_EVERY_SHIFT, Entry, Index
+from .scan import Region
+from .segment import Limit, Segment
+
+_GROWTH_MIN: Final = 1 << 20
+_GROWTH_MAX: Final = 16 << 20
+
+
+class ActiveSegment(Segment):
+    """The writing side. ``written`` is where the next chunk goes; readers are held below it by their limit."""
+
+    def __init__(self, disk: Disk, directory: Path, base_offset: int) -> None:
+        """Opens the file, or creates it; what it holds is told by ``resume``."""
+        super().__init__(disk, directory, base_offset)
+        self.file: File = disk.open(self.path, write=True)
+        self.written = Limit(base_offset, 0)
+        self._capacity = self.file.size()
+        self._index: Index = Index()
+        self._index_saved = 0
+        self._bucket = -1
+
+    def resume(self, index: Index, written: Limit, max_timestamp_us: int) -> None:
+        """Go on after ``written``, with the index of what lies before it."""
+        self._index, self._index_saved = index, 0
+        self._bucket = index.positions[-1] >> INDEX_EVERY_SHIFT if len(index) else -1
+        self.written, self.max_timestamp_us = written, max_timestamp_us
+
+    def closed(self) -> Segment:
+        """The same segment for readers only, after ``finish``: it holds no file open."""
+        segment = Segment(self._disk, self.path.parent, self.base_offset)
+        segment.end, segment.max_timestamp_us, segment.damage = self.written, self.max_timestamp_us, self.damage
+        segment._map, segment._index, segment._checked = self._map, self._index, self._checked
+        return segment
+
+    def append(self, data: Data, end_offset: int, max_timestamp_us: int) -> None:
+        """Write one chunk; OSError where it cannot be written whole, and then nothing has changed."""
+        position = self.written.position
+        stop = position + len(data)
+        if stop > self._capacity:
+            self._grow(stop)
+        self.file.write(data, position)
+        bucket = position >> INDEX_EVERY_SHIFT
+        if bucket != self._bucket:
+            self._bucket = bucket
+            self._index.add(self.written.offset, position, self.max_timestamp_us)
+        if max_timestamp_us > self.max_timestamp_us:
+            self.max_timestamp_us = max_timestamp_us
+        self.written = Limit(end_offset, stop)
+
+    def forget_partial_write(self) -> None:
+        """Give back what a failed ``append`` may have written."""
+        with contextlib.suppress(OSError):
+            self.file.resize(self.written.position)
+            self._capacity = self.written.position
+            self._map = None
+
+    def _grow(self, size: int) -> None:
+        growth = min(max(self._capacity, _GROWTH_MIN), _GROWTH_MAX)
+        capacity = max(self._capacity + growth, -(-size // _GROWTH_MIN) * _GROWTH_MIN)
+        self.file.resize(capacity)
+        self._capacity = capacity
+
+    def _region(self, size: int) -> Region:
+        if self._map is None or self._map.size < size:
+            self._map = self.file.map(self._capacity)
+        return self._map
+
+    def save_index(self) -> None:
+        """Append new entries to the index file. It may fail or be lost: it is rebuilt then."""
+        if self._index_saved == len(self._index) and self._index.end is None:
+            return
+        data = self._index.pack(self._index_saved)
+        with contextlib.suppress(OSError):
+            file = self._disk.open(self.index_path, write=True)
+            try:
+                file.write(data, self._index_saved * ENTRY_BYTES)
+                file.resize(self._index_saved * ENTRY_BYTES + len(data))
+                self._index_saved = len(self._index)
+            finally:
+                file.close()
+
+    def finish(self) -> None:
+        """Give back the room ahead and note the end, so that the next one to open need not look for it."""
+        if self.file.size() != self.written.position:
+            self.file.resize(self.written.position)
+            self._capacity = self.written.position
+            self._map = None
+        self._index.end = Entry(*self.written, self.max_timestamp_us)
+        self.save_index()
+        self._index.end = None
+
+    def _known_end(self) -> Limit | None:
+        return self.written
+
+    def _rescan(self, limit: Limit) -> None:
+        super()._rescan(limit)
+        self._index_saved = 0

@@ -1,0 +1,43 @@
+"""Memory in which open chunks are put together, shared by all partitions so that only busy ones hold some."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+_SIZES: Final = (64 << 10, 256 << 10, (1 << 20) + (256 << 10), 4 << 20)
+_KEPT_EACH: Final = (64, 16, 8, 2)
+
+
+class Buffer:
+    """Bytes as an array for kernels and as a view for the file."""
+
+    __slots__ = ("array", "size", "view")
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.array = np.empty(size, np.uint8)
+        self.view = self.array.data
+
+
+class BufferPool:
+    """Buffers of a few sizes, kept for the next chunk; what is larger than the largest size is not kept."""
+
+    def __init__(self) -> None:
+        self._free: dict[int, list[Buffer]] = {size: [] for size in _SIZES}
+        self._kept = dict(zip(_SIZES, _KEPT_EACH, strict=True))
+
+    def take(self, size: int) -> Buffer:
+        """A buffer of at least ``size`` bytes, with anything in it."""
+        for fit in _SIZES:
+            if size <= fit:
+                free = self._free[fit]
+                return free.pop() if free else Buffer(fit)
+        return Buffer(size)
+
+    def give(self, buffer: Buffer) -> None:
+        """Give it back; nobody may use it any more."""
+        free = self._free.get(buffer.size)
+        if free is not None and len(free) < self._kept[buffer.size]:
+            free.append(buffer)

@@ -1,0 +1,205 @@
+"""Group commit: one sync a log for all that arrived while the last one ran, in threads that hold no interpreter lock.
+
+Every log has at most one sync under way. What is flushed meanwhile waits for the next one, so the number of syncs
+follows the disk, not the number of producers. Several threads let the file system join the syncs of many partitions.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from ..kernels import engine, sync_twin
+from .disk import File
+from .interface import PartitionLog
+
+Done = Callable[[OSError | None], None]
+_KERNEL: Final = "lading.kernels.sync"
+_THREADS: Final = 4
+_FILES_PER_TURN: Final = 8
+"""A thread answers after so many files, so that few partitions do not wait for many."""
+
+
+class SyncNow:
+    """Syncs where it stands: for tests, tools and disks without file numbers."""
+
+    def submit(self, log: PartitionLog, done: Done | None = None) -> None:
+        """Sync the log's files one after the other."""
+        failed: OSError | None = None
+        files = log.begin_sync()
+        try:
+            for file in files:
+                file.sync()
+        except OSError as error:
+            failed = error
+            log.sync_failed(error)
+        else:
+            if files:
+                log.synced()
+        if done is not None:
+            done(failed)
+
+    def fileno(self) -> int | None:
+        """Nothing to wait for."""
+        return None
+
+    def complete(self) -> None:
+        """Nothing is ever under way."""
+
+    def drain(self, timeout_s: float = 30.0) -> bool:
+        """Nothing is ever under way."""
+        return True
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+
+class WriteOnly(SyncNow):
+    """``durability = "os"``: readers see what was written, the operating system brings it to disk when it likes."""
+
+    def submit(self, log: PartitionLog, done: Done | None = None) -> None:
+        """Take everything as synced."""
+        if log.begin_sync():
+            log.synced()
+        if done is not None:
+            done(None)
+
+
+class _Job:
+    """One sync of one log."""
+
+    __slots__ = ("done", "failed", "files", "log", "open")
+
+    def __init__(self, log: PartitionLog, files: Sequence[File], done: list[Done]) -> None:
+        self.log, self.files, self.done = log, files, done
+        self.open = len(files)
+        self.failed: OSError | None = None
+
+
+class _Thread:
+    """A sync thread and its two pipes; file numbers go in, a byte comes back for each, in order."""
+
+    def __init__(self, number: int) -> None:
+        there, self._requests = os.pipe()
+        self.answers, back = os.pipe()
+        os.set_blocking(self.answers, False)
+        self.waiting: deque[_Job] = deque()
+        """The job of every file that was handed in and not answered."""
+        self._thread = threading.Thread(target=_run, args=(there, back), name=f"sync-{number}", daemon=True)
+        self._thread.start()
+
+    def submit(self, job: _Job) -> None:
+        numbers = np.array([file.fileno() for file in job.files], np.int32)
+        self.waiting.extend([job] * len(numbers))
+        os.write(self._requests, numbers.tobytes())
+
+    def close(self) -> None:
+        os.close(self._requests)
+        self._thread.join(30)
+        os.close(self.answers)
+
+
+def _run(requests: int, answers: int) -> None:
+    """The twin until the kernel is loaded, then the kernel, which returns when the pipe ends."""
+    try:
+        while (kernel := engine.ready(_KERNEL)) is None:
+            if not sync_twin.sync_round(requests, answers, _FILES_PER_TURN):
+                return
+        rounds: Any = kernel.sync_rounds
+        rounds(requests, answers, np.zeros(4 * _FILES_PER_TURN, np.uint8), np.zeros(_FILES_PER_TURN, np.uint8))
+    finally:
+        os.close(requests)
+        os.close(answers)
+
+
+class GroupCommit:
+    """Sync threads for all logs of a process. Its owner waits for ``fileno`` and calls ``complete``."""
+
+    def __init__(self, threads: int = _THREADS) -> None:
+        self._threads = [_Thread(number) for number in range(threads)]
+        self._selector = selectors.DefaultSelector()
+        for thread in self._threads:
+            self._selector.register(thread.answers, selectors.EVENT_READ, thread)
+        self._running: dict[PartitionLog, _Job] = {}
+        self._again: dict[PartitionLog, list[Done]] = {}
+
+    def submit(self, log: PartitionLog, done: Done | None = None) -> None:
+        """Sync the log now, or once more after the sync that is under way."""
+        if log in self._running:
+            waiting = self._again.setdefault(log, [])
+            if done is not None:
+                waiting.append(done)
+        else:
+            self._start(log, [] if done is None else [done])
+
+    def _start(self, log: PartitionLog, done: list[Done]) -> None:
+        files = log.begin_sync()
+        if not files:
+            for callback in done:
+                callback(None)
+            return
+        job = self._running[log] = _Job(log, files, done)
+        min(self._threads, key=lambda thread: len(thread.waiting)).submit(job)
+
+    def fileno(self) -> int | None:
+        """Readable when a sync has ended."""
+        number = self._selector.fileno()
+        return int(number)
+
+    def complete(self) -> None:
+        """Hand out what has ended, and start what waited for it; never blocks."""
+        for key, _ in self._selector.select(0):
+            self._answered(key.data)
+
+    def _answered(self, thread: _Thread) -> None:
+        try:
+            answers = os.read(thread.answers, 4096)
+        except BlockingIOError:
+            return
+        for answer in answers:
+            job = thread.waiting.popleft()
+            if answer and job.failed is None:
+                job.failed = OSError(answer, os.strerror(answer))
+            job.open -= 1
+            if not job.open:
+                self._ended(job)
+
+    def _ended(self, job: _Job) -> None:
+        log = job.log
+        del self._running[log]
+        if job.failed is None:
+            log.synced()
+        else:
+            log.sync_failed(job.failed)
+        for callback in job.done:
+            callback(job.failed)
+        waiting = self._again.pop(log, None)
+        if waiting is not None and log not in self._running:
+            self._start(log, waiting)
+
+    def drain(self, timeout_s: float = 30.0) -> bool:
+        """Wait until nothing is under way; False when time ran out."""
+        deadline = time.monotonic() + timeout_s
+        while self._running:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return False
+            for key, _ in self._selector.select(left):
+                self._answered(key.data)
+        return True
+
+    def close(self) -> None:
+        """Drain and end the threads."""
+        self.drain()
+        for thread in self._threads:
+            self._selector.unregister(thread.answers)
+            thread.close()
+        self._selector.close()
+        self._threads = []

@@ -1,0 +1,112 @@
+"""The sparse index of a segment: where about every 64 KiB a chunk begins, and what time had been reached there.
+
+File: entries of 32 bytes, ``offset u64 · position u64 · max_timestamp_us u64 · kind u32 · crc32c u32`` (of the 28 bytes
+before it), little-endian. An entry of kind 0 says that the chunk with this base offset begins at this position,
+and that no message before it in the segment is younger than the time. Kind 1 says the same of the end
+of the segment, comes last, and means that nobody wrote to the segment after it. The file says nothing that the
+segment does not say: it is rebuilt when it is missing or wrong.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+import google_crc32c
+
+INDEX_EVERY_SHIFT: Final = 16
+"""A chunk gets an entry when it is the first to begin in its 64 KiB of the segment."""
+
+_ENTRY: Final = struct.Struct("<QQQI")
+_CRC: Final = struct.Struct("<I")
+ENTRY_BYTES: Final = _ENTRY.size + _CRC.size
+_CHUNK, _END = 0, 1
+_LAST: Final = (1 << 63) - 1
+
+
+class Entry(NamedTuple):
+    """The chunk at ``position`` begins with ``offset``; all before it is at most as young as ``max_timestamp_us``."""
+
+    offset: int
+    position: int
+    max_timestamp_us: int
+
+
+@dataclass(slots=True)
+class Index:
+    """Entries in rising order, and the end of the segment where it is known from the file."""
+
+    offsets: array[int] = field(default_factory=lambda: array("q"))
+    positions: array[int] = field(default_factory=lambda: array("q"))
+    timestamps_us: array[int] = field(default_factory=lambda: array("q"))
+    end: Entry | None = None
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    def add(self, offset: int, position: int, max_timestamp_us: int) -> None:
+        """A further entry."""
+        self.offsets.append(offset)
+        self.positions.append(position)
+        self.timestamps_us.append(max_timestamp_us)
+
+    def entry(self, number: int) -> Entry:
+        """By number; -1 is the last."""
+        return Entry(self.offsets[number], self.positions[number], self.timestamps_us[number])
+
+    def at_offset(self, offset: int) -> int:
+        """Number of the last entry at or before ``offset``; -1 where there is none."""
+        return bisect_right(self.offsets, offset) - 1
+
+    def at_position(self, position: int) -> int:
+        """Number of the last entry at or before ``position``; -1 where there is none."""
+        return bisect_right(self.positions, position) - 1
+
+    def at_time(self, timestamp_us: int) -> int:
+        """Number of the entry from which to look for the first message at or after a time; -1 where there is none."""
+        return max(bisect_left(self.timestamps_us, timestamp_us) - 1, min(len(self), 1) - 1)
+
+    def cut(self, position: int) -> None:
+        """Forget entries at or after ``position``."""
+        keep = bisect_left(self.positions, position)
+        for column in (self.offsets, self.positions, self.timestamps_us):
+            del column[keep:]
+        self.end = None
+
+    def pack(self, first: int = 0) -> bytes:
+        """The entries from number ``first`` as bytes of the file, and the end where it is known."""
+        rows = [(*self.entry(number), _CHUNK) for number in range(first, len(self))]
+        if self.end is not None:
+            rows.append((*self.end, _END))
+        return b"".join(_pack(*row) for row in rows)
+
+
+def unpack(data: bytes, base_offset: int) -> tuple[Index, str]:
+    """An index file and what is wrong with it ("" when nothing); the entries before the fault are good."""
+    index = Index()
+    previous = Entry(base_offset - 1, -1, 0)
+    for at in range(0, len(data), ENTRY_BYTES):
+        row = data[at : at + ENTRY_BYTES]
+        if len(row) < ENTRY_BYTES or _CRC.unpack_from(row, _ENTRY.size)[0] != google_crc32c.value(row[: _ENTRY.size]):
+            return index, f"entry {at // ENTRY_BYTES} is not whole"
+        offset, position, timestamp_us, kind = _ENTRY.unpack_from(row)
+        entry = Entry(offset, position, timestamp_us)
+        rises = all(new >= old for new, old in zip(entry, previous, strict=True)) and max(entry) <= _LAST
+        if not rises or (kind == _CHUNK and (offset == previous.offset or position == previous.position)):
+            return index, f"entry {at // ENTRY_BYTES} does not follow the one before"
+        if not len(index) and kind == _CHUNK and (offset, position) != (base_offset, 0):
+            return index, "the first entry is not the first chunk"
+        if kind == _END:
+            index.end = entry
+            return index, "" if at + ENTRY_BYTES == len(data) else "entries follow the end"
+        index.add(*entry)
+        previous = entry
+    return index, ""
+
+
+def _pack(offset: int, position: int, timestamp_us: int, kind: int) -> bytes:
+    entry = _ENTRY.pack(offset, position, timestamp_us, kind)
+    return entry + _CRC.pack(google_crc32c.value(entry))

@@ -1,0 +1,77 @@
+"""Sets of offsets or bytes as sorted, disjoint ranges, for questions that are nearly always answered with nothing."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+
+
+class Intervals:
+    """Disjoint ranges [first, end) with a small number each; touching ranges with the same number are one.
+
+    A question costs O(log n), a change O(n) memory moves of 8 bytes.
+    """
+
+    __slots__ = ("_ends", "_firsts", "_values")
+
+    def __init__(self) -> None:
+        self._firsts = array("q")
+        self._ends = array("q")
+        self._values = array("B")
+
+    def __len__(self) -> int:
+        return len(self._firsts)
+
+    def all(self) -> list[tuple[int, int, int]]:
+        """Every (first, end, value) in order."""
+        return list(zip(self._firsts, self._ends, self._values, strict=True))
+
+    def overlapping(self, first: int, end: int) -> list[tuple[int, int, int]]:
+        """The ranges that meet [first, end), clipped to it."""
+        if not self._firsts:
+            return []
+        low = bisect_right(self._ends, first)
+        high = bisect_left(self._firsts, end, low)
+        return [
+            (max(self._firsts[i], first), min(self._ends[i], end), self._values[i])
+            for i in range(low, high)
+            if max(self._firsts[i], first) < min(self._ends[i], end)
+        ]
+
+    def missing(self, first: int, end: int) -> list[tuple[int, int]]:
+        """The parts of [first, end) that no range covers."""
+        gaps = []
+        at = first
+        for start, stop, _ in self.overlapping(first, end):
+            if at < start:
+                gaps.append((at, start))
+            at = stop
+        if at < end:
+            gaps.append((at, end))
+        return gaps
+
+    def set(self, first: int, end: int, value: int | None) -> None:
+        """Give [first, end) this value, whatever it had; None takes it out."""
+        if first >= end:
+            return
+        low = bisect_left(self._ends, first)
+        high = bisect_right(self._firsts, end, low)
+        pieces: list[tuple[int, int, int]] = []
+        for i in range(low, high):
+            start, stop, old = self._firsts[i], self._ends[i], self._values[i]
+            if start < first:
+                pieces.append((start, min(stop, first), old))
+            if stop > end:
+                pieces.append((max(start, end), stop, old))
+        if value is not None:
+            pieces.append((first, end, value))
+        pieces.sort()
+        merged: list[tuple[int, int, int]] = []
+        for piece in pieces:
+            if merged and merged[-1][1] == piece[0] and merged[-1][2] == piece[2]:
+                merged[-1] = (merged[-1][0], piece[1], piece[2])
+            else:
+                merged.append(piece)
+        self._firsts[low:high] = array("q", [piece[0] for piece in merged])
+        self._ends[low:high] = array("q", [piece[1] for piece in merged])
+        self._values[low:high] = array("B", [piece[2] for piece in merged])

@@ -1,0 +1,165 @@
+"""The overlay: what was decided about offsets after they were written, in memory and in ``states.log``.
+
+The file only grows and is compacted by rename. A later record wins where two name the same offset.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..chunk.overlay import RECORD_BYTES, Range, RangeKind, pack, unpack_all
+from ..model.state import State
+from .disk import Disk, File, read_all, replace
+from .intervals import Intervals
+
+FILE_NAME = "states.log"
+COMPACT_AFTER_RECORDS = 4096
+_WRITTEN, _SYNCING = 0, 1
+_LAST = (1 << 63) - 1
+
+
+class Overlay:
+    """States, aborted ranges and control ranges of one partition."""
+
+    def __init__(self, disk: Disk, directory: Path) -> None:
+        """Reads ``states.log`` where there is one; what is not readable of it stands in ``notes``."""
+        self.path = directory / FILE_NAME
+        self.notes: list[str] = []
+        self.unsynced = False
+        """Records were written since the last ``begin_sync``."""
+        self._floors: list[int | None] = [None, None]
+        self._disk = disk
+        self._file: File | None = None
+        self._position = 0
+        self._records = 0
+        self._rewrite = False
+        self._kept: bytes | None = None
+        self._sets = {kind: Intervals() for kind in RangeKind}
+        self._states = self._sets[RangeKind.STATE]
+        data = read_all(disk, self.path)
+        self._exists = data is not None
+        self._load(data or b"")
+
+    def _load(self, data: bytes) -> None:
+        at = skipped = 0
+        while at < len(data):
+            ranges, valid = unpack_all(memoryview(data)[at:])
+            for record in ranges:
+                self._apply(record)
+            self._records += len(ranges)
+            at += valid
+            if at < len(data):
+                ahead = _next_record(data, at + 1)
+                skipped += (len(data) if ahead < 0 else ahead) - at
+                if ahead < 0:
+                    break
+                at = ahead
+        self._position = len(data)
+        if skipped:
+            self._rewrite, self._kept = True, data
+            self.notes.append(
+                f"{self.path}: {skipped} bytes are no records, so states set by them are lost; "
+                "the file is kept aside at the next change of a state"
+            )
+
+    def _apply(self, record: Range) -> None:
+        value: int | None = record.state
+        if record.kind == RangeKind.STATE and record.state == State.AVAILABLE:
+            value = None
+        self._sets[record.kind].set(record.first, record.end, value)
+
+    def hidden(self, first: int, end: int) -> list[tuple[int, int, int]]:
+        """(first, end, state) of what is not available."""
+        return self._states.overlapping(first, end)
+
+    def ranges(self, kind: RangeKind, first: int, end: int) -> list[tuple[int, int]]:
+        """Aborted or control ranges."""
+        return [(start, stop) for start, stop, _ in self._sets[kind].overlapping(first, end)]
+
+    def add(self, record: Range) -> None:
+        """Write a record and let it count; OSError where it cannot be written, and then it does not count."""
+        data = pack(record)
+        if self._rewrite:
+            self.compact(0)
+        if not self._exists:
+            # its name must last before a record in it can
+            replace(self._disk, self.path, b"")
+            self._exists = True
+        if self._file is None:
+            self._file = self._disk.open(self.path, write=True)
+        self._file.write(data, self._position)
+        self._position += RECORD_BYTES
+        self._records += 1
+        self.unsynced = True
+        if record.kind != RangeKind.STATE:
+            floor = self._floors[_WRITTEN]
+            self._floors[_WRITTEN] = record.first if floor is None else min(floor, record.first)
+        self._apply(record)
+
+    @property
+    def unsynced_floor(self) -> int | None:
+        """First offset of the aborted and control ranges that are not on disk yet; None where all are."""
+        return min((floor for floor in self._floors if floor is not None), default=None)
+
+    def begin_sync(self) -> File | None:
+        """The file to sync for all records so far to be on disk, if it needs to be."""
+        if not self.unsynced:
+            return None
+        self.unsynced = False
+        self._floors = [None, self._floors[_WRITTEN]]
+        return self._file
+
+    def synced(self) -> None:
+        """What ``begin_sync`` asked for is done."""
+        self._floors[_SYNCING] = None
+
+    def forget_from(self, offset: int) -> None:
+        """Drop what was said of offsets from ``offset`` on: their messages were cut, others will get them."""
+        for ranges in self._sets.values():
+            if ranges.overlapping(offset, _LAST):
+                ranges.set(offset, _LAST, None)
+                self._rewrite = True
+
+    @property
+    def needs_rewrite(self) -> bool:
+        """Whether the file says something that does not hold."""
+        return self._rewrite
+
+    def compact_when_due(self, first_offset: int) -> None:
+        """Rewrite the file when most of its records say nothing any more."""
+        live = sum(map(len, self._sets.values()))
+        if self._records > 2 * live + COMPACT_AFTER_RECORDS and not self.unsynced:
+            self.compact(first_offset)
+
+    def compact(self, first_offset: int) -> None:
+        """Write only what still holds, of offsets that are kept, as a new file in the place of the old one."""
+        for ranges in self._sets.values():
+            ranges.set(0, first_offset, None)
+        records = [
+            Range(kind, value, first, end, 0)
+            for kind, ranges in self._sets.items()
+            for first, end, value in ranges.all()
+        ]
+        if self._kept is not None:
+            replace(self._disk, self.path.with_name(f"{FILE_NAME}.cut"), self._kept)
+            self._kept = None
+        replace(self._disk, self.path, b"".join(map(pack, records)))
+        self._records = len(records)
+        self._position = len(records) * RECORD_BYTES
+        self._rewrite = False
+        self.close()
+        self.unsynced, self._floors = False, [None, None]
+
+    def close(self) -> None:
+        """Close the file; a sync thread that still has it keeps it open."""
+        self._file = None
+
+
+def _next_record(data: bytes, at: int) -> int:
+    """Where the next readable record begins; -1 where none does."""
+    length = (RECORD_BYTES - 8).to_bytes(4, "little")
+    while (at := data.find(length, at)) >= 0:
+        if unpack_all(data[at : at + RECORD_BYTES])[1]:
+            return at
+        at += 1
+    return -1

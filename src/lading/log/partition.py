@@ -1,0 +1,542 @@
+"""One partition's log on this machine: appended to by the event loop, synced by group commit, read through maps."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+from bisect import bisect_left, bisect_right
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import replace as replaced
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from ..chunk.envelope import ENVELOPE_BYTES, seal
+from ..chunk.overlay import Range, RangeKind
+from ..model.errors import Reason, Refusal
+from ..model.limits import CHUNK_BODY_BYTES_MAX
+from . import snapshots, watermark
+from .active import ActiveSegment
+from .buffers import Buffer, BufferPool
+from .disk import Disk, File, replace
+from .interface import Damage, RecoveryReport, Reservation, SegmentInfo, Snapshot, Span
+from .overlay import Overlay
+from .recovery import Found, carry_out, is_new, look, make_last, open_tail
+from .segment import Limit, Segment
+
+_CHUNK_BYTES_MAX: Final = ENVELOPE_BYTES + CHUNK_BODY_BYTES_MAX
+_LOADED_MAX: Final = 4
+_MARK_EVERY_US: Final = 40_000
+_INDEX_EVERY_US: Final = 1_000_000
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+_POOL: Final = BufferPool()
+
+
+class _Syncing(NamedTuple):
+    """What the sync under way will have brought to disk: the segment, the end in it, whether states are part of it."""
+
+    base_offset: int
+    end: Limit
+    states: bool
+
+
+def open_partition(
+    disk: Disk,
+    path: Path,
+    topic_id: bytes,
+    *,
+    segment_bytes: int,
+    now_us: int,
+    first_epoch: int = 1,
+) -> Partition:
+    """Open the log in the directory ``path``, or create it; what recovery found stands in ``.recovery``.
+
+    Raises CorruptLog where the directory belongs to another topic or its files contradict each other, OSError where
+    the disk fails. A full disk is no error: the log opens for readers and refuses appends.
+    """
+    disk.make_directory(path)
+    for name in disk.names(path):
+        if name.endswith(".tmp"):
+            disk.remove(path / name)
+    if is_new(disk, path):
+        replace(disk, path / watermark.FILE_NAME, watermark.pack(topic_id, 0, 0, 0, 0, [(first_epoch, 0)], clean=True))
+    found = look(disk, path, topic_id, now_us=now_us, first_epoch=first_epoch)
+    make_last(disk, found.repairs)
+    return Partition(disk, path, topic_id, found, segment_bytes, now_us)
+
+
+class Partition:
+    """See ``interface.PartitionLog``, which says what each method means."""
+
+    recovery: RecoveryReport
+
+    def __init__(self, disk: Disk, path: Path, topic_id: bytes, found: Found, segment_bytes: int, now_us: int) -> None:
+        self.path = path
+        self.topic_id = topic_id
+        self.epochs = found.epochs
+        self.epoch = found.epochs[-1][0]
+        self.first_offset = found.first_offset
+        self.next_offset = self.synced_end = self.stable_end = found.next_offset
+        self.refusal: Refusal | None = None
+        self.on_synced: Callable[[], None] | None = None
+        self._disk = disk
+        self._segment_bytes = segment_bytes
+        self._found: Found | None = found
+        self._gaps = found.gaps
+        self._clock_us = found.clock_us
+        self._held: int | None = found.stable_before if found.next_offset else None
+        self._overlay = Overlay(disk, path)
+        self.recovery = replaced(found.report, notes=[*found.report.notes, *self._overlay.notes])
+        self._overlay.forget_from(found.next_offset)
+        self._active = open_tail(disk, path, found)
+        self._segments: list[Segment] = [*found.closed, self._active]
+        self._bases = [segment.base_offset for segment in self._segments]
+        self._closed_bytes = sum(segment.end.position for segment in found.closed if segment.end)
+        self._synced = _Syncing(self._active.base_offset, self._active.written, False)
+        self._recent: OrderedDict[int, None] = OrderedDict()
+
+        self._buffer: Buffer | None = None
+        self._key = self._used = self._count = self._chunk_offset = self._min_us = self._max_us = 0
+
+        self._written = False
+        """Something was written since the last ``begin_sync``."""
+        self._also_sync: list[File] = []
+        self._syncing: _Syncing | None = None
+
+        self._mark: File | None = None
+        self._mark_at = self._mark_sequence = 0
+        self._mark_stale = False
+        self._mark_due_us = self._index_due_us = now_us
+        self._settle()
+        self._mark_stale = False
+        if not found.report.clean or self._overlay.needs_rewrite:
+            with contextlib.suppress(Refusal):
+                self._mend()
+
+    # ------------------------------------------------------------------------------------------ append
+
+    def reserve(self, dialect: int, flags: int, room_bytes: int) -> Reservation:
+        key = dialect << 16 | flags
+        if self._buffer is not None:
+            at = self._used
+            if key == self._key and at + room_bytes <= _CHUNK_BYTES_MAX:
+                if at + room_bytes > self._buffer.size:
+                    self._enlarge(at + room_bytes)
+                return Reservation(self._buffer.array, at, self.next_offset)
+            self.flush()
+        if self.refusal is not None and self.refusal.reason is Reason.READ_ONLY:
+            raise Refusal(Reason.READ_ONLY, str(self.refusal))
+        self._buffer = _POOL.take(ENVELOPE_BYTES + room_bytes)
+        self._key = key
+        self._used = ENVELOPE_BYTES
+        self._count = 0
+        self._chunk_offset = self.next_offset
+        return Reservation(self._buffer.array, ENVELOPE_BYTES, self.next_offset)
+
+    def commit(self, size_bytes: int, count: int, min_timestamp_us: int, max_timestamp_us: int) -> int:
+        base = self.next_offset
+        if self._count == 0:
+            self._min_us, self._max_us = min_timestamp_us, max_timestamp_us
+        else:
+            self._min_us = min(self._min_us, min_timestamp_us)
+            self._max_us = max(self._max_us, max_timestamp_us)
+        self._used += size_bytes
+        self._count += count
+        self.next_offset = base + count
+        return base
+
+    def append(
+        self,
+        dialect: int,
+        flags: int,
+        body: bytes | memoryview,
+        count: int,
+        min_timestamp_us: int,
+        max_timestamp_us: int,
+    ) -> int:
+        size = len(body)
+        array, at, _ = self.reserve(dialect, flags, size)
+        array[at : at + size] = np.frombuffer(body, np.uint8)
+        return self.commit(size, count, min_timestamp_us, max_timestamp_us)
+
+    def flush(self) -> None:
+        buffer = self._buffer
+        if buffer is None:
+            return
+        self._buffer = None
+        try:
+            if self._count:
+                self._write_chunk(buffer)
+        finally:
+            _POOL.give(buffer)
+
+    def _write_chunk(self, buffer: Buffer) -> None:
+        used, base = self._used, self._chunk_offset
+        try:
+            if self._mark is None:
+                self._begin_writing()
+            seal(
+                buffer.array,
+                0,
+                used,
+                dialect=self._key >> 16,
+                flags=self._key & 0xFFFF,
+                base_offset=base,
+                count=self._count,
+                last_offset_delta=self._count - 1,
+                min_timestamp_us=self._min_us,
+                max_timestamp_us=self._max_us,
+            )
+            written = self._active.written.position
+            if written and written + used > self._segment_bytes:
+                self._roll(base)
+            self._active.append(buffer.view[:used], self.next_offset, self._max_us)
+        except OSError as error:
+            self.next_offset = base
+            self._active.forget_partial_write()
+            raise self._refuse(error, "could not be written") from error
+        except BaseException:
+            self.next_offset = base
+            raise
+        self._written = True
+        if self.refusal is not None:
+            self.refusal = None
+
+    def _enlarge(self, size: int) -> None:
+        old = self._buffer
+        assert old is not None
+        # what grows once will grow again: twice the room, as long as it stays below the limit of a chunk
+        new = _POOL.take(max(size, min(2 * old.size, _CHUNK_BYTES_MAX)))
+        new.array[: self._used] = old.array[: self._used]
+        _POOL.give(old)
+        self._buffer = new
+
+    def _roll(self, base_offset: int) -> None:
+        """Close the active segment and begin the next one; both are part of the next sync."""
+        old = self._active
+        old.finish()
+        new = ActiveSegment(self._disk, self.path, base_offset)
+        self._also_sync += [old.file, self._disk.open(self.path)]
+        self._segments[-1:] = [old.closed(), new]
+        self._bases.append(base_offset)
+        self._used_segment(old)
+        self._closed_bytes += old.written.position
+        self._active = new
+
+    def _refuse(self, error: OSError, what: str) -> Refusal:
+        full = error.errno in _FULL
+        if full:
+            message = f"the disk is full: {self.path} takes messages again when there is room ({error.strerror})"
+        else:
+            message = (
+                f"{self.path} is read-only until the next start: it {what} ({error.strerror or error}); "
+                "check the disk, then start again"
+            )
+        self.refusal = Refusal(Reason.DISK_FULL if full else Reason.READ_ONLY, message)
+        return Refusal(self.refusal.reason, message)
+
+    # ------------------------------------------------------------------------------------------ making it last
+
+    def _mend(self) -> None:
+        """Carry out what recovery found necessary, before anything is written behind it."""
+        found = self._found
+        try:
+            if self._overlay.needs_rewrite:
+                self._overlay.compact(self.first_offset)
+            if found is not None and not found.report.clean:
+                carry_out(self._disk, self.path, found.repairs, self._head())
+        except OSError as error:
+            raise self._refuse(error, "could not be mended") from error
+        self._found = None
+
+    def _head(self, *, clean: bool = False) -> bytes:
+        return watermark.pack(
+            self.topic_id,
+            self.first_offset,
+            self.synced_end,
+            self.stable_end,
+            self._clock_us,
+            self.epochs,
+            clean=clean,
+        )
+
+    def _begin_writing(self) -> None:
+        """The first write since opening: from now on the log is not closed in order, and the disk knows it."""
+        if self._found is not None:
+            self._mend()
+        file = self._disk.open(self.path / watermark.FILE_NAME, write=True)
+        mark = watermark.unpack(file.read(0, file.size()))
+        assert mark is not None
+        self._mark_at, self._mark_sequence = mark.slots_at, mark.sequence
+        # both slots: a torn one must not bring back an older one that says "closed in order"
+        for _ in range(2):
+            self._write_slot(file, clean=False)
+        file.sync()
+        self._mark = file
+
+    def _write_slot(self, file: File, *, clean: bool) -> None:
+        self._mark_sequence += 1
+        slot = watermark.pack_slot(self._mark_sequence, self.synced_end, self.stable_end, self._clock_us, clean=clean)
+        file.write(slot, self._mark_at + watermark.SECTOR * (self._mark_sequence % 2))
+
+    def begin_sync(self) -> Sequence[File]:
+        states = self._overlay.begin_sync()
+        if not self._written and states is None:
+            return ()
+        files = self._also_sync
+        self._also_sync = []
+        if self._written:
+            files.append(self._active.file)
+            self._written = False
+        if states is not None:
+            files.append(states)
+        self._syncing = _Syncing(self._active.base_offset, self._active.written, states is not None)
+        return files
+
+    def synced(self) -> None:
+        done = self._syncing
+        self._syncing = None
+        if done is not None and not self._read_only:
+            if done.states:
+                self._overlay.synced()
+            self._synced = done
+            self.synced_end = done.end.offset
+            self._mark_stale = True
+            self._settle()
+        if self.on_synced is not None:
+            self.on_synced()
+
+    def sync_failed(self, error: OSError) -> None:
+        self._syncing = None
+        # what a failed sync left in memory may look written and not be: whatever the error, the next try proves nothing
+        self._refuse(OSError(errno.EIO, error.strerror or str(error)), "could not be synced")
+        self.next_offset = max(self.synced_end, self._active.written.offset)
+        if self._buffer is not None:
+            _POOL.give(self._buffer)
+            self._buffer = None
+        if self.on_synced is not None:
+            self.on_synced()
+
+    @property
+    def _read_only(self) -> bool:
+        return self.refusal is not None and self.refusal.reason is Reason.READ_ONLY
+
+    def _settle(self) -> None:
+        end = self.synced_end
+        floor = self._overlay.unsynced_floor
+        if self._held is not None and self._held < end:
+            end = self._held
+        if floor is not None and floor < end:
+            end = floor
+        if end != self.stable_end:
+            self.stable_end = end
+            self._mark_stale = True
+
+    def hold_stable(self, offset: int | None) -> None:
+        self._held = offset
+        self._settle()
+
+    def maintain(self, now_us: int) -> None:
+        if self._read_only:
+            return
+        if self._mark is None:
+            if not self._mark_stale:
+                return
+            with contextlib.suppress(OSError, Refusal):
+                self._begin_writing()
+            if self._mark is None:
+                return
+        if self._mark_stale and not -_MARK_EVERY_US < now_us - self._mark_due_us < 0:
+            self._mark_stale = False
+            self._mark_due_us = now_us + _MARK_EVERY_US
+            # a watermark that cannot be written is an older one: readers of the directory wait
+            with contextlib.suppress(OSError):
+                self._write_slot(self._mark, clean=False)
+        if not -_INDEX_EVERY_US < now_us - self._index_due_us < 0:
+            self._index_due_us = now_us + _INDEX_EVERY_US
+            self._active.save_index()
+            with contextlib.suppress(OSError):
+                self._overlay.compact_when_due(self.first_offset)
+
+    def close(self) -> None:
+        with contextlib.suppress(Refusal, OSError):
+            self.flush()
+            if not self.recovery.clean and self._mark is None:
+                self._begin_writing()
+        if self._mark is not None and not self._read_only:
+            try:
+                for file in self.begin_sync():
+                    file.sync()
+                self.synced()
+                self._active.finish()
+                self._active.file.sync()
+                self._write_slot(self._mark, clean=True)
+                self._mark.sync()
+            except OSError as error:
+                self.sync_failed(error)
+        if self._syncing is None:
+            # else they are closed when the sync that knows them lets go
+            self._active.file.close()
+            if self._mark is not None:
+                self._mark.close()
+        self._mark = None
+        self._overlay.close()
+        self.refusal = Refusal(Reason.READ_ONLY, f"{self.path} is closed")
+
+    # ------------------------------------------------------------------------------------------ read
+
+    def read(self, offset: int, max_bytes: int) -> Span | None:
+        offset = max(offset, self.first_offset)
+        if offset >= self.synced_end:
+            return None
+        number = max(bisect_right(self._bases, offset) - 1, 0)
+        while number < len(self._segments) and self._bases[number] < self.synced_end:
+            segment = self._segments[number]
+            span = segment.span(max(offset, segment.base_offset), self._limit(segment), max_bytes)
+            if segment is not self._active:
+                self._used_segment(segment)
+            if span is not None:
+                return span
+            number += 1
+        return None
+
+    def _limit(self, segment: Segment) -> Limit:
+        if segment.base_offset == self._synced.base_offset:
+            return self._synced.end
+        assert segment.end is not None
+        return segment.end
+
+    def _used_segment(self, segment: Segment) -> None:
+        """Keep only the maps of the closed segments read last."""
+        self._recent[segment.base_offset] = None
+        self._recent.move_to_end(segment.base_offset)
+        if len(self._recent) > _LOADED_MAX:
+            base, _ = self._recent.popitem(last=False)
+            for old in self._segments[:-1]:
+                if old.base_offset == base:
+                    old.unload()
+
+    def damaged(self, first: int, end: int) -> list[tuple[int, int]]:
+        return [(max(damage.first, first), min(damage.end, end)) for damage in self.damage(first, end)]
+
+    def damage(self, first: int, end: int) -> list[Damage]:
+        """What is known to be damaged among these offsets, with the bytes where it lay."""
+        numbers = range(max(bisect_right(self._bases, first) - 1, 0), bisect_left(self._bases, end))
+        known = [*self._gaps, *(damage for number in numbers for damage in self._segments[number].damage)]
+        return [damage for damage in known if damage.first < end and damage.end > first]
+
+    def offset_at(self, timestamp_us: int) -> int:
+        for segment in self._segments:
+            if segment.base_offset >= self.synced_end:
+                break
+            if segment.max_timestamp_us >= timestamp_us:
+                found = segment.first_since(timestamp_us, self._limit(segment))
+                if found is not None:
+                    return max(found, self.first_offset)
+        return self.synced_end
+
+    def append_time_us(self, now_us: int) -> int:
+        if now_us > self._clock_us:
+            self._clock_us = now_us
+        return self._clock_us
+
+    # ------------------------------------------------------------------------------------------ states
+
+    def set_state(self, first: int, end: int, state: int, now_us: int) -> None:
+        self._note(RangeKind.STATE, state, first, end, now_us)
+
+    def add_aborted(self, first: int, end: int, now_us: int = 0) -> None:
+        self._note(RangeKind.ABORTED, 0, first, end, now_us)
+
+    def add_control(self, first: int, end: int, now_us: int = 0) -> None:
+        self._note(RangeKind.CONTROL, 0, first, end, now_us)
+
+    def _note(self, kind: RangeKind, state: int, first: int, end: int, now_us: int) -> None:
+        first, end = max(first, self.first_offset), min(end, self.next_offset)
+        if first >= end:
+            return
+        if self._read_only:
+            raise Refusal(Reason.READ_ONLY, str(self.refusal))
+        try:
+            self._overlay.add(Range(kind, state, first, end, max(now_us, 0)))
+        except OSError as error:
+            raise self._refuse(error, "could not keep a state") from error
+        self._settle()
+
+    def sync_states(self) -> None:
+        file = self._overlay.begin_sync()
+        if file is None:
+            return
+        try:
+            file.sync()
+        except OSError as error:
+            self.sync_failed(error)
+            raise Refusal(Reason.READ_ONLY, str(self.refusal)) from error
+        self._overlay.synced()
+        self._settle()
+
+    def hidden(self, first: int, end: int) -> list[tuple[int, int, int]]:
+        return self._overlay.hidden(first, end)
+
+    def aborted(self, first: int, end: int) -> list[tuple[int, int]]:
+        return self._overlay.ranges(RangeKind.ABORTED, first, end)
+
+    def control(self, first: int, end: int) -> list[tuple[int, int]]:
+        return self._overlay.ranges(RangeKind.CONTROL, first, end)
+
+    # ------------------------------------------------------------------------------------------ size and age
+
+    @property
+    def size_bytes(self) -> int:
+        return self._closed_bytes + self._active.written.position
+
+    @property
+    def segments_count(self) -> int:
+        return len(self._segments)
+
+    def segments(self) -> list[SegmentInfo]:
+        closed = [
+            SegmentInfo(segment.base_offset, segment.end.offset, segment.end.position, segment.max_timestamp_us)
+            for segment in self._segments[:-1]
+            if segment.end is not None
+        ]
+        active = self._active
+        return [*closed, SegmentInfo(active.base_offset, *active.written, active.max_timestamp_us)]
+
+    def truncate_before(self, offset: int) -> None:
+        self.flush()
+        offset = min(offset, self.synced_end)
+        if offset <= self.first_offset:
+            return
+        try:
+            if self._mark is None:
+                self._begin_writing()
+            if offset == self.next_offset and self._active.written.position:
+                self._roll(offset)
+            self.first_offset = offset
+            replace(self._disk, self.path / watermark.FILE_NAME, self._head())
+            self._mark = None
+            self._begin_writing()
+        except OSError as error:
+            raise self._refuse(error, "could not be shortened") from error
+        while len(self._bases) > 1 and self._bases[1] <= offset:
+            segment = self._segments.pop(0)
+            self._recent.pop(self._bases.pop(0), None)
+            assert segment.end is not None
+            self._closed_bytes -= segment.end.position
+            for path in (segment.path, segment.index_path):
+                with contextlib.suppress(OSError):
+                    self._disk.remove(path)
+
+    # ------------------------------------------------------------------------------------------ snapshots
+
+    def snapshot(self, name: str, data: bytes) -> None:
+        try:
+            snapshots.save(self._disk, self.path, name, self.epoch, self.next_offset, data)
+        except OSError as error:
+            raise self._refuse(error, f"could not keep the snapshot {name!r}") from error
+
+    def load_snapshot(self, name: str) -> Snapshot | None:
+        return snapshots.load(self._disk, self.path, name, self.epochs, self.next_offset)

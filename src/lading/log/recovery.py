@@ -1,0 +1,319 @@
+"""What a log finds when it is opened, and what it mends (promise 4).
+
+Looking changes nothing; ``Repairs`` says what to change, and can be carried out again after a crash half-way. A log
+that its owner closed in order is believed. Otherwise everything from the last index entry at or below the
+synced end is read and checked:
+
+* a bad region with nothing whole after it, above the synced end, is a torn tail: kept aside in a file, then cut;
+* any other bad region is damage: it stays where it is, is reported by offset, and its offsets are not used again.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from ..model.errors import CorruptLog
+from . import watermark
+from .active import ActiveSegment
+from .disk import Disk, read_all, replace, sync_directory
+from .index import Entry, Index
+from .interface import Cut, Damage, RecoveryReport
+from .scan import Scan
+from .segment import LOG_SUFFIX, Limit, Segment
+from .watermark import Watermark
+
+KEPT_SUFFIX: Final = ".cut"
+
+
+@dataclass(slots=True)
+class Repairs:
+    """Changes to the directory: first the cut bytes are kept, then the new epoch lasts, then the cut is made."""
+
+    cut: tuple[Path, int, int] | None = None
+    """(segment file, where to cut, bytes to keep aside)"""
+    drop: list[Path] = field(default_factory=list)
+    """Segment files without a whole chunk behind the end."""
+    sync: list[Path] = field(default_factory=list)
+    """Files whose tail was found whole, but perhaps never synced."""
+
+
+@dataclass(slots=True)
+class Tail:
+    """The segment to go on writing to: its index, where its chunks end, its youngest message, what is damaged."""
+
+    base_offset: int
+    index: Index
+    end: Limit
+    max_timestamp_us: int
+    damage: list[Damage]
+
+
+@dataclass(slots=True)
+class Found:
+    """The state of a log as recovery found it. ``tail`` continues in place, None: a new segment is to be begun."""
+
+    first_offset: int
+    next_offset: int
+    stable_before: int
+    clock_us: int
+    epochs: list[tuple[int, int]]
+    new_epoch: int | None
+    closed: list[Segment]
+    tail: Tail | None
+    gaps: list[Damage]
+    """Offsets for which there is no segment."""
+    repairs: Repairs
+    report: RecoveryReport
+
+
+def is_new(disk: Disk, directory: Path) -> bool:
+    """Whether no log was ever in this directory."""
+    names = disk.names(directory)
+    return watermark.FILE_NAME not in names and not segment_bases(names)
+
+
+def look(disk: Disk, directory: Path, topic_id: bytes, *, now_us: int, first_epoch: int) -> Found:
+    """What lies in ``directory``, which is not new. CorruptLog where recovery may not guess."""
+    data = read_all(disk, directory / watermark.FILE_NAME)
+    mark = watermark.unpack(data) if data is not None else None
+    bases = segment_bases(disk.names(directory))
+    notes: list[str] = []
+    if mark is None:
+        notes.append(
+            f"{directory / watermark.FILE_NAME} is {'missing' if data is None else 'damaged'}: the end of what was "
+            "synced and the epochs so far are not known, a new epoch begins"
+        )
+    elif mark.topic_id != topic_id:
+        raise CorruptLog(
+            f"{directory} belongs to topic {mark.topic_id.hex()}, not to {topic_id.hex()}; move it where it belongs"
+        )
+    return _Recovery(disk, directory, mark, bases, notes, now_us, first_epoch).run()
+
+
+def segment_bases(names: Sequence[str]) -> list[int]:
+    """The base offsets of the segments among these file names, rising."""
+    stems = [name[: -len(LOG_SUFFIX)] for name in names if name.endswith(LOG_SUFFIX)]
+    return sorted(int(stem) for stem in stems if len(stem) == 20 and stem.isascii() and stem.isdigit())
+
+
+def make_last(disk: Disk, repairs: Repairs) -> None:
+    """Sync what was found, before anybody is told that it is there."""
+    for path in repairs.sync:
+        file = disk.open(path)
+        file.sync()
+        file.close()
+    repairs.sync = []
+
+
+def carry_out(disk: Disk, directory: Path, repairs: Repairs, write_head: bytes) -> None:
+    """Make the changes; raises OSError and can be called again then."""
+    if repairs.cut is not None:
+        path, position, size_bytes = repairs.cut
+        replace(disk, kept_path(path, position), read_part(disk, path, position, size_bytes))
+    for path in repairs.drop:
+        disk.rename(path, path.with_suffix(KEPT_SUFFIX))
+    replace(disk, directory / watermark.FILE_NAME, write_head)
+    if repairs.cut is not None:
+        path, position, _ = repairs.cut
+        file = disk.open(path, write=True)
+        file.resize(position)
+        file.sync()
+        file.close()
+    repairs.cut, repairs.drop = None, []
+
+
+def read_part(disk: Disk, path: Path, position: int, size_bytes: int) -> bytes:
+    """Bytes of a file."""
+    file = disk.open(path)
+    try:
+        return file.read(position, size_bytes)
+    finally:
+        file.close()
+
+
+def kept_path(path: Path, position: int) -> Path:
+    """Where a torn tail is kept."""
+    return path.with_name(f"{path.stem}-{position}{KEPT_SUFFIX}")
+
+
+class _Recovery:
+    """One pass over a directory."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        directory: Path,
+        mark: Watermark | None,
+        bases: list[int],
+        notes: list[str],
+        now_us: int,
+        first_epoch: int,
+    ) -> None:
+        self.disk, self.directory, self.mark, self.bases, self.notes = disk, directory, mark, bases, notes
+        self.now_us, self.first_epoch = now_us, first_epoch
+        self.synced = mark.synced_end if mark else 0
+        self.first = mark.first_offset if mark else (bases[0] if bases else 0)
+        self.damage: list[Damage] = []
+        self.repairs = Repairs()
+        self.scanned_bytes = 0
+
+    def run(self) -> Found:
+        self._drop_forgotten()
+        segments = [Segment(self.disk, self.directory, base) for base in self.bases]
+        tail = self._clean_tail(segments)
+        clean = tail is not None or (self.mark is not None and self.mark.clean and not segments and not self.synced)
+        if tail is None and segments:
+            tail = self._read_tail(segments)
+        next_offset = max(tail.end.offset if tail else 0, self.synced, self.first)
+        if tail is not None:
+            segments = [segment for segment in segments if segment.base_offset <= tail.base_offset]
+            if tail.end.offset < next_offset:
+                # what was lost stays as it is; the log goes on in a segment of its own
+                _leave_behind(segments[-1], tail, next_offset)
+                tail = None
+            else:
+                segments.pop()
+        begins = segments[0].base_offset if segments else tail.base_offset if tail else next_offset
+        gaps = [Damage(self.first, begins, self.directory, 0, 0)] if begins > self.first else []
+        self._ends(segments, tail.base_offset if tail else next_offset)
+        epochs, new_epoch = self._epochs(next_offset, clean)
+        cuts = []
+        if self.repairs.cut is not None:
+            path, position, size_bytes = self.repairs.cut
+            cuts.append(Cut(path, position, size_bytes, kept_path(path, position)))
+        return Found(
+            first_offset=self.first,
+            next_offset=next_offset,
+            stable_before=min(self.mark.stable_end if self.mark else next_offset, next_offset),
+            clock_us=max(
+                self.mark.clock_us if self.mark else 0, min(tail.max_timestamp_us if tail else 0, self.now_us)
+            ),
+            epochs=epochs,
+            new_epoch=new_epoch,
+            closed=segments,
+            tail=tail,
+            gaps=gaps,
+            repairs=self.repairs,
+            report=RecoveryReport(clean, next_offset, self.scanned_bytes, cuts, [*gaps, *self.damage], self.notes),
+        )
+
+    def _drop_forgotten(self) -> None:
+        """Finish what ``truncate_before`` began: it notes the first offset, then deletes."""
+        while len(self.bases) > 1 and self.bases[1] <= self.first:
+            segment = Segment(self.disk, self.directory, self.bases.pop(0))
+            self.disk.remove(segment.path)
+            self.disk.remove(segment.index_path)
+
+    def _clean_tail(self, segments: list[Segment]) -> Tail | None:
+        """The last segment as its owner closed it; None where it was not closed, or is not as it was then."""
+        if self.mark is None or not self.mark.clean or not segments:
+            return None
+        last = segments[-1]
+        if last.base_offset == self.synced and last.file_size() == 0:
+            return Tail(last.base_offset, Index(), Limit(self.synced, 0), 0, [])
+        index = self._index(last)
+        end = index.end
+        if end is None or (end.offset, end.position) != (self.synced, last.file_size()):
+            self.notes.append(f"{last.path} is not as it was when the log was closed; its end is read anew")
+            return None
+        index.end = None
+        return Tail(last.base_offset, index, Limit(end.offset, end.position), end.max_timestamp_us, [])
+
+    def _read_tail(self, segments: list[Segment]) -> Tail:
+        """Check all from the last index entry at or below the synced end; what is whole there, is the log's end."""
+        begin = len(segments) - 1
+        while begin and segments[begin].base_offset > self.synced and self.mark is not None:
+            begin -= 1
+        results = [self._scan(segment) for segment in segments[begin:]]
+        whole = [
+            found.end_offset > segment.base_offset for segment, found in zip(segments[begin:], results, strict=True)
+        ]
+        last = max((i for i, holds_chunks in enumerate(whole) if holds_chunks), default=0)
+        for segment, found in zip(segments[begin + last + 1 :], results[last + 1 :], strict=True):
+            if found.bad_bytes:
+                self.repairs.drop.append(segment.path)
+            else:
+                self.disk.remove(segment.path)
+        for i in range(last):
+            segments[begin + i].close_at(results[i], segments[begin + i + 1].base_offset)
+            self.damage += results[i].damage
+        segment, found = segments[begin + last], results[last]
+        if found.end_offset < self.synced:
+            found.damage += segment.lost_end(found, self.synced)
+        elif found.bad_bytes:
+            self.repairs.cut = (segment.path, found.end_position, found.bad_bytes)
+        if found.end_offset > self.synced:
+            self.repairs.sync += [segment.path for segment in segments[begin : begin + last + 1]]
+            self.repairs.sync.append(self.directory)
+        self.damage += found.damage
+        end = Limit(found.end_offset, found.end_position)
+        return Tail(segment.base_offset, found.index, end, found.max_timestamp_us, found.damage)
+
+    def _scan(self, segment: Segment) -> Scan:
+        """Read a segment's end, from its last believable index entry on."""
+        index = self._index(segment)
+        hints = [index.entry(i) for i in range(len(index))]
+        number = index.at_offset(self.synced - 1) if self.mark else -1
+        start = index.entry(number) if number >= 0 else Entry(segment.base_offset, 0, 0)
+        size = segment.file_size()
+        found = segment.scan_from(start, size, hints)
+        if start.position and found.index.positions[:1] != array("q", [start.position]):
+            # no whole chunk where the entry says: it may be of an index that is older than the bytes
+            start = Entry(segment.base_offset, 0, 0)
+            found = segment.scan_from(start, size, hints)
+        self.scanned_bytes += found.end_position - start.position
+        index.cut(start.position)
+        for i in range(len(found.index)):
+            index.add(*found.index.entry(i))
+        found.index = index
+        return found
+
+    def _index(self, segment: Segment) -> Index:
+        index, fault = segment.read_index()
+        if fault:
+            self.notes.append(f"{segment.index_path}: {fault}; what it lacks is read from the segment")
+        return index
+
+    def _ends(self, segments: list[Segment], end_offset: int) -> None:
+        """Every closed segment must know where it ends; one whose index does not tell is read."""
+        ends = [*[segment.base_offset for segment in segments], end_offset][1:]
+        for segment, end in zip(segments, ends, strict=True):
+            if segment.end is not None or segment.load_end(end):
+                continue
+            found = segment.find_end(end)
+            segment.save_index()
+            self.scanned_bytes += found.end_position
+            self.damage += found.damage
+            self.notes.append(f"{segment.index_path}: {segment.index_fault}; rebuilt from the segment")
+
+    def _epochs(self, next_offset: int, clean: bool) -> tuple[list[tuple[int, int]], int | None]:
+        if self.mark is None:
+            # no epoch that was ever given out may come again: seconds since 1970 are above any count
+            epoch = max(self.now_us // 1_000_000, self.first_epoch)
+            return [(epoch, next_offset)], epoch
+        epochs = list(self.mark.epochs)
+        if clean and not self.repairs.cut:
+            return epochs, None
+        epoch = (epochs[-1][0] if epochs else self.first_epoch) + 1
+        return watermark.next_epochs(epochs, epoch, next_offset), epoch
+
+
+def _leave_behind(segment: Segment, tail: Tail, end_offset: int) -> None:
+    segment.end = Limit(end_offset, max(damage.stop for damage in tail.damage))
+    segment.damage, segment.max_timestamp_us = tail.damage, tail.max_timestamp_us
+
+
+def open_tail(disk: Disk, directory: Path, found: Found) -> ActiveSegment:
+    """The segment to write to, continued or begun."""
+    if found.tail is None:
+        active = ActiveSegment(disk, directory, found.next_offset)
+        sync_directory(disk, directory)
+        return active
+    active = ActiveSegment(disk, directory, found.tail.base_offset)
+    active.resume(found.tail.index, found.tail.end, found.tail.max_timestamp_us)
+    active.damage = list(found.tail.damage)
+    return active

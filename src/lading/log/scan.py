@@ -1,0 +1,212 @@
+"""Reading a segment from the bytes alone: which chunks are whole and follow one another, and what is damaged.
+
+One scan serves recovery, the rebuilding of an index and the search for damage. It trusts a chunk when its CRC holds
+and its base offset is the one that comes next. After a bad place it looks for where the log goes on (``_resume``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..chunk import layout, twin
+from ..chunk.envelope import HOME
+from ..kernels import engine
+from ..model.run import BASE_OFFSET, BODY_END, BODY_START, LAST_OFFSET, MAX_TIMESTAMP_US
+from .index import INDEX_EVERY_SHIFT, Entry, Index
+from .interface import Damage
+
+Region = NDArray[np.uint8]
+_ROWS: Final = 1024
+_SIGN: Final = layout.MAGIC.to_bytes(2, "little") + bytes([layout.VERSION])
+_WINDOW: Final = 1 << 20
+_SEARCH_BYTES_MAX: Final = 1 << 30
+"""Bytes checked while searching behind one bad place: hostile payloads may look like envelopes everywhere."""
+
+
+@dataclass(slots=True)
+class Scan:
+    """What lies in the scanned bytes: good up to ``end_position``, where ``end_offset`` would come next."""
+
+    start_position: int
+    end_position: int
+    end_offset: int
+    max_timestamp_us: int
+    last_start: int = -1
+    """Position of the last chunk that was seen, -1 for none."""
+    index: Index = field(default_factory=Index)
+    damage: list[Damage] = field(default_factory=list)
+    bad_bytes: int = 0
+    """Bytes after ``end_position`` up to the last one that is not zero: a torn tail, or damage."""
+
+
+def walk(
+    region: Region, start: int, end: int, *, verify: bool, rows: int = _ROWS
+) -> tuple[NDArray[np.int64], int, int]:
+    """At most ``rows`` chunks from ``start``: (rows as in Run.chunks, where they end, what is wrong there or 0)."""
+    table = np.empty((rows, 8), np.int64)
+    kernels: Any = engine.select(HOME, twin, end - start if verify else 0)
+    filled, at, reason = kernels.walk(region, start, end, verify, table, np.empty(rows, np.uint8))
+    return table[:filled], at, reason
+
+
+def follows(rows: NDArray[np.int64], offset: int) -> int:
+    """How many of these chunks follow one another without a gap, the first one at ``offset``."""
+    expected = np.empty(len(rows), np.int64)
+    expected[:1] = offset
+    expected[1:] = rows[:-1, LAST_OFFSET] + 1
+    wrong = np.flatnonzero(rows[:, BASE_OFFSET] != expected)
+    return int(wrong[0]) if len(wrong) else len(rows)
+
+
+def scan(
+    region: Region,
+    start: Entry,
+    end: int,
+    *,
+    path: Path,
+    hints: Sequence[Entry] = (),
+    stop_offset: int | None = None,
+) -> Scan:
+    """Check the chunks from ``start`` to byte ``end``; with ``stop_offset`` go no further than that offset.
+
+    ``hints`` are index entries that were whole: they are believed where bytes and hint agree. ``path`` is for reports.
+    """
+    found = Scan(start.position, start.position, start.offset, start.max_timestamp_us)
+    while found.end_position < end and (stop_offset is None or found.end_offset < stop_offset):
+        rows, _, _ = walk(region, found.end_position, end, verify=True)
+        good = rows[: follows(rows, found.end_offset)]
+        if stop_offset is not None:
+            good = good[: int(np.searchsorted(good[:, BASE_OFFSET], stop_offset))]
+        if len(good):
+            _take(found, good)
+        elif not _resume(found, region, end, path, hints):
+            break
+    return found
+
+
+def _take(found: Scan, rows: NDArray[np.int64]) -> None:
+    starts = rows[:, BODY_START] - layout.ENVELOPE_BYTES
+    buckets = starts >> INDEX_EVERY_SHIFT
+    before = np.concatenate(([found.last_start >> INDEX_EVERY_SHIFT], buckets[:-1]))
+    latest = np.maximum.accumulate(rows[:, MAX_TIMESTAMP_US])
+    latest = np.maximum(latest, found.max_timestamp_us)
+    for i in np.flatnonzero(buckets != before).tolist():
+        reached = int(latest[i - 1]) if i else found.max_timestamp_us
+        found.index.add(int(rows[i, BASE_OFFSET]), int(starts[i]), reached)
+    found.last_start = int(starts[-1])
+    found.max_timestamp_us = int(latest[-1])
+    found.end_position = int(rows[-1, BODY_END])
+    found.end_offset = int(rows[-1, LAST_OFFSET]) + 1
+
+
+def _resume(found: Scan, region: Region, end: int, path: Path, hints: Sequence[Entry]) -> bool:
+    """Note the damage at the end of ``found`` and go on behind it; False where nothing whole follows."""
+    at, offset = found.end_position, found.end_offset
+    last = _last_byte(region, at, end)
+    if last <= at:
+        return False
+    behind = _behind_bad_chunks(region, at, offset, end, path)
+    if behind:
+        found.damage += behind
+        found.end_position, found.end_offset = behind[-1].stop, behind[-1].end
+    else:
+        goes_on = _search(region, at, last, end, offset, hints)
+        if goes_on is None:
+            found.bad_bytes = last - at
+            return False
+        found.damage.append(Damage(offset, goes_on[1], path, at, goes_on[0]))
+        found.end_position, found.end_offset = goes_on
+    found.last_start = at
+    return True
+
+
+def lost_end(region: Region, found: Scan, end: int, end_offset: int, path: Path) -> list[Damage]:
+    """The damage between the end of a scan and the known end of the segment: a chain of bad chunks where it is one."""
+    chain = _chain(region, found.end_position, found.end_offset, end, path)
+    if chain and chain[-1].end == end_offset:
+        return chain
+    return [Damage(found.end_offset, end_offset, path, found.end_position, end)]
+
+
+def _behind_bad_chunks(region: Region, at: int, offset: int, end: int, path: Path) -> list[Damage]:
+    """The bad chunks from ``at`` whose lengths and offsets lead to a whole chunk that agrees with them."""
+    chain = _chain(region, at, offset, end, path)
+    if not chain or _base_offset(region, chain[-1].stop, end) != chain[-1].end:
+        return []
+    return chain
+
+
+def _chain(region: Region, at: int, offset: int, end: int, path: Path) -> list[Damage]:
+    """From a bad chunk on: chunks with a believable envelope, each beginning where the last one ends, none whole."""
+    chain: list[Damage] = []
+    while True:
+        rows, position, _ = walk(region, at, end, verify=False, rows=1)
+        if not len(rows) or rows[0, BASE_OFFSET] != offset:
+            return chain
+        if chain and _base_offset(region, at, end) == offset:
+            return chain
+        next_offset = int(rows[0, LAST_OFFSET]) + 1
+        chain.append(Damage(offset, next_offset, path, at, position, one_chunk=True))
+        at, offset = position, next_offset
+
+
+def _search(
+    region: Region, at: int, last: int, end: int, offset: int, hints: Sequence[Entry]
+) -> tuple[int, int] | None:
+    """The first whole chunk behind ``at`` from which the log goes on, by its looks; else the next index entry."""
+    budget = _SEARCH_BYTES_MAX
+    hint = next((h for h in hints if h.position > at and _base_offset(region, h.position, end) == h.offset), None)
+    bound = last if hint is None else hint.position
+    for position in _signs(region, at, bound):
+        base = _base_offset(region, position, end, verify=False)
+        if base is None or base <= offset or (hint is not None and base >= hint.offset):
+            continue
+        budget -= int.from_bytes(region[position : position + 4].tobytes(), "little")
+        if budget < 0:
+            break
+        # a payload may hold the image of a chunk: with an index it must lead exactly to the next entry
+        if _base_offset(region, position, end) == base and (hint is None or _leads_to(region, position, base, hint)):
+            return position, base
+    return None if hint is None or hint.offset <= offset else (hint.position, hint.offset)
+
+
+def _signs(region: Region, start: int, end: int) -> Iterator[int]:
+    """Positions where an envelope might begin, by its magic and version."""
+    for window in range(start + layout.MAGIC_AT, end, _WINDOW):
+        data = region[window : min(window + _WINDOW + len(_SIGN) - 1, end)].tobytes()
+        at = data.find(_SIGN)
+        while at >= 0:
+            yield window + at - layout.MAGIC_AT
+            at = data.find(_SIGN, at + 1)
+
+
+def _base_offset(region: Region, at: int, end: int, *, verify: bool = True) -> int | None:
+    """The base offset of the chunk at ``at``, None where no whole one is there."""
+    rows, _, _ = walk(region, at, end, verify=verify, rows=1)
+    return int(rows[0, BASE_OFFSET]) if len(rows) else None
+
+
+def _leads_to(region: Region, position: int, offset: int, goal: Entry) -> bool:
+    while position < goal.position:
+        rows, position, _ = walk(region, position, goal.position, verify=True)
+        if not len(rows) or follows(rows, offset) < len(rows):
+            return False
+        offset = int(rows[-1, LAST_OFFSET]) + 1
+    return (offset, position) == (goal.offset, goal.position)
+
+
+def _last_byte(region: Region, start: int, end: int) -> int:
+    """The end of the last byte in [start, end) that is not zero; ``start`` where all are."""
+    while end > start:
+        low = max(start, end - _WINDOW)
+        found = np.flatnonzero(region[low:end])
+        if len(found):
+            return low + int(found[-1]) + 1
+        end = low
+    return start

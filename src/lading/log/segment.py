@@ -1,0 +1,296 @@
+"""A segment: one file of chunks, read through a read-only map.
+
+Every byte is checked against its chunk's CRC once after it was mapped, before it is handed out, so neither a flipped
+bit nor a write that the disk only pretended to do is ever served as a message. What fails is searched once
+(``scan``), noted as damage, and gone around from then on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from ..chunk.envelope import ENVELOPE_BYTES
+from ..model.errors import CorruptLog
+from ..model.run import BASE_OFFSET, BODY_END, BODY_START, LAST_OFFSET, MAX_TIMESTAMP_US
+from . import index as index_format
+from .disk import Disk, read_all
+from .index import Entry, Index
+from .interface import Damage, Span
+from .intervals import Intervals
+from .scan import Region, Scan, follows, lost_end, scan, walk
+
+_HINTS_MAX: Final = 128
+LOG_SUFFIX: Final = ".log"
+INDEX_SUFFIX: Final = ".index"
+
+
+class Limit(NamedTuple):
+    """Where reading ends: the chunk boundary at ``position``, which is offset ``offset``."""
+
+    offset: int
+    position: int
+
+
+class Segment:
+    """The reading side; ``end`` is where its chunks end, None as long as nobody had to know."""
+
+    def __init__(self, disk: Disk, directory: Path, base_offset: int) -> None:
+        self.base_offset = base_offset
+        self.path = directory / f"{base_offset:020}{LOG_SUFFIX}"
+        self.index_path = self.path.with_suffix(INDEX_SUFFIX)
+        self.end: Limit | None = None
+        self.max_timestamp_us = 0
+        self.damage: list[Damage] = []
+        self.index_fault = ""
+        """What was wrong with the index file when it was read."""
+        self._disk = disk
+        self._map: Region | None = None
+        self._index: Index | None = None
+        self._checked = Intervals()
+        self._hints: dict[int, int] = {}
+
+    # ------------------------------------------------------------------------------------------ closed segments
+
+    def load_end(self, end_offset: int) -> bool:
+        """Learn the end of a closed segment from the last entry of its index; False where that cannot be believed."""
+        file_size = self.file_size()
+        data = read_all(self._disk, self.index_path) or b""
+        index, fault = index_format.unpack(data[-index_format.ENTRY_BYTES :], -1)
+        end = index.end
+        if fault or end is None or end.offset != end_offset or end.position > file_size:
+            self.index_fault = fault or "its end is missing" if data else "the file is missing"
+            return False
+        self.end, self.max_timestamp_us = Limit(end.offset, end.position), end.max_timestamp_us
+        return True
+
+    def find_end(self, end_offset: int) -> Scan:
+        """Learn the end of a closed segment, and its index, by reading all of it; the next segment says its end."""
+        index, self.index_fault = self.read_index()
+        hints = [index.entry(i) for i in range(len(index))]
+        found = self.scan_from(Entry(self.base_offset, 0, 0), self.file_size(), hints)
+        self.close_at(found, end_offset)
+        return found
+
+    def close_at(self, found: Scan, end_offset: int) -> None:
+        """Take over what a scan of all of it found; CorruptLog where it passes the next segment."""
+        if found.end_offset < end_offset:
+            found.damage += self.lost_end(found, end_offset)
+            found.end_position, found.end_offset = found.end_position + found.bad_bytes, end_offset
+        elif found.end_offset > end_offset:
+            raise CorruptLog(
+                f"{self.path} holds offsets up to {found.end_offset - 1}, but the next segment begins with "
+                f"{end_offset}; one of the two does not belong here"
+            )
+        self._adopt(found)
+
+    def save_index(self) -> None:
+        """Write the index of a closed segment. It may fail or be lost: it is rebuilt then."""
+        assert self.end is not None
+        index = self.index
+        index.end = Entry(*self.end, self.max_timestamp_us)
+        with contextlib.suppress(OSError):
+            file = self._disk.open(self.index_path, write=True)
+            try:
+                data = index.pack()
+                file.write(data, 0)
+                file.resize(len(data))
+            finally:
+                file.close()
+
+    def scan_from(self, start: Entry, size: int, hints: Sequence[Entry]) -> Scan:
+        """Check the chunks from ``start`` on in the first ``size`` bytes of the file; this changes nothing here."""
+        return scan(self._region(size), start, size, path=self.path, hints=hints)
+
+    def lost_end(self, found: Scan, end_offset: int) -> list[Damage]:
+        """The damage between the end of a scan and the offset that the log is known to have reached."""
+        stop = found.end_position + found.bad_bytes
+        return lost_end(self._region(stop), found, stop, end_offset, self.path)
+
+    def file_size(self) -> int:
+        """Bytes of the file, which may end with room that was never used."""
+        file = self._disk.open(self.path)
+        try:
+            return file.size()
+        finally:
+            file.close()
+
+    def _adopt(self, found: Scan) -> None:
+        self._index = found.index
+        self.damage = found.damage
+        self.max_timestamp_us = found.max_timestamp_us
+        self.end = Limit(found.end_offset, found.end_position)
+        self._checked = Intervals()
+        self._checked.set(found.start_position, found.end_position, 1)
+        for damage in found.damage:
+            self._checked.set(damage.start, damage.stop, None)
+        self._hints.clear()
+
+    @property
+    def loaded(self) -> bool:
+        """Whether its bytes are mapped."""
+        return self._map is not None
+
+    def unload(self) -> None:
+        """Let go of map and index; spans that were handed out keep their map."""
+        self._map, self._index, self._checked = None, None, Intervals()
+        self._hints.clear()
+
+    def read_index(self) -> tuple[Index, str]:
+        data = read_all(self._disk, self.index_path)
+        return (Index(), "the file is missing") if data is None else index_format.unpack(data, self.base_offset)
+
+    def _region(self, size: int) -> Region:
+        if self._map is None or self._map.size < size:
+            file = self._disk.open(self.path)
+            try:
+                self._map = file.map(size)
+            finally:
+                file.close()
+        return self._map
+
+    @property
+    def index(self) -> Index:
+        """The sparse index, read from its file when it is not in memory."""
+        if self._index is None:
+            index, fault = self.read_index()
+            if fault or not len(index):
+                self.index_fault = fault or "it is empty"
+                assert self.end is not None
+                self._rescan(self.end)
+                assert self._index is not None
+            else:
+                self._index = index
+        return self._index
+
+    # ------------------------------------------------------------------------------------------ reading
+
+    def span(self, offset: int, limit: Limit, max_bytes: int) -> Span | None:
+        """Checked chunks from the one that holds ``offset``; None where nothing readable lies before ``limit``."""
+        region = self._region(limit.position)
+        for attempt in (0, 1):
+            wanted = offset
+            for damage in self.damage:
+                if damage.first <= wanted < damage.end:
+                    if damage.one_chunk and damage.end <= limit.offset:
+                        return Span(region, damage.start, damage.stop, damage.first, damage.end, damaged=True)
+                    wanted = damage.end
+            if wanted >= limit.offset:
+                return None
+            start = self._locate(region, wanted, limit)
+            stop = start and self._stop(region, start, limit, max_bytes)
+            if start and stop and self._check(region, start, stop):
+                if len(self._hints) >= _HINTS_MAX:
+                    self._hints.clear()
+                self._hints[stop.offset] = stop.position
+                return Span(region, start.position, stop.position, start.offset, stop.offset)
+            if attempt == 0:
+                self._rescan(limit)
+        raise CorruptLog(f"{self.path}: offset {offset} cannot be found; the file changes while it is read")
+
+    def first_since(self, timestamp_us: int, limit: Limit) -> int | None:
+        """Base offset of the first chunk with a message at or after a time; None where there is none."""
+        if not limit.position:
+            return None
+        region = self._region(limit.position)
+        number = max(self.index.at_time(timestamp_us), 0)
+        at = self.index.positions[number] if len(self.index) else 0
+        while at < limit.position:
+            rows, at, reason = walk(region, at, limit.position, verify=False)
+            late = np.flatnonzero(rows[:, MAX_TIMESTAMP_US] >= timestamp_us)
+            if len(late):
+                return int(rows[late[0], BASE_OFFSET])
+            if reason:
+                behind = [damage.stop for damage in self.damage if damage.start == at]
+                if not behind:
+                    self._rescan(limit)
+                    return self.first_since(timestamp_us, limit)
+                at = behind[0]
+        return None
+
+    def _locate(self, region: Region, offset: int, limit: Limit) -> Limit | None:
+        """The chunk that holds ``offset``; None where the index or the bytes are wrong."""
+        hint = self._hints.get(offset)
+        if hint is not None:
+            return Limit(offset, hint)
+        index = self.index
+        number = index.at_offset(offset)
+        if number < 0:
+            return None
+        at = Limit(index.offsets[number], index.positions[number])
+        for damage in self.damage:
+            if at.offset < damage.end <= offset:
+                at = Limit(damage.end, damage.stop)
+        if at.offset == offset:
+            return at
+        block_end = limit
+        if number + 1 < len(index) and index.positions[number + 1] < limit.position:
+            block_end = Limit(index.offsets[number + 1], index.positions[number + 1])
+        if not self._check(region, at, self._before_damage(at, block_end)):
+            return None
+        position = at.position
+        while position < block_end.position:
+            rows, position, _ = walk(region, position, block_end.position, verify=False)
+            row = int(np.searchsorted(rows[:, LAST_OFFSET], offset))
+            if row < len(rows):
+                return Limit(int(rows[row, BASE_OFFSET]), int(rows[row, BODY_START]) - ENVELOPE_BYTES)
+            if not len(rows):
+                return None
+        return None
+
+    def _stop(self, region: Region, start: Limit, limit: Limit, max_bytes: int) -> Limit | None:
+        """The chunk boundary about ``max_bytes`` behind ``start``; None where the bytes are wrong."""
+        limit = self._before_damage(start, limit)
+        wanted = start.position + max_bytes
+        if wanted >= limit.position:
+            return limit
+        index = self.index
+        number = index.at_position(wanted)
+        if number >= 0 and index.positions[number] > start.position:
+            return Limit(index.offsets[number], index.positions[number])
+        rows, _, _ = walk(region, start.position, limit.position, verify=False)
+        fits = max(int(np.searchsorted(rows[:, BODY_END], wanted, "right")), 1)
+        return Limit(int(rows[fits - 1, LAST_OFFSET]) + 1, int(rows[fits - 1, BODY_END])) if len(rows) else None
+
+    def _before_damage(self, start: Limit, limit: Limit) -> Limit:
+        for damage in self.damage:
+            if damage.first >= start.offset and damage.start <= limit.position:
+                return Limit(damage.first, damage.start)
+        return limit
+
+    def _check(self, region: Region, start: Limit, stop: Limit) -> bool:
+        """Whether whole chunks with right CRCs lead from ``start`` to ``stop``; nothing is checked twice."""
+        if not self._checked.missing(start.position, stop.position):
+            return True
+        at, offset = start.position, start.offset
+        while at < stop.position:
+            rows, at, _ = walk(region, at, stop.position, verify=True)
+            if not len(rows) or follows(rows, offset) < len(rows):
+                return False
+            offset = int(rows[-1, LAST_OFFSET]) + 1
+        if (offset, at) != (stop.offset, stop.position):
+            return False
+        self._checked.set(start.position, stop.position, 1)
+        return True
+
+    def _rescan(self, limit: Limit) -> None:
+        """Read all up to ``limit`` anew: the index is what the bytes say, what cannot be read becomes damage."""
+        index = self._index or self.read_index()[0]
+        hints = [index.entry(i) for i in range(len(index))]
+        end, latest = self.end, self.max_timestamp_us
+        limit = self._known_end() or limit
+        found = self.scan_from(Entry(self.base_offset, 0, 0), limit.position, hints)
+        if found.end_offset < limit.offset:
+            found.bad_bytes = limit.position - found.end_position
+            found.damage += self.lost_end(found, limit.offset)
+        self._adopt(found)
+        self.end = end
+        self.max_timestamp_us = max(latest, found.max_timestamp_us)
+
+    def _known_end(self) -> Limit | None:
+        """Where the chunks end, whatever readers may see of them; None where only their limit is known."""
+        return self.end

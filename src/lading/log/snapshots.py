@@ -1,0 +1,54 @@
+"""Named blobs beside the segments: what the broker would otherwise have to find by decoding all bodies at start.
+
+File ``NAME.snapshot``: ``magic "LDSN" · crc32c u32`` (of what follows) ``· version u32 · reserved u32 · epoch u64 ·
+end_offset u64`` and the blob, little-endian. It is true for all messages before ``end_offset``, as a reader in
+``epoch`` saw them; a log that was cut since does not believe it.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import google_crc32c
+
+from ..model.errors import LocalError
+from .disk import Disk, read_all, replace
+from .interface import Snapshot
+from .watermark import holds
+
+SUFFIX: Final = ".snapshot"
+_HEAD: Final = struct.Struct("<4sIIIQQ")
+_MAGIC: Final = b"LDSN"
+_VERSION: Final = 1
+_NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,63}")
+
+
+def save(disk: Disk, directory: Path, name: str, epoch: int, end_offset: int, data: bytes) -> None:
+    """Keep a blob in the place of the last one of its name; it is on disk on return."""
+    body = _HEAD.pack(_MAGIC, 0, _VERSION, 0, epoch, end_offset)[8:] + data
+    replace(disk, _path(directory, name), _MAGIC + struct.pack("<I", google_crc32c.value(body)) + body)
+
+
+def load(
+    disk: Disk, directory: Path, name: str, epochs: Sequence[tuple[int, int]], next_offset: int
+) -> Snapshot | None:
+    """The last blob of that name, None where it is missing, not whole, or about messages that are not there."""
+    data = read_all(disk, _path(directory, name))
+    if data is None or len(data) < _HEAD.size:
+        return None
+    magic, crc, version, _, epoch, end_offset = _HEAD.unpack_from(data)
+    if magic != _MAGIC or version != _VERSION or crc != google_crc32c.value(data[8:]):
+        return None
+    if end_offset > next_offset or not holds(epochs, epoch, end_offset):
+        return None
+    return Snapshot(end_offset, data[_HEAD.size :])
+
+
+def _path(directory: Path, name: str) -> Path:
+    if not _NAME.fullmatch(name):
+        raise LocalError(f"a snapshot's name is lower case letters, digits, - and _, not {name!r}")
+    return directory / (name + SUFFIX)

@@ -1,0 +1,112 @@
+"""The watermark file of a partition: how far readers may go, and which epochs there were.
+
+Two kinds of facts, each as firm as it must be. The **head** (topic id, epochs, first offset) is replaced as a
+whole and synced. The **slots** (synced end, stable end, time) are written in place by turns, at most 100 ms
+behind and without a sync of their own: what a slot says became true on disk before it was written, and a slot
+that a power cut tears or loses leaves the other one or the head, which are older and as true.
+
+Layout, little-endian. Head: ``magic "LDWM" · version u16 · reserved u16 · length u32 · crc32c u32`` (of the rest of
+the head), then ``topic_id 16 bytes · first_offset u64 · synced_end u64 · stable_end u64 · clock_us u64 · epochs u32``
+and per epoch ``epoch u64 · first offset u64``; ``length`` counts the head, a multiple of 512, filled with zeros. Two
+slots of 512 bytes follow: ``crc32c u32 · flags u32 · sequence u64 · synced_end u64 · stable_end u64 · clock_us u64``,
+the crc of what follows it in the slot; flag 1 = closed in order.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import google_crc32c
+
+FILE_NAME: Final = "watermark"
+MAGIC: Final = b"LDWM"
+VERSION: Final = 1
+SECTOR: Final = 512
+CLEAN: Final = 1
+
+_PREFIX: Final = struct.Struct("<4sHHII")
+_HEAD: Final = struct.Struct("<16sQQQQI")
+_EPOCH: Final = struct.Struct("<QQ")
+_SLOT: Final = struct.Struct("<IIQQQQ")
+_EPOCHS_MAX: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Watermark:
+    """What the file says, the newer slot counted; ``slot`` is the one to write next."""
+
+    topic_id: bytes
+    first_offset: int
+    synced_end: int
+    stable_end: int
+    clock_us: int
+    epochs: Sequence[tuple[int, int]]
+    clean: bool
+    slots_at: int
+    sequence: int
+
+
+def pack(
+    topic_id: bytes,
+    first_offset: int,
+    synced_end: int,
+    stable_end: int,
+    clock_us: int,
+    epochs: Sequence[tuple[int, int]],
+    *,
+    clean: bool = False,
+) -> bytes:
+    """A new file: the head and two empty slots, or with ``clean`` one that says so."""
+    body = _HEAD.pack(topic_id, first_offset, synced_end, stable_end, clock_us, len(epochs))
+    body += b"".join(_EPOCH.pack(*epoch) for epoch in epochs)
+    length = -(-(_PREFIX.size + len(body)) // SECTOR) * SECTOR
+    body = body.ljust(length - _PREFIX.size, b"\0")
+    slots = bytes(SECTOR) + (pack_slot(1, synced_end, stable_end, clock_us, clean=True) if clean else b"")
+    slots = slots.ljust(2 * SECTOR, b"\0")
+    return _PREFIX.pack(MAGIC, VERSION, 0, length, google_crc32c.value(body)) + body + slots
+
+
+def pack_slot(sequence: int, synced_end: int, stable_end: int, clock_us: int, *, clean: bool) -> bytes:
+    """One slot; it belongs at ``slots_at + 512 * (sequence % 2)``."""
+    slot = _SLOT.pack(0, CLEAN if clean else 0, sequence, synced_end, stable_end, clock_us)[4:]
+    crc: int = google_crc32c.value(slot)
+    return crc.to_bytes(4, "little") + slot
+
+
+def unpack(data: bytes) -> Watermark | None:
+    """What the file says; None where the head is not whole."""
+    if len(data) < _PREFIX.size:
+        return None
+    magic, version, reserved, length, crc = _PREFIX.unpack_from(data)
+    known = magic == MAGIC and version == VERSION and not reserved
+    if not known or length % SECTOR or not _PREFIX.size + _HEAD.size <= length <= len(data):
+        return None
+    body = data[_PREFIX.size : length]
+    topic_id, first, synced, stable, clock, count = _HEAD.unpack_from(body)
+    if google_crc32c.value(body) != crc or count > _EPOCHS_MAX or _HEAD.size + count * _EPOCH.size > len(body):
+        return None
+    epochs = [_EPOCH.unpack_from(body, _HEAD.size + i * _EPOCH.size) for i in range(count)]
+    sequence, clean = 0, False
+    for at in (length, length + SECTOR):
+        slot = data[at : at + _SLOT.size]
+        if len(slot) < _SLOT.size:
+            continue
+        slot_crc, flags, number, slot_synced, slot_stable, slot_clock = _SLOT.unpack(slot)
+        if number > sequence and google_crc32c.value(slot[4:]) == slot_crc:
+            sequence, synced, stable, clock = number, slot_synced, slot_stable, slot_clock
+            clean = bool(flags & CLEAN)
+    return Watermark(topic_id, first, synced, stable, clock, epochs, clean, length, sequence)
+
+
+def next_epochs(epochs: Sequence[tuple[int, int]], epoch: int, first_offset: int) -> list[tuple[int, int]]:
+    """``epochs`` with a new one, which replaces one that began at the same offset: both say the same of a place."""
+    return [(number, first) for number, first in epochs if first < first_offset] + [(epoch, first_offset)]
+
+
+def holds(epochs: Sequence[tuple[int, int]], epoch: int, offset: int) -> bool:
+    """Whether all that a reader saw up to a position (epoch, next offset) is still what lies there (DESIGN 5)."""
+    following = next((first for number, first in epochs if number > epoch), None)
+    return following is None or offset <= following
