@@ -9,11 +9,27 @@ if TYPE_CHECKING:
     from .client.consumer import Consumer
     from .client.producer import Producer
     from .model.headers import Header, Headers
-    from .model.kinds import (
-        HeaderValue, Kind, boolean, f32, f64, i8, i16, i32, i64, i128, raw, string, u8, u16, u32, u64, u128,
-    )  # fmt: skip
+    from .model.kinds import Kind
     from .model.message import Message
     from .model.state import State
+    from .model.values import (
+        HeaderValue,
+        boolean,
+        f32,
+        f64,
+        i8,
+        i16,
+        i32,
+        i64,
+        i128,
+        raw,
+        string,
+        u8,
+        u16,
+        u32,
+        u64,
+        u128,
+    )  # fmt: skip
 
 __version__ = "0.1.0"
 
@@ -22,8 +38,9 @@ _HOMES = {
     "client.consumer": ("Consumer",),
     "client.producer": ("Producer",),
     "model.headers": ("Header", "Headers"),
-    "model.kinds": (
-        "HeaderValue", "Kind", "boolean", "f32", "f64", "i8", "i16", "i32", "i64", "i128",
+    "model.kinds": ("Kind",),
+    "model.values": (
+        "HeaderValue", "boolean", "f32", "f64", "i8", "i16", "i32", "i64", "i128",
         "raw", "string", "u8", "u16", "u32", "u64", "u128",
     ),
     "model.message": ("Message",),
@@ -31,7 +48,7 @@ _HOMES = {
 }  # fmt: skip
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
-__all__ = [  # noqa: PLE0604
+__all__ = [
     "Consumer", "Header", "HeaderValue", "Headers", "Kind", "Message", "Producer", "State", "boolean", "f32", "f64",
     "i8", "i16", "i32", "i64", "i128", "raw", "read_arrow", "string", "u8", "u16", "u32", "u64", "u128", "write_arrow",
 ]  # fmt: skip

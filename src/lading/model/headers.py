@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from .errors import HeadersSealed, LocalError
-from .kinds import HeaderValue, Scalar, decode_value, encode_value
+from .getters import TypedGetters
+from .kinds import decode_value
+from .values import HeaderValue, Scalar, encode_value
 
 
-class Header(NamedTuple):
-    """One header: text key, kind code and value bytes; ``value`` None is null, which is not empty."""
-
+class _Header(NamedTuple):
     key: str
     kind: int
     value: bytes | None
+
+
+class Header(_Header, TypedGetters):
+    """One header: text key, kind code and value bytes; ``value`` None is null, which is not empty."""
+
+    __slots__ = ()
+
+    def _parts(self) -> tuple[str, int, bytes | None]:
+        return f"header {self.key!r}", self.kind, self.value
 
     @property
     def typed(self) -> str | bytes | bool | int | float | None:
@@ -22,7 +31,7 @@ class Header(NamedTuple):
         return decode_value(self.kind, self.value)
 
 
-HeadersLike = Mapping[str, "Scalar | HeaderValue"] | Iterable["Header | tuple[str, Scalar | HeaderValue]"] | None
+HeadersLike = Mapping[str, Any] | Iterable["Header | tuple[str, Scalar | HeaderValue]"] | None
 """What may be handed in as headers: a mapping, pairs, existing headers, or nothing."""
 
 
@@ -59,6 +68,8 @@ class Headers:
         if isinstance(key, Header):
             self._list.append(key)
         elif isinstance(key, str):
+            if not key.isascii():
+                _require_text(key)
             kind, data = encode_value(value)
             self._list.append(Header(key, kind, data))
         else:
@@ -132,6 +143,11 @@ class Headers:
     def __repr__(self) -> str:
         return f"Headers({[(header.key, HeaderValue(header.kind, header.value)) for header in self._list]!r})"
 
+    def _repr_html_(self) -> str:
+        from .html import headers_table
+
+        return headers_table(self)
+
     def _writable(self) -> None:
         if self._sealed:
             raise HeadersSealed(
@@ -142,3 +158,10 @@ class Headers:
 def _require_key(key: object) -> None:
     if not isinstance(key, str):
         raise LocalError(f"a header key is a str, not {type(key).__name__} {key!r}")
+
+
+def _require_text(key: str) -> None:
+    try:
+        key.encode()
+    except UnicodeEncodeError as error:
+        raise LocalError(f"header key {key!r} cannot be UTF-8 text: {error.reason}") from None

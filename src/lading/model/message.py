@@ -35,3 +35,8 @@ class Message:
     def timestamp(self) -> datetime:
         """``timestamp_us`` as an aware datetime in UTC."""
         return EPOCH + timedelta(microseconds=self.timestamp_us)
+
+    def _repr_html_(self) -> str:
+        from .html import message_table
+
+        return message_table(self)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from .errors import MalformedMessage
 
 DEFAULT_STREAM = "default"
+_TEXT = 2
+"""Kind code of a text key."""
 
 
 def flat_name(stream: str, topic: str) -> str:
@@ -13,21 +15,18 @@ def flat_name(stream: str, topic: str) -> str:
 
 
 def spellings(name: str) -> list[tuple[str, str]]:
-    """Every (stream, topic) that a flat name may mean, the exact name in ``default`` first."""
-    parts = name.split(".")
-    return [(DEFAULT_STREAM, name)] + [
-        (".".join(parts[:cut]), ".".join(parts[cut:]))
-        for cut in range(1, len(parts))
-        if all((parts[cut - 1], parts[cut]))
-    ]
+    """Every (stream, topic) whose ``flat_name`` is ``name``, the topic in ``default`` first."""
+    dots = [at for at, letter in enumerate(name) if letter == "."]
+    pairs = [(name[:at], name[at + 1 :]) for at in dots]
+    return [(DEFAULT_STREAM, name), *(pair for pair in pairs if all(pair) and pair[0] != DEFAULT_STREAM)]
 
 
-def key_text(key: bytes, kind: int = 2) -> str:
+def key_text(key: bytes, kind: int = _TEXT) -> str:
     """The text of a header key: UTF-8 as it is, else an escape: ``\\x`` + hex, or ``\\k`` + kind + ``:`` + hex.
 
     A key that really begins with a backslash gets a second one (DESIGN 4).
     """
-    if kind != 2:
+    if kind != _TEXT:
         return f"\\k{kind}:{key.hex()}"
     try:
         text = key.decode()
@@ -38,16 +37,16 @@ def key_text(key: bytes, kind: int = 2) -> str:
 
 def key_bytes(text: str) -> tuple[bytes, int]:
     """The bytes and kind of a header key text: the inverse of ``key_text``; MalformedMessage for a wrong escape."""
-    if not text.startswith("\\"):
-        return text.encode(), 2
-    if text.startswith("\\\\"):
-        return text[1:].encode(), 2
     try:
+        if not text.startswith("\\"):
+            return text.encode(), _TEXT
+        if text.startswith("\\\\"):
+            return text[1:].encode(), _TEXT
         if text.startswith("\\x"):
-            return bytes.fromhex(text[2:]), 2
-        if text.startswith("\\k"):
-            kind, _, digits = text[2:].partition(":")
+            return bytes.fromhex(text[2:]), _TEXT
+        kind, colon, digits = text[2:].partition(":")
+        if text.startswith("\\k") and colon and kind.isdecimal() and 0 < int(kind) < 256:
             return bytes.fromhex(digits), int(kind)
-    except ValueError:
+    except ValueError:  # also what UTF-8 cannot encode
         pass
     raise MalformedMessage(f"header key {text!r} is no valid escape; a key that begins with a backslash doubles it")

@@ -1,0 +1,138 @@
+"""Typed getters of header values: the value where kind and range allow it, else an error that names both."""
+
+from __future__ import annotations
+
+from .errors import CorruptError, LocalError
+from .kinds import FLOATS, INTEGERS, Kind, decode_value
+
+_NUMBERS = frozenset({*INTEGERS, *FLOATS})
+
+
+class TypedGetters:
+    """``as_u16()`` and its like, for whatever has a kind and bytes.
+
+    Each gives the value when it is of that kind, or a number of another kind that fits (a float as an integer only when
+    it is whole). LocalError names the header, its kind and the limit otherwise, null included; CorruptError
+    where the bytes cannot be what the kind declares.
+    """
+
+    __slots__ = ()
+
+    def _parts(self) -> tuple[str, int, bytes | None]:
+        """How messages call it, its kind and its bytes."""
+        raise NotImplementedError
+
+    def as_raw(self) -> bytes:
+        """The bytes of a raw value, or of a kind that is not known here."""
+        name, kind, data = self._parts()
+        if data is None or (kind in set(Kind) and kind != Kind.RAW):
+            raise _refused(name, kind, data, "raw bytes")
+        return data
+
+    def as_str(self) -> str:
+        """The text of a string, or of a raw value that is UTF-8: Kafka declares no kinds."""
+        name, kind, data = self._parts()
+        if data is None or kind not in (Kind.STRING, Kind.RAW):
+            raise _refused(name, kind, data, "a string")
+        try:
+            return data.decode()
+        except UnicodeDecodeError:
+            if kind == Kind.STRING:
+                raise CorruptError(f"{name} is a string whose bytes are not UTF-8") from None
+            raise _refused(name, kind, data, "a string: its bytes are not UTF-8") from None
+
+    def as_bool(self) -> bool:
+        """The truth of a bool."""
+        name, kind, data = self._parts()
+        if kind != Kind.BOOL or data is None:
+            raise _refused(name, kind, data, "a bool")
+        return bool(decode_value(kind, data))
+
+    def as_i8(self) -> int:
+        """An integer from -128 to 127."""
+        return self._integer(Kind.INT8)
+
+    def as_i16(self) -> int:
+        """An integer of 16 bits, signed."""
+        return self._integer(Kind.INT16)
+
+    def as_i32(self) -> int:
+        """An integer of 32 bits, signed."""
+        return self._integer(Kind.INT32)
+
+    def as_i64(self) -> int:
+        """An integer of 64 bits, signed."""
+        return self._integer(Kind.INT64)
+
+    def as_i128(self) -> int:
+        """An integer of 128 bits, signed."""
+        return self._integer(Kind.INT128)
+
+    def as_u8(self) -> int:
+        """An integer from 0 to 255."""
+        return self._integer(Kind.UINT8)
+
+    def as_u16(self) -> int:
+        """An integer of 16 bits, not negative."""
+        return self._integer(Kind.UINT16)
+
+    def as_u32(self) -> int:
+        """An integer of 32 bits, not negative."""
+        return self._integer(Kind.UINT32)
+
+    def as_u64(self) -> int:
+        """An integer of 64 bits, not negative."""
+        return self._integer(Kind.UINT64)
+
+    def as_u128(self) -> int:
+        """An integer of 128 bits, not negative."""
+        return self._integer(Kind.UINT128)
+
+    def as_f32(self) -> float:
+        """A number rounded to float32; NaN and infinities are kept, finite numbers beyond its range refused."""
+        return self._float(Kind.FLOAT32)
+
+    def as_f64(self) -> float:
+        """A number rounded to float64; NaN and infinities are kept."""
+        return self._float(Kind.FLOAT64)
+
+    def _number(self, wanted: Kind) -> int | float:
+        name, kind, data = self._parts()
+        if kind not in _NUMBERS or data is None:
+            raise _refused(name, kind, data, f"a {wanted.word}")
+        value = decode_value(kind, data)
+        assert isinstance(value, int | float)
+        return value
+
+    def _integer(self, wanted: Kind) -> int:
+        value, form = self._number(wanted), INTEGERS[wanted]
+        whole = int(value) if isinstance(value, int) or value.is_integer() else None
+        if whole is None or not form.low <= whole <= form.high:
+            raise _misfit(self._parts(), value, f"{wanted.word} ({form.low} to {form.high})")
+        return whole
+
+    def _float(self, wanted: Kind) -> float:
+        value, form = self._number(wanted), FLOATS[wanted]
+        try:
+            rounded: float = form.unpack(form.pack(float(value)))[0]
+        except OverflowError:
+            raise _misfit(self._parts(), value, f"{wanted.word} (finite numbers up to {_FLOAT_MAX[wanted]})") from None
+        return rounded
+
+
+_FLOAT_MAX = {Kind.FLOAT32: "3.4028235e+38", Kind.FLOAT64: "1.7976931348623157e+308"}
+
+
+def _kind_word(kind: int) -> str:
+    return Kind(kind).word if kind in set(Kind) else f"unknown kind {kind}"
+
+
+def _refused(name: str, kind: int, data: bytes | None, wanted: str) -> LocalError:
+    if data is None:
+        return LocalError(f"{name} is null, not {wanted}")
+    return LocalError(f"{name} is of kind {_kind_word(kind)}, not {wanted}")
+
+
+def _misfit(parts: tuple[str, int, bytes | None], value: int | float, limit: str) -> LocalError:
+    name, kind, _ = parts
+    return LocalError(f"{name}, {_kind_word(kind)} {value}, does not fit {limit}")

@@ -1,0 +1,144 @@
+"""Header values: a declared kind with its bytes, made from Python values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from .errors import LocalError
+from .getters import TypedGetters
+from .kinds import FLOATS, INTEGERS, KIND_BY_WORD, Kind, decode_value
+
+Scalar = str | bytes | bool | int | float | None | UUID | datetime
+"""What users may hand in as a header value without saying its kind."""
+
+PLAIN_INTEGER_ORDER = (Kind.INT64, Kind.UINT64, Kind.INT128, Kind.UINT128)
+
+
+class _HeaderValue(NamedTuple):
+    kind: int
+    data: bytes | None
+
+
+class HeaderValue(_HeaderValue, TypedGetters):
+    """A header value with its declared kind; ``data`` None is a null value, which is not an empty one."""
+
+    __slots__ = ()
+
+    def _parts(self) -> tuple[str, int, bytes | None]:
+        return "the header value", self.kind, self.data
+
+    @property
+    def typed(self) -> str | bytes | bool | int | float | None:
+        """The Python value its kind declares; raises CorruptError where the bytes cannot be that kind."""
+        return decode_value(self.kind, self.data)
+
+
+def _integer(kind: Kind) -> Callable[[int], HeaderValue]:
+    form = INTEGERS[kind]
+
+    def make(value: int) -> HeaderValue:
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise LocalError(f"a header of kind {kind.word} takes an int, not {type(value).__name__} {value!r}")
+        if not form.low <= value <= form.high:
+            raise LocalError(f"{value} does not fit a header of kind {kind.word} ({form.low} to {form.high})")
+        return HeaderValue(kind, value.to_bytes(form.size_bytes, "little", signed=form.signed))
+
+    make.__name__ = make.__qualname__ = kind.word
+    make.__doc__ = f"A {kind.word} header value, {form.low} to {form.high}; LocalError outside."
+    return make
+
+
+i8, i16, i32, i64, i128 = map(_integer, (Kind.INT8, Kind.INT16, Kind.INT32, Kind.INT64, Kind.INT128))
+u8, u16, u32, u64, u128 = map(_integer, (Kind.UINT8, Kind.UINT16, Kind.UINT32, Kind.UINT64, Kind.UINT128))
+
+
+def _float(value: float, kind: Kind) -> HeaderValue:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise LocalError(f"a header of kind {kind.word} takes a float, not {type(value).__name__} {value!r}")
+    try:
+        return HeaderValue(kind, FLOATS[kind].pack(float(value)))
+    except OverflowError:
+        raise LocalError(f"{value} is outside the range of a header of kind {kind.word}") from None
+
+
+def f32(value: float) -> HeaderValue:
+    """A float32 header value; NaN and infinities are kept, finite values beyond its range are a LocalError."""
+    return _float(value, Kind.FLOAT32)
+
+
+def f64(value: float) -> HeaderValue:
+    """A float64 header value; NaN and infinities are kept."""
+    return _float(value, Kind.FLOAT64)
+
+
+def raw(value: bytes) -> HeaderValue:
+    """Bytes without a declared meaning."""
+    if not isinstance(value, bytes | bytearray | memoryview):
+        raise LocalError(f"a header of kind raw takes bytes, not {type(value).__name__} {value!r}")
+    return HeaderValue(Kind.RAW, bytes(value))
+
+
+def string(value: str) -> HeaderValue:
+    """UTF-8 text; a str that UTF-8 cannot hold (lone surrogates) is a LocalError."""
+    if not isinstance(value, str):
+        raise LocalError(f"a header of kind string takes a str, not {type(value).__name__} {value!r}")
+    try:
+        return HeaderValue(Kind.STRING, value.encode())
+    except UnicodeEncodeError as error:
+        raise LocalError(f"header value {value!r} cannot be UTF-8 text: {error.reason}") from None
+
+
+def boolean(value: bool) -> HeaderValue:
+    """A bool header value, one byte 0 or 1."""
+    if not isinstance(value, bool):
+        raise LocalError(f"a header of kind bool takes True or False, not {value!r}")
+    return HeaderValue(Kind.BOOL, b"\x01" if value else b"\x00")
+
+
+def encode_value(value: Scalar | HeaderValue) -> HeaderValue:
+    """The header value of a plain Python value.
+
+    str, UUID and datetime become strings (ISO 8601), bytes raw, bool bool, float float64, None a null raw
+    value; int takes the first of int64, uint64, int128, uint128 that holds it. A NumPy scalar keeps its own kind.
+    """
+    match value:
+        case HeaderValue():
+            return value
+        case None:
+            return HeaderValue(Kind.RAW, None)
+        case str():
+            return string(value)
+        case bytes() | bytearray() | memoryview():
+            return raw(bytes(value))
+        case bool():
+            return boolean(value)
+        case int():
+            for kind in PLAIN_INTEGER_ORDER:
+                if INTEGERS[kind].low <= value <= INTEGERS[kind].high:
+                    return _integer(kind)(value)
+            raise LocalError(f"{value} needs more than 128 bits; no header kind holds it")
+        case float():
+            return f64(value)
+        case UUID():
+            return string(str(value))
+        case datetime():
+            return string(value.isoformat())
+    if type(value).__module__ == "numpy" and (made := _from_numpy(value)) is not None:
+        return made
+    raise LocalError(
+        f"a header value cannot be a {type(value).__name__}; use str, bytes, bool, int, float, UUID, datetime, "
+        "None or a typed value such as lading.u16(3)"
+    )
+
+
+def _from_numpy(value: Any) -> HeaderValue | None:
+    """NumPy names its scalar types as kinds are named: an int16 stays an int16."""
+    kind = KIND_BY_WORD.get(type(value).__name__.rstrip("_"))
+    if kind in INTEGERS:
+        return _integer(kind)(int(value))
+    if kind in FLOATS:
+        return _float(float(value), kind)
+    return boolean(bool(value)) if kind is Kind.BOOL else None
