@@ -131,7 +131,7 @@ class MemoryMembership:
         return self.positions.get((topic, partition))
 
     def store(self, topic: str, partition: int, position: Position) -> None:
-        if (topic, partition) not in self.partitions:
+        if self.changed or (topic, partition) not in self.partitions:
             raise Refusal(Reason.STALE_GENERATION)
         self.positions[topic, partition] = position
 

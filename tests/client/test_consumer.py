@@ -184,6 +184,17 @@ def test_a_partition_that_went_away_is_left_to_its_new_owner(transport: MemoryTr
     assert group.positions == {("t", 1 - first.partition): Position(10, 1)}
 
 
+def test_a_new_generation_does_not_lose_the_positions_of_what_stays(transport: MemoryTransport) -> None:
+    consumer = Consumer(transport, "t", group="g", timeout_s=0)
+    found = list(consumer)
+    group = transport.groups["g"]
+    group.partitions = [("t", 1)]
+    group.changed = True
+    consumer.close()
+    assert len(found) == 20
+    assert group.positions == {("t", 1): Position(10, 1)}
+
+
 # damage and loss
 
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 HEARTBEAT_S = 2.0
+STORE_ATTEMPTS = 3
 COMMIT_S = 5.0
 """With ``auto_commit`` positions are stored at most this long after messages were done with."""
 
@@ -94,6 +95,7 @@ class Consumer:
         self._stored: dict[Place, Position] = {}
         self._heartbeat_at = self._commit_at = time.monotonic()
         self._membership: Membership | None = None
+        self._reassigned = False
         self._closed = False
         try:
             metas = [self.transport.topic(name) for name in dict.fromkeys(names)]
@@ -257,6 +259,7 @@ class Consumer:
 
     def _take_assignment(self) -> None:
         assert self._membership is not None
+        self._reassigned = False
         assigned = [(topic, number) for topic, number in self._membership.partitions]
         if self._at is not None and self._at.place not in assigned:
             self._ready.clear()
@@ -282,8 +285,9 @@ class Consumer:
         now = time.monotonic()
         if now - self._heartbeat_at >= HEARTBEAT_S:
             self._heartbeat_at = now
-            if self._membership.heartbeat():
-                self._take_assignment()
+            self._reassigned |= self._membership.heartbeat()
+        if self._reassigned:
+            self._take_assignment()
         if self._auto_commit and now - self._commit_at >= COMMIT_S:
             self._store()
 
@@ -295,20 +299,29 @@ class Consumer:
         if self._at is not None and self._at.finished is not None:
             done[self._at.place] = Position(self._at.finished, self._at.after.epoch)
         changed = {place: position for place, position in done.items() if self._stored.get(place) != position}
-        for place, position in changed.items():
+        stored = {place: position for place, position in changed.items() if self._store_one(place, position)}
+        self._stored.update(stored)
+        told(
+            [each.on_commit for each in self._interceptors],
+            {place: position.offset for place, position in stored.items()},
+        )
+
+    def _store_one(self, place: Place, position: Position) -> bool:
+        """Whether it was stored; not so when the partition went to another member."""
+        assert self._membership is not None
+        for _ in range(STORE_ATTEMPTS):
             try:
                 self._membership.store(*place, position)
+                return True
             except Refusal as error:
                 if error.reason is not Reason.STALE_GENERATION:
                     raise
-                LOG.info("partition %d of %r went to another member; its position was not stored", place[1], place[0])
-                self._heartbeat_at = 0.0
-                continue
-            self._stored[place] = position
-        told(
-            [each.on_commit for each in self._interceptors],
-            {place: position.offset for place, position in changed.items()},
-        )
+            # the members changed; what is still ours can be stored under the new generation
+            self._reassigned |= self._membership.heartbeat()
+            if place not in self._membership.partitions:
+                LOG.info("partition %d of topic %r went to another member with its position", place[1], place[0])
+                return False
+        return False
 
     # life
 

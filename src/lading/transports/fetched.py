@@ -58,6 +58,7 @@ class Fetched:
         """  # fmt: skip
         from ..dialects.registry import dialect
 
+        end = min(end, self.end_offset)
         asked = frozenset(fields) | {"offset", "state"}
         for run in self.runs:
             decoded = dialect(run.dialect).decode(

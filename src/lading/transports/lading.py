@@ -326,7 +326,7 @@ def _fetched(topic: str, partition: int, offset: int, answer: httpx.Response) ->
         topic,
         partition,
         runs(region, 0, region.size) if region.size else [],
-        end_offset=int(headers["lading-end-offset"]) if region.size else offset,
+        end_offset=max(offset, int(headers["lading-end-offset"])),
         first_offset=int(headers["lading-first-offset"]),
         stable_end=int(headers["lading-stable-end"]),
         topic_id=bytes.fromhex(headers["lading-topic-id"]),
