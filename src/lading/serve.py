@@ -50,6 +50,7 @@ def run(settings: Settings, *, output: str = "text") -> int:
     LocalError in one sentence where it cannot start: directory in use or unwritable, port taken.
     """
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(message)s")
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
     _raise_open_files_limit()
     with locked(settings.data), _runner() as runner:
         runner.run(serve(settings, output=output))

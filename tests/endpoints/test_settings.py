@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from lading.model.errors import SettingError
 from lading.settings import Address, keys, load, parse_address
 

@@ -14,7 +14,7 @@ import socket
 import struct
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 import numpy as np
 
@@ -97,8 +97,8 @@ class Connection(asyncio.BufferedProtocol):
     # -- what asyncio calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # uvloop's transports have the methods of asyncio's, not its classes
+        self._transport = transport = cast("asyncio.Transport", transport)
         transport.set_write_buffer_limits(WRITE_BUFFER_BYTES)
         host, port = transport.get_extra_info("peername")[:2]
         client = Client(str(Address(host, port)), TRANSPORT_TCP)
@@ -278,7 +278,8 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def _whole_frame(self) -> bool:
-        return 4 + _U32.unpack_from(self._view, self._at)[0] <= self._have - self._at
+        (length,) = _U32.unpack_from(self._view, self._at)
+        return bool(4 + length <= self._have - self._at)
 
     def _resize(self, size_bytes: int, *, keep: bool) -> bool:
         """Another buffer, with what is unread at its front; False where memory for requests is used up."""
