@@ -198,7 +198,9 @@ class _Recovery:
             tail=tail,
             gaps=gaps,
             repairs=self.repairs,
-            report=RecoveryReport(clean, next_offset, self.scanned_bytes, cuts, [*gaps, *self.damage], self.notes),
+            report=RecoveryReport(
+                clean, next_offset, self.scanned_bytes, cuts, [*gaps, *self.damage], list(dict.fromkeys(self.notes))
+            ),
         )
 
     def _drop_forgotten(self) -> None:
@@ -296,7 +298,7 @@ class _Recovery:
             epoch = max(self.now_us // 1_000_000, self.first_epoch)
             return [(epoch, next_offset)], epoch
         epochs = list(self.mark.epochs)
-        if clean and not self.repairs.cut:
+        if clean or (self.mark.clean and next_offset == self.synced and not self.repairs.cut):
             return epochs, None
         epoch = (epochs[-1][0] if epochs else self.first_epoch) + 1
         return watermark.next_epochs(epochs, epoch, next_offset), epoch

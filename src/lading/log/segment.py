@@ -102,9 +102,11 @@ class Segment:
             finally:
                 file.close()
 
-    def scan_from(self, start: Entry, size: int, hints: Sequence[Entry]) -> Scan:
+    def scan_from(
+        self, start: Entry, size: int, hints: Sequence[Entry] = (), *, stop_offset: int | None = None
+    ) -> Scan:
         """Check the chunks from ``start`` on in the first ``size`` bytes of the file; this changes nothing here."""
-        return scan(self._region(size), start, size, path=self.path, hints=hints)
+        return scan(self._region(size), start, size, path=self.path, hints=hints, stop_offset=stop_offset)
 
     def lost_end(self, found: Scan, end_offset: int) -> list[Damage]:
         """The damage between the end of a scan and the offset that the log is known to have reached."""

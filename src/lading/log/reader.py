@@ -1,0 +1,184 @@
+"""Reading a partition's directory without a broker, while one writes to it or not."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from pathlib import Path
+
+from ..chunk.overlay import RangeKind
+from ..model.errors import CorruptLog
+from . import watermark
+from .disk import Disk, RealDisk, read_all
+from .index import Entry
+from .interface import Damage, Span
+from .overlay import FILE_NAME as STATES
+from .overlay import Overlay
+from .recovery import segment_bases
+from .segment import Limit, Segment
+
+
+class DirectoryReader:
+    """Read-only and without a lock: what the watermark file allows, with the states beside it.
+
+    ``read`` gives chunks up to ``synced_end``; a reader that must not see open transactions stops at ``stable_end``,
+    which may lie inside a chunk. Both are at most 100 ms behind a broker at work. ``refresh`` looks again.
+    """
+
+    def __init__(self, path: Path, disk: Disk | None = None) -> None:
+        """CorruptLog where ``path`` is no partition of a log, FileNotFoundError where there is no such directory."""
+        self.path = path
+        self._disk: Disk = disk or RealDisk()
+        self._segments: list[Segment] = []
+        self._bases: list[int] = []
+        self._tail: _Tail | None = None
+        self._states: bytes | None = None
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Read watermark, states and the list of segments anew."""
+        names = self._disk.names(self.path)
+        mark = watermark.unpack(read_all(self._disk, self.path / watermark.FILE_NAME) or b"")
+        if mark is None:
+            raise CorruptLog(
+                f"{self.path} is no partition of a log: its {watermark.FILE_NAME} file is missing or damaged; "
+                "a broker that is started on the data directory writes a new one"
+            )
+        self.topic_id = mark.topic_id
+        self.epochs = list(mark.epochs)
+        self.epoch = self.epochs[-1][0]
+        self.first_offset = mark.first_offset
+        self.synced_end = mark.synced_end
+        self.stable_end = min(mark.stable_end, mark.synced_end)
+        # after the watermark: whatever lies below its stable end is in the states by now
+        states = read_all(self._disk, self.path / STATES)
+        if states != self._states or not hasattr(self, "_overlay"):
+            self._states, self._overlay = states, Overlay(self._disk, self.path)
+        self._list([base for base in segment_bases(names) if base <= self.synced_end])
+
+    def _list(self, bases: list[int]) -> None:
+        while len(bases) > 1 and bases[1] <= self.first_offset:
+            bases.pop(0)
+        closed = {segment.base_offset: segment for segment in self._segments if segment is not self._tail}
+        self._segments = [closed.get(base) or Segment(self._disk, self.path, base) for base in bases[:-1]]
+        if not bases:
+            self._tail = None
+        elif self._tail is None or self._tail.base_offset != bases[-1] or self._tail.reached > self.synced_end:
+            self._tail = _Tail(self._disk, self.path, bases[-1])
+        if self._tail is not None:
+            self._segments.append(self._tail)
+        self._bases = bases
+
+    def read(self, offset: int, max_bytes: int) -> Span | None:
+        """As ``PartitionLog.read``; looks for newer data when ``offset`` is at the end of what was known."""
+        if offset >= self.synced_end:
+            self.refresh()
+        try:
+            return self._read(offset, max_bytes)
+        except FileNotFoundError:
+            # retention was faster; what is kept now is another list of segments
+            self.refresh()
+            return self._read(offset, max_bytes)
+
+    def _read(self, offset: int, max_bytes: int) -> Span | None:
+        offset = max(offset, self.first_offset)
+        if offset >= self.synced_end:
+            return None
+        number = max(bisect_right(self._bases, offset) - 1, 0)
+        for segment in self._segments[number:]:
+            span = segment.span(max(offset, segment.base_offset), self._limit(segment), max_bytes)
+            for other in self._segments:
+                if other is not segment and other is not self._tail and other.loaded:
+                    other.unload()
+            if span is not None:
+                return span
+        return None
+
+    def _limit(self, segment: Segment) -> Limit:
+        if isinstance(segment, _Tail):
+            return segment.limit(self.synced_end)
+        if segment.end is None:
+            following = self._bases[self._bases.index(segment.base_offset) + 1]
+            if not segment.load_end(following):
+                segment.find_end(following)
+        assert segment.end is not None
+        return segment.end
+
+    def offset_at(self, timestamp_us: int) -> int:
+        """As ``PartitionLog.offset_at``."""
+        for segment in self._segments:
+            found = segment.first_since(timestamp_us, self._limit(segment))
+            if found is not None:
+                return max(found, self.first_offset)
+        return self.synced_end
+
+    def damage(self, first: int, end: int) -> list[Damage]:
+        """What was found damaged so far among these offsets."""
+        numbers = range(max(bisect_right(self._bases, first) - 1, 0), bisect_left(self._bases, end))
+        known = [damage for number in numbers for damage in self._segments[number].damage]
+        return [damage for damage in known if damage.first < end and damage.end > first]
+
+    def damaged(self, first: int, end: int) -> list[tuple[int, int]]:
+        """The same as offset ranges."""
+        return [(max(damage.first, first), min(damage.end, end)) for damage in self.damage(first, end)]
+
+    def hidden(self, first: int, end: int) -> list[tuple[int, int, int]]:
+        """(first, end, state) of what is not available."""
+        return self._overlay.hidden(first, end)
+
+    def aborted(self, first: int, end: int) -> list[tuple[int, int]]:
+        """Aborted ranges."""
+        return self._overlay.ranges(RangeKind.ABORTED, first, end)
+
+    def control(self, first: int, end: int) -> list[tuple[int, int]]:
+        """Ranges of control records."""
+        return self._overlay.ranges(RangeKind.CONTROL, first, end)
+
+
+class _Tail(Segment):
+    """The last segment, which may grow: its end is where the watermark says, found by walking there."""
+
+    def __init__(self, disk: Disk, directory: Path, base_offset: int) -> None:
+        super().__init__(disk, directory, base_offset)
+        self._index = self.read_index()[0]
+        self._index.end = None
+        self._reached: Limit | None = None
+
+    @property
+    def reached(self) -> int:
+        """How far it was read."""
+        return self._reached.offset if self._reached else self.base_offset
+
+    def limit(self, synced_end: int) -> Limit:
+        """The chunk boundary at ``synced_end``; the last one before it where the bytes do not lead there."""
+        if self._reached is None:
+            self._reached = self._begin(synced_end)
+        if self._reached.offset < synced_end:
+            index = self.index
+            start = Entry(*self._reached, self.max_timestamp_us)
+            found = self.scan_from(start, self.file_size(), stop_offset=synced_end)
+            index.cut(start.position)
+            for number in range(len(found.index)):
+                index.add(*found.index.entry(number))
+            self.damage += found.damage
+            self.max_timestamp_us = found.max_timestamp_us
+            self._reached = Limit(found.end_offset, found.end_position)
+            self._checked.set(start.position, found.end_position, 1)
+            for damage in found.damage:
+                self._checked.set(damage.start, damage.stop, None)
+        return self._reached
+
+    def _begin(self, synced_end: int) -> Limit:
+        """Where to walk from: the last index entry below the end, if a chunk with its offset lies there."""
+        number = self.index.at_offset(synced_end - 1)
+        if number >= 0:
+            entry = self.index.entry(number)
+            found = self.scan_from(entry, self.file_size(), stop_offset=entry.offset + 1)
+            if found.end_offset > entry.offset and not found.damage:
+                self.index.cut(entry.position + 1)
+                self.max_timestamp_us = entry.max_timestamp_us
+                return Limit(entry.offset, entry.position)
+        self.index.cut(0)
+        return Limit(self.base_offset, 0)
+
+    def unload(self) -> None:
+        """It stays: what was walked is not walked again."""
