@@ -27,15 +27,15 @@ ROUND_TRIPS = 300
 ROUND_TRIPS_FULL = 100_000
 
 Header = tuple[str, int, bytes | None]
-Row = tuple[bytes | None, bytes | None, list[Header], bytes | None]
-"""id, key, headers, payload."""
+Row = tuple[bytes | None, bytes | None, list[Header], bytes | None, int | None]
+"""id, key, headers, payload, timestamp in microseconds (None: what a server is to give)."""
 
 
 def batch_of(rows: list[Row], *, checksums: bool = False) -> pa.RecordBatch:
     columns = {
         "offset": range(5, 5 + len(rows)),
         "state": [1] * len(rows),
-        "timestamp": [1_700_000_000_000_000] * len(rows),
+        "timestamp": [row[4] for row in rows],
         "id": [row[0] for row in rows],
         "checksum": [zlib.crc32(row[3]) if checksums and row[3] is not None else None for row in rows],
         "key": [row[1] for row in rows],
@@ -48,8 +48,10 @@ def batch_of(rows: list[Row], *, checksums: bool = False) -> pa.RecordBatch:
 
 def rows_of(batch: pa.RecordBatch) -> list[Row]:
     return [
-        (row["id"], row["key"], [(h["key"], h["kind"], h["value"]) for h in row["headers"]], row["payload"])
-        for row in batch.to_pylist()
+        (row["id"], row["key"], [(h["key"], h["kind"], h["value"]) for h in row["headers"]], row["payload"], time_us)
+        for row, time_us in zip(
+            batch.drop_columns(["timestamp"]).to_pylist(), batch["timestamp"].cast(pa.int64()).to_pylist(), strict=True
+        )
     ]
 
 
@@ -59,12 +61,15 @@ def data_of(text: str | None) -> bytes | None:
 
 def row_of(document: dict[str, Any]) -> Row:
     headers = [(h["key"], h["kind"], data_of(h["value_hex"])) for h in document["headers"]]
-    return data_of(document["id_hex"]), data_of(document.get("key_hex")), headers, data_of(document["payload_hex"])
+    id_, key, payload = (data_of(document.get(name)) for name in ("id_hex", "key_hex", "payload_hex"))
+    return id_, key, headers, payload, document.get("timestamp_us")
 
 
 @pytest.mark.parametrize("vector", VECTORS["carried"], ids=lambda vector: vector["name"])
 def test_carried_vector(vector: dict[str, Any]) -> None:
     message, shown = row_of(vector["message"]), row_of(vector["shown"])
+    if message[4] is not None:
+        shown = (*shown[:4], message[4])  # the column stays; a server replaces it
     carried = carry(batch_of([message]), vector["target"])
     assert not carried.unholdable
     assert rows_of(carried.batch) == [shown]
@@ -77,7 +82,7 @@ def test_what_others_did_on_the_way(vector: dict[str, Any]) -> None:
 
 
 def test_a_batch_that_loses_nothing_is_the_same_object() -> None:
-    batch = batch_of([(bytes(range(16)), None, [("a", 2, b"x"), ("é", 15, b"12345678")], b"p")] * 3)
+    batch = batch_of([(bytes(range(16)), None, [("a", 2, b"x"), ("é", 15, b"12345678")], b"p", 7)] * 3)
     assert carry(batch, "iggy").batch is batch
     assert restore(batch) is batch
     empty = batch.slice(0, 0)
@@ -86,25 +91,25 @@ def test_a_batch_that_loses_nothing_is_the_same_object() -> None:
 
 
 def test_only_the_rows_that_lose_something_change_also_in_a_slice() -> None:
-    rows: list[Row] = [(None, None, [("a", 2, b"%d" % n)], b"p") for n in range(10)]
-    rows[4] = (None, b"key", [("a", 2, b"4")], b"p")
+    rows: list[Row] = [(None, None, [("a", 2, b"%d" % n)], b"p", n) for n in range(10)]
+    rows[4] = (None, b"key", [("a", 2, b"4")], b"p", 4)
     batch = batch_of(rows).slice(2, 6)
     carried = carry(batch, "iggy").batch
-    assert [len(headers) for _, _, headers, _ in rows_of(carried)] == [1, 1, 2, 1, 1, 1]
+    assert [len(headers) for _, _, headers, *_ in rows_of(carried)] == [1, 1, 2, 1, 1, 1]
     assert carried.drop_columns(["key", "headers"]).equals(batch.drop_columns(["key", "headers"]))
     assert restore(carried).equals(batch)
     assert restore(carried.slice(1, 3)).equals(batch.slice(1, 3))
 
 
 def test_other_columns_and_checksums_come_back() -> None:
-    batch = batch_of([(None, None, [], b""), (None, None, [], b"p"), (None, b"k", [], b"p")], checksums=True)
+    batch = batch_of([(None, None, [], b"", 1), (None, None, [], b"p", 2), (None, b"k", [], b"p", 3)], checksums=True)
     carried = carry(batch, "iggy").batch
     assert carried["checksum"].to_pylist() == [zlib.crc32(b"\x00"), zlib.crc32(b"p"), zlib.crc32(b"p")]
     assert restore(carried).equals(batch)
 
 
 def test_a_damaged_stand_in_payload_keeps_its_wrong_checksum() -> None:
-    carried = carry(batch_of([(None, None, [], b"")], checksums=True), "iggy").batch
+    carried = carry(batch_of([(None, None, [], b"", 1)], checksums=True), "iggy").batch
     at = SCHEMA.get_field_index("checksum")
     damaged = carried.set_column(at, SCHEMA.field("checksum"), pa.array([7], pa.uint32()))
     assert restore(damaged).to_pylist()[0] | {"headers": []} == damaged.to_pylist()[0] | {"headers": []}
@@ -114,13 +119,13 @@ def test_limits_that_no_carrier_meets_are_told_per_row() -> None:
     many: list[Header] = [(f"h{n}", 1, b"v" * 255) for n in range(402)]  # 102,510 bytes
     most: list[Header] = [*many[:401], ("h401", 1, b"v" * 145)]  # 102,400 bytes
     rows: list[Row] = [
-        (None, None, many, b"p"),
-        (None, None, most, b"p"),
-        (None, b"k", most, b"p"),
-        (None, None, [], b"p" * (10 << 20)),
-        (None, None, [], b"p" * ((10 << 20) + 1)),
-        (None, None, [("blob", 1, b"v" * 102_400)], b"p"),
-        (None, None, [("blob", 1, b"v" * 102_300)], b"p"),
+        (None, None, many, b"p", 0),
+        (None, None, most, b"p", 0),
+        (None, b"k", most, b"p", 0),
+        (None, None, [], b"p" * (10 << 20), 0),
+        (None, None, [], b"p" * ((10 << 20) + 1), 0),
+        (None, None, [("blob", 1, b"v" * 102_400)], b"p", 0),
+        (None, None, [("blob", 1, b"v" * 102_300)], b"p", 0),
     ]
     batch = batch_of(rows)
     carried = carry(batch, "iggy")
@@ -168,7 +173,7 @@ def test_any_bytes_are_a_carrier_or_malformed(data: bytes) -> None:
 
 def can_hold(rows: list[Row]) -> bool:
     """What Iggy's own server takes, written from its rules (iggy.md A6), not from the table under test."""
-    for id_, key, headers, payload in rows:
+    for id_, key, headers, payload, _ in rows:
         wire = [key_bytes(header[0]) for header in headers]
         if key is not None or not payload or id_ == bytes(16) or len(set(wire)) < len(wire):
             return False
@@ -187,7 +192,8 @@ HEADERS = st.lists(
     st.tuples(KEYS | st.text(max_size=6), st.integers(-128, 127) | st.integers(1, 15), VALUES), max_size=6
 )
 IDS = st.none() | st.binary(min_size=16, max_size=16) | st.just(bytes(16))
-ROWS = st.tuples(IDS, st.none() | st.binary(max_size=9), HEADERS, st.none() | st.binary(max_size=9))
+TIMES = st.none() | st.integers(-(1 << 62), 1 << 62)
+ROWS = st.tuples(IDS, st.none() | st.binary(max_size=9), HEADERS, st.none() | st.binary(max_size=9), TIMES)
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -202,6 +208,8 @@ def test_round_trip(target: str, rows: list[Row], shuffle: random.Random) -> Non
     if not TARGETS[target].keeps_order:
         for row in shown:
             shuffle.shuffle(row[2])
+    if not TARGETS[target].keeps_time:
+        shown = [(*row[:4], None if was[4] is None else 1) for row, was in zip(shown, rows, strict=True)]
     assert rows_of(restore(batch_of(shown))) == rows
 
 
@@ -211,7 +219,7 @@ def random_row(rng: random.Random) -> Row:
     plain: list[Header] = [("carrier", 2, b"UA"), ("delay", 6, rng.randbytes(4))]
     odd = [(rng.choice(keys), rng.randrange(-2, 18), rng.choice(values)) for _ in range(rng.randrange(5))]
     payload = rng.choice([None, b"", b"\x00", rng.randbytes(8)])
-    return rng.choice([None, bytes(16), rng.randbytes(16)]), rng.choice([None, b"", b"key"]), plain + odd, payload
+    return rng.choice([None, bytes(16), rng.randbytes(16)]), rng.choice([None, b"", b"key"]), plain + odd, payload, 5
 
 
 def test_round_trip_of_many_rows(full: bool) -> None:
@@ -221,6 +229,7 @@ def test_round_trip_of_many_rows(full: bool) -> None:
         rows = [random_row(rng) for _ in range(1_000)]
         shown = rows_of(carry(batch_of(rows), "iggy_unordered").batch)
         assert can_hold(shown)
+        shown = [(*row[:4], 6) for row in shown]
         for row in shown:
             rng.shuffle(row[2])
             carriers += any(header[0] == NAME for header in row[2])
@@ -229,7 +238,7 @@ def test_round_trip_of_many_rows(full: bool) -> None:
 
 
 def test_rows_with_many_different_keys_are_checked_by_sorting(monkeypatch: pytest.MonkeyPatch) -> None:
-    rows: list[Row] = [(None, None, [(f"k{n}", 1, b"v"), (f"k{n % 7}", 1, b"v")], b"p") for n in range(50)]
+    rows: list[Row] = [(None, None, [(f"k{n}", 1, b"v"), (f"k{n % 7}", 1, b"v")], b"p", n) for n in range(50)]
     batch = batch_of(rows)
     by_table = losses(batch, items_of(batch), TARGETS["iggy"]).headers
     monkeypatch.setattr("lading.dialects.carrier.targets._CELLS_MAX", 0)

@@ -47,7 +47,7 @@ def carry(batch: pa.RecordBatch, target: str) -> Carried:
     """The Batch as ``target`` (a key of TARGETS) can hold it; ``restore`` gives the original back.
 
     The same object comes back when the target loses nothing, which is found without looking at single rows.
-    What the target's server gives itself stays out of it: offset, state, timestamp, checksum, and an id where the
+    What the target's server gives itself stays out of it: offset, state, checksum, and an id or a timestamp where the
     message has none.
     """
     limits = TARGETS[target]
@@ -75,12 +75,12 @@ def _with_facts(
     if not light.any():
         return batch, np.flatnonzero(lost.any)
     rows, headers = [], []
+    times_us = batch.column("timestamp").cast(pa.int64()).filter(pa.array(light)).to_pylist()
     null_payload = numpy_of(pc.is_null(batch.column("payload")))
-    for at, key in zip(
-        np.flatnonzero(light).tolist(), batch.column("key").filter(pa.array(light)).to_pylist(), strict=True
-    ):
+    keys = batch.column("key").filter(pa.array(light)).to_pylist()
+    for at, key, time_us in zip(np.flatnonzero(light).tolist(), keys, times_us, strict=True):
         was = PayloadWas.NULL if null_payload[at] else PayloadWas.EMPTY if lost.payload[at] else PayloadWas.SHOWN
-        data = encode(Facts(key, was, bool(lost.id[at])))
+        data = encode(Facts(key, was, bool(lost.id[at]), time_us if lost.time[at] else None))
         if lost.values_bytes[at] + len(data) > target.values_sum_max:
             light[at] = False
             continue
@@ -117,14 +117,15 @@ def _fit(row: Row, target: Target) -> Row | tuple[Reason, str]:
     payload_was = PayloadWas.SHOWN
     if not row.payload:
         payload_was = PayloadWas.NULL if row.payload is None else PayloadWas.EMPTY
-    facts = Facts(row.key, payload_was, row.id == bytes(16), entries)
+    facts = Facts(row.key, payload_was, row.id == bytes(16), None if target.keeps_time else row.timestamp_us, entries)
     if facts != Facts():
         shown += [Header(key, Kind.RAW, value) for key, value in split(encode(facts), target.value_bytes_max)]
     values_bytes = sum(len(header.value or b"") for header in shown)
     if values_bytes > target.values_sum_max:
         sentence = f"header values and carrier have {values_bytes} bytes; a request takes {target.values_sum_max}"
         return Reason.HEADERS_TOO_LARGE, sentence
-    return Row(None, shown, row.payload or STAND_IN, None if facts.zero_id else row.id, _checksum(row))
+    id_ = None if facts.zero_id else row.id
+    return Row(None, shown, row.payload or STAND_IN, id_, _checksum(row), row.timestamp_us)
 
 
 def _checksum(row: Row) -> int | None:
@@ -134,4 +135,5 @@ def _checksum(row: Row) -> int | None:
 def _stub(row: Row, sentence: str) -> Row:
     header = Header(STUB_KEY, Kind.STRING, sentence.encode()[:255])
     checksum = None if row.checksum is None else zlib.crc32(STAND_IN)
-    return Row(None, [header], STAND_IN, row.id if row.id and any(row.id) else None, checksum)
+    id_ = row.id if row.id and any(row.id) else None
+    return Row(None, [header], STAND_IN, id_, checksum, row.timestamp_us)

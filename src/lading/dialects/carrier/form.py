@@ -17,10 +17,11 @@ NAME: Final = "lading-carrier"
 """The reserved header key; the parts behind the first are called ``lading-carrier.1``, ``lading-carrier.2``, …"""
 
 VERSION: Final = 1
-_KEY, _NULL_PAYLOAD, _EMPTY_PAYLOAD, _ZERO_ID, _ENTRIES = 1, 2, 4, 8, 16
-_KNOWN_FLAGS: Final = 31
+_KEY, _NULL_PAYLOAD, _EMPTY_PAYLOAD, _ZERO_ID, _ENTRIES, _TIME = 1, 2, 4, 8, 16, 32
+_KNOWN_FLAGS: Final = 63
 _SHOWN, _CARRIED = 0, 1
 _CRC: Final = struct.Struct("<I")
+_TIME_US: Final = struct.Struct("<q")
 _FAMILY: Final = re.compile(re.escape(NAME) + r"(\.[1-9][0-9]{0,3})?")
 
 
@@ -43,6 +44,7 @@ class Facts:
     key: bytes | None = None
     payload: PayloadWas = PayloadWas.SHOWN
     zero_id: bool = False
+    timestamp_us: int | None = None
     entries: Sequence[Entry] | None = None
 
 
@@ -86,10 +88,13 @@ def encode(facts: Facts) -> bytes:
         | facts.payload
         | (_ZERO_ID if facts.zero_id else 0)
         | (_ENTRIES if facts.entries is not None else 0)
+        | (_TIME if facts.timestamp_us is not None else 0)
     )
     parts = [bytes((VERSION, flags))]
     if facts.key is not None:
         parts += (_varint(len(facts.key)), facts.key)
+    if facts.timestamp_us is not None:
+        parts.append(_TIME_US.pack(facts.timestamp_us))
     if facts.entries is not None:
         parts.append(_varint(len(facts.entries)))
         parts += map(_entry_bytes, facts.entries)
@@ -106,10 +111,12 @@ def decode(data: bytes) -> Facts:
         raise MalformedMessage(f"a carrier of version {version} with flags {flags:#x} is not known here")
     reader = _Reader(data, 2, len(data) - _CRC.size)
     key = reader.take(reader.varint()) if flags & _KEY else None
+    timestamp_us = _TIME_US.unpack(reader.take(_TIME_US.size))[0] if flags & _TIME else None
     entries = [reader.entry() for _ in range(reader.count())] if flags & _ENTRIES else None
     if reader.at != reader.end:
         raise MalformedMessage("a carrier has bytes behind its last entry", at=reader.at)
-    return Facts(key, PayloadWas(flags & (_NULL_PAYLOAD | _EMPTY_PAYLOAD)), bool(flags & _ZERO_ID), entries)
+    was = PayloadWas(flags & (_NULL_PAYLOAD | _EMPTY_PAYLOAD))
+    return Facts(key, was, bool(flags & _ZERO_ID), timestamp_us, entries)
 
 
 def _varint(value: int) -> bytes:

@@ -33,36 +33,41 @@ def restore(batch: pa.RecordBatch) -> pa.RecordBatch:
     first = marked.to_numpy(zero_copy_only=False)
     family = pc.starts_with(keys, pattern=NAME).to_numpy(zero_copy_only=False)
     rows = np.unique(items.rows[first])
-    # rows whose whole carrier is one header that holds nothing but the message key
+    # rows whose whole carrier is one header that holds nothing but message key and time
     single = first & (np.bincount(items.rows[family], minlength=items.rows_count) == 1)[items.rows]
-    key_at, key_values = [], []
+    done, found = [], []
     drop = np.zeros(len(items.rows), np.bool_)
     places = np.flatnonzero(single)
     candidates = items.array.take(pa.array(places))
     kinds, values = candidates.field("kind").to_pylist(), candidates.field("value").to_pylist()
     for at, kind, value in zip(places.tolist(), kinds, values, strict=True):
-        facts = _key_only(kind, value)
+        facts = _key_and_time(kind, value)
         if facts is not None:
             drop[at] = True
-            key_at.append(int(items.rows[at]))
-            key_values.append(facts.key)
-    if key_at:
-        done = np.array(key_at)
-        columns = {"headers": items.kept(~drop).column(), "key": patched(batch, "key", done, key_values)}
+            done.append(int(items.rows[at]))
+            found.append(facts)
+    if done:
+        columns = {"headers": items.kept(~drop).column()}
+        columns["key"] = patched(batch, "key", done, [facts.key for facts in found])
+        timed = [
+            (at, facts.timestamp_us) for at, facts in zip(done, found, strict=True) if facts.timestamp_us is not None
+        ]
+        if timed:
+            columns["timestamp"] = patched(batch, "timestamp", *zip(*timed, strict=True))
         batch = with_columns(batch, columns)
         rows = np.setdiff1d(rows, done)
     return replaced(batch, rows, [restored(row) for row in rows_at(batch, rows)])
 
 
-def _key_only(kind: int, value: bytes | None) -> Facts | None:
-    """The facts of a carrier that says no more than the message key; None for any other header."""
+def _key_and_time(kind: int, value: bytes | None) -> Facts | None:
+    """The facts of a carrier that says no more than message key and time; None for any other header."""
     if kind != Kind.RAW:
         return None
     try:
         facts = decode(value or b"")
     except MalformedMessage:
         return None
-    return facts if facts == Facts(facts.key) else None
+    return facts if facts == Facts(facts.key, timestamp_us=facts.timestamp_us) else None
 
 
 def restored(row: Row) -> Row:
@@ -85,6 +90,7 @@ def restored(row: Row) -> Row:
         payload,
         bytes(16) if facts.zero_id else row.id,
         checksum,
+        row.timestamp_us if facts.timestamp_us is None else facts.timestamp_us,
     )
 
 

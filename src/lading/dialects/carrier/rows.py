@@ -24,11 +24,13 @@ class Row:
     payload: bytes | None
     id: bytes | None
     checksum: int | None
+    timestamp_us: int | None
 
 
 def rows_at(batch: pa.RecordBatch, at: NDArray[np.int64]) -> list[Row]:
     """The rows at these positions."""
     taken = batch.select(["key", "headers", "payload", "id", "checksum"]).take(at)
+    times_us = batch.column("timestamp").take(at).cast(pa.int64()).to_pylist()
     return [
         Row(
             row["key"],
@@ -36,8 +38,9 @@ def rows_at(batch: pa.RecordBatch, at: NDArray[np.int64]) -> list[Row]:
             row["payload"],
             row["id"],
             row["checksum"],
+            time_us,
         )
-        for row in taken.to_pylist()
+        for row, time_us in zip(taken.to_pylist(), times_us, strict=True)
     ]
 
 
@@ -51,6 +54,7 @@ def replaced(batch: pa.RecordBatch, at: NDArray[np.int64], rows: Sequence[Row]) 
         "payload": [row.payload for row in rows],
         "id": [row.id for row in rows],
         "checksum": [row.checksum for row in rows],
+        "timestamp": [row.timestamp_us for row in rows],
     }
     return with_columns(batch, {name: patched(batch, name, at, values) for name, values in fresh.items()})
 
@@ -60,10 +64,10 @@ def with_columns(batch: pa.RecordBatch, columns: dict[str, Any]) -> pa.RecordBat
     return pa.RecordBatch.from_arrays([columns.get(name, batch.column(name)) for name in SCHEMA.names], schema=SCHEMA)
 
 
-def patched(batch: pa.RecordBatch, name: str, at: NDArray[np.int64], values: Sequence[Any]) -> Any:
+def patched(batch: pa.RecordBatch, name: str, at: Sequence[int] | NDArray[np.int64], values: Sequence[Any]) -> Any:
     """A column with these values at these positions."""
     order = np.arange(batch.num_rows)
-    order[at] = batch.num_rows + np.arange(len(at))
+    order[np.asarray(at)] = batch.num_rows + np.arange(len(at))
     fresh = pa.array(values, SCHEMA.field(name).type)
     return pa.concat_arrays([batch.column(name), fresh]).take(pa.array(order))
 

@@ -31,6 +31,7 @@ class Target:
     values_sum_max: int
     payload_bytes_max: int
     kind_max: int
+    keeps_time: bool
     keeps_order: bool
 
 
@@ -42,13 +43,15 @@ _IGGY: Final[dict[str, Any]] = {
     "kind_max": iggy.KIND_MAX,
 }
 TARGETS: Final[Mapping[str, Target]] = {
-    "iggy": Target(**_IGGY, keeps_order=True),
-    "iggy_unordered": Target(**_IGGY, keeps_order=False),
+    "iggy": Target(**_IGGY, keeps_time=True, keeps_order=True),
+    "iggy_sent": Target(**_IGGY, keeps_time=False, keeps_order=True),
+    "iggy_unordered": Target(**_IGGY, keeps_time=False, keeps_order=False),
 }
 """Iggy holds each key once, with a kind of 1-15 and a value of 1-255 bytes, no message key and a payload that is there.
 
-``iggy`` trusts the server to keep the order of headers, as Lading does; the real server of this generation shuffles
-them, so for ``iggy_unordered`` every message of two headers or more gets a carrier.
+``iggy`` is what Lading lets Iggy clients poll. A sender gives ``iggy_sent``: the server stamps its own time on every
+message. It is trusted to keep the order of headers, as Lading does; the real server of this generation shuffles them,
+so that for ``iggy_unordered`` every message of two headers or more loses something.
 """
 
 
@@ -78,24 +81,26 @@ def _wire_key_fits(key: str, target: Target) -> bool:
 @dataclass(frozen=True, slots=True)
 class Losses:
     """Per row of a Batch: whether the target loses a header (or may: it is asked too often, never too seldom), the
-    message key, the payload's null or emptiness, the id of zero bytes; and how many bytes its header values have."""
+    message key, the payload's null or emptiness, the id of zero bytes, the timestamp; whether it is larger than the
+    target takes; and how many bytes its header values have."""
 
     headers: NDArray[np.bool_]
     key: NDArray[np.bool_]
     payload: NDArray[np.bool_]
     id: NDArray[np.bool_]
+    time: NDArray[np.bool_]
     values_bytes: NDArray[np.int64]
     too_large: NDArray[np.bool_]
 
     @property
     def facts_only(self) -> NDArray[np.bool_]:
         """Rows whose headers stay as they are and which yet need a carrier."""
-        return (self.key | self.payload | self.id) & ~self.headers & ~self.too_large
+        return (self.key | self.payload | self.id | self.time) & ~self.headers & ~self.too_large
 
     @property
     def any(self) -> NDArray[np.bool_]:
         """Rows that cannot stay as they are."""
-        return self.headers | self.key | self.payload | self.id | self.too_large
+        return self.headers | self.key | self.payload | self.id | self.time | self.too_large
 
 
 def losses(batch: pa.RecordBatch, items: Items, target: Target) -> Losses:
@@ -111,6 +116,7 @@ def losses(batch: pa.RecordBatch, items: Items, target: Target) -> Losses:
         key=numpy_of(pc.is_valid(batch.column("key"))),
         payload=sizes_bytes == 0,
         id=_zero_ids(batch.column("id")),
+        time=~numpy_of(pc.is_null(batch.column("timestamp"))) & (not target.keeps_time),
         values_bytes=values_bytes,
         too_large=(sizes_bytes > target.payload_bytes_max) | (values_bytes > target.values_sum_max),
     )
