@@ -2,7 +2,9 @@
 
 Plain Numba indexing checks for negative indices and copies byte by byte; these compile to single machine
 instructions (measured: six times the decode rate). Positions are bytes from the start of a C-contiguous
-array of any type. Nothing is bounds-checked: the kernel that calls them must have checked before.
+array of any type, or from an address that ``base`` gave: inner functions take addresses, because Numba counts
+references to an array around every inlined function, which costs more than they do. Nothing is bounds-checked: the
+kernel that calls them must have checked before, and hold the array.
 """
 
 from __future__ import annotations
@@ -19,9 +21,13 @@ intrinsic: Any = _intrinsic
 
 
 def _pointer(context: Any, builder: Any, signature: Any, args: Any, array: int, bits: int) -> Any:
-    """LLVM pointer of width ``bits`` to byte ``args[array + 1]`` of ``args[array]``."""
+    """LLVM pointer of width ``bits`` to byte ``args[array + 1]`` of ``args[array]``, an array or an address."""
     position = context.cast(builder, args[array + 1], signature.args[array + 1], types.int64)
-    data = context.make_array(signature.args[array])(context, builder, args[array]).data
+    if isinstance(signature.args[array], types.Integer):
+        number = context.cast(builder, args[array], signature.args[array], types.int64)
+        data = builder.inttoptr(number, _BYTE.as_pointer())
+    else:
+        data = context.make_array(signature.args[array])(context, builder, args[array]).data
     at = builder.gep(builder.bitcast(data, _BYTE.as_pointer()), [position])
     return builder.bitcast(at, ir.IntType(bits).as_pointer())
 
@@ -59,6 +65,17 @@ store8 = _store(8, types.uint8, "store8")
 store16 = _store(16, types.uint16, "store16")
 store32 = _store(32, types.uint32, "store32")
 store64 = _store(64, types.uint64, "store64")
+
+
+@intrinsic
+def base(typing_context: Any, array: Any) -> Any:
+    """The address of an array's first byte, as a number; good for as long as the caller holds the array."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        data = context.make_array(signature.args[0])(context, builder, args[0]).data
+        return builder.ptrtoint(data, ir.IntType(64))
+
+    return types.int64(array), generate
 
 
 @intrinsic

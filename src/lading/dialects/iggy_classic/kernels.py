@@ -8,7 +8,7 @@ import numba
 import numpy as np
 
 from lading.kernels.crc32 import crc32
-from lading.kernels.memory import load8, load32, load64, loadi64, memcpy, store8, store64
+from lading.kernels.memory import base, load8, load32, load64, loadi64, memcpy, store8, store32, store64
 from lading.kernels.text import UTF8_BAD, ascii_only, store_hex, utf8_check
 
 from .layout import (
@@ -17,6 +17,8 @@ from .layout import (
     BAD_KIND,
     BAD_POSITION,
     BAD_STATE,
+    CHECKSUM,
+    CHECKSUMS,
     COUNT,
     CUT,
     FINE,
@@ -24,14 +26,27 @@ from .layout import (
     HEADER_COUNT,
     HEADERS,
     HEADERS_LENGTH,
+    ID,
+    IDS,
     KEY_BYTES,
+    KEY_ENDS,
+    KEYS,
+    KINDS,
+    LIST_ENDS,
     ODD_KEYS,
+    OFFSETS,
     PAYLOAD_BYTES,
+    PAYLOAD_ENDS,
+    PAYLOADS,
     STATE,
+    STATES,
     STORED_BYTES_MIN,
     TIMESTAMP,
+    TIMESTAMPS,
     TOO_LARGE,
     VALUE_BYTES,
+    VALUE_ENDS,
+    VALUES,
     WANT_HEADERS,
     WANT_PAYLOAD,
     WHERE,
@@ -49,16 +64,19 @@ _long = types.int64
 
 _BACKSLASH = 0x5C
 _LOWER_X = 0x78
-_ZERO = np.uint64(0)
+_KIND_MAX = 127
+_SHORT_BYTES = 64
+_ZERO, _BYTE, _SLASH = np.uint64(0), np.uint64(255), np.uint64(_BACKSLASH)
+_HIGH_BITS = np.uint64(0x8080808080808080)
 
 
 @njit(inline="always")
-def _payload_at(region: Any, at: Any, end: Any) -> Any:
+def _payload_at(data: Any, at: Any, end: Any) -> Any:
     """Position of the payload length of the message at ``at``, or -1 where the message does not lie before ``end``."""
     if end - at < STORED_BYTES_MIN:
         return -1
-    length_at = at + HEADERS + _int(load32(region, at + HEADERS_LENGTH))
-    if length_at + 4 > end or length_at + 4 + _int(load32(region, length_at)) > end:
+    length_at = at + HEADERS + _int(load32(data, at + HEADERS_LENGTH))
+    if length_at + 4 > end or length_at + 4 + _int(load32(data, length_at)) > end:
         return -1
     return length_at
 
@@ -69,26 +87,105 @@ def _known_state(state: Any) -> Any:
 
 
 @njit(inline="always")
-def _same(region: Any, at: Any, keys: Any, key: Any, size: Any) -> Any:
-    """Whether ``size`` bytes are equal; ``keys`` has 8 spare bytes and so has every header key in a message."""
+def _same(data: Any, at: Any, keys: Any, key: Any, size: Any) -> Any:
+    """Whether ``size`` bytes are equal; 8 bytes behind them are readable on both sides."""
     step = 0
     while step + 8 <= size:
-        if load64(region, at + step) != load64(keys, key + step):
+        if load64(data, at + step) != load64(keys, key + step):
             return False
         step += 8
     rest = size - step
     if rest == 0:
         return True
-    return ((load64(region, at + step) ^ load64(keys, key + step)) << np.uint64(64 - 8 * rest)) == _ZERO
+    return ((load64(data, at + step) ^ load64(keys, key + step)) << np.uint64(64 - 8 * rest)) == _ZERO
+
+
+@njit(nogil=True)
+def _odd_text_size(data: Any, at: Any, size: Any) -> Any:
+    """Bytes of a header key as text (names.key_text): itself, one more, or two for each and two."""
+    if utf8_check(data, at, size) == UTF8_BAD:
+        return 2 * size + 2
+    return size + 1 if size > 0 and load8(data, at) == _BACKSLASH else size
 
 
 @njit(inline="always")
-def _text_size(region: Any, at: Any, size: Any) -> Any:
-    """Bytes of a header key as text (names.key_text): itself, one more, or two for each and two."""
-    slash = size > 0 and load8(region, at) == _BACKSLASH
-    if not ascii_only(region, at, size) and utf8_check(region, at, size) == UTF8_BAD:
-        return 2 * size + 2
-    return size + 1 if slash else size
+def _is_plain(data: Any, at: Any, size: Any) -> Any:
+    """Whether a header key is ASCII and does not begin with a backslash; 8 bytes behind it are readable."""
+    if size < 1 or size > 8:
+        return ascii_only(data, at, size) and (size == 0 or load8(data, at) != _BACKSLASH)
+    word = load64(data, at)
+    return (word & _HIGH_BITS) << np.uint64(64 - 8 * size) == _ZERO and word & _BYTE != _SLASH
+
+
+@njit(nogil=True)
+def _measure(data: Any, at: Any, end: Any) -> Any:
+    """Of a header block: (headers, key bytes as text, value bytes, whether some key is odd); -reason for headers."""
+    count = 0
+    keys = 0
+    values = 0
+    odd = 0
+    while at < end:
+        if end - at < HEADER_BYTES_MIN:
+            return -BAD_HEADERS, keys, values, odd
+        key_size = _int(load32(data, at))
+        at += 4
+        if end - at < key_size + 5:
+            return -BAD_HEADERS, keys, values, odd
+        if _is_plain(data, at, key_size):
+            keys += key_size
+        else:
+            keys += _odd_text_size(data, at, key_size)
+            odd = 1
+        at += key_size
+        kind = load8(data, at)
+        value_size = _int(load32(data, at + 1))
+        at += 5 + value_size
+        if at > end:
+            return -BAD_HEADERS, keys, values, odd
+        if kind > _KIND_MAX:
+            return -BAD_KIND, keys, values, odd
+        values += value_size
+        count += 1
+    return count, keys, values, odd
+
+
+@njit(nogil=True)
+def _locate(
+    data: Any, at: Any, end: Any, keys: Any, key_ends: Any, asked: Any, starts: Any, lengths: Any, kinds: Any, room: Any
+) -> Any:
+    """Write where the last value of each asked key lies; a reason or 0.
+
+    ``starts``, ``lengths`` and ``kinds`` are addresses of one row; the next key's row is ``room`` further on.
+    """
+    for index in range(asked):
+        store64(starts, 8 * index * room, 0)
+        store64(lengths, 8 * index * room, -1)
+        store8(kinds, index * room, 0)
+    while at < end:
+        if end - at < HEADER_BYTES_MIN:
+            return BAD_HEADERS
+        key_at = at + 4
+        key_size = _int(load32(data, at))
+        if end - key_at < key_size + 5:
+            return BAD_HEADERS
+        kind = load8(data, key_at + key_size)
+        value_size = _int(load32(data, key_at + key_size + 1))
+        value_at = key_at + key_size + 5
+        at = value_at + value_size
+        if at > end:
+            return BAD_HEADERS
+        if kind > _KIND_MAX:
+            return BAD_KIND
+        key = 0
+        for index in range(asked):
+            key_end = loadi64(key_ends, 8 * index)
+            if key_end - key == key_size and _same(data, key_at, keys, key, key_size):
+                store64(starts, 8 * index * room, value_at)
+                store64(lengths, 8 * index * room, value_size)
+                store8(kinds, index * room, kind)
+                break
+            key = key_end
+    return FINE
 
 
 @njit(
@@ -132,9 +229,17 @@ def scan(
     payload_bytes = 0
     odd = 0
     reason = FINE
-    asked = key_ends.size
     want_headers = wants & WANT_HEADERS != 0
-    walk = want_headers or asked > 0
+    want_payload = wants & WANT_PAYLOAD != 0
+    asked = key_ends.size
+    room = starts.shape[1]
+    data = base(region)
+    key_data = base(keys)
+    key_end_data = base(key_ends)
+    start_data = base(starts)
+    length_data = base(lengths)
+    kind_data = base(kinds)
+    row_data = base(rows)
     chunk = cursor[0]
     at = cursor[1]
     full = False
@@ -151,69 +256,37 @@ def scan(
             if count == max_rows:
                 full = True
                 break
-            length_at = _payload_at(region, at, body_end)
+            length_at = _payload_at(data, at, body_end)
             if length_at < 0:
                 reason = CUT
                 break
-            payload_size = _int(load32(region, length_at))
-            offset = loadi64(region, at)
+            payload_size = _int(load32(data, length_at))
+            offset = loadi64(data, at)
             if offset >= 0 and (offset < first or offset >= end):
                 at = length_at + 4 + payload_size
                 continue
-            if offset < 0 or loadi64(region, at + TIMESTAMP) < 0:
+            if offset < 0 or loadi64(data, at + TIMESTAMP) < 0:
                 reason = BAD_POSITION
                 break
-            if not _known_state(load8(region, at + STATE)):
+            if not _known_state(load8(data, at + STATE)):
                 reason = BAD_STATE
                 break
-            cost = payload_size if wants & WANT_PAYLOAD else 0
+            cost = payload_size if want_payload else 0
             these_headers = 0
             these_keys = 0
             these_values = 0
             these_odd = 0
-            if walk:
-                for index in range(asked):
-                    starts[index, count] = 0
-                    lengths[index, count] = -1
-                    kinds[index, count] = 0
-                here = at + HEADERS
-                while here < length_at:
-                    if length_at - here < HEADER_BYTES_MIN:
-                        reason = BAD_HEADERS
-                        break
-                    key_size = _int(load32(region, here))
-                    key_at = here + 4
-                    if length_at - key_at < key_size + 5:
-                        reason = BAD_HEADERS
-                        break
-                    kind = load8(region, key_at + key_size)
-                    value_size = _int(load32(region, key_at + key_size + 1))
-                    value_at = key_at + key_size + 5
-                    here = value_at + value_size
-                    if here > length_at:
-                        reason = BAD_HEADERS
-                        break
-                    if kind > 127:
-                        reason = BAD_KIND
-                        break
-                    if want_headers:
-                        these_headers += 1
-                        these_values += value_size
-                        text_size = _text_size(region, key_at, key_size)
-                        these_keys += text_size
-                        if text_size != key_size or not ascii_only(region, key_at, key_size):
-                            these_odd = 1
-                    key = 0
-                    for index in range(asked):
-                        key_end = key_ends[index]
-                        if key_end - key == key_size and _same(region, key_at, keys, key, key_size):
-                            starts[index, count] = value_at
-                            lengths[index, count] = value_size
-                            kinds[index, count] = kind
-                        key = key_end
-                if reason != FINE:
+            if want_headers:
+                these_headers, these_keys, these_values, these_odd = _measure(data, at + HEADERS, length_at)
+                if these_headers < 0:
+                    reason = -these_headers
                     break
                 cost += these_keys + these_values + HEADER_BYTES_MIN * these_headers
+            if asked > 0:
+                places = (start_data + 8 * count, length_data + 8 * count, kind_data + count, room)
+                reason = _locate(data, at + HEADERS, length_at, key_data, key_end_data, asked, *places)
+                if reason != FINE:
+                    break
             if cost > ARROW_BYTES_MAX:
                 reason = TOO_LARGE
                 break
@@ -221,13 +294,13 @@ def scan(
             if count > 0 and used + cost > max_bytes:
                 full = True
                 break
-            rows[count] = at
+            store64(row_data, 8 * count, at)
             count += 1
             odd |= these_odd
             header_count += these_headers
             key_bytes += these_keys
             value_bytes += these_values
-            if wants & WANT_PAYLOAD:
+            if want_payload:
                 payload_bytes += payload_size
             at = length_at + 4 + payload_size
         if reason != FINE:
@@ -272,109 +345,75 @@ def _copy_odd_key(target: Any, to: Any, source: Any, at: Any, size: Any) -> Any:
     return size
 
 
-@njit(
-    types.void(
-        _source,
-        _longs,
-        _long,
-        _i64,
-        _i8,
-        _i64,
-        _bytes,
-        types.uint32[::1],
-        _i32,
-        _i32,
-        _bytes,
-        _i8,
-        _i32,
-        _bytes,
-        _i32,
-        _bytes,
-    ),
-    nogil=True,
-    cache=True,
-)
-def fill(
-    region: Any,
-    rows: Any,
-    odd: Any,
-    offsets: Any,
-    states: Any,
-    timestamps: Any,
-    ids: Any,
-    checksums: Any,
-    list_ends: Any,
-    key_ends: Any,
-    keys: Any,
-    kinds: Any,
-    value_ends: Any,
-    values: Any,
-    payload_ends: Any,
-    payloads: Any,
-) -> Any:
-    want_headers = list_ends.size > 0
-    want_payloads = payload_ends.size > 0
+@njit(types.void(_source, _longs, _long, _bytes, _longs), nogil=True, cache=True)
+def fill(region: Any, rows: Any, odd: Any, memory: Any, places: Any) -> Any:
+    data, size, out = base(region), region.size, base(memory)
+    offsets, states, timestamps = places[OFFSETS], places[STATES], places[TIMESTAMPS]
+    ids, checksums, kinds = places[IDS], places[CHECKSUMS], places[KINDS]
+    list_ends, key_ends, keys = places[LIST_ENDS], places[KEY_ENDS], places[KEYS]
+    value_ends, values = places[VALUE_ENDS], places[VALUES]
+    payload_ends, payloads = places[PAYLOAD_ENDS], places[PAYLOADS]
+    want_headers, want_payloads = list_ends >= 0, payload_ends >= 0
     header = 0
     key = 0
     value = 0
     payload = 0
     if want_headers:
-        list_ends[0] = 0
-        key_ends[0] = 0
-        value_ends[0] = 0
+        store32(out, list_ends, 0)
+        store32(out, key_ends, 0)
+        store32(out, value_ends, 0)
     if want_payloads:
-        payload_ends[0] = 0
+        store32(out, payload_ends, 0)
     for row in range(rows.size):
         at = rows[row]
-        if offsets.size:
-            offsets[row] = loadi64(region, at)
-        if states.size:
-            states[row] = load8(region, at + 8)
-        if timestamps.size:
-            timestamps[row] = loadi64(region, at + 9)
-        if ids.size:
-            memcpy(ids, 16 * row, region, at + 17, 16)
-        if checksums.size:
-            checksums[row] = load32(region, at + 33)
-        if not want_headers and not want_payloads:
-            continue
-        length_at = at + HEADERS + _int(load32(region, at + HEADERS_LENGTH))
+        if offsets >= 0:
+            store64(out, offsets + 8 * row, load64(data, at))
+        if states >= 0:
+            store8(out, states + row, load8(data, at + STATE))
+        if timestamps >= 0:
+            store64(out, timestamps + 8 * row, load64(data, at + TIMESTAMP))
+        if ids >= 0:
+            memcpy(out, ids + 16 * row, data, at + ID, 16)
+        if checksums >= 0:
+            store32(out, checksums + 4 * row, load32(data, at + CHECKSUM))
+        length_at = at + HEADERS + _int(load32(data, at + HEADERS_LENGTH))
         if want_headers:
             here = at + HEADERS
-            spare = length_at + 8 <= region.size
+            spare = length_at + 8 <= size
             while here < length_at:
-                key_size = _int(load32(region, here))
+                key_size = _int(load32(data, here))
                 here += 4
                 if odd:
-                    key += _copy_odd_key(keys, key, region, here, key_size)
+                    key += _copy_odd_key(out, keys + key, data, here, key_size)
                 else:
-                    _copy_words(keys, key, region, here, key_size)
+                    _copy_words(out, keys + key, data, here, key_size)
                     key += key_size
                 here += key_size
-                kinds[header] = load8(region, here)
-                value_size = _int(load32(region, here + 1))
+                store8(out, kinds + header, load8(data, here))
+                value_size = _int(load32(data, here + 1))
                 here += 5
-                if spare and value_size <= 64:
-                    _copy_words(values, value, region, here, value_size)
+                if spare and value_size <= _SHORT_BYTES:
+                    _copy_words(out, values + value, data, here, value_size)
                 else:
-                    memcpy(values, value, region, here, value_size)
+                    memcpy(out, values + value, data, here, value_size)
                 here += value_size
                 value += value_size
                 header += 1
-                key_ends[header] = key
-                value_ends[header] = value
-            list_ends[row + 1] = header
+                store32(out, key_ends + 4 * header, key)
+                store32(out, value_ends + 4 * header, value)
+            store32(out, list_ends + 4 * row + 4, header)
         if want_payloads:
-            payload_size = _int(load32(region, length_at))
-            memcpy(payloads, payload, region, length_at + 4, payload_size)
+            payload_size = _int(load32(data, length_at))
+            memcpy(out, payloads + payload, data, length_at + 4, payload_size)
             payload += payload_size
-            payload_ends[row + 1] = payload
+            store32(out, payload_ends + 4 * row + 4, payload)
 
 
 @njit(
     types.UniTuple(_long, 5)(_source, _chunks, _long, _long, _long, _long, types.int64[:, ::1]), nogil=True, cache=True
 )
 def cut(region: Any, chunks: Any, first: Any, end: Any, max_messages: Any, max_bytes: Any, parts: Any) -> Any:
+    data = base(region)
     part = 0
     count = 0
     size = 0
@@ -397,11 +436,11 @@ def cut(region: Any, chunks: Any, first: Any, end: Any, max_messages: Any, max_b
             last = chunks[chunk, 4]
             at = body_end
         while at < body_end:
-            length_at = _payload_at(region, at, body_end)
+            length_at = _payload_at(data, at, body_end)
             if length_at < 0:
                 return part, count, last, CUT, at
-            message_end = length_at + 4 + _int(load32(region, length_at))
-            offset = loadi64(region, at)
+            message_end = length_at + 4 + _int(load32(data, length_at))
+            offset = loadi64(data, at)
             if 0 <= offset < first:
                 at = message_end
                 start = at
@@ -427,6 +466,7 @@ def cut(region: Any, chunks: Any, first: Any, end: Any, max_messages: Any, max_b
 
 @njit(types.UniTuple(_long, 6)(_source, _long, _long), nogil=True, cache=True)
 def survey(region: Any, start: Any, end: Any) -> Any:
+    data = base(region)
     count = 0
     first = 0
     last = -1
@@ -434,11 +474,11 @@ def survey(region: Any, start: Any, end: Any) -> Any:
     high = 0
     at = start
     while at < end:
-        length_at = _payload_at(region, at, end)
+        length_at = _payload_at(data, at, end)
         if length_at < 0:
             return -1, at, last, low, high, CUT
-        offset = loadi64(region, at)
-        timestamp = loadi64(region, at + TIMESTAMP)
+        offset = loadi64(data, at)
+        timestamp = loadi64(data, at + TIMESTAMP)
         if offset <= last or timestamp < 0:
             return -1, at, last, low, high, BAD_POSITION
         if count == 0:
@@ -449,17 +489,18 @@ def survey(region: Any, start: Any, end: Any) -> Any:
         high = max(high, timestamp)
         last = offset
         count += 1
-        at = length_at + 4 + _int(load32(region, length_at))
+        at = length_at + 4 + _int(load32(data, length_at))
     return count, first, last, low, high, FINE
 
 
 @njit(_long(_bytes, _long, _longs, _longs, _source), nogil=True, cache=True)
-def set_states(data: Any, start: Any, firsts: Any, ends: Any, states: Any) -> Any:
+def set_states(array: Any, start: Any, firsts: Any, ends: Any, states: Any) -> Any:
+    data, size = base(array), array.size
     changed = 0
     span = 0
     at = start
-    while at < data.size:
-        length_at = _payload_at(data, at, data.size)
+    while at < size:
+        length_at = _payload_at(data, at, size)
         if length_at < 0:
             return -1 - at
         offset = loadi64(data, at)
@@ -473,32 +514,33 @@ def set_states(data: Any, start: Any, firsts: Any, ends: Any, states: Any) -> An
 
 
 @njit(inline="always")
-def _headers_add_up(region: Any, at: Any, end: Any) -> Any:
+def _headers_add_up(data: Any, at: Any, end: Any) -> Any:
     while at < end:
         if end - at < HEADER_BYTES_MIN:
             return False
-        at += 4 + _int(load32(region, at))
+        at += 4 + _int(load32(data, at))
         if end - at < 5:
             return False
-        at += 5 + _int(load32(region, at + 1))
+        at += 5 + _int(load32(data, at + 1))
     return at == end
 
 
 @njit(_long(_source, _long, _long, _i64, _long), nogil=True, cache=True)
 def intact(body: Any, base_offset: Any, count: Any, found: Any, budget: Any) -> Any:
+    data, body_size = base(body), body.size
     at = 0
     kept = 0
     expected = base_offset
-    while at + STORED_BYTES_MIN <= body.size and expected < base_offset + count and kept < found.size:
-        offset = loadi64(body, at)
-        if expected <= offset < base_offset + count and _known_state(load8(body, at + STATE)):
-            length_at = _payload_at(body, at, body.size)
-            if length_at >= 0 and _headers_add_up(body, at + HEADERS, length_at):
-                size = _int(load32(body, length_at))
+    while at + STORED_BYTES_MIN <= body_size and expected < base_offset + count and kept < found.size:
+        offset = loadi64(data, at)
+        if expected <= offset < base_offset + count and _known_state(load8(data, at + STATE)):
+            length_at = _payload_at(data, at, body_size)
+            if length_at >= 0 and _headers_add_up(data, at + HEADERS, length_at):
+                size = _int(load32(data, length_at))
                 budget -= length_at + 4 + size - at
                 if budget < 0:
                     return kept
-                if crc32(body, length_at + 4, size) == load32(body, at + 33):
+                if crc32(data, length_at + 4, size) == load32(data, at + CHECKSUM):
                     found[kept] = offset
                     kept += 1
                     expected = offset + 1

@@ -31,6 +31,10 @@ WANT_HEADERS, WANT_PAYLOAD = 1, 2
 COUNT, HEADER_COUNT, KEY_BYTES, VALUE_BYTES, PAYLOAD_BYTES, ODD_KEYS, WHERE, TOTALS = range(8)
 """What ``scan`` counts; ODD_KEYS says that some key is not plain ASCII or begins with a backslash."""
 
+OFFSETS, STATES, TIMESTAMPS, IDS, CHECKSUMS, LIST_ENDS, KEY_ENDS, KEYS, KINDS, VALUE_ENDS, VALUES = range(11)
+PAYLOAD_ENDS, PAYLOADS, PLACES = range(11, 14)
+"""The buffers that ``fill`` writes, as Arrow has them; ``places`` holds where each begins, -1 where nobody asked."""
+
 FINE, CUT, BAD_HEADERS, BAD_KIND, BAD_STATE, BAD_POSITION, TOO_LARGE = range(7)
 REASONS: Final = (
     "",

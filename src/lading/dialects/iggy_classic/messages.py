@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lading.kernels import engine
+from lading.kernels import arena, engine
 from lading.model.batch import FIELDS, HEADERS_TYPE, SCHEMA
 from lading.model.errors import MalformedMessage
 from lading.model.limits import BATCH_BYTES, BATCH_ROWS
@@ -31,9 +31,6 @@ CODE = 2
 
 Bytes = NDArray[np.uint8]
 _SPARE_BYTES = 8
-_NOTHING: dict[type, NDArray[Any]] = {
-    kind: np.empty(0, kind) for kind in (np.uint8, np.int8, np.int32, np.int64, np.uint32)
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,59 +119,49 @@ def _stored_key(text: str) -> bytes | None:
 def _columns(
     kernels: Any, region: Bytes, rows: NDArray[np.int64], totals: list[int], fields: frozenset[str]
 ) -> dict[str, pa.Array[Any]]:
-    count = len(rows)
-
-    def room(field: str, kind: type, size: int) -> NDArray[Any]:
-        return np.empty(size, kind) if field in fields else _NOTHING[kind]
-
-    offsets = room("offset", np.int64, count)
-    states = room("state", np.int8, count)
-    timestamps = room("timestamp", np.int64, count)
-    ids = room("id", np.uint8, 16 * count)
-    checksums = room("checksum", np.uint32, count)
-    list_ends = room("headers", np.int32, count + 1)
-    key_ends = room("headers", np.int32, totals[HEADER_COUNT] + 1)
-    keys = room("headers", np.uint8, totals[KEY_BYTES] + _SPARE_BYTES)
-    kinds = room("headers", np.int8, totals[HEADER_COUNT])
-    value_ends = room("headers", np.int32, totals[HEADER_COUNT] + 1)
-    values = room("headers", np.uint8, totals[VALUE_BYTES] + _SPARE_BYTES)
-    payload_ends = room("payload", np.int32, count + 1)
-    payloads = room("payload", np.uint8, totals[PAYLOAD_BYTES])
-    kernels.fill(
-        region, rows, totals[ODD_KEYS], offsets, states, timestamps, ids, checksums,
-        list_ends, key_ends, keys, kinds, value_ends, values, payload_ends, payloads,
-    )  # fmt: skip
+    count, header_count = len(rows), totals[HEADER_COUNT]
+    sizes_bytes = {
+        "offset": (8 * count,),
+        "state": (count,),
+        "timestamp": (8 * count,),
+        "id": (16 * count,),
+        "checksum": (4 * count,),
+        "headers": (
+            4 * count + 4,
+            4 * header_count + 4,
+            totals[KEY_BYTES] + _SPARE_BYTES,
+            header_count,
+            4 * header_count + 4,
+            totals[VALUE_BYTES] + _SPARE_BYTES,
+        ),
+        "payload": (4 * count + 4, totals[PAYLOAD_BYTES]),
+    }
+    # asked for or not, in the order of layout.OFFSETS and what follows
+    memory = arena.Arena([size if field in fields else -1 for field, sizes in sizes_bytes.items() for size in sizes])
+    kernels.fill(region, rows, totals[ODD_KEYS], memory.memory, memory.places)
+    buffers = memory.buffers()
     columns: dict[str, pa.Array[Any]] = {}
-    for field, data in (
-        ("offset", [offsets]),
-        ("state", [states]),
-        ("timestamp", [timestamps]),
-        ("id", [ids]),
-        ("checksum", [checksums]),
-        ("payload", [payload_ends, payloads]),
-    ):
+    for buffer, field in enumerate(("offset", "state", "timestamp", "id", "checksum")):
         if field in fields:
-            columns[field] = _array(SCHEMA.field(field).type, count, *data)
+            columns[field] = _from_buffers(_TYPES[field], count, [None, buffers[buffer]])
     if "key" in fields:
         columns["key"] = pa.nulls(count, pa.binary())
     if "headers" in fields:
-        header_count = totals[HEADER_COUNT]
-        entries = pa.StructArray.from_arrays(
-            [
-                _array(pa.string(), header_count, key_ends, keys),
-                _array(pa.int8(), header_count, kinds),
-                _array(pa.binary(), header_count, value_ends, values),
-            ],
-            fields=list(HEADERS_TYPE.value_type),
-        )
-        columns["headers"] = pa.Array.from_buffers(
-            HEADERS_TYPE, count, [None, pa.py_buffer(list_ends.data)], children=[entries]
-        )
+        entries = [
+            _from_buffers(pa.string(), header_count, [None, buffers[layout.KEY_ENDS], buffers[layout.KEYS]]),
+            _from_buffers(pa.int8(), header_count, [None, buffers[layout.KINDS]]),
+            _from_buffers(pa.binary(), header_count, [None, buffers[layout.VALUE_ENDS], buffers[layout.VALUES]]),
+        ]
+        structs = _from_buffers(HEADERS_TYPE.value_type, header_count, [None], children=entries)
+        columns["headers"] = _from_buffers(HEADERS_TYPE, count, [None, buffers[layout.LIST_ENDS]], children=[structs])
+    if "payload" in fields:
+        ends_and_bytes = buffers[layout.PAYLOAD_ENDS : layout.PLACES]
+        columns["payload"] = _from_buffers(pa.binary(), count, [None, *ends_and_bytes])
     return columns
 
 
-def _array(kind: pa.DataType, count: int, *data: NDArray[Any]) -> pa.Array[Any]:
-    return pa.Array.from_buffers(kind, count, [None, *(pa.py_buffer(part.data) for part in data)])
+_from_buffers: Any = pa.Array.from_buffers
+_TYPES = {field.name: field.type for field in SCHEMA}
 
 
 def slices(run: Run, first: int, end: int, max_messages: int, max_bytes: int) -> Slices:

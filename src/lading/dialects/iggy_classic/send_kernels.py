@@ -8,7 +8,7 @@ import numba
 import numpy as np
 
 from lading.kernels.crc32 import crc32
-from lading.kernels.memory import load8, load32, load64, memcpy, store8, store32, store64
+from lading.kernels.memory import base, load8, load32, load64, loadi64, memcpy, store8, store32, store64
 from lading.kernels.text import UTF8_BAD, ascii_only, utf8_check
 
 from . import limits
@@ -42,15 +42,16 @@ def _rotate(word: Any, bits: Any) -> Any:
 
 @njit(inline="always")
 def _next(state: Any) -> Any:
-    """xoshiro256**: the next 64 bits."""
-    result = _rotate(state[1] * np.uint64(5), 7) * np.uint64(9)
-    shifted = state[1] << np.uint64(17)
-    state[2] ^= state[0]
-    state[3] ^= state[1]
-    state[1] ^= state[2]
-    state[0] ^= state[3]
-    state[2] ^= shifted
-    state[3] = _rotate(state[3], 45)
+    """xoshiro256**: the next 64 bits, from four words at an address."""
+    s0, s1, s2, s3 = load64(state, 0), load64(state, 8), load64(state, 16), load64(state, 24)
+    result = _rotate(s1 * np.uint64(5), 7) * np.uint64(9)
+    shifted = s1 << np.uint64(17)
+    s2 ^= s0
+    s3 ^= s1
+    store64(state, 0, s0 ^ s3)
+    store64(state, 8, s1 ^ s2)
+    store64(state, 16, s2 ^ shifted)
+    store64(state, 24, _rotate(s3, 45))
     return result
 
 
@@ -103,7 +104,9 @@ def restamp(source: Any, start: Any, end: Any, target: Any, to: Any, base_offset
         return _NO_ROOM, 0, 0
     if to + size + STORED_EXTRA_BYTES * (size // SENT_BYTES_MIN) > target.size:
         return _NO_ROOM, 0, 0
-    seen = np.empty(_FEW_HEADERS, np.int64)
+    seen_array = np.empty(_FEW_HEADERS, np.int64)
+    seen = base(seen_array)
+    data, out, draw = base(source), base(target), base(random)
     at = start
     write = to
     count = 0
@@ -113,25 +116,25 @@ def restamp(source: Any, start: Any, end: Any, target: Any, to: Any, base_offset
         if end - at < SENT_BYTES_MIN:
             return _MALFORMED, count, 0
         here = at + SENT_HEADERS
-        length_at = here + _int(load32(source, at + SENT_HEADERS_LENGTH))
+        length_at = here + _int(load32(data, at + SENT_HEADERS_LENGTH))
         if length_at + 4 > end:
             return _MALFORMED, count, 0
         headers = 0
         while here < length_at:
             if length_at - here < HEADER_BYTES_MIN:
                 return _MALFORMED, count, 0
-            key_size = _int(load32(source, here))
+            key_size = _int(load32(data, here))
             if key_size < 1 or key_size > _KEY_MAX:
                 return _BAD_KEY, count, 0
             kind_at = here + 4 + key_size
             if length_at - kind_at < 5:
                 return _MALFORMED, count, 0
-            if not ascii_only(source, here + 4, key_size) and utf8_check(source, here + 4, key_size) == UTF8_BAD:
+            if not ascii_only(data, here + 4, key_size) and utf8_check(data, here + 4, key_size) == UTF8_BAD:
                 return _BAD_KEY, count, 0
-            kind = load8(source, kind_at)
+            kind = load8(data, kind_at)
             if kind < 1 or kind > _KIND_MAX:
                 return _MALFORMED, count, 0
-            value_size = _int(load32(source, kind_at + 1))
+            value_size = _int(load32(data, kind_at + 1))
             if value_size < 1 or value_size > _VALUE_MAX:
                 return _BAD_VALUE, count, 0
             if length_at - kind_at - 5 < value_size:
@@ -141,14 +144,14 @@ def restamp(source: Any, start: Any, end: Any, target: Any, to: Any, base_offset
                 return _HEADERS_TOO_LARGE, count, 0
             if headers < _FEW_HEADERS:
                 for other in range(headers):
-                    if _same_key(source, seen[other], here):
+                    if _same_key(data, loadi64(seen, 8 * other), here):
                         return _BAD_KEY, count, 0
-                seen[headers] = here
+                store64(seen, 8 * headers, here)
             headers += 1
             here = kind_at + 5 + value_size
-        if headers > _FEW_HEADERS and _repeats(source, at + SENT_HEADERS, length_at, headers, random[5]):
+        if headers > _FEW_HEADERS and _repeats(data, at + SENT_HEADERS, length_at, headers, random[5]):
             return _BAD_KEY, count, 0
-        payload_size = _int(load32(source, length_at))
+        payload_size = _int(load32(data, length_at))
         if payload_size == 0:
             return _EMPTY, count, 0
         if end - length_at - 4 < payload_size:
@@ -156,21 +159,23 @@ def restamp(source: Any, start: Any, end: Any, target: Any, to: Any, base_offset
         payloads += payload_size
         if payloads > _PAYLOADS_MAX:
             return _PAYLOAD_TOO_LARGE, count, 0
-        low = load64(source, at)
-        high = load64(source, at + 8)
+        low = load64(data, at)
+        high = load64(data, at + 8)
         if low == _ZERO and high == _ZERO:
-            low = (_next(random) & _UUID_KEEP_LOW) | _UUID_VERSION
-            high = (_next(random) & _UUID_KEEP_HIGH) | _UUID_VARIANT
-            random[4] += np.uint64(1)
-        store64(target, write, base_offset + count)
-        store8(target, write + 8, 1)
-        store64(target, write + 9, now_us + count)
-        store64(target, write + 17, low)
-        store64(target, write + 25, high)
-        store32(target, write + 33, crc32(source, length_at + 4, payload_size))
+            low = (_next(draw) & _UUID_KEEP_LOW) | _UUID_VERSION
+            high = (_next(draw) & _UUID_KEEP_HIGH) | _UUID_VARIANT
+            store64(draw, 32, load64(draw, 32) + np.uint64(1))
+        store64(out, write, base_offset + count)
+        store8(out, write + 8, 1)
+        store64(out, write + 9, now_us + count)
+        store64(out, write + 17, low)
+        store64(out, write + 25, high)
+        store32(out, write + 33, crc32(data, length_at + 4, payload_size))
         rest = length_at + 4 + payload_size - at - SENT_HEADERS_LENGTH
-        memcpy(target, write + 37, source, at + SENT_HEADERS_LENGTH, rest)
+        memcpy(out, write + 37, data, at + SENT_HEADERS_LENGTH, rest)
         write += 37 + rest
         at += SENT_HEADERS_LENGTH + rest
         count += 1
+    # the array behind the address stays alive up to here
+    seen_array[0] = 0
     return (_OK if count else _NO_MESSAGES), count, write - to

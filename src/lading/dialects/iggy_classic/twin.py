@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,21 +19,34 @@ from .layout import (
     BAD_KIND,
     BAD_POSITION,
     BAD_STATE,
+    CHECKSUMS,
     COUNT,
     CUT,
     FINE,
     HEADER_BYTES_MIN,
     HEADER_COUNT,
     HEADERS,
+    IDS,
     KEY_BYTES,
+    KEY_ENDS,
+    KEYS,
+    KINDS,
     LENGTH_BYTES,
+    LIST_ENDS,
     ODD_KEYS,
+    OFFSETS,
     PAYLOAD_BYTES,
+    PAYLOAD_ENDS,
+    PAYLOADS,
     POSITION_MAX,
     STATE,
+    STATES,
     STORED_BYTES_MIN,
+    TIMESTAMPS,
     TOO_LARGE,
     VALUE_BYTES,
+    VALUE_ENDS,
+    VALUES,
     WANT_HEADERS,
     WANT_PAYLOAD,
     WHERE,
@@ -218,61 +231,53 @@ def _sound(message: Stored) -> int:
     return FINE if message.state in _STATES else BAD_STATE
 
 
-def fill(
-    region: Bytes,
-    rows: Longs,
-    odd: int,
-    offsets: Longs,
-    states: NDArray[np.int8],
-    timestamps: Longs,
-    ids: Bytes,
-    checksums: NDArray[np.uint32],
-    list_ends: NDArray[np.int32],
-    key_ends: NDArray[np.int32],
-    keys: Bytes,
-    kinds: NDArray[np.int8],
-    value_ends: NDArray[np.int32],
-    values: Bytes,
-    payload_ends: NDArray[np.int32],
-    payloads: Bytes,
-) -> None:
-    """Write the columns of the messages at ``rows``; an array of size 0 is a column that nobody asked for.
+def fill(region: Bytes, rows: Longs, odd: int, memory: Bytes, places: Longs) -> None:
+    """Write the columns of the messages at ``rows`` as Arrow buffers into ``memory``, each from its place.
 
-    The sizes are those that ``scan`` counted, with 8 spare bytes behind keys and values. Header keys become text
-    (names.key_text); ``odd`` = 0 promises that all of them are plain ASCII without a leading backslash.
+    The sizes are those that ``scan`` counted, with 8 spare bytes behind keys and values; a place of -1 is a buffer that
+    nobody asked for. Header keys become text (names.key_text); ``odd`` = 0 promises that all of them are plain ASCII
+    without a leading backslash.
     """
     data = region.data
-    all_keys, all_values, all_payloads = bytearray(), bytearray(), bytearray()
-    header = 0
-    for ends in (list_ends, key_ends, value_ends, payload_ends):
-        ends[:1] = 0
-    for row, at in enumerate(rows.tolist()):
+    facts: list[Stored] = []
+    keys, values, payloads = bytearray(), bytearray(), bytearray()
+    kinds: list[int] = []
+    list_ends, key_ends, value_ends, payload_ends = [0], [0], [0], [0]
+    for at in rows.tolist():
         message = stored(data, at, region.size)
         assert message is not None, "scan found this row"
-        for column, fact in (
-            (offsets, message.offset),
-            (states, message.state),
-            (timestamps, message.timestamp_us),
-            (checksums, message.checksum),
-        ):
-            if column.size:
-                column[row] = fact
-        if ids.size:
-            ids[16 * row : 16 * row + 16] = np.frombuffer(message.id, np.uint8)
-        if list_ends.size:
-            for place in headers(data, message.headers_at, message.length_at):
-                assert place is not None, "scan checked this block"
-                all_keys += key_text(bytes(data[place.key_at : place.key_at + place.key_size])).encode()
-                all_values += data[place.value_at : place.value_at + place.value_size]
-                kinds[header] = place.kind
-                header += 1
-                key_ends[header], value_ends[header] = len(all_keys), len(all_values)
-            list_ends[row + 1] = header
-        if payload_ends.size:
-            all_payloads += data[message.payload_at : message.end]
-            payload_ends[row + 1] = len(all_payloads)
-    for target, source in ((keys, all_keys), (values, all_values), (payloads, all_payloads)):
-        target[: len(source)] = np.frombuffer(source, np.uint8)
+        facts.append(message)
+        for place in headers(data, message.headers_at, message.length_at) if places[LIST_ENDS] >= 0 else ():
+            assert place is not None, "scan checked this block"
+            keys += key_text(bytes(data[place.key_at : place.key_at + place.key_size])).encode()
+            values += data[place.value_at : place.value_at + place.value_size]
+            kinds.append(place.kind)
+            key_ends.append(len(keys))
+            value_ends.append(len(values))
+        list_ends.append(len(kinds))
+        if places[PAYLOADS] >= 0:
+            payloads += data[message.payload_at : message.end]
+            payload_ends.append(len(payloads))
+    written: dict[int, Any] = {
+        OFFSETS: np.array([message.offset for message in facts], np.int64),
+        STATES: np.array([message.state for message in facts], np.int8),
+        TIMESTAMPS: np.array([message.timestamp_us for message in facts], np.int64),
+        IDS: b"".join(message.id for message in facts),
+        CHECKSUMS: np.array([message.checksum for message in facts], np.uint32),
+        LIST_ENDS: np.array(list_ends, np.int32),
+        KEY_ENDS: np.array(key_ends, np.int32),
+        KEYS: keys,
+        KINDS: np.array(kinds, np.int8),
+        VALUE_ENDS: np.array(value_ends, np.int32),
+        VALUES: values,
+        PAYLOAD_ENDS: np.array(payload_ends, np.int32),
+        PAYLOADS: payloads,
+    }
+    for buffer, content in written.items():
+        place_at = int(places[buffer])
+        if place_at >= 0:
+            octets = np.frombuffer(content, np.uint8)
+            memory[place_at : place_at + octets.size] = octets
 
 
 def cut(
@@ -342,21 +347,21 @@ def survey(region: Bytes, start: int, end: int) -> tuple[int, int, int, int, int
     return count, first, last, low, high, FINE
 
 
-def set_states(data: Bytes, start: int, firsts: Longs, ends: Longs, states: Bytes) -> int:
-    """Write the state byte of every message from ``data[start:]`` whose offset lies in a range: how many.
+def set_states(array: Bytes, start: int, firsts: Longs, ends: Longs, states: Bytes) -> int:
+    """Write the state byte of every message from ``array[start:]`` whose offset lies in a range: how many.
 
     Ranges are disjoint and rise, and so do the offsets. -1 - position where the bytes are not whole messages.
     """
     at, span, changed = start, 0, 0
-    while at < data.size:
-        message = stored(data.data, at, data.size)
+    while at < array.size:
+        message = stored(array.data, at, array.size)
         if message is None:
             return -1 - at
         known = message.offset <= POSITION_MAX
         while known and span < len(ends) and ends[span] <= message.offset:
             span += 1
         if known and span < len(ends) and firsts[span] <= message.offset:
-            data[at + STATE] = states[span]
+            array[at + STATE] = states[span]
             changed += 1
         at = message.end
     return changed
