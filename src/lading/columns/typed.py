@@ -20,7 +20,7 @@ from ..model.run import Located
 from . import twin
 from .contract import BINARY_ENCODINGS, INTEGER_DECIMAL, TIMESTAMP, Encoding
 from .documents import unwrapped
-from .rules import ANY_WIDTH, DECIMAL_MAX, Raw, Text, floating, whole
+from .rules import ANY_WIDTH, DECIMAL_MAX, INSTANT_MAX_US, INSTANT_MIN_US, Raw, Text, floating, whole
 from .twin import BAD, LEFT, OK
 
 HOME = "lading.columns.kernels"
@@ -52,7 +52,7 @@ WHOLE_TARGETS = MappingProxyType(
         pa.int32(): _bits(4),
         pa.int64(): _bits(8),
         INTEGER_DECIMAL: WholeTarget(Text.NUMBER, ANY_WIDTH, -DECIMAL_MAX, DECIMAL_MAX),
-        TIMESTAMP: WholeTarget(Text.INSTANT, 8, -(1 << 63), (1 << 63) - 1),
+        TIMESTAMP: WholeTarget(Text.INSTANT, 8, INSTANT_MIN_US, INSTANT_MAX_US),
     }
 )
 _INT64 = _bits(8)
