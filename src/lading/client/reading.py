@@ -184,6 +184,9 @@ class PartitionReader:
             return f"{where}: offsets {cut} to {gone} were lost when the broker recovered, others may have taken them"
         if self._sure and self.position < fetched.first_offset:
             return f"{where}: offsets {self.position} to {fetched.first_offset - 1} are gone (deleted by retention)"
+        for first, end in fetched.damaged:
+            if end > self.position and first < self.end:
+                return f"{where}: offsets {first} to {end - 1} are damaged in the log and cannot be read"
         return ""
 
     def _query(self, transport: Filtering, selection: Selection) -> list[pa.RecordBatch] | None:

@@ -25,7 +25,8 @@ class Fetched:
     """Whole chunks of one partition, with what a reader needs to decide what to show.
 
     ``end_offset`` is the position to go on from; ``stable_end`` where readable messages end now; ``hidden`` is
-    (first, end, state) of messages that are not available, ``aborted`` (first, end) of those nobody may see.
+    (first, end, state) of messages that are not available, ``aborted`` (first, end) of those nobody may see, and
+    ``damaged`` (first, end) of those that can no longer be read.
     """
 
     topic: str
@@ -39,6 +40,7 @@ class Fetched:
     epochs: tuple[tuple[int, int], ...] = ()
     hidden: Sequence[tuple[int, int, int]] = field(default_factory=tuple)
     aborted: Sequence[tuple[int, int]] = field(default_factory=tuple)
+    damaged: Sequence[tuple[int, int]] = field(default_factory=tuple)
 
     def decode(
         self,
@@ -61,11 +63,21 @@ class Fetched:
         end = min(end, self.end_offset)
         asked = frozenset(fields) | {"offset", "state"}
         for run in self.runs:
-            decoded = dialect(run.dialect).decode(
-                run, first=first, end=end, fields=asked, keys=keys, max_rows=max_rows, max_bytes=max_bytes
-            )
-            for part in decoded:
-                yield from self._visible(part, states)
+            for low, high in self._whole(first, end):
+                decoded = dialect(run.dialect).decode(
+                    run, first=low, end=high, fields=asked, keys=keys, max_rows=max_rows, max_bytes=max_bytes
+                )
+                for part in decoded:
+                    yield from self._visible(part, states)
+
+    def _whole(self, first: int, end: int) -> Iterator[tuple[int, int]]:
+        """What of ``first`` to ``end`` is not damaged."""
+        for start, stop in sorted(self.damaged):
+            if first < min(start, end):
+                yield first, min(start, end)
+            first = max(first, stop)
+        if first < end:
+            yield first, end
 
     def _visible(self, part: Decoded, states: States) -> Iterator[Decoded]:
         import numpy as np

@@ -1,0 +1,245 @@
+"""``file://`` or a plain path: a broker's data directory, read without the broker, while it runs or not.
+
+Read-only and without a lock. Readers stop where the watermark file says, at most 100 ms behind a running broker.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+
+from ..chunk.runs import runs
+from ..dialects.registry import dialect
+from ..log import watermark
+from ..log.directory import TOPICS, TopicDescription, partition_path, read_description, read_descriptions
+from ..log.reader import DirectoryReader
+from ..model.errors import CorruptLog, LocalError
+from ..model.run import BASE_OFFSET, BODY_END, BODY_START, COUNT, Run
+from .blocks import Compression
+from .fetched import Fetched
+from .interface import Capacity, Membership, PartitionMeta, Sent, TopicMeta
+from .topics import unknown_topic
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from ..log.interface import Span
+
+LOOK_S = 0.05
+"""How often a waiting reader looks for news: half of what the watermark may lag."""
+
+
+class FilesTransport:
+    """A data directory, one topic's directory in it, or one partition's; LocalError where it is none of these."""
+
+    idempotent = False
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self._path = Path(unquote(urlsplit(url).path) if url.startswith("file://") else url)
+        self._readers: dict[Path, DirectoryReader] = {}
+        self._topics: dict[str, _Topic] = {}
+        self._look()
+
+    def capacity(self, *, strict: bool) -> Capacity:
+        """Nothing can be sent, so nothing is limited."""
+        return Capacity()
+
+    def topics(self) -> list[TopicMeta]:
+        """All topics with their partitions."""
+        self._look()
+        return [self._meta(topic) for topic in self._topics.values()]
+
+    def topic(self, name: str) -> TopicMeta:
+        """The topic as it is now; LocalError with near names where there is none."""
+        self._look()
+        return self._meta(self._topic(name))
+
+    def create_topic(self, name: str, partitions: int = 1) -> TopicMeta:
+        """Refused: a directory belongs to its broker."""
+        raise self._read_only()
+
+    def fetch(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        *,
+        max_bytes: int = 1 << 20,
+        max_messages: int | None = None,
+        wait_ms: int = 0,
+    ) -> Fetched:
+        """Whole chunks of one segment, mapped, not copied; ``max_messages`` bounds nothing.
+
+        Messages of a damaged chunk are among them where their dialect's own checks hold; ``damaged`` lists the others.
+        """
+        reader = self._reader(self._topic(topic), partition)
+        deadline = time.monotonic() + wait_ms / 1000
+        if offset >= reader.stable_end:
+            reader.refresh()
+        while offset >= reader.stable_end and (left_s := deadline - time.monotonic()) > 0:
+            time.sleep(min(LOOK_S, left_s))
+            reader.refresh()
+        span = reader.read(offset, max_bytes) if offset < reader.stable_end else None
+        end = offset if span is None else max(offset, min(span.end_offset, reader.stable_end))
+        return Fetched(
+            topic,
+            partition,
+            [] if span is None else runs(span.region, span.start, span.end, verify=False),
+            end_offset=end,
+            first_offset=reader.first_offset,
+            stable_end=reader.stable_end,
+            topic_id=reader.topic_id,
+            epoch=reader.epoch,
+            epochs=tuple(reader.epochs),
+            hidden=reader.hidden(offset, end),
+            aborted=[*reader.aborted(offset, end), *reader.control(offset, end)],
+            damaged=[] if span is None else _damaged(reader, span, offset, end),
+        )
+
+    def offset_at(self, topic: str, partition: int, timestamp_us: int) -> int:
+        """First offset whose timestamp is at or after ``timestamp_us``, found in its chunk."""
+        reader = self._reader(self._topic(topic), partition)
+        reader.refresh()
+        at = reader.offset_at(timestamp_us)
+        while at < reader.stable_end:
+            fetched = self.fetch(topic, partition, at)
+            for part in fetched.decode(first=at, fields=["timestamp"], states="all"):
+                found = _first_since(part.columns["timestamp"], timestamp_us)
+                if found is not None:
+                    return int(part.columns["offset"][found].as_py())
+            if fetched.end_offset <= at:
+                break
+            at = fetched.end_offset
+        return reader.stable_end
+
+    def send(
+        self,
+        topic: str,
+        partition: int | None,
+        batch: pa.RecordBatch,
+        *,
+        strict: bool = False,
+        compression: Compression = None,
+    ) -> Sent:
+        """Refused: a directory belongs to its broker."""
+        raise self._read_only()
+
+    def join(self, group: str, topics: Sequence[str]) -> Membership:
+        """Refused: only a broker knows who else reads."""
+        raise LocalError(
+            f"{self.url} is a directory, and a directory keeps no consumer groups; read without a group, "
+            "or from the broker that owns it"
+        )
+
+    def close(self) -> None:
+        """Let go of the files."""
+        self._readers.clear()
+
+    def _read_only(self) -> LocalError:
+        return LocalError(
+            f"{self.url} is a directory, and a directory is only read; "
+            f"send to its broker: `lading serve --data {self._path}`, then lading://127.0.0.1:7070"
+        )
+
+    def _look(self) -> None:
+        self._topics = {topic.name: topic for topic in _topics_at(self._path)}
+
+    def _topic(self, name: str) -> _Topic:
+        if name not in self._topics:
+            raise unknown_topic(name, self._topics, self.url)
+        return self._topics[name]
+
+    def _reader(self, topic: _Topic, partition: int) -> DirectoryReader:
+        path = topic.paths.get(partition)
+        if path is None:
+            numbers = ", ".join(map(str, topic.paths)) or "none"
+            raise LocalError(f"topic {topic.name!r} at {self.url} has no partition {partition}; there are {numbers}")
+        try:
+            if path not in self._readers:
+                self._readers[path] = DirectoryReader(path)
+            return self._readers[path]
+        except FileNotFoundError:
+            raise CorruptLog(f"topic {topic.name!r} has a partition {partition}, but {path} is not there") from None
+
+    def _meta(self, topic: _Topic) -> TopicMeta:
+        parts = []
+        topic_id = b""
+        for number, path in topic.paths.items():
+            known = path in self._readers
+            reader = self._reader(topic, number)
+            if known:
+                reader.refresh()
+            topic_id = reader.topic_id
+            span = (reader.first_offset, reader.stable_end)
+            parts.append(PartitionMeta(number, *span, reader.epoch, tuple(reader.epochs), _size_bytes(path)))
+        settings = {} if topic.description is None else topic.description.settings
+        return TopicMeta(topic.stream, topic.topic, topic.name, topic_id or None, tuple(parts), settings)
+
+
+class _Topic:
+    """A topic found on disk: its names and the directory of each partition."""
+
+    def __init__(self, description: TopicDescription | None, paths: dict[int, Path], name: str = "") -> None:
+        self.description = description
+        self.paths = paths
+        self.stream = "" if description is None else description.stream
+        self.topic = name if description is None else description.topic
+        self.name = name if description is None else description.name
+
+
+def _topics_at(path: Path) -> Iterator[_Topic]:
+    """What lies at ``path``: a data directory, a topic, or a partition with or without a topic around it."""
+    if not path.is_dir():
+        raise LocalError(
+            f"there is no directory {path}; a server is named with its scheme, like lading://127.0.0.1:7070"
+        )
+    if (path / TOPICS).is_dir():
+        for found in read_descriptions(path):
+            yield _Topic(found, {n: partition_path(path, found.uuid, n) for n in range(found.partitions)})
+        return
+    described = read_description(path)
+    if described is not None:
+        yield _Topic(described, {number: path / str(number) for number in range(described.partitions)})
+        return
+    if not (path / watermark.FILE_NAME).is_file():
+        raise LocalError(
+            f"{path} is no log: it is neither a data directory of `lading serve` nor a topic or a partition in one"
+        )
+    around = read_description(path.absolute().parent)
+    number = int(path.name) if path.name.isdecimal() else 0
+    yield _Topic(around, {number: path}, path.absolute().name)
+
+
+def _size_bytes(path: Path) -> int:
+    return sum(segment.stat().st_size for segment in path.glob("*.log"))
+
+
+def _damaged(reader: DirectoryReader, span: Span, first: int, end: int) -> list[tuple[int, int]]:
+    """Offset ranges between ``first`` and ``end`` that cannot be read, but for what the dialect finds intact."""
+    if not span.damaged:
+        return reader.damaged(first, end)
+    run = runs(span.region, span.start, span.end, verify=False)[0]
+    lost = []
+    for offset in [*_intact(run), end]:
+        if offset > first:
+            lost.append((first, min(offset, end)))
+        first = max(first, offset + 1)
+    return lost
+
+
+def _intact(run: Run) -> list[int]:
+    row = run.chunks[0]
+    body = run.region.data[int(row[BODY_START]) : int(row[BODY_END])]
+    return dialect(run.dialect).intact(body, int(row[BASE_OFFSET]), int(row[COUNT]))
+
+
+def _first_since(timestamps: pa.Array[pa.TimestampScalar], timestamp_us: int) -> int | None:
+    import numpy as np
+    import pyarrow as pa
+
+    later = np.flatnonzero(np.asarray(timestamps.cast(pa.int64())) >= timestamp_us)
+    return int(later[0]) if later.size else None
