@@ -1,4 +1,4 @@
-"""A data directory read without its broker: the same messages, the same limits of sight, clear words for what is none."""
+"""A data directory read without its broker: the same messages, the same limits of sight, clear words for errors."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_open_and_aborted_transactions_are_not_seen(data: Path) -> None:
 
 def test_filters_and_columns_run_here(data: Path) -> None:
     table = read_arrow(str(data), "ships.arrivals", "n int, partition", where="n BETWEEN 40 AND 43")
-    assert sorted(table.column("n").to_pylist()) == [40, 41, 42, 43]
+    assert set(table.column("n").to_pylist()) == {40, 41, 42, 43}
 
 
 def test_offset_at(data: Path) -> None:
@@ -110,7 +110,7 @@ def test_a_directory_that_is_no_log_is_named(tmp_path: Path, make: Callable[[Pat
 
 
 def test_what_a_directory_cannot_do_is_explained(data: Path) -> None:
-    with Producer(str(data)) as producer, pytest.raises(LocalError, match="only read.*lading serve"):
+    with Producer(str(data)) as producer, pytest.raises(LocalError, match=r"only read.*lading serve"):
         producer.send("new", b"")
     with pytest.raises(LocalError, match="no consumer groups"):
         Consumer(str(data), "other", group="g")
@@ -136,11 +136,11 @@ def test_damage_is_a_loss_with_its_offsets(data: Path, tmp_path: Path) -> None:
 
     copy = tmp_path / "copy"
     shutil.copytree(data, copy)
-    (log,) = [path for path in copy.glob("topics/*/1/*.log")]
+    (log,) = copy.glob("topics/*/1/0*.log")
     raw = bytearray(log.read_bytes())
     raw[len(raw) // 2] ^= 0xFF
     log.write_bytes(raw)
-    with pytest.raises(DataLoss, match="partition 1: offsets 2[0-9] to 2[0-9] are damaged"):
+    with pytest.raises(DataLoss, match=r"partition 1: offsets 2[0-9] to 2[0-9] are damaged"):
         list(Consumer(str(copy), "ships.arrivals", start={1: 0}, timeout_s=0, states="all"))
     found = list(Consumer(str(copy), "ships.arrivals", start={1: 0}, timeout_s=0, states="all", on_loss="skip"))
     assert 30 <= len(found) < 50

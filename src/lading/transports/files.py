@@ -215,7 +215,7 @@ def _topics_at(path: Path) -> Iterator[_Topic]:
 
 
 def _size_bytes(path: Path) -> int:
-    return sum(segment.stat().st_size for segment in path.glob("*.log"))
+    return sum(segment.stat().st_size for segment in path.glob("[0-9]*.log"))
 
 
 def _damaged(reader: DirectoryReader, span: Span, first: int, end: int) -> list[tuple[int, int]]:
