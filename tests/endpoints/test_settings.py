@@ -27,7 +27,7 @@ def test_defaults_are_loopback_and_fsync() -> None:
 def test_option_wins_over_environment_wins_over_file(tmp_path: Path) -> None:
     path = file(
         tmp_path,
-        'durability = "os"\n[endpoints.iggy_tcp]\naddress = "127.0.0.1:1"\n[endpoints.admin]\naddress = "127.0.0.1:2"\n',
+        'durability = "os"\nendpoints.iggy_tcp.address = "127.0.0.1:1"\nendpoints.admin.address = "127.0.0.1:2"\n',
     )
     env = {"LADING__ENDPOINTS__IGGY_TCP__ADDRESS": "127.0.0.1:3", "LADING__ENDPOINTS__ADMIN__ADDRESS": "127.0.0.1:4"}
     loaded = load(path, ["endpoints.admin.address=127.0.0.1:0"], {**env, "LADING_TEST_FULL": "1", "PATH": "/bin"})

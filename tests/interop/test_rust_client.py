@@ -1,4 +1,4 @@
-"""A client nobody here wrote: the Rust crate iggy 0.0.40 over TCP and HTTP. Expectations are the protocol's own rules."""
+"""A client nobody here wrote: the Rust crate iggy 0.0.40 over TCP and HTTP; what it sees is held to the protocol."""
 
 from __future__ import annotations
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ..broker.chunks import read_chunks
 from ..broker.query import Query, Selected, select
 from ..broker.query import parse_query as parse_filter
 from ..dialects.native import messages as native
@@ -67,8 +68,11 @@ class AdminData:
             await self._visible(partition, min(query.wait_ms, self._settings.wait_ms_max))
             # it may be another partition now, or none
             partition = partition_of(self._broker, path)
-        chunks = self._broker.chunks(
-            partition, query.offset, max_bytes=min(query.max_bytes, self._settings.answer_bytes_max)
+        chunks = read_chunks(
+            partition,
+            query.offset,
+            max_bytes=min(query.max_bytes, self._settings.answer_bytes_max),
+            counters=self._broker.counters,
         )
         self._messages_out[(NAME,)] += chunks.count
         log = partition.log
