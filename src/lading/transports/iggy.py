@@ -1,0 +1,371 @@
+"""``iggy://``: the client side of Iggy's TCP protocol, classic generation; a real server or Lading's own face."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final, Literal
+from urllib.parse import unquote, urlsplit
+
+from ..dialects.iggy_classic import commands as c
+from ..dialects.iggy_classic import limits
+from ..dialects.iggy_classic.primitives import Consumer, ConsumerKind, PollingKind, Strategy, balanced, to_partition
+from ..dialects.iggy_classic.responses import PartitionInfo, StreamInfo, TopicDetails, TopicInfo
+from ..dialects.iggy_classic.validation import is_name, normalised
+from ..model.errors import LocalError, Reason, Refusal, SettingError
+from ..model.names import flat_name, spellings
+from .fetched import Fetched
+from .iggy_group import IggyMembership, Place
+from .iggy_polled import Polled, polled
+from .iggy_socket import AnswerTooLarge, IggyRefusal, IggySocket
+from .interface import Capacity, Lack, PartitionMeta, Sent, TopicMeta
+from .open import address
+from .topics import created_as, unknown_topic
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+POLL_MESSAGES_MAX: Final = 100_000
+MESSAGE_BYTES_GUESS: Final = 1_000
+"""What a message is taken to weigh until some of its topic were seen."""
+FIRST_WAIT_S, LONGEST_WAIT_S = 0.002, 0.05
+_READER: Final = Consumer(ConsumerKind.CONSUMER, 0)
+_LACKS: Final[frozenset[Lack]] = frozenset(
+    ("duplicate headers", "null headers", "empty headers", "message key", "null payload", "empty payload", "timestamp")
+)
+_NOT_FOUND: Final = (
+    Reason.STREAM_ID_NOT_FOUND,
+    Reason.STREAM_NAME_NOT_FOUND,
+    Reason.TOPIC_ID_NOT_FOUND,
+    Reason.TOPIC_NAME_NOT_FOUND,
+)
+_EXISTS: Final = (Reason.TOPIC_ID_EXISTS, Reason.TOPIC_NAME_EXISTS)
+_STREAM_EXISTS: Final = (Reason.STREAM_ID_EXISTS, Reason.STREAM_NAME_EXISTS)
+_ID_TRIES: Final = 8
+
+
+class IggyTransport:
+    """One Iggy server; ``iggy://host:port/stream`` looks for plain topic names in that stream first.
+
+    Options: ``timeout_s`` one answer may take; ``retries`` of what may be repeated (not sends: the server cannot tell
+    a repeated one); ``keeps_order=False`` for a server that shuffles headers, as the real one of the generation does:
+    their order then travels by carrier wherever a message has two or more.
+    """
+
+    idempotent = False
+
+    def __init__(self, url: str, *, timeout_s: float = 30.0, retries: int = 6, keeps_order: bool = True) -> None:
+        self.url = url
+        host, port, self._stream = _parts(url)
+        self._host, self._port, self._timeout_s, self._retries = host, port, timeout_s, retries
+        self._socket = self._connection()
+        self._target = "iggy_sent" if keeps_order else "iggy_unordered"
+        self._places: dict[str, Place] = {}
+        self._message_bytes: dict[str, int] = {}
+        self._first: dict[tuple[str, int], int] = {}
+        self._ends: dict[tuple[str, int], int] = {}
+        self._unfinished: tuple[Any, str, int | None, int] | None = None
+
+    def capacity(self, *, strict: bool) -> Capacity:
+        """Limits of one message: with carriers only sums count, without them each header (iggy.md A6)."""
+        if not strict:
+            return Capacity(
+                headers_bytes_max=limits.REQUEST_HEADER_VALUES_BYTES_MAX,
+                payload_bytes_max=limits.REQUEST_PAYLOADS_BYTES_MAX,
+            )
+        return Capacity(
+            limits.KEY_BYTES_MAX,
+            limits.VALUE_BYTES_MAX,
+            limits.REQUEST_HEADER_VALUES_BYTES_MAX,
+            limits.REQUEST_PAYLOADS_BYTES_MAX,
+            _LACKS,
+        )
+
+    # topics
+
+    def topics(self) -> list[TopicMeta]:
+        """All topics with their partitions; of the URL's stream, where it names one."""
+        found = []
+        for stream in self._streams():
+            if self._stream in (None, stream.name):
+                topics: Sequence[TopicInfo] = self._socket.ask(c.GetTopics(stream.name))
+                found += [self._meta((stream.name, topic.name)) for topic in topics]
+        return found
+
+    def topic(self, name: str) -> TopicMeta:
+        """The topic as it is now; LocalError with near names where there is none."""
+        for place in self._meant(name):
+            if not all(1 <= len(part.encode()) <= 255 for part in place):
+                continue
+            try:
+                meta = self._meta(place)
+            except IggyRefusal as refusal:
+                if refusal.reason not in _NOT_FOUND:
+                    raise
+                continue
+            self._places[name] = self._places[meta.name] = place
+            return meta
+        self._places.pop(name, None)
+        raise unknown_topic(name, (meta.name for meta in self.topics()), self.url)
+
+    def create_topic(self, name: str, partitions: int = 1) -> TopicMeta:
+        """Create ``stream.topic`` and its stream; a plain name in the URL's stream, else in ``default``.
+
+        Refusal TOPIC_NAME_EXISTS where it is, LocalError for a name that Iggy would store as another one.
+        """
+        stream, topic = created_as(name)
+        if self._stream is not None and "." not in name:
+            stream = self._stream
+        for part in (stream, topic):
+            _check_name(part)
+        self.create_stream(stream, exist_ok=True)
+        for _ in range(_ID_TRIES):
+            taken: Sequence[TopicInfo] = self._socket.ask(c.GetTopics(stream))
+            free = _free_id({info.id for info in taken})
+            try:
+                self._socket.ask(c.CreateTopic(stream, free, partitions, topic), again=False)
+            except IggyRefusal as refusal:
+                if refusal.reason is Reason.TOPIC_ID_EXISTS:
+                    continue
+                if refusal.reason in _EXISTS:
+                    raise Refusal(Reason.TOPIC_NAME_EXISTS, f"topic {name!r} exists at {self.url}") from None
+                raise
+            break
+        return self.topic(flat_name(stream, topic))
+
+    def delete_topic(self, name: str) -> None:
+        """Delete the topic with all its messages."""
+        self._socket.ask(c.DeleteTopic(*self._place(name)), again=False)
+        self._places.clear()
+
+    def streams(self) -> list[dict[str, Any]]:
+        """Each stream's ``id``, ``name``, number of ``topics``, ``size_bytes`` and ``messages``."""
+        return [
+            {
+                "id": stream.id,
+                "name": stream.name,
+                "topics": stream.topics_count,
+                "size_bytes": stream.size_bytes,
+                "messages": stream.messages_count,
+            }
+            for stream in self._streams()
+        ]
+
+    def create_stream(self, name: str, stream_id: int | None = None, *, exist_ok: bool = False) -> None:
+        """Create a stream; its id is the next free one unless given."""
+        _check_name(name)
+        for _ in range(_ID_TRIES):
+            known = self._streams()
+            if exist_ok and any(stream.name == name for stream in known):
+                return
+            chosen = stream_id or _free_id({stream.id for stream in known})
+            try:
+                self._socket.ask(c.CreateStream(chosen, name), again=False)
+            except IggyRefusal as refusal:
+                taken_meanwhile = stream_id is None and refusal.reason is Reason.STREAM_ID_EXISTS
+                if not (taken_meanwhile or (exist_ok and refusal.reason in _STREAM_EXISTS)):
+                    raise
+                continue
+            return
+
+    def delete_stream(self, name: str) -> None:
+        """Delete the stream with all its topics."""
+        self._socket.ask(c.DeleteStream(name), again=False)
+        self._places.clear()
+
+    # reading
+
+    def fetch(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        *,
+        max_bytes: int = 1 << 20,
+        max_messages: int | None = None,
+        wait_ms: int = 0,
+    ) -> Fetched:
+        """Messages from ``offset`` on, as many as should make ``max_bytes`` by what messages of the topic weigh.
+
+        The server cannot wait for new ones: with ``wait_ms`` it is asked again, at most twenty times a second.
+        """
+        deadline = time.monotonic() + wait_ms / 1000
+        pause_s = FIRST_WAIT_S
+        while True:
+            answer = self._sized(topic, partition, offset, max_bytes, max_messages)
+            left_s = deadline - time.monotonic()
+            if answer.count or left_s <= 0:
+                break
+            time.sleep(min(pause_s, left_s))
+            pause_s = min(2 * pause_s, LONGEST_WAIT_S)
+        where = (topic, partition)
+        if not answer.count:
+            return Fetched(topic, partition, [], offset, self._first.get(where, 0), self._ends.get(where, offset))
+        if answer.first > offset:
+            # a gap: what lies before the first kept message is gone
+            self._first[where] = self._one(topic, partition, Strategy(PollingKind.FIRST)).first
+        end = answer.last + 1
+        self._ends[where] = max(self._ends.get(where, 0), end)
+        return Fetched(topic, partition, [answer.run], end, self._first.get(where, 0), self._ends[where])
+
+    def offset_at(self, topic: str, partition: int, timestamp_us: int) -> int:
+        """First offset whose timestamp is at or after ``timestamp_us``; the end offset when there is none.
+
+        The real server finds nothing for times before its first message (iggy_measured.md 2.9), so the ends are
+        looked at first, and single messages by bisection where it still finds nothing.
+        """
+        first = self._one(topic, partition, Strategy(PollingKind.FIRST))
+        if not first.count:
+            return self.topic(topic).partitions[partition].end_offset
+        if timestamp_us <= first.first_timestamp_us:
+            return first.first
+        last = self._one(topic, partition, Strategy(PollingKind.LAST))
+        if timestamp_us > last.first_timestamp_us:
+            return last.last + 1
+        found = self._one(topic, partition, Strategy(PollingKind.TIMESTAMP, timestamp_us))
+        if found.count:
+            return found.first
+        low, high = first.first, last.last
+        while low < high:
+            middle = (low + high) // 2
+            if self._one(topic, partition, Strategy(PollingKind.OFFSET, middle)).first_timestamp_us < timestamp_us:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    # writing
+
+    def send(
+        self,
+        topic: str,
+        partition: int | None,
+        batch: pa.RecordBatch,
+        *,
+        strict: bool = False,
+        compression: Literal["lz4"] | None = None,
+    ) -> Sent:
+        """Send in requests that the server's limits allow, in order; it does not say at which offsets.
+
+        When the connection breaks, the fate of the request under way is unknown and it is not repeated here. Sending
+        the same batch object again goes on behind the requests that were confirmed. Iggy does not compress.
+        """
+        from ..dialects.iggy_classic.messages import encode_sent
+        from .iggy_sending import complete, fitted, requests
+
+        partitioning = balanced() if partition is None else to_partition(partition + 1)
+        place = self._place(topic)
+        ready = fitted(complete(batch), self._target, strict=strict)
+        done = 0
+        if self._unfinished is not None:
+            same = self._unfinished[0] is batch and self._unfinished[1:3] == (topic, partition)
+            done = self._unfinished[3] if same else 0
+        self._unfinished = None
+        for part in requests(ready.slice(done)):
+            try:
+                self._socket.ask(c.SendMessages(*place, partitioning, encode_sent(part)), again=False)
+            except BaseException as error:
+                self._unfinished = (batch, topic, partition, done)
+                error.add_note(f"{done} of {batch.num_rows} messages for topic {topic!r} were confirmed before")
+                raise
+            done += part.num_rows
+        return Sent(batch.num_rows)
+
+    # groups
+
+    def join(self, group: str, topics: Sequence[str]) -> IggyMembership:
+        """Become a member of the group, see ``iggy_group``; over a connection of its own."""
+        places = {self.topic(name).name: self._place(name) for name in topics}
+        return IggyMembership(self._connection(), group, places)
+
+    def ping(self) -> None:
+        """See that the server answers."""
+        self._socket.ask(c.Ping())
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._socket.close()
+
+    def _connection(self) -> IggySocket:
+        return IggySocket(self._host, self._port, timeout_s=self._timeout_s, retries=self._retries)
+
+    def _streams(self) -> Sequence[StreamInfo]:
+        streams: Sequence[StreamInfo] = self._socket.ask(c.GetStreams())
+        return streams
+
+    def _meant(self, name: str) -> list[Place]:
+        known = [self._places[name]] if name in self._places else []
+        return [*known, *([(self._stream, name)] if self._stream is not None else []), *spellings(name)]
+
+    def _place(self, name: str) -> Place:
+        if name not in self._places:
+            self.topic(name)
+        return self._places[name]
+
+    def _meta(self, place: Place) -> TopicMeta:
+        details: TopicDetails = self._socket.ask(c.GetTopic(*place))
+        name = flat_name(*place)
+        self._places.setdefault(name, place)
+        if details.topic.messages_count:
+            weight = details.topic.size_bytes // details.topic.messages_count
+            self._message_bytes.setdefault(name, max(weight, 1))
+        partitions = tuple(self._partition(name, info) for info in details.partitions)
+        return TopicMeta(*place, name, None, partitions)
+
+    def _partition(self, name: str, info: PartitionInfo) -> PartitionMeta:
+        """Current offset 0 is both one message and none; with fewer messages than offsets the first was deleted."""
+        where = (name, info.id - 1)
+        end = info.current_offset + 1 if info.messages_count or info.current_offset else 0
+        first = end
+        if info.messages_count == end:
+            first = 0
+        elif info.messages_count:
+            first = self._one(name, info.id - 1, Strategy(PollingKind.FIRST)).first
+            first = end if first < 0 else first
+        self._first[where], self._ends[where] = first, max(end, self._ends.get(where, 0))
+        return PartitionMeta(info.id - 1, first, end, size_bytes=info.size_bytes)
+
+    def _one(self, topic: str, partition: int, strategy: Strategy) -> Polled:
+        return self._poll(topic, partition, strategy, 1)
+
+    def _poll(self, topic: str, partition: int, strategy: Strategy, count: int) -> Polled:
+        command = c.PollMessages(_READER, *self._place(topic), partition + 1, strategy, count, False)
+        return polled(self._socket.request(command, again=True))
+
+    def _sized(self, topic: str, partition: int, offset: int, max_bytes: int, max_messages: int | None) -> Polled:
+        """A poll of about ``max_bytes``; fewer messages where the answer would be beyond all bounds."""
+        weight = self._message_bytes.get(topic, MESSAGE_BYTES_GUESS)
+        count = max(1, min(max_bytes // weight, max_messages or POLL_MESSAGES_MAX, POLL_MESSAGES_MAX))
+        while True:
+            try:
+                answer = self._poll(topic, partition, Strategy(PollingKind.OFFSET, offset), count)
+            except AnswerTooLarge:
+                if count == 1:
+                    raise
+                count = max(1, count // 16)
+                continue
+            if answer.count:
+                self._message_bytes[topic] = max(1, answer.size_bytes // answer.count)
+            return answer
+
+
+def _parts(url: str) -> tuple[str, int, str | None]:
+    try:
+        path = urlsplit(url).path.strip("/")
+    except ValueError:
+        path = ""
+    bare = url[: url.rindex(path)] if path else url
+    if "/" in path:
+        raise SettingError(f"{url!r} names more than a stream; write it like iggy://127.0.0.1:8090/stream")
+    return *address(bare, "iggy"), unquote(path) or None
+
+
+def _check_name(name: str) -> None:
+    if not is_name(name):
+        raise LocalError(f"Iggy takes names of 1 to 255 bytes of letters, digits, '_', '.' and '-', not {name!r}")
+    if normalised(name) != name:
+        raise LocalError(f"Iggy would store the name {name!r} as {normalised(name)!r}; use that")
+
+
+def _free_id(taken: set[int]) -> int:
+    return next(number for number in range(1, len(taken) + 2) if number not in taken)

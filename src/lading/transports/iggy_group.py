@@ -1,0 +1,143 @@
+"""Membership in a consumer group of an Iggy server, as ``transports.interface.Membership`` wants it.
+
+Groups of this generation are numbers. A group called by a decimal number is that group, one with another name the
+group of the name's CRC-32. The server knows only which partitions a member has. Positions are stored as those of a
+single consumer made for the group (CRC-32 of "lading group " and the number): as a group the server stores a position
+for the partition that the member polled last, whatever partition is asked for. Positions that other clients stored
+for the group itself are read too, and the higher one counts.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Final
+
+from ..dialects.iggy_classic import commands as c
+from ..dialects.iggy_classic.primitives import Consumer, ConsumerKind, PollingKind, Strategy
+from ..dialects.iggy_classic.responses import ClientDetails, GroupDetails, StoredOffset
+from ..model.errors import Reason, Refusal, RemoteError
+from .iggy_polled import Polled, polled
+from .iggy_socket import IggyRefusal, IggySocket
+from .interface import Position
+
+Place = tuple[str, str]
+"""Stream and topic, by their own names."""
+
+U32_MAX: Final = (1 << 32) - 1
+
+
+def group_number(group: str) -> int:
+    """The number of a group that a user calls ``group``."""
+    if group.isascii() and group.isdigit() and 1 <= int(group) <= U32_MAX:
+        return int(group)
+    return zlib.crc32(group.encode()) or 1
+
+
+class IggyMembership:
+    """A member with a connection of its own, because to the server the connection is the member."""
+
+    def __init__(self, connection: IggySocket, group: str, topics: Mapping[str, Place]) -> None:
+        self._socket = connection
+        self._number = group_number(group)
+        self._group = Consumer(ConsumerKind.GROUP, self._number)
+        self._keeper = Consumer(ConsumerKind.CONSUMER, zlib.crc32(b"lading group %d" % self._number))
+        self._topics = dict(topics)
+        self._left = False
+        self._joined_on = 0
+        self._member = 0
+        self.generation = 0
+        self.partitions: list[tuple[str, int]] = []
+        self._join()
+
+    def heartbeat(self) -> bool:
+        """Look at the assignment, join again where the connection broke meanwhile; True when it changed."""
+        before = self.generation
+        self._look()
+        return self.generation != before
+
+    def position(self, topic: str, partition: int) -> Position | None:
+        """Behind the message consumed last, None where nothing was stored."""
+        consumed = max(self._consumed(self._keeper, topic, partition), self._consumed(self._group, topic, partition))
+        if consumed:
+            return Position(consumed + 1)
+        return Position(1) if self._zero_is_stored(topic, partition) else None
+
+    def store(self, topic: str, partition: int, position: Position) -> None:
+        """Store the position; Refusal STALE_GENERATION after the partition went to another member."""
+        self._look()
+        if (topic, partition) not in self.partitions:
+            sentence = f"partition {partition} of {topic!r} went to another member of the group"
+            raise Refusal(Reason.STALE_GENERATION, sentence)
+        if position.offset > 0:
+            place = self._topics[topic]
+            self._socket.ask(c.StoreOffset(self._keeper, *place, partition + 1, position.offset - 1))
+
+    def poll_next(self, topic: str, count: int, *, auto_commit: bool = False) -> Polled:
+        """The next messages of the member's partition whose turn it is, by the group's own position on the server.
+
+        Which partition that was, the protocol does not say.
+        """
+        command = c.PollMessages(self._group, *self._topics[topic], 0, Strategy(PollingKind.NEXT), count, auto_commit)
+        return polled(self._socket.request(command, again=not auto_commit))
+
+    def leave(self) -> None:
+        """Give the partitions back; further calls do nothing."""
+        if not self._left:
+            self._left, self.partitions = True, []
+            # a leave that does not arrive does no harm: the server drops the member with the connection
+            with suppress(RemoteError):
+                for place in self._topics.values():
+                    self._socket.ask(c.LeaveGroup(*place, self._number), again=False)
+            self._socket.close()
+
+    def _join(self) -> None:
+        for place in self._topics.values():
+            try:
+                self._socket.ask(c.JoinGroup(*place, self._number))
+            except IggyRefusal as refusal:
+                if refusal.reason is not Reason.GROUP_NOT_FOUND:
+                    raise
+                # somebody else may be faster
+                with suppress(IggyRefusal):
+                    self._socket.ask(c.CreateGroup(*place, self._number), again=False)
+                self._socket.ask(c.JoinGroup(*place, self._number))
+        me: ClientDetails = self._socket.ask(c.Me())
+        self._member, self._joined_on = me.client.id, self._socket.connections
+        self._assigned()
+
+    def _look(self) -> None:
+        self._socket.ask(c.Ping())
+        if self._socket.connections != self._joined_on:
+            self._join()
+        else:
+            self._assigned()
+
+    def _assigned(self) -> None:
+        found: list[tuple[str, int]] = []
+        for topic, place in self._topics.items():
+            details: GroupDetails = self._socket.ask(c.GetGroup(*place, self._number))
+            held = [member.partitions for member in details.members if member.id == self._member]
+            if not held:
+                self._socket.ask(c.JoinGroup(*place, self._number))
+                details = self._socket.ask(c.GetGroup(*place, self._number))
+                held = [member.partitions for member in details.members if member.id == self._member]
+            found += [(topic, number - 1) for numbers in held for number in sorted(numbers)]
+        if found != self.partitions or not self.generation:
+            self.partitions = found
+            self.generation += 1
+
+    def _consumed(self, consumer: Consumer, topic: str, partition: int) -> int:
+        stored: StoredOffset = self._socket.ask(c.GetOffset(consumer, *self._topics[topic], partition + 1))
+        return stored.offset
+
+    def _zero_is_stored(self, topic: str, partition: int) -> bool:
+        """Whether 0 means that message 0 was consumed, and not that nothing was stored: ``next`` goes by the truth."""
+        place, number = self._topics[topic], partition + 1
+        following = self._poll(place, number, PollingKind.NEXT)
+        return following.first == 1 if following.count else self._poll(place, number, PollingKind.FIRST).count == 1
+
+    def _poll(self, place: Place, number: int, kind: PollingKind) -> Polled:
+        command = c.PollMessages(self._keeper, *place, number, Strategy(kind), 1, False)
+        return polled(self._socket.request(command, again=True))

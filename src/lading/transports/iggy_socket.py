@@ -1,0 +1,146 @@
+"""One connection to an Iggy server of the classic generation: frames out and in, retries, errors as sentences."""
+
+from __future__ import annotations
+
+import random
+import select
+import socket
+import time
+from typing import Any, Final
+
+from ..dialects.iggy_classic.commands import (
+    RESPONSE_HEAD,
+    ROW_BY_REQUEST,
+    Command,
+    encode_request,
+    parse_response,
+)
+from ..dialects.iggy_classic.errors import REASON_OF, name_of
+from ..model.errors import Reason, Refusal, RemoteError, SettingError, Unreachable
+from ..model.limits import REQUEST_BYTES_MAX
+
+FIRST_PAUSE_S: Final = 0.05
+LONGEST_PAUSE_S: Final = 2.0
+ANSWER_BYTES_MAX: Final = REQUEST_BYTES_MAX
+"""No memory is taken for a longer answer, whatever its length field says."""
+
+
+class AnswerTooLarge(RemoteError):
+    """The server announced an answer beyond ANSWER_BYTES_MAX; the connection was given up."""
+
+
+class IggyRefusal(RemoteError, Refusal):
+    """The server answered with a status for which there is a Reason; ``code`` is the status."""
+
+    def __init__(self, message: str, reason: Reason, code: int) -> None:
+        Exception.__init__(self, message)
+        self.reason = reason
+        self.code = code
+
+
+class IggySocket:
+    """A connection that is made when first used and made again after it broke.
+
+    A request whose repetition does no harm (``again=True``) is repeated ``retries`` times with doubling, jittered
+    pauses when the connection breaks; a server that never answered at all is Unreachable at once. ``connections``
+    counts how often it was made: group membership ends with each.
+    """
+
+    def __init__(self, host: str, port: int, *, timeout_s: float = 30.0, retries: int = 6) -> None:
+        if timeout_s <= 0:
+            raise SettingError(f"timeout_s is a number of seconds above 0, not {timeout_s!r}")
+        if retries < 0:
+            raise SettingError(f"retries is 0 or more, not {retries!r}")
+        self.place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        self.connections = 0
+        self._address = (host, port)
+        self._timeout_s = timeout_s
+        self._retries = retries
+        self._answered = False
+        self._socket: socket.socket | None = None
+
+    def request(self, command: Command, *, again: bool) -> bytearray:
+        """The body of the answer; IggyRefusal or RemoteError for a status, else Unreachable."""
+        frame = encode_request(command)
+        if len(frame) > REQUEST_BYTES_MAX:
+            raise RemoteError(f"a request of {len(frame)} bytes is larger than {REQUEST_BYTES_MAX}; send less at once")
+        status, body = self._answer(frame, again)
+        if not status:
+            return body
+        sentence = f"the Iggy server at {self.place} refused {ROW_BY_REQUEST[type(command)].name}: {name_of(status)}"
+        if status in REASON_OF:
+            raise IggyRefusal(f"{sentence} ({status})", REASON_OF[status], status)
+        raise RemoteError(f"{sentence} ({status})", code=status)
+
+    def ask(self, command: Command, *, again: bool = True) -> Any:
+        """What the answer to ``command`` says, see ``commands.parse_response``."""
+        return parse_response(command, self.request(command, again=again))
+
+    def close(self) -> None:
+        """Close the connection; the next request makes a new one."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def _answer(self, frame: bytes, again: bool) -> tuple[int, bytearray]:
+        pause_s = FIRST_PAUSE_S
+        for left in range(self._retries, -1, -1):
+            sent = False
+            try:
+                connection = self._ready()
+                sent = True
+                connection.sendall(frame)
+                return self._received(connection)
+            except OSError as failure:
+                self.close()
+                if not self._answered or not left or (sent and not again):
+                    raise self._unreachable(failure, again) from None
+            except BaseException:
+                # half an answer may be left in the connection
+                self.close()
+                raise
+            time.sleep(pause_s * random.uniform(0.5, 1.0))
+            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+        raise AssertionError("the last attempt returns or raises")
+
+    def _ready(self) -> socket.socket:
+        """A connection that the server has not closed while nobody looked."""
+        if self._socket is not None and select.select([self._socket], [], [], 0)[0]:
+            self.close()
+        if self._socket is None:
+            self._socket = socket.create_connection(self._address, self._timeout_s)
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self.connections += 1
+        return self._socket
+
+    def _received(self, connection: socket.socket) -> tuple[int, bytearray]:
+        status, size_bytes = RESPONSE_HEAD.unpack(_exactly(connection, RESPONSE_HEAD.size))
+        self._answered = True
+        if size_bytes > ANSWER_BYTES_MAX:
+            raise AnswerTooLarge(
+                f"the server at {self.place} announced an answer of {size_bytes} bytes; {ANSWER_BYTES_MAX} are taken"
+            )
+        return status, _exactly(connection, size_bytes)
+
+    def _unreachable(self, failure: OSError, again: bool) -> Unreachable:
+        cause = str(failure) or type(failure).__name__
+        if not self._answered:
+            return Unreachable(
+                f"no Iggy server answers at {self.place} ({cause}); see that one listens there for TCP "
+                "(Lading prints its address as iggy_tcp when it starts)"
+            )
+        if isinstance(failure, TimeoutError):
+            return Unreachable(f"the Iggy server at {self.place} did not answer within {self._timeout_s:g} s")
+        tried = f"and {self._retries} retries did not bring it back" if again else "before the answer"
+        return Unreachable(f"the connection to the Iggy server at {self.place} broke {tried} ({cause})")
+
+
+def _exactly(connection: socket.socket, size_bytes: int) -> bytearray:
+    data = bytearray(size_bytes)
+    view = memoryview(data)
+    while view:
+        count = connection.recv_into(view)
+        if not count:
+            raise ConnectionResetError("the server closed the connection")
+        view = view[count:]
+    return data
