@@ -34,6 +34,11 @@ class ActiveSegment(Segment):
         self._bucket = index.positions[-1] >> INDEX_EVERY_SHIFT if len(index) else -1
         self.written, self.max_timestamp_us = written, max_timestamp_us
 
+    def was_cut(self) -> None:
+        """Recovery made the file shorter: a map of its former size must not be used."""
+        self._capacity = self.file.size()
+        self._map = None
+
     def closed(self) -> Segment:
         """The same segment for readers only, after ``finish``: it holds no file open."""
         segment = Segment(self._disk, self.path.parent, self.base_offset)

@@ -97,8 +97,6 @@ def unpack(data: bytes, base_offset: int) -> tuple[Index, str]:
         rises = all(new >= old for new, old in zip(entry, previous, strict=True)) and max(entry) <= _LAST
         if not rises or (kind == _CHUNK and (offset == previous.offset or position == previous.position)):
             return index, f"entry {at // ENTRY_BYTES} does not follow the one before"
-        if not len(index) and kind == _CHUNK and (offset, position) != (base_offset, 0):
-            return index, "the first entry is not the first chunk"
         if kind == _END:
             index.end = entry
             return index, "" if at + ENTRY_BYTES == len(data) else "entries follow the end"

@@ -247,6 +247,7 @@ class Partition:
                 self._overlay.compact(self.first_offset)
             if found is not None and not found.report.clean:
                 carry_out(self._disk, self.path, found.repairs, self._head())
+                self._active.was_cut()
         except OSError as error:
             raise self._refuse(error, "could not be mended") from error
         self._found = None

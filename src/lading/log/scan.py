@@ -38,7 +38,7 @@ class Scan:
     end_offset: int
     max_timestamp_us: int
     last_start: int = -1
-    """Position of the last chunk that was seen, -1 for none."""
+    """Position of the chunk before; -1 for none, or none that could be read: the next one gets an index entry."""
     index: Index = field(default_factory=Index)
     damage: list[Damage] = field(default_factory=list)
     bad_bytes: int = 0
@@ -122,7 +122,7 @@ def _resume(found: Scan, region: Region, end: int, path: Path, hints: Sequence[E
             return False
         found.damage.append(Damage(offset, goes_on[1], path, at, goes_on[0]))
         found.end_position, found.end_offset = goes_on
-    found.last_start = at
+    found.last_start = -1
     return True
 
 
