@@ -9,6 +9,7 @@ import pytest
 
 from lading import Consumer, Producer, read_arrow
 from lading.client.outgoing import complete
+from lading.dialects.native.messages import blocks
 from lading.model.errors import LocalError, Reason, Refusal, RemoteError, Unreachable
 from lading.model.state import State
 from lading.testing import Running
@@ -278,3 +279,26 @@ def test_another_batch_after_an_unknown_outcome_has_another_writer() -> None:
         writer.send("t", 0, batch(b"3"))
     writer.send("t", 0, batch(b"4"))
     assert writer.writer_id != first_id
+
+
+def test_a_forgotten_writer_begins_anew() -> None:
+    posted: list[bytes] = []
+
+    def post(topic: str, partition: int, block: bytes) -> Sent:
+        posted.append(block)
+        if len(posted) == 2:
+            raise Refusal(Reason.OUT_OF_SEQUENCE, "the writer is not known here")
+        return Sent(1, len(posted), False)
+
+    writer = BlockWriter(post)
+    old = writer.writer_id
+    writer.send("t", 0, batch(b"0"))
+    assert writer.send("t", 0, batch(b"1")).count == 1
+    sequences = [next(blocks(block)).header.sequence for block in posted]
+    assert sequences == [0, 1, 0]
+    assert writer.writer_id != old
+    posted.clear()
+    named = BlockWriter(post, bytes(range(16)))
+    named.send("t", 0, batch(b"0"))
+    with pytest.raises(Refusal):
+        named.send("t", 0, batch(b"1"))

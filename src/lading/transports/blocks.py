@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from ..model.errors import LimitExceeded
+from ..model.errors import LimitExceeded, Reason, Refusal
 from ..model.limits import REQUEST_BYTES_MAX
 from .interface import Sent
 
@@ -26,12 +26,16 @@ Compression = Literal["lz4"] | None
 
 @dataclass(slots=True)
 class _Sending:
-    """A batch on its way: the slices not yet acknowledged, and the block made of the first one."""
+    """A batch on its way: the slices not yet acknowledged, and the block made of the first one.
+
+    ``unsure``: the block may have arrived, nobody knows.
+    """
 
     batch: pa.RecordBatch
     slices: deque[pa.RecordBatch]
     block: bytes | None
     sent: Sent
+    unsure: bool = False
 
 
 class BlockWriter:
@@ -39,12 +43,14 @@ class BlockWriter:
 
     A block whose outcome is unknown (connection lost, retries ran out) is kept: sending the same batch object again
     repeats the same bytes under the same number, so that the broker recognises it. Sending another batch instead
-    gives the writer a new id, because the old number may be taken.
+    gives the writer a new id, because the old number may be taken. So does a broker that forgot the writer, which it
+    may after long silence; a writer whose id was given reports that as Refusal OUT_OF_SEQUENCE.
     """
 
     def __init__(self, post: Post, writer_id: bytes | None = None, epoch: int = 0, transaction_id: int = 0) -> None:
         self._post = post
         self.writer_id = writer_id or secrets.token_bytes(WRITER_ID_BYTES)
+        self._named = writer_id is not None
         self.epoch = epoch
         self.transaction_id = transaction_id
         self._sequences: dict[tuple[str, int], int] = {}
@@ -56,19 +62,26 @@ class BlockWriter:
         sending = self._unsettled.pop(place, None)
         if sending is None or sending.batch is not batch:
             if sending is not None:
-                self.writer_id, self._sequences = secrets.token_bytes(WRITER_ID_BYTES), {}
+                self._begin_anew()
             sending = _Sending(batch, deque(cut(batch, BLOCK_BYTES)), None, Sent(0))
         while sending.slices:
             sequence = self._sequences.get(place, 0)
             sending.block = sending.block or self._block(sending.slices[0], sequence, compression)
             try:
                 answer = self._post(topic, partition, sending.block)
-            except BaseException:
+            except BaseException as error:
+                refused = isinstance(error, Refusal)
+                forgotten = isinstance(error, Refusal) and error.reason is Reason.OUT_OF_SEQUENCE and sequence > 0
+                if forgotten and not sending.unsure and not self._named:
+                    self._begin_anew()
+                    sending.block = None
+                    continue
+                sending.unsure |= not refused
                 self._unsettled[place] = sending
                 raise
             self._sequences[place] = sequence + 1
             sending.slices.popleft()
-            sending.block = None
+            sending.block, sending.unsure = None, False
             before = sending.sent
             sending.sent = replace(
                 before,
@@ -77,6 +90,9 @@ class BlockWriter:
                 duplicate=before.duplicate or answer.duplicate,
             )
         return sending.sent
+
+    def _begin_anew(self) -> None:
+        self.writer_id, self._sequences = secrets.token_bytes(WRITER_ID_BYTES), {}
 
     def _block(self, batch: pa.RecordBatch, sequence: int, compression: Compression) -> bytes:
         from ..dialects.native.messages import BlockHeader, encode_block
