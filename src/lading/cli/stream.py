@@ -26,7 +26,9 @@ def list_streams(server: Server = DEFAULT_SERVER, output: AsOutput = Output.TEXT
 
     with admin(server) as transport:
         rows = transport.streams()
-    table([row | {"size": size(row["size_bytes"])} for row in rows], COLUMNS, output=output)
+    # an id is a name, not a quantity: no thousands separators
+    shown = [row | {"id": str(row["id"]), "size": size(row["size_bytes"])} for row in rows]
+    table(rows if output is Output.JSON else shown, COLUMNS, output=output)
 
 
 @app.command()
