@@ -58,8 +58,11 @@ class Dialect(Protocol):
     def encode(self, batch: pa.RecordBatch) -> bytes:
         """A chunk body that holds the rows of a Batch with their offsets; LimitExceeded for what it cannot hold."""
 
-    def intact(self, body: memoryview, base_offset: int, count: int) -> list[int]:
-        """Offsets of those messages of a damaged chunk that pass the dialect's own checks."""
+    def salvage(self, run: Run) -> Run:
+        """Those messages of damaged chunks that pass the dialect's own checks, each as a chunk of its own, in order.
+
+        A damaged chunk itself may not be decoded: lengths inside it may be wrong.
+        """
 
 
 @cache

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from typing import Any
 
 import pyarrow as pa
 
-from lading.model.batch import FIELDS
+from lading.model.batch import FIELDS, SCHEMA
 from lading.model.limits import BATCH_BYTES, BATCH_ROWS
 from lading.model.run import Decoded, Run
 
+from ..carrier.form import NAME as CARRIER
+from ..carrier.restore import restore
+from ..located import locate
 from . import messages
-from .layout import POSITION_MAX
+from .layout import ARROW_BYTES_MAX, POSITION_MAX
 
 
 class IggyClassic:
@@ -33,17 +37,39 @@ class IggyClassic:
         carrier: bool = True,
     ) -> Iterator[Decoded]:
         """See registry.Dialect.decode."""
-        return messages.decode_columns(
-            run, first=first, end=end, fields=fields, keys=keys, max_rows=max_rows, max_bytes=max_bytes
-        )
+        caps: Any = {"max_rows": max_rows, "max_bytes": max_bytes}
+        if not carrier:
+            yield from messages.decode_columns(run, first=first, end=end, fields=fields, keys=keys, **caps)
+            return
+        asked = dict.fromkeys(keys)
+        with_carrier, with_offset = [*asked, *(() if CARRIER in asked else (CARRIER,))], {*fields, "offset"}
+        portions = messages.decode_columns(run, first=first, end=end, fields=with_offset, keys=with_carrier, **caps)
+        for portion in portions:
+            if (portion.located[CARRIER].length != ABSENT).any():
+                yield from _restored(run, portion, fields, list(asked))
+            else:
+                columns = {name: column for name, column in portion.columns.items() if name in fields}
+                yield Decoded(portion.count, columns, {key: portion.located[key] for key in asked})
 
     def encode(self, batch: pa.RecordBatch) -> bytes:
         """See registry.Dialect.encode."""
-        raise NotImplementedError
+        return messages.encode_stored(batch)
 
-    def intact(self, body: memoryview, base_offset: int, count: int) -> list[int]:
-        """See registry.Dialect.intact."""
-        return messages.intact(body, base_offset, count)
+    def salvage(self, run: Run) -> Run:
+        """See registry.Dialect.salvage."""
+        return messages.salvage(run)
 
 
 DIALECT = IggyClassic()
+ABSENT = -1
+
+
+def _restored(run: Run, portion: Decoded, fields: Collection[str], keys: Sequence[str]) -> Iterator[Decoded]:
+    """A portion in which some message has a carrier, decoded whole and with the carriers undone."""
+    offsets: Any = portion.columns["offset"]
+    span = {"first": offsets[0].as_py(), "end": offsets[-1].as_py() + 1}
+    for whole in messages.decode_columns(run, **span, max_rows=portion.count, max_bytes=ARROW_BYTES_MAX):
+        columns = [whole.columns[name] for name in FIELDS]
+        batch = restore(pa.RecordBatch.from_arrays(columns, schema=SCHEMA))
+        wanted = {name: batch.column(name) for name in FIELDS if name in fields}
+        yield Decoded(batch.num_rows, wanted, locate(batch.column("headers"), keys) if keys else {})

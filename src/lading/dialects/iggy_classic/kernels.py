@@ -531,7 +531,7 @@ def intact(body: Any, base_offset: Any, count: Any, found: Any, budget: Any) -> 
     at = 0
     kept = 0
     expected = base_offset
-    while at + STORED_BYTES_MIN <= body_size and expected < base_offset + count and kept < found.size:
+    while at + STORED_BYTES_MIN <= body_size and expected < base_offset + count and 3 * kept < found.size:
         offset = loadi64(data, at)
         if expected <= offset < base_offset + count and _known_state(load8(data, at + STATE)):
             length_at = _payload_at(data, at, body_size)
@@ -541,10 +541,12 @@ def intact(body: Any, base_offset: Any, count: Any, found: Any, budget: Any) -> 
                 if budget < 0:
                     return kept
                 if crc32(data, length_at + 4, size) == load32(data, at + CHECKSUM):
-                    found[kept] = offset
+                    found[3 * kept] = offset
+                    found[3 * kept + 1] = at
+                    at = length_at + 4 + size
+                    found[3 * kept + 2] = at
                     kept += 1
                     expected = offset + 1
-                    at = length_at + 4 + size
                     continue
         at += 1
     return kept

@@ -45,3 +45,6 @@ REASONS: Final = (
     "has an offset or timestamp past 2^63 - 1",
     "is larger than an Arrow column can hold",
 )
+
+FITS, KEY_SIZE, VALUE_SIZE, UNKNOWN_KIND, NO_PAYLOAD = range(5)
+"""Why ``write`` refuses a message."""

@@ -20,10 +20,26 @@ from lading.model.batch import FIELDS, HEADERS_TYPE, SCHEMA
 from lading.model.errors import MalformedMessage
 from lading.model.limits import BATCH_BYTES, BATCH_ROWS
 from lading.model.names import key_bytes, key_text
-from lading.model.run import BASE_OFFSET, BODY_END, BODY_START, Decoded, Located, Run
+from lading.model.run import BASE_OFFSET, BODY_END, BODY_START, LAST_OFFSET, Decoded, Located, Run
+from lading.model.run import COUNT as COUNT_OF
 
 from . import layout, send_twin, twin
+from .encode import encode_sent, encode_stored
 from .layout import COUNT, HEADER_COUNT, KEY_BYTES, ODD_KEYS, PAYLOAD_BYTES, POSITION_MAX, VALUE_BYTES, WHERE
+
+__all__ = [
+    "Slices",
+    "decode_columns",
+    "encode_sent",
+    "encode_stored",
+    "polled_run",
+    "random_state",
+    "restamp",
+    "room",
+    "salvage",
+    "set_states",
+    "slices",
+]
 
 HOME = "lading.dialects.iggy_classic.kernels"
 SEND_HOME = "lading.dialects.iggy_classic.send_kernels"
@@ -214,23 +230,25 @@ def set_states(data: bytearray, hidden: Sequence[tuple[int, int, int]], start: i
     return changed
 
 
-def intact(body: bytes | memoryview | Bytes, base_offset: int, count: int) -> list[int]:
-    """Offsets of the messages in a damaged chunk body whose own CRC-32 holds, in order.
+def salvage(run: Run) -> Run:
+    """The messages of damaged chunks that are intact, in order, each in a chunk of its own.
 
     The CRC-32 covers the payload; of the rest only offset, state and lengths can be checked. The work is bounded by
-    sixteen times the size of the body.
+    sixteen times the size of a body.
     """
-    region = body if isinstance(body, np.ndarray) else np.frombuffer(body, np.uint8)
-    count = min(count, region.size // layout.STORED_BYTES_MIN)
-    found = np.empty(count, np.int64)
-    kernels = engine.select(HOME, twin, region.size)
-    kept = kernels.intact(region, base_offset, count, found, 16 * region.size)
-    return [int(offset) for offset in found[:kept]]
-
-
-def base_offset(run: Run) -> int:
-    """The first offset that the Run's chunks cover."""
-    return int(run.chunks[0, BASE_OFFSET])
+    kept = [np.empty((0, run.chunks.shape[1]), np.int64)]
+    for chunk in run.chunks:
+        body = run.region[int(chunk[BODY_START]) : int(chunk[BODY_END])]
+        room = min(int(chunk[COUNT_OF]), body.size // layout.STORED_BYTES_MIN)
+        found = np.empty((room, 3), np.int64)
+        kernels = engine.select(HOME, twin, body.size)
+        count = kernels.intact(body, int(chunk[BASE_OFFSET]), room, found.reshape(-1), 16 * body.size)
+        rows = np.repeat(chunk[np.newaxis], count, axis=0)
+        rows[:, BASE_OFFSET] = rows[:, LAST_OFFSET] = found[:count, 0]
+        rows[:, BODY_START : BODY_END + 1] = found[:count, 1:] + chunk[BODY_START]
+        rows[:, COUNT_OF] = 1
+        kept.append(rows)
+    return Run(run.dialect, run.region, np.concatenate(kept))
 
 
 def room(size_bytes: int) -> int:

@@ -12,13 +12,27 @@ from lading.kernels.memory import base, load8, load32, load64, loadi64, memcpy, 
 from lading.kernels.text import UTF8_BAD, ascii_only, utf8_check
 
 from . import limits
-from .layout import HEADER_BYTES_MIN, SENT_BYTES_MIN, SENT_HEADERS, SENT_HEADERS_LENGTH, STORED_EXTRA_BYTES
+from .layout import (
+    FITS,
+    HEADER_BYTES_MIN,
+    KEY_SIZE,
+    NO_PAYLOAD,
+    SENT_BYTES_MIN,
+    SENT_HEADERS,
+    SENT_HEADERS_LENGTH,
+    STORED_EXTRA_BYTES,
+    UNKNOWN_KIND,
+    VALUE_SIZE,
+)
 
 njit: Any = numba.njit
 types: Any = numba.types
 _int: Any = np.int64
 
 _source = types.Array(types.uint8, 1, "C", readonly=True)
+_ints = types.Array(types.int32, 1, "C", readonly=True)
+_kinds = types.Array(types.int8, 1, "C", readonly=True)
+_longs = types.Array(types.int64, 1, "C", readonly=True)
 _bytes, _words = types.uint8[::1], types.uint64[::1]
 _long = types.int64
 
@@ -179,3 +193,74 @@ def restamp(source: Any, start: Any, end: Any, target: Any, to: Any, base_offset
     # the array behind the address stays alive up to here
     seen_array[0] = 0
     return (_OK if count else _NO_MESSAGES), count, write - to
+
+
+@njit(
+    _long(
+        types.boolean, _longs, _kinds, _longs, _source, _longs, _ints, _ints, _source, _kinds, _ints, _source, _ints,
+        _source, _bytes, types.int64[::1],
+    ),
+    nogil=True,
+    cache=True,
+)  # fmt: skip
+def write(
+    sent: Any,
+    offsets: Any,
+    states: Any,
+    timestamps: Any,
+    ids: Any,
+    checksums: Any,
+    list_ends: Any,
+    key_ends: Any,
+    keys: Any,
+    kinds: Any,
+    value_ends: Any,
+    values: Any,
+    payload_ends: Any,
+    payloads: Any,
+    target: Any,
+    where: Any,
+) -> Any:
+    out, key_data, value_data = base(target), base(keys), base(values)
+    payload_data, id_data = base(payloads), base(ids)
+    at = 0
+    for row in range(offsets.size):
+        where[0] = row
+        payload_at = _int(payload_ends[row])
+        payload_size = _int(payload_ends[row + 1]) - payload_at
+        if payload_size < 1:
+            return NO_PAYLOAD
+        if not sent:
+            store64(out, at, offsets[row])
+            store8(out, at + 8, states[row])
+            store64(out, at + 9, timestamps[row])
+            checksum = checksums[row]
+            store32(out, at + 33, checksum if checksum >= 0 else _int(crc32(payload_data, payload_at, payload_size)))
+        memcpy(out, at if sent else at + 17, id_data, 16 * row, 16)
+        length_at = at + (SENT_HEADERS_LENGTH if sent else SENT_HEADERS_LENGTH + STORED_EXTRA_BYTES)
+        at = length_at + 4
+        for header in range(list_ends[row], list_ends[row + 1]):
+            where[1] = header
+            key_at = _int(key_ends[header])
+            key_size = _int(key_ends[header + 1]) - key_at
+            value_at = _int(value_ends[header])
+            value_size = _int(value_ends[header + 1]) - value_at
+            kind = kinds[header]
+            if key_size < 1 or key_size > _KEY_MAX:
+                return KEY_SIZE
+            if kind < 1 or kind > _KIND_MAX:
+                return UNKNOWN_KIND
+            if value_size < 1 or value_size > _VALUE_MAX:
+                return VALUE_SIZE
+            store32(out, at, key_size)
+            memcpy(out, at + 4, key_data, key_at, key_size)
+            at += 4 + key_size
+            store8(out, at, kind)
+            store32(out, at + 1, value_size)
+            memcpy(out, at + 5, value_data, value_at, value_size)
+            at += 5 + value_size
+        store32(out, length_at, at - length_at - 4)
+        store32(out, at, payload_size)
+        memcpy(out, at + 4, payload_data, payload_at, payload_size)
+        at += 4 + payload_size
+    return FITS

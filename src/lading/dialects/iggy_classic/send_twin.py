@@ -14,6 +14,9 @@ from . import layout, limits
 from .layout import SENT_BYTES_MIN, SENT_HEADERS, STORED_EXTRA_BYTES
 
 Bytes = NDArray[np.uint8]
+Ints = NDArray[np.int32]
+Kinds = NDArray[np.int8]
+Longs = NDArray[np.int64]
 
 _U32 = struct.Struct("<I")
 _KIND_AND_SIZE = struct.Struct("<BI")
@@ -154,3 +157,55 @@ def _is_utf8(data: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return True
+
+
+def write(
+    sent: bool,
+    offsets: Longs,
+    states: Kinds,
+    timestamps: Longs,
+    ids: Bytes,
+    checksums: Longs,
+    list_ends: Ints,
+    key_ends: Ints,
+    keys: Bytes,
+    kinds: Kinds,
+    value_ends: Ints,
+    values: Bytes,
+    payload_ends: Ints,
+    payloads: Bytes,
+    target: Bytes,
+    where: Longs,
+) -> int:
+    """Columns as Arrow buffers -> messages as sent or as stored, at ``target``: a reason (layout.KEY_SIZE, …) or 0.
+
+    ``target`` has just the size of them all; a checksum of -1 is to be computed. At a fault ``where`` holds row
+    and header.
+    """
+    out = bytearray()
+    for row in range(len(offsets)):
+        where[0] = row
+        payload = payloads[payload_ends[row] : payload_ends[row + 1]].tobytes()
+        if not payload:
+            return layout.NO_PAYLOAD
+        block = bytearray()
+        for header in range(int(list_ends[row]), int(list_ends[row + 1])):
+            where[1] = header
+            key = keys[key_ends[header] : key_ends[header + 1]].tobytes()
+            value = values[value_ends[header] : value_ends[header + 1]].tobytes()
+            if not 1 <= len(key) <= limits.KEY_BYTES_MAX:
+                return layout.KEY_SIZE
+            if not 1 <= kinds[header] <= limits.KIND_MAX:
+                return layout.UNKNOWN_KIND
+            if not 1 <= len(value) <= limits.VALUE_BYTES_MAX:
+                return layout.VALUE_SIZE
+            block += _U32.pack(len(key)) + key + _KIND_AND_SIZE.pack(kinds[header], len(value)) + value
+        id_ = ids[16 * row : 16 * row + 16].tobytes()
+        if sent:
+            out += id_
+        else:
+            checksum = int(checksums[row]) if checksums[row] >= 0 else zlib.crc32(payload)
+            out += _STORED_HEAD.pack(offsets[row], states[row], timestamps[row], id_, checksum)
+        out += _U32.pack(len(block)) + block + _U32.pack(len(payload)) + payload
+    target[: len(out)] = np.frombuffer(out, np.uint8)
+    return layout.FITS

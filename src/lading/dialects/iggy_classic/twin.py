@@ -368,7 +368,7 @@ def set_states(array: Bytes, start: int, firsts: Longs, ends: Longs, states: Byt
 
 
 def intact(body: Bytes, base_offset: int, count: int, found: Longs, budget: int) -> int:
-    """Fill ``found`` with the offsets of whole messages in a damaged body whose CRC-32 holds: how many.
+    """Fill ``found`` with offset, start and end of whole messages in a damaged body whose CRC-32 holds: how many.
 
     Where a message does not parse or its checksum does not match, the search goes on at the next byte at which a
     message with one of the following offsets begins. ``budget`` bounds the bytes that are checked in all.
@@ -376,7 +376,7 @@ def intact(body: Bytes, base_offset: int, count: int, found: Longs, budget: int)
     data = body.data
     at = kept = 0
     expected = base_offset
-    while at + STORED_BYTES_MIN <= body.size and expected < base_offset + count and kept < len(found):
+    while at + STORED_BYTES_MIN <= body.size and expected < base_offset + count and 3 * kept < len(found):
         offset, state = struct.unpack_from("<QB", data, at)
         message = stored(data, at, body.size) if expected <= offset < base_offset + count and state in _STATES else None
         if message is not None and None not in headers(data, message.headers_at, message.length_at):
@@ -384,7 +384,7 @@ def intact(body: Bytes, base_offset: int, count: int, found: Longs, budget: int)
             if budget < 0:
                 return kept
             if zlib.crc32(data[message.payload_at : message.end]) == message.checksum:
-                found[kept] = offset
+                found[3 * kept : 3 * kept + 3] = offset, at, message.end
                 kept += 1
                 expected, at = offset + 1, message.end
                 continue

@@ -56,9 +56,9 @@ class Native:
         """See registry.Dialect.encode; offsets are not in the body, the chunk gives them."""
         return messages.encode_block(batch)
 
-    def intact(self, body: memoryview, base_offset: int, count: int) -> list[int]:
-        """None: a block has no checksum of its own beside its chunk's."""
-        return []
+    def salvage(self, run: Run) -> Run:
+        """Nothing: a block has no checksum of its own beside its chunk's."""
+        return Run(run.dialect, run.region, run.chunks[:0])
 
 
 DIALECT = Native()
