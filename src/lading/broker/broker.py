@@ -13,11 +13,12 @@ from typing import Final
 
 from ..dialects.native.messages import Checked
 from ..log.catalog import FILE_NAME, Catalog
-from ..log.commit import GroupCommit, SyncNow
+from ..log.commit import GroupCommit, WriteOnly
 from ..log.directory import DataDirectory
 from ..log.disk import Disk, RealDisk
 from ..log.interface import Commit, PartitionLog
 from ..log.partition import open_partition
+from ..log.retention import AgeClock
 from . import retention
 from . import states as message_states
 from .append import Append, Appender, Choice, Write, choose_partition
@@ -60,9 +61,7 @@ class Broker:
         self._now_us = now_us
         directory = DataDirectory(data)
         self._catalog = Catalog(data / FILE_NAME)
-        self._commit = commit or (
-            GroupCommit(self._disk) if self.settings.durability == "fsync" else SyncNow(sync=False)
-        )
+        self._commit = commit or (GroupCommit() if self.settings.durability == "fsync" else WriteOnly())
         self._appender = Appender(self._commit, self.counters, self.settings.unsynced_bytes_max)
         self._topology = Topology(self._catalog, directory, self._open_log, self.settings.partitions_per_topic_max)
         self._positions = Positions(self._catalog, self.settings.position_flush_us)
@@ -72,6 +71,7 @@ class Broker:
         self._poller = Poller(self._groups, self._positions, self.counters)
         self.native_groups = NativeGroups(self._catalog, self._positions, self.settings.session_timeout_us)
         self._lively: dict[Partition, int] = {}
+        self._age_clock = AgeClock()
         self._retention_due_us = now_us + self.settings.retention_check_us
         self._forget_due_us = now_us + self.settings.transaction_memory_us
         self._load()
@@ -388,9 +388,13 @@ class Broker:
 
     # -- time
 
-    def tick(self, now_us: int) -> int:
-        """Do what is due at ``now_us``; gives when to call again."""
+    def tick(self, now_us: int, monotonic_us: int | None = None) -> int:
+        """Do what is due at ``now_us``; gives when to call again.
+
+        ``monotonic_us`` is a clock that is never set: with it, messages do not age faster than time passes.
+        """
         self._now_us = now_us
+        age_us = self._age_clock.now_us(now_us, now_us if monotonic_us is None else monotonic_us)
         for partition, since_us in list(self._lively.items()):
             partition.log.maintain(now_us)
             if now_us - since_us > LIVELY_US:
@@ -402,7 +406,7 @@ class Broker:
         self._transactions.expire(now_us)
         if now_us >= self._retention_due_us:
             self._retention_due_us = now_us + self.settings.retention_check_us
-            self.enforce_retention(now_us)
+            self.enforce_retention(age_us)
         if now_us >= self._forget_due_us:
             self._forget_due_us = now_us + self.settings.transaction_memory_us
             self._forget_transactions(now_us)

@@ -8,19 +8,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from ..chunk.envelope import ENVELOPE_BYTES, seal
 from ..chunk.runs import runs
 from ..dialects import registry
 from ..log.interface import PartitionLog, Span
-from ..model.errors import MalformedMessage
-from ..model.run import BASE_OFFSET, BODY_END, BODY_START, COUNT, FLAGS, LAST_OFFSET, Run
+from ..model.run import (
+    BASE_OFFSET,
+    BODY_END,
+    BODY_START,
+    COUNT,
+    FLAGS,
+    LAST_OFFSET,
+    MAX_TIMESTAMP_US,
+    MIN_TIMESTAMP_US,
+    Run,
+)
 from .counters import Counters
-from .states import ranges_of
 from .topology import Partition
 
 Bytes = bytes | memoryview
@@ -88,41 +96,32 @@ def _whole(span: Span, stable_end: int) -> tuple[int, int, Bytes, int]:
 
 def _salvaged(span: Span) -> tuple[int, int, Bytes, int]:
     """(base, end, bytes, messages) of what the dialect finds intact in one damaged chunk, in chunks of its own."""
-    run = runs(span.region, span.start, span.end, verify=False)[0]
-    row = run.chunks[0]
-    dialect = registry.dialect(run.dialect)
-    body = run.region.data[int(row[BODY_START]) : int(row[BODY_END])]
-    chunks: list[NDArray[np.uint8]] = []
-    count = 0
-    for first, end in ranges_of(dialect.intact(body, int(row[BASE_OFFSET]), int(row[COUNT]))):
-        try:
-            found = list(dialect.decode(run, first=first, end=end, carrier=False))
-        except MalformedMessage:
-            # what lies before it cannot be stepped over
-            continue
-        for some in found:
-            batch = registry.to_batches(some)
-            chunks.append(_chunk(run, int(row[FLAGS]), batch, dialect.encode(batch)))
-            count += some.count
+    damaged = runs(span.region, span.start, span.end, verify=False)[0]
+    found = registry.dialect(damaged.dialect).salvage(damaged)
+    rows = found.chunks
+    together = (np.diff(rows[:, BASE_OFFSET]) == 1) & (rows[1:, BODY_START] == rows[:-1, BODY_END])
+    borders = [0, *(np.flatnonzero(~together) + 1).tolist(), len(rows)]
+    chunks = [_chunk(found, first, last) for first, last in pairwise(borders) if first < last]
     data = np.concatenate(chunks) if chunks else np.empty(0, np.uint8)
-    return span.base_offset, span.end_offset, data.data, count
+    return span.base_offset, span.end_offset, data.data, len(rows)
 
 
-def _chunk(run: Run, flags: int, batch: pa.RecordBatch, body: bytes) -> NDArray[np.uint8]:
-    offsets = batch.column("offset").to_numpy()
-    times_us = batch.column("timestamp").cast(pa.int64()).to_numpy()
-    array = np.empty(ENVELOPE_BYTES + len(body), np.uint8)
-    array[ENVELOPE_BYTES:] = np.frombuffer(body, np.uint8)
+def _chunk(found: Run, first: int, last: int) -> NDArray[np.uint8]:
+    """One chunk with the messages of the rows from ``first`` to ``last``, which lie one behind the other."""
+    rows = found.chunks[first:last]
+    body = found.region[int(rows[0, BODY_START]) : int(rows[-1, BODY_END])]
+    array = np.empty(ENVELOPE_BYTES + body.size, np.uint8)
+    array[ENVELOPE_BYTES:] = body
     seal(
         array,
         0,
         array.size,
-        dialect=run.dialect,
-        flags=flags,
-        base_offset=int(offsets[0]),
-        count=batch.num_rows,
-        last_offset_delta=int(offsets[-1] - offsets[0]),
-        min_timestamp_us=int(times_us.min()),
-        max_timestamp_us=int(times_us.max()),
+        dialect=found.dialect,
+        flags=int(rows[0, FLAGS]),
+        base_offset=int(rows[0, BASE_OFFSET]),
+        count=len(rows),
+        last_offset_delta=len(rows) - 1,
+        min_timestamp_us=int(rows[0, MIN_TIMESTAMP_US]),
+        max_timestamp_us=int(rows[0, MAX_TIMESTAMP_US]),
     )
     return array

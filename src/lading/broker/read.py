@@ -15,7 +15,7 @@ import numpy as np
 
 from ..chunk.runs import runs
 from ..dialects import registry
-from ..log.interface import PartitionLog, Span
+from ..log.interface import PartitionLog
 from ..model.run import BASE_OFFSET, BODY_END, BODY_START, COUNT, LAST_OFFSET, Run
 from .counters import Counters
 from .topology import Partition
@@ -71,23 +71,28 @@ def read(
     reading = Reading([], at, at, 0, 0)
     left_bytes = max_bytes
     damaged: list[tuple[int, int]] = []
-    while at < limit and reading.count < max_messages and left_bytes > 0:
+    while at < limit and reading.count < max_messages and (left_bytes > 0 or not reading.count):
         wanted = max_messages - reading.count
-        span = log.read(at, min(left_bytes, _likely_bytes(log, wanted)))
-        if span is None:
+        span = log.read(at, max(1, min(left_bytes, _likely_bytes(log, wanted))))
+        if span is None or span.base_offset >= limit:
             break
-        at = max(at, span.base_offset)
+        if span.base_offset > at:
+            damaged.append((at, span.base_offset))
+            at = span.base_offset
         end = min(span.end_offset, limit)
-        if at >= end:
-            break
         skipped = skipped_ranges(log, at, end, sight)
+        found = runs(span.region, span.start, span.end, verify=False)
         if span.damaged:
-            kept = _intact(span)
-            lost = _complement(kept, max(span.base_offset, at), end)
-            damaged += lost
+            found = [registry.dialect(run.dialect).salvage(run) for run in found]
+            lost = _complement([int(one) for run in found for one in run.chunks[:, BASE_OFFSET]], at, end)
             skipped = _merged([*skipped, *lost])
-        at = _take(reading, span, at, end, skipped, wanted)
+        stop = _take(reading, found, at, end, skipped, wanted)
+        if span.damaged:
+            damaged += [(first, min(other, stop)) for first, other in lost if first < stop]
+        at = stop
         left_bytes -= span.end - span.start
+        if not reading.count:
+            at = _after_skipped(log, at, limit, sight)
     reading.end_offset = at
     if sight.states is Hidden.SHOWN:
         reading.hidden = log.hidden(reading.first_offset, at)
@@ -119,9 +124,19 @@ def skipped_ranges(log: PartitionLog, first: int, end: int, sight: Sight) -> lis
     return _merged(ranges) if len(ranges) > 1 else ranges
 
 
-def _take(reading: Reading, span: Span, first: int, end: int, skipped: Sequence[tuple[int, int]], wanted: int) -> int:
+def _after_skipped(log: PartitionLog, offset: int, limit: int, sight: Sight) -> int:
+    """``offset``, or the end of the skipped range it lies in: however much was aborted is not walked through."""
+    ranges = skipped_ranges(log, offset, limit, sight) if offset < limit else []
+    return ranges[0][1] if ranges and ranges[0][0] <= offset else offset
+
+
+def _take(
+    reading: Reading, found: Sequence[Run], first: int, end: int, skipped: Sequence[tuple[int, int]], wanted: int
+) -> int:
     """Add what may be seen of ``first`` to ``end``, at most ``wanted`` messages; gives where to go on."""
-    for run in runs(span.region, span.start, span.end, verify=False):
+    for run in found:
+        if not len(run.chunks):
+            continue
         low = max(first, int(run.chunks[0, BASE_OFFSET]))
         high = min(end, int(run.chunks[-1, LAST_OFFSET]) + 1)
         for start, stop in _gaps(skipped, low, high):
@@ -130,16 +145,16 @@ def _take(reading: Reading, span: Span, first: int, end: int, skipped: Sequence[
                 part.chunks[-1, LAST_OFFSET] - part.chunks[0, BASE_OFFSET] + 1
             )
             offsets = None if dense else _offsets(part, start, stop)
-            found = stop - start if offsets is None else len(offsets)
-            if found > wanted:
+            count = stop - start if offsets is None else len(offsets)
+            if count > wanted:
                 stop = start + wanted if offsets is None else int(offsets[wanted])
                 part = _chunks_between(part, start, stop)
-                found = wanted
-            if found:
+                count = wanted
+            if count:
                 reading.pieces.append(Piece(part, start, stop))
-                reading.count += found
-                reading.size_bytes += _size_bytes(part, found)
-                wanted -= found
+                reading.count += count
+                reading.size_bytes += _size_bytes(part, count)
+                wanted -= count
             if wanted == 0:
                 return stop
     return end
@@ -179,14 +194,6 @@ def _offsets(run: Run, first: int, end: int) -> np.ndarray[tuple[int], np.dtype[
     decoded = registry.dialect(run.dialect).decode(run, first=first, end=end, fields=("offset",))
     columns = [batch.columns["offset"].to_numpy() for batch in decoded]
     return np.concatenate(columns) if columns else np.empty(0, np.int64)
-
-
-def _intact(span: Span) -> list[int]:
-    """Offsets of the messages of a damaged chunk that pass their dialect's own checks."""
-    run = runs(span.region, span.start, span.end, verify=False)[0]
-    row = run.chunks[0]
-    body = run.region.data[int(row[BODY_START]) : int(row[BODY_END])]
-    return registry.dialect(run.dialect).intact(body, int(row[BASE_OFFSET]), int(row[COUNT]))
 
 
 def _complement(kept: Sequence[int], first: int, end: int) -> list[tuple[int, int]]:

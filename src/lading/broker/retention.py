@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..log.retention import expired_before
 from .settings import BrokerSettings
 from .topology import Partition
 
@@ -9,7 +10,7 @@ from .topology import Partition
 def enforce(partition: Partition, settings: BrokerSettings, now_us: int) -> int:
     """Delete what is too old or too much, a whole segment at a time; gives how many offsets went.
 
-    The segment that is written to stays, and so does all that an open transaction needs.
+    What lies at or behind an open transaction stays until it is decided.
     """
     log = partition.log
     own = partition.topic.settings
@@ -17,16 +18,12 @@ def enforce(partition: Partition, settings: BrokerSettings, now_us: int) -> int:
     size_bytes = settings.retention_bytes if own.retention_bytes is None else own.retention_bytes
     if age_us is None and size_bytes is None:
         return 0
-    before = log.first_offset
-    keep_from = before
-    left_bytes = log.size_bytes
-    for segment in log.segments()[:-1]:
-        too_old = age_us is not None and 0 < segment.max_timestamp_us < now_us - age_us
-        too_much = size_bytes is not None and left_bytes > size_bytes
-        if not (too_old or too_much) or segment.end_offset > log.stable_end:
-            break
-        left_bytes -= segment.size_bytes
-        keep_from = segment.end_offset
-    if keep_from > before:
-        log.truncate_before(keep_from)
-    return log.first_offset - before
+    segments = log.segments()
+    keep_from = expired_before(segments, now_us, age_us, size_bytes)
+    if keep_from is None:
+        return 0
+    first = log.first_offset
+    ends = [segment.end_offset for segment in segments if segment.end_offset <= min(keep_from, log.stable_end)]
+    if ends and ends[-1] > first:
+        log.truncate_before(ends[-1])
+    return log.first_offset - first

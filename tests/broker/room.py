@@ -1,0 +1,119 @@
+"""A broker on a fresh directory, and messages to put in: what the tests of this room share."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from lading.broker.append import Append, Written
+from lading.broker.broker import Broker
+from lading.broker.poll import ConsumerKind, ConsumerRef
+from lading.broker.read import Reading
+from lading.broker.settings import BrokerSettings
+from lading.broker.topology import Partition, Topic
+from lading.broker.visibility import ReaderKind
+from lading.dialects import registry
+from lading.dialects.iggy_classic import messages
+from lading.dialects.native.messages import BlockHeader, encode_block
+from lading.log.commit import SyncNow
+from lading.log.disk import Disk
+from lading.model.batch import SCHEMA
+
+NOW = 1_700_000_000_000_000
+SECOND = 1_000_000
+CONSUMER = ConsumerRef(ConsumerKind.CONSUMER, 1)
+GROUP = ConsumerRef(ConsumerKind.GROUP, 1)
+RANDOM = messages.random_state()
+
+
+def opened(path: Path, *, disk: Disk | None = None, **settings: Any) -> Broker:
+    """A broker that syncs in place, at ``flush``."""
+    return Broker(path, BrokerSettings(**settings), now_us=NOW, disk=disk, commit=SyncNow())
+
+
+def topic_of(broker: Broker, partitions: int = 1, name: str = "t", stream: str = "s") -> Topic:
+    """A topic in a stream that is made where it is missing."""
+    if all(one.name != stream for one in broker.streams()):
+        broker.create_stream(None, stream, now_us=NOW)
+    return broker.create_topic(stream, None, name, partitions, now_us=NOW)
+
+
+def sent(payloads: Sequence[bytes]) -> NDArray[np.uint8]:
+    """Iggy messages without id and headers, as a client sends them (iggy.md A4)."""
+    return np.frombuffer(b"".join(bytes(20) + struct.pack("<I", len(one)) + one for one in payloads), np.uint8)
+
+
+def append(broker: Broker, partition: Partition, *payloads: bytes, now_us: int = NOW) -> Append:
+    """Append Iggy messages; nothing is flushed."""
+    source = sent(payloads)
+
+    def write(array: NDArray[np.uint8], at: int, base_offset: int) -> Written:
+        code, count, size = messages.restamp(source, 0, len(source), array, at, base_offset, now_us, RANDOM)
+        assert code == 0
+        return Written(size, count, now_us, now_us + count - 1)
+
+    return broker.append(partition, registry.IGGY_CLASSIC, 0, messages.room(len(source)), write)
+
+
+def fill(broker: Broker, partition: Partition, count: int, *, now_us: int = NOW, prefix: str = "") -> None:
+    """``count`` messages in one chunk, payloads ``0``, ``1``, …, synced."""
+    append(broker, partition, *(f"{prefix}{number}".encode() for number in range(count)), now_us=now_us)
+    broker.flush()
+
+
+def batch(*payloads: bytes, timestamp_us: int | None = None) -> pa.RecordBatch:
+    """A Batch without headers."""
+    rows: list[dict[str, object]] = [
+        {"offset": 0, "state": 1, "timestamp": timestamp_us, "headers": [], "payload": payload} for payload in payloads
+    ]
+    schema = pa.schema([field.with_nullable(True) if field.name == "timestamp" else field for field in SCHEMA])
+    return pa.RecordBatch.from_pylist(rows, schema=schema)
+
+
+def block(
+    *payloads: bytes,
+    writer: bytes = bytes(16),
+    epoch: int = 0,
+    sequence: int = 0,
+    transaction: int = 0,
+    timestamp_us: int | None = None,
+) -> bytes:
+    """One native block."""
+    return encode_block(batch(*payloads, timestamp_us=timestamp_us), BlockHeader(writer, epoch, sequence, transaction))
+
+
+def append_block(broker: Broker, partition: Partition, data: bytes, now_us: int = NOW) -> Append:
+    """Append blocks and sync."""
+    done = broker.append_blocks(partition, memoryview(data), now_us=now_us)
+    broker.flush()
+    return done
+
+
+def read(
+    broker: Broker, partition: Partition, offset: int = 0, reader: ReaderKind = ReaderKind.IGGY, **bounds: int
+) -> Reading:
+    """All there is to see, unless bounded."""
+    asked = {"max_messages": 1 << 30, "max_bytes": 1 << 30} | bounds
+    return broker.read(partition, offset, reader=reader, **asked)
+
+
+def payloads(reading: Reading | None) -> list[bytes]:
+    """The payloads of a reading, decoded piece by piece."""
+    return [row[1] for row in rows(reading)]
+
+
+def rows(reading: Reading | None) -> list[tuple[int, bytes]]:
+    """(offset, payload) of a reading."""
+    found: list[tuple[int, bytes]] = []
+    for run, first, end in reading.pieces if reading is not None else ():
+        dialect = registry.dialect(run.dialect)
+        for part in dialect.decode(run, first=first, end=end, fields=("offset", "payload")):
+            columns: Any = [part.columns[name].to_pylist() for name in ("offset", "payload")]
+            found += zip(*columns, strict=True)
+    return found

@@ -1,0 +1,232 @@
+"""Append: chosen partitions, one write per pass, acknowledged when synced, nothing half."""
+
+from __future__ import annotations
+
+import errno
+import os
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from lading.broker.append import Append, Balanced, ByHash, ByNumber, Written
+from lading.broker.broker import Broker
+from lading.broker.settings import BrokerSettings
+from lading.log.commit import SyncNow
+from lading.log.disk import File, RealDisk, RealFile
+from lading.model.errors import MalformedMessage, Reason, Refusal
+from tests.broker.room import NOW, append, fill, opened, payloads, read, rows, topic_of
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Broker:
+    return opened(tmp_path)
+
+
+def test_an_append_is_done_and_seen_when_it_is_synced(broker: Broker) -> None:
+    partition = topic_of(broker).partition(0)
+    answered: list[tuple[int, int, Refusal | None]] = []
+    seen: list[int] = []
+    first = append(broker, partition, b"a", b"b")
+    second = append(broker, partition, b"c")
+    for one in (first, second):
+        one.on_done(lambda done: answered.append((done.base_offset, done.count, done.error)))
+    broker.on_visible(partition, lambda: seen.append(partition.log.stable_end))
+    assert (first.done, read(broker, partition).count, answered) == (False, 0, [])
+    broker.flush()
+    assert answered == [(0, 2, None), (2, 1, None)]
+    assert seen == [3]
+    assert rows(read(broker, partition)) == [(0, b"a"), (1, b"b"), (2, b"c")]
+    late: list[Append] = []
+    first.on_done(late.append)
+    assert late == [first]
+
+
+def test_a_pass_of_the_loop_is_asked_for_once_and_shares_a_chunk(broker: Broker) -> None:
+    topic = topic_of(broker, 2)
+    asked: list[bool] = []
+    broker.on_pending = lambda: asked.append(True)
+    for _ in range(10):
+        append(broker, topic.partition(0), b"x")
+        append(broker, topic.partition(1), b"y")
+    assert asked == [True]
+    broker.flush()
+    reading = read(broker, topic.partition(0))
+    assert [len(run.chunks) for run in reading.runs] == [1]
+    append(broker, topic.partition(0), b"x")
+    assert asked == [True, True]
+
+
+@pytest.mark.parametrize("error", [MalformedMessage("bad"), Refusal(Reason.EMPTY_PAYLOAD, "bad")])
+def test_what_a_writer_refuses_is_not_there(broker: Broker, error: Exception) -> None:
+    partition = topic_of(broker).partition(0)
+    before = append(broker, partition, b"before")
+
+    def write(array: NDArray[np.uint8], at: int, base_offset: int) -> Written:
+        array[at : at + 100] = 1
+        raise error
+
+    with pytest.raises(type(error)):
+        broker.append(partition, 2, 0, 100, write)
+    append(broker, partition, b"after")
+    broker.flush()
+    assert before.error is None
+    assert payloads(read(broker, partition)) == [b"before", b"after"]
+
+
+def test_balanced_takes_turns_and_a_hash_chooses_by_count(broker: Broker) -> None:
+    topic = topic_of(broker, 3)
+    turns = [broker.partition_for(topic, Balanced()).number for _ in range(7)]
+    assert turns == [0, 1, 2, 0, 1, 2, 0]
+    assert broker.partition_for(topic, ByNumber(2)).number == 2
+    assert broker.partition_for(topic, ByHash(lambda count: 7 % count)).number == 1
+    broker.delete_partitions(topic, 2)
+    assert [broker.partition_for(topic, Balanced()).number for _ in range(2)] == [0, 0]
+    broker.delete_partitions(topic, 1)
+    for choice in (Balanced(), ByNumber(0), ByHash(lambda count: 1 // count)):
+        with pytest.raises(Refusal) as refused:
+            broker.partition_for(topic, choice)
+        assert refused.value.reason is Reason.NO_PARTITIONS
+
+
+def test_too_much_on_its_way_to_the_disk_is_congestion(tmp_path: Path) -> None:
+    broker = opened(tmp_path, unsynced_bytes_max=1000)
+    partition = topic_of(broker).partition(0)
+    relieved: list[bool] = []
+    append(broker, partition, b"x" * 500)
+    assert not broker.congested
+    append(broker, partition, b"x" * 500)
+    assert broker.congested
+    broker.when_relieved(lambda: relieved.append(True))
+    assert relieved == []
+    broker.flush()
+    assert not broker.congested
+    assert relieved == [True]
+    assert broker.counters.unsynced_bytes == 0
+    broker.when_relieved(lambda: relieved.append(True))
+    assert relieved == [True, True]
+
+
+class FailingFile(RealFile):
+    """A file of a FailingDisk; only log files fail."""
+
+    def __init__(self, path: Path, flags: int, disk: FailingDisk) -> None:
+        super().__init__(path, flags)
+        self.disk = disk
+
+    def sync(self) -> None:
+        self._meet("sync")
+        super().sync()
+
+    def write(self, data: bytes | bytearray | memoryview, at: int) -> None:
+        self._meet("write")
+        super().write(data, at)
+
+    def _meet(self, what: str) -> None:
+        if what in self.disk.failing and self.path.suffix == ".log":
+            raise OSError(self.disk.errno, "injected", str(self.path))
+
+
+class FailingDisk(RealDisk):
+    """The real disk, with errors to come: ``failing`` holds ``sync`` or ``write``."""
+
+    def __init__(self) -> None:
+        self.failing: set[str] = set()
+        self.errno = errno.EIO
+
+    def open(self, path: Path, *, write: bool = False) -> File:
+        return FailingFile(path, os.O_RDWR | os.O_CREAT if write else os.O_RDONLY, self)
+
+
+def test_a_sync_that_fails_acknowledges_nothing_and_ends_writing(tmp_path: Path) -> None:
+    disk = FailingDisk()
+    broker = opened(tmp_path, disk=disk)
+    partition = topic_of(broker).partition(0)
+    fill(broker, partition, 3)
+    disk.failing = {"sync"}
+    lost = append(broker, partition, b"lost")
+    broker.flush()
+    assert lost.done
+    assert lost.error is not None
+    assert lost.error.reason is Reason.READ_ONLY
+    disk.failing = set()
+    with pytest.raises(Refusal) as refused:
+        append(broker, partition, b"after")
+    assert refused.value.reason is Reason.READ_ONLY
+    assert payloads(read(broker, partition)) == [b"0", b"1", b"2"]
+    assert broker.counters.unsynced_bytes == 0
+
+
+def test_a_full_disk_refuses_and_recovers_by_itself(tmp_path: Path) -> None:
+    disk = FailingDisk()
+    disk.errno = errno.ENOSPC
+    broker = opened(tmp_path, disk=disk)
+    partition = topic_of(broker).partition(0)
+    fill(broker, partition, 3)
+    disk.failing = {"write"}
+    lost = [append(broker, partition, b"lost"), append(broker, partition, b"too")]
+    broker.flush()
+    assert [one.error.reason for one in lost if one.error is not None] == [Reason.DISK_FULL, Reason.DISK_FULL]
+    assert payloads(read(broker, partition)) == [b"0", b"1", b"2"]
+    disk.failing = set()
+    kept = append(broker, partition, b"kept")
+    broker.flush()
+    assert (kept.base_offset, kept.error) == (3, None)
+    assert payloads(read(broker, partition)) == [b"0", b"1", b"2", b"kept"]
+    assert broker.counters.unsynced_bytes == 0
+
+
+def _note(order: list[int], number: int, append: Append) -> None:
+    order.append(number)
+
+
+def test_the_group_commit_acknowledges_in_order(tmp_path: Path) -> None:
+    broker = Broker(tmp_path, BrokerSettings(), now_us=NOW)
+    topic = topic_of(broker, 4)
+    order: list[int] = []
+    done = []
+    for number in range(40):
+        one = append(broker, topic.partition(number % 4), str(number).encode())
+        one.on_done(partial(_note, order, number))
+        done.append(one)
+        if number % 8 == 7:
+            broker.flush()
+            broker.complete()
+    broker.stop()
+    assert all(one.done and one.error is None for one in done)
+    assert [one % 4 for one in order].count(0) == 10
+    for number in range(4):
+        mine = [one for one in order if one % 4 == number]
+        assert mine == sorted(mine)
+    again = opened(tmp_path)
+    assert payloads(read(again, again.topic("s", "t").partition(1)))[:3] == [b"1", b"5", b"9"]
+    again.stop()
+
+
+def test_durability_os_acknowledges_without_a_sync(tmp_path: Path) -> None:
+    disk = FailingDisk()
+    broker = Broker(tmp_path, BrokerSettings(durability="os"), now_us=NOW, disk=disk)
+    partition = topic_of(broker).partition(0)
+    disk.failing = {"sync"}
+    done = append(broker, partition, b"a")
+    broker.flush()
+    broker.complete()
+    assert (done.done, done.error) == (True, None)
+    disk.failing = set()
+    broker.stop()
+
+
+def test_counters_add_up(broker: Broker) -> None:
+    partition = topic_of(broker).partition(0)
+    fill(broker, partition, 5)
+    read(broker, partition, 2)
+    counters = broker.counters
+    assert (counters.appends, counters.messages_in, counters.messages_out, counters.reads) == (1, 5, 3, 1)
+    assert counters.bytes_in > 5 * 45
+
+
+def test_syncing_in_place_needs_no_file_number(broker: Broker) -> None:
+    assert SyncNow().fileno() is None
+    assert broker.fileno() is None

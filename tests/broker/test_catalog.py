@@ -1,0 +1,101 @@
+"""The catalog: how firmly each kind is written, and what it refuses to open."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lading.log.catalog import SYNC_LEVEL, Catalog, GroupRow, Kind, Level, PositionRow, StreamRow, TopicRow
+from lading.model.errors import CorruptLog
+
+TOPIC = b"t" * 16
+DOCUMENT = Path(__file__).parents[2] / "docs" / "reference" / "catalog.md"
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Catalog:
+    catalog = Catalog(tmp_path / "catalog.sqlite")
+    catalog.add_stream(StreamRow(1, "s", 5))
+    catalog.add_topic(TopicRow(TOPIC, 1, 2, "t", 6, 3, 1, {"hide_states": True}))
+    return catalog
+
+
+WRITES: list[tuple[Kind, Callable[[Catalog], object]]] = [
+    (Kind.STREAM, lambda c: c.add_stream(StreamRow(9, "x", 0))),
+    (Kind.TOPIC, lambda c: c.resize_topic(TOPIC, 4, 2)),
+    (Kind.GROUP, lambda c: c.put_group(GroupRow("iggy", TOPIC, "1", 0))),
+    (Kind.POSITION, lambda c: c.put_positions([PositionRow("iggy", TOPIC, 0, "consumer/1", 7, None, None, 0)])),
+    (Kind.TRANSACTION, lambda c: c.begin("", 0)),
+    (Kind.COMMIT_KEY, lambda c: c.settle("key", [], [], 0)),
+    (Kind.WRITER, lambda c: c.add_writer_partition(TOPIC, 0)),
+]
+
+
+@pytest.mark.parametrize(("kind", "write"), WRITES, ids=[kind.value for kind, _ in WRITES])
+def test_each_kind_is_written_at_its_level(catalog: Catalog, kind: Kind, write: Callable[[Catalog], object]) -> None:
+    other = Level.NORMAL if SYNC_LEVEL[kind] is Level.FULL else Level.FULL
+    with catalog._transaction(other):
+        pass
+    write(catalog)
+    # SQLite's own numbers: 1 NORMAL, 2 FULL
+    assert catalog._db.execute("PRAGMA synchronous").fetchone() == ({Level.NORMAL: 1, Level.FULL: 2}[SYNC_LEVEL[kind]],)
+    assert catalog._db.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+
+
+def test_the_page_says_what_the_table_says() -> None:
+    said = dict(re.findall(r"^\|[^|]+\| `(\w+)` \| (FULL|NORMAL) \|", DOCUMENT.read_text(), re.MULTILINE))
+    assert said == {kind.value: level.value for kind, level in SYNC_LEVEL.items()}
+
+
+def test_all_of_it_is_there_again(tmp_path: Path, catalog: Catalog) -> None:
+    for _, write in WRITES:
+        write(catalog)
+    first = catalog.begin("scope", 77)
+    catalog.close()
+    again = Catalog(tmp_path / "catalog.sqlite")
+    assert not again.created
+    assert again.streams() == [StreamRow(1, "s", 5), StreamRow(9, "x", 0)]
+    assert again.topics() == [TopicRow(TOPIC, 1, 2, "t", 6, 4, 2, {"hide_states": True})]
+    assert again.groups() == [GroupRow("iggy", TOPIC, "1", 0)]
+    assert again.positions() == [PositionRow("iggy", TOPIC, 0, "consumer/1", 7, None, None, 0)]
+    assert again.writer_partitions() == {(TOPIC, 0)}
+    assert [(row.id, row.scope, row.state) for row in again.transactions()] == [(1, "", "open"), (2, "scope", "open")]
+    assert (again.commit_key("key"), again.commit_key("other")) == ((), None)
+    again.forget_transactions(1 << 62)
+    assert again.begin("", 0) > first
+    again.close()
+
+
+def test_a_topic_takes_all_that_hangs_on_it(catalog: Catalog) -> None:
+    for _, write in WRITES:
+        write(catalog)
+    catalog.remove_topic(TOPIC)
+    assert (catalog.topics(), catalog.groups(), catalog.positions()) == ([], [], [])
+    assert catalog.writer_partitions() == set()
+
+
+def test_what_fails_half_way_leaves_nothing(catalog: Catalog) -> None:
+    with pytest.raises(sqlite3.IntegrityError):
+        catalog.add_topic(TopicRow(b"u" * 16, 99, 1, "orphan", 0, 1, 1, {}))
+    catalog.settle("key", [1], [], 0)
+    with pytest.raises(sqlite3.IntegrityError):
+        catalog.settle("key", [2], [], 0)
+    assert catalog.commit_key("key") == (1,)
+
+
+def test_a_file_that_is_no_catalog_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "catalog.sqlite"
+    path.write_bytes(b"not a database, but long enough to be read as one" * 30)
+    with pytest.raises(CorruptLog, match=str(path)):
+        Catalog(path)
+
+
+def test_a_later_version_is_refused(tmp_path: Path, catalog: Catalog) -> None:
+    catalog._db.execute("PRAGMA user_version = 99")
+    catalog.close()
+    with pytest.raises(CorruptLog, match=r"later Lading.*99"):
+        Catalog(tmp_path / "catalog.sqlite")

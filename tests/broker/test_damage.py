@@ -1,0 +1,116 @@
+"""Damage on the disk: what is intact is served, the rest is passed over and counted, nothing wrong is handed out."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from lading.broker.broker import Broker
+from lading.broker.poll import Timestamp
+from lading.broker.topology import Partition
+from tests.broker.room import NOW, append, fill, opened, payloads, read, rows, topic_of
+
+
+def written(path: Path, chunks: int = 5, messages: int = 4) -> Broker:
+    """Chunks of messages ``chunk-message`` with long payloads, so that most bytes are payload."""
+    broker = opened(path)
+    partition = topic_of(broker).partition(0)
+    for chunk in range(chunks):
+        append(broker, partition, *(f"{chunk}-{message}".encode() * 20 for message in range(messages)))
+        broker.flush()
+    return broker
+
+
+def flipped(path: Path, at: int) -> tuple[Broker, Partition]:
+    """The broker on the directory ``path``, with one bit of its log turned."""
+    (log,) = path.glob("topics/*/0/*.log")
+    data = bytearray(log.read_bytes())
+    data[at] ^= 1
+    log.write_bytes(data)
+    broker = opened(path)
+    return broker, broker.topic("s", "t").partition(0)
+
+
+def place_of(path: Path, text: bytes) -> int:
+    (log,) = path.glob("topics/*/0/*.log")
+    return log.read_bytes().index(text)
+
+
+def test_a_damaged_payload_costs_one_message(tmp_path: Path) -> None:
+    written(tmp_path).stop()
+    broker, partition = flipped(tmp_path, place_of(tmp_path, b"2-1" * 20) + 7)
+    reading = read(broker, partition)
+    found = rows(reading)
+    assert [offset for offset, _ in found] == [offset for offset in range(20) if offset != 9]
+    assert all(payload == f"{offset // 4}-{offset % 4}".encode() * 20 for offset, payload in found)
+    assert list(reading.damaged) == [(9, 10)]
+    assert (reading.count, reading.end_offset) == (19, 20)
+    assert broker.counters.damaged_messages == 1
+    assert [offset for offset, _ in rows(read(broker, partition, 8, max_messages=2))] == [8, 10]
+    assert broker.offset_at(partition, NOW) == 0
+    append(broker, partition, b"new")
+    broker.flush()
+    assert rows(read(broker, partition, 20)) == [(20, b"new")]
+    broker.stop()
+
+
+def test_a_poll_by_time_in_a_damaged_chunk_gives_no_earlier_chunk(tmp_path: Path) -> None:
+    written(tmp_path).stop()
+    broker, partition = flipped(tmp_path, place_of(tmp_path, b"0-0" * 20))
+    topic = partition.topic
+    from tests.broker.room import CONSUMER
+
+    polled = broker.poll(topic, CONSUMER, None, 0, Timestamp(NOW), 3, False, max_bytes=1 << 20, now_us=NOW)
+    assert payloads(polled.reading)[0] in (b"0-1" * 20, b"1-0" * 20)
+    broker.stop()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_any_flipped_bit_gives_right_messages_or_none(tmp_path: Path, full: bool, seed: int) -> None:
+    written(tmp_path / "good").stop()
+    (log,) = (tmp_path / "good").glob("topics/*/0/*.log")
+    data = log.read_bytes()
+    expected = {offset: f"{offset // 4}-{offset % 4}".encode() * 20 for offset in range(20)}
+    size = len(data.rstrip(b"\0"))
+    places = range(size) if full and seed == 0 else random.Random(seed).sample(range(size), 25)
+    served = 0
+    for at in places:
+        broken = bytearray(data)
+        broken[at] ^= 1 << random.Random(at).randrange(8)
+        log.write_bytes(broken)
+        broker = opened(tmp_path / "good")
+        partition = broker.topic("s", "t").partition(0)
+        found = rows(read(broker, partition))
+        wrong = {offset: payload for offset, payload in found if expected[offset] != payload}
+        assert not wrong, at
+        # at most the chunk around the bit is lost
+        assert len(found) >= 16, at
+        served += len(found)
+        broker.stop()
+        # what a start may have noted or cut is put back for the next bit
+        for file in log.parent.iterdir():
+            if file != log:
+                file.unlink()
+        log.write_bytes(data)
+        opened(tmp_path / "good").stop()
+    print(f"{len(places)} flipped bits, {served} messages served, 0 wrong")
+
+
+def test_a_damaged_native_chunk_is_passed_over_as_a_whole(tmp_path: Path) -> None:
+    from tests.broker.room import append_block, block
+
+    broker = opened(tmp_path)
+    partition = topic_of(broker).partition(0)
+    fill(broker, partition, 2)
+    append_block(broker, partition, block(b"here it is", b"second"))
+    fill(broker, partition, 2)
+    broker.stop()
+    (log,) = tmp_path.glob("topics/*/0/*.log")
+    place = log.read_bytes().index(b"ARROW") if b"ARROW" in log.read_bytes() else place_of(tmp_path, b"payload")
+    broker, partition = flipped(tmp_path, place)
+    reading = read(broker, partition)
+    assert [offset for offset, _ in rows(reading)] == [0, 1, 4, 5]
+    assert list(reading.damaged) == [(2, 4)]
+    broker.stop()

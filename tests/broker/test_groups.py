@@ -1,0 +1,139 @@
+"""Iggy groups: every partition has exactly one reader as long as there are members, whatever comes and goes."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from lading.broker.broker import Broker
+from lading.model.errors import Reason, Refusal
+from tests.broker.room import opened, topic_of
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Broker:
+    return opened(tmp_path)
+
+
+def shares(broker: Broker, group: int = 1) -> dict[int, list[int]]:
+    return {member.id: member.partitions for member in broker.group(broker.topic("s", "t"), group).members}
+
+
+def test_partition_i_goes_to_member_i_mod_n_in_join_order(broker: Broker) -> None:
+    topic = topic_of(broker, 5)
+    broker.create_group(topic, 1)
+    for member in (30, 10, 20):
+        broker.join(topic, 1, member)
+    assert shares(broker) == {30: [0, 3], 10: [1, 4], 20: [2]}
+    broker.join(topic, 1, 10)
+    assert shares(broker) == {30: [0, 3], 10: [1, 4], 20: [2]}
+    broker.leave(topic, 1, 10)
+    assert shares(broker) == {30: [0, 2, 4], 20: [1, 3]}
+    broker.leave(topic, 1, 10)
+    broker.add_partitions(topic, 1)
+    assert shares(broker) == {30: [0, 2, 4], 20: [1, 3, 5]}
+    broker.delete_partitions(topic, 5)
+    assert shares(broker) == {30: [0], 20: []}
+
+
+def test_creating_a_group_again_is_refused_without_harm(broker: Broker) -> None:
+    topic = topic_of(broker, 2)
+    broker.create_group(topic, 1)
+    broker.join(topic, 1, 7)
+    with pytest.raises(Refusal) as refused:
+        broker.create_group(topic, 1)
+    assert refused.value.reason is Reason.GROUP_EXISTS
+    assert shares(broker) == {7: [0, 1]}
+
+
+@pytest.mark.parametrize(
+    ("reason", "group"), [(Reason.GROUP_NOT_FOUND, 9), (Reason.INVALID_GROUP_ID, 0), (Reason.INVALID_GROUP_ID, 1 << 32)]
+)
+def test_groups_that_cannot_be(broker: Broker, reason: Reason, group: int) -> None:
+    topic = topic_of(broker)
+    if reason is Reason.INVALID_GROUP_ID:
+        with pytest.raises(Refusal) as refused:
+            broker.create_group(topic, group)
+        assert refused.value.reason is reason
+        return
+    for act in (
+        broker.group,
+        broker.delete_group,
+        lambda t, g: broker.join(t, g, 1),
+        lambda t, g: broker.leave(t, g, 1),
+    ):
+        with pytest.raises(Refusal) as refused:
+            act(topic, group)
+        assert refused.value.reason is reason
+
+
+def test_a_client_knows_its_groups_and_loses_them_all_at_once(broker: Broker) -> None:
+    one, other = topic_of(broker, 1, "t"), topic_of(broker, 1, "u")
+    for topic, group in ((one, 1), (one, 2), (other, 1)):
+        broker.create_group(topic, group)
+        broker.join(topic, group, 5)
+    broker.join(one, 1, 6)
+    assert sorted(broker.memberships(5)) == [(1, 1, 1), (1, 1, 2), (1, 2, 1)]
+    broker.leave_all(5)
+    assert broker.memberships(5) == []
+    assert shares(broker) == {6: [0]}
+    assert broker.groups_count() == 3
+    broker.delete_topic("s", "t")
+    assert broker.groups_count() == 1
+
+
+class GroupMachine(RuleBasedStateMachine):
+    """Members and partitions come and go in any order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._path = tempfile.TemporaryDirectory()
+        self.broker = opened(Path(self._path.name), partitions_per_topic_max=8)
+        self.topic = topic_of(self.broker, 3)
+        self.broker.create_group(self.topic, 1)
+        self.members: list[int] = []
+
+    def teardown(self) -> None:
+        self.broker.stop()
+        self._path.cleanup()
+
+    @rule(member=st.integers(1, 6))
+    def join(self, member: int) -> None:
+        self.broker.join(self.topic, 1, member)
+        if member not in self.members:
+            self.members.append(member)
+
+    @rule(member=st.integers(1, 6), how=st.sampled_from(["leave", "leave_all"]))
+    def leave(self, member: int, how: str) -> None:
+        if how == "leave":
+            self.broker.leave(self.topic, 1, member)
+        else:
+            self.broker.leave_all(member)
+        self.members = [one for one in self.members if one != member]
+
+    @rule(count=st.integers(1, 3))
+    def add(self, count: int) -> None:
+        if len(self.topic.partitions) + count <= 8:
+            self.broker.add_partitions(self.topic, count)
+
+    @rule(count=st.integers(1, 4))
+    def delete(self, count: int) -> None:
+        self.broker.delete_partitions(self.topic, count)
+
+    @invariant()
+    def every_partition_has_exactly_one_member(self) -> None:
+        found = shares(self.broker)
+        assert list(found) == self.members
+        assigned = sorted(number for share in found.values() for number in share)
+        assert assigned == (list(range(len(self.topic.partitions))) if self.members else [])
+        sizes = [len(share) for share in found.values()]
+        assert not sizes or max(sizes) - min(sizes) <= 1
+
+
+TestGroupMachine = GroupMachine.TestCase
+TestGroupMachine.settings = settings(max_examples=25, stateful_step_count=25, deadline=None)
