@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from ..model.batch import FIELDS
 from ..model.limits import BATCH_BYTES, BATCH_ROWS
-from ..model.run import Decoded, Located, Run
+from ..model.run import BASE_OFFSET, LAST_OFFSET, Decoded, Located, Run
 
 if TYPE_CHECKING:
     import numpy as np
@@ -97,6 +97,19 @@ class Fetched:
             yield part
         elif keep.any():
             yield _chosen(part, keep)
+
+
+def missing(runs: Sequence[Run], first: int, end: int) -> list[tuple[int, int]]:
+    """Offset ranges between ``first`` and ``end`` that lie in no chunk of ``runs``: what a damaged log cannot give."""
+    found = []
+    for run in runs:
+        for base, last in run.chunks[:, (BASE_OFFSET, LAST_OFFSET)].tolist():
+            if first < min(base, end):
+                found.append((first, min(base, end)))
+            first = max(first, last + 1)
+    if first < end:
+        found.append((first, end))
+    return found
 
 
 def _chosen(part: Decoded, keep: NDArray[np.bool_]) -> Decoded:

@@ -17,9 +17,9 @@ from ..log import watermark
 from ..log.directory import TOPICS, TopicDescription, partition_path, read_description, read_descriptions
 from ..log.reader import DirectoryReader
 from ..model.errors import CorruptLog, LocalError
-from ..model.run import BASE_OFFSET, BODY_END, BODY_START, COUNT, Run
+from ..model.run import Run
 from .blocks import Compression
-from .fetched import Fetched
+from .fetched import Fetched, missing
 from .interface import Capacity, Membership, PartitionMeta, Sent, TopicMeta
 from .topics import unknown_topic
 
@@ -85,10 +85,11 @@ class FilesTransport:
             reader.refresh()
         span = reader.read(offset, max_bytes) if offset < reader.stable_end else None
         end = offset if span is None else max(offset, min(span.end_offset, reader.stable_end))
+        chunks = [] if span is None else _runs(span)
         return Fetched(
             topic,
             partition,
-            [] if span is None else runs(span.region, span.start, span.end, verify=False),
+            chunks,
             end_offset=end,
             first_offset=reader.first_offset,
             stable_end=reader.stable_end,
@@ -97,7 +98,7 @@ class FilesTransport:
             epochs=tuple(reader.epochs),
             hidden=reader.hidden(offset, end),
             aborted=[*reader.aborted(offset, end), *reader.control(offset, end)],
-            damaged=[] if span is None else _damaged(reader, span, offset, end),
+            damaged=missing(chunks, max(offset, reader.first_offset), end),
         )
 
     def offset_at(self, topic: str, partition: int, timestamp_us: int) -> int:
@@ -218,23 +219,10 @@ def _size_bytes(path: Path) -> int:
     return sum(segment.stat().st_size for segment in path.glob("[0-9]*.log"))
 
 
-def _damaged(reader: DirectoryReader, span: Span, first: int, end: int) -> list[tuple[int, int]]:
-    """Offset ranges between ``first`` and ``end`` that cannot be read, but for what the dialect finds intact."""
-    if not span.damaged:
-        return reader.damaged(first, end)
-    run = runs(span.region, span.start, span.end, verify=False)[0]
-    lost = []
-    for offset in [*_intact(run), end]:
-        if offset > first:
-            lost.append((first, min(offset, end)))
-        first = max(first, offset + 1)
-    return lost
-
-
-def _intact(run: Run) -> list[int]:
-    row = run.chunks[0]
-    body = run.region.data[int(row[BODY_START]) : int(row[BODY_END])]
-    return dialect(run.dialect).intact(body, int(row[BASE_OFFSET]), int(row[COUNT]))
+def _runs(span: Span) -> list[Run]:
+    """The chunks of a span; of a damaged one the messages that its dialect finds intact."""
+    whole = runs(span.region, span.start, span.end, verify=False)
+    return [dialect(run.dialect).salvage(run) for run in whole] if span.damaged else whole
 
 
 def _first_since(timestamps: pa.Array[pa.TimestampScalar], timestamp_us: int) -> int | None:

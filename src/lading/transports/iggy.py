@@ -13,7 +13,7 @@ from ..dialects.iggy_classic.primitives import Consumer, ConsumerKind, PollingKi
 from ..dialects.iggy_classic.responses import PartitionInfo, StreamInfo, TopicDetails, TopicInfo
 from ..dialects.iggy_classic.validation import is_name, normalised
 from ..model.errors import LocalError, Reason, Refusal, SettingError
-from ..model.names import flat_name, spellings
+from ..model.names import DEFAULT_STREAM, flat_name, spellings
 from .fetched import Fetched
 from .iggy_group import IggyMembership, Place
 from .iggy_polled import Polled, polled
@@ -25,6 +25,8 @@ from .topics import created_as, unknown_topic
 if TYPE_CHECKING:
     import pyarrow as pa
 
+DEFAULT_STREAM_ID: Final = (1 << 32) - 1
+"""Out of the way of ids that clients choose (DESIGN 7)."""
 POLL_MESSAGES_MAX: Final = 100_000
 MESSAGE_BYTES_GUESS: Final = 1_000
 """What a message is taken to weigh until some of its topic were seen."""
@@ -158,7 +160,8 @@ class IggyTransport:
             known = self._streams()
             if exist_ok and any(stream.name == name for stream in known):
                 return
-            chosen = stream_id or _free_id({stream.id for stream in known})
+            taken = {stream.id for stream in known}
+            chosen = stream_id or (DEFAULT_STREAM_ID if name == DEFAULT_STREAM else _free_id(taken))
             try:
                 self._socket.ask(c.CreateStream(chosen, name), again=False)
             except IggyRefusal as refusal:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..dialects.iggy_classic.layout import POLLED_HEAD_BYTES
 from ..dialects.iggy_classic.messages import polled_run
 from ..model.run import BASE_OFFSET, COUNT, LAST_OFFSET, MIN_TIMESTAMP_US, Run
 
 
 @dataclass(frozen=True, slots=True)
 class Polled:
-    """The messages of one answer: none, or ``count`` of them from ``first`` to ``last``, both offsets included."""
+    """The messages of one answer: none, or ``count`` of them from ``first`` to ``last``, both offsets included.
+
+    ``size_bytes`` is what they take in it.
+    """
 
     run: Run
     size_bytes: int
@@ -41,4 +45,4 @@ class Polled:
 
 def polled(body: bytearray) -> Polled:
     """The messages in the body of a poll's answer; MalformedMessage where they are none."""
-    return Polled(polled_run(body), len(body))
+    return Polled(polled_run(body), len(body) - POLLED_HEAD_BYTES)

@@ -18,7 +18,7 @@ from ..model.limits import REQUEST_BYTES_MAX
 from ..model.names import flat_name, spellings
 from ..model.state import STATE_BY_WORD, State
 from .blocks import BlockWriter, Compression
-from .fetched import Fetched, States
+from .fetched import Fetched, States, missing
 from .http import AdminHttp
 from .interface import Capacity, PartitionMeta, Position, Sent, TopicMeta
 from .open import address
@@ -190,9 +190,13 @@ class LadingTransport:
         body = {"first": first, "end": end, "state": State(state).word}
         self._http.request("PUT", *self._path(topic, partition), "states", again=True, json=body)
 
-    def begin(self) -> int:
-        """Open a transaction; blocks that name its id stay unread until it is committed."""
-        return int(self._http.request("POST", "transactions", again=True).json()["transaction_id"])
+    def begin(self, scope: str = "") -> int:
+        """Open a transaction; blocks that name its id stay unread until it is committed.
+
+        Those of one ``scope`` are attempts at the same work: a commit aborts what it does not name of it.
+        """
+        answer = self._http.request("POST", "transactions", again=True, json={"scope": scope})
+        return int(answer.json()["transaction_id"])
 
     def commit(self, key: str, transactions: Sequence[int]) -> None:
         """Commit the transactions under ``key``; a key that was committed before makes it a no-op."""
@@ -322,16 +326,19 @@ def _topic(row: dict[str, Any]) -> TopicMeta:
 def _fetched(topic: str, partition: int, offset: int, answer: httpx.Response) -> Fetched:
     headers = answer.headers
     region = np.frombuffer(answer.content, np.uint8)
+    chunks = runs(region, 0, region.size) if region.size else []
+    first_offset, end = int(headers["lading-first-offset"]), max(offset, int(headers["lading-end-offset"]))
     return Fetched(
         topic,
         partition,
-        runs(region, 0, region.size) if region.size else [],
-        end_offset=max(offset, int(headers["lading-end-offset"])),
-        first_offset=int(headers["lading-first-offset"]),
+        chunks,
+        end_offset=end,
+        first_offset=first_offset,
         stable_end=int(headers["lading-stable-end"]),
         topic_id=bytes.fromhex(headers["lading-topic-id"]),
         epoch=int(headers["lading-epoch"]),
         epochs=tuple((epoch, first) for epoch, first in json.loads(headers["lading-epochs"])),
         hidden=[(first, end, state) for first, end, state in json.loads(headers["lading-hidden"])],
         aborted=[(first, end) for first, end in json.loads(headers["lading-aborted"])],
+        damaged=missing(chunks, max(offset, first_offset), end),
     )
