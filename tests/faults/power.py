@@ -20,13 +20,14 @@ class Content:
     """The bytes of one file."""
 
     def __init__(self, data: bytes = b"") -> None:
-        self.size = 0
+        self.size = self.written = 0
         self.array = np.zeros(0, np.uint8)
         if data:
             self.write(data, 0)
 
     def write(self, data: bytes, at: int) -> None:
         self.resize(max(self.size, at + len(data)))
+        self.written = max(self.written, at + len(data))
         self.array[at : at + len(data)] = np.frombuffer(data, np.uint8)
 
     def resize(self, size: int) -> None:
@@ -35,11 +36,11 @@ class Content:
             grown[: self.size] = self.array[: self.size]
             self.array = grown
         self.array[size:] = 0
-        self.size = size
+        self.size, self.written = size, min(self.written, size)
 
     def copy(self) -> Content:
         new = Content()
-        new.array, new.size = self.array.copy(), self.size
+        new.array, new.size, new.written = self.array.copy(), self.size, self.written
         return new
 
 
@@ -63,6 +64,10 @@ class MemoryFile:
 
     def size(self) -> int:
         return self.disk.contents[self.inode].size
+
+    def data_end(self) -> int:
+        content = self.disk.contents[self.inode]
+        return min(content.size, content.written)
 
     def write(self, data: Any, at: int) -> None:
         self.disk.change(Op("write", self.inode, at, bytes(data)))
@@ -202,7 +207,11 @@ class PowerCuts:
         if not full:
             return
         for number, i in enumerate(pending):
-            others = {"all others kept": everything, "all others lost": {}, "kept up to": dict.fromkeys(pending[:number], -1)}
+            others = {
+                "all others kept": everything,
+                "all others lost": {},
+                "kept up to": dict.fromkeys(pending[:number], -1),
+            }
             fates = [("lost", 0), ("kept", -1)]
             if self.log[i].kind == "write":
                 fates += [(f"torn at {tear}", tear) for tear in TEARS if tear < len(self.log[i].data)]

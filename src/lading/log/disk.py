@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 from pathlib import Path
@@ -21,6 +22,9 @@ class File(Protocol):
 
     def size(self) -> int:
         """Bytes, holes included."""
+
+    def data_end(self) -> int:
+        """The end of what was written: only a hole follows. A map of a hole may not be touched (on a full disk)."""
 
     def write(self, data: Data, at: int) -> None:
         """All of ``data`` at byte ``at``, or OSError; then an unknown part of it may have been written."""
@@ -74,6 +78,17 @@ class RealFile:
 
     def size(self) -> int:
         return os.fstat(self._fd).st_size
+
+    def data_end(self) -> int:
+        end = 0
+        try:
+            while True:
+                end = os.lseek(self._fd, os.lseek(self._fd, end, os.SEEK_DATA), os.SEEK_HOLE)
+        except OSError as error:
+            # no data after this hole: how the system says that it was the last one
+            if error.errno != errno.ENXIO:
+                raise
+        return end
 
     def write(self, data: Data, at: int) -> None:
         # a short write (nearly full disk) is repeated whole: whether its first part arrived is then of no matter

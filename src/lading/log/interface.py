@@ -119,13 +119,19 @@ class PartitionLog(Protocol):
     """Readers see offsets below this."""
     stable_end: int
     """No open transaction, and no aborted range that is not on disk yet, lies below this."""
-    size_bytes: int
-    segments_count: int
     refusal: Refusal | None
     """Why appends are refused at present: READ_ONLY until the next start, DISK_FULL until one succeeds."""
     recovery: RecoveryReport
     on_synced: Callable[[], None] | None
     """Called at the end of ``synced`` and ``sync_failed``."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all chunks kept, envelopes included."""
+
+    @property
+    def segments_count(self) -> int:
+        """At least 1."""
 
     def reserve(self, dialect: int, flags: int, room_bytes: int) -> Reservation:
         """Room in the open chunk, or in a new one where dialect or flags differ or it would pass its limit.

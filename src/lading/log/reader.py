@@ -155,7 +155,7 @@ class _Tail(Segment):
         if self._reached.offset < synced_end:
             index = self.index
             start = Entry(*self._reached, self.max_timestamp_us)
-            found = self.scan_from(start, self.file_size(), stop_offset=synced_end)
+            found = self.scan_from(start, self.data_end(), stop_offset=synced_end)
             index.cut(start.position)
             for number in range(len(found.index)):
                 index.add(*found.index.entry(number))
@@ -172,7 +172,7 @@ class _Tail(Segment):
         number = self.index.at_offset(synced_end - 1)
         if number >= 0:
             entry = self.index.entry(number)
-            found = self.scan_from(entry, self.file_size(), stop_offset=entry.offset + 1)
+            found = self.scan_from(entry, self.data_end(), stop_offset=entry.offset + 1)
             if found.end_offset > entry.offset and not found.damage:
                 self.index.cut(entry.position + 1)
                 self.max_timestamp_us = entry.max_timestamp_us

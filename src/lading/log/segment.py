@@ -72,7 +72,7 @@ class Segment:
         """Learn the end of a closed segment, and its index, by reading all of it; the next segment says its end."""
         index, self.index_fault = self.read_index()
         hints = [index.entry(i) for i in range(len(index))]
-        found = self.scan_from(Entry(self.base_offset, 0, 0), self.file_size(), hints)
+        found = self.scan_from(Entry(self.base_offset, 0, 0), self.data_end(), hints)
         self.close_at(found, end_offset)
         return found
 
@@ -118,6 +118,14 @@ class Segment:
         file = self._disk.open(self.path)
         try:
             return file.size()
+        finally:
+            file.close()
+
+    def data_end(self) -> int:
+        """Where that room begins, at the latest."""
+        file = self._disk.open(self.path)
+        try:
+            return file.data_end()
         finally:
             file.close()
 
