@@ -140,11 +140,13 @@ def test_damage_is_a_loss_with_its_offsets(data: Path, tmp_path: Path) -> None:
     raw = bytearray(log.read_bytes())
     raw[len(raw) // 2] ^= 0xFF
     log.write_bytes(raw)
-    with pytest.raises(DataLoss, match=r"partition 1: offsets 2[0-9] to 2[0-9] are damaged"):
-        list(Consumer(str(copy), "ships.arrivals", start={1: 0}, timeout_s=0, states="all"))
-    found = list(Consumer(str(copy), "ships.arrivals", start={1: 0}, timeout_s=0, states="all", on_loss="skip"))
-    assert 30 <= len(found) < 50
-    assert all(message.headers["n"] == int(message.payload or b"") for message in found)
+    with broker(copy) as running:
+        for url in (str(copy), running.url):
+            with pytest.raises(DataLoss, match=r"partition 1: offsets 2[0-9] to 2[0-9] are damaged"):
+                list(Consumer(url, "ships.arrivals", start={1: 0}, timeout_s=0, states="all"))
+            found = list(Consumer(url, "ships.arrivals", start={1: 0}, timeout_s=0, states="all", on_loss="skip"))
+            assert 30 <= len(found) < 50
+            assert all(message.headers["n"] == int(message.payload or b"") for message in found)
 
 
 def test_a_directory_is_followed_while_its_broker_writes(tmp_path: Path) -> None:
