@@ -1,0 +1,59 @@
+"""Files that must last: written whole, synced, renamed into place; and which targets can do that."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from ..model.errors import CorruptLog, SettingError
+
+
+def local_directory(name: str, target: str | Path) -> Path:
+    """The directory behind a table's or state's name; SettingError for an object store or another file system.
+
+    What is published is renamed into place, and only a file system does that in one step.
+    """
+    text = str(target)
+    if "://" not in text:
+        return Path(text).absolute()
+    parts = urlsplit(text)
+    if parts.scheme == "file" and parts.netloc in ("", "localhost"):
+        return Path(unquote(parts.path))
+    raise SettingError(
+        f"{name} {text!r}: tables are written to a directory of a file system, where a file is renamed in one step; "
+        f"{parts.scheme}:// has no such rename. Name a directory"
+    )
+
+
+def write_document(path: Path, document: Any) -> None:
+    """The JSON document at ``path``, replacing what was there in one step, on disk when this returns."""
+    draft = path.with_name(f".{path.name}.draft")
+    with draft.open("w") as file:
+        json.dump(document, file, indent=1)
+        file.write("\n")
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)
+    sync_directory(path.parent)
+
+
+def read_document(path: Path) -> Any:
+    """The JSON document at ``path``, None where there is no file; CorruptLog where it cannot be read."""
+    try:
+        return json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise CorruptLog(f"{path} is no JSON document: {error}") from None
+
+
+def sync_directory(directory: Path) -> None:
+    """Bring the names in a directory to disk."""
+    fd = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,183 @@
+"""Headers in DataFrames that have a header array: as Column functions and as SQL functions.
+
+``headers`` is ``array<struct<key string, kind tinyint, value binary>>``, as ``format("lading")`` gives it, or without
+``kind``, as Spark's Kafka connector gives it (all values are raw then). Promoted columns of the source are faster: use
+these where the header array is already there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..columns.contract import TYPES, Encoding, Projection, parse_columns, parse_encoding, parse_type
+from ..columns.locate import Entries, locate
+from ..columns.typed import typed as typed_array
+from ..model.batch import HEADERS_TYPE
+from ..model.errors import LocalError, SettingError
+from ..model.kinds import Kind
+from .types import renamed
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+SQL_FUNCTIONS = (
+    (
+        "header_value",
+        "BINARY",
+        "try_element_at(filter(headers, h -> h.key = name), -1).value",
+        "the bytes of the last value of a header",
+    ),
+    (
+        "header_values",
+        "ARRAY<BINARY>",
+        "transform(filter(headers, h -> h.key = name), h -> h.value)",
+        "the bytes of all values of a header, in order",
+    ),
+    (
+        "header_str",
+        "STRING",
+        "CASE WHEN try_element_at(filter(headers, h -> h.key = name), -1).kind IN (1, 2) "
+        "THEN try_validate_utf8(CAST(try_element_at(filter(headers, h -> h.key = name), -1).value AS STRING)) END",
+        "the last value of a header as text, where its kind is string or raw",
+    ),
+)
+"""Pure SQL, inlined into the plan: name, type, body, meaning."""
+
+TYPED_FUNCTIONS = {f"header_{word.partition('(')[0]}": word for word in TYPES if word not in ("string", "binary")}
+"""``header_int(headers, name)`` and so on: the last value by the typing rules of the contract."""
+SQL_HEADERS = "ARRAY<STRUCT<key: STRING, kind: TINYINT, value: BINARY>>"
+
+
+def header_value(headers: str | Column, key: str) -> Column:
+    """The bytes of the last value of header ``key``; null where it is absent or null."""
+    from pyspark.sql import functions as F
+
+    last: Column = F.try_element_at(_entries(headers, key), F.lit(-1))
+    return cast("Column", last.getField("value"))
+
+
+def header_values(headers: str | Column, key: str) -> Column:
+    """The bytes of all values of header ``key``, in order; empty where it is absent."""
+    from pyspark.sql import functions as F
+
+    return F.transform(_entries(headers, key), lambda entry: entry.getField("value"))
+
+
+def header_get(headers: str | Column, key: str, type_: str = "string", encoding: str = "auto") -> Column:
+    """The last value of header ``key`` as ``type_`` by the typing rules of the contract; null where it cannot be.
+
+    SettingError for a type or encoding that does not exist.
+    """
+    from pyspark.sql import functions as F
+
+    wanted, form = parse_type(type_), parse_encoding(encoding)
+
+    def convert(lists: pa.Array[Any]) -> pa.Array[Any]:
+        return typed_array(locate(as_headers(lists), [key])[key], wanted, form)[0]
+
+    return _arrow_udf(convert, wanted)(F.col(headers) if isinstance(headers, str) else headers)
+
+
+def typed(frame: DataFrame, contract: str, headers: str = "headers") -> DataFrame:
+    """The columns of ``contract`` ("offset, carrier string, delay int be") from a frame with a header array.
+
+    Plain names are columns of the frame; names with a type are headers. One pass over the array makes all of them.
+    SettingError names a column that is not there.
+    """
+    from pyspark.sql import functions as F
+
+    projection = parse_columns(contract)
+    missing = [name for name in (*projection.fields, headers) if name not in frame.columns]
+    if missing:
+        raise SettingError(f"the frame has no column {missing[0]!r}; it has {', '.join(frame.columns)}")
+    if not projection.headers:
+        return frame.select(*projection.order)
+    made = frame.withColumn("_headers_typed", _promote(projection)(F.col(headers)))
+    return made.select(
+        *(
+            F.col(name) if name in projection.fields else F.col("_headers_typed").getField(name).alias(name)
+            for name in projection.order
+        )
+    )
+
+
+def register_functions(spark: SparkSession) -> None:
+    """Register the SQL functions ``header_value, header_values, header_str`` and ``header_int, header_double …``."""
+    for name, returns, body, meaning in SQL_FUNCTIONS:
+        spark.sql(
+            f"CREATE OR REPLACE TEMPORARY FUNCTION {name}(headers {SQL_HEADERS}, name STRING) RETURNS {returns} "
+            f"COMMENT '{meaning}' RETURN {body}"
+        )
+    for name, word in TYPED_FUNCTIONS.items():
+        spark.udf.register(name, _sql_typed(parse_type(word)))
+
+
+def as_headers(lists: pa.Array[Any]) -> pa.Array[Any]:
+    """A header array of any writer in our own type; without kinds all values are raw, null lists are empty."""
+    if not pa.types.is_list(lists.type) or not pa.types.is_struct(lists.type.value_type):
+        raise LocalError(f"a header array is array<struct<key, kind, value>>, not {lists.type}")
+    nested: Any = lists
+    entries: Any = nested.values
+    names = [field.name for field in entries.type]
+    if "kind" not in names:
+        kinds: Any = pa.array(np.full(len(entries), int(Kind.RAW), np.int8))
+        parts = [entries.field(names.index("key")), kinds, entries.field(names.index("value"))]
+        entries = pa.StructArray.from_arrays(parts, fields=list(HEADERS_TYPE.value_type))
+    else:
+        entries = renamed(entries, HEADERS_TYPE.value_type)
+    return pa.Array.from_buffers(HEADERS_TYPE, len(lists), [None, lists.buffers()[1]], 0, lists.offset, [entries])
+
+
+def all_values(lists: pa.Array[Any], key: str, convert: Callable[[Any], pa.Array[Any]]) -> pa.Array[Any]:
+    """Every value of header ``key`` as one list a message, converted by ``convert(located)``."""
+    entries = Entries.of(as_headers(lists))
+    found, parents = entries.every(key)
+    ends = np.searchsorted(parents, np.arange(entries.rows + 1)).astype(np.int32)
+    made: pa.Array[Any] = pa.ListArray.from_arrays(pa.array(ends, pa.int32()), convert(entries.located(found)))
+    return made
+
+
+def _entries(headers: str | Column, key: str) -> Column:
+    from pyspark.sql import functions as F
+
+    return F.filter(headers, lambda entry: entry.getField("key") == F.lit(key))
+
+
+def _promote(projection: Projection) -> Callable[[Column], Column]:
+    fields = [column.field for column in projection.headers]
+
+    def convert(lists: pa.Array[Any]) -> pa.Array[Any]:
+        located = locate(as_headers(lists), projection.header_keys)
+        arrays = [typed_array(located[column.header], column.type, column.encoding)[0] for column in projection.headers]
+        return pa.StructArray.from_arrays(arrays, fields=fields)
+
+    promote: Callable[[Column], Column] = _arrow_udf(convert, pa.struct(fields))
+    return promote
+
+
+def _sql_typed(wanted: pa.DataType) -> Any:
+    def convert(lists: pa.Array[Any], names: pa.Array[Any]) -> pa.Array[Any]:
+        headers = as_headers(lists)
+        asked: Any = names
+        keys: list[str] = asked.unique().drop_null().to_pylist()
+        made: Any = pa.array([None] * len(lists), wanted)
+        for key in keys:
+            found = typed_array(locate(headers, [key])[key], wanted, Encoding.AUTO)[0]
+            made = pc.if_else(pc.fill_null(pc.equal(asked, pa.scalar(key)), False), found, made)
+        return cast("pa.Array[Any]", made)
+
+    return _arrow_udf(convert, wanted)
+
+
+def _arrow_udf(function: Callable[..., pa.Array[Any]], returns: pa.DataType) -> Any:
+    from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]
+    from pyspark.sql.pandas.types import from_arrow_type
+
+    # Spark tells the kind of function by its hints, and the stubs' generic arrays do not exist at run time
+    function.__annotations__ = dict.fromkeys(function.__annotations__, pa.Array)
+    return arrow_udf(function, from_arrow_type(returns))

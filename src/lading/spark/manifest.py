@@ -1,0 +1,177 @@
+"""Manifests: one a batch, the truth about which messages are in which published files (docs/reference/spark.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..model.errors import CorruptLog
+from .files import read_document, write_document
+from .positions import Mark, OffsetsDocument
+from .ranges import Range, merged
+
+VERSION = 1
+SUFFIX = ".json"
+
+Intervals = list[tuple[int, int]]
+Covered = dict[str, dict[str, Intervals]]
+"""Topic id (``-`` where the system has none) → partition → offset intervals that are published."""
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """One file of a batch: its table (relative to the state directory), staged and published name, what it holds."""
+
+    table: str
+    staged: str
+    name: str
+    rows: int
+    size_bytes: int
+    hash: str
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What one batch published: its source ranges (whole, however tasks cut them), files and counts.
+
+    ``covered`` and ``positions`` include all manifests before it, so that the last one alone tells what is published
+    and where to go on.
+    """
+
+    pipeline: str
+    number: int
+    run: str
+    query_id: str
+    batch_id: int
+    ranges: Sequence[Range]
+    files: Sequence[File]
+    counts: Mapping[str, int]
+    schema: Mapping[str, str]
+    covered: Covered
+    positions: OffsetsDocument
+    written_us: int = 0
+
+    def document(self) -> dict[str, Any]:
+        """As JSON."""
+        return {
+            "version": VERSION,
+            "pipeline": self.pipeline,
+            "number": self.number,
+            "run": self.run,
+            "query_id": self.query_id,
+            "batch_id": self.batch_id,
+            "written_us": self.written_us,
+            "counts": dict(self.counts),
+            "ranges": [piece.document() for piece in self.ranges],
+            "files": [{name: getattr(file, name) for name in File.__slots__} for file in self.files],
+            "schema": dict(self.schema),
+            "positions": self.positions,
+            "covered": self.covered,
+        }
+
+    @classmethod
+    def parse(cls, document: Mapping[str, Any]) -> Manifest:
+        """The inverse of ``document``; KeyError or TypeError for anything else."""
+        covered = {
+            topic: {number: [(low, high) for low, high in intervals] for number, intervals in parts.items()}
+            for topic, parts in document["covered"].items()
+        }
+        plain = ("pipeline", "number", "run", "query_id", "batch_id", "counts", "schema", "positions", "written_us")
+        return cls(
+            ranges=[Range.parse(row) for row in document["ranges"]],
+            files=[File(**row) for row in document["files"]],
+            covered=covered,
+            **{name: document[name] for name in plain},
+        )
+
+
+@dataclass(frozen=True)
+class Manifests:
+    """The manifests of one pipeline, in number order: ``DIRECTORY/<pipeline>-<number>.json``."""
+
+    directory: Path
+    pipeline: str
+
+    def path(self, number: int) -> Path:
+        """Where a manifest lies."""
+        return self.directory / f"{self.pipeline}-{number:08d}{SUFFIX}"
+
+    def numbers(self) -> list[int]:
+        """The numbers there are, rising."""
+        lead = f"{self.pipeline}-"
+        names = [path.name[len(lead) : -len(SUFFIX)] for path in self.directory.glob(f"{lead}*{SUFFIX}")]
+        return sorted(int(name) for name in names if name.isdigit())
+
+    def read(self, number: int) -> Manifest:
+        """One manifest; CorruptLog where it cannot be read."""
+        path = self.path(number)
+        document = read_document(path)
+        try:
+            if document["version"] != VERSION:
+                raise CorruptLog(f"{path} has version {document['version']}; this Lading reads {VERSION}")
+            return Manifest.parse(document)
+        except (KeyError, TypeError) as error:
+            raise CorruptLog(f"{path} is no manifest: {error!r}") from None
+
+    def last(self) -> Manifest | None:
+        """The newest one; None before the first batch."""
+        numbers = self.numbers()
+        return self.read(numbers[-1]) if numbers else None
+
+    def write(self, manifest: Manifest) -> None:
+        """Put a manifest in place: from then on its batch counts as done, whatever happens."""
+        write_document(self.path(manifest.number), manifest.document())
+
+
+def same_ranges(first: Sequence[Range], second: Sequence[Range]) -> bool:
+    """Whether two batches are of the same messages, however tasks cut them and epochs have grown since."""
+    return [_place(piece) for piece in merged(first)] == [_place(piece) for piece in merged(second)]
+
+
+def overlap(covered: Covered, ranges: Sequence[Range]) -> Range | None:
+    """The first range of which messages are published already. A range resumed after a loss is new, however low."""
+    for piece in ranges:
+        if not piece.resumed and any(
+            low < piece.end and piece.start < high
+            for low, high in covered.get(piece.topic_id or "-", {}).get(str(piece.partition), ())
+        ):
+            return piece
+    return None
+
+
+def cover(covered: Covered, ranges: Sequence[Range]) -> Covered:
+    """``covered`` with these ranges added; neighbouring intervals become one."""
+    made = {topic: dict(parts) for topic, parts in covered.items()}
+    for piece in ranges:
+        parts = made.setdefault(piece.topic_id or "-", {})
+        intervals = parts.get(str(piece.partition), [])
+        if piece.resumed:
+            # what a recovery cut off was published under offsets that others have now
+            intervals = [(low, min(high, piece.start)) for low, high in intervals if low < piece.start]
+        parts[str(piece.partition)] = _joined([*intervals, (piece.start, piece.end)])
+    return made
+
+
+def advance(positions: OffsetsDocument, ranges: Sequence[Range]) -> OffsetsDocument:
+    """``positions`` after these ranges."""
+    made = {topic: dict(parts) for topic, parts in positions.items()}
+    for piece in merged(ranges):
+        mark = Mark(piece.topic_id, piece.epoch, piece.end)
+        made.setdefault(piece.topic, {})[str(piece.partition)] = mark.document()
+    return made
+
+
+def _joined(intervals: Intervals) -> Intervals:
+    joined: Intervals = []
+    for low, high in sorted(intervals):
+        if joined and low <= joined[-1][1]:
+            joined[-1] = joined[-1][0], max(joined[-1][1], high)
+        else:
+            joined.append((low, high))
+    return joined
+
+
+def _place(piece: Range) -> tuple[str, str | None, int, int, int]:
+    return piece.topic, piece.topic_id, piece.partition, piece.start, piece.end

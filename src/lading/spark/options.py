@@ -1,0 +1,181 @@
+"""The options of ``format("lading")``, read once and checked before anything is opened."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Any, Literal
+
+from ..model.errors import SettingError
+from ..transports.interface import States
+from .ranges import ROWS_PER_PARTITION
+from .starting import Word, parse_offsets
+
+OnBadValue = Literal["null", "fail"]
+PREFIXES = ("column.", "encoding.", "transport.")
+"""Options that name a column or an option of the transport after the dot."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    """How to read: see docs/reference/spark.md for each option's meaning."""
+
+    from_: str
+    topic: str
+    starting: Word | Mapping[str, Any] = "earliest"
+    ending: Word | Mapping[str, Any] = "latest"
+    fail_on_data_loss: bool = True
+    states: States = "available"
+    max_rows_per_trigger: int | None = None
+    max_bytes_per_trigger: int | None = None
+    max_rows_per_partition: int = ROWS_PER_PARTITION
+    max_rows_per_batch: int | None = None
+    max_bytes_per_batch: int | None = None
+    columns: Mapping[str, str] = field(default_factory=dict)
+    encodings: Mapping[str, str] = field(default_factory=dict)
+    on_bad_value: OnBadValue = "null"
+    headers: bool = True
+    verify_checksum: bool = False
+    where: str | None = None
+    pushdown: bool = False
+    transport: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> SourceOptions:
+        """The options as Spark hands them over (keys in any case); SettingError names a wrong one and what it takes."""
+        values = _normal(options, SOURCE)
+        where = values.get("where")
+        return cls(
+            from_=_required(values, "from", "a URL such as lading://127.0.0.1:7070 or a directory"),
+            topic=_required(values, "topic", "the name of a topic"),
+            starting=parse_offsets("startingOffsets", values.get("startingoffsets", "earliest")),
+            ending=parse_offsets("endingOffsets", values.get("endingoffsets", "latest")),
+            fail_on_data_loss=_flag("failOnDataLoss", values.get("failondataloss", "true")),
+            states=_word("states", values.get("states", "available"), ("available", "all")),
+            max_rows_per_trigger=_count("maxRowsPerTrigger", values),
+            max_bytes_per_trigger=_size("maxBytesPerTrigger", values),
+            max_rows_per_partition=_count("maxRowsPerPartition", values) or ROWS_PER_PARTITION,
+            max_rows_per_batch=_count("maxRowsPerBatch", values),
+            max_bytes_per_batch=_size("maxBytesPerBatch", values),
+            columns=_prefixed(values, "column."),
+            encodings=_prefixed(values, "encoding."),
+            on_bad_value=_word("on_bad_value", values.get("on_bad_value", "null"), ("null", "fail")),
+            headers=_word("headers", values.get("headers", "array"), ("array", "none")) == "array",
+            verify_checksum=_flag("verify_checksum", values.get("verify_checksum", "false")),
+            where=where if where and where.strip() else None,
+            pushdown=_flag("pushdown", values.get("pushdown", "false")),
+            transport=transport_options(values),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SinkOptions:
+    """How to write: see docs/reference/spark.md for each option's meaning."""
+
+    to: str
+    topic: str
+    headers: tuple[str, ...] = ()
+    transport: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> SinkOptions:
+        """The options as Spark hands them over; SettingError names a wrong one and what it takes."""
+        values = _normal(options, SINK)
+        return cls(
+            to=_required(values, "to", "a URL such as lading://127.0.0.1:7070"),
+            topic=_required(values, "topic", "the name of a topic"),
+            headers=tuple(name.strip() for name in values.get("headers", "").split(",") if name.strip()),
+            transport=transport_options(values),
+        )
+
+
+SOURCE = (
+    "from", "topic", "startingOffsets", "endingOffsets", "failOnDataLoss", "states", "maxRowsPerTrigger",
+    "maxBytesPerTrigger", "maxRowsPerPartition", "maxRowsPerBatch", "maxBytesPerBatch", "on_bad_value", "headers",
+    "verify_checksum", "where", "pushdown",
+)  # fmt: skip
+SINK = ("to", "topic", "headers")
+SPARKS_OWN = ("checkpointlocation", "path")
+"""What Spark puts among the options by itself."""
+TRANSPORT: dict[str, Callable[[str], Any]] = {"timeout_s": float, "retries": int, "token": str}
+"""Options of transports (``transport.timeout_s``) and how each is read; others stay text."""
+
+
+def _normal(options: Mapping[str, str], known: Iterable[str]) -> dict[str, str]:
+    words = {name.lower(): name for name in known}
+    values: dict[str, str] = {}
+    for name, value in options.items():
+        low = name.lower()
+        if low not in words and low not in SPARKS_OWN and not low.startswith(PREFIXES):
+            near = get_close_matches(low, words, 1, 0.6)
+            hint = f"did you mean {words[near[0]]}? " if near else ""
+            raise SettingError(f"unknown option {name!r}; {hint}There are {', '.join(words.values())}")
+        values[low] = value
+    return values
+
+
+def transport_options(values: Mapping[str, str]) -> dict[str, Any]:
+    """The options ``transport.*`` with their types; SettingError where one cannot have its type."""
+    made: dict[str, Any] = {}
+    for name, text in _prefixed(values, "transport.").items():
+        read = TRANSPORT.get(name, str)
+        try:
+            made[name] = read(text)
+        except ValueError:
+            raise SettingError(f"transport.{name} is {text!r}; it takes a number") from None
+    return made
+
+
+def _prefixed(values: Mapping[str, str], prefix: str) -> dict[str, str]:
+    return {name[len(prefix) :].lower(): value for name, value in values.items() if name.lower().startswith(prefix)}
+
+
+def _required(values: Mapping[str, str], name: str, what: str) -> str:
+    value = values.get(name, "").strip()
+    if not value:
+        raise SettingError(f'option {name!r} is missing: .option("{name}", …) takes {what}')
+    return value
+
+
+def _flag(name: str, text: str) -> bool:
+    low = text.strip().lower()
+    if low not in ("true", "false"):
+        raise SettingError(f"{name} is {text!r}; it takes true or false")
+    return low == "true"
+
+
+def _word(name: str, text: str, words: tuple[Any, ...]) -> Any:
+    low = text.strip().lower()
+    if low not in words:
+        raise SettingError(f"{name} is {text!r}; it takes {' or '.join(words)}")
+    return low
+
+
+def _count(name: str, values: Mapping[str, str]) -> int | None:
+    text = values.get(name.lower())
+    if text is None:
+        return None
+    plain = text.strip().replace("_", "")
+    if not plain.isdigit() or int(plain) < 1:
+        raise SettingError(f"{name} is {text!r}; it takes a whole number from 1 on")
+    return int(plain)
+
+
+UNITS = {"": 1, "b": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 20, "g": 1 << 30, "gb": 1 << 30}
+
+
+def _size(name: str, values: Mapping[str, str]) -> int | None:
+    text = values.get(name.lower())
+    if text is None:
+        return None
+    plain = text.strip().lower()
+    digits = plain.rstrip("bkmg ")
+    try:
+        size_bytes = float(digits) * UNITS[plain[len(digits) :].strip()]
+    except (KeyError, ValueError):
+        size_bytes = 0.0
+    if not math.isfinite(size_bytes) or size_bytes < 1:
+        raise SettingError(f"{name} is {text!r}; it takes a number of bytes, also as 64k, 16m or 1g")
+    return int(size_bytes)

@@ -1,0 +1,132 @@
+"""What the driver decides: where a batch begins and ends, and that nothing of it is lost."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from ..model.errors import DataLoss
+from ..transports.interface import PartitionMeta, TopicMeta, Transport
+from ..transports.open import open_transport
+from .options import SourceOptions
+from .positions import Loss, Mark, Marks, here, loss
+from .ranges import Range, admit, between
+from .starting import resolve
+
+LOG = logging.getLogger("lading.spark")
+
+
+class Planner:
+    """One topic behind one URL. It may be pickled; the connection stays behind and is made again."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self.options = options
+        self._transport: Transport | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"options": self.options, "_transport": None}
+
+    @property
+    def transport(self) -> Transport:
+        """The open transport."""
+        if self._transport is None:
+            self._transport = open_transport(self.options.from_, **self.options.transport)
+        return self._transport
+
+    def topic(self) -> TopicMeta:
+        """The topic as it is now."""
+        return self.transport.topic(self.options.topic)
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        if self._transport is not None:
+            self._transport.close()
+            self._transport = None
+
+    def batch(self) -> list[Range]:
+        """The ranges of a batch read: from startingOffsets to endingOffsets as they are now."""
+        options, meta = self.options, self.topic()
+        start = resolve("startingOffsets", options.starting, self.transport, meta, "earliest")
+        end = resolve("endingOffsets", options.ending, self.transport, meta, "latest")
+        parts = {part.number: part for part in meta.partitions}
+        for number, mark in start.items():
+            lost = loss(mark, meta, parts[number])
+            if lost is not None:
+                self._accept(lost, number, mark)
+                start[number] = replace(mark, offset=lost.resume)
+        # an end beyond what is there would wait for messages that nobody has sent yet
+        bounded = {
+            number: replace(mark, offset=min(mark.offset, parts[number].end_offset)) for number, mark in end.items()
+        }
+        return between(options.topic, start, bounded, options.max_rows_per_partition)
+
+    def first(self) -> Marks:
+        """Where a stream begins that has no checkpoint yet."""
+        meta = self.topic()
+        return resolve("startingOffsets", self.options.starting, self.transport, meta, "earliest")
+
+    def ends(self) -> Marks:
+        """Where the topic ends now."""
+        meta = self.topic()
+        return {part.number: here(meta, part, part.end_offset) for part in meta.partitions}
+
+    def newest(self, start: Marks) -> Marks:
+        """Where the topic ends now, for a reader at ``start``; losses are refused or, where accepted, jumped over.
+
+        A partition with nothing new keeps its mark as it is, so that Spark sees no change.
+        """
+        meta = self.topic()
+        return {part.number: self._end(meta, part, start.get(part.number)) for part in meta.partitions}
+
+    def admitted(self, start: Marks, end: Marks, rows_max: int | None, bytes_max: int | None) -> Marks:
+        """``end`` brought nearer so that about ``rows_max`` messages and ``bytes_max`` stored bytes lie before it."""
+        if bytes_max is not None:
+            per_row = self._bytes_per_row()
+            by_bytes = max(1, int(bytes_max / per_row))
+            rows_max = by_bytes if rows_max is None else min(rows_max, by_bytes)
+        return end if rows_max is None else admit(start, end, rows_max)
+
+    def ranges(self, start: Marks, end: Marks) -> list[Range]:
+        """The ranges between two positions of a checkpoint: a pure function of them."""
+        return between(self.options.topic, start, end, self.options.max_rows_per_partition)
+
+    def _end(self, meta: TopicMeta, part: PartitionMeta, since: Mark | None) -> Mark:
+        now = here(meta, part, part.end_offset)
+        if since is None:
+            return replace(now, resumed_at=part.first_offset)
+        lost = loss(since, meta, part)
+        if lost is not None:
+            self._accept(lost, part.number, since)
+            return replace(now, offset=max(now.offset, lost.resume), resumed_at=lost.resume)
+        return now if now.offset > since.offset else since
+
+    def _accept(self, lost: Loss, number: int, mark: Mark) -> None:
+        sentence = lost.sentence(self.options.topic, number, mark.offset)
+        if self.options.fail_on_data_loss:
+            raise DataLoss(sentence)
+        LOG.warning("%s (failOnDataLoss=false)", sentence)
+
+    def _bytes_per_row(self) -> float:
+        """What a message of the topic takes in the log, on average; 1 KiB where the system does not say."""
+        sizes = [
+            (part.size_bytes, part.end_offset - part.first_offset)
+            for part in self.topic().partitions
+            if part.size_bytes is not None
+        ]
+        rows = sum(count for _, count in sizes)
+        return max(1.0, sum(size for size, _ in sizes) / rows) if rows else 1024.0
+
+
+def bounded(end: Marks, target: Mapping[int, Mark]) -> Marks:
+    """``end`` without anything beyond ``target`` (what was there when an availableNow run began)."""
+    return {
+        number: replace(mark, offset=min(mark.offset, target[number].offset)) if _same(mark, target[number]) else mark
+        for number, mark in end.items()
+        if number in target
+    }
+
+
+def _same(mark: Mark, target: Mark) -> bool:
+    return mark.topic_id == target.topic_id

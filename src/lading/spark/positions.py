@@ -1,0 +1,115 @@
+"""Where a reader stands in a topic, as Spark's checkpoint keeps it, and when such a position is lost (DESIGN 5).
+
+The offsets document is meant to be read by people:
+``{"flights": {"0": {"topic_id": "5f…", "epoch": 1, "offset": 4711}}}``; offsets are the next ones to read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..model.errors import SettingError
+from ..transports.interface import PartitionMeta, TopicMeta
+
+OffsetsDocument = dict[str, dict[str, dict[str, Any]]]
+"""Topic → partition → mark, as JSON."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A position that knows its log: the next offset, the epoch it was seen under, the topic's id in hex (or None).
+
+    ``resumed_at`` is set where the way to this position did not begin at the one before it: for a partition seen for
+    the first time, and after a loss that was accepted. So ranges stay a pure function of what the checkpoint holds.
+    """
+
+    topic_id: str | None
+    epoch: int
+    offset: int
+    resumed_at: int | None = None
+
+    def document(self) -> dict[str, Any]:
+        """As it stands in the checkpoint."""
+        row: dict[str, Any] = {"topic_id": self.topic_id, "epoch": self.epoch, "offset": self.offset}
+        return row if self.resumed_at is None else row | {"resumed_at": self.resumed_at}
+
+    @classmethod
+    def parse(cls, document: Mapping[str, Any]) -> Mark:
+        """The inverse of ``document``; SettingError for anything else."""
+        try:
+            topic_id, epoch, offset = document["topic_id"], int(document["epoch"]), int(document["offset"])
+            resumed_at = None if document.get("resumed_at") is None else int(document["resumed_at"])
+        except (AttributeError, KeyError, TypeError, ValueError):
+            raise SettingError(
+                f"{document!r} is no position; one has topic_id, epoch and offset, "
+                'for example {"topic_id": "5f…", "epoch": 1, "offset": 4711}'
+            ) from None
+        return cls(topic_id, epoch, offset, resumed_at)
+
+
+Marks = dict[int, Mark]
+"""Partition → position, for one topic."""
+
+
+def document(topic: str, marks: Marks) -> OffsetsDocument:
+    """The offsets document of one topic."""
+    return {topic: {str(number): mark.document() for number, mark in sorted(marks.items())}}
+
+
+def parse_document(topic: str, offsets: Mapping[str, Any]) -> Marks:
+    """The positions of ``topic`` in an offsets document; SettingError when it belongs to another topic."""
+    if topic not in offsets:
+        others = ", ".join(map(repr, offsets))
+        raise SettingError(
+            f"the checkpoint holds positions of topic {others}, not of {topic!r}; "
+            "name that topic again or use a new checkpoint directory"
+        )
+    return {int(number): Mark.parse(mark) for number, mark in offsets[topic].items()}
+
+
+def here(meta: TopicMeta, part: PartitionMeta, offset: int) -> Mark:
+    """A position in the log as it is now."""
+    return Mark(meta.topic_id.hex() if meta.topic_id else None, part.epoch, offset)
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """Why messages between a position and what is kept cannot be read any more, and where reading can go on."""
+
+    why: str
+    resume: int
+
+    def sentence(self, topic: str, partition: int, offset: int) -> str:
+        """For people: what is lost where, and what to do."""
+        return (
+            f"topic {topic!r}, partition {partition}: messages from offset {offset} on are lost: {self.why}. "
+            f"To go on at offset {self.resume} without them set failOnDataLoss=false"
+        )
+
+
+def loss(mark: Mark, meta: TopicMeta, part: PartitionMeta) -> Loss | None:
+    """Whether the position is lost: the topic is another one, a recovery cut the log back, or retention passed it.
+
+    A newer epoch alone is no loss. Where no epochs are kept, messages are lost when the end lies below the position.
+    """
+    if mark.topic_id and meta.topic_id and mark.topic_id != meta.topic_id.hex():
+        return Loss(f"the topic was deleted and created again (id {mark.topic_id[:8]}… before)", part.first_offset)
+    cut = next_epoch_start(mark.epoch, part.epochs)
+    if cut is not None and mark.offset > cut:
+        return Loss(
+            f"after a crash the log went on at offset {cut} under epoch {part.epoch}, the position is of epoch "
+            f"{mark.epoch}",
+            max(cut, part.first_offset),
+        )
+    if mark.offset < part.first_offset:
+        return Loss(f"the first one kept has offset {part.first_offset}", part.first_offset)
+    if not part.epochs and mark.offset > part.end_offset:
+        return Loss(f"the partition ends at offset {part.end_offset}", part.first_offset)
+    return None
+
+
+def next_epoch_start(epoch: int, epochs: tuple[tuple[int, int], ...]) -> int | None:
+    """The first offset of the epoch that follows ``epoch``; None while there is none."""
+    return next((first for number, first in sorted(epochs) if number > epoch), None)

@@ -1,0 +1,201 @@
+"""From staged files to a table: the steps of a commit, each of which may be the last before a crash."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import xxhash
+
+from ..model.errors import CorruptLog, LocalError
+from .files import sync_directory
+from .manifest import File, Manifest, advance, cover, overlap, same_ranges
+from .ranges import Range, merged
+from .state import OWN, STAGED, State
+
+HASH_NAME = "xxh3-128"
+_READ_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a task did with one range: the files it staged (with their first offsets) and its counts."""
+
+    piece: Range
+    files: tuple[tuple[int, File], ...]
+    counts: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """One batch as Spark names it, with all that its tasks did."""
+
+    query_id: str
+    batch_id: int
+    written: Sequence[Written]
+
+
+def commit(
+    state: State,
+    run: str,
+    batch: Batch,
+    schema: Mapping[str, str],
+    *,
+    resume_command: str,
+    rename: Callable[[Path, Path], Any] = os.replace,
+) -> Manifest | None:
+    """Publish a batch: exactly once, however often this is tried and wherever it stops.
+
+    The manifest is written first, then files are renamed into their tables. A batch of the same source ranges as the
+    last manifest was committed before: its new files are dropped, the old ones completed. LocalError where other
+    published messages would be doubled. None for a batch without ranges.
+    """
+    with state.committing(run):
+        ranges = merged(result.piece for result in batch.written)
+        staged = [file for result in batch.written for _, file in result.files]
+        if not ranges:
+            return None
+        last = state.manifests.last()
+        if last is not None:
+            if same_ranges(last.ranges, ranges):
+                drop(state, staged)
+                complete(state, last, rename=rename)
+                return last
+            # a batch is only committed after the one before it was complete; make sure of it
+            doubled = overlap(last.covered, ranges)
+            if doubled is not None:
+                drop(state, staged)
+                raise LocalError(
+                    f"topic {doubled.topic!r}, partition {doubled.partition}, offsets {doubled.start} to "
+                    f"{doubled.end - 1}: messages among them are published already (manifest {last.number} and "
+                    f"before), and the checkpoint does not know it. To go on where the manifests end: {resume_command}"
+                )
+        manifest = _manifest(state, run, batch, ranges, schema, last)
+        state.manifests.write(manifest)
+        complete(state, manifest, rename=rename)
+        return manifest
+
+
+def complete(state: State, manifest: Manifest, *, rename: Callable[[Path, Path], Any] = os.replace) -> None:
+    """Bring every file of a manifest to its published name, once: what happens to them later is not looked at.
+
+    CorruptLog where a file is neither staged nor published, or is not what the manifest says.
+    """
+    if state.published >= manifest.number:
+        return
+    tables: set[Path] = set()
+    for file in manifest.files:
+        table = table_path(state, file)
+        staged, final = table / OWN / STAGED / file.staged, table / file.name
+        if final.is_file():
+            _check(final, file, manifest)
+        elif staged.exists():
+            if staged.stat().st_size != file.size_bytes:
+                _check(staged, file, manifest)
+            rename(staged, final)
+            tables.add(table)
+        else:
+            raise CorruptLog(
+                f"manifest {manifest.number} of pipeline {manifest.pipeline!r} lists {final.name} with {file.rows} "
+                f"rows, but neither {final} nor {staged} exists; restore one of them"
+            )
+    for table in tables:
+        sync_directory(table)
+    state.note_published(manifest.number)
+
+
+def drop(state: State, files: Iterable[File]) -> None:
+    """Delete staged files that nothing needs."""
+    for file in files:
+        (table_path(state, file) / OWN / STAGED / file.staged).unlink(missing_ok=True)
+
+
+def abandon(state: State, files: Iterable[File]) -> None:
+    """Delete what the tasks of a failed batch staged, except what a manifest lists: Spark aborts a batch also when its
+    commit failed half-way, and then those files are still to be published."""
+    with state.committing(None):
+        last = state.manifests.last()
+        needed = set() if last is None else {file.staged for file in last.files}
+        drop(state, [file for file in files if file.staged not in needed])
+
+
+def recover(state: State, tables: Iterable[Path]) -> int:
+    """At start: finish the last manifest, then delete every other staged file; returns how many were deleted."""
+    with state.committing(None):
+        last = state.manifests.last()
+        if last is not None:
+            complete(state, last)
+        swept = 0
+        for table in tables:
+            for orphan in (table / OWN / STAGED).glob("*"):
+                orphan.unlink()
+                swept += 1
+        return swept
+
+
+def check_schema(table: Path, before: Mapping[str, str], now: Mapping[str, str]) -> None:
+    """LocalError, naming the column, where a table's columns changed in another way than by additions."""
+    for name, type_ in before.items():
+        if name not in now:
+            raise LocalError(
+                f"the table {table} has the column {name!r} ({type_}), which is not among the columns any more; a "
+                "table keeps its columns: name it again, or write another table"
+            )
+        if now[name] != type_:
+            raise LocalError(
+                f"the table {table} has the column {name!r} as {type_}, and now it would be {now[name]}; a table keeps "
+                "its types: name the old type, another column, or another table"
+            )
+
+
+def table_path(state: State, file: File) -> Path:
+    """The table of a file; manifests hold it relative to the state directory, so that both can be moved together."""
+    return Path(os.path.normpath(state.directory / file.table))
+
+
+def _manifest(
+    state: State, run: str, batch: Batch, ranges: Sequence[Range], schema: Mapping[str, str], last: Manifest | None
+) -> Manifest:
+    number = 1 if last is None else last.number + 1
+    counts: dict[str, int] = {}
+    for result in batch.written:
+        for name, count in result.counts.items():
+            counts[name] = counts.get(name, 0) + count
+    files = [
+        File(
+            file.table,
+            file.staged,
+            f"{state.pipeline}-{number:08d}-{result.piece.partition:05d}-{first:020d}.parquet",
+            file.rows,
+            file.size_bytes,
+            file.hash,
+        )
+        for result in sorted(batch.written, key=lambda result: (result.piece.partition, result.piece.start))
+        for first, file in result.files
+    ]
+    return Manifest(
+        state.pipeline, number, run, batch.query_id, batch.batch_id, ranges, files, counts, schema,
+        cover(last.covered if last else {}, ranges), advance(last.positions if last else {}, ranges),
+        time.time_ns() // 1000,
+    )  # fmt: skip
+
+
+def _check(path: Path, file: File, manifest: Manifest) -> None:
+    if path.stat().st_size != file.size_bytes or hash_of(path) != file.hash:
+        raise CorruptLog(
+            f"{path} is not the file that manifest {manifest.number} of pipeline {manifest.pipeline!r} lists "
+            f"({file.size_bytes} bytes, {file.hash}); it was changed or damaged: restore it, or remove it from there"
+        )
+
+
+def hash_of(path: Path) -> str:
+    """The hash of a file's bytes, as manifests hold it."""
+    digest = xxhash.xxh3_128()
+    with path.open("rb") as file:
+        while block := file.read(_READ_BYTES):
+            digest.update(block)
+    return f"{HASH_NAME}:{digest.hexdigest()}"

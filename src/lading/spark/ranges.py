@@ -1,0 +1,104 @@
+"""Which offsets one batch reads, cut into tasks: admission control and ranges, as pure functions of positions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+from .positions import Marks
+
+ROWS_PER_PARTITION = 250_000
+"""Messages of one Spark partition unless ``maxRowsPerPartition`` says otherwise: large enough to make starting it
+cheap, small enough to keep all cores busy with one topic partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Offsets ``start`` to ``end`` (not included) of one topic partition, read by one Spark task.
+
+    ``epoch`` is that of ``end``; ``resumed`` says that ``start`` is not where the reader had been before: it may lie
+    below that where a recovery cut the log back.
+    """
+
+    topic: str
+    partition: int
+    topic_id: str | None
+    epoch: int
+    start: int
+    end: int
+    resumed: bool = False
+
+    @property
+    def rows(self) -> int:
+        """Offsets in the range: the most messages it can hold."""
+        return self.end - self.start
+
+    def document(self) -> dict[str, Any]:
+        """As JSON, for manifests."""
+        row = {name: getattr(self, name) for name in ("topic", "partition", "topic_id", "epoch", "start", "end")}
+        return row | ({"resumed": True} if self.resumed else {})
+
+    @classmethod
+    def parse(cls, row: Mapping[str, Any]) -> Range:
+        """The inverse of ``document``."""
+        return cls(**row)
+
+
+def between(topic: str, start: Marks, end: Marks, rows_max: int = ROWS_PER_PARTITION) -> list[Range]:
+    """The ranges from ``start`` to ``end``, at most ``rows_max`` offsets each and about equal.
+
+    A position that was resumed begins where it says, a partition without a start at offset 0.
+    """
+    ranges: list[Range] = []
+    for number, until in sorted(end.items()):
+        resumed = until.resumed_at is not None
+        first = until.resumed_at if until.resumed_at is not None else start[number].offset if number in start else 0
+        if until.offset <= first:
+            continue
+        pieces = -(-(until.offset - first) // rows_max)
+        cuts = [first + (until.offset - first) * piece // pieces for piece in range(pieces + 1)]
+        ranges += [
+            Range(topic, number, until.topic_id, until.epoch, low, high, resumed) for low, high in pairwise(cuts)
+        ]
+    return ranges
+
+
+def admit(start: Marks, end: Marks, rows_max: int) -> Marks:
+    """``end`` moved back so that about ``rows_max`` offsets lie before it, shared in proportion to what waits.
+
+    Every partition with anything waiting moves on by at least one offset, so that none starves.
+    """
+    begin = {
+        number: until.resumed_at if until.resumed_at is not None else start[number].offset if number in start else 0
+        for number, until in end.items()
+    }
+    waiting = {number: until.offset - begin[number] for number, until in end.items()}
+    total = sum(count for count in waiting.values() if count > 0)
+    if total <= rows_max:
+        return dict(end)
+    admitted: Marks = {}
+    for number, until in end.items():
+        if waiting[number] <= 0:
+            admitted[number] = until
+            continue
+        share = max(1, rows_max * waiting[number] // total)
+        admitted[number] = replace(until, offset=begin[number] + min(share, waiting[number]))
+    return admitted
+
+
+def merged(ranges: Iterable[Range]) -> list[Range]:
+    """Neighbouring ranges of one partition as one, however they were cut: what identifies a batch."""
+    result: list[Range] = []
+    for piece in sorted(ranges, key=lambda piece: (piece.topic, piece.topic_id or "", piece.partition, piece.start)):
+        last = result[-1] if result else None
+        if (
+            last is not None
+            and (last.topic, last.topic_id, last.partition) == (piece.topic, piece.topic_id, piece.partition)
+            and last.end == piece.start
+        ):
+            result[-1] = replace(last, end=piece.end, epoch=piece.epoch)
+        else:
+            result.append(piece)
+    return result

@@ -1,0 +1,342 @@
+"""Reading one range in an executor: fetch, check, decode, filter, type; what the source and the table path share."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ..columns.assemble import assemble, decoded_batch
+from ..columns.contract import FIELD_TYPES, PLACE_FIELDS, Projection, type_word
+from ..columns.typed import subset
+from ..filter.parse import Filter, parse
+from ..model.errors import ChecksumMismatch, DataLoss, LocalError, Unreachable
+from ..model.limits import BATCH_BYTES, BATCH_ROWS
+from ..model.run import BASE_OFFSET, LAST_OFFSET, Decoded
+from ..transports.checksums import mismatches
+from ..transports.fetched import Fetched, States
+from ..transports.interface import Filtering, PartitionMeta, TopicMeta, Transport
+from ..transports.open import open_transport
+from .positions import Mark, loss, next_epoch_start
+from .ranges import Range
+
+LOG = logging.getLogger("lading.spark")
+FETCH_BYTES = 8 << 20
+QUIET_TIMEOUT_S = 10.0
+"""How long a range that was planned may be unreadable, as while a broker restarts, before that is an error."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How to read ranges: from where, which columns and messages, and what is checked."""
+
+    from_: str
+    projection: Projection
+    states: States = "available"
+    where: str | None = None
+    verify_checksum: bool = False
+    checksum_ok: bool = False
+    fail_on_bad_value: bool = False
+    fail_on_data_loss: bool = True
+    rows_max: int = BATCH_ROWS
+    bytes_max: int = BATCH_BYTES
+    transport: Mapping[str, Any] = field(default_factory=dict)
+
+    def condition(self) -> Filter | None:
+        """The parsed ``where``, typed by the header columns where there are any; FilterError where it is wrong."""
+        if self.where is None:
+            return None
+        return parse(self.where, self.projection if self.projection.headers else None)
+
+    def server_columns(self) -> str | None:
+        """The header columns in words, with the fields to go with them, for a server that filters and types.
+
+        None where the whole Batch is to come, because the condition is typed by no column.
+        """
+        if not self.projection.headers:
+            return None
+        fields = {"offset", *self.projection.message_fields}
+        fields |= {"payload", "checksum"} if self.verify_checksum or self.checksum_ok else set()
+        words = [
+            f'"{_doubled(column.name)}" {type_word(column.type)} {column.encoding.value} '
+            f'from "{_doubled(column.header)}"'
+            for column in self.projection.headers
+        ]
+        return ", ".join([*sorted(fields), *words])
+
+    @property
+    def server_may_filter(self) -> bool:
+        """Whether a server that filters can do all of it: it does not tell which values were unreadable, and takes
+        no header column that is called as a message field."""
+        named = not any(column.name in FIELD_TYPES for column in self.projection.headers)
+        return self.where is not None and named and not (self.fail_on_bad_value and self.projection.headers)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Some messages of a range: the batch of the projection, and the columns made besides (``checksum_ok``)."""
+
+    batch: pa.RecordBatch
+    checksum_ok: pa.BooleanArray | None = None
+
+
+@dataclass(slots=True)
+class Counts:
+    """What happened while a range was read: messages seen, those that matched, header values that were unreadable."""
+
+    read: int = 0
+    kept: int = 0
+    bad_values: int = 0
+
+
+def read_range(reading: Reading, piece: Range, counts: Counts | None = None) -> Iterator[Part]:
+    """The messages of one range, in order.
+
+    DataLoss where some of it is gone (with ``fail_on_data_loss``; else a warning and the rest), ChecksumMismatch,
+    LocalError for an unreadable header value when those fail: each names topic, partition and offset.
+    """
+    transport = open_transport(reading.from_, **reading.transport)
+    try:
+        yield from _RangeReader(transport, reading, piece, counts or Counts()).parts()
+    finally:
+        transport.close()
+
+
+class _RangeReader:
+    def __init__(self, transport: Transport, reading: Reading, piece: Range, counts: Counts) -> None:
+        self._transport = transport
+        self._reading = reading
+        self._piece = piece
+        self._counts = counts
+        self._filter = reading.condition()
+        self._check = reading.verify_checksum or reading.checksum_ok
+        wanted = set(reading.projection.message_fields) | {"offset"}
+        wanted |= self._filter.fields if self._filter else set()
+        wanted |= {"payload", "checksum"} if self._check else set()
+        self._fields = frozenset(wanted)
+        keys = (*reading.projection.header_keys, *(self._filter.header_keys if self._filter else ()))
+        self._keys = tuple(dict.fromkeys(keys))
+        self._place: dict[str, str | int] = {}
+
+    def parts(self) -> Iterator[Part]:
+        meta = self._transport.topic(self._piece.topic)
+        part = _partition(meta, self._piece.partition)
+        self._place = {"stream": meta.stream, "topic": meta.topic, "partition": part.number}
+        start, end = self._still_there(meta, part)
+        if start >= end:
+            return
+        if self._reading.server_may_filter and isinstance(self._transport, Filtering):
+            yield from self._filtered_there(self._transport, start, end)
+            return
+        for decoded in self._filtered_here(start, end):
+            if decoded.count:
+                yield self._shown(decoded)
+
+    # what is still there
+
+    def _still_there(self, meta: TopicMeta, part: PartitionMeta) -> tuple[int, int]:
+        """Start and end of what can be read of the range; DataLoss where that is not all and losses fail."""
+        piece = self._piece
+        start, end = piece.start, piece.end
+        lost = loss(Mark(piece.topic_id, piece.epoch, start), meta, part)
+        if lost is not None:
+            self._lost(lost.sentence(piece.topic, piece.partition, start))
+            start = end if lost.resume > end or _other(piece, meta) else max(start, lost.resume)
+        cut = next_epoch_start(piece.epoch, part.epochs)
+        if cut is not None and end > cut:
+            at = max(start, cut)
+            self._lost(
+                f"topic {piece.topic!r}, partition {piece.partition}: offsets {at} to {end - 1} were lost when the "
+                f"broker recovered after a crash; to go on without them set failOnDataLoss=false"
+            )
+            end = cut
+        return start, end
+
+    def _lost(self, sentence: str) -> None:
+        if self._reading.fail_on_data_loss:
+            raise DataLoss(sentence)
+        LOG.warning("%s (failOnDataLoss=false)", sentence)
+
+    # messages
+
+    def _filtered_here(self, start: int, end: int) -> Iterator[Decoded]:
+        reading = self._reading
+        for fetched, position in self._fetches(start, end):
+            for decoded in fetched.decode(
+                first=position, end=end, fields=self._fields, keys=self._keys, states=reading.states,
+                max_rows=reading.rows_max, max_bytes=reading.bytes_max,
+            ):  # fmt: skip
+                self._counts.read += decoded.count
+                yield self._matching(decoded) if self._filter else decoded
+
+    def _fetches(self, start: int, end: int) -> Iterator[tuple[Fetched, int]]:
+        """What was fetched and from which position; the next fetch is under way while one is decoded."""
+        with ThreadPoolExecutor(1, thread_name_prefix="lading-fetch") as ahead:
+            position = start
+            coming = ahead.submit(self._fetch, position, end)
+            while position < end:
+                fetched = coming.result()
+                after = min(max(fetched.end_offset, position), end)
+                self._check_whole(fetched, position, end)
+                here, position = position, after
+                coming = ahead.submit(self._fetch, position, end) if position < end else _nothing()
+                yield fetched, here
+
+    def _fetch(self, position: int, end: int) -> Fetched:
+        """The next chunks; waits while nothing is readable yet, for a broker that restarts."""
+        piece = self._piece
+        deadline = time.monotonic() + QUIET_TIMEOUT_S
+        while True:
+            fetched = self._transport.fetch(piece.topic, piece.partition, position, max_bytes=FETCH_BYTES, wait_ms=200)
+            if fetched.end_offset > position:
+                return fetched
+            if time.monotonic() > deadline:
+                raise Unreachable(
+                    f"topic {piece.topic!r}, partition {piece.partition}: offsets {position} to {end - 1} were planned "
+                    f"for reading, but readable messages end at {fetched.stable_end} since {QUIET_TIMEOUT_S:g} s"
+                )
+
+    def _check_whole(self, fetched: Fetched, position: int, end: int) -> None:
+        """DataLoss where the chunks that came do not continue each other from ``position`` on."""
+        piece = self._piece
+        if piece.topic_id and fetched.topic_id and fetched.topic_id.hex() != piece.topic_id:
+            raise DataLoss(f"topic {piece.topic!r} was deleted and created again while it was read")
+        for first, until in fetched.damaged:
+            self._lost(
+                f"topic {piece.topic!r}, partition {piece.partition}: offsets {first} to {until - 1} are damaged on "
+                "disk; to go on without them set failOnDataLoss=false"
+            )
+        for run in fetched.runs:
+            bases, lasts = run.chunks[:, BASE_OFFSET], run.chunks[:, LAST_OFFSET]
+            expected = np.concatenate(([position], lasts[:-1] + 1))
+            for at in np.flatnonzero(bases > expected):
+                first, until = int(expected[at]), min(int(bases[at]), end)
+                if first < until:
+                    self._lost(
+                        f"topic {piece.topic!r}, partition {piece.partition}: offsets {first} to {until - 1} are not "
+                        "there any more (deleted by retention?); to go on without them set failOnDataLoss=false"
+                    )
+            position = max(position, int(lasts[-1]) + 1)
+
+    def _filtered_there(self, transport: Filtering, start: int, end: int) -> Iterator[Part]:
+        """The server filters: only what matches comes over the network."""
+        piece, reading = self._piece, self._reading
+        columns = reading.server_columns()
+        position = start
+        deadline = time.monotonic() + QUIET_TIMEOUT_S
+        while position < end:
+            batches, after = transport.query(
+                piece.topic, piece.partition, position, end=end, where=reading.where, states=reading.states,
+                columns=columns, headers_only=columns is None and "payload" not in self._fields,
+            )  # fmt: skip
+            for batch in batches:
+                for low in range(0, batch.num_rows, reading.rows_max):
+                    some = batch.slice(low, reading.rows_max)
+                    self._counts.read += some.num_rows
+                    yield self._shown(decoded_batch(some, self._keys)) if columns is None else self._typed_there(some)
+            if after <= position:
+                if time.monotonic() > deadline:
+                    raise Unreachable(
+                        f"topic {piece.topic!r}, partition {piece.partition}: nothing from offset {position} on could "
+                        f"be read for {QUIET_TIMEOUT_S:g} s"
+                    )
+                time.sleep(0.1)
+                continue
+            position, deadline = after, time.monotonic() + QUIET_TIMEOUT_S
+
+    def _typed_there(self, batch: pa.RecordBatch) -> Part:
+        """A batch whose header columns the server typed, in the order and with the places that are asked for."""
+        projection = self._reading.projection
+        held: dict[str, Any] = dict(zip(batch.schema.names, batch.columns, strict=True))
+        ok = self._checked(Decoded(batch.num_rows, held, {})) if self._check else None
+        for name in PLACE_FIELDS.keys() & set(projection.fields):
+            here: Any = pa.scalar(self._place[name], PLACE_FIELDS[name])
+            held[name] = pa.repeat(here, batch.num_rows)
+        schema = projection.schema
+        self._counts.kept += batch.num_rows
+        return Part(
+            pa.RecordBatch.from_arrays([held[field.name].cast(field.type) for field in schema], schema=schema), ok
+        )
+
+    def _matching(self, decoded: Decoded) -> Decoded:
+        assert self._filter is not None
+        return chosen(decoded, self._filter.selects(decoded))
+
+    # columns
+
+    def _shown(self, decoded: Decoded) -> Part:
+        ok = self._checked(decoded) if self._check else None
+        made = assemble(decoded, self._reading.projection, self._place)
+        if made.bad:
+            self._counts.bad_values += made.bad_count
+            if self._reading.fail_on_bad_value:
+                self._refuse_bad(decoded, made.bad)
+        self._counts.kept += decoded.count
+        return Part(made.batch, ok)
+
+    def _checked(self, decoded: Decoded) -> pa.BooleanArray | None:
+        """Per message whether the payload has its checksum, null without one; ChecksumMismatch when verified."""
+        wrong = mismatches(decoded.columns["payload"], decoded.columns["checksum"])
+        if wrong.size and self._reading.verify_checksum:
+            offset = decoded.columns["offset"][int(wrong[0])].as_py()
+            raise ChecksumMismatch(
+                f"{self._where(offset)}: the payload is not what its checksum says; read it with verify_checksum=false "
+                "and the column checksum_ok to see which messages are affected"
+            )
+        if not self._reading.checksum_ok:
+            return None
+        good = np.ones(decoded.count, np.bool_)
+        good[wrong] = False
+        unknown = decoded.columns["checksum"].is_null().to_numpy(zero_copy_only=False)
+        return pa.array(good, pa.bool_(), mask=unknown)
+
+    def _refuse_bad(self, decoded: Decoded, bad: Mapping[str, pa.BooleanArray]) -> None:
+        name, flags = next(iter(bad.items()))
+        row = int(np.flatnonzero(flags.to_numpy(zero_copy_only=False))[0])
+        column = self._reading.projection.column(name)
+        assert column is not None
+        at = decoded.located[column.header]
+        shown = at.data[at.start[row] : at.start[row] + min(at.length[row], 40)].tobytes()
+        raise LocalError(
+            f"{self._where(decoded.columns['offset'][row].as_py())}: header {column.header!r} has the value {shown!r} "
+            f"(kind {int(at.kind[row])}), which is no {type_word(column.type)} under encoding {column.encoding.value}; "
+            "on_bad_value=null reads it as null"
+        )
+
+    def _where(self, offset: int) -> str:
+        return f"topic {self._piece.topic!r}, partition {self._piece.partition}, offset {offset}"
+
+
+def chosen(decoded: Decoded, keep: pa.BooleanArray) -> Decoded:
+    """The messages where ``keep`` is true."""
+    count = keep.true_count
+    if count == decoded.count:
+        return decoded
+    rows = keep.to_numpy(zero_copy_only=False)
+    columns = {name: column.filter(keep) for name, column in decoded.columns.items()}
+    return Decoded(count, columns, {key: subset(at, rows) for key, at in decoded.located.items()})
+
+
+def _partition(meta: TopicMeta, number: int) -> PartitionMeta:
+    for part in meta.partitions:
+        if part.number == number:
+            return part
+    raise DataLoss(f"topic {meta.name!r} has no partition {number} any more; it has {len(meta.partitions)}")
+
+
+def _other(piece: Range, meta: TopicMeta) -> bool:
+    return bool(piece.topic_id and meta.topic_id and piece.topic_id != meta.topic_id.hex())
+
+
+def _nothing() -> Future[Fetched]:
+    return Future()
+
+
+def _doubled(name: str) -> str:
+    return name.replace('"', '""')

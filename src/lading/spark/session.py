@@ -1,0 +1,128 @@
+"""``session()``: a Spark session that works on a bare machine; ``register()``: the format in any other session."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..model.errors import LocalError
+from .java import Java, find_java, require_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["Java", "SparkMissing", "find_java", "register", "session"]
+
+MASTER = "local[*]"
+LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
+LOCAL = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "4",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.python.filterPushdown.enabled": "true",
+    "spark.sql.streaming.forceDeleteTempCheckpointLocation": "true",
+}
+"""Settings of a local session, unless the caller sets them otherwise."""
+
+
+class SparkMissing(LocalError, ImportError):
+    """PySpark is not installed."""
+
+
+if importlib.util.find_spec("pyspark") is None:
+    raise SparkMissing("Spark is not installed: pip install 'lading[spark]' (the broker and the client do without)")
+
+
+def session(app_name: str = "lading", master: str = MASTER, **conf: Any) -> SparkSession:
+    """The running session of this process, or a new one with the format ``lading`` registered.
+
+    ``conf`` are Spark settings with ``_`` for ``.`` where no dot can stand: ``spark_ui_enabled=True``, or a mapping
+    ``**{"spark.ui.enabled": "true"}``. A new local session listens on loopback only, speaks UTC, shows no UI and logs
+    errors only; its workers run this interpreter. LocalError where there is no Java.
+    """
+    from pyspark.sql import SparkSession
+
+    active = SparkSession.getActiveSession()
+    settings = {_setting(name): _text(value) for name, value in conf.items()}
+    if active is not None:
+        for name, value in settings.items():
+            if active.conf.isModifiable(name):
+                active.conf.set(name, value)
+        register(active)
+        return active
+    local = master.startswith("local")
+    builder = SparkSession.builder.appName(app_name).master(master)
+    defaults = {**LOCAL, "spark.driver.extraJavaOptions": _java_options(settings)} if local else {}
+    for name, value in {**defaults, **settings}.items():
+        builder = builder.config(name, value)
+    with _surroundings(require_java(), local):
+        made: SparkSession = builder.getOrCreate()
+    register(made)
+    return made
+
+
+def register(spark: SparkSession) -> None:
+    """Add the format ``lading`` and the header functions (docs/reference/spark.md) to a session.
+
+    On a cluster the executors need the package too. Doing it again changes nothing.
+    """
+    from .functions import register_functions
+    from .source import LadingSource
+
+    # what Spark says of a name that is replaced by itself is of no use to anybody
+    with _quiet("py4j"):
+        spark.dataSource.register(LadingSource)
+    register_functions(spark)
+
+
+def _setting(name: str) -> str:
+    return name if "." in name else name.replace("_", ".")
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _java_options(settings: dict[str, str]) -> str:
+    own = settings.pop("spark.driver.extraJavaOptions", "")
+    return f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()} -Duser.timezone=UTC {own}".strip()
+
+
+@contextmanager
+def _surroundings(java: Java, local: bool) -> Iterator[None]:
+    """The environment that Spark's launcher and workers read; JAVA_HOME is put back when the JVM runs."""
+    if local:
+        # any other interpreter would lack the packages of this one
+        os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+        os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    before = os.environ.get("JAVA_HOME")
+    if java.home is not None:
+        os.environ["JAVA_HOME"] = str(java.home)
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop("JAVA_HOME", None)
+        else:
+            os.environ["JAVA_HOME"] = before
+
+
+@contextmanager
+def _quiet(logger: str) -> Iterator[None]:
+    log = logging.getLogger(logger)
+    before = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(before)

@@ -1,0 +1,257 @@
+"""DataFrames into topics: rows become messages in Arrow, and a batch becomes visible once, whole, or not at all.
+
+To a Lading broker every task attempt appends under its own open transaction; the driver commits those of the winning
+attempts under a key made of query and batch, so that a repeated commit changes nothing. Other targets have no such
+transactions: there a batch that is tried again is sent again (at least once).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from ..client.header_columns import form_of, headers_of
+from ..client.outgoing import OUT_SCHEMA, complete
+from ..client.partitioning import partitions_of
+from ..model.errors import LadingError, LocalError, SettingError
+from ..transports.blocks import WRITER_ID_BYTES
+from ..transports.interface import Transport
+from ..transports.lading import LadingTransport
+from ..transports.open import open_transport
+from .options import SinkOptions
+from .types import arrow_schema, renamed
+
+OWN = ("payload", "key", "timestamp", "headers", "id")
+"""Columns that are parts of a message; ``partition`` chooses where it goes."""
+READ_ONLY = ("stream", "topic", "offset", "state", "checksum")
+"""What a read frame has besides and the target gives anew: left behind, so that it can be written as it was read."""
+Messages = list[WriterCommitMessage | None]
+
+
+@dataclass(frozen=True)
+class Mapping:
+    """Which column of a DataFrame becomes which part of a message."""
+
+    fields: tuple[str, ...]
+    headers: tuple[str, ...]
+    partition: bool
+
+    @classmethod
+    def of(cls, schema: StructType, headers: tuple[str, ...]) -> Mapping:
+        """The mapping of a schema; SettingError names a column that has no place, or a wrong type."""
+        arrow = arrow_schema(schema)
+        names = arrow.names
+        missing = [name for name in headers if name not in names]
+        if missing:
+            raise SettingError(f"headers names the column {missing[0]!r}, and there are {', '.join(names)}")
+        if headers and "headers" in names:
+            raise SettingError(
+                "the frame has a column headers, and option headers makes headers of others; drop one of the two"
+            )
+        spare = [name for name in names if name not in (*OWN, *headers, "partition", *READ_ONLY)]
+        if spare:
+            raise SettingError(
+                f"column {spare[0]!r} is no part of a message ({', '.join(OWN)}, partition); to send it as a header "
+                f'add it to .option("headers", "{spare[0]}"), or drop it'
+            )
+        for name in headers:
+            form_of(name, arrow.field(name).type)
+        fields = tuple(name for name in OWN if name in names and name not in headers)
+        if not fields and not headers:
+            raise SettingError(f"nothing in {', '.join(names)} is a part of a message; name columns as headers")
+        for name in fields:
+            _check(name, arrow.field(name).type)
+        return cls(fields, headers, "partition" in names)
+
+    def batch(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """The messages of some rows; LocalError where a value cannot be part of one."""
+        made = {name: _part(rows.column(name), OUT_SCHEMA.field(name).type) for name in self.fields}
+        if self.headers:
+            made["headers"] = headers_of(rows, {name: name for name in self.headers}, "null")
+        return complete(rows.num_rows, made)
+
+
+def _check(name: str, type_: pa.DataType) -> None:
+    wanted = OUT_SCHEMA.field(name).type
+    texts = (pa.string(), pa.binary())
+    if name == "headers":
+        fits = pa.types.is_list(type_) and [field.name for field in type_.value_type] == ["key", "kind", "value"]
+    else:
+        fits = type_ == wanted or (name in ("payload", "key") and type_ in texts) or (name == "id" and type_ in texts)
+    if not fits:
+        raise SettingError(f"column {name!r} is {type_} and cannot be the {name} of a message ({wanted}); cast it")
+
+
+def _part(column: Any, wanted: pa.DataType) -> Any:
+    return renamed(column, wanted) if pa.types.is_list(wanted) else column.cast(wanted)
+
+
+@dataclass
+class Sent(WriterCommitMessage):
+    """What one task attempt sent: its transaction (None where the target has none), for which work, how many."""
+
+    transaction: int | None
+    work: str
+    count: int
+
+
+class _Writer:
+    """What batch and streaming writes share."""
+
+    def __init__(self, options: SinkOptions, schema: StructType) -> None:
+        self.options = options
+        self.mapping = Mapping.of(schema, options.headers)
+
+    def send(self, batches: Iterator[pa.RecordBatch], work: str) -> Sent:
+        """Send the rows of one task attempt; to a broker none of it is readable before the driver commits it.
+
+        ``work`` names what all attempts and tasks together do.
+        """
+        context = _context()
+        with self._open() as transport:
+            partitions = len(transport.topic(self.options.topic).partitions)
+            # tasks begin at different partitions, so that batches without keys spread evenly
+            parts = self._parts(batches, partitions, context.partitionId())
+            if isinstance(transport, LadingTransport):
+                attempt = f"{work}/{context.partitionId()}/{context.taskAttemptId()}"
+                return self._in_transaction(transport, parts, work, attempt)
+            count = 0
+            for number, batch in parts:
+                transport.send(self.options.topic, number, batch)
+                count += batch.num_rows
+            return Sent(None, work, count)
+
+    def finish(self, messages: Messages) -> None:
+        """Make all that the winning attempts sent readable at once; a repeat changes nothing."""
+        sent = _sent(messages)
+        if sent:
+            with self._open() as transport:
+                assert isinstance(transport, LadingTransport)
+                transport.commit(f"spark/{sent[0].work}", [one.transaction for one in sent if one.transaction])
+
+    def give_up(self, messages: Messages) -> None:
+        """Take back what was sent, as far as it can be: what stays open the broker aborts when its time is over.
+
+        What a commit showed already, whose answer was lost, stays: the batch comes again and finds its key.
+        """
+        sent = _sent(messages)
+        if sent:
+            with suppress(LadingError), self._open() as transport:
+                assert isinstance(transport, LadingTransport)
+                transport.abort([one.transaction for one in sent if one.transaction])
+
+    @contextmanager
+    def _open(self) -> Iterator[Transport]:
+        transport = open_transport(self.options.to, **self.options.transport)
+        try:
+            yield transport
+        finally:
+            transport.close()
+
+    def _in_transaction(
+        self, transport: LadingTransport, parts: Iterator[tuple[int, pa.RecordBatch]], work: str, attempt: str
+    ) -> Sent:
+        transaction = transport.begin(work)
+        try:
+            writer_id = hashlib.blake2b(attempt.encode(), digest_size=WRITER_ID_BYTES).digest()
+            writer = transport.writer(writer_id, 0, transaction)
+            count = 0
+            for number, batch in parts:
+                writer.send(self.options.topic, number, batch)
+                count += batch.num_rows
+            return Sent(transaction, work, count)
+        except BaseException:
+            with suppress(LadingError):
+                transport.abort([transaction])
+            raise
+
+    def _parts(
+        self, batches: Iterator[pa.RecordBatch], partitions: int, turn: int
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Messages by the partition they go to: the row's own, else by key, else whole batches by turns."""
+        for rows in batches:
+            if not rows.num_rows:
+                continue
+            messages = self.mapping.batch(rows)
+            if self.mapping.partition:
+                chosen = _own_partitions(rows.column("partition"), partitions)
+            elif "key" in self.mapping.fields:
+                chosen = partitions_of(messages.column("key"), partitions)
+                chosen = np.where(chosen < 0, turn % partitions, chosen)
+            else:
+                chosen = np.full(rows.num_rows, turn % partitions)
+            for number in np.unique(chosen).tolist():
+                mine = chosen == number
+                yield number, messages if mine.all() else messages.filter(pa.array(mine))
+            turn += 1
+
+
+class BatchWriter(_Writer, DataSourceArrowWriter):
+    """``df.write.format("lading")``: all rows become readable together when the job ends."""
+
+    def __init__(self, options: SinkOptions, schema: StructType) -> None:
+        super().__init__(options, schema)
+        # one writer is made for each job and pickled to its tasks
+        self._job = secrets.token_hex(16)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:  # type: ignore[override]
+        """Send the rows of one task attempt."""
+        return self.send(iterator, f"job/{self._job}")
+
+    def commit(self, messages: Messages) -> None:
+        """Make the job's messages readable."""
+        self.finish(messages)
+
+    def abort(self, messages: Messages) -> None:
+        """Take back what was sent."""
+        self.give_up(messages)
+
+
+class StreamWriter(_Writer, DataSourceStreamArrowWriter):
+    """``df.writeStream.format("lading")``: a batch becomes readable once, whatever fails and is tried again."""
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:  # type: ignore[override]
+        """Send the rows of one task attempt."""
+        context = _context()
+        query, batch = (context.getLocalProperty(name) for name in ("sql.streaming.queryId", "streaming.sql.batchId"))
+        return self.send(iterator, f"{query}/{batch}")
+
+    def commit(self, messages: Messages, batchId: int) -> None:
+        """Make the batch's messages readable, once."""
+        self.finish(messages)
+
+    def abort(self, messages: Messages, batchId: int) -> None:
+        """Take back what was sent."""
+        self.give_up(messages)
+
+
+def _context() -> TaskContext:
+    context = TaskContext.get()
+    assert context is not None
+    return context
+
+
+def _sent(messages: Messages) -> list[Sent]:
+    """What has a transaction to decide about."""
+    return [one for one in messages if isinstance(one, Sent) and one.transaction is not None]
+
+
+def _own_partitions(column: Any, partitions: int) -> NDArray[np.int64]:
+    if column.null_count:
+        raise LocalError("column 'partition' holds a null: give every row a partition, or drop the column")
+    chosen = np.asarray(column, np.int64)
+    if chosen.size and not 0 <= chosen.min() <= chosen.max() < partitions:
+        wrong = chosen.max() if chosen.max() >= partitions else chosen.min()
+        raise LocalError(f"column 'partition' holds {wrong}; the topic has partitions 0 to {partitions - 1}")
+    return chosen

@@ -1,0 +1,146 @@
+"""The data source ``lading``: topics as DataFrames, in batch and streaming reads, and DataFrames into topics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from ..model.errors import SettingError
+from ..model.limits import BATCH_BYTES, BATCH_ROWS
+from .options import SinkOptions, SourceOptions
+from .planning import Planner
+from .ranges import Range
+from .reading import Part, Reading, read_range
+from .types import CHECKSUM_OK, Wanted, conform, default_schema, wanted
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.datasource import Filter
+
+    from .pushdown import Pushed
+    from .sink import BatchWriter, StreamWriter
+    from .stream import LadingStreamReader
+
+
+class LadingSource(DataSource):
+    """``spark.read.format("lading")``; options in docs/reference/spark.md."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's name."""
+        return "lading"
+
+    def schema(self) -> StructType:
+        """Where a message was read and all its fields, when the user names no schema."""
+        return default_schema(SourceOptions.parse(self.options).headers)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """For ``spark.read``."""
+        options = SourceOptions.parse(self.options)
+        made = LadingReader if not options.pushdown else PushingReader
+        return made(options, schema)
+
+    def streamReader(self, schema: StructType) -> LadingStreamReader:
+        """For ``spark.readStream``."""
+        from .stream import LadingStreamReader
+
+        return LadingStreamReader(SourceOptions.parse(self.options), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+        """For ``df.write``, appending."""
+        from .sink import BatchWriter
+
+        if overwrite:
+            raise SettingError('a topic is only ever appended to: use .mode("append")')
+        return BatchWriter(SinkOptions.parse(self.options), schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
+        """For ``df.writeStream`` with output mode append."""
+        from .sink import StreamWriter
+
+        if overwrite:
+            raise SettingError('a topic is only ever appended to: use .outputMode("append")')
+        return StreamWriter(SinkOptions.parse(self.options), schema)
+
+
+def reading(options: SourceOptions, asked: Wanted) -> Reading:
+    """How an executor reads ranges for these options and this schema; FilterError for a wrong ``where``."""
+    made = Reading(
+        from_=options.from_,
+        projection=asked.projection,
+        states=options.states,
+        where=options.where,
+        verify_checksum=options.verify_checksum,
+        checksum_ok=asked.checksum_ok,
+        fail_on_bad_value=options.on_bad_value == "fail",
+        fail_on_data_loss=options.fail_on_data_loss,
+        rows_max=options.max_rows_per_batch or BATCH_ROWS,
+        bytes_max=options.max_bytes_per_batch or BATCH_BYTES,
+        transport=options.transport,
+    )
+    made.condition()
+    return made
+
+
+def batches(parts: Iterator[Part], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """What was read, in exactly the schema that Spark asked for."""
+    for part in parts:
+        columns = dict(zip(part.batch.schema.names, part.batch.columns, strict=True))
+        if part.checksum_ok is not None and CHECKSUM_OK not in columns:
+            columns[CHECKSUM_OK] = part.checksum_ok
+        yield conform(columns, schema)
+
+
+class LadingReader(DataSourceReader):
+    """One batch read: a Spark partition per offset range of a topic partition."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        self.options = options
+        self.wanted = wanted(schema, options.columns, options.encodings)
+        self.reading = reading(options, self.wanted)
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """The ranges from startingOffsets to endingOffsets, as the topic is now."""
+        planner = Planner(self.options)
+        try:
+            return [InputPartition(piece) for piece in self.pruned(planner.batch())]
+        finally:
+            planner.close()
+
+    def pruned(self, ranges: list[Range]) -> list[Range]:
+        """The ranges that can hold anything that is asked for."""
+        return ranges
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The messages of one range as Arrow batches."""
+        piece = partition.value
+        # Spark asks for one empty partition where there are no ranges
+        if piece is not None:
+            yield from batches(read_range(self.reading, piece), self.wanted.schema)
+
+
+class PushingReader(LadingReader):
+    """A batch read that takes over Spark's simple filters; Spark refuses it while its pushdown is switched off."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        super().__init__(options, schema)
+        self.pushed: Pushed | None = None
+
+    def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:
+        """Take what Arrow decides exactly as Spark does; the rest goes back to Spark."""
+        from .pushdown import push
+
+        self.pushed, rest = push(filters, self.wanted.schema, self.wanted.projection.fields)
+        return iter(rest)
+
+    def pruned(self, ranges: list[Range]) -> list[Range]:
+        """The ranges left by conditions on ``partition`` and ``offset``."""
+        return self.pushed.prune(ranges) if self.pushed else ranges
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The messages of one range that the conditions let through."""
+        for batch in super().read(partition):
+            yield self.pushed.filter(batch) if self.pushed else batch

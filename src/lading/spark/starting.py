@@ -1,0 +1,97 @@
+"""``startingOffsets`` and ``endingOffsets``: from what the user wrote to a position per partition."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from ..model.errors import SettingError
+from ..transports.interface import PartitionMeta, TopicMeta, Transport
+from .positions import Mark, Marks, here
+
+Word = Literal["earliest", "latest"]
+WORDS: tuple[Word, ...] = ("earliest", "latest")
+EXAMPLES = (
+    'earliest, latest, {"0": 4711, "1": "latest"} or {"timestamp": "2026-01-31T12:00:00Z"}; '
+    "what a checkpoint or manifest holds may be copied as it is"
+)
+
+
+def parse_offsets(option: str, text: str) -> Word | dict[str, Any]:
+    """The option's value as a word or a document; SettingError names the option."""
+    word = text.strip()
+    for known in WORDS:
+        if word.lower() == known:
+            return known
+    try:
+        value = json.loads(word)
+    except ValueError:
+        value = None
+    if not isinstance(value, dict) or not value:
+        raise SettingError(f"{option} is {text!r}; it takes {EXAMPLES}")
+    return value
+
+
+def resolve(option: str, value: Word | Mapping[str, Any], transport: Transport, meta: TopicMeta, other: Word) -> Marks:
+    """The positions that ``value`` means in the topic as it is now; partitions it does not name are at ``other``."""
+    if isinstance(value, str):
+        return {part.number: here(meta, part, _edge(part, value)) for part in meta.partitions}
+    if set(value) == {"timestamp"}:
+        at_us = instant_us(option, value["timestamp"])
+        return {
+            part.number: here(meta, part, transport.offset_at(meta.name, part.number, at_us))
+            for part in meta.partitions
+        }
+    named = _for_topic(option, value, meta)
+    unknown = sorted(set(named) - {str(part.number) for part in meta.partitions})
+    if unknown:
+        raise SettingError(
+            f"{option} names partition {', '.join(unknown)}, but topic {meta.name!r} has "
+            f"0 to {len(meta.partitions) - 1}"
+        )
+    return {part.number: _mark(option, named.get(str(part.number), other), meta, part) for part in meta.partitions}
+
+
+def _for_topic(option: str, value: Mapping[str, Any], meta: TopicMeta) -> Mapping[str, Any]:
+    """The partitions' part of a document that may be headed by the topic's name."""
+    if all(isinstance(key, str) and key.isdigit() for key in value):
+        return value
+    for name in (meta.name, f"{meta.stream}.{meta.topic}", meta.topic):
+        if isinstance(found := value.get(name), Mapping):
+            return found
+    raise SettingError(f"{option} says nothing of topic {meta.name!r}; it takes {EXAMPLES}")
+
+
+def _mark(option: str, value: object, meta: TopicMeta, part: PartitionMeta) -> Mark:
+    if isinstance(value, Mapping):
+        return Mark.parse(value)
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise SettingError(f"{option}: partition {part.number} is {value!r}; it takes an offset, earliest or latest")
+    if isinstance(value, int):
+        if value < 0:
+            raise SettingError(f"{option}: partition {part.number} has offset {value}; offsets count from 0")
+        return here(meta, part, value)
+    if value.lower() not in WORDS:
+        raise SettingError(f"{option}: partition {part.number} is {value!r}; it takes an offset, earliest or latest")
+    return here(meta, part, _edge(part, "earliest" if value.lower() == "earliest" else "latest"))
+
+
+def _edge(part: PartitionMeta, word: Word) -> int:
+    return part.first_offset if word == "earliest" else part.end_offset
+
+
+def instant_us(option: str, value: object) -> int:
+    """Microseconds since 1970 of a point in time: ISO 8601 text (UTC unless it says otherwise) or a number of them."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    try:
+        moment = datetime.fromisoformat(str(value))
+    except ValueError:
+        raise SettingError(
+            f"{option}: {value!r} is no point in time; write 2026-01-31T12:00:00Z or microseconds since 1970"
+        ) from None
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    delta = moment - datetime(1970, 1, 1, tzinfo=UTC)
+    return (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds

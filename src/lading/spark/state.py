@@ -1,0 +1,153 @@
+"""The directory where a pipeline keeps what it must not forget: who it is, its checkpoint, its manifests, its lock."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..model.errors import LocalError
+from .files import read_document, write_document
+from .manifest import Manifests
+
+OWN = "_lading"
+"""Everything of ours lies in a directory of this name: readers of tables skip what begins with an underscore."""
+STAGED = "staged"
+
+
+@dataclass(frozen=True)
+class State:
+    """One pipeline's state below ``directory``; it belongs to one run at a time."""
+
+    directory: Path
+    pipeline: str
+
+    @property
+    def own(self) -> Path:
+        """The directory that holds it all."""
+        return self.directory / OWN
+
+    @property
+    def checkpoint(self) -> Path:
+        """Spark's checkpoint."""
+        return self.own / "checkpoint"
+
+    @property
+    def manifests(self) -> Manifests:
+        """The manifests."""
+        return Manifests(self.own / "manifests", self.pipeline)
+
+    @property
+    def has_checkpoint(self) -> bool:
+        """Whether Spark has planned any batch under the checkpoint."""
+        offsets = self.checkpoint / "offsets"
+        return offsets.is_dir() and any(path.name.isdigit() for path in offsets.iterdir())
+
+    @property
+    def published(self) -> int:
+        """The number of the last manifest all of whose files were published; 0 before the first."""
+        known = read_document(self.own / "published.json")
+        return 0 if known is None else int(known["number"])
+
+    def note_published(self, number: int) -> None:
+        """All files up to this manifest are published."""
+        write_document(self.own / "published.json", {"number": number})
+
+    def put_checkpoint_aside(self) -> Path | None:
+        """Rename the checkpoint so that the next run begins a new one; returns where the old one lies now."""
+        if not self.checkpoint.exists():
+            return None
+        aside = next(
+            path for path in (self.own / f"checkpoint-old-{count}" for count in range(1, 10_000)) if not path.exists()
+        )
+        return self.checkpoint.rename(aside)
+
+    @classmethod
+    def open(cls, directory: Path, topic: str) -> State:
+        """The state in ``directory``, made when there is none; LocalError when it belongs to another topic."""
+        path = directory / OWN / "pipeline.json"
+        known = read_document(path)
+        if known is None:
+            slug = re.sub(r"[^a-z0-9]+", "-", topic.lower()).strip("-")[:40] or "topic"
+            # a name nobody else has: a table tells by it who may write to it
+            known = {"version": 1, "pipeline": f"{slug}-{secrets.token_hex(4)}", "topic": topic}
+            (directory / OWN / "manifests").mkdir(parents=True, exist_ok=True)
+            write_document(path, known)
+        if known["topic"] != topic:
+            raise LocalError(
+                f"the state in {directory} belongs to topic {known['topic']!r}, not to {topic!r}; "
+                "name another table or another state directory"
+            )
+        return cls(directory, known["pipeline"])
+
+    @contextmanager
+    def running(self) -> Iterator[str]:
+        """Be the one run of this pipeline; gives the run's token. LocalError while another process is that run."""
+        with (self.own / "run.lock").open("a+") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                file.seek(0)
+                raise LocalError(
+                    f"another run writes with the state in {self.directory} (process {file.read().strip() or '?'}); "
+                    "wait until it ends, or name another table"
+                ) from None
+            file.truncate(0)
+            file.write(str(os.getpid()))
+            file.flush()
+            token = secrets.token_hex(8)
+            with self.committing(None):
+                write_document(self.own / "run.json", {"run": token, "process": os.getpid()})
+            yield token
+
+    @contextmanager
+    def committing(self, run: str | None) -> Iterator[None]:
+        """Hold the commit lock; LocalError when ``run`` is not the present run any more.
+
+        A killed driver's JVM may live on for a moment and reach its commit after a new run has begun: the token stops
+        it.
+        """
+        with (self.own / "commit.lock").open("a") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            present: Any = read_document(self.own / "run.json")
+            if run is not None and (present is None or present["run"] != run):
+                raise LocalError(
+                    f"another run took over the state in {self.directory}; this one publishes nothing more"
+                )
+            yield
+
+
+def claim(table: Path, state: State) -> None:
+    """Make ``table`` this pipeline's own, or find that it is; LocalError where somebody else's data lies there."""
+    path = table / OWN / "owner.json"
+    owner = read_document(path)
+    if owner is not None:
+        if owner["pipeline"] != state.pipeline:
+            raise LocalError(
+                f"the table {table} is written by pipeline {owner['pipeline']!r}, whose state is not in "
+                f"{state.directory}; name its state directory, or another table"
+            )
+        return
+    strangers = visible(table)
+    if strangers:
+        raise LocalError(
+            f"{table} holds {strangers[0]!r}, which Lading did not write, and a table is not mixed with other files; "
+            "name another directory"
+        )
+    (table / OWN / STAGED).mkdir(parents=True, exist_ok=True)
+    write_document(path, {"version": 1, "pipeline": state.pipeline})
+
+
+def visible(table: Path) -> list[str]:
+    """The names in a table's directory that its readers see."""
+    if not table.exists():
+        return []
+    if not table.is_dir():
+        raise LocalError(f"{table} is a file; a table is a directory")
+    return sorted(path.name for path in table.iterdir() if not path.name.startswith(("_", ".")))

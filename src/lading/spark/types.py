@@ -1,0 +1,186 @@
+"""Between Spark's types and Arrow's: the default schema, what a user's schema asks for, batches as Spark wants them.
+
+Spark takes a batch only when its Arrow schema equals the declared one exactly: names, order, types and which columns
+may be null, down to the fields inside a list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema, to_arrow_type
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    ByteType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from ..columns.contract import TYPES, Encoding, HeaderColumn, Projection, did_you_mean, parse_encoding, type_word
+from ..model.batch import SCHEMA
+from ..model.errors import LocalError, SettingError
+
+HEADERS = ArrayType(
+    StructType(
+        [
+            StructField("key", StringType(), False),
+            StructField("kind", ByteType(), False),
+            StructField("value", BinaryType(), True),
+        ]
+    ),
+    False,
+)
+"""The raw header column: ``array<struct<key string, kind tinyint, value binary>>``, in order, duplicates included."""
+
+CHECKSUM_OK = "checksum_ok"
+"""A boolean column that says of each message whether its payload has its checksum; null where it has none."""
+
+FIELD_TYPES: dict[str, DataType] = {
+    "offset": LongType(),
+    "state": ByteType(),
+    "timestamp": TimestampType(),
+    "id": BinaryType(),
+    "checksum": LongType(),
+    "key": BinaryType(),
+    "headers": HEADERS,
+    "payload": BinaryType(),
+}
+PLACE_TYPES: dict[str, DataType] = {"stream": StringType(), "topic": StringType(), "partition": IntegerType()}
+KNOWN: dict[str, DataType] = {**PLACE_TYPES, **FIELD_TYPES, CHECKSUM_OK: BooleanType()}
+"""Every column that is no header, by name."""
+
+
+def default_schema(headers: bool = True) -> StructType:
+    """Where a message was read and all its fields: the schema of a read that names none."""
+    fields = [StructField(name, type_, False) for name, type_ in PLACE_TYPES.items()]
+    for name, type_ in FIELD_TYPES.items():
+        if headers or name != "headers":
+            fields.append(StructField(name, type_, SCHEMA.field(name).nullable))
+    return StructType(fields)
+
+
+def schema_of(projection: Projection) -> StructType:
+    """The Spark schema of a projection, as tables and the default read show it."""
+    types = {name: KNOWN[name] for name in projection.fields}
+    types |= {column.name: from_arrow_type(column.type) for column in projection.headers}
+    never_null = {name for name in projection.fields if name in PLACE_TYPES or not SCHEMA.field(name).nullable}
+    return StructType([StructField(name, types[name], name not in never_null) for name in projection.order])
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a schema asks for: what to decode and type, which extra columns to make, and the exact Arrow schema."""
+
+    projection: Projection
+    checksum_ok: bool
+    schema: pa.Schema
+
+
+def wanted(schema: StructType, columns: Mapping[str, str], encodings: Mapping[str, str]) -> Wanted:
+    """What the user's schema asks for; ``columns`` and ``encodings`` are the options ``column.*`` and ``encoding.*``.
+
+    Both are keyed by column name in lower case, because Spark's options do not keep the case. SettingError names the
+    column and what it may be.
+    """
+    names = {field.name.lower() for field in schema.fields}
+    for option, given in (("column", columns), ("encoding", encodings)):
+        for name in given:
+            if name not in names:
+                raise SettingError(
+                    f"option {option}.{name} names no column of the schema{did_you_mean(name, names)}; "
+                    f"columns are {', '.join(field.name for field in schema.fields)}"
+                )
+    fields: list[str] = []
+    headers: list[HeaderColumn] = []
+    order: list[str] = []
+    checksum_ok = False
+    for field in schema.fields:
+        name = field.name
+        header = columns.get(name.lower())
+        if header is None and name in KNOWN:
+            _check_type(field)
+            if name == CHECKSUM_OK:
+                checksum_ok = True
+                continue
+            fields.append(name)
+        else:
+            headers.append(_header_column(field, header or name, encodings.get(name.lower())))
+        order.append(name)
+    return Wanted(Projection(tuple(fields), tuple(headers), tuple(order)), checksum_ok, arrow_schema(schema))
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """The one Arrow schema that Spark takes for ``schema``."""
+    made: pa.Schema = to_arrow_schema(schema, timezone="UTC")
+    return made
+
+
+def _check_type(field: StructField) -> None:
+    known = KNOWN[field.name]
+    # the words leave out which parts may be null: that is the user's to declare
+    if field.dataType.simpleString() != known.simpleString():
+        raise SettingError(
+            f"column {field.name!r} is a field of every message and has the type {known.simpleString()}, "
+            f"not {field.dataType.simpleString()}; for a header of that name set option "
+            f"column.{field.name}={field.name}"
+        )
+
+
+def _header_column(field: StructField, header: str, encoding: str | None) -> HeaderColumn:
+    try:
+        type_ = to_arrow_type(field.dataType, timezone="UTC")
+        type_word(type_)
+    except Exception:
+        raise SettingError(
+            f"column {field.name!r} would be read from the header {header!r}, and a header cannot become "
+            f"{field.dataType.simpleString()}; it can become {', '.join(TYPES)}"
+        ) from None
+    made = Encoding.AUTO if encoding is None else parse_encoding(encoding)
+    return HeaderColumn(field.name, header, type_, made, required=not field.nullable)
+
+
+def conform(columns: Mapping[str, pa.Array[Any]], schema: pa.Schema) -> pa.RecordBatch:
+    """The columns as a batch of exactly ``schema``; LocalError where a column that may not be null holds one."""
+    arrays = [_as(columns[field.name], field) for field in schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _as(array: pa.Array[Any], field: pa.Field[Any]) -> pa.Array[Any]:
+    if not field.nullable and array.null_count:
+        raise LocalError(f"column {field.name!r} is declared NOT NULL, but a message has no value for it")
+    if array.type == field.type:
+        return array
+    if pa.types.is_nested(field.type):
+        return renamed(array, field.type)
+    return array.cast(field.type)
+
+
+def renamed(array: pa.Array[Any], type_: pa.DataType) -> pa.Array[Any]:
+    """The same list or struct array under field names and null flags of ``type_``; nothing is copied."""
+    if array.type == type_:
+        return array
+    if not pa.types.is_nested(type_):
+        return array.cast(type_)
+    nested: Any = array
+    children = (
+        [nested.values] if pa.types.is_list(type_) else [nested.field(at) for at in range(nested.type.num_fields)]
+    )
+    inner = [type_.field(at) for at in range(type_.num_fields)]
+    if len(children) != len(inner):
+        raise LocalError(f"a column of type {array.type} cannot become {type_}")
+    made = [renamed(child, part.type) for child, part in zip(children, inner, strict=True)]
+    own = 2 if pa.types.is_list(type_) else 1
+    if pa.types.is_struct(type_) and array.offset:
+        # the children of a sliced struct are sliced already, its validity is not
+        return pa.StructArray.from_arrays(made, fields=inner, mask=array.is_null() if array.null_count else None)
+    return pa.Array.from_buffers(type_, len(array), array.buffers()[:own], array.null_count, array.offset, made)

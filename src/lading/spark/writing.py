@@ -1,0 +1,233 @@
+"""The executor's half of the table path: one offset range into staged Parquet files. Rows never enter the JVM."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import xxhash
+
+from ..columns.contract import Projection, parse_columns
+from ..transports.fetched import States
+from .manifest import File
+from .publish import HASH_NAME, Written
+from .ranges import Range
+from .reading import Counts, Part, Reading, read_range
+from .state import OWN, STAGED
+from .types import arrow_schema, conform, schema_of
+
+GROUP_ROWS = 131_072
+GROUP_BYTES = 64 << 20
+"""A row group is written when it has this many rows or about this many bytes of Arrow."""
+FILE_BYTES = 256 << 20
+"""A file is closed when it has this many bytes, unless told otherwise."""
+COMPRESSION = "snappy"
+
+
+@dataclass(frozen=True)
+class TableJob:
+    """What executors need to know to write one table; it travels to them as JSON."""
+
+    from_: str
+    topic: str
+    columns: str
+    table: str
+    state: str
+    pipeline: str
+    run: str
+    resume_command: str
+    where: str | None = None
+    states: States = "available"
+    verify_checksum: bool = False
+    fail_on_bad_value: bool = False
+    fail_on_data_loss: bool = True
+    file_bytes: int = FILE_BYTES
+    compression: str = COMPRESSION
+    transport: Mapping[str, Any] = field(default_factory=dict)
+
+    def text(self) -> str:
+        """As JSON."""
+        return json.dumps(self.__dict__)
+
+    @classmethod
+    def parse(cls, text: str) -> TableJob:
+        """The inverse of ``text``."""
+        return cls(**json.loads(text))
+
+    @property
+    def projection(self) -> Projection:
+        """The table's columns."""
+        return parse_columns(self.columns)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The table's Arrow schema: what Spark would see, so that both paths make the same tables."""
+        return arrow_schema(schema_of(self.projection))
+
+    @property
+    def reading(self) -> Reading:
+        """How ranges are read."""
+        return Reading(
+            self.from_,
+            self.projection,
+            states=self.states,
+            where=self.where,
+            verify_checksum=self.verify_checksum,
+            fail_on_bad_value=self.fail_on_bad_value,
+            fail_on_data_loss=self.fail_on_data_loss,
+            transport=self.transport,
+        )
+
+
+def schema_words(schema: pa.Schema) -> dict[str, str]:
+    """Column → type, as manifests hold it."""
+    return {name: str(type_) for name, type_ in zip(schema.names, schema.types, strict=True)}
+
+
+def write_range(job: TableJob, piece: Range, attempt: str) -> Written:
+    """Read one range and stage its messages as Parquet, synced; ``attempt`` makes the names of a retry its own.
+
+    Errors are those of ``read_range``, and OSError; what was begun is deleted then.
+    """
+    counts = Counts()
+    writer = _Files(job, piece, attempt)
+    try:
+        for part in read_range(job.reading, piece, counts):
+            writer.add(part)
+        files = writer.finish()
+    except BaseException:
+        writer.discard()
+        raise
+    numbers = {"read": counts.read, "written": counts.kept, "bad_values": counts.bad_values}
+    return Written(piece, tuple(files), numbers)
+
+
+class _Files:
+    """The files of one range: rows are gathered into row groups, files closed at their size."""
+
+    def __init__(self, job: TableJob, piece: Range, attempt: str) -> None:
+        self._job = job
+        self._piece = piece
+        self._stem = f"{job.run}-{attempt}-{piece.partition:05d}-{piece.start:020d}"
+        self._table = Path(job.table)
+        self._schema = job.schema
+        self._waiting: list[pa.RecordBatch] = []
+        self._rows = self._bytes = 0
+        self._open: tuple[pq.ParquetWriter, HashingFile, str] | None = None
+        self._file_rows = 0
+        self._done: list[tuple[int, File]] = []
+
+    def add(self, part: Part) -> None:
+        """Take some messages."""
+        columns = dict(zip(part.batch.schema.names, part.batch.columns, strict=True))
+        batch = conform(columns, self._schema)
+        self._waiting.append(batch)
+        self._rows += batch.num_rows
+        self._bytes += batch.nbytes
+        if self._rows >= GROUP_ROWS or self._bytes >= GROUP_BYTES:
+            self._write_group()
+
+    def finish(self) -> list[tuple[int, File]]:
+        """Write what waits, close the last file; every file with the number that orders it within the range."""
+        if self._waiting:
+            self._write_group()
+        self._close()
+        return self._done
+
+    def discard(self) -> None:
+        """Delete everything of this attempt."""
+        if self._open is not None:
+            self._open[1].close()
+        for path in (self._table / OWN / STAGED).glob(f"{self._stem}-*"):
+            path.unlink(missing_ok=True)
+
+    def _write_group(self) -> None:
+        writer, sink, _ = self._open or self._begin()
+        table = pa.Table.from_batches(self._waiting, self._schema)
+        writer.write_table(table, row_group_size=GROUP_ROWS * 2)
+        self._file_rows += self._rows
+        self._waiting, self._rows, self._bytes = [], 0, 0
+        if sink.tell() >= self._job.file_bytes:
+            self._close()
+
+    def _begin(self) -> tuple[pq.ParquetWriter, HashingFile, str]:
+        name = f"{self._stem}-{len(self._done)}.parquet"
+        directory = self._table / OWN / STAGED
+        directory.mkdir(parents=True, exist_ok=True)
+        sink = HashingFile((directory / name).open("xb", buffering=0))
+        text = [column.name for column in self._job.projection.headers]
+        # promoted headers repeat, payloads and keys do not
+        repeating = [*text, *(name for name in ("stream", "topic", "state") if name in self._schema.names)]
+        options: dict[str, Any] = {"compression": self._job.compression, "use_dictionary": repeating}
+        writer = pq.ParquetWriter(
+            sink,  # type: ignore[arg-type]
+            self._schema,
+            **options,
+            write_statistics=[name for name in self._schema.names if name not in ("payload", "headers", "id", "key")],
+            store_schema=False,
+        )
+        self._open = writer, sink, name
+        return self._open
+
+    def _close(self) -> None:
+        if self._open is None:
+            return
+        writer, sink, name = self._open
+        writer.close()
+        sink.sync()
+        sink.close()
+        table = os.path.relpath(self._table, self._job.state)
+        # no two files of a batch begin at the same number: it orders the files of a range
+        order = self._piece.start + len(self._done)
+        self._done.append((order, File(table, name, "", self._file_rows, sink.size_bytes, sink.hash)))
+        self._open, self._file_rows = None, 0
+
+
+class HashingFile(io.RawIOBase):
+    """A file that is only appended to, and knows the hash of what was written."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        super().__init__()
+        self._file = file
+        self._digest = xxhash.xxh3_128()
+        self.size_bytes = 0
+
+    @property
+    def hash(self) -> str:
+        """The hash of all bytes so far, as manifests hold it."""
+        return f"{HASH_NAME}:{self._digest.hexdigest()}"
+
+    def writable(self) -> bool:
+        """It is."""
+        return True
+
+    def write(self, data: Any) -> int:
+        """All of ``data``, or OSError."""
+        view = memoryview(data).cast("B")
+        self._digest.update(view)
+        done = 0
+        while done < len(view):
+            done += self._file.write(view[done:])
+        self.size_bytes += len(view)
+        return len(view)
+
+    def tell(self) -> int:
+        """Bytes written."""
+        return self.size_bytes
+
+    def sync(self) -> None:
+        """Bring it to disk."""
+        os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        """Close the file; again is no error."""
+        if not self.closed:
+            self._file.close()
+        super().close()
