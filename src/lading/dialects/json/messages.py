@@ -15,14 +15,11 @@ from ...model.errors import CorruptError, MalformedMessage, Reason
 from ...model.kinds import KIND_BY_WORD, Kind
 from ...model.names import key_bytes, key_text
 from ...model.state import State
+from ..iggy_classic.limits import KEY_BYTES_MAX, VALUE_BYTES_MAX
 from ..iggy_classic.primitives import Partitioning, PartitioningKind, check_partitioning
 from .documents import fields_of, form_of, load_body, member, number
 from .errors import wrong_document
 from .text import Members, dump
-
-HEADER_BYTES_MAX: Final = 255
-"""Longest header key and value of the binary dialect; the real HTTP face takes longer and empty ones and then loses
-the topic at its next start (iggy_measured.md 2.5)."""
 
 _U128: Final = number(0, (1 << 128) - 1, "u128")
 _KIND_WORD: Final = {int(kind): kind.word for kind in Kind}
@@ -133,12 +130,13 @@ def _header(key: str, value: Any, where: str) -> dict[str, Any]:
         name = key.encode()
     except UnicodeEncodeError:
         raise wrong_document(f"{where}: the key holds a lone surrogate") from None
-    for size_bytes, what, reason in (
-        (len(name), "key", Reason.INVALID_HEADER_KEY),
-        (len(data), "value", Reason.INVALID_HEADER_VALUE),
+    # the real HTTP face takes empty and longer ones and loses the topic at its next start (iggy_measured.md 2.5)
+    for size_bytes, size_max, what, reason in (
+        (len(name), KEY_BYTES_MAX, "key", Reason.INVALID_HEADER_KEY),
+        (len(data), VALUE_BYTES_MAX, "value", Reason.INVALID_HEADER_VALUE),
     ):
-        if not 1 <= size_bytes <= HEADER_BYTES_MAX:
-            raise MalformedMessage(f"{where}: the {what} has {size_bytes} bytes, not 1 to 255", reason=reason)
+        if not 1 <= size_bytes <= size_max:
+            raise MalformedMessage(f"{where}: the {what} has {size_bytes} bytes, not 1 to {size_max}", reason=reason)
     return {"key": key_text(name), "kind": int(KIND_BY_WORD[word]), "value": data}
 
 
