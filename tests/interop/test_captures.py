@@ -61,7 +61,7 @@ def tcp_answers(broker: testing.Running) -> list[tuple[int, bytes]]:
             request = bytearray.fromhex(exchange["request_hex"])
             # two requests hold what only the answers before them tell
             if exchange["name"] == "message.poll (timestamp of the second)":
-                request[27:35] = second_us
+                request[30:38] = second_us
             elif exchange["name"] == "client.get (self)":
                 request[8:12] = own_id.to_bytes(4, "little")
             connection.sendall(request)

@@ -19,7 +19,7 @@ from starlette.responses import PlainTextResponse, Response
 from ..broker.read import Reading
 from ..broker.topology import Partition
 from ..dialects.iggy_classic import commands as c
-from ..dialects.iggy_classic.messages import encode_sent
+from ..dialects.iggy_classic.encode import encode_sent
 from ..dialects.iggy_classic.records import validate
 from ..dialects.json.commands import encode_answer, identifier, parse_body, parse_query
 from ..dialects.json.documents import U32

@@ -57,6 +57,9 @@ SMALL_ANSWER_BYTES: Final = 8 << 10
 
 DRAIN_TIMEOUT_S: Final = 5.0
 
+FRAMING: Final = -1
+"""Stands for the command where there is none."""
+
 _U32 = struct.Struct("<I")
 _POLLED_HEAD = struct.Struct("<III")
 _OK: Final = ok_frame()
@@ -89,7 +92,11 @@ class Connection(asyncio.BufferedProtocol):
         """Reading from the socket is paused: the buffer is full of requests that must wait."""
         self._congested = False
         self._ended = False
+        """The client sends no more that can be understood: close when all before it is answered."""
+        self._farewell = 0
+        """The status to end with, where framing is lost."""
         self._lost = False
+        """The connection is gone."""
         self._at = self._have = 0
         self._view = memoryview(bytearray(BUFFER_BYTES))
         self._array = np.frombuffer(self._view, np.uint8)
@@ -122,9 +129,10 @@ class Connection(asyncio.BufferedProtocol):
         return self._view[self._have :]
 
     def buffer_updated(self, size_bytes: int) -> None:
-        self._have += size_bytes
         self._received_bytes[_BY_ENDPOINT] += size_bytes
-        self._work()
+        if not self._farewell:
+            self._have += size_bytes
+            self._work()
 
     def abort(self) -> None:
         """Cut the connection now."""
@@ -158,7 +166,7 @@ class Connection(asyncio.BufferedProtocol):
                 (length,) = _U32.unpack_from(self._view, self._at)
                 if not 4 <= length <= FRAME_BYTES_MAX:
                     self._lose(Reason.MALFORMED if length < 4 else Reason.REQUEST_TOO_LARGE)
-                    return
+                    break
                 end = self._at + 4 + length
                 if end > self._have:
                     break
@@ -171,6 +179,9 @@ class Connection(asyncio.BufferedProtocol):
             self._working = False
         self._tend_buffer()
         if (self._ended or self._endpoint.services.stopping) and not self._busy and self._transport is not None:
+            if self._farewell:
+                self._write(error_frame(self._farewell), FRAMING, self._farewell)
+                self._farewell = 0
             self._transport.close()
 
     def _answer(self, code: int, start: int, end: int) -> None:
@@ -247,13 +258,9 @@ class Connection(asyncio.BufferedProtocol):
     def _lose(self, reason: Reason) -> None:
         """Framing is lost: say it where the protocol can, and close when what came before is answered."""
         self._endpoint.dropped(reason.value)
-        self._at = self._have
+        self._farewell = CODE_OF[reason]
         self._ended = True
-        status = CODE_OF[reason]
-        if self._unanswered:
-            self._unanswered[-1].on_done(lambda _append: self._write(error_frame(status), -1, status))
-        else:
-            self._write(error_frame(status), -1, status)
+        self._at = self._have
 
     # -- the buffer
 
