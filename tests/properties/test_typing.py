@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 from unittest import mock
@@ -21,6 +22,7 @@ from tests.columns.values import Value, located
 
 engine.compiled(HOME)
 
+EXAMPLES = 10_000 if os.environ.get("LADING_TEST_FULL") == "1" else 300
 NUMBER_TEXTS = st.from_regex(rb"\A[+-]?[0-9]{0,22}(\.[0-9]{0,9})?([eE][+-]?[0-9]{1,3})?\Z")
 INSTANT_TEXTS = st.from_regex(
     rb"\A[0-2][0-9]{3}-[01][0-9]-[0-3][0-9]"
@@ -47,7 +49,7 @@ def values(draw: st.DrawFn) -> Value:
     return kind, draw(TEXTS | st.binary(max_size=20))
 
 
-@settings(max_examples=300)
+@settings(max_examples=EXAMPLES, deadline=None)
 @given(st.lists(values(), max_size=20), st.sampled_from(list(TYPES)), st.sampled_from(list(Encoding)))
 def test_kernels_and_twin_agree(rows: list[Value], word: str, encoding: Encoding) -> None:
     if encoding in BINARY_ENCODINGS and word in ("string", "binary"):
@@ -69,6 +71,7 @@ def _bits(array: pa.Array[Any]) -> list[Any]:
     ]
 
 
+@settings(deadline=None)
 @given(NUMBER_TEXTS)
 def test_number_texts_are_read_as_python_reads_them(text: bytes) -> None:
     try:
@@ -80,6 +83,7 @@ def test_number_texts_are_read_as_python_reads_them(text: bytes) -> None:
     assert typed(located([(Kind.RAW, text)]), TYPES["double"])[0].to_pylist() == [expected]
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=24) | st.text(max_size=12).map(lambda text: text.encode("utf-8", "surrogatepass")))
 def test_utf8_is_what_python_decodes(data: bytes) -> None:
     try:
@@ -89,6 +93,7 @@ def test_utf8_is_what_python_decodes(data: bytes) -> None:
     assert typed(located([(Kind.RAW, data)]), TYPES["string"])[0].to_pylist() == [expected]
 
 
+@settings(deadline=None)
 @given(
     st.datetimes(datetime(2, 1, 1), datetime(9998, 1, 1)),
     st.sampled_from(["T", " "]),
@@ -104,6 +109,7 @@ def test_iso_texts_are_read_as_python_reads_them(when: datetime, parted: str, sp
         assert typed(located([(kind, text.encode())]), TYPES["timestamp"])[0].to_pylist() == [expected]
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.lists(st.sampled_from([b"", b"a", b"b", b"ab"]), max_size=4), max_size=8),
     st.sampled_from([b"a", b"ab", b""]),

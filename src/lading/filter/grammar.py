@@ -53,7 +53,8 @@ def syntax(text: str) -> exp.Expr:
         tree = Parser(error_level=ErrorLevel.IMMEDIATE).parse_into(exp.Condition, tokens, text)[0]
     except ParseError as error:
         at = min(error.errors[0].get("col") or 0, len(text)) if error.errors else len(text)
-        refuse(text, "the filter cannot be read here", at, at + 1)
+        end = next((token.end for token in tokens if token.start == at), at)
+        refuse(text, "the filter cannot be read here", at, end + 1)
     except RecursionError:
         raise FilterError("the filter is nested too deeply for the stack that is left", at=0) from None
     if tree is None:
@@ -77,7 +78,10 @@ def refuse_node(text: str, message: str, node: exp.Expr) -> NoReturn:
     places = [part.meta for part in node.walk() if "start" in part.meta]
     if not places:
         refuse(text, message, 0, len(text))
-    refuse(text, message, min(place["start"] for place in places), max(place["end"] for place in places) + 1)
+    start, end = min(place["start"] for place in places), max(place["end"] for place in places) + 1
+    while text[start:end].count("(") > text[start:end].count(")") and text[end : end + 1] == ")":
+        end += 1
+    refuse(text, message, start, end)
 
 
 def _tokens(text: str) -> list[Token]:

@@ -41,6 +41,10 @@ from .typing import FIELD_DOMAINS, common_domain, constant, nature
 if TYPE_CHECKING:
     from sqlglot import exp
 
+_REASONS: Final = {
+    "Sub": "there is no arithmetic; a name with signs in it is written header('a-b')",
+    "Tuple": "a list stands after IN only",
+}
 _ORDERED: Final = frozenset({Operator.LT, Operator.LE, Operator.GT, Operator.GE})
 _OPERATORS: Final = {
     "EQ": Operator.EQ, "NEQ": Operator.NE, "LT": Operator.LT, "LTE": Operator.LE, "GT": Operator.GT, "GTE": Operator.GE,
@@ -170,7 +174,8 @@ class _Reader:
     def _operand(self, node: exp.Expr) -> Operand:
         build = _OPERANDS.get(type(node).__name__)
         if build is None:
-            self._refuse("this cannot be compared: a filter compares headers, message fields and constants", node)
+            known = "this cannot be compared: a filter compares headers, message fields and constants"
+            self._refuse(_REASONS.get(type(node).__name__, known), node)
         return build(self, node)
 
     def _inside(self, node: exp.Expr) -> Operand:
