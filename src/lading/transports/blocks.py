@@ -19,21 +19,26 @@ WRITER_ID_BYTES = 16
 BLOCK_BYTES = 1 << 20
 """A block stays below this unless one message is larger: about the size of the chunk it becomes."""
 
+BODY_BYTES = 8 << 20
+BODY_BLOCKS = 32
+"""One request carries several blocks, so that they share a sync: about this many bytes, and fewer blocks than the
+broker remembers of a writer."""
+
 Post = Callable[[str, int, bytes], Sent]
-"""Carries one block's bytes to (topic, partition)."""
+"""Carries the bytes of blocks to (topic, partition)."""
 Compression = Literal["lz4"] | None
 
 
 @dataclass(slots=True)
 class _Sending:
-    """A batch on its way: the slices not yet acknowledged, and the block made of the first one.
+    """A batch on its way: the slices of each request not yet acknowledged, and the body made of the first one.
 
-    ``unsure``: the block may have arrived, nobody knows.
+    ``unsure``: the body may have arrived, nobody knows.
     """
 
     batch: pa.RecordBatch
-    slices: deque[pa.RecordBatch]
-    block: bytes | None
+    requests: deque[list[pa.RecordBatch]]
+    body: bytes | None
     sent: Sent
     unsure: bool = False
 
@@ -63,25 +68,24 @@ class BlockWriter:
         if sending is None or sending.batch is not batch:
             if sending is not None:
                 self._begin_anew()
-            sending = _Sending(batch, deque(cut(batch, BLOCK_BYTES)), None, Sent(0))
-        while sending.slices:
+            sending = _Sending(batch, deque(_requests(batch)), None, Sent(0))
+        while sending.requests:
             sequence = self._sequences.get(place, 0)
-            sending.block = sending.block or self._block(sending.slices[0], sequence, compression)
+            sending.body = sending.body or self._body(sending.requests[0], sequence, compression)
             try:
-                answer = self._post(topic, partition, sending.block)
+                answer = self._post(topic, partition, sending.body)
             except BaseException as error:
                 refused = isinstance(error, Refusal)
                 forgotten = isinstance(error, Refusal) and error.reason is Reason.OUT_OF_SEQUENCE and sequence > 0
                 if forgotten and not sending.unsure and not self._named:
                     self._begin_anew()
-                    sending.block = None
+                    sending.body = None
                     continue
                 sending.unsure |= not refused
                 self._unsettled[place] = sending
                 raise
-            self._sequences[place] = sequence + 1
-            sending.slices.popleft()
-            sending.block, sending.unsure = None, False
+            self._sequences[place] = sequence + len(sending.requests.popleft())
+            sending.body, sending.unsure = None, False
             before = sending.sent
             sending.sent = replace(
                 before,
@@ -94,6 +98,9 @@ class BlockWriter:
     def _begin_anew(self) -> None:
         self.writer_id, self._sequences = secrets.token_bytes(WRITER_ID_BYTES), {}
 
+    def _body(self, slices: list[pa.RecordBatch], sequence: int, compression: Compression) -> bytes:
+        return b"".join(self._block(each, sequence + at, compression) for at, each in enumerate(slices))
+
     def _block(self, batch: pa.RecordBatch, sequence: int, compression: Compression) -> bytes:
         from ..dialects.native.messages import BlockHeader, encode_block
 
@@ -101,6 +108,20 @@ class BlockWriter:
         if len(block) > REQUEST_BYTES_MAX:
             raise LimitExceeded(f"one message makes a block of {len(block)} bytes; the limit is {REQUEST_BYTES_MAX}")
         return block
+
+
+def _requests(batch: pa.RecordBatch) -> Iterator[list[pa.RecordBatch]]:
+    """The slices that become the blocks of each request."""
+    slices: list[pa.RecordBatch] = []
+    size_bytes = 0
+    for each in cut(batch, BLOCK_BYTES):
+        if slices and (len(slices) == BODY_BLOCKS or size_bytes + each.nbytes > BODY_BYTES):
+            yield slices
+            slices, size_bytes = [], 0
+        slices.append(each)
+        size_bytes += each.nbytes
+    if slices:
+        yield slices
 
 
 def cut(batch: pa.RecordBatch, bytes_max: int) -> Iterator[pa.RecordBatch]:

@@ -9,7 +9,6 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import httpx
 import numpy as np
 
 from ..chunk.runs import runs
@@ -19,7 +18,7 @@ from ..model.names import flat_name, spellings
 from ..model.state import STATE_BY_WORD, State
 from .blocks import BlockWriter, Compression
 from .fetched import Fetched, States, missing
-from .http import AdminHttp
+from .http import AdminHttp, Answer
 from .interface import Capacity, PartitionMeta, Position, Sent, TopicMeta
 from .open import address
 from .topics import created_as, unknown_topic
@@ -75,7 +74,7 @@ class LadingTransport:
     def create_topic(self, name: str, partitions: int = 1, settings: dict[str, Any] | None = None) -> TopicMeta:
         """Create ``stream.topic`` (a name without a dot in ``default``); Refusal TOPIC_NAME_EXISTS where it is."""
         body = {"partitions": partitions, "settings": settings or {}}
-        self._http.request("POST", "topics", *created_as(name), again=False, json=body)
+        self._http.request("POST", "topics", *created_as(name), again=False, document=body)
         return self.topic(name)
 
     def delete_topic(self, name: str) -> None:
@@ -90,7 +89,7 @@ class LadingTransport:
 
     def create_stream(self, name: str, stream_id: int | None = None) -> None:
         """Create a stream; its id is the next free one unless given."""
-        self._http.request("POST", "streams", name, again=False, json={"id": stream_id})
+        self._http.request("POST", "streams", name, again=False, document={"id": stream_id})
 
     def delete_stream(self, name: str) -> None:
         """Delete the stream with all its topics."""
@@ -188,25 +187,25 @@ class LadingTransport:
     def set_state(self, topic: str, partition: int, first: int, end: int, state: State) -> None:
         """Set the state of offsets from ``first`` up to, not including, ``end``."""
         body = {"first": first, "end": end, "state": State(state).word}
-        self._http.request("PUT", *self._path(topic, partition), "states", again=True, json=body)
+        self._http.request("PUT", *self._path(topic, partition), "states", again=True, document=body)
 
     def begin(self, scope: str = "") -> int:
         """Open a transaction; blocks that name its id stay unread until it is committed.
 
         Those of one ``scope`` are attempts at the same work: a commit aborts what it does not name of it.
         """
-        answer = self._http.request("POST", "transactions", again=True, json={"scope": scope})
+        answer = self._http.request("POST", "transactions", again=True, document={"scope": scope})
         return int(answer.json()["transaction_id"])
 
     def commit(self, key: str, transactions: Sequence[int]) -> None:
         """Commit the transactions under ``key``; a key that was committed before makes it a no-op."""
         body = {"key": key, "transactions": list(transactions)}
-        self._http.request("POST", "transactions", "commit", again=True, json=body)
+        self._http.request("POST", "transactions", "commit", again=True, document=body)
 
     def abort(self, transactions: Sequence[int]) -> None:
         """Abort the transactions: their messages are never read."""
         body = {"transactions": list(transactions)}
-        self._http.request("POST", "transactions", "abort", again=True, json=body)
+        self._http.request("POST", "transactions", "abort", again=True, document=body)
 
     # groups
 
@@ -230,9 +229,7 @@ class LadingTransport:
     def _path(self, topic: str, partition: int) -> tuple[str | int, ...]:
         return ("topics", *self._place(topic), partition)
 
-    def _partition_get(
-        self, topic: str, partition: int, what: str, *, wait_ms: int = 0, **query: Any
-    ) -> httpx.Response:
+    def _partition_get(self, topic: str, partition: int, what: str, *, wait_ms: int = 0, **query: Any) -> Answer:
         if wait_ms:
             query["wait_ms"] = wait_ms
         try:
@@ -292,7 +289,7 @@ class LadingMembership:
         """Store the group's position; Refusal STALE_GENERATION after the partition went to another member."""
         path = self._transport.position_path(self._group, topic, partition)
         body = {"offset": position.offset, "epoch": position.epoch, "generation": self.generation}
-        self._http.request("PUT", *path, again=True, json=body)
+        self._http.request("PUT", *path, again=True, document=body)
 
     def leave(self) -> None:
         """Give the partitions back; further calls do nothing."""
@@ -304,7 +301,7 @@ class LadingMembership:
 
     def _call(self, what: str) -> None:
         body = {"member": self._member, "topics": self._topics}
-        answer = self._http.request("POST", "groups", self._group, what, again=True, json=body).json()
+        answer = self._http.request("POST", "groups", self._group, what, again=True, document=body).json()
         self.generation = answer.get("generation", self.generation)
         self.partitions = [(flat_name(stream, topic), number) for stream, topic, number in answer.get("partitions", [])]
 
@@ -323,7 +320,7 @@ def _topic(row: dict[str, Any]) -> TopicMeta:
     )  # fmt: skip
 
 
-def _fetched(topic: str, partition: int, offset: int, answer: httpx.Response) -> Fetched:
+def _fetched(topic: str, partition: int, offset: int, answer: Answer) -> Fetched:
     headers = answer.headers
     region = np.frombuffer(answer.content, np.uint8)
     chunks = runs(region, 0, region.size) if region.size else []
