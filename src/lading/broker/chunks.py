@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from ..chunk.envelope import ENVELOPE_BYTES, seal
 from ..chunk.runs import runs
-from ..dialects import registry
 from ..log.interface import PartitionLog, Span
 from ..model.run import (
     BASE_OFFSET,
@@ -29,6 +28,7 @@ from ..model.run import (
     Run,
 )
 from .counters import Counters
+from .salvage import salvage
 from .topology import Partition
 
 Bytes = bytes | memoryview
@@ -96,8 +96,7 @@ def _whole(span: Span, stable_end: int) -> tuple[int, int, Bytes, int]:
 
 def _salvaged(span: Span) -> tuple[int, int, Bytes, int]:
     """(base, end, bytes, messages) of what the dialect finds intact in one damaged chunk, in chunks of its own."""
-    damaged = runs(span.region, span.start, span.end, verify=False)[0]
-    found = registry.dialect(damaged.dialect).salvage(damaged)
+    found = salvage(span)
     rows = found.chunks
     together = (np.diff(rows[:, BASE_OFFSET]) == 1) & (rows[1:, BODY_START] == rows[:-1, BODY_END])
     borders = [0, *(np.flatnonzero(~together) + 1).tolist(), len(rows)]

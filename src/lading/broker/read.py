@@ -18,6 +18,7 @@ from ..dialects import registry
 from ..log.interface import PartitionLog
 from ..model.run import BASE_OFFSET, BODY_END, BODY_START, COUNT, LAST_OFFSET, Run
 from .counters import Counters
+from .salvage import salvage
 from .topology import Partition
 from .visibility import VISIBILITY, Aborted, Hidden, ReaderKind, Sight
 
@@ -81,15 +82,15 @@ def read(
             at = span.base_offset
         end = min(span.end_offset, limit)
         skipped = skipped_ranges(log, at, end, sight)
-        found = runs(span.region, span.start, span.end, verify=False)
+        lost: list[tuple[int, int]] = []
         if span.damaged:
-            found = [registry.dialect(run.dialect).salvage(run) for run in found]
-            lost = _complement([int(one) for run in found for one in run.chunks[:, BASE_OFFSET]], at, end)
+            found = [salvage(span)]
+            lost = _complement(found[0].chunks[:, BASE_OFFSET].tolist(), at, end)
             skipped = _merged([*skipped, *lost])
-        stop = _take(reading, found, at, end, skipped, wanted)
-        if span.damaged:
-            damaged += [(first, min(other, stop)) for first, other in lost if first < stop]
-        at = stop
+        else:
+            found = runs(span.region, span.start, span.end, verify=False)
+        at = _take(reading, found, at, end, skipped, wanted)
+        damaged += [(first, min(other, at)) for first, other in lost if first < at]
         left_bytes -= span.end - span.start
         if not reading.count:
             at = _after_skipped(log, at, limit, sight)

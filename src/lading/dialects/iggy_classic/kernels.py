@@ -531,22 +531,29 @@ def intact(body: Any, base_offset: Any, count: Any, found: Any, budget: Any) -> 
     at = 0
     kept = 0
     expected = base_offset
+    aligned = True
     while at + STORED_BYTES_MIN <= body_size and expected < base_offset + count and 3 * kept < found.size:
         offset = loadi64(data, at)
-        if expected <= offset < base_offset + count and _known_state(load8(data, at + STATE)):
+        length_at = -1
+        if aligned or expected <= offset < base_offset + count:
             length_at = _payload_at(data, at, body_size)
-            if length_at >= 0 and _headers_add_up(data, at + HEADERS, length_at):
-                size = _int(load32(data, length_at))
-                budget -= length_at + 4 + size - at
-                if budget < 0:
-                    return kept
-                if crc32(data, length_at + 4, size) == load32(data, at + CHECKSUM):
+        sound = length_at >= 0 and _known_state(load8(data, at + STATE)) and loadi64(data, at + TIMESTAMP) >= 0
+        if sound and _headers_add_up(data, at + HEADERS, length_at):
+            end = length_at + 4 + _int(load32(data, length_at))
+            budget -= end - at
+            if budget < 0:
+                return kept
+            if crc32(data, length_at + 4, end - length_at - 4) == load32(data, at + CHECKSUM):
+                if offset == expected or not aligned:
                     found[3 * kept] = offset
                     found[3 * kept + 1] = at
-                    at = length_at + 4 + size
-                    found[3 * kept + 2] = at
+                    found[3 * kept + 2] = end
                     kept += 1
-                    expected = offset + 1
-                    continue
+                    expected = offset
+                expected += 1
+                at = end
+                aligned = True
+                continue
+        aligned = False
         at += 1
     return kept

@@ -370,23 +370,35 @@ def set_states(array: Bytes, start: int, firsts: Longs, ends: Longs, states: Byt
 def intact(body: Bytes, base_offset: int, count: int, found: Longs, budget: int) -> int:
     """Fill ``found`` with offset, start and end of whole messages in a damaged body whose CRC-32 holds: how many.
 
-    Where a message does not parse or its checksum does not match, the search goes on at the next byte at which a
-    message with one of the following offsets begins. ``budget`` bounds the bytes that are checked in all.
+    A message that follows the one before it must have the next offset, else its offset is what is damaged. Where one
+    does not parse or its checksum does not match, the search goes on at the next byte at which a message with one of
+    the following offsets begins. ``budget`` bounds the bytes that are checked in all.
     """
     data = body.data
     at = kept = 0
     expected = base_offset
+    aligned = True
     while at + STORED_BYTES_MIN <= body.size and expected < base_offset + count and 3 * kept < len(found):
         offset, state = struct.unpack_from("<QB", data, at)
-        message = stored(data, at, body.size) if expected <= offset < base_offset + count and state in _STATES else None
-        if message is not None and None not in headers(data, message.headers_at, message.length_at):
+        likely = aligned or expected <= offset < base_offset + count
+        message = stored(data, at, body.size) if likely and state in _STATES else None
+        if (
+            message is not None
+            and message.timestamp_us <= POSITION_MAX
+            and None not in headers(data, message.headers_at, message.length_at)
+        ):
             budget -= message.end - at
             if budget < 0:
                 return kept
             if zlib.crc32(data[message.payload_at : message.end]) == message.checksum:
-                found[3 * kept : 3 * kept + 3] = offset, at, message.end
-                kept += 1
-                expected, at = offset + 1, message.end
+                if offset == expected or not aligned:
+                    found[3 * kept : 3 * kept + 3] = offset, at, message.end
+                    kept += 1
+                    expected = offset
+                expected += 1
+                at = message.end
+                aligned = True
                 continue
+        aligned = False
         at += 1
     return kept
