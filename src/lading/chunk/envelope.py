@@ -78,7 +78,11 @@ def seal(
 
 
 def read(
-    data: bytes | memoryview | NDArray[np.uint8], at: int = 0, limit: int | None = None, *, verify: bool = True
+    data: bytes | bytearray | memoryview | NDArray[np.uint8],
+    at: int = 0,
+    limit: int | None = None,
+    *,
+    verify: bool = True,
 ) -> Envelope:
     """The envelope of the chunk at byte ``at`` of ``data``, which must be whole before ``limit`` (default: its end).
 

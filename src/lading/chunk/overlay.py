@@ -57,7 +57,7 @@ def pack(record: Range) -> bytes:
     return _FRAME.pack(len(body), google_crc32c.value(body)) + body
 
 
-def unpack_all(data: bytes | memoryview) -> tuple[list[Range], int]:
+def unpack_all(data: bytes | bytearray | memoryview) -> tuple[list[Range], int]:
     """The records at the start of ``data`` and the bytes they take, up to the first that is not whole or right.
 
     What follows the valid bytes is a torn tail or damage: the caller decides. Never raises for any bytes.

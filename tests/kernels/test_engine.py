@@ -1,0 +1,117 @@
+"""Who compiles when: nothing at import, once for all processes, never in a broker's way."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+import types
+from pathlib import Path
+
+import pytest
+
+from lading.kernels import engine
+
+SMALLEST = "lading.kernels.sync"
+
+
+def run(program: str, cache: Path) -> str:
+    environment = {**os.environ, "XDG_CACHE_HOME": str(cache)}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=100, check=True
+    )
+    return done.stdout.strip()
+
+
+def test_rooms_import_no_numba() -> None:
+    rooms = ["lading.chunk.runs", "lading.chunk.envelope", "lading.chunk.overlay", "lading.dialects.registry"]
+    rooms += ["lading.dialects.iggy_classic.dialect", "lading.dialects.native.dialect", "lading.kernels.arena"]
+    program = f"import sys, {', '.join(rooms)}; print([name for name in ('numba', 'llvmlite') if name in sys.modules])"
+    assert run(program, Path("/nonexistent")) == "[]"
+
+
+def test_every_kernels_module_is_a_home() -> None:
+    homes = engine.homes()
+    for home in ("lading.chunk.kernels", "lading.dialects.iggy_classic.kernels", SMALLEST):
+        assert home in homes
+    assert "lading.dialects.iggy_classic.send_kernels" in homes
+
+
+def test_small_work_runs_on_the_twin_and_bulk_work_compiles(tmp_path: Path) -> None:
+    program = (
+        "import sys, types; from lading.kernels import engine; twin = types.ModuleType('twin')\n"
+        f"small = engine.select('{SMALLEST}', twin, 100) is twin\n"
+        "lazy = 'numba' not in sys.modules\n"
+        f"bulk = engine.select('{SMALLEST}', twin, 1 << 20).__name__\n"
+        f"print(small, lazy, bulk, engine.select('{SMALLEST}', twin, 100).__name__)"
+    )
+    assert run(program, tmp_path) == f"True True {SMALLEST} {SMALLEST}"
+
+
+def test_processes_that_start_together_compile_once(tmp_path: Path) -> None:
+    program = f"from lading.kernels import engine; engine.compiled('{SMALLEST}'); print(engine.cache_dir())"
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path), "NUMBA_DEBUG_CACHE": "1"}
+    command = [sys.executable, "-c", program]
+    started = [subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    said = [process.communicate(timeout=100)[0] for process in started]
+    assert [process.returncode for process in started] == [0, 0, 0]
+    assert sum("data saved" in text for text in said) == 1
+    assert sum("data loaded" in text for text in said) == 2
+    (directory,) = (tmp_path / "lading").iterdir()
+    assert all(text.strip().endswith(str(directory)) for text in said)
+
+
+def test_another_source_is_another_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = engine._fingerprint()
+    package = tmp_path / "lading"
+    (package / "kernels").mkdir(parents=True)
+    (package / "kernels" / "memory.py").write_text("changed")
+    monkeypatch.setattr(engine, "PACKAGE", package)
+    assert engine._fingerprint() != before
+
+
+def test_nothing_writable_is_one_warning_and_a_directory_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    in_the_way = tmp_path / "cache"
+    in_the_way.write_text("a file, not a directory")
+    engine._cache_dir.cache_clear()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(in_the_way))
+    with caplog.at_level(logging.WARNING):
+        directory = engine.cache_dir()
+        assert engine.cache_dir() == directory
+    engine._cache_dir.cache_clear()
+    assert directory.stat().st_mode & 0o077 == 0
+    assert len(caplog.records) == 1
+    assert "XDG_CACHE_HOME" in caplog.text and str(in_the_way) in caplog.text
+
+
+def test_a_broker_never_waits(tmp_path: Path) -> None:
+    program = (
+        "import types; from lading.kernels import engine; twin = types.ModuleType('twin')\n"
+        "engine.mark_complete()\n"
+        "engine.homes = lambda: []\n"
+        "engine.load_in_background()\n"
+        f"print(engine.select('{SMALLEST}', twin, 1 << 30) is twin, engine.ready('{SMALLEST}'))"
+    )
+    assert run(program, tmp_path) == "True None"
+
+
+def test_without_a_compiler_the_twins_serve(tmp_path: Path) -> None:
+    program = (
+        "import logging; logging.basicConfig(format='%(message)s')\n"
+        "from lading.kernels import engine\n"
+        "engine.sys.executable = '/nonexistent/python'\n"
+        "engine.load_in_background(); engine._background.join()\n"
+        f"print(engine.ready('{SMALLEST}'))"
+    )
+    assert run(program, tmp_path) == "None"
+
+
+def test_ready_gives_no_half_imported_module() -> None:
+    sys.modules["lading.half"] = types.ModuleType("lading.half")
+    try:
+        assert engine.ready("lading.half") is None
+    finally:
+        del sys.modules["lading.half"]
