@@ -120,6 +120,8 @@ def test_what_was_not_decoded_is_named() -> None:
     for columns, says in (("offset", "message field 'offset'"), ("a string", "header 'a'"), ("topic", "'topic'")):
         with pytest.raises(LocalError, match=says):
             assemble(decoded, parse_columns(columns))
+    with pytest.raises(LocalError, match="'headers'"):
+        decoded_batch(batch().select(["offset"]), ["a"])
 
 
 def test_located_arrays_may_be_views_that_skip() -> None:

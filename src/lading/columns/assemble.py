@@ -54,7 +54,7 @@ def assemble(decoded: Decoded, projection: Projection, place: Mapping[str, str |
 def decoded_batch(batch: pa.RecordBatch, keys: Sequence[str] = ()) -> Decoded:
     """A Batch as Decoded, with ``keys`` located in its headers, so that ``assemble`` and filters take either."""
     columns = {name: batch.column(name) for name in batch.schema.names if name in SCHEMA.names}
-    located = locate(batch.column("headers"), keys) if keys else {}
+    located = locate(_decoded(columns, "headers", "message field"), keys) if keys else {}
     return Decoded(batch.num_rows, columns, located)
 
 

@@ -200,8 +200,6 @@ def _own(source: Source, operand: Operand) -> Values:
 
 def _typed(source: Source, operand: Operand, located: Located, type_: pa.DataType) -> tuple[Values, Values | None]:
     encoding = operand.encoding if isinstance(operand, Header | AnyHeader) else Encoding.AUTO
-    if encoding in (Encoding.BE, Encoding.LE) and type_ in (pa.string(), pa.binary()):
-        encoding = Encoding.AUTO
     if not isinstance(source, Messages) or not isinstance(operand, Header):
         return typed(located, type_, encoding)
     place = operand.key, type_, encoding
