@@ -13,6 +13,7 @@ from starlette.responses import Response
 
 from .. import __version__
 from ..broker.counters import Counters
+from ..kernels import engine
 from ..metrics import Gauge, Labels
 from .admin_data import AdminData
 from .admin_groups import AdminGroups
@@ -70,6 +71,11 @@ def _gauges(services: Services) -> list[Gauge]:
                     labels = (stream.name, topic.name, str(partition.number))
                     yield labels, float(getattr(partition.log, attribute))
 
+    homes = engine.homes()
+
+    def kernels() -> Iterable[tuple[Labels, float]]:
+        yield (), float(all(engine.ready(home) is not None for home in homes))
+
     place = ("stream", "topic", "partition")
     of_logs = {
         "first_offset": "First offset that is kept.",
@@ -82,6 +88,9 @@ def _gauges(services: Services) -> list[Gauge]:
         Gauge(f"lading_partition_{name}", text, place, lambda name=name: partitions(name))  # type: ignore[misc]
         for name, text in of_logs.items()
     ]
+    gauges.append(
+        Gauge("lading_kernels_ready", "Whether compiled kernels serve, not yet their slower twins.", (), kernels)
+    )
     gauges += [
         Gauge(
             f"lading_broker_{field.name}", f"Broker total: {field.name.replace('_', ' ')}.", (),
