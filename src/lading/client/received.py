@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..model.headers import Header, Headers
@@ -11,6 +13,8 @@ from ..model.state import State
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_header: Callable[[tuple[str, int, bytes | None]], Header] = partial(tuple.__new__, Header)
+"""Half the time of calling Header."""
 STATES = {int(state): state for state in State}
 
 
@@ -38,7 +42,7 @@ class HeaderColumn:
         encoded: Any = keys.dictionary_encode()
         names = encoded.dictionary.to_pylist()
         texts = [names[index] for index in encoded.indices.to_pylist()]
-        return list(map(Header, texts, kinds.to_pylist(), values.to_pylist()))
+        return list(map(_header, zip(texts, kinds.to_pylist(), values.to_pylist(), strict=True)))
 
 
 class ReceivedMessage(Message):

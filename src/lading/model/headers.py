@@ -58,8 +58,8 @@ class Headers:
     @classmethod
     def of(cls, headers: list[Header]) -> Headers:
         """Headers around this very list, unchecked: for decoders, which made every Header themselves."""
-        made = cls()
-        made._list = headers
+        made = cls.__new__(cls)
+        made._list, made._sealed = headers, False
         return made
 
     def add(self, key: str | Header, value: Scalar | HeaderValue = None) -> Headers:
