@@ -118,7 +118,7 @@ class MemoryDisk:
         name = str(path)
         if name in self.names_:
             return MemoryFile(self, path, self.names_[name])
-        if any(other.startswith(name + "/") for other in self.names_) or not path.suffix and path.name.startswith("p"):
+        if path.name == "p":
             return MemoryFile(self, path, 0)
         if not write:
             raise FileNotFoundError(errno.ENOENT, "no such file", name)
@@ -199,7 +199,7 @@ class PowerCuts:
                     yield after, choice, kept, f"{how}, {kept} of {len(directory)} directory changes"
 
     def _choices(self, pending: list[int], *, full: bool) -> Iterator[tuple[tuple[tuple[int, int], ...], str]]:
-        everything = {i: -1 for i in pending}
+        everything = dict.fromkeys(pending, -1)
         yield tuple(everything.items()), "all kept"
         if not pending:
             return

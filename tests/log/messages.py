@@ -7,12 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
+from lading.chunk.runs import runs
 from lading.log.disk import Disk, RealDisk
 from lading.log.interface import Span
 from lading.log.partition import Partition, open_partition
 from lading.model.run import BASE_OFFSET, BODY_END, BODY_START, LAST_OFFSET
-
-from lading.chunk.runs import runs
 
 TOPIC = bytes(range(16))
 DIALECT = 2

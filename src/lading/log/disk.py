@@ -11,7 +11,10 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from ..model.errors import CorruptLog
+
 Data = bytes | bytearray | memoryview
+_POPULATE_READ = 22
 _sync_data = getattr(os, "fdatasync", os.fsync)
 
 
@@ -33,7 +36,7 @@ class File(Protocol):
         """At most ``size`` bytes; fewer where the file ends."""
 
     def map(self, size: int) -> NDArray[np.uint8]:
-        """The first ``size`` bytes, which must exist, as a read-only array that follows later writes."""
+        """The first ``size`` bytes as a read-only array that follows later writes; CorruptLog where they are not there."""
 
     def resize(self, size: int) -> None:
         """Cut off, or extend with a hole that reads as zeros and takes no space."""
@@ -109,6 +112,8 @@ class RealFile:
     def map(self, size: int) -> NDArray[np.uint8]:
         if size == 0:
             return np.empty(0, np.uint8)
+        if size > self.size():
+            raise CorruptLog(f"{self.path} has fewer bytes than were written to it; somebody made it shorter")
         return np.frombuffer(mmap.mmap(self._fd, size, mmap.MAP_SHARED, mmap.PROT_READ), np.uint8)
 
     def resize(self, size: int) -> None:
@@ -151,6 +156,22 @@ class RealDisk:
 
     def remove(self, path: Path) -> None:
         path.unlink(missing_ok=True)
+
+
+def bring_in(region: NDArray[np.uint8], start: int, end: int) -> None:
+    """Load bytes of a map into memory, or raise OSError where they cannot be read.
+
+    Touching them instead would end the process by a signal where a sector is bad or the file was made shorter.
+    """
+    mapped = getattr(region.base, "obj", None)
+    if isinstance(mapped, mmap.mmap) and start < end:
+        first = start - start % mmap.PAGESIZE
+        try:
+            mapped.madvise(_POPULATE_READ, first, end - first)
+        except OSError as error:
+            # unknown to kernels before 5.14 and to other systems: there the signal remains
+            if error.errno != errno.EINVAL:
+                raise
 
 
 def sync_directory(disk: Disk, directory: Path) -> None:

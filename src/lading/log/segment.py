@@ -18,7 +18,7 @@ from ..chunk.envelope import ENVELOPE_BYTES
 from ..model.errors import CorruptLog
 from ..model.run import BASE_OFFSET, BODY_END, BODY_START, LAST_OFFSET, MAX_TIMESTAMP_US
 from . import index as index_format
-from .disk import Disk, read_all
+from .disk import Disk, bring_in, read_all
 from .index import Entry, Index
 from .interface import Damage, Span
 from .intervals import Intervals
@@ -106,7 +106,9 @@ class Segment:
         self, start: Entry, size: int, hints: Sequence[Entry] = (), *, stop_offset: int | None = None
     ) -> Scan:
         """Check the chunks from ``start`` on in the first ``size`` bytes of the file; this changes nothing here."""
-        return scan(self._region(size), start, size, path=self.path, hints=hints, stop_offset=stop_offset)
+        region = self._region(size)
+        self._bring_in(region, start.position, size)
+        return scan(region, start, size, path=self.path, hints=hints, stop_offset=stop_offset)
 
     def lost_end(self, found: Scan, end_offset: int) -> list[Damage]:
         """The damage between the end of a scan and the offset that the log is known to have reached."""
@@ -277,6 +279,7 @@ class Segment:
         if not self._checked.missing(start.position, stop.position):
             return True
         at, offset = start.position, start.offset
+        self._bring_in(region, at, stop.position)
         while at < stop.position:
             rows, at, _ = walk(region, at, stop.position, verify=True)
             if not len(rows) or follows(rows, offset) < len(rows):
@@ -300,6 +303,15 @@ class Segment:
         self._adopt(found)
         self.end = end
         self.max_timestamp_us = max(latest, found.max_timestamp_us)
+
+    def _bring_in(self, region: Region, start: int, end: int) -> None:
+        try:
+            bring_in(region, start, end)
+        except OSError as error:
+            raise CorruptLog(
+                f"{self.path}: bytes {start} to {end} cannot be read ({error.strerror}); check the disk, and whether "
+                "somebody made the file shorter"
+            ) from error
 
     def _known_end(self) -> Limit | None:
         """Where the chunks end, whatever readers may see of them; None where only their limit is known."""
