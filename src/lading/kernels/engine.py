@@ -35,11 +35,12 @@ log = logging.getLogger(__name__)
 
 PACKAGE = Path(__file__).resolve().parents[1]
 BULK_BYTES = 256 << 10
-"""Work below this is done by the twin while the kernels are not loaded: it costs less than loading them."""
+"""The first so many bytes of work of a process are done by twins: that costs less than loading the kernels."""
 
 _loaded: dict[str, ModuleType] = {}
 _loading = threading.RLock()
 _background: threading.Thread | None = None
+_twin_bytes = 0
 
 
 def homes() -> list[str]:
@@ -56,10 +57,15 @@ def ready(home: str) -> ModuleType | None:
 
 def select(home: str, twin: ModuleType, size_bytes: int) -> Any:
     """The kernels of ``home`` or their ``twin``, by the policy of this process (see above) for work of that size."""
+    global _twin_bytes
     kernels = _loaded.get(home)
     if kernels is not None:
         return kernels
-    return twin if _background is not None or size_bytes < BULK_BYTES else compiled(home)
+    if _background is not None:
+        return twin
+    # many small pieces are bulk work too
+    _twin_bytes += size_bytes
+    return twin if _twin_bytes < BULK_BYTES else compiled(home)
 
 
 def compiled(home: str) -> ModuleType:
