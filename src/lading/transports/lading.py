@@ -233,7 +233,9 @@ class LadingTransport:
         if wait_ms:
             query["wait_ms"] = wait_ms
         try:
-            return self._http.get(*self._path(topic, partition), what, wait_ms=wait_ms, **query)
+            return self._http.request(
+                "GET", *self._path(topic, partition), what, again=True, query=query, wait_ms=wait_ms
+            )
         except Refusal as error:
             if error.reason not in _NOT_FOUND:
                 raise
