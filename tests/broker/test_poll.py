@@ -252,3 +252,13 @@ def test_positions_reach_the_catalog_within_their_time(tmp_path: Path, broker: B
     with sqlite3.connect(tmp_path / "catalog.sqlite") as db:
         rows = db.execute("SELECT protocol, partition, consumer, offset FROM positions").fetchall()
     assert rows == [("iggy", 0, "consumer/1", 5)]
+
+
+def test_a_large_read_before_does_not_unbound_a_small_one(broker: Broker) -> None:
+    topic = topic_of(broker)
+    for number in range(50):
+        append(broker, topic.partition(0), f"{number:04}".encode() * 2500)
+        broker.flush()
+    assert len(poll(broker, topic, First(), 1000)) == 50
+    assert len(poll(broker, topic, First(), 1000, max_bytes=100_000)) <= 11
+    assert len(poll(broker, topic, Offset(20), 1000, max_bytes=1)) == 1

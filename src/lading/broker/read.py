@@ -57,6 +57,22 @@ class Reading:
         return [piece.run for piece in self.pieces]
 
 
+class Stretch(NamedTuple):
+    """Whole chunks of the log; of a ``damaged`` one only the messages that are intact."""
+
+    base_offset: int
+    end_offset: int
+    size_bytes: int
+    runs: list[Run]
+    damaged: bool
+
+    def serves(self, offset: int, max_bytes: int) -> bool:
+        """Whether a read from ``offset`` finds here what the log would give it, or less."""
+        if not self.base_offset <= offset < self.end_offset:
+            return False
+        return self.size_bytes <= max_bytes or (len(self.runs) == 1 and len(self.runs[0].chunks) == 1)
+
+
 def read(
     partition: Partition, offset: int, *, reader: ReaderKind, max_messages: int, max_bytes: int, counters: Counters
 ) -> Reading:
@@ -74,24 +90,24 @@ def read(
     damaged: list[tuple[int, int]] = []
     while at < limit and reading.count < max_messages and (left_bytes > 0 or not reading.count):
         wanted = max_messages - reading.count
-        span = log.read(at, max(1, min(left_bytes, _likely_bytes(log, wanted))))
-        if span is None or span.base_offset >= limit:
-            break
-        if span.base_offset > at:
-            damaged.append((at, span.base_offset))
-            at = span.base_offset
-        end = min(span.end_offset, limit)
+        stretch = partition.recent
+        if stretch is None or not stretch.serves(at, left_bytes):
+            stretch = _stretch(log, at, max(1, min(left_bytes, _likely_bytes(log, wanted))))
+            if stretch is None or stretch.base_offset >= limit:
+                break
+            partition.recent = None if stretch.damaged else stretch
+        if stretch.base_offset > at:
+            damaged.append((at, stretch.base_offset))
+            at = stretch.base_offset
+        end = min(stretch.end_offset, limit)
         skipped = skipped_ranges(log, at, end, sight)
         lost: list[tuple[int, int]] = []
-        if span.damaged:
-            found = [salvage(span)]
-            lost = _complement(found[0].chunks[:, BASE_OFFSET].tolist(), at, end)
+        if stretch.damaged:
+            lost = _complement(stretch.runs[0].chunks[:, BASE_OFFSET].tolist(), at, end)
             skipped = _merged([*skipped, *lost])
-        else:
-            found = runs(span.region, span.start, span.end, verify=False)
-        at = _take(reading, found, at, end, skipped, wanted)
+        at = _take(reading, stretch.runs, at, end, skipped, wanted)
         damaged += [(first, min(other, at)) for first, other in lost if first < at]
-        left_bytes -= span.end - span.start
+        left_bytes -= stretch.size_bytes
         if not reading.count:
             at = _after_skipped(log, at, limit, sight)
     reading.end_offset = at
@@ -106,6 +122,14 @@ def read(
     counters.messages_out += reading.count
     counters.bytes_out += reading.size_bytes
     return reading
+
+
+def _stretch(log: PartitionLog, offset: int, max_bytes: int) -> Stretch | None:
+    span = log.read(offset, max_bytes)
+    if span is None:
+        return None
+    found = [salvage(span)] if span.damaged else runs(span.region, span.start, span.end, verify=False)
+    return Stretch(span.base_offset, span.end_offset, span.end - span.start, found, span.damaged)
 
 
 def _likely_bytes(log: PartitionLog, messages: int) -> int:

@@ -26,4 +26,6 @@ def enforce(partition: Partition, settings: BrokerSettings, now_us: int) -> int:
     ends = [segment.end_offset for segment in segments if segment.end_offset <= min(keep_from, log.stable_end)]
     if ends and ends[-1] > first:
         log.truncate_before(ends[-1])
+        # it may keep a deleted segment mapped, and its space taken
+        partition.recent = None
     return log.first_offset - first

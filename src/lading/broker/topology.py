@@ -24,6 +24,7 @@ from .settings import TopicSettings
 if TYPE_CHECKING:
     from .append import Append
     from .positions import PositionKey, StoredPosition
+    from .read import Stretch
     from .writers import Writers
 
 ID_MAX: Final = 0xFFFF_FFFF
@@ -110,6 +111,8 @@ class Partition:
     """Whether something was appended since the last flush."""
     waiting: list[Callable[[], None]] = field(default_factory=list)
     """Called once when more messages can be seen."""
+    recent: Stretch | None = None
+    """What was read last: small polls go on in it without asking the log."""
     positions: dict[PositionKey, StoredPosition] = field(default_factory=dict)
     writers: Writers | None = None
     """Sequences of native writers; None until the first block that has one."""
