@@ -144,8 +144,8 @@ def test_a_bad_tail_is_cut_back_to_the_last_whole_record(
     del log
     path = tmp_path / "p" / f"{0:020}.log"
     whole = path.read_bytes()[:size]
-    cuts = range(last, size) if tail == "cut" else range(20)
-    cuts = cuts if full else Random(1).sample(list(cuts), min(12, len(cuts)))
+    cuts = list(range(last, size) if tail == "cut" else range(20))
+    cuts = cuts if full else Random(1).sample(cuts, min(12, len(cuts)))
     for number in cuts:
         work = tmp_path / f"{number}" / "p"
         shutil.copytree(tmp_path / "p", work)
