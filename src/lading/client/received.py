@@ -40,8 +40,7 @@ class HeaderColumn:
         keys, kinds, values = self._column.flatten().flatten()
         # the same few keys come again and again: one str each
         encoded: Any = keys.dictionary_encode()
-        names = encoded.dictionary.to_pylist()
-        texts = [names[index] for index in encoded.indices.to_pylist()]
+        texts = map(encoded.dictionary.to_pylist().__getitem__, encoded.indices.to_pylist())
         return list(map(_header, zip(texts, kinds.to_pylist(), values.to_pylist(), strict=True)))
 
 
