@@ -129,11 +129,9 @@ def rows_of(body: memoryview, block: Block, included: list[int] | None = None) -
         ensure_alignment=_ipc.Alignment.DataTypeSpecific, use_threads=False, included_fields=included or []
     )
     try:
+        if not pa.ipc.read_schema(source).equals(SCHEMA_IN_BLOCKS):
+            raise MalformedMessage("the columns of a native block are not those of a Batch", at=block.start)
         with pa.ipc.open_stream(source, options=options) as reader:
-            # the whole schema: included fields do not change what is declared
-            declared = pa.ipc.read_schema(source)
-            if not declared.equals(SCHEMA_IN_BLOCKS):
-                raise MalformedMessage("the columns of a native block are not those of a Batch", at=block.start)
             batch = reader.read_next_batch()
         batch.validate(full=True)
     except MalformedMessage:
