@@ -24,7 +24,7 @@ def note(text: str) -> None:
     """One line for the person at the terminal, on stderr, so that stdout stays data."""
     from rich.console import Console
 
-    Console(stderr=True, highlight=False).print(text, markup=True)
+    Console(stderr=True, highlight=False, soft_wrap=True).print(text)
 
 
 def json_line(value: Any) -> None:
