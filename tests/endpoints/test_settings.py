@@ -123,3 +123,9 @@ def test_addresses(text: str, address: Address, shown: str) -> None:
 
 def test_sizes_take_units() -> None:
     assert load(None, ["log.segment_bytes=64MiB"]).settings.log.segment_bytes == 64 << 20
+
+
+def test_every_key_is_documented_and_nothing_else() -> None:
+    page = Path(__file__).parents[2] / "docs" / "reference" / "settings.md"
+    documented = [line.split("`")[1] for line in page.read_text().splitlines() if line.startswith("| `")]
+    assert documented == keys()
