@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lading.model.batch import FIELDS, SCHEMA
 from lading.model.limits import BATCH_BYTES, BATCH_ROWS
@@ -42,10 +44,12 @@ class IggyClassic:
             yield from messages.decode_columns(run, first=first, end=end, fields=fields, keys=keys, **caps)
             return
         asked = dict.fromkeys(keys)
-        with_carrier, with_offset = [*asked, *(() if CARRIER in asked else (CARRIER,))], {*fields, "offset"}
-        portions = messages.decode_columns(run, first=first, end=end, fields=with_offset, keys=with_carrier, **caps)
+        # with the headers at hand a look at their keys is cheaper than locating one more in every message
+        sought = {**asked, **({} if "headers" in fields else {CARRIER: None})}
+        with_offset = {*fields, "offset"}
+        portions = messages.decode_columns(run, first=first, end=end, fields=with_offset, keys=list(sought), **caps)
         for portion in portions:
-            if (portion.located[CARRIER].length != ABSENT).any():
+            if _has_carrier(portion):
                 yield from _restored(run, portion, fields, list(asked))
             else:
                 columns = {name: column for name, column in portion.columns.items() if name in fields}
@@ -62,6 +66,17 @@ class IggyClassic:
 
 DIALECT = IggyClassic()
 ABSENT = -1
+
+
+def _has_carrier(portion: Decoded) -> bool:
+    if CARRIER in portion.located:
+        return bool((portion.located[CARRIER].length != ABSENT).any())
+    headers: Any = portion.columns["headers"]
+    keys = headers.values.field(0)
+    ends = np.frombuffer(keys.buffers()[1], np.int32, len(keys) + 1)
+    if not (ends[1:] - ends[:-1] == len(CARRIER)).any():
+        return False
+    return bool(pc.any(pc.equal(keys, pa.scalar(CARRIER)), min_count=0).as_py())
 
 
 def _restored(run: Run, portion: Decoded, fields: Collection[str], keys: Sequence[str]) -> Iterator[Decoded]:
