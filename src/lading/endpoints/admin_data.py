@@ -75,14 +75,7 @@ class AdminData:
             counters=self._broker.counters,
         )
         self._messages_out[(NAME,)] += chunks.count
-        log = partition.log
-        headers = {
-            "lading-topic-id": partition.topic.uuid.hex(),
-            "lading-epoch": str(log.epoch),
-            "lading-epochs": json.dumps([[epoch, first] for epoch, first in log.epochs]),
-            "lading-first-offset": str(log.first_offset),
-            "lading-synced-end": str(log.synced_end),
-            "lading-stable-end": str(log.stable_end),
+        headers = _facts(partition) | {
             "lading-base-offset": str(chunks.base_offset),
             "lading-end-offset": str(chunks.end_offset),
             "lading-hidden": json.dumps([list(one) for one in chunks.hidden]),
@@ -128,6 +121,7 @@ class AdminData:
             max_messages=messages_max,
             max_bytes=self._settings.answer_bytes_max,
         )
+        headers = _facts(partition) | {"lading-damaged": json.dumps([list(one) for one in reading.damaged])}
 
         def work(_: None) -> tuple[Selected, pa.Buffer]:
             selected = select(reading, query, partition, end=wanted.end, max_rows=wanted.max_rows)
@@ -136,7 +130,7 @@ class AdminData:
         # filters compile and columns are typed here: never in the event loop
         selected, stream = await self._services.worked(1, 0, work, None)
         self._messages_out[(NAME,)] += sum(batch.num_rows for batch in selected.batches)
-        headers = {"lading-end-offset": str(selected.end_offset)}
+        headers["lading-end-offset"] = str(selected.end_offset)
         return Response(memoryview(stream), headers=headers, media_type=BATCHES_TYPE)
 
     async def _states(self, request: Request, path: Parameters) -> Response:
@@ -156,6 +150,19 @@ class AdminData:
 
 
 OFFSETS_BODY_MAX: Final = 4 << 20
+
+
+def _facts(partition: Partition) -> dict[str, str]:
+    """What a reader needs to tell a loss from an end."""
+    log = partition.log
+    return {
+        "lading-topic-id": partition.topic.uuid.hex(),
+        "lading-epoch": str(log.epoch),
+        "lading-epochs": json.dumps([[epoch, first] for epoch, first in log.epochs]),
+        "lading-first-offset": str(log.first_offset),
+        "lading-synced-end": str(log.synced_end),
+        "lading-stable-end": str(log.stable_end),
+    }
 
 
 def _stream(query: Query, selected: Selected) -> pa.Buffer:

@@ -248,6 +248,8 @@ class Connection(asyncio.BufferedProtocol):
         head = _POLLED_HEAD.pack(0, 4 + answer.size_bytes, answer.count)
         self._requests[_LABELS[POLL, 0]] += 1
         self._sent_bytes[_BY_ENDPOINT] += len(head) + answer.size_bytes
+        if answer.stubs:
+            self._endpoint.dropped("unholdable", answer.stubs)
         if self._transport is None:
             return
         if answer.size_bytes <= SMALL_ANSWER_BYTES:
@@ -360,9 +362,9 @@ class IggyTcp:
         self.services.broker.when_relieved(relieved)
         return True
 
-    def dropped(self, reason: str) -> None:
+    def dropped(self, reason: str, count: int = 1) -> None:
         """Count what nobody could be told in the protocol."""
-        self.services.metrics.dropped.values[NAME, reason] += 1
+        self.services.metrics.dropped.values[NAME, reason] += count
 
 
 def endpoint(services: Services) -> Endpoint:
