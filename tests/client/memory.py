@@ -29,6 +29,12 @@ class Partition:
     first: int = 0
     hidden: list[tuple[int, int, int]] = field(default_factory=list)
     aborted: list[tuple[int, int]] = field(default_factory=list)
+    epochs: tuple[tuple[int, int], ...] = ((1, 0),)
+    topic_id: bytes = b"i" * 16
+
+    @property
+    def last_epoch(self) -> tuple[int, tuple[tuple[int, int], ...]]:
+        return self.epochs[-1][0], self.epochs
 
     @property
     def end(self) -> int:
@@ -61,7 +67,10 @@ class MemoryTransport:
 
         if name not in self.held:
             raise unknown_topic(name, self.held, self.url)
-        parts = [PartitionMeta(number, part.first, part.end, 1) for number, part in enumerate(self.held[name])]
+        parts = [
+            PartitionMeta(number, part.first, part.end, part.epochs[-1][0], part.epochs)
+            for number, part in enumerate(self.held[name])
+        ]
         return TopicMeta("default", name, name, b"i" * 16, tuple(parts))
 
     def create_topic(self, name: str, partitions: int = 1) -> TopicMeta:
@@ -78,15 +87,14 @@ class MemoryTransport:
         part = self.held[topic][partition]
         found = next((chunk for chunk in part.chunks if chunk[1] > offset), None)
         if found is None:
-            return Fetched(topic, partition, [], offset, part.first, part.end, b"i" * 16, 1)
+            return Fetched(topic, partition, [], offset, part.first, part.end, part.topic_id, *part.last_epoch)
         data = found[2]
         if self.lies:
             lie = self.lies.popleft()
             data = sealed(lie, found[0])
         region = np.frombuffer(data, np.uint8)
-        return Fetched(
-            topic, partition, runs(region), found[1], part.first, part.end, b"i" * 16, 1, (), part.hidden, part.aborted
-        )
+        known = (part.topic_id, *part.last_epoch, part.hidden, part.aborted)
+        return Fetched(topic, partition, runs(region), found[1], part.first, part.end, *known)
 
     def offset_at(self, topic: str, partition: int, timestamp_us: int) -> int:
         return 0 if timestamp_us <= NOW_US else self.held[topic][partition].end

@@ -248,6 +248,44 @@ def test_messages_that_are_gone_are_a_loss(transport: MemoryTransport, caplog: p
     assert len(payloads(Consumer(transport, "t", start={0: "earliest"}, timeout_s=0))) == 6
 
 
+def again(transport: MemoryTransport, count: int) -> None:
+    """Partition 0 as another broker's life left it: ``count`` other messages."""
+    other = MemoryTransport(t=1)
+    with Producer(other) as producer:
+        for number in range(count):
+            producer.send("t", b"new %d" % number)
+    transport.held["t"][0] = other.held["t"][0]
+
+
+def test_a_topic_that_was_made_again_is_a_loss(transport: MemoryTransport) -> None:
+    consumers = [Consumer(transport, "t", start={0: 0}, timeout_s=0, on_loss=on_loss) for on_loss in ("fail", "skip")]
+    for consumer in consumers:
+        assert len(consumer.poll(4, timeout_s=0)) == 4
+    again(transport, 2)
+    transport.held["t"][0].topic_id = b"j" * 16
+    with pytest.raises(DataLoss, match="deleted and made again"):
+        next(consumers[0])
+    assert payloads(consumers[1]) == [b"new 0", b"new 1"]
+
+
+def test_offsets_that_a_recovery_cut_are_a_loss(transport: MemoryTransport) -> None:
+    consumers = [Consumer(transport, "t", start={0: 0}, timeout_s=0, on_loss=on_loss) for on_loss in ("fail", "skip")]
+    for consumer in consumers:
+        assert len(payloads(consumer)) == 10
+    again(transport, 12)
+    transport.held["t"][0].epochs = ((1, 0), (2, 8))
+    with pytest.raises(DataLoss, match="offsets 8 to 9 were lost when the broker recovered"):
+        next(consumers[0])
+    assert payloads(consumers[1]) == [b"new %d" % number for number in range(8, 12)]
+
+
+def test_a_new_epoch_alone_is_no_loss(transport: MemoryTransport) -> None:
+    consumer = Consumer(transport, "t", start={0: 0}, timeout_s=0)
+    assert len(payloads(consumer)) == 10
+    transport.held["t"][0].epochs = ((1, 0), (2, 10))
+    assert payloads(consumer) == []
+
+
 # deserialisers and interceptors
 
 

@@ -15,7 +15,7 @@ from ..model.limits import BATCH_ROWS
 from ..model.run import Decoded
 from ..transports.checksums import mismatches
 from ..transports.fetched import MAX_OFFSET, Fetched, States
-from ..transports.interface import Filtering, TopicMeta, Transport
+from ..transports.interface import Filtering, Queried, TopicMeta, Transport
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -161,9 +161,17 @@ class PartitionReader:
         )
 
     def _fetched(self, wait_ms: int, selection: Selection) -> Fetched:
-        fetched = self._transport.fetch(
-            self.meta.name, self.partition, self.position, max_bytes=self._max_bytes, wait_ms=wait_ms
-        )
+        while True:
+            begun = self.position
+            fetched = self._transport.fetch(
+                self.meta.name, self.partition, begun, max_bytes=self._max_bytes, wait_ms=wait_ms
+            )
+            self._look_for_loss(fetched, selection)
+            # after a loss the place to go on from may lie before what was asked for; that happens once
+            if self.position >= begun:
+                return fetched
+
+    def _look_for_loss(self, fetched: Fetched | Queried, selection: Selection) -> None:
         loss = self._loss(fetched)
         if loss and selection.on_loss == "fail":
             raise DataLoss(f"{loss}; to go on from what is there, read with on_loss='skip'")
@@ -171,9 +179,8 @@ class PartitionReader:
             LOG.warning("%s; going on from offset %d", loss, self.position)
         self._sure, self._topic_id = True, fetched.topic_id
         self.position = max(self.position, min(fetched.first_offset, self.end))
-        return fetched
 
-    def _loss(self, fetched: Fetched) -> str:
+    def _loss(self, fetched: Fetched | Queried) -> str:
         where = f"topic {self.meta.name!r}, partition {self.partition}"
         if self._topic_id is not None and fetched.topic_id not in (None, self._topic_id):
             self.position = fetched.first_offset
@@ -193,16 +200,22 @@ class PartitionReader:
         """Batches that the server filtered; None when there is nothing new."""
         checked = selection.verify and selection.projection is None
         for attempt in (1, 2):
-            batches, position = transport.query(
+            begun = self.position
+            queried = transport.query(
                 self.meta.name,
                 self.partition,
-                self.position,
+                begun,
                 end=None if self.end == MAX_OFFSET else self.end,
                 where=selection.where,
                 states=selection.states,
                 columns=selection.columns,
                 max_rows=BATCH_ROWS,
             )
+            self._look_for_loss(queried, selection)
+            if self.position < begun:
+                # another topic has the name now: what was asked for is not its beginning
+                continue
+            batches = queried.batches
             parts = [_as_decoded(batch) for batch in batches] if checked else []
             wrong = _first_wrong(parts)
             if wrong is None:
@@ -210,9 +223,12 @@ class PartitionReader:
             if attempt == 2:
                 kept = [batch.filter(_below(batch, wrong)) for batch in batches]
                 return self._stopped(wrong, [batch for batch in kept if batch.num_rows])
-        if position <= self.position:
+        else:
             return None
-        self.position = position
+        self.epoch = queried.epoch
+        if queried.end_offset <= begun:
+            return None
+        self.position = queried.end_offset
         return [batch for batch in batches if batch.num_rows]
 
     def _stopped(self, offset: int, before: list[pa.RecordBatch]) -> list[pa.RecordBatch]:

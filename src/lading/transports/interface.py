@@ -5,7 +5,7 @@ Topic names are flat everywhere here (DESIGN 7), partitions count from 0, positi
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
@@ -24,6 +24,7 @@ __all__ = [
     "Membership",
     "PartitionMeta",
     "Position",
+    "Queried",
     "Sent",
     "States",
     "TopicMeta",
@@ -195,6 +196,22 @@ class Transport(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Queried:
+    """Batches that a server filtered, with what Fetched tells beside its chunks; unpacks into batches, end offset."""
+
+    batches: Sequence[pa.RecordBatch]
+    end_offset: int
+    first_offset: int
+    topic_id: bytes | None
+    epoch: int
+    epochs: tuple[tuple[int, int], ...]
+    damaged: Sequence[tuple[int, int]]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter((self.batches, self.end_offset))
+
+
 @runtime_checkable
 class Filtering(Protocol):
     """A transport whose server can set and list states, and can filter and project before it answers."""
@@ -211,7 +228,7 @@ class Filtering(Protocol):
         columns: str | None = None,
         headers_only: bool = False,
         max_rows: int | None = None,
-    ) -> tuple[list[pa.RecordBatch], int]:
+    ) -> Queried:
         """Batches of what matches from ``offset`` on, and the position to go on from."""
         ...  # fmt: skip
 

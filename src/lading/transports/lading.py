@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from ..model.state import STATE_BY_WORD, State
 from .blocks import BlockWriter, Compression
 from .fetched import Fetched, States, missing
 from .http import AdminHttp, Answer
-from .interface import Capacity, PartitionMeta, Position, Sent, TopicMeta
+from .interface import Capacity, PartitionMeta, Position, Queried, Sent, TopicMeta
 from .open import address
 from .topics import created_as, unknown_topic
 
@@ -132,7 +132,7 @@ class LadingTransport:
         columns: str | None = None,
         headers_only: bool = False,
         max_rows: int | None = None,
-    ) -> tuple[list[pa.RecordBatch], int]:
+    ) -> Queried:
         """Batches filtered and projected by the broker, and the position to go on from."""
         import pyarrow as pa
 
@@ -149,7 +149,16 @@ class LadingTransport:
             max_rows=max_rows,
         )
         with pa.ipc.open_stream(answer.content) as reader:
-            return list(reader), int(answer.headers["lading-end-offset"])
+            facts = _facts(answer)
+            return Queried(
+                list(reader),
+                facts.end_offset,
+                facts.first_offset,
+                facts.topic_id,
+                facts.epoch,
+                facts.epochs,
+                _pairs(answer, "lading-damaged"),
+            )
 
     def offset_at(self, topic: str, partition: int, timestamp_us: int) -> int:
         """First offset whose timestamp is at or after ``timestamp_us``."""
@@ -322,22 +331,49 @@ def _topic(row: dict[str, Any]) -> TopicMeta:
     )  # fmt: skip
 
 
-def _fetched(topic: str, partition: int, offset: int, answer: Answer) -> Fetched:
+class _Facts(NamedTuple):
+    """What the headers of an answer with messages say of their partition."""
+
+    end_offset: int
+    first_offset: int
+    stable_end: int
+    topic_id: bytes
+    epoch: int
+    epochs: tuple[tuple[int, int], ...]
+
+
+def _facts(answer: Answer) -> _Facts:
     headers = answer.headers
+    return _Facts(
+        int(headers["lading-end-offset"]),
+        int(headers["lading-first-offset"]),
+        int(headers["lading-stable-end"]),
+        bytes.fromhex(headers["lading-topic-id"]),
+        int(headers["lading-epoch"]),
+        tuple(_pairs(answer, "lading-epochs")),
+    )
+
+
+def _pairs(answer: Answer, header: str) -> list[tuple[int, int]]:
+    return [(one, other) for one, other in json.loads(answer.headers[header])]
+
+
+def _fetched(topic: str, partition: int, offset: int, answer: Answer) -> Fetched:
+    facts = _facts(answer)
     region = np.frombuffer(answer.content, np.uint8)
     chunks = runs(region, 0, region.size) if region.size else []
-    first_offset, end = int(headers["lading-first-offset"]), max(offset, int(headers["lading-end-offset"]))
+    end = max(offset, facts.end_offset)
     return Fetched(
         topic,
         partition,
         chunks,
         end_offset=end,
-        first_offset=first_offset,
-        stable_end=int(headers["lading-stable-end"]),
-        topic_id=bytes.fromhex(headers["lading-topic-id"]),
-        epoch=int(headers["lading-epoch"]),
-        epochs=tuple((epoch, first) for epoch, first in json.loads(headers["lading-epochs"])),
-        hidden=[(first, end, state) for first, end, state in json.loads(headers["lading-hidden"])],
-        aborted=[(first, end) for first, end in json.loads(headers["lading-aborted"])],
-        damaged=missing(chunks, max(offset, first_offset), end),
+        first_offset=facts.first_offset,
+        stable_end=facts.stable_end,
+        topic_id=facts.topic_id,
+        epoch=facts.epoch,
+        epochs=facts.epochs,
+        hidden=[(first, end, state) for first, end, state in json.loads(answer.headers["lading-hidden"])],
+        aborted=_pairs(answer, "lading-aborted"),
+        damaged=missing(chunks, max(offset, facts.first_offset), end),
     )
