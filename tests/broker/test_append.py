@@ -110,7 +110,7 @@ def test_too_much_on_its_way_to_the_disk_is_congestion(tmp_path: Path) -> None:
 
 
 class FailingFile(RealFile):
-    """A file of a FailingDisk; only log files fail."""
+    """A file of a FailingDisk."""
 
     def __init__(self, path: Path, flags: int, disk: FailingDisk) -> None:
         super().__init__(path, flags)
@@ -125,12 +125,14 @@ class FailingFile(RealFile):
         super().write(data, at)
 
     def _meet(self, what: str) -> None:
-        if what in self.disk.failing and self.path.suffix == ".log":
+        if what in self.disk.failing and self.path.name.endswith(self.disk.suffix):
             raise OSError(self.disk.errno, "injected", str(self.path))
 
 
 class FailingDisk(RealDisk):
-    """The real disk, with errors to come: ``failing`` holds ``sync`` or ``write``."""
+    """The real disk, with errors to come: ``failing`` holds ``sync`` or ``write``; other files than these work."""
+
+    suffix = "0.log"
 
     def __init__(self) -> None:
         self.failing: set[str] = set()

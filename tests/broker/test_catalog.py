@@ -9,8 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from lading.log.catalog import SYNC_LEVEL, Catalog, GroupRow, Kind, Level, PositionRow, StreamRow, TopicRow
-from lading.model.errors import CorruptLog
+from lading.log.catalog import (
+    CHECKPOINT_COMMITS,
+    SYNC_LEVEL,
+    Catalog,
+    GroupRow,
+    Kind,
+    Level,
+    PositionRow,
+    StreamRow,
+    TopicRow,
+)
+from lading.model.errors import CorruptLog, Reason, Refusal
 
 TOPIC = b"t" * 16
 DOCUMENT = Path(__file__).parents[2] / "docs" / "reference" / "catalog.md"
@@ -99,3 +109,29 @@ def test_a_later_version_is_refused(tmp_path: Path, catalog: Catalog) -> None:
     catalog.close()
     with pytest.raises(CorruptLog, match=r"later Lading.*99"):
         Catalog(tmp_path / "catalog.sqlite")
+
+
+def test_a_full_disk_refuses_and_changes_nothing(catalog: Catalog) -> None:
+    catalog._db.execute(f"PRAGMA max_page_count = {catalog._db.execute('PRAGMA page_count').fetchone()[0]}")
+    with pytest.raises(Refusal) as refused:
+        for number in range(10_000):
+            catalog.put_group(GroupRow("native", b"", f"group {number} " + "x" * 500, 1))
+    assert refused.value.reason is Reason.DISK_FULL
+    assert f"group {number} " + "x" * 500 not in {group.name for group in catalog.groups()}
+    catalog._db.execute("PRAGMA max_page_count = 100000")
+    catalog.put_group(GroupRow("native", b"", "later", 1))
+    assert "later" in {group.name for group in catalog.groups()}
+
+
+def test_its_log_is_moved_to_the_file_beside_the_loop(tmp_path: Path, catalog: Catalog) -> None:
+    for number in range(CHECKPOINT_COMMITS):
+        catalog.put_positions([PositionRow("iggy", TOPIC, number % 3, "consumer/1", number, None, None, 0)])
+    size = (tmp_path / "catalog.sqlite").stat().st_size
+    catalog.checkpoint_when_due()
+    assert catalog._checkpoint is not None
+    catalog._checkpoint.join(10)
+    assert (tmp_path / "catalog.sqlite").stat().st_size > size
+    thread = catalog._checkpoint
+    catalog.checkpoint_when_due()
+    assert catalog._checkpoint is thread
+    catalog.close()

@@ -6,6 +6,7 @@ Refusal; what bytes cannot be is a MalformedMessage.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from pathlib import Path
@@ -16,9 +17,10 @@ from ..log.catalog import FILE_NAME, Catalog
 from ..log.commit import GroupCommit, WriteOnly
 from ..log.directory import DataDirectory
 from ..log.disk import Disk, RealDisk
-from ..log.interface import Commit, PartitionLog
+from ..log.interface import Commit, PartitionLog, RecoveryReport
 from ..log.partition import open_partition
 from ..log.retention import AgeClock
+from ..model.errors import Refusal
 from . import retention
 from . import states as message_states
 from .append import Append, Appender, Choice, Write, choose_partition
@@ -35,6 +37,7 @@ from .transactions import CommitResult, Transactions
 from .visibility import ReaderKind
 
 TICK_US: Final = 50_000
+LOG: Final = logging.getLogger("lading.broker")
 LIVELY_US: Final = 1_000_000
 """A log is maintained for this long after something happened in it."""
 
@@ -71,6 +74,7 @@ class Broker:
         self._poller = Poller(self._groups, self._positions, self.counters)
         self.native_groups = NativeGroups(self._catalog, self._positions, self.settings.session_timeout_us)
         self._lively: dict[Partition, int] = {}
+        self._last_failure = ""
         self._age_clock = AgeClock()
         self._retention_due_us = now_us + self.settings.retention_check_us
         self._forget_due_us = now_us + self.settings.transaction_memory_us
@@ -98,6 +102,10 @@ class Broker:
         self._transactions.load(partitions)
         for partition in partitions:
             partition.log.on_synced = partial(self._synced, partition)
+
+    def recoveries(self) -> list[tuple[Partition, RecoveryReport]]:
+        """What opening found in logs that were not closed in order, to be told to the operator."""
+        return [(one, one.log.recovery) for one in self._partitions() if not one.log.recovery.clean]
 
     def _partitions(self) -> list[Partition]:
         return [partition for topic in self._topology.topics() for partition in topic.partitions]
@@ -395,22 +403,39 @@ class Broker:
         """
         self._now_us = now_us
         age_us = self._age_clock.now_us(now_us, now_us if monotonic_us is None else monotonic_us)
-        for partition, since_us in list(self._lively.items()):
-            partition.log.maintain(now_us)
-            if now_us - since_us > LIVELY_US:
-                del self._lively[partition]
+        self._duty(self._maintain, now_us)
         due_us = self._positions.due_us
         if due_us is not None and due_us <= now_us:
-            self.counters.positions_written += self._positions.flush()
-        self.native_groups.expire(now_us)
-        self._transactions.expire(now_us)
+            self._duty(self._write_positions)
+        self._duty(self.native_groups.expire, now_us)
+        self._duty(self._transactions.expire, now_us)
         if now_us >= self._retention_due_us:
             self._retention_due_us = now_us + self.settings.retention_check_us
-            self.enforce_retention(age_us)
+            self._duty(self.enforce_retention, age_us)
         if now_us >= self._forget_due_us:
             self._forget_due_us = now_us + self.settings.transaction_memory_us
-            self._forget_transactions(now_us)
+            self._duty(self._forget_transactions, now_us)
+        self._duty(self._catalog.checkpoint_when_due)
         return now_us + TICK_US
+
+    def _duty(self, action: Callable[..., object], *arguments: object) -> None:
+        """What the disk refuses now is tried again at the next tick, and no other duty waits for it."""
+        try:
+            action(*arguments)
+        except (Refusal, OSError) as error:
+            self.counters.failed_duties += 1
+            if str(error) != self._last_failure:
+                self._last_failure = str(error)
+                LOG.warning("%s; trying again", error)
+
+    def _maintain(self, now_us: int) -> None:
+        for partition, since_us in list(self._lively.items()):
+            if now_us - since_us > LIVELY_US:
+                del self._lively[partition]
+            partition.log.maintain(now_us)
+
+    def _write_positions(self) -> None:
+        self.counters.positions_written += self._positions.flush()
 
     def enforce_retention(self, now_us: int) -> int:
         """Delete what is too old or too much everywhere; gives how many offsets went."""
@@ -426,9 +451,9 @@ class Broker:
         """Write and sync everything, answer what waits, close. Nothing can be asked after it."""
         self.flush()
         self._commit.drain()
-        self._positions.flush()
+        self._duty(self._write_positions)
         for partition in self._partitions():
-            self._native.snapshot(partition)
+            self._duty(self._native.snapshot, partition)
         self._topology.close()
         self._commit.close()
         self._catalog.close()

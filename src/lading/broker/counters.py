@@ -22,3 +22,5 @@ class Counters:
     unsynced_bytes: int = 0
     transactions_open: int = 0
     positions_written: int = 0
+    failed_duties: int = 0
+    """Things the broker does by itself that the disk refused; each is tried again."""

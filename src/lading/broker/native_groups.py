@@ -71,8 +71,9 @@ class NativeGroups:
         if present is not None and present.topics == wanted:
             present.seen_us = now_us
         else:
-            found.members[member] = _Member(wanted, now_us)
             self._next_generation(found)
+            found.members[member] = _Member(wanted, now_us)
+            found.assign()
         return self._assignment(found, member)
 
     def heartbeat(self, group: str, member: str, *, generation: int | None = None, now_us: int) -> Assignment:
@@ -85,8 +86,8 @@ class NativeGroups:
     def leave(self, group: str, member: str, *, now_us: int) -> None:
         """Be no member any more; no error where it was none."""
         found = self._groups.get(group)
-        if found is not None and found.members.pop(member, None) is not None:
-            self._next_generation(found)
+        if found is not None and member in found.members:
+            self._drop(found, [member])
 
     def position(self, group: str, partition: Partition) -> StoredPosition | None:
         """The group's next offset in a partition, with the epoch it was stored under."""
@@ -117,6 +118,7 @@ class NativeGroups:
         """The topic has other partitions now."""
         for group in self._groups.values():
             if any(topic in member.topics for member in group.members.values()):
+                group.assign()
                 self._next_generation(group)
 
     def forget(self, topic: Topic) -> None:
@@ -126,6 +128,7 @@ class NativeGroups:
             for member in readers:
                 member.topics = tuple(one for one in member.topics if one is not topic)
             if readers:
+                group.assign()
                 self._next_generation(group)
 
     def expire(self, now_us: int) -> int | None:
@@ -134,10 +137,8 @@ class NativeGroups:
         for group in self._groups.values():
             limit_us = now_us - self._session_timeout_us
             gone = [name for name, member in group.members.items() if member.seen_us <= limit_us]
-            for name in gone:
-                del group.members[name]
             if gone:
-                self._next_generation(group)
+                self._drop(group, gone)
             for member in group.members.values():
                 expires_us = member.seen_us + self._session_timeout_us
                 due_us = expires_us if due_us is None else min(due_us, expires_us)
@@ -164,10 +165,15 @@ class NativeGroups:
             [(one.topic.stream.name, one.topic.name, one.number) for one in group.members[member].partitions],
         )
 
-    def _next_generation(self, group: _Group) -> None:
-        group.generation += 1
-        self._catalog.put_group(GroupRow(NATIVE, b"", group.name, group.generation))
+    def _drop(self, group: _Group, members: Sequence[str]) -> None:
+        self._next_generation(group)
+        for member in members:
+            del group.members[member]
         group.assign()
+
+    def _next_generation(self, group: _Group) -> None:
+        self._catalog.put_group(GroupRow(NATIVE, b"", group.name, group.generation + 1))
+        group.generation += 1
 
     def _require_generation(self, group: _Group, generation: int | None) -> None:
         if generation is not None and generation != group.generation:

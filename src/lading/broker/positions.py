@@ -77,17 +77,13 @@ class Positions:
         return self._due_us
 
     def flush(self) -> int:
-        """Write every change; gives how many."""
-        changed, self._changed, self._due_us = self._changed, {}, None
-        if changed:
-            self._catalog.put_positions(
-                PositionRow(
-                    key.protocol,
-                    partition.topic.uuid,
-                    partition.number,
-                    key.consumer,
-                    *partition.positions[key],
-                )
-                for partition, key in changed
-            )
-        return len(changed)
+        """Write every change; gives how many. Where that is refused they wait for the next flush."""
+        rows = [
+            PositionRow(key.protocol, partition.topic.uuid, partition.number, key.consumer, *partition.positions[key])
+            for partition, key in self._changed
+        ]
+        if rows:
+            self._catalog.put_positions(rows)
+        self._changed.clear()
+        self._due_us = None
+        return len(rows)

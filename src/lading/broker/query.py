@@ -73,7 +73,7 @@ def parse_query(
 ) -> Query:
     """A query from its texts; FilterError or SettingError says what is wrong with them."""
     projection = None if columns is None else parse_columns(columns)
-    return Query(None if where is None else parse(where, projection), projection, states, headers_only)
+    return Query(None if where is None else parse(where, projection, closed=False), projection, states, headers_only)
 
 
 def select(

@@ -7,9 +7,11 @@ equal is refused.
 
 from __future__ import annotations
 
+import errno
 import uuid as uuid_module
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -287,28 +289,38 @@ class Topology:
         row = TopicRow(
             uuid_module.uuid4().bytes, stream.id, ident, name, now_us, partitions_count, 1, settings.document()
         )
-        # the directory first: a topic that the catalog lists has one after any crash
         topic = self._topic(row)
-        self._directory.create(_description(topic, partitions_count))
-        topic.partitions = [self._open_partition(topic, number) for number in range(partitions_count)]
-        self._catalog.add_topic(row)
+        with _disk_errors(f"topic {name!r}"):
+            try:
+                # the directory first: a topic that the catalog lists has one after any crash
+                self._directory.create(_description(topic, partitions_count))
+                topic.partitions = self._open_partitions(topic, range(partitions_count))
+                self._catalog.add_topic(row)
+            except (OSError, Refusal):
+                _close(topic.partitions)
+                self._directory.remove_if_empty(row.uuid)
+                raise
         self._link_topic(topic)
         return topic
 
     def delete_topic(self, topic: Topic) -> None:
-        """The topic, its groups, positions and messages; a crash half-way ends in a whole delete at the next start."""
-        for partition in topic.partitions:
-            partition.log.close()
-        self._directory.mark_deleted(topic.uuid)
-        self._catalog.remove_topic(topic.uuid)
-        self._unlink_topic(topic)
-        self._directory.remove(topic.uuid)
+        """The topic, its groups, positions and messages; what fails half-way is finished at the next start.
+
+        Files go before the catalog is written, so that a full disk can be emptied.
+        """
+        with _disk_errors(f"topic {topic.name!r}"):
+            _close(topic.partitions)
+            self._directory.mark_deleted(topic.uuid)
+            self._unlink_topic(topic)
+            self._directory.empty(topic.uuid)
+            self._catalog.remove_topic(topic.uuid)
+            self._directory.remove(topic.uuid)
 
     def delete_stream(self, stream: Stream) -> None:
         """The stream with all its topics."""
         for topic in list(stream.topics.values()):
             self.delete_topic(topic)
-        self._catalog.remove_stream(stream.id, ())
+        self._catalog.remove_stream(stream.id)
         del self._streams[stream.id], self._streams_by_name[stream.name]
         self.version += 1
 
@@ -318,9 +330,14 @@ class Topology:
             raise Refusal(Reason.TOO_MANY_PARTITIONS, f"at least 1 partition can be added, not {count}")
         before = len(topic.partitions)
         self._require_partitions(topic.name, before + count)
-        added = [self._open_partition(topic, number) for number in range(before, before + count)]
+        with _disk_errors(f"topic {topic.name!r}"):
+            added = self._open_partitions(topic, range(before, before + count))
+            try:
+                self._resize(topic, before + count)
+            except (OSError, Refusal):
+                _close(added)
+                raise
         topic.partitions += added
-        self._resized(topic)
         return added
 
     def delete_partitions(self, topic: Topic, count: int) -> list[Partition]:
@@ -331,20 +348,19 @@ class Topology:
         gone = topic.partitions[kept:]
         # a partition of the same number made later must not look like the old one to a stored position
         topic.next_epoch = max([topic.next_epoch, *(partition.log.epoch + 1 for partition in gone)])
-        for partition in gone:
-            partition.log.close()
-        self._directory.mark_partitions_deleted(topic.uuid, range(kept, len(topic.partitions)))
-        del topic.partitions[kept:]
-        topic.next_balanced = 0
-        self._resized(topic)
-        self._directory.settle_partitions(topic.uuid, kept)
+        with _disk_errors(f"topic {topic.name!r}"):
+            _close(gone)
+            self._directory.mark_partitions_deleted(topic.uuid, range(kept, len(topic.partitions)))
+            del topic.partitions[kept:]
+            topic.next_balanced = 0
+            self._resize(topic, kept)
+            self._directory.settle_partitions(topic.uuid, kept)
         return gone
 
     def close(self) -> None:
         """Close every log."""
         for topic in self._topics_by_uuid.values():
-            for partition in topic.partitions:
-                partition.log.close()
+            _close(topic.partitions)
 
     # -- the parts
 
@@ -373,20 +389,28 @@ class Topology:
 
     def _open_listed(self, row: TopicRow) -> None:
         topic = self._topic(row)
-        topic.partitions = [self._open_partition(topic, number) for number in range(row.partitions)]
+        topic.partitions = self._open_partitions(topic, range(row.partitions))
         self._link_topic(topic)
         description = _description(topic, row.partitions)
         if read_description(self._directory.path(row.uuid)) != description:
             self._directory.describe(description)
 
-    def _open_partition(self, topic: Topic, number: int) -> Partition:
-        log = self._open_log(partition_path(self._directory.data, topic.uuid, number), topic.uuid, topic.next_epoch)
-        return Partition(topic, number, log)
+    def _open_partitions(self, topic: Topic, numbers: range) -> list[Partition]:
+        """All of them or, where one fails, none."""
+        opened: list[Partition] = []
+        try:
+            for number in numbers:
+                path = partition_path(self._directory.data, topic.uuid, number)
+                opened.append(Partition(topic, number, self._open_log(path, topic.uuid, topic.next_epoch)))
+        except OSError:
+            _close(opened)
+            raise
+        return opened
 
-    def _resized(self, topic: Topic) -> None:
+    def _resize(self, topic: Topic, partitions_count: int) -> None:
+        self._catalog.resize_topic(topic.uuid, partitions_count, topic.next_epoch)
+        self._directory.describe(_description(topic, partitions_count))
         self.version += 1
-        self._catalog.resize_topic(topic.uuid, len(topic.partitions), topic.next_epoch)
-        self._directory.describe(_description(topic, len(topic.partitions)))
 
     def _link_stream(self, stream: Stream) -> None:
         self.version += 1
@@ -417,6 +441,29 @@ def _description(topic: Topic, partitions_count: int) -> TopicDescription:
         topic.next_epoch,
         topic.settings.document(),
     )
+
+
+def _close(partitions: Iterable[Partition]) -> None:
+    for partition in partitions:
+        partition.log.close()
+
+
+@contextmanager
+def _disk_errors(what: str) -> Iterator[None]:
+    """What the disk refuses as a Refusal, so that the request fails and nothing else."""
+    try:
+        yield
+    except OSError as error:
+        reason = _REASONS.get(error.errno or 0, Reason.READ_ONLY)
+        raise Refusal(reason, f"{what} cannot be changed on the disk: {error}") from None
+
+
+_REASONS: Final = {
+    errno.ENOSPC: Reason.DISK_FULL,
+    errno.EDQUOT: Reason.DISK_FULL,
+    errno.EMFILE: Reason.TOO_MANY_PARTITIONS,
+    errno.ENFILE: Reason.TOO_MANY_PARTITIONS,
+}
 
 
 def _lowest_free(taken: Collection[int]) -> int:

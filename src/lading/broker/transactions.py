@@ -166,10 +166,10 @@ class Transactions:
         log = partition.log
         ranges = _ranges(partition)
         if not shown:
-            for first, end in ranges[transaction_id]:
-                if log.aborted(first, end) != [(first, end)]:
-                    log.add_aborted(first, end)
             try:
+                for first, end in ranges[transaction_id]:
+                    if log.aborted(first, end) != [(first, end)]:
+                        log.add_aborted(first, end)
                 log.sync_states()
             except Refusal:
                 self._unsettled.add((partition, transaction_id))

@@ -7,19 +7,22 @@ and a power cut after the next checkpoint.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sqlite3
+import threading
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any, Final
 
-from ..model.errors import CorruptLog
+from ..model.errors import CorruptLog, Reason, Refusal
 
 SCHEMA_VERSION: Final = 1
 FILE_NAME: Final = "catalog.sqlite"
+CHECKPOINT_COMMITS: Final = 500
+"""SQLite's log is moved to the file after so many writes."""
 
 
 class Level(Enum):
@@ -142,16 +145,22 @@ class TransactionRow:
 
 
 class Catalog:
-    """The catalog of one data directory. Not thread-safe: one thread of the owning process uses it."""
+    """The catalog of one data directory. Not thread-safe: one thread of the owning process uses it.
+
+    A write that fails changes nothing and is a Refusal: DISK_FULL where space is missing, else READ_ONLY.
+    """
 
     def __init__(self, path: Path) -> None:
         """Opens or creates the file at ``path``; CorruptLog where it is no catalog or of a later version."""
         self.path = path
         self.created = not path.exists()
+        self._checkpoint: threading.Thread | None = None
+        self._commits = 0
         try:
             self._db = sqlite3.connect(path, isolation_level=None)
             self._db.execute("PRAGMA journal_mode = WAL")
             self._db.execute("PRAGMA foreign_keys = ON")
+            self._db.execute("PRAGMA wal_autocheckpoint = 0")
             self._level: Level | None = None
             self._migrate()
         except sqlite3.DatabaseError as error:
@@ -170,18 +179,28 @@ class Catalog:
                     self._db.execute(statement)
                 self._db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
-    @contextmanager
+    @contextlib.contextmanager
     def _transaction(self, level: Level) -> Iterator[sqlite3.Connection]:
         if self._level is not level:
             self._db.execute(f"PRAGMA synchronous = {level.value}")
             self._level = level
-        self._db.execute("BEGIN IMMEDIATE")
         try:
+            self._db.execute("BEGIN IMMEDIATE")
             yield self._db
-        except BaseException:
-            self._db.execute("ROLLBACK")
+            self._db.execute("COMMIT")
+            self._commits += 1
+        except BaseException as error:
+            # after some errors SQLite has rolled back by itself
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+            if isinstance(error, sqlite3.OperationalError):
+                raise self._refusal(error) from None
             raise
-        self._db.execute("COMMIT")
+
+    def _refusal(self, error: sqlite3.OperationalError) -> Refusal:
+        full = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_FULL
+        reason = Reason.DISK_FULL if full else Reason.READ_ONLY
+        return Refusal(reason, f"the catalog {self.path} cannot be written: {error}")
 
     def _write(self, *kinds: Kind) -> Any:
         firm = any(SYNC_LEVEL[kind] is Level.FULL for kind in kinds)
@@ -198,11 +217,9 @@ class Catalog:
         with self._write(Kind.STREAM) as db:
             db.execute("INSERT INTO streams VALUES (?, ?, ?)", (row.id, row.name, row.created_us))
 
-    def remove_stream(self, stream_id: int, topic_uuids: Iterable[bytes]) -> None:
-        """The stream, its topics, and what hangs on them, in one transaction."""
-        with self._write(Kind.STREAM, Kind.TOPIC) as db:
-            for uuid in topic_uuids:
-                self._drop_topic(db, uuid)
+    def remove_stream(self, stream_id: int) -> None:
+        """A stream without topics."""
+        with self._write(Kind.STREAM) as db:
             db.execute("DELETE FROM streams WHERE id = ?", (stream_id,))
 
     def topics(self) -> list[TopicRow]:
@@ -237,7 +254,10 @@ class Catalog:
     def remove_topic(self, uuid: bytes) -> None:
         """The topic with its groups and positions."""
         with self._write(Kind.TOPIC) as db:
-            self._drop_topic(db, uuid)
+            db.execute("DELETE FROM topics WHERE uuid = ?", (uuid,))
+            db.execute("DELETE FROM groups WHERE scope = ?", (uuid,))
+            db.execute("DELETE FROM positions WHERE topic = ?", (uuid,))
+            db.execute("DELETE FROM writer_partitions WHERE topic = ?", (uuid,))
 
     def resize_topic(self, uuid: bytes, partitions: int, next_epoch: int) -> None:
         """A new partition count; positions of partitions that are no more go away."""
@@ -247,12 +267,6 @@ class Catalog:
             )
             db.execute("DELETE FROM positions WHERE topic = ? AND partition >= ?", (uuid, partitions))
             db.execute("DELETE FROM writer_partitions WHERE topic = ? AND partition >= ?", (uuid, partitions))
-
-    def _drop_topic(self, db: sqlite3.Connection, uuid: bytes) -> None:
-        db.execute("DELETE FROM topics WHERE uuid = ?", (uuid,))
-        db.execute("DELETE FROM groups WHERE scope = ?", (uuid,))
-        db.execute("DELETE FROM positions WHERE topic = ?", (uuid,))
-        db.execute("DELETE FROM writer_partitions WHERE topic = ?", (uuid,))
 
     # -- groups and positions
 
@@ -346,6 +360,25 @@ class Catalog:
             db.execute("DELETE FROM transactions WHERE settled_us < ?", (before_us,))
             db.execute("DELETE FROM commit_keys WHERE committed_us < ?", (before_us,))
 
+    def checkpoint_when_due(self) -> None:
+        """Move what was written from SQLite's log to the file, in another thread, once it is worth it.
+
+        This syncs, which takes milliseconds that no event loop has; writers do not wait for it.
+        """
+        running = self._checkpoint is not None and self._checkpoint.is_alive()
+        if self._commits >= CHECKPOINT_COMMITS and not running:
+            self._commits = 0
+            self._checkpoint = threading.Thread(target=_checkpoint, args=(self.path,), name="lading-checkpoint")
+            self._checkpoint.start()
+
     def close(self) -> None:
         """Checkpoint and close; what was written is in the one file then."""
+        if self._checkpoint is not None:
+            self._checkpoint.join()
         self._db.close()
+
+
+def _checkpoint(path: Path) -> None:
+    with contextlib.closing(sqlite3.connect(path)) as db, contextlib.suppress(sqlite3.OperationalError):
+        # PASSIVE keeps no writer waiting; what it leaves the next one moves
+        db.execute("PRAGMA wal_checkpoint(PASSIVE)")

@@ -140,6 +140,15 @@ class DataDirectory:
         names = (entry.name.removesuffix(DELETED) for entry in self.root.iterdir() if entry.name.endswith(DELETED))
         return [bytes.fromhex(name) for name in names if _is_topic_id(name)]
 
+    def empty(self, uuid: bytes) -> None:
+        """Second step of a delete: the space is free, the name still says what is meant."""
+        path = self.path(uuid)
+        for entry in list(path.with_name(path.name + DELETED).iterdir()):
+            if entry.is_dir():
+                shutil.rmtree(entry)
+            else:
+                entry.unlink()
+
     def remove(self, uuid: bytes) -> None:
         """Last step of a delete."""
         path = self.path(uuid)
@@ -167,7 +176,7 @@ class DataDirectory:
     def remove_if_empty(self, uuid: bytes) -> bool:
         """Remove what an interrupted create left, told by log files without a byte; anything else stays."""
         path = self.path(uuid)
-        if any(file.stat().st_size for file in path.glob("*/*.log")):
+        if not path.is_dir() or any(file.stat().st_size for file in path.glob("*/*.log")):
             return False
         shutil.rmtree(path)
         _sync(self.root)
