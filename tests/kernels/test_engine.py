@@ -115,3 +115,14 @@ def test_ready_gives_no_half_imported_module() -> None:
         assert engine.ready("lading.half") is None
     finally:
         del sys.modules["lading.half"]
+
+
+@pytest.mark.full
+def test_a_cpu_without_the_instructions_gives_the_same_bytes(full: bool, tmp_path: Path) -> None:
+    if not full:
+        pytest.skip("compiles everything anew; make test-full runs it")
+    tests = Path(__file__).parents[1] / "dialects" / "test_iggy_classic_send.py"
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path), "NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""}
+    command = [sys.executable, "-m", "pytest", "-q", str(tests), str(tests.parents[1] / "chunk")]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, cwd=tests.parents[2])
+    assert done.returncode == 0, done.stdout

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numba
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lading.kernels.text import UTF8_GOOD, ascii_only, store_hex, utf8_check
@@ -54,11 +54,13 @@ def test_every_edge_of_utf8() -> None:
             assert agrees(around + data + around), around + data
 
 
+@settings(deadline=None)
 @given(st.one_of(st.binary(max_size=24), st.text(max_size=12).map(lambda text: text.encode("utf-8", "surrogatepass"))))
 def test_utf8_is_what_python_decodes(data: bytes) -> None:
     assert agrees(data)
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=40))
 def test_hex_is_pythons(data: bytes) -> None:
     target = np.zeros(2 * len(data), np.uint8)

@@ -117,7 +117,7 @@ def _is_plain(data: Any, at: Any, size: Any) -> Any:
     return (word & _HIGH_BITS) << np.uint64(64 - 8 * size) == _ZERO and word & _BYTE != _SLASH
 
 
-@njit(nogil=True)
+@njit(inline="always")
 def _measure(data: Any, at: Any, end: Any) -> Any:
     """Of a header block: (headers, key bytes as text, value bytes, whether some key is odd); -reason for headers."""
     count = 0
