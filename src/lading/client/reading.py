@@ -53,7 +53,7 @@ class Selection:
         if where is not None:
             from ..filter.parse import parse
 
-            condition = parse(where, projection)
+            condition = parse(where, projection, closed=False)
         return Selection(columns, projection, where, condition, states, verify, on_loss)
 
     @property

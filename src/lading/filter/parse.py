@@ -90,25 +90,26 @@ class Filter:
         return self.text
 
 
-def parse(text: str, contract: Projection | None = None) -> Filter:
+def parse(text: str, contract: Projection | None = None, *, closed: bool = True) -> Filter:
     """The filter that ``text`` means; FilterError with the place in the text and, where one is near, a better name.
 
     With a contract its header columns have their types and encodings, by column name, and a plain name that is
-    neither declared nor a message field is refused; ``header('name')`` reads any header.
+    neither declared nor a message field is refused; ``header('name')`` reads any header. With ``closed`` False it is
+    the header of that name, as without a contract: the columns of a query say what to show, not all there is.
     """
     from .grammar import syntax
 
-    return Filter(text, _Reader(text, contract).condition(syntax(text)))
+    return Filter(text, _Reader(text, contract, closed).condition(syntax(text)))
 
 
 class _Reader:
     """Builds the typed tree from sqlglot's, node by node from a closed list; anything else is refused in its place."""
 
-    def __init__(self, text: str, contract: Projection | None) -> None:
+    def __init__(self, text: str, contract: Projection | None, closed: bool) -> None:
         self._text = text
         self._columns = {column.name: column for column in contract.headers} if contract else {}
         self._by_header = {column.header: column for column in contract.headers} if contract else {}
-        self._closed = contract is not None
+        self._closed = closed and contract is not None
 
     def condition(self, node: exp.Expr) -> Condition:
         name = type(node).__name__
