@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from lading.testing import Running
+from tests.behaviours.iggy_http_client import IggyHttpSession
 from tests.behaviours.python_client import PythonSession
 
 HeaderRow = tuple[str, int, bytes | None]
@@ -71,7 +72,24 @@ class Client:
     exceptions: Mapping[str, str] = field(default_factory=dict)
 
 
+_NO_GROUPS = "Iggy's HTTP face has no way to join a group"
+_NO_KEY = "an Iggy message has no key; a messages key only chooses the partition"
+_PLAIN_IGGY: Mapping[str, str] = {
+    "a_group_goes_on_where_it_stopped": _NO_GROUPS,
+    "groups_do_not_share_positions": _NO_GROUPS,
+    "one_member_reads_every_partition": _NO_GROUPS,
+    "duplicates_stay_in_order": "a plain Iggy client keeps one header a key",
+    "null_and_empty_values_are_different": "a plain Iggy client has no null or empty header values",
+    "long_values_are_exact": "a plain Iggy client has header values of at most 255 bytes",
+    "null_and_empty_payloads_are_different": "a plain Iggy client has no null or empty payloads",
+    "keys_are_exact": _NO_KEY,
+    "equal_keys_share_a_partition": _NO_KEY,
+    "hidden_messages_are_not_read": "Iggy shows messages with their state, unless the topic hides them",
+}
+"""What Iggy without a carrier cannot have: the client stands for everybody's curl."""
+
 CLIENTS: tuple[Client, ...] = (
     Client("python-lading", lambda broker: PythonSession(broker.url)),
     Client("python-iggy", lambda broker: PythonSession(f"iggy://{broker.endpoints['iggy_tcp']}")),
+    Client("iggy-http", lambda broker: IggyHttpSession(broker.endpoints["iggy_http"]), _PLAIN_IGGY),
 )

@@ -62,5 +62,5 @@ def test_values_that_are_no_utf8_are_exact(writer: Session, reader: Session, top
 
 
 @pytest.mark.parametrize("key", ["Mixed-Case", "with space", "ключ", "k" * 255, "trace-id"])
-def test_keys_are_exact(writer: Session, reader: Session, topic: str, key: str) -> None:
+def test_header_keys_are_exact(writer: Session, reader: Session, topic: str, key: str) -> None:
     arrives(writer, reader, f"{topic}", [(key, 2, b"v")])
