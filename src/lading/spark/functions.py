@@ -58,7 +58,7 @@ def header_value(headers: str | Column, key: str) -> Column:
     from pyspark.sql import functions as F
 
     last: Column = F.try_element_at(_entries(headers, key), F.lit(-1))
-    return cast("Column", last.getField("value"))
+    return last.getField("value")
 
 
 def header_values(headers: str | Column, key: str) -> Column:
@@ -80,7 +80,8 @@ def header_get(headers: str | Column, key: str, type_: str = "string", encoding:
     def convert(lists: pa.Array[Any]) -> pa.Array[Any]:
         return typed_array(locate(as_headers(lists), [key])[key], wanted, form)[0]
 
-    return _arrow_udf(convert, wanted)(F.col(headers) if isinstance(headers, str) else headers)
+    made: Column = arrow_function(convert, wanted)(F.col(headers) if isinstance(headers, str) else headers)
+    return made
 
 
 def typed(frame: DataFrame, contract: str, headers: str = "headers") -> DataFrame:
@@ -156,7 +157,7 @@ def _promote(projection: Projection) -> Callable[[Column], Column]:
         arrays = [typed_array(located[column.header], column.type, column.encoding)[0] for column in projection.headers]
         return pa.StructArray.from_arrays(arrays, fields=fields)
 
-    promote: Callable[[Column], Column] = _arrow_udf(convert, pa.struct(fields))
+    promote: Callable[[Column], Column] = arrow_function(convert, pa.struct(fields))
     return promote
 
 
@@ -171,10 +172,11 @@ def _sql_typed(wanted: pa.DataType) -> Any:
             made = pc.if_else(pc.fill_null(pc.equal(asked, pa.scalar(key)), False), found, made)
         return cast("pa.Array[Any]", made)
 
-    return _arrow_udf(convert, wanted)
+    return arrow_function(convert, wanted)
 
 
-def _arrow_udf(function: Callable[..., pa.Array[Any]], returns: pa.DataType) -> Any:
+def arrow_function(function: Callable[..., pa.Array[Any]], returns: pa.DataType) -> Any:
+    """A Column function that calls ``function`` with the Arrow arrays of its columns, batch by batch."""
     from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]
     from pyspark.sql.pandas.types import from_arrow_type
 

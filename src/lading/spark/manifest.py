@@ -17,12 +17,20 @@ SUFFIX = ".json"
 
 Intervals = list[tuple[int, int]]
 Covered = dict[str, dict[str, Intervals]]
-"""Topic id (``-`` where the system has none) → partition → offset intervals that are published."""
+"""Topic id (``-`` and the name where the system has none) → partition → offset intervals that are published."""
+Schemas = Mapping[str, Mapping[str, str]]
+"""Table (relative to the state directory) → column → type."""
+TABLE = "table"
+"""The kind of a file that is published by renaming it into its table."""
 
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """One file of a batch: its table (relative to the state directory), staged and published name, what it holds."""
+    """One file of a batch: its table (relative to the state directory), staged and published name, what it holds.
+
+    A file of another ``kind`` than table is never published: it stays staged until what it holds has been done, at
+    ``target``.
+    """
 
     table: str
     staged: str
@@ -30,6 +38,8 @@ class File:
     rows: int
     size_bytes: int
     hash: str
+    kind: str = TABLE
+    target: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +58,7 @@ class Manifest:
     ranges: Sequence[Range]
     files: Sequence[File]
     counts: Mapping[str, int]
-    schema: Mapping[str, str]
+    schemas: Schemas
     covered: Covered
     positions: OffsetsDocument
     written_us: int = 0
@@ -66,7 +76,7 @@ class Manifest:
             "counts": dict(self.counts),
             "ranges": [piece.document() for piece in self.ranges],
             "files": [{name: getattr(file, name) for name in File.__slots__} for file in self.files],
-            "schema": dict(self.schema),
+            "schemas": {table: dict(columns) for table, columns in self.schemas.items()},
             "positions": self.positions,
             "covered": self.covered,
         }
@@ -78,7 +88,7 @@ class Manifest:
             topic: {number: [(low, high) for low, high in intervals] for number, intervals in parts.items()}
             for topic, parts in document["covered"].items()
         }
-        plain = ("pipeline", "number", "run", "query_id", "batch_id", "counts", "schema", "positions", "written_us")
+        plain = ("pipeline", "number", "run", "query_id", "batch_id", "counts", "schemas", "positions", "written_us")
         return cls(
             ranges=[Range.parse(row) for row in document["ranges"]],
             files=[File(**row) for row in document["files"]],
@@ -135,7 +145,7 @@ def overlap(covered: Covered, ranges: Sequence[Range]) -> Range | None:
     for piece in ranges:
         if not piece.resumed and any(
             low < piece.end and piece.start < high
-            for low, high in covered.get(piece.topic_id or "-", {}).get(str(piece.partition), ())
+            for low, high in covered.get(_log(piece), {}).get(str(piece.partition), ())
         ):
             return piece
     return None
@@ -145,7 +155,7 @@ def cover(covered: Covered, ranges: Sequence[Range]) -> Covered:
     """``covered`` with these ranges added; neighbouring intervals become one."""
     made = {topic: dict(parts) for topic, parts in covered.items()}
     for piece in ranges:
-        parts = made.setdefault(piece.topic_id or "-", {})
+        parts = made.setdefault(_log(piece), {})
         intervals = parts.get(str(piece.partition), [])
         if piece.resumed:
             # what a recovery cut off was published under offsets that others have now
@@ -171,6 +181,10 @@ def _joined(intervals: Intervals) -> Intervals:
         else:
             joined.append((low, high))
     return joined
+
+
+def _log(piece: Range) -> str:
+    return piece.topic_id or f"-{piece.topic}"
 
 
 def _place(piece: Range) -> tuple[str, str | None, int, int, int]:

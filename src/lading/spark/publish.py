@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import xxhash
 
 from ..model.errors import CorruptLog, LocalError
 from .files import sync_directory
-from .manifest import File, Manifest, advance, cover, overlap, same_ranges
+from .manifest import TABLE, File, Manifest, Schemas, advance, cover, overlap, same_ranges
 from .ranges import Range, merged
 from .state import OWN, STAGED, State
 
@@ -43,16 +43,20 @@ def commit(
     state: State,
     run: str,
     batch: Batch,
-    schema: Mapping[str, str],
+    schemas: Schemas,
     *,
     resume_command: str,
     rename: Callable[[Path, Path], Any] = os.replace,
+    admit: Callable[[Sequence[Range], Mapping[str, int]], None] = lambda ranges, counts: None,
+    deliver: Callable[[Manifest], None] = lambda manifest: None,
 ) -> Manifest | None:
     """Publish a batch: exactly once, however often this is tried and wherever it stops.
 
     The manifest is written first, then files are renamed into their tables. A batch of the same source ranges as the
     last manifest was committed before: its new files are dropped, the old ones completed. LocalError where other
-    published messages would be doubled. None for a batch without ranges.
+    published messages would be doubled. None for a batch without ranges. ``admit`` may refuse a batch, by raising,
+    before anything of it is published; ``deliver`` does what a published manifest holds besides tables, and may be
+    called again for the same one.
     """
     with state.committing(run):
         ranges = merged(result.piece for result in batch.written)
@@ -64,6 +68,7 @@ def commit(
             if same_ranges(last.ranges, ranges):
                 drop(state, staged)
                 complete(state, last, rename=rename)
+                deliver(last)
                 return last
             # a batch is only committed after the one before it was complete; make sure of it
             doubled = overlap(last.covered, ranges)
@@ -74,9 +79,11 @@ def commit(
                     f"{doubled.end - 1}: messages among them are published already (manifest {last.number} and "
                     f"before), and the checkpoint does not know it. To go on where the manifests end: {resume_command}"
                 )
-        manifest = _manifest(state, run, batch, ranges, schema, last)
+        manifest = _manifest(state, run, batch, ranges, schemas, last)
+        admit(ranges, manifest.counts)
         state.manifests.write(manifest)
         complete(state, manifest, rename=rename)
+        deliver(manifest)
         return manifest
 
 
@@ -89,6 +96,8 @@ def complete(state: State, manifest: Manifest, *, rename: Callable[[Path, Path],
         return
     tables: set[Path] = set()
     for file in manifest.files:
+        if file.kind != TABLE:
+            continue
         table = table_path(state, file)
         staged, final = table / OWN / STAGED / file.staged, table / file.name
         if final.is_file():
@@ -123,12 +132,13 @@ def abandon(state: State, files: Iterable[File]) -> None:
         drop(state, [file for file in files if file.staged not in needed])
 
 
-def recover(state: State, tables: Iterable[Path]) -> int:
-    """At start: finish the last manifest, then delete every other staged file; returns how many were deleted."""
+def recover(state: State, tables: Iterable[Path], deliver: Callable[[Manifest], None] = lambda manifest: None) -> int:
+    """While no query runs: finish the last manifest, delete every other staged file; returns how many were deleted."""
     with state.committing(None):
         last = state.manifests.last()
         if last is not None:
             complete(state, last)
+            deliver(last)
         swept = 0
         for table in tables:
             for orphan in (table / OWN / STAGED).glob("*"):
@@ -158,27 +168,30 @@ def table_path(state: State, file: File) -> Path:
 
 
 def _manifest(
-    state: State, run: str, batch: Batch, ranges: Sequence[Range], schema: Mapping[str, str], last: Manifest | None
+    state: State, run: str, batch: Batch, ranges: Sequence[Range], schemas: Schemas, last: Manifest | None
 ) -> Manifest:
     number = 1 if last is None else last.number + 1
     counts: dict[str, int] = {}
     for result in batch.written:
         for name, count in result.counts.items():
             counts[name] = counts.get(name, 0) + count
+    topics = sorted({piece.topic for piece in ranges})
     files = [
-        File(
-            file.table,
-            file.staged,
-            f"{state.pipeline}-{number:08d}-{result.piece.partition:05d}-{first:020d}.parquet",
-            file.rows,
-            file.size_bytes,
-            file.hash,
+        replace(
+            file,
+            name=f"{state.pipeline}-{number:08d}-{topics.index(result.piece.topic):03d}-"
+            f"{result.piece.partition:05d}-{first:020d}.parquet",
         )
-        for result in sorted(batch.written, key=lambda result: (result.piece.partition, result.piece.start))
+        if file.kind == TABLE
+        else file
+        for result in sorted(
+            batch.written, key=lambda result: (result.piece.topic, result.piece.partition, result.piece.start)
+        )
         for first, file in result.files
     ]
     return Manifest(
-        state.pipeline, number, run, batch.query_id, batch.batch_id, ranges, files, counts, schema,
+        state.pipeline, number, run, batch.query_id, batch.batch_id, ranges, files, counts,
+        {**(last.schemas if last else {}), **schemas},
         cover(last.covered if last else {}, ranges), advance(last.positions if last else {}, ranges),
         time.time_ns() // 1000,
     )  # fmt: skip

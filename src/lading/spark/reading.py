@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -108,6 +108,26 @@ def read_range(reading: Reading, piece: Range, counts: Counts | None = None) -> 
         transport.close()
 
 
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Something fetched of a range: its messages from ``first`` up to, not including, ``end`` are meant; ``place`` is
+    their stream, topic and partition."""
+
+    fetched: Fetched
+    first: int
+    end: int
+    place: Mapping[str, str | int]
+
+
+def fetch_range(reading: Reading, piece: Range) -> Iterator[Stretch]:
+    """What ``read_range`` reads, still in the bytes of its dialects: every message of the range, none missing."""
+    transport = open_transport(reading.from_, **reading.transport)
+    try:
+        yield from _RangeReader(transport, reading, piece, Counts()).stretches()
+    finally:
+        transport.close()
+
+
 class _RangeReader:
     def __init__(self, transport: Transport, reading: Reading, piece: Range, counts: Counts) -> None:
         self._transport = transport
@@ -124,11 +144,20 @@ class _RangeReader:
         self._keys = tuple(dict.fromkeys(keys))
         self._place: dict[str, str | int] = {}
 
-    def parts(self) -> Iterator[Part]:
+    def stretches(self) -> Iterator[Stretch]:
+        start, end = self._begin()
+        if start < end:
+            for fetched, position in self._fetches(start, end):
+                yield Stretch(fetched, position, end, self._place)
+
+    def _begin(self) -> tuple[int, int]:
         meta = self._transport.topic(self._piece.topic)
         part = _partition(meta, self._piece.partition)
         self._place = {"stream": meta.stream, "topic": meta.topic, "partition": part.number}
-        start, end = self._still_there(meta, part)
+        return self._still_there(meta, part)
+
+    def parts(self) -> Iterator[Part]:
+        start, end = self._begin()
         if start >= end:
             return
         if self._reading.server_may_filter and isinstance(self._transport, Filtering):
@@ -205,13 +234,8 @@ class _RangeReader:
     def _check_whole(self, fetched: Fetched, position: int, end: int) -> None:
         """DataLoss where the chunks that came do not continue each other from ``position`` on."""
         piece = self._piece
-        if piece.topic_id and fetched.topic_id and fetched.topic_id.hex() != piece.topic_id:
-            raise DataLoss(f"topic {piece.topic!r} was deleted and created again while it was read")
-        for first, until in fetched.damaged:
-            self._lost(
-                f"topic {piece.topic!r}, partition {piece.partition}: offsets {first} to {until - 1} are damaged on "
-                "disk; to go on without them set failOnDataLoss=false"
-            )
+        self._check_same(fetched.topic_id)
+        self._tell_damaged(fetched.damaged)
         for run in fetched.runs:
             bases, lasts = run.chunks[:, BASE_OFFSET], run.chunks[:, LAST_OFFSET]
             expected = np.concatenate(([position], lasts[:-1] + 1))
@@ -224,6 +248,17 @@ class _RangeReader:
                     )
             position = max(position, int(lasts[-1]) + 1)
 
+    def _check_same(self, topic_id: bytes | None) -> None:
+        if self._piece.topic_id and topic_id and topic_id.hex() != self._piece.topic_id:
+            raise DataLoss(f"topic {self._piece.topic!r} was deleted and created again while it was read")
+
+    def _tell_damaged(self, damaged: Sequence[tuple[int, int]]) -> None:
+        for first, until in damaged:
+            self._lost(
+                f"topic {self._piece.topic!r}, partition {self._piece.partition}: offsets {first} to {until - 1} are "
+                "damaged on disk; to go on without them set failOnDataLoss=false"
+            )
+
     def _filtered_there(self, transport: Filtering, start: int, end: int) -> Iterator[Part]:
         """The server filters: only what matches comes over the network."""
         piece, reading = self._piece, self._reading
@@ -231,16 +266,18 @@ class _RangeReader:
         position = start
         deadline = time.monotonic() + QUIET_TIMEOUT_S
         while position < end:
-            batches, after = transport.query(
+            found = transport.query(
                 piece.topic, piece.partition, position, end=end, where=reading.where, states=reading.states,
                 columns=columns, headers_only=columns is None and "payload" not in self._fields,
             )  # fmt: skip
-            for batch in batches:
+            self._check_same(found.topic_id)
+            self._tell_damaged(found.damaged)
+            for batch in found.batches:
                 for low in range(0, batch.num_rows, reading.rows_max):
                     some = batch.slice(low, reading.rows_max)
                     self._counts.read += some.num_rows
                     yield self._shown(decoded_batch(some, self._keys)) if columns is None else self._typed_there(some)
-            if after <= position:
+            if found.end_offset <= position:
                 if time.monotonic() > deadline:
                     raise Unreachable(
                         f"topic {piece.topic!r}, partition {piece.partition}: nothing from offset {position} on could "
@@ -248,7 +285,7 @@ class _RangeReader:
                     )
                 time.sleep(0.1)
                 continue
-            position, deadline = after, time.monotonic() + QUIET_TIMEOUT_S
+            position, deadline = found.end_offset, time.monotonic() + QUIET_TIMEOUT_S
 
     def _typed_there(self, batch: pa.RecordBatch) -> Part:
         """A batch whose header columns the server typed, in the order and with the places that are asked for."""

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from ..model.errors import LocalError
 from .files import read_document, write_document
@@ -69,19 +69,20 @@ class State:
         return self.checkpoint.rename(aside)
 
     @classmethod
-    def open(cls, directory: Path, topic: str) -> State:
-        """The state in ``directory``, made when there is none; LocalError when it belongs to another topic."""
+    def open(cls, directory: Path, owner: str, what: Literal["topic", "pipeline"] = "topic") -> State:
+        """The state in ``directory``, made when there is none; LocalError when it belongs to another owner: a topic
+        that is ingested, or a pipeline by its id."""
         path = directory / OWN / "pipeline.json"
         known = read_document(path)
         if known is None:
-            slug = re.sub(r"[^a-z0-9]+", "-", topic.lower()).strip("-")[:40] or "topic"
+            slug = re.sub(r"[^a-z0-9]+", "-", owner.lower()).strip("-")[:40] or what
             # a name nobody else has: a table tells by it who may write to it
-            known = {"version": 1, "pipeline": f"{slug}-{secrets.token_hex(4)}", "topic": topic}
+            known = {"version": 1, "pipeline": f"{slug}-{secrets.token_hex(4)}", "of": what, "owner": owner}
             (directory / OWN / "manifests").mkdir(parents=True, exist_ok=True)
             write_document(path, known)
-        if known["topic"] != topic:
+        if (known["of"], known["owner"]) != (what, owner):
             raise LocalError(
-                f"the state in {directory} belongs to topic {known['topic']!r}, not to {topic!r}; "
+                f"the state in {directory} belongs to {known['of']} {known['owner']!r}, not to {owner!r}; "
                 "name another table or another state directory"
             )
         return cls(directory, known["pipeline"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from .manifest import File
 from .options import SourceOptions
 from .publish import Batch, Written, abandon, commit
 from .ranges import Range
@@ -85,13 +86,7 @@ class TableWriter(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:  # type: ignore[override]
         """Stage the messages of every range that comes."""
-        context = TaskContext.get()
-        assert context is not None
-        attempt = f"{context.stageId()}-{context.taskAttemptId()}"
-        written = [self.staged(Range.parse(row), attempt) for batch in iterator for row in batch.to_pylist()]
-        query_id = context.getLocalProperty("sql.streaming.queryId") or ""
-        batch_id = context.getLocalProperty("streaming.sql.batchId")
-        return Staged(query_id, -1 if batch_id is None else int(batch_id), written)
+        return stage(iterator, self.staged)
 
     def staged(self, piece: Range, attempt: str) -> Written:
         """Judge and write one range: the step that routes and quarantine take part in."""
@@ -99,22 +94,40 @@ class TableWriter(DataSourceStreamArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Publish what the tasks of a batch staged, exactly once."""
-        staged = _staged(messages)
-        batch = Batch(
-            next((message.query_id for message in staged), ""),
-            batchId,
-            [result for message in staged for result in message.written],
-        )
-        commit(self._state, self.job.run, batch, schema_words(self.job.schema), resume_command=self.job.resume_command)
+        batch = batch_of(messages, batchId)
+        schemas = {self.job.table_in_state: schema_words(self.job.schema)}
+        commit(self._state, self.job.run, batch, schemas, resume_command=self.job.resume_command)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Delete what was staged for nothing; what killed tasks left is swept at the next start."""
-        files = [file for message in _staged(messages) for result in message.written for _, file in result.files]
-        abandon(self._state, files)
+        abandon(self._state, staged_files(messages))
 
     @property
     def _state(self) -> State:
         return State(Path(self.job.state), self.job.pipeline)
+
+
+def stage(ranges: Iterator[pa.RecordBatch], write: Callable[[Range, str], Written]) -> Staged:
+    """In a task: call ``write`` with every range that comes, and a name of this attempt."""
+    context = TaskContext.get()
+    assert context is not None
+    attempt = f"{context.stageId()}-{context.taskAttemptId()}"
+    written = [write(Range.parse(row), attempt) for batch in ranges for row in batch.to_pylist()]
+    query_id = context.getLocalProperty("sql.streaming.queryId") or ""
+    batch_id = context.getLocalProperty("streaming.sql.batchId")
+    return Staged(query_id, -1 if batch_id is None else int(batch_id), written)
+
+
+def batch_of(messages: list[WriterCommitMessage | None], batch_id: int) -> Batch:
+    """In the driver: what all tasks of a batch did."""
+    staged = _staged(messages)
+    query_id = next((message.query_id for message in staged), "")
+    return Batch(query_id, batch_id, [result for message in staged for result in message.written])
+
+
+def staged_files(messages: list[WriterCommitMessage | None]) -> list[File]:
+    """Every file that the tasks of a batch staged."""
+    return [file for message in _staged(messages) for result in message.written for _, file in result.files]
 
 
 def _staged(messages: list[WriterCommitMessage | None]) -> list[Staged]:

@@ -135,7 +135,7 @@ def ingest(
         recover(state, [table])
         last = state.manifests.last()
         if last is not None:
-            check_schema(table, last.schema, schema_words(job.schema))
+            check_schema(table, last.schemas.get(job.table_in_state, {}), schema_words(job.schema))
             starting = _start_after(state, last, starting, job, resume=resume)
         source = {
             "from": from_,
@@ -151,6 +151,8 @@ def ingest(
             _run(spark, source, job, state, follow, interval_s, watch)
         finally:
             planner.close()
+        # what attempts left that failed and were tried again
+        recover(state, [table])
         return watch.report(table)
 
 

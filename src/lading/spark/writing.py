@@ -19,7 +19,7 @@ from ..transports.fetched import States
 from .manifest import File
 from .publish import HASH_NAME, Written
 from .ranges import Range
-from .reading import Counts, Part, Reading, read_range
+from .reading import Counts, Reading, read_range
 from .state import OWN, STAGED
 from .types import arrow_schema, conform, schema_of
 
@@ -85,6 +85,29 @@ class TableJob:
             transport=self.transport,
         )
 
+    @property
+    def table_in_state(self) -> str:
+        """The table as manifests name it."""
+        return os.path.relpath(self.table, self.state)
+
+    @property
+    def target(self) -> Target:
+        """Where files are staged."""
+        text = tuple(column.name for column in self.projection.headers)
+        return Target(Path(self.table), Path(self.state), self.schema, text, self.file_bytes, self.compression)
+
+
+@dataclass(frozen=True)
+class Target:
+    """A table to write: where it and the state lie, its schema, the columns whose values repeat, how files are made."""
+
+    table: Path
+    state: Path
+    schema: pa.Schema
+    repeating: tuple[str, ...] = ()
+    file_bytes: int = FILE_BYTES
+    compression: str = COMPRESSION
+
 
 def schema_words(schema: pa.Schema) -> dict[str, str]:
     """Column → type, as manifests hold it."""
@@ -97,10 +120,10 @@ def write_range(job: TableJob, piece: Range, attempt: str) -> Written:
     Errors are those of ``read_range``, and OSError; what was begun is deleted then.
     """
     counts = Counts()
-    writer = _Files(job, piece, attempt)
+    writer = TableFiles(job.target, piece, staged_stem(job.run, piece, attempt))
     try:
         for part in read_range(job.reading, piece, counts):
-            writer.add(part)
+            writer.add(dict(zip(part.batch.schema.names, part.batch.columns, strict=True)))
         files = writer.finish()
     except BaseException:
         writer.discard()
@@ -109,24 +132,28 @@ def write_range(job: TableJob, piece: Range, attempt: str) -> Written:
     return Written(piece, tuple(files), numbers)
 
 
-class _Files:
-    """The files of one range: rows are gathered into row groups, files closed at their size."""
+def staged_stem(run: str, piece: Range, attempt: str) -> str:
+    """How the names of all files begin that one attempt stages for one range."""
+    return f"{run}-{attempt}-{piece.partition:05d}-{piece.start:020d}"
 
-    def __init__(self, job: TableJob, piece: Range, attempt: str) -> None:
-        self._job = job
+
+class TableFiles:
+    """The files of one range in one table: rows are gathered into row groups, files closed at their size."""
+
+    def __init__(self, target: Target, piece: Range, stem: str) -> None:
+        self._target = target
         self._piece = piece
-        self._stem = f"{job.run}-{attempt}-{piece.partition:05d}-{piece.start:020d}"
-        self._table = Path(job.table)
-        self._schema = job.schema
+        self._stem = stem
+        self._table = target.table
+        self._schema = target.schema
         self._waiting: list[pa.RecordBatch] = []
         self._rows = self._bytes = 0
         self._open: tuple[pq.ParquetWriter, HashingFile, str] | None = None
         self._file_rows = 0
         self._done: list[tuple[int, File]] = []
 
-    def add(self, part: Part) -> None:
-        """Take some messages."""
-        columns = dict(zip(part.batch.schema.names, part.batch.columns, strict=True))
+    def add(self, columns: Mapping[str, pa.Array[Any]]) -> None:
+        """Take some messages: at least the columns of the table."""
         batch = conform(columns, self._schema)
         self._waiting.append(batch)
         self._rows += batch.num_rows
@@ -154,7 +181,7 @@ class _Files:
         writer.write_table(table, row_group_size=GROUP_ROWS * 2)
         self._file_rows += self._rows
         self._waiting, self._rows, self._bytes = [], 0, 0
-        if sink.tell() >= self._job.file_bytes:
+        if sink.tell() >= self._target.file_bytes:
             self._close()
 
     def _begin(self) -> tuple[pq.ParquetWriter, HashingFile, str]:
@@ -162,10 +189,12 @@ class _Files:
         directory = self._table / OWN / STAGED
         directory.mkdir(parents=True, exist_ok=True)
         sink = HashingFile((directory / name).open("xb", buffering=0))
-        text = [column.name for column in self._job.projection.headers]
         # promoted headers repeat, payloads and keys do not
-        repeating = [*text, *(name for name in ("stream", "topic", "state") if name in self._schema.names)]
-        options: dict[str, Any] = {"compression": self._job.compression, "use_dictionary": repeating}
+        repeating = [
+            *self._target.repeating,
+            *(name for name in ("stream", "topic", "state") if name in self._schema.names),
+        ]
+        options: dict[str, Any] = {"compression": self._target.compression, "use_dictionary": repeating}
         writer = pq.ParquetWriter(
             sink,  # type: ignore[arg-type]
             self._schema,
@@ -183,7 +212,7 @@ class _Files:
         writer.close()
         sink.sync()
         sink.close()
-        table = os.path.relpath(self._table, self._job.state)
+        table = os.path.relpath(self._table, self._target.state)
         # no two files of a batch begin at the same number: it orders the files of a range
         order = self._piece.start + len(self._done)
         self._done.append((order, File(table, name, "", self._file_rows, sink.size_bytes, sink.hash)))

@@ -1,0 +1,77 @@
+"""The table path with failures put in where a crash would hurt: imported by Spark's workers.
+
+A fault is a file ``STATE/_lading/faults/PHASE`` that says ``fail`` or ``kill``; whoever removes it has it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql.datasource import WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from lading.spark import publish, table_sink
+from lading.spark.publish import Written
+from lading.spark.ranges import Range
+from lading.spark.table_sink import TableSink, TableWriter
+from lading.spark.writing import TableJob
+
+PHASES = ("task", "manifest", "renames", "published")
+"""After a task's file was written; after the manifest, before any rename; between renames; before Spark knows."""
+
+
+def arm(state: Path, phase: str, how: str) -> None:
+    """Let the next run fail once in ``phase``."""
+    (state / "_lading" / "faults").mkdir(parents=True, exist_ok=True)
+    (state / "_lading" / "faults" / phase).write_text(how)
+
+
+def strike(state: Path, phase: str) -> None:
+    """Fail here if this phase is armed."""
+    path = state / "_lading" / "faults" / phase
+    try:
+        how = path.read_text()
+        path.unlink()
+    except FileNotFoundError:
+        return
+    if how == "kill":
+        for pid in (state / "_lading" / "pids").read_text().split():
+            os.kill(int(pid), signal.SIGKILL)
+        # this process is a child of the JVM and ends with it; nothing more may happen before that
+        time.sleep(60)
+    raise RuntimeError(f"injected: {phase}")
+
+
+class FaultySink(TableSink):
+    """Takes the place of the table path's own sink."""
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> TableWriter:
+        return FaultyWriter(TableJob.parse(self.options["job"]))
+
+
+class FaultyWriter(TableWriter):
+    """Fails where it is told."""
+
+    def staged(self, piece: Range, attempt: str) -> Written:
+        written = super().staged(piece, attempt)
+        strike(Path(self.job.state), "task")
+        return written
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        state = Path(self.job.state)
+        renamed = 0
+
+        def rename(source: Path, target: Path) -> Any:
+            nonlocal renamed
+            strike(state, "renames" if renamed else "manifest")
+            renamed += 1
+            source.replace(target)
+
+        table_sink.commit = partial(publish.commit, rename=rename)  # type: ignore[assignment]
+        super().commit(messages, batchId)
+        strike(state, "published")
