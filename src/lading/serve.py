@@ -30,6 +30,7 @@ from .settings import EndpointSettings, Settings
 if TYPE_CHECKING:
     from .broker.broker import Broker
     from .broker.settings import BrokerSettings
+    from .log.disk import Disk
     from .log.interface import Commit, PartitionLog
 
 log = logging.getLogger("lading")
@@ -57,10 +58,18 @@ def run(settings: Settings, *, output: str = "text") -> int:
     return 0
 
 
-async def serve(settings: Settings, *, output: str = "text", announce: Callable[[str], None] | None = None) -> None:
+async def serve(
+    settings: Settings,
+    *,
+    output: str = "text",
+    announce: Callable[[str], None] | None = None,
+    disk: Disk | None = None,
+    commit: Commit | None = None,
+) -> None:
     """Start everything, announce the ready line, wait for SIGTERM or SIGINT, drain and close.
 
-    The caller holds the lock of the data directory.
+    The caller holds the lock of the data directory. ``disk`` and ``commit`` are for logs that lie elsewhere than on a
+    real disk, such as one that fails when a test wants it to.
     """
     loop = asyncio.get_running_loop()
     stopped = asyncio.Event()
@@ -71,7 +80,7 @@ async def serve(settings: Settings, *, output: str = "text", announce: Callable[
     with contextlib.ExitStack() as closing:
         listeners = {name: closing.enter_context(listener) for name, listener in _listeners(settings)}
         workers = closing.enter_context(ThreadPoolExecutor(settings.workers, "lading-worker"))
-        broker = closing.enter_context(_broker(settings, metrics))
+        broker = closing.enter_context(_broker(settings, metrics, disk, commit))
         services = Services(broker, settings, metrics, workers)
         endpoints: list[Endpoint] = []
         for name, listener in listeners.items():
@@ -99,15 +108,14 @@ def _listeners(settings: Settings) -> Iterator[tuple[str, socket.socket]]:
 
 
 @contextlib.contextmanager
-def _broker(settings: Settings, metrics: Metrics) -> Iterator[Broker]:
+def _broker(settings: Settings, metrics: Metrics, disk: Disk | None, commit: Commit | None) -> Iterator[Broker]:
     """The broker on its data directory, wired to the running event loop; flushed, synced and closed at the end."""
     from .broker.broker import Broker
     from .log.commit import GroupCommit, WriteOnly
-    from .log.disk import RealDisk
 
     loop = asyncio.get_running_loop()
-    disk = RealDisk()
-    commit: Commit = WriteOnly() if settings.durability == "os" else _TimedCommit(GroupCommit(), metrics.sync_seconds)
+    if commit is None:
+        commit = WriteOnly() if settings.durability == "os" else _TimedCommit(GroupCommit(), metrics.sync_seconds)
     broker = Broker(settings.data, _broker_settings(settings), now_us=now_us(), disk=disk, commit=commit)
 
     def flush_soon() -> None:

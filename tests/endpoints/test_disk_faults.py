@@ -1,0 +1,111 @@
+"""What clients of every face are told when the disk fails or is full, and that nothing acknowledged is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from lading.dialects.native.messages import encode_block
+from lading.log.commit import SyncNow
+from lading.serve import serve
+from lading.settings import load
+from tests.endpoints.frames import Frames, message, payloads, poll, to_partition
+from tests.endpoints.test_admin import batch
+from tests.faults.faulty import FaultyDisk, failing
+
+TOPIC = b"\1\4\1\0\0\0" * 2
+FREE = [f"endpoints.{name}.address=127.0.0.1:0" for name in ("iggy_tcp", "iggy_http", "admin")]
+TIMEOUT_S = 60
+
+
+def served(data: Path, disk: FaultyDisk, ask: Callable[[dict[str, str]], None]) -> None:
+    """Serve on ``disk`` in this process, on asyncio's own loop, while ``ask`` runs in a thread."""
+
+    async def run() -> None:
+        ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        settings = load(None, [*FREE, f"data={data}"]).settings
+        data.mkdir(exist_ok=True)
+        server = asyncio.create_task(
+            serve(settings, output="json", announce=ready.set_result, disk=disk, commit=SyncNow())
+        )
+        either: set[asyncio.Future[Any]] = {server, ready}
+        done, _ = await asyncio.wait(either, timeout=TIMEOUT_S, return_when=asyncio.FIRST_COMPLETED)
+        if server in done:
+            server.result()
+        try:
+            await asyncio.to_thread(ask, json.loads(await ready)["endpoints"])
+        finally:
+            os.kill(os.getpid(), signal.SIGTERM)
+            await asyncio.wait_for(server, TIMEOUT_S)
+
+    asyncio.run(run())
+
+
+def made(endpoints: dict[str, str]) -> Frames:
+    """A connection, with stream 1 and its topic 1 of one partition."""
+    frames = Frames(endpoints["iggy_tcp"])
+    assert frames.ask(202, b"\1\0\0\0s") == (0, b"")
+    assert frames.ask(302, TOPIC[:6] + b"\1\0\0\0\1\0\0\0t") == (0, b"")
+    return frames
+
+
+def sent_over_http(endpoints: dict[str, str]) -> tuple[int, Any]:
+    document = {"partitioning": {"kind": "balanced"}, "messages": [{"payload": "eA=="}]}
+    answer = httpx.post(f"http://{endpoints['iggy_http']}/streams/1/topics/1/messages", json=document)
+    return answer.status_code, answer.json()["id"] if answer.content else None
+
+
+def sent_natively(endpoints: dict[str, str]) -> tuple[int, Any]:
+    body = encode_block(batch([(b"native", [])]))
+    answer = httpx.post(f"http://{endpoints['admin']}/topics/s/t/0/chunks", content=body)
+    return answer.status_code, answer.json().get("reason")
+
+
+def test_a_failed_sync_is_told_by_every_face_and_reads_go_on(tmp_path: Path) -> None:
+    disk = FaultyDisk()
+
+    def ask(endpoints: dict[str, str]) -> None:
+        frames = made(endpoints)
+        assert frames.ask(101, TOPIC + to_partition(1) + message(b"before")) == (0, b"")
+        disk.fault = failing("sync", 0, at=".log")
+        assert frames.ask(101, TOPIC + to_partition(1) + message(b"lost")) == (4010, b"")
+        assert frames.ask(101, TOPIC + to_partition(1) + message(b"refused")) == (4010, b"")
+        assert sent_over_http(endpoints) == (500, 4010)
+        assert sent_natively(endpoints) == (503, "read_only")
+        assert payloads(frames.ask(100, poll(TOPIC))[1]) == [b"before"]
+        health = httpx.get(f"http://{endpoints['admin']}/health").json()
+        assert health["status"] == "degraded"
+        assert list(health["refusing"]) == ["s.t/0"]
+
+    served(tmp_path / "data", disk, ask)
+
+
+def test_a_full_disk_refuses_and_resumes_by_itself(tmp_path: Path) -> None:
+    disk = FaultyDisk()
+
+    def full(operation: str, path: Path, data: Any) -> Any:
+        if operation == "write" and path.suffix == ".log":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        return data
+
+    def ask(endpoints: dict[str, str]) -> None:
+        frames = made(endpoints)
+        assert frames.ask(101, TOPIC + to_partition(1) + message(b"before")) == (0, b"")
+        healthy, disk.fault = disk.fault, full
+        assert frames.ask(101, TOPIC + to_partition(1) + message(b"refused")) == (4006, b"")
+        assert sent_over_http(endpoints) == (500, 4006)
+        assert sent_natively(endpoints) == (503, "disk_full")
+        assert payloads(frames.ask(100, poll(TOPIC))[1]) == [b"before"]
+        disk.fault = healthy
+        assert frames.ask(101, TOPIC + to_partition(1) + message(b"after")) == (0, b"")
+        assert payloads(frames.ask(100, poll(TOPIC))[1]) == [b"before", b"after"]
+
+    served(tmp_path / "data", disk, ask)
