@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,6 +31,8 @@ SECOND = 1_000_000
 CONSUMER = ConsumerRef(ConsumerKind.CONSUMER, 1)
 GROUP = ConsumerRef(ConsumerKind.GROUP, 1)
 RANDOM = messages.random_state()
+FULL = os.environ.get("LADING_TEST_FULL") == "1"
+"""For stateful tests, which take no fixture: whole suites instead of the same sample each time."""
 
 
 def opened(path: Path, *, disk: Disk | None = None, **settings: Any) -> Broker:

@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from lading.broker.broker import Broker
 from lading.model.errors import Reason, Refusal
-from tests.broker.room import opened, topic_of
+from tests.broker.room import FULL, opened, topic_of
 
 
 @pytest.fixture
@@ -136,4 +136,6 @@ class GroupMachine(RuleBasedStateMachine):
 
 
 TestGroupMachine = GroupMachine.TestCase
-TestGroupMachine.settings = settings(max_examples=25, stateful_step_count=25, deadline=None)
+TestGroupMachine.settings = settings(
+    max_examples=300 if FULL else 8, stateful_step_count=40, deadline=None, derandomize=not FULL
+)

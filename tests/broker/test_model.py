@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from lading.broker.poll import Last, Next, Offset
 from lading.broker.visibility import ReaderKind
 from lading.model.errors import Refusal
-from tests.broker.room import CONSUMER, NOW, append, block, opened, read, rows, topic_of
+from tests.broker.room import CONSUMER, FULL, NOW, append, block, opened, read, rows, topic_of
 
 
 class BrokerMachine(RuleBasedStateMachine):
@@ -144,4 +144,6 @@ class BrokerMachine(RuleBasedStateMachine):
 
 
 TestBrokerMachine = BrokerMachine.TestCase
-TestBrokerMachine.settings = settings(max_examples=30, stateful_step_count=40, deadline=None)
+TestBrokerMachine.settings = settings(
+    max_examples=300 if FULL else 30, stateful_step_count=40, deadline=None, derandomize=not FULL
+)

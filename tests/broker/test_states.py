@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -89,6 +90,15 @@ def test_who_sees_messages_that_are_not_available(broker: Broker, partition: Par
 def test_every_kind_of_reader_has_a_row_and_only_uncommitted_sees_open_transactions() -> None:
     assert set(VISIBILITY) == set(ReaderKind)
     assert [kind for kind, sight in VISIBILITY.items() if sight.open_transactions] == [ReaderKind.KAFKA_UNCOMMITTED]
+
+
+def test_the_page_says_what_the_table_says() -> None:
+    page = Path(__file__).parents[2] / "docs" / "reference" / "visibility.md"
+    said = re.findall(r"^\| `(\w+)` \| (\w+) \| (\w+) \| ([\w ]+) \|", page.read_text(), re.MULTILINE)
+    assert said == [
+        (kind.value, "yes" if sight.open_transactions else "no", sight.aborted.value, sight.states.value)
+        for kind, sight in VISIBILITY.items()
+    ]
 
 
 def test_a_topic_may_hide_states_from_iggy_polls(broker: Broker) -> None:
