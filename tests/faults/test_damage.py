@@ -61,6 +61,7 @@ def flips(disk: MemoryDisk) -> Iterator[tuple[str, int]]:
         yield from ((name, at) for at in range(disk.contents[inode].written))
 
 
+@pytest.mark.timeout(3600)
 def test_a_flipped_bit_anywhere_is_noticed_or_harmless(full: bool, record_figures: Callable[..., None]) -> None:
     """Segments, indexes, watermark, states: after any flip every message is right, or reported as damaged."""
     figures = {"flips": 0, "reported": 0, "harmless": 0, "refused to open": 0, "wrong": 0, "neighbours lost": 0}
@@ -100,6 +101,7 @@ def _check_flipped(disk: MemoryDisk, name: str, end: int, figures: dict[str, int
     figures["reported" if lost or log.recovery.notes else "harmless"] += 1
 
 
+@pytest.mark.timeout(3600)
 def test_many_random_flips_at_once(full: bool, record_figures: Callable[..., None]) -> None:
     original = written(5, chunks=60, segment_bytes=6000, clean=True)
     random = Random(6)

@@ -285,6 +285,7 @@ def test_promise_4_a_torn_tail_is_cut_and_kept_aside(tmp_path: Path) -> None:
     assert (cut.position, cut.size_bytes, cut.kept.read_bytes()) == (places[5], len(kept), kept)
     assert f"cut a torn tail of {len(kept)} bytes" in str(cut)
     assert log.next_offset == 15 and not log.recovery.damage
+    assert path.stat().st_size == places[5]
     assert log.epochs == [(1, 0), (2, 15)], "whoever saw what was cut must be able to tell"
     assert read_all(log) == {offset: message(offset) for offset in range(15)}
     assert add(log, 1) == 15

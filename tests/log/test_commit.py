@@ -1,0 +1,119 @@
+"""Group commit in an event loop, with the sync threads in Python and as kernels."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from pathlib import Path
+
+import pytest
+import uvloop
+
+from lading.kernels import engine
+from lading.log.commit import GroupCommit, SyncNow, WriteOnly
+from lading.log.interface import Commit
+from lading.log.partition import Partition
+from tests.log.messages import add, opened, read_all
+
+APPENDS = 60
+
+
+async def _producers(logs: list[Partition], commit: GroupCommit) -> list[int]:
+    """So many producers that each wait for their own acknowledgement; how many got one, by log."""
+    loop = asyncio.get_running_loop()
+    number = commit.fileno()
+    assert number is not None
+    loop.add_reader(number, commit.complete)
+    acknowledged = [0] * len(logs)
+
+    async def produce(which: int) -> None:
+        log = logs[which]
+        for _ in range(APPENDS):
+            end = add(log, 1) + 1
+            log.flush()
+            done: asyncio.Future[OSError | None] = loop.create_future()
+            commit.submit(log, done.set_result)
+            assert await asyncio.wait_for(done, 30) is None
+            assert log.synced_end >= end
+            acknowledged[which] += 1
+
+    await asyncio.gather(*(produce(number % len(logs)) for number in range(3 * len(logs))))
+    loop.remove_reader(number)
+    return acknowledged
+
+
+@pytest.mark.parametrize("threads", ["twin", "kernel"])
+@pytest.mark.parametrize("loop", ["uvloop", "asyncio"])
+def test_every_producer_is_answered_in_any_loop(tmp_path: Path, loop: str, threads: str) -> None:
+    if threads == "kernel":
+        engine.compiled("lading.kernels.sync")
+    logs = [opened(tmp_path / f"p{number}", segment_bytes=3000) for number in range(5)]
+    commit = GroupCommit(threads=3)
+    run = uvloop.run if loop == "uvloop" else asyncio.run
+    assert run(_producers(logs, commit)) == [3 * APPENDS] * 5
+    commit.close()
+    for number, log in enumerate(logs):
+        assert log.segments_count > 2, "segments rolled while syncs were under way"
+        log.close()
+        again = opened(tmp_path / f"p{number}", segment_bytes=3000)
+        assert again.recovery.clean and len(read_all(again)) == 3 * APPENDS
+
+
+def test_the_kernel_reports_errors_by_file() -> None:
+    engine.compiled("lading.kernels.sync")
+
+    class Broken:
+        path = Path("broken")
+
+        def fileno(self) -> int:
+            return 1 << 20
+
+    class Log:
+        on_synced = None
+        error: OSError | None = None
+
+        def begin_sync(self) -> list[Broken]:
+            return [Broken()]
+
+        def sync_failed(self, error: OSError) -> None:
+            self.error = error
+
+    commit = GroupCommit(threads=1)
+    log = Log()
+    answers: list[OSError | None] = []
+    commit.submit(log, answers.append)  # type: ignore[arg-type]
+    assert commit.drain()
+    assert log.error is not None and log.error.errno == errno.EBADF and answers == [log.error]
+    commit.close()
+
+
+@pytest.mark.parametrize("make", [GroupCommit, SyncNow, WriteOnly])
+def test_nothing_to_sync_is_answered_at_once(tmp_path: Path, make: type) -> None:
+    log = opened(tmp_path / "p")
+    commit: Commit = make()
+    answers: list[OSError | None] = []
+    commit.submit(log, answers.append)
+    assert answers == [None]
+    called: list[int] = []
+    log.on_synced = lambda: called.append(log.synced_end)
+    add(log, 2)
+    log.flush()
+    commit.submit(log, answers.append)
+    commit.submit(log, answers.append)
+    assert commit.drain() and answers == [None, None, None] and called == [2]
+    commit.close()
+
+
+def test_a_log_closed_during_a_sync_keeps_its_file_until_then(tmp_path: Path) -> None:
+    commit = GroupCommit(threads=1)
+    for number in range(20):
+        log = opened(tmp_path / f"p{number}")
+        add(log, 3)
+        log.flush()
+        commit.submit(log)
+        log.close()
+        del log
+    assert commit.drain()
+    for number in range(20):
+        assert len(read_all(opened(tmp_path / f"p{number}"))) == 3
+    commit.close()
