@@ -22,7 +22,7 @@ from .interface import PartitionLog
 
 Done = Callable[[OSError | None], None]
 _KERNEL: Final = "lading.kernels.sync"
-_THREADS: Final = 4
+_THREADS: Final = 8
 _FILES_PER_TURN: Final = 8
 """A thread answers after so many files, so that few partitions do not wait for many."""
 
