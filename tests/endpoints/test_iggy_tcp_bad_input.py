@@ -133,6 +133,12 @@ def test_lost_framing_gets_a_status_and_a_close(
     assert other.ask(PING) == (0, b"")
 
 
+def test_the_status_arrives_though_the_client_goes_on_sending(frames: Frames) -> None:
+    frames.socket.sendall(struct.pack("<II", 0xFFFF_FFFF, SEND) + bytes(4 << 20))
+    assert frames.answer() == (4022, b"")
+    assert frames.closed()
+
+
 def test_answers_before_lost_framing_still_come(frames: Frames, topic: bytes) -> None:
     good = topic + to_partition(1) + message(b"kept")
     frames.socket.sendall(HEAD.pack(4 + len(good), SEND) + good + HEAD.pack(1, PING))

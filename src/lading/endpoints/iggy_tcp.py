@@ -42,7 +42,7 @@ FRAME_BYTES_MAX: Final = REQUEST_PAYLOADS_BYTES_MAX + REQUEST_HEADER_VALUES_BYTE
 """The longest request: 10 MiB of payloads, 100 KiB of header values, and as many of the longest keys as there can be
 values of one byte (37,621,760). Requests of millions of messages below 4 bytes can meet it before Iggy's own limits."""
 
-BUFFER_BYTES: Final = 64 << 10
+BUFFER_BYTES: Final = 16 << 10
 IDLE_BUFFER_BYTES_MAX: Final = 1 << 20
 """A buffer that grew beyond this is given back when it is empty."""
 
@@ -56,6 +56,7 @@ SMALL_ANSWER_BYTES: Final = 8 << 10
 """Below this one copy is cheaper than one more buffer in a write."""
 
 DRAIN_TIMEOUT_S: Final = 5.0
+LINGER_S: Final = 2.0
 
 FRAMING: Final = -1
 """Stands for the command where there is none."""
@@ -95,6 +96,8 @@ class Connection(asyncio.BufferedProtocol):
         """The client sends no more that can be understood: close when all before it is answered."""
         self._farewell = 0
         """The status to end with, where framing is lost."""
+        self._parting = False
+        """That status is sent; what still comes is thrown away."""
         self._lost = False
         """The connection is gone."""
         self._at = self._have = 0
@@ -130,7 +133,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, size_bytes: int) -> None:
         self._received_bytes[_BY_ENDPOINT] += size_bytes
-        if not self._farewell:
+        # what comes after lost framing cannot be understood; what comes while the broker stops is not begun
+        if not self._farewell and not self._endpoint.services.stopping:
             self._have += size_bytes
             self._work()
 
@@ -141,7 +145,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def eof_received(self) -> bool:
         self._ended = True
-        return self._busy
+        return self._busy and not self._parting
 
     def pause_writing(self) -> None:
         self._paused = True
@@ -154,7 +158,8 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def _busy(self) -> bool:
-        return bool(self._unanswered) or self._polling is not None
+        waiting = self._have > self._at and (self._paused or self._congested)
+        return bool(self._unanswered) or self._polling is not None or waiting
 
     def _work(self) -> None:
         """Answer what is whole, as far as order and bounds allow; then see to the buffer, and to the end."""
@@ -179,10 +184,10 @@ class Connection(asyncio.BufferedProtocol):
             self._working = False
         self._tend_buffer()
         if (self._ended or self._endpoint.services.stopping) and not self._busy and self._transport is not None:
-            if self._farewell:
-                self._write(error_frame(self._farewell), FRAMING, self._farewell)
-                self._farewell = 0
-            self._transport.close()
+            if self._farewell and not self._parting:
+                self._part(self._transport)
+            elif not self._farewell:
+                self._transport.close()
 
     def _answer(self, code: int, start: int, end: int) -> None:
         try:
@@ -262,7 +267,14 @@ class Connection(asyncio.BufferedProtocol):
         self._endpoint.dropped(reason.value)
         self._farewell = CODE_OF[reason]
         self._ended = True
-        self._at = self._have
+        self._at = self._have = 0
+
+    def _part(self, transport: asyncio.Transport) -> None:
+        """Say the status, then read on for a while: closing on unread bytes would take the status back (RST)."""
+        self._parting = True
+        self._write(error_frame(self._farewell), FRAMING, self._farewell)
+        transport.write_eof()
+        asyncio.get_running_loop().call_later(LINGER_S, transport.abort)
 
     # -- the buffer
 
