@@ -37,6 +37,9 @@ def ingest(
         typer.Option("--state", help="Directory of checkpoint and manifests; beside the table unless given."),
     ] = None,
     max_rows: Annotated[int | None, typer.Option("--max-rows", min=1, help="Rows a batch at most.")] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Begin a new checkpoint where the table's manifests end.")
+    ] = False,
     from_: From = DEFAULT_SERVER,
     output: AsOutput = Output.TEXT,
 ) -> None:
@@ -78,6 +81,7 @@ def ingest(
                 state_dir=state,
                 max_rows=max_rows,
                 follow=follow,
+                resume=resume,
                 on_progress=on_progress,
             )
     finally:

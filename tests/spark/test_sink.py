@@ -1,0 +1,150 @@
+"""The sink: a batch is in the topic once, whatever fails and is tried again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import StructType
+
+from lading import testing
+from lading.client.bulk import read_arrow
+from lading.model.errors import SettingError
+from lading.spark.options import SinkOptions
+from lading.spark.sink import Mapping, Sent, StreamWriter
+from lading.spark.source import LadingSource
+from lading.transports.lading import LadingTransport
+from lading.transports.open import open_transport
+
+from .conftest import IGGY_ROWS, NATIVE_ROWS
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+ROWS = 2 * NATIVE_ROWS + IGGY_ROWS
+
+
+class FaultySource(LadingSource):
+    """The source with a sink that fails once in a task, once before and once after the commit of a batch."""
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
+        options = {name: value for name, value in self.options.items() if name != "token.faults"}
+        return FaultyWriter(SinkOptions.parse(options), schema, Path(self.options["token.faults"]))
+
+
+class FaultyWriter(StreamWriter):
+    def __init__(self, options: SinkOptions, schema: StructType, faults: Path) -> None:
+        super().__init__(options, schema)
+        self.faults = faults
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:  # type: ignore[override]
+        sent = super().write(iterator)
+        self.strike("task")
+        return sent
+
+    def commit(self, messages: Any, batchId: int) -> None:
+        self.strike("before")
+        super().commit(messages, batchId)
+        self.strike("after")
+
+    def strike(self, phase: str) -> None:
+        try:
+            (self.faults / phase).unlink()
+        except FileNotFoundError:
+            return
+        raise RuntimeError(f"injected: {phase}")
+
+
+def test_a_stream_into_the_broker_is_exactly_once(spark: SparkSession, broker: testing.Running, tmp_path: Path) -> None:
+    transport = open_transport(broker.url)
+    assert isinstance(transport, LadingTransport)
+    transport.create_topic("copy", 2)
+    spark.dataSource.register(FaultySource)
+    try:
+        failures = 0
+        for phase in ("task", "before", "after", None):
+            if phase is not None:
+                (tmp_path / phase).touch()
+            query = (
+                spark.readStream.format("lading").schema("offset bigint, partition int, delay int, payload binary")
+                .option("from", str(broker.data_dir)).option("topic", "air.flights")
+                .option("maxRowsPerTrigger", 30_000).load().withColumnsRenamed({"offset": "at", "partition": "part"})
+                .writeStream.format("lading").option("to", broker.url).option("topic", "copy")
+                .option("headers", "part,at,delay").option("token.faults", str(tmp_path))
+                .option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
+            )  # fmt: skip
+            try:
+                query.awaitTermination()
+            except Exception as error:
+                assert f"injected: {phase}" in str(error)
+                failures += 1
+        # the failed task was tried again by Spark, the failed commits by the next run
+        assert failures == 2
+    finally:
+        spark.dataSource.register(LadingSource)
+    copied = read_arrow(broker.url, "copy", "part int, at bigint, delay int, payload")
+    assert copied.num_rows == ROWS
+    assert copied.select(["part", "at"]).group_by(["part", "at"]).aggregate([]).num_rows == ROWS
+    original = read_arrow(broker.url, "air.flights", "partition, offset, delay int, payload")
+    keys = [("part", "ascending"), ("at", "ascending")]
+    renamed = original.rename_columns(["part", "at", "delay", "payload"])
+    assert copied.sort_by(keys).equals(renamed.sort_by(keys).cast(copied.schema))
+    # nothing is held back by a transaction that nobody decides
+    metas = transport.topic("copy").partitions
+    transport.close()
+    assert sum(part.end_offset for part in metas) >= ROWS
+    print(f"sink: failures in a task, before and after a commit: {ROWS:,} of {ROWS:,} rows, each once")
+
+
+def test_a_batch_write_keeps_headers_and_keys(spark: SparkSession, broker: testing.Running) -> None:
+    frame = (
+        spark.read.format("lading").option("from", broker.url).option("topic", "air.flights")
+        .option("endingOffsets", '{"0": 500, "1": 500, "2": 500}').load()
+    )  # fmt: skip
+    with _closing(broker.url) as transport:
+        transport.create_topic("again.batch", 3)
+    frame.write.format("lading").mode("append").option("to", broker.url).option("topic", "again.batch").save()
+    columns = "partition, offset, headers, key, payload"
+    before = read_arrow(broker.url, "air.flights", columns, end={0: 500, 1: 500, 2: 500})
+    after = read_arrow(broker.url, "again.batch", columns)
+    assert after.drop(["offset"]).equals(before.drop(["offset"]))
+
+
+class _closing:
+    def __init__(self, url: str) -> None:
+        self._transport = open_transport(url)
+
+    def __enter__(self) -> Any:
+        return self._transport
+
+    def __exit__(self, *error: object) -> None:
+        self._transport.close()
+
+
+def mapping(schema: str, *headers: str) -> Mapping:
+    return Mapping.of(StructType.fromDDL(schema), headers)
+
+
+@pytest.mark.parametrize(
+    ("schema", "headers", "sentence"),
+    [
+        ("payload binary, carrier string", (), r"column 'carrier' is no part of a message"),
+        ("payload int", (), r"column 'payload' is int32 and cannot be the payload of a message"),
+        ("payload binary", ("carrier",), r"headers names the column 'carrier'"),
+        ("payload binary, x array<int>", ("x",), r"column 'x' is list"),
+        ("offset bigint", (), r"nothing in offset is a part of a message"),
+    ],
+)
+def test_a_frame_that_is_no_message_is_refused(schema: str, headers: tuple[str, ...], sentence: str) -> None:
+    with pytest.raises(Exception, match=sentence):
+        mapping(schema, *headers)
+
+
+def test_sink_options() -> None:
+    with pytest.raises(SettingError, match="option 'to' is missing"):
+        SinkOptions.parse({"topic": "t"})
+    assert SinkOptions.parse({"TO": "lading://h:1", "Topic": "t", "headers": "a, b"}).headers == ("a", "b")

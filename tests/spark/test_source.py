@@ -1,0 +1,181 @@
+"""The data source in Spark: batch and streaming, from a directory and over the network, with typed header columns."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from lading import testing
+from lading.client.bulk import read_arrow, write_arrow
+from lading.model.errors import LadingError
+from lading.model.state import State
+from lading.spark.failures import cause
+from lading.transports.lading import LadingTransport
+from lading.transports.open import open_transport
+
+from .conftest import HEADERS, IGGY_ROWS, NATIVE_ROWS, flights, settle
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+TOPIC = "air.flights"
+ROWS = 2 * NATIVE_ROWS + IGGY_ROWS
+
+
+def read(spark: SparkSession, from_: str, schema: str | None = None, **options: Any) -> DataFrame:
+    reader = spark.read.format("lading").option("from", from_).option("topic", TOPIC)
+    for name, value in options.items():
+        reader = reader.option(name.replace("__", "."), value)
+    return (reader.schema(schema) if schema else reader).load()
+
+
+def test_typed_columns_are_what_the_client_reads(spark: SparkSession, place: str) -> None:
+    frame = read(spark, place, "partition int, offset bigint, carrier string, delay int, tail string")
+    found = frame.orderBy("partition", "offset").toArrow()
+    # the client decodes without Spark; values follow from the offset (conftest)
+    expected = read_arrow(place, TOPIC, "partition, offset, carrier string, delay int, tail string")
+    assert found.cast(expected.schema).equals(expected.sort_by([("partition", "ascending"), ("offset", "ascending")]))
+    assert found.num_rows == ROWS
+    rows = frame.where("partition = 1 AND offset = 12345").collect()
+    assert [row.asDict() for row in rows] == [
+        {"partition": 1, "offset": 12345, "carrier": "UA", "delay": 12245, "tail": "N112345"}
+    ]
+
+
+def test_all_fields_and_raw_headers(spark: SparkSession, place: str) -> None:
+    frame = read(spark, place, startingOffsets='{"2": 5}', endingOffsets='{"0": 0, "1": 0, "2": 7}')
+    first, second = frame.orderBy("offset").collect()
+    assert (first.stream, first.topic, first.partition, first.offset) == ("air", "flights", 2, 5)
+    assert first.payload == b'{"row": 5}'
+    assert [(entry.key, entry.kind, bytes(entry.value)) for entry in first.headers] == [
+        ("carrier", 2, b"DL"), ("delay", 6, (-95).to_bytes(4, "little", signed=True)), ("tail", 2, b"N25"),
+    ]  # fmt: skip
+    assert second.offset == 6
+    assert first.checksum is not None
+    assert len(first.id) == 16
+
+
+def test_filters_in_the_source(spark: SparkSession, place: str) -> None:
+    schema = "partition int, offset bigint, carrier string, delay int"
+    expected = sum(1 for at in range(NATIVE_ROWS) if at % 3 == 0 and at % 10 != 9 and at - 100 > 29_000) * 2
+    where = read(spark, place, schema, where="carrier = 'UA' AND delay > 29000")
+    assert where.count() == expected
+    pushed = read(spark, place, schema, pushdown="true").where("carrier = 'UA' AND delay > 29000")
+    assert pushed.count() == expected
+    plain = read(spark, place, schema)
+    condition = "partition = 0 AND offset >= 100 AND offset < 110 AND (delay IS NULL OR carrier IN ('AA', 'DL'))"
+    assert read(spark, place, schema, pushdown="true").where(condition).collect() == plain.where(condition).collect()
+    untyped = read(spark, place, "offset bigint", where="carrier = 'AA' AND delay >= 29890")
+    # 29,890 - 30,000 of each native partition: rows 29,990 to 29,999 without the null, of AA
+    assert untyped.count() == 2 * sum(1 for at in range(29_990, 30_000) if at % 3 == 1 and at % 10 != 9)
+
+
+def test_a_stream_takes_what_was_admitted(spark: SparkSession, place: str, tmp_path: Path) -> None:
+    stream = (
+        spark.readStream.format("lading").schema("partition int, offset bigint, delay int")
+        .option("from", place).option("topic", TOPIC).option("maxRowsPerTrigger", 25_000).load()
+    )  # fmt: skip
+
+    def run() -> Any:
+        query = (
+            stream.writeStream.format("parquet").option("path", str(tmp_path / "out"))
+            .option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
+        )  # fmt: skip
+        query.awaitTermination()
+        return query
+
+    progress = [one for one in run().recentProgress if one["numInputRows"]]
+    sizes = [one["numInputRows"] for one in progress]
+    assert sum(sizes) == ROWS
+    assert all(size <= 25_003 for size in sizes)
+    assert progress[-1]["sources"][0]["endOffset"][TOPIC]["2"]["offset"] == IGGY_ROWS
+    found = spark.read.parquet(str(tmp_path / "out")).select("partition", "offset").toArrow()
+    places = Counter(zip(found["partition"].to_pylist(), found["offset"].to_pylist(), strict=True))
+    assert (len(places), set(places.values())) == (ROWS, {1})
+    assert not [one for one in run().recentProgress if one["numInputRows"]]
+
+
+def test_states_and_a_schema_of_odd_names(spark: SparkSession, broker: testing.Running, tmp_path: Path) -> None:
+    transport = open_transport(broker.url)
+    assert isinstance(transport, LadingTransport)
+    write_arrow(
+        flights(0, 100).rename_columns(["Carrier", "id", "key", "payload"]), broker.url, "odd",
+        headers=("Carrier", "id", "key"),
+    )  # fmt: skip
+    transport.set_state("odd", 0, 10, 20, State.POISONED)
+    reader = spark.read.format("lading").option("from", broker.url).option("topic", "odd")
+    shown = reader.schema("Carrier string, id int, key string, offset bigint").options(
+        **{"column.id": "id", "column.key": "key"}
+    )
+    assert shown.load().count() == 90
+    first = shown.load().orderBy("offset").first()
+    assert first is not None
+    assert first.asDict() == {"Carrier": "UA", "id": -100, "key": "N00", "offset": 0}
+    everything = reader.schema("offset bigint, state tinyint").option("states", "all").load()
+    assert everything.where("state = 20").count() == 10
+    transport.close()
+
+
+def told(spark: SparkSession, run: Any) -> str:
+    with pytest.raises(Exception) as failed:
+        run()
+    error = cause(failed.value)
+    assert isinstance(error, LadingError), str(failed.value)
+    return str(error)
+
+
+@pytest.mark.parametrize(
+    ("schema", "options", "sentence"),
+    [
+        ("offset string", {}, r"column 'offset' is a field of every message and has the type bigint, not string"),
+        ("delay date", {}, r"header 'delay', and a header cannot become date; it can become string"),
+        ("delay int", {"encoding.dealy": "be"}, r"encoding.dealy names no column.*did you mean 'delay'"),
+        ("delay int", {"maxRowsPerTriger": "5"}, r"unknown option 'maxRowsPerTriger'; did you mean maxRowsPerTrigger"),
+        ("delay int", {"where": "dealy > 5"}, r"unknown header 'dealy'"),
+        ("delay int", {"startingOffsets": "soon"}, r"startingOffsets is 'soon'"),
+        ("delay int", {"topic": "air.flight"}, r"no topic 'air.flight'.*did you mean 'air.flights'"),
+        ("tail int", {"on_bad_value": "fail"}, r"partition \d, offset 0: header 'tail' has the value b'N.*is no int"),
+        ("delay int", {"startingOffsets": '{"timestamp": "x"}'}, r"'x' is no point in time"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_told_in_one_sentence(
+    spark: SparkSession, broker: testing.Running, schema: str, options: dict[str, str], sentence: str
+) -> None:
+    import re
+
+    settings = {"from": str(broker.data_dir), "topic": TOPIC} | options
+    text = told(spark, lambda: spark.read.format("lading").schema(schema).options(**settings).load().count())
+    assert re.search(sentence, text), text
+
+
+def test_a_loss_is_never_silent(spark: SparkSession, broker: testing.Running, tmp_path: Path) -> None:
+    transport = open_transport(broker.url)
+    assert isinstance(transport, LadingTransport)
+    write_arrow(flights(0, 200), broker.url, "again", headers=HEADERS)
+
+    def run(**options: str) -> int:
+        query = (
+            spark.readStream.format("lading").schema("offset bigint, delay int").option("from", broker.url)
+            .option("topic", "again").options(**options).load().writeStream.format("parquet")
+            .option("path", str(tmp_path / "out")).option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True).start()
+        )  # fmt: skip
+        query.awaitTermination()
+        return sum(one["numInputRows"] for one in query.recentProgress)
+
+    assert run() == 200
+    transport.delete_topic("again")
+    write_arrow(flights(0, 50), broker.url, "again", headers=HEADERS)
+    text = told(spark, run)
+    assert "topic 'again', partition 0: messages from offset 200 on are lost: the topic was deleted" in text
+    assert "failOnDataLoss=false" in text
+    assert run(failOnDataLoss="false") == 50
+    assert run() == 0
+    write_arrow(flights(0, 7), broker.url, "again", headers=HEADERS)
+    assert run() == 7
+    settle(transport, "again", str(broker.data_dir))
+    transport.close()
