@@ -125,6 +125,19 @@ def test_a_waiting_consumer_hears_of_news(url: str, topic: str) -> None:
         consumer.close()
 
 
+def test_a_waiting_filter_hears_of_what_matches(url: str, topic: str) -> None:
+    with Producer(url) as producer:
+        producer.send(topic, b"0", headers={"n": 0})
+        producer.flush()
+        consumer = Consumer(url, topic, where="n >= 2", timeout_s=WAIT_S)
+        assert consumer.poll(timeout_s=0) == []
+        for number in range(1, 4):
+            producer.send(topic, b"%d" % number, headers={"n": number})
+            producer.flush()
+        assert [next(consumer).payload for _ in range(2)] == [b"2", b"3"]
+        consumer.close()
+
+
 def test_a_timeout_ends_the_iteration(url: str) -> None:
     consumer = Consumer(url, "flights", start="latest", timeout_s=0.2)
     begun = time.monotonic()
