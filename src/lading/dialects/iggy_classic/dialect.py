@@ -5,19 +5,15 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from lading.model.batch import FIELDS, SCHEMA
+from lading.model.batch import FIELDS
 from lading.model.limits import BATCH_BYTES, BATCH_ROWS
 from lading.model.run import Decoded, Run
 
-from ..carrier.form import NAME as CARRIER
-from ..carrier.restore import restore
-from ..located import locate
+from ..carried import decode_restored
 from . import messages
-from .layout import ARROW_BYTES_MAX, POSITION_MAX
+from .layout import POSITION_MAX
 
 
 class IggyClassic:
@@ -43,17 +39,7 @@ class IggyClassic:
         if not carrier:
             yield from messages.decode_columns(run, first=first, end=end, fields=fields, keys=keys, **caps)
             return
-        asked = dict.fromkeys(keys)
-        # with the headers at hand a look at their keys is cheaper than locating one more in every message
-        sought = {**asked, **({} if "headers" in fields else {CARRIER: None})}
-        with_offset = {*fields, "offset"}
-        portions = messages.decode_columns(run, first=first, end=end, fields=with_offset, keys=list(sought), **caps)
-        for portion in portions:
-            if _has_carrier(portion):
-                yield from _restored(run, portion, fields, list(asked))
-            else:
-                columns = {name: column for name, column in portion.columns.items() if name in fields}
-                yield Decoded(portion.count, columns, {key: portion.located[key] for key in asked})
+        yield from decode_restored(messages.decode_columns, run, first=first, end=end, fields=fields, keys=keys, **caps)
 
     def encode(self, batch: pa.RecordBatch) -> bytes:
         """See registry.Dialect.encode."""
@@ -65,26 +51,3 @@ class IggyClassic:
 
 
 DIALECT = IggyClassic()
-ABSENT = -1
-
-
-def _has_carrier(portion: Decoded) -> bool:
-    if CARRIER in portion.located:
-        return bool((portion.located[CARRIER].length != ABSENT).any())
-    headers: Any = portion.columns["headers"]
-    keys = headers.values.field(0)
-    ends = np.frombuffer(keys.buffers()[1], np.int32, len(keys) + 1)
-    if not (ends[1:] - ends[:-1] == len(CARRIER)).any():
-        return False
-    return bool(pc.any(pc.equal(keys, pa.scalar(CARRIER)), min_count=0).as_py())
-
-
-def _restored(run: Run, portion: Decoded, fields: Collection[str], keys: Sequence[str]) -> Iterator[Decoded]:
-    """A portion in which some message has a carrier, decoded whole and with the carriers undone."""
-    offsets: Any = portion.columns["offset"]
-    span = {"first": offsets[0].as_py(), "end": offsets[-1].as_py() + 1}
-    for whole in messages.decode_columns(run, **span, max_rows=portion.count, max_bytes=ARROW_BYTES_MAX):
-        columns = [whole.columns[name] for name in FIELDS]
-        batch = restore(pa.RecordBatch.from_arrays(columns, schema=SCHEMA))
-        wanted = {name: batch.column(name) for name in FIELDS if name in fields}
-        yield Decoded(batch.num_rows, wanted, locate(batch.column("headers"), keys) if keys else {})

@@ -1,0 +1,72 @@
+"""Undoing carriers while decoding, for dialects whose messages may hold one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lading.model.batch import FIELDS, SCHEMA
+from lading.model.run import Decoded, Run
+
+from .carrier.form import NAME as CARRIER
+from .carrier.restore import restore
+from .located import locate
+
+DecodeColumns = Callable[..., Iterator[Decoded]]
+"""Takes a Run and, as keywords, first, end, fields, keys, max_rows and max_bytes; leaves carriers as they are."""
+
+_ABSENT: Final = -1
+_ALL_BYTES: Final = (1 << 31) - 64
+
+
+def decode_restored(
+    decode_columns: DecodeColumns,
+    run: Run,
+    *,
+    first: int,
+    end: int,
+    fields: Collection[str],
+    keys: Sequence[str],
+    max_rows: int,
+    max_bytes: int,
+) -> Iterator[Decoded]:
+    """What ``decode_columns`` gives, with every carrier undone. Portions without a carrier cost a look."""
+    asked = dict.fromkeys(keys)
+    # with the headers at hand a look at their keys is cheaper than locating one more in every message
+    sought = {**asked, **({} if "headers" in fields else {CARRIER: None})}
+    with_offset = {*fields, "offset"}
+    caps = {"max_rows": max_rows, "max_bytes": max_bytes}
+    for portion in decode_columns(run, first=first, end=end, fields=with_offset, keys=list(sought), **caps):
+        if _has_carrier(portion):
+            yield from _restored(decode_columns, run, portion, fields, list(asked))
+        else:
+            columns = {name: column for name, column in portion.columns.items() if name in fields}
+            yield Decoded(portion.count, columns, {key: portion.located[key] for key in asked})
+
+
+def _has_carrier(portion: Decoded) -> bool:
+    if CARRIER in portion.located:
+        return bool((portion.located[CARRIER].length != _ABSENT).any())
+    headers: Any = portion.columns["headers"]
+    keys = headers.values.field(0)
+    ends = np.frombuffer(keys.buffers()[1], np.int32, len(keys) + 1)
+    if not (ends[1:] - ends[:-1] == len(CARRIER)).any():
+        return False
+    return bool(pc.any(pc.equal(keys, pa.scalar(CARRIER)), min_count=0).as_py())
+
+
+def _restored(
+    decode_columns: DecodeColumns, run: Run, portion: Decoded, fields: Collection[str], keys: Sequence[str]
+) -> Iterator[Decoded]:
+    """A portion in which some message has a carrier, decoded whole and with the carriers undone."""
+    offsets: Any = portion.columns["offset"]
+    span = {"first": offsets[0].as_py(), "end": offsets[-1].as_py() + 1}
+    for whole in decode_columns(run, **span, max_rows=portion.count, max_bytes=_ALL_BYTES):
+        columns = [whole.columns[name] for name in FIELDS]
+        batch = restore(pa.RecordBatch.from_arrays(columns, schema=SCHEMA))
+        wanted = {name: batch.column(name) for name in FIELDS if name in fields}
+        yield Decoded(batch.num_rows, wanted, locate(batch.column("headers"), keys) if keys else {})

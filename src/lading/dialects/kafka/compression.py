@@ -1,0 +1,121 @@
+"""The five codecs of a record batch, through cramjam, with the memory they take bounded (kafka.md 2.6)."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Any, Final
+
+import cramjam
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from lading.model.errors import MalformedMessage
+
+from .limits import PLAIN_BYTES_MAX
+
+NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
+NAMES: Final = ("none", "gzip", "snappy", "lz4", "zstd")
+
+XERIAL: Final = b"\x82SNAPPY\x00"
+"""How the framing begins that Java's clients put around blocks of Snappy; librdkafka sends a single raw block."""
+_XERIAL_HEAD_BYTES: Final = 16
+_FIRST_RATIO: Final = 8
+_LEAST_ROOM_BYTES: Final = 64 << 10
+_NO_ROOM: Final = "write whole buffer"
+
+_codecs: Any = cramjam
+_INTO: Final[dict[int, Callable[[Any, Any], int]]] = {
+    GZIP: _codecs.gzip.decompress_into,
+    LZ4: _codecs.lz4.decompress_into,
+    ZSTD: _codecs.zstd.decompress_into,
+}
+_ERRORS: Final = (cramjam.DecompressionError, OSError, ValueError, OverflowError)
+
+
+def decompressed(codec: int, data: memoryview, spare_bytes: int = 0) -> tuple[NDArray[np.uint8], int]:
+    """The records that ``data`` becomes, in memory with ``spare_bytes`` behind them, and their size.
+
+    Room is taken by the size of ``data`` and grows to 256 MiB at most, whatever the bytes claim. MalformedMessage for
+    bytes that are none of the codec, or larger.
+    """
+    if codec == SNAPPY:
+        return _snappy(data, spare_bytes)
+    if codec not in _INTO:
+        raise MalformedMessage(f"the batch has the unknown compression codec {codec}")
+    source = np.frombuffer(data, np.uint8)
+    room = max(_FIRST_RATIO * len(data), _LEAST_ROOM_BYTES)
+    while True:
+        room = min(room, PLAIN_BYTES_MAX)
+        target = np.empty(room + spare_bytes, np.uint8)
+        try:
+            return target, _INTO[codec](source, target[:room])
+        except _ERRORS as error:
+            if room < PLAIN_BYTES_MAX and _NO_ROOM in str(error):
+                room *= 4
+                continue
+            raise MalformedMessage(f"the batch cannot be decompressed as {NAMES[codec]}: {error}") from None
+
+
+def compressed_lz4(data: bytes | memoryview) -> bytes:
+    """An LZ4 frame of independent blocks: Java's clients refuse linked ones, which cramjam's own frames have."""
+    source = memoryview(data)
+    parts = [_LZ4_HEAD]
+    for at in range(0, len(source), _LZ4_BLOCK_BYTES):
+        plain = source[at : at + _LZ4_BLOCK_BYTES]
+        packed = bytes(_codecs.lz4.compress_block(plain, store_size=False))
+        if len(packed) < len(plain):
+            parts += (struct.pack("<I", len(packed)), packed)
+        else:
+            parts += (struct.pack("<I", len(plain) | _LZ4_STORED), bytes(plain))
+    return b"".join((*parts, _LZ4_END))
+
+
+_LZ4_BLOCK_BYTES: Final = 1 << 20
+_LZ4_DESCRIPTOR: Final = b"\x60\x60"
+"""Version 1, independent blocks; blocks of 1 MiB at most."""
+_LZ4_HEAD: Final = b"\x04\x22\x4d\x18" + _LZ4_DESCRIPTOR + bytes((xxhash.xxh32_intdigest(_LZ4_DESCRIPTOR) >> 8 & 0xFF,))
+_LZ4_STORED: Final = 1 << 31
+_LZ4_END: Final = bytes(4)
+
+
+def _snappy(data: memoryview, spare_bytes: int) -> tuple[NDArray[np.uint8], int]:
+    """A raw block, or blocks with their sizes in front behind the head of the Java framing."""
+    blocks = [data]
+    if bytes(data[: len(XERIAL)]) == XERIAL:
+        blocks = []
+        at = _XERIAL_HEAD_BYTES
+        while at < len(data):
+            size = struct.unpack_from(">I", data, at)[0] if len(data) - at >= 4 else len(data)
+            if size > len(data) - at - 4:
+                raise MalformedMessage("a Snappy block of the batch is cut short", at=at)
+            blocks.append(data[at + 4 : at + 4 + size])
+            at += 4 + size
+    sizes = [_snappy_size(block) for block in blocks]
+    if sum(sizes) > PLAIN_BYTES_MAX:
+        raise MalformedMessage(f"the batch claims {sum(sizes)} bytes of records; {PLAIN_BYTES_MAX} are taken")
+    target = np.empty(sum(sizes) + spare_bytes, np.uint8)
+    at = 0
+    for block, size in zip(blocks, sizes, strict=True):
+        try:
+            written = _codecs.snappy.decompress_raw_into(np.frombuffer(block, np.uint8), target[at : at + size])
+        except _ERRORS as error:
+            raise MalformedMessage(f"the batch cannot be decompressed as snappy: {error}") from None
+        if written != size:
+            raise MalformedMessage("a Snappy block of the batch is not as long as it says")
+        at += size
+    return target, at
+
+
+def _snappy_size(block: memoryview) -> int:
+    """What a raw block says it becomes; no block can shrink to less than a 24th (a 3-byte copy makes 64 bytes)."""
+    value = shift = 0
+    for byte in block[:5]:
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            if value > 24 * len(block) + 64:
+                raise MalformedMessage(f"a Snappy block of {len(block)} bytes claims to become {value}")
+            return value
+    raise MalformedMessage("a Snappy block does not say what it becomes")

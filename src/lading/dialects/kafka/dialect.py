@@ -1,0 +1,51 @@
+"""Kafka as the registry knows it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+
+import pyarrow as pa
+
+from lading.model.batch import FIELDS
+from lading.model.limits import BATCH_BYTES, BATCH_ROWS
+from lading.model.run import Decoded, Run
+
+from ..carried import decode_restored
+from . import messages
+from .layout import POSITION_MAX
+
+
+class Kafka:
+    """Dialect code 4: bodies are record batches of format 2, with the offsets that a broker gave them."""
+
+    name = "kafka"
+    code = messages.CODE
+
+    def decode(
+        self,
+        run: Run,
+        *,
+        first: int = 0,
+        end: int = POSITION_MAX,
+        fields: Collection[str] = FIELDS,
+        keys: Sequence[str] = (),
+        max_rows: int = BATCH_ROWS,
+        max_bytes: int = BATCH_BYTES,
+        carrier: bool = True,
+    ) -> Iterator[Decoded]:
+        """See registry.Dialect.decode. Control records are left out; aborted batches are the reader's to leave out."""
+        caps = {"max_rows": max_rows, "max_bytes": max_bytes}
+        if not carrier:
+            return messages.decode_columns(run, first=first, end=end, fields=fields, keys=keys, **caps)
+        return decode_restored(messages.decode_columns, run, first=first, end=end, fields=fields, keys=keys, **caps)
+
+    def encode(self, batch: pa.RecordBatch) -> bytes:
+        """See registry.Dialect.encode; timestamps are cut to milliseconds."""
+        return b"".join(messages.encode_batches(batch))
+
+    def salvage(self, run: Run) -> Run:
+        """See registry.Dialect.salvage; what is saved are whole batches."""
+        return messages.salvage(run)
+
+
+DIALECT = Kafka()

@@ -1,0 +1,139 @@
+"""Batch -> record batches of Kafka, as a producer sends them and as a broker stores them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import google_crc32c
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from lading.kernels import engine
+from lading.model.errors import LimitExceeded, MalformedMessage
+from lading.model.names import key_bytes
+
+from . import send_twin
+from .compression import LZ4, compressed_lz4
+from .layout import BATCH_HEADER, BATCH_HEADER_BYTES, CRC_AT, FRAME_BYTES, MAGIC
+from .limits import BATCH_BYTES_WANTED, BATCH_RECORDS_MAX
+
+HOME = "lading.dialects.kafka.send_kernels"
+
+_STRING: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Producer:
+    """Who sends, for a broker that drops repetitions: producer id, its epoch, and the sequence of the first record."""
+
+    id: int = -1
+    epoch: int = -1
+    sequence: int = -1
+
+
+class Records:
+    """The messages of a Batch on their way to become record batches.
+
+    ``times_us`` (int64, one a row) stands for the Batch's timestamps, ``offsets`` for its offsets; timestamps are cut
+    to milliseconds. LimitExceeded, naming the message, for header keys that Kafka has no form for.
+    """
+
+    def __init__(
+        self, batch: pa.RecordBatch, times_us: NDArray[np.int64], offsets: NDArray[np.int64] | None = None
+    ) -> None:
+        headers: Any = batch.column("headers")
+        lists: NDArray[np.int32] = headers.offsets.to_numpy()
+        entries = headers.values.slice(lists[0], lists[-1] - lists[0])
+        texts, _, values = (entries.field(part) for part in range(3))
+        names = _wire_keys(texts, lists)
+        self.rows = batch.num_rows
+        self._times_ms = times_us // 1000
+        self._offsets = np.arange(self.rows) if offsets is None else offsets
+        self._columns = (
+            *_binary(batch.column("key")),
+            *_binary(batch.column("payload")),
+            np.ascontiguousarray(lists - lists[0]),
+            *_binary(names)[:2],
+            *_binary(values),
+        )
+        self.sizes = np.empty(self.rows, np.int64)
+        self._kernels = engine.select(HOME, send_twin, batch.nbytes)
+        self._kernels.weigh(*self._columns, self.sizes)
+        self._sums = np.concatenate(([0], np.cumsum(self.sizes)))
+
+    def cuts(self, low: int = 0, bytes_max: int = BATCH_BYTES_WANTED) -> Iterator[tuple[int, int]]:
+        """Rows from ``low`` on as (first, end) of batches below ``bytes_max``, of one row where that is larger."""
+        while low < self.rows:
+            fits = int(np.searchsorted(self._sums, self._sums[low] + bytes_max - BATCH_HEADER_BYTES, "right")) - 1
+            high = min(max(fits, low + 1), low + BATCH_RECORDS_MAX, self.rows)
+            yield low, high
+            low = high
+
+    def encode(
+        self, low: int, high: int, producer: Producer = Producer(), compression: Literal["lz4"] | None = None
+    ) -> bytearray:
+        """The rows ``low`` up to, not including, ``high`` as one batch; compressed only where that makes it smaller."""
+        room = int(self._sums[high] - self._sums[low])
+        target = np.empty(BATCH_HEADER_BYTES + room, np.uint8)
+        facts = (self.sizes, self._offsets, self._times_ms, low, high, target, BATCH_HEADER_BYTES)
+        end = self._kernels.write(*self._columns, *facts)
+        records = target[BATCH_HEADER_BYTES:end]
+        attributes = 0
+        made = bytearray(target[:end])
+        if compression is not None:
+            packed = compressed_lz4(records.data)
+            if len(packed) < len(records):
+                made, attributes = bytearray(BATCH_HEADER_BYTES) + packed, LZ4
+        times_ms = self._times_ms[low:high]
+        delta = int(self._offsets[high - 1] - self._offsets[low])
+        BATCH_HEADER.pack_into(
+            made, 0, int(self._offsets[low]), len(made) - FRAME_BYTES, -1, MAGIC, 0, attributes, delta,
+            int(times_ms[0]), int(times_ms.max()), producer.id, producer.epoch, producer.sequence, high - low,
+        )  # fmt: skip
+        crc = google_crc32c.value(bytes(memoryview(made)[CRC_AT + 4 :]))
+        made[CRC_AT : CRC_AT + 4] = crc.to_bytes(4, "big")
+        return made
+
+
+def encode_batches(batch: pa.RecordBatch) -> Iterator[bytearray]:
+    """The record batches of a Batch with its own offsets, uncompressed. The offsets must rise."""
+    if not batch.num_rows:
+        return
+    times: Any = batch.column("timestamp").cast(pa.int64())
+    offsets: Any = batch.column("offset")
+    records = Records(batch, times.to_numpy(zero_copy_only=False), offsets.to_numpy().astype(np.int64))
+    for low, high in records.cuts():
+        yield records.encode(low, high)
+
+
+def _wire_keys(texts: Any, lists: NDArray[np.int32]) -> Any:
+    """Header keys as bytes: escapes (names.key_text) undone; LimitExceeded for a key that Kafka has no form for."""
+    if not pc.any(pc.starts_with(texts, "\\"), min_count=0).as_py():
+        return texts
+    keys = []
+    for header, text in enumerate(texts.to_pylist()):
+        message = f"message {int(np.searchsorted(lists - lists[0], header, side='right')) - 1}"
+        try:
+            key, kind = key_bytes(text)
+        except MalformedMessage as error:
+            raise LimitExceeded(f"{message}: {error}") from None
+        if kind != _STRING:
+            raise LimitExceeded(f"header key {text!r} of {message} is typed; Kafka's are text or bytes")
+        keys.append(key)
+    return pa.array(keys, pa.binary())
+
+
+def _binary(array: Any) -> tuple[NDArray[np.int32], NDArray[np.uint8], NDArray[np.uint8]]:
+    """Ends (one more than values), bytes, and whether each is there (1 or 0), of an array that may be a slice."""
+    _, ends, data = array.buffers()
+    present = np.ones(len(array), np.uint8)
+    if array.null_count:
+        present = array.is_valid().cast(pa.uint8()).to_numpy(zero_copy_only=False)
+    if ends is None or not len(array):
+        return np.zeros(len(array) + 1, np.int32), np.empty(0, np.uint8), present
+    octets = np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
+    return np.frombuffer(ends, np.int32, len(array) + 1, 4 * array.offset), octets, present

@@ -1,0 +1,327 @@
+"""Record batches in bulk: bytes -> columns, and which batches of an answer a reader may see.
+
+The work is done by kernels or, while they are not loaded, by their readable twins; this page chooses, takes memory
+and gives names to what comes out. Header values have kind raw: Kafka declares none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from lading.kernels import arena, engine
+from lading.model.batch import FIELDS, HEADERS_TYPE, SCHEMA
+from lading.model.errors import MalformedMessage
+from lading.model.kinds import Kind
+from lading.model.limits import BATCH_BYTES, BATCH_ROWS
+from lading.model.names import key_bytes, key_text
+from lading.model.run import BASE_OFFSET, BODY_END, BODY_START, LAST_OFFSET, Decoded, Located, Run
+from lading.model.run import COUNT as COUNT_OF
+from lading.model.state import State
+
+from . import layout, twin
+from .compression import NONE, decompressed
+from .encode import encode_batches
+from .layout import BATCH_HEADER_BYTES, POSITION_MAX, SPARE_BYTES
+
+__all__ = ["CODE", "Batches", "decode_columns", "encode_batches", "read_batches", "salvage"]
+
+HOME = "lading.dialects.kafka.kernels"
+CODE: Final = 4
+
+Bytes = NDArray[np.uint8]
+Table = NDArray[np.int64]
+_TABLE_ROWS: Final = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Batches:
+    """The batches of some bytes: one row each of ``table`` (see layout.START), read up to byte ``end``.
+
+    ``reason`` says why the reading stopped there (0: nothing is left).
+    """
+
+    table: Table
+    end: int
+    reason: int
+
+
+def read_batches(
+    region: Bytes, start: int, end: int, *, first: int = 0, last: int = POSITION_MAX, verify: bool = True
+) -> Batches:
+    """The headers of the batches in ``region[start:end]`` that hold offsets from ``first`` up to, excluding, ``last``.
+
+    With ``verify`` each CRC-32C is checked. Never raises: see ``reason``.
+    """
+    chunk = np.array([[start, end, 0, 0, POSITION_MAX, 0, 0, 0]], np.int64)
+    return _survey(region, chunk, first, last, verify)
+
+
+def _survey(region: Bytes, chunks: Table, first: int, end: int, verify: bool) -> Batches:
+    size_bytes = int((chunks[:, BODY_END] - chunks[:, BODY_START]).sum())
+    kernels = engine.select(HOME, twin, size_bytes if verify else size_bytes // 16)
+    cursor = np.array([0, -1], np.int64)
+    tables = []
+    at, reason = 0, layout.FINE
+    while cursor[0] < len(chunks) and reason == layout.FINE:
+        table = np.empty((_TABLE_ROWS, layout.TABLE_COLUMNS), np.int64)
+        found, at, reason = kernels.survey(region, chunks, first, end, verify, cursor, table)
+        tables.append(table[:found])
+    return Batches(np.concatenate(tables) if tables else np.empty((0, layout.TABLE_COLUMNS), np.int64), at, reason)
+
+
+def decode_columns(
+    run: Run,
+    *,
+    first: int = 0,
+    end: int = POSITION_MAX,
+    fields: Collection[str] = FIELDS,
+    keys: Sequence[str] = (),
+    max_rows: int = BATCH_ROWS,
+    max_bytes: int = BATCH_BYTES,
+) -> Iterator[Decoded]:
+    """The messages with first <= offset < end, in portions, as they are stored (a carrier is not undone).
+
+    Control records are none. Only the columns in ``fields`` are built and only the headers in ``keys`` are located. A
+    portion has at most ``max_rows`` rows and about ``max_bytes`` bytes, but at least one row. Raises MalformedMessage,
+    with the position in ``run.region``, at bytes that are no batch; CRCs are not checked here.
+    """
+    batches = _survey(run.region, run.chunks, first, end, False)
+    if batches.reason:
+        raise MalformedMessage(f"the record batch {layout.REASONS[batches.reason]}", at=batches.end)
+    asked = _Asked(keys)
+    for region, table in _plain(run.region, batches.table, max_rows, max_bytes):
+        yield from _portions(region, table, first, end, frozenset(fields), asked, max_rows, max_bytes)
+
+
+def _plain(region: Bytes, table: Table, max_rows: int, max_bytes: int) -> Iterator[tuple[Bytes, Table]]:
+    """The batches with their records uncompressed: each time a region and a table whose rows bound the records."""
+    table = table[table[:, layout.ATTRIBUTES] & layout.CONTROL == 0]
+    codecs = table[:, layout.ATTRIBUTES] & layout.CODEC_BITS
+    edges = [0, *(np.flatnonzero((codecs[1:] == NONE) != (codecs[:-1] == NONE)) + 1).tolist(), len(table)]
+    for low, high in pairwise(edges):
+        some = table[low:high]
+        if not len(some):
+            continue
+        if codecs[low] == NONE:
+            rows = some.copy()
+            rows[:, layout.START] += BATCH_HEADER_BYTES
+            yield _with_spare(region, rows)
+        else:
+            yield from _decompressed(region, some, max_rows, max_bytes)
+
+
+def _with_spare(region: Bytes, rows: Table) -> tuple[Bytes, Table]:
+    """The same where whole words may be loaded behind the last record, else a copy of those bytes."""
+    start, end = int(rows[0, layout.START]), int(rows[-1, layout.END])
+    if end + SPARE_BYTES <= region.size and region.flags.c_contiguous:
+        return region, rows
+    rows[:, (layout.START, layout.END)] -= start
+    return np.concatenate((region[start:end], np.zeros(SPARE_BYTES, np.uint8))), rows
+
+
+def _decompressed(region: Bytes, table: Table, max_rows: int, max_bytes: int) -> Iterator[tuple[Bytes, Table]]:
+    """The records of compressed batches one behind the other, as many batches at a time as make a portion."""
+    pieces: list[Bytes] = []
+    rows: list[NDArray[np.int64]] = []
+    size_bytes = count = 0
+    for row in table:
+        start, end = int(row[layout.START]) + BATCH_HEADER_BYTES, int(row[layout.END])
+        codec = int(row[layout.ATTRIBUTES]) & layout.CODEC_BITS
+        try:
+            plain, plain_bytes = decompressed(codec, region.data[start:end], SPARE_BYTES)
+        except MalformedMessage as error:
+            raise MalformedMessage(str(error), at=start) from None
+        if rows and (size_bytes + plain_bytes > max_bytes or count + int(row[layout.COUNT]) > max_rows):
+            yield _joined(pieces, rows)
+            pieces, rows, size_bytes, count = [], [], 0, 0
+        bounds = row.copy()
+        bounds[layout.START], bounds[layout.END] = size_bytes, size_bytes + plain_bytes
+        pieces.append(plain[: plain_bytes + SPARE_BYTES])
+        rows.append(bounds)
+        size_bytes += plain_bytes
+        count += int(row[layout.COUNT])
+    yield _joined(pieces, rows)
+
+
+def _joined(pieces: list[Bytes], rows: list[NDArray[np.int64]]) -> tuple[Bytes, Table]:
+    if len(pieces) == 1:
+        return pieces[0], np.stack(rows)
+    return np.concatenate([*(piece[:-SPARE_BYTES] for piece in pieces), pieces[-1][-SPARE_BYTES:]]), np.stack(rows)
+
+
+def _portions(
+    region: Bytes,
+    table: Table,
+    first: int,
+    end: int,
+    fields: frozenset[str],
+    asked: _Asked,
+    max_rows: int,
+    max_bytes: int,
+) -> Iterator[Decoded]:
+    size_bytes = int((table[:, layout.END] - table[:, layout.START]).sum())
+    kernels = engine.select(HOME, twin, size_bytes)
+    wants = (
+        layout.WANT_HEADERS * ("headers" in fields)
+        | layout.WANT_PAYLOAD * ("payload" in fields)
+        | layout.WANT_KEY * ("key" in fields)
+    )
+    cursor = np.array([0, -1, 0, 0], np.int64)
+    totals = np.zeros(layout.TOTALS, np.int64)
+    room = max(1, min(max_rows, size_bytes // layout.RECORD_BYTES_MIN + 1, int(table[:, layout.COUNT].sum())))
+    rows = np.empty((room, layout.ROW_WORDS), np.int64)
+    limit_bytes = min(max_bytes, layout.ARROW_BYTES_MAX)
+    while cursor[0] < len(table):
+        places = asked.places(room)
+        span = (cursor, first, end, room, limit_bytes, wants)
+        reason = kernels.scan(region, table, *span, asked.bytes, asked.ends, rows.reshape(-1), *places, totals)
+        if reason:
+            raise MalformedMessage(f"a record {layout.REASONS[reason]}", at=int(totals[layout.WHERE]))
+        count = int(totals[layout.TOTAL_COUNT])
+        if count:
+            columns = _columns(kernels, region, rows[:count], totals, fields)
+            yield Decoded(count, columns, asked.located(region, places, count))
+
+
+class _Asked:
+    """Header keys to locate: as bytes for the kernel, and back to the texts they were asked by."""
+
+    def __init__(self, keys: Sequence[str]) -> None:
+        self._texts = list(dict.fromkeys(keys))
+        known = [data for text in self._texts if (data := _stored_key(text)) is not None]
+        self._index = {data: index for index, data in enumerate(known)}
+        self.bytes = np.frombuffer(b"".join(known) + bytes(SPARE_BYTES), np.uint8)
+        self.ends = np.cumsum([len(data) for data in known], dtype=np.int64)
+
+    def places(self, rows: int) -> tuple[Table, Table]:
+        """Room for starts and lengths of ``rows`` rows."""
+        shape = (len(self.ends), rows)
+        return np.empty(shape, np.int64), np.empty(shape, np.int64)
+
+    def located(self, region: Bytes, places: tuple[Table, Table], count: int) -> dict[str, Located]:
+        starts, lengths = places
+        found: dict[str, Located] = {}
+        for text in self._texts:
+            data = _stored_key(text)
+            index = None if data is None else self._index[data]
+            start = np.zeros(count, np.int64) if index is None else starts[index, :count]
+            length = np.full(count, -1, np.int64) if index is None else lengths[index, :count]
+            found[text] = Located(region, start, length, np.where(length == -1, 0, Kind.RAW).astype(np.int8))
+        return found
+
+
+def _stored_key(text: str) -> bytes | None:
+    """The bytes of a header key here, or None for a text that no key of this dialect has."""
+    try:
+        data, _ = key_bytes(text)
+    except MalformedMessage:
+        return None
+    return data if key_text(data) == text else None
+
+
+def _columns(
+    kernels: Any, region: Bytes, rows: Table, totals: NDArray[np.int64], fields: frozenset[str]
+) -> dict[str, pa.Array[Any]]:
+    count = len(rows)
+    told = dict(enumerate(totals.tolist()))
+    header_count = told[layout.HEADER_COUNT]
+
+    def column(entries: int, nulls: int, size_bytes: int) -> tuple[int, int, int]:
+        return -(-entries // 8) if nulls else -1, 4 * entries + 4, size_bytes + SPARE_BYTES
+
+    sizes_bytes: dict[str, tuple[int, ...]] = {
+        "offset": (8 * count,),
+        "timestamp": (8 * count,),
+        "key": column(count, told[layout.NULL_KEYS], told[layout.KEY_BYTES]),
+        "headers": (
+            4 * count + 4,
+            4 * header_count + 4,
+            told[layout.NAME_BYTES] + SPARE_BYTES,
+            *column(header_count, told[layout.NULL_VALUES], told[layout.VALUE_BYTES]),
+        ),
+        "payload": column(count, told[layout.NULL_PAYLOADS], told[layout.PAYLOAD_BYTES]),
+    }
+    # asked for or not, in the order of layout.OFFSETS and what follows
+    memory = arena.Arena([size if field in fields else -1 for field, sizes in sizes_bytes.items() for size in sizes])
+    kernels.fill(region, rows, totals, memory.memory, memory.places)
+    buffers = memory.buffers()
+    columns: dict[str, pa.Array[Any]] = {}
+    for field, buffer in (("offset", layout.OFFSETS), ("timestamp", layout.TIMESTAMPS)):
+        if field in fields:
+            columns[field] = _from_buffers(_TYPES[field], count, [None, buffers[buffer]])
+    if "state" in fields:
+        columns["state"] = pa.array(np.full(count, int(State.AVAILABLE), np.int8))
+    for field in ("id", "checksum"):
+        if field in fields:
+            columns[field] = pa.nulls(count, _TYPES[field])
+    if "key" in fields:
+        columns["key"] = _from_buffers(pa.binary(), count, buffers[layout.KEY_VALID : layout.KEYS + 1])
+    if "headers" in fields:
+        entries = [
+            _from_buffers(pa.string(), header_count, [None, *buffers[layout.NAME_ENDS : layout.NAMES + 1]]),
+            pa.array(np.full(header_count, int(Kind.RAW), np.int8)),
+            _from_buffers(pa.binary(), header_count, buffers[layout.VALUE_VALID : layout.VALUES + 1]),
+        ]
+        structs = _from_buffers(HEADERS_TYPE.value_type, header_count, [None], children=entries)
+        columns["headers"] = _from_buffers(HEADERS_TYPE, count, [None, buffers[layout.LIST_ENDS]], children=[structs])
+    if "payload" in fields:
+        columns["payload"] = _from_buffers(pa.binary(), count, buffers[layout.PAYLOAD_VALID : layout.PAYLOADS + 1])
+    return columns
+
+
+_from_buffers: Any = pa.Array.from_buffers
+_TYPES = {field.name: field.type for field in SCHEMA}
+
+
+def salvage(run: Run) -> Run:
+    """The batches of damaged chunks whose CRC-32C holds, in order, each as a chunk of its own.
+
+    The CRC covers all but the base offset, which must lie within the chunk and above the one before. The work is
+    bounded by sixteen times the size of a body.
+    """
+    kept = [np.empty((0, run.chunks.shape[1]), np.int64)]
+    for chunk in run.chunks:
+        at, body_end = int(chunk[BODY_START]), int(chunk[BODY_END])
+        expected, budget = int(chunk[BASE_OFFSET]), 16 * (body_end - at)
+        body = run.region[:body_end]
+        while body_end - at >= BATCH_HEADER_BYTES and budget > 0:
+            found = _next_magic(body, at)
+            if found is None:
+                break
+            size = int.from_bytes(body[found + 8 : found + 12].tobytes(), "big") + layout.FRAME_BYTES
+            whole = BATCH_HEADER_BYTES <= size <= body_end - found
+            budget -= size if whole else 1
+            batch = read_batches(body, found, found + size) if whole else None
+            if batch is None or batch.reason or not len(batch.table) or batch.table[0, layout.BASE] < expected:
+                at = found + 1
+                continue
+            row = chunk.copy()
+            row[BODY_START], row[BODY_END] = found, found + size
+            row[BASE_OFFSET], row[LAST_OFFSET] = batch.table[0, layout.BASE], batch.table[0, layout.LAST]
+            row[COUNT_OF] = batch.table[0, layout.COUNT]
+            if row[LAST_OFFSET] > chunk[LAST_OFFSET]:
+                at = found + 1
+                continue
+            kept.append(row[np.newaxis])
+            at, expected = found + size, int(row[LAST_OFFSET]) + 1
+    return Run(run.dialect, run.region, np.concatenate(kept))
+
+
+def _next_magic(body: Bytes, at: int) -> int | None:
+    """The first position from ``at`` on where a batch could begin: its magic is 2 and its length has a zero on top."""
+    stop = body.size - BATCH_HEADER_BYTES + 1
+    while at < stop:
+        window = body[at + layout.MAGIC_AT : min(stop, at + 65_536) + layout.MAGIC_AT]
+        hits = np.flatnonzero(window == layout.MAGIC)
+        tops = hits[body[at + hits + layout.LENGTH_AT] == 0]
+        if len(tops):
+            return at + int(tops[0])
+        at += 65_536
+    return None
