@@ -101,6 +101,11 @@ class Meter:
         if self._progress is not None and self._task is not None:
             self._progress.update(self._task, completed=done, total=total)
 
+    def label(self, text: str) -> None:
+        """What stands before the bar."""
+        if self._progress is not None and self._task is not None:
+            self._progress.update(self._task, description=text)
+
 
 @contextmanager
 def meter(label: str, total: int | None, unit: str = "messages") -> Iterator[Meter]:

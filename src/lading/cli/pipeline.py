@@ -1,0 +1,159 @@
+"""``lading pipeline``: topics judged by a contract, routed by filters, written to tables, each message once."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from .options import AsOutput
+from .output import Output, document, json_line, meter, note, table
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from ..pipeline.run import Progress, RunReport
+
+app = typer.Typer(name="pipeline", help="Topics into tables by one TOML file.", no_args_is_help=True)
+File = Annotated[Path, typer.Argument(metavar="FILE", help="The pipeline's TOML file.")]
+
+
+@app.command()
+def run(
+    file: File,
+    follow: Annotated[
+        bool, typer.Option("--follow/--once", help="Go on with what arrives, or stop at what is there now.")
+    ] = False,
+    accept_batch: Annotated[
+        bool, typer.Option("--accept-batch", help="Publish the batch of which too much failed, as it is.")
+    ] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Begin a new checkpoint where the manifests end.")] = False,
+    output: AsOutput = Output.TEXT,
+) -> None:
+    """Judge, route and publish what the sources hold; run it again to go on.
+
+    Examples:
+
+        lading pipeline run flights.toml
+
+        lading pipeline run flights.toml --follow --output json
+    """
+    from ..pipeline.run import run as run_pipeline
+    from ..pipeline.settings import PipelineSettings
+
+    settings = PipelineSettings.load(file)
+    with _terminated(), _spark() as session, meter(settings.id, None, "messages") as progress:
+
+        def on_progress(now: Progress) -> None:
+            progress.reach(now.read, now.read + now.lag)
+            progress.label(f"{settings.id}: {now.good + now.routed:,} good, {now.quarantined:,} quarantined")
+            if output is Output.JSON:
+                json_line({"event": "progress", **_rounded(asdict(now))})
+
+        report = run_pipeline(
+            session, settings, follow=follow, accept_batch=accept_batch, resume=resume, on_progress=on_progress
+        )
+    if output is Output.JSON:
+        json_line({"event": "done", **_document(report)})
+    else:
+        _show(report)
+
+
+@app.command()
+def check(file: File, output: AsOutput = Output.TEXT) -> None:
+    """Find what is wrong with a pipeline without running it: settings, filters, sources, tables.
+
+    Examples:
+
+        lading pipeline check flights.toml
+    """
+    from ..pipeline.check import check as check_pipeline
+    from ..pipeline.settings import PipelineSettings
+
+    settings = PipelineSettings.load(file)
+    found = check_pipeline(settings)
+    if output is Output.JSON:
+        document([asdict(problem) for problem in found])
+    for problem in found if output is Output.TEXT else ():
+        typer.echo(f"{problem.part}: {problem.sentence}")
+    if found:
+        raise typer.Exit(1)
+    if output is Output.TEXT:
+        note(f"{file}: nothing wrong; run it with: lading pipeline run {file}")
+
+
+@contextmanager
+def _spark() -> Iterator[Callable[[], SparkSession]]:
+    """Makes a Spark session when it is called, which takes seconds; what was made is stopped at the end."""
+    made: list[SparkSession] = []
+
+    def start() -> SparkSession:
+        note("[dim]starting Spark …[/]")
+        from ..spark.session import session
+
+        made.append(session("lading pipeline"))
+        return made[0]
+
+    try:
+        yield start
+    finally:
+        for spark in made:
+            spark.stop()
+
+
+@contextmanager
+def _terminated() -> Iterator[None]:
+    """Let SIGTERM end a run as Ctrl-C does."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _document(report: RunReport) -> dict[str, Any]:
+    return {
+        "read": report["read"],
+        "good": report["good"],
+        "routed": report["routed"],
+        "quarantined": report["quarantined"],
+        "batches": report.batches,
+        "files": report.files,
+        "bytes": report.size_bytes,
+        "seconds": round(report.seconds, 3),
+        "rows_per_s": round(report.rows_per_s),
+        "counts": dict(report.counts),
+    }
+
+
+def _rounded(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: round(value, 3) if isinstance(value, float) else value for name, value in values.items()}
+
+
+def _show(report: RunReport) -> None:
+    rows = [
+        {
+            "destination": name.removeprefix("to."),
+            "messages": count,
+            "table": str(report.tables.get(name.removeprefix("to."), "")) or None,
+        }
+        for name, count in sorted(report.counts.items())
+        if name.startswith("to.")
+    ]
+    rows.append(
+        {
+            "destination": "quarantine",
+            "messages": report["quarantined"],
+            "table": str(report.tables["quarantine"]),
+        }
+    )
+    table(rows, {"destination": "destination", "messages": "messages", "table": "table"}, output=Output.TEXT)
+    note(
+        f"[bold]{report['read']:,}[/] messages in {report.batches} batch(es), {report.rows_per_s:,.0f} a second: "
+        f"{report['good']:,} good, {report['routed']:,} routed, {report['quarantined']:,} quarantined"
+    )

@@ -1,0 +1,44 @@
+"""The breaker: when too much of a batch fails, something is wrong with all of it, and nothing is published."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ..model.errors import LocalError
+from ..spark.manifest import same_ranges
+from ..spark.ranges import Range
+from ..spark.state import State
+from .job import PipelineJob
+from .reasons import reason_of
+from .state import forget_refused, note_refused, refused
+
+REASONS_SHOWN = 3
+
+
+def admit(job: PipelineJob, state: State, ranges: Sequence[Range], counts: Mapping[str, int]) -> None:
+    """Let a batch be published; LocalError where more of it failed than the settings allow and nobody accepted it."""
+    quality = job.settings.document.quality
+    read, failed = counts.get("read", 0), counts.get("quarantined", 0)
+    if read < quality.min_messages or failed <= quality.max_failure_ratio * read:
+        if refused(state):
+            forget_refused(state)
+        return
+    if job.accepted and same_ranges([Range.parse(row) for row in job.accepted], ranges):
+        forget_refused(state)
+        return
+    note_refused(state, ranges, counts)
+    raise LocalError(
+        f"pipeline {job.settings.id!r} stopped before publishing: {failed:,} of {read:,} messages of this batch failed "
+        f"({failed / read:.0%}; max_failure_ratio is {quality.max_failure_ratio:g}): {_most(counts)}. That is no "
+        f"poison but a fault of the whole: mend the contract or the sender and run again, or publish this batch as "
+        f"it is with {job.accept_command}"
+    )
+
+
+def _most(counts: Mapping[str, int]) -> str:
+    found = [(count, reason) for name, count in counts.items() if (reason := reason_of(name)) is not None]
+    shown = [
+        f"{reason} {header} {count:,}".replace("  ", " ")
+        for count, (reason, header) in sorted(found, reverse=True)[:REASONS_SHOWN]
+    ]
+    return ", ".join(shown)

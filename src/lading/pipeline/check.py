@@ -1,0 +1,92 @@
+"""Looking a pipeline over without running it: settings, filters, sources, tables, states; every problem at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..model.errors import LadingError
+from ..spark.files import read_document
+from ..spark.publish import check_schema
+from ..spark.state import OWN, visible
+from ..spark.state import State as PipelineState
+from ..spark.writing import schema_words
+from ..transports.open import open_transport
+from .plan import Plan, problems
+from .run import check_servers, source_options
+from .settings import PipelineSettings
+from .state import table_in_state
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something that would stop a run, and the part of the pipeline it is in."""
+
+    part: str
+    sentence: str
+
+
+def check(settings: PipelineSettings) -> list[Problem]:
+    """Every problem that can be found without reading messages; empty when a run would start."""
+    found = [Problem("settings", sentence) for sentence in problems(settings)]
+    if found:
+        return found
+    plan = Plan.of(settings)
+    return [*_sources(settings, plan), *_tables(settings, plan)]
+
+
+def _sources(settings: PipelineSettings, plan: Plan) -> Iterator[Problem]:
+    metas = []
+    for source in settings.document.source:
+        try:
+            options = source_options(settings, source)
+            transport = open_transport(options.from_, **options.transport)
+            try:
+                metas.append((source, transport.topic(source.topic)))
+            finally:
+                transport.close()
+        except LadingError as error:
+            yield Problem("source", str(error))
+    try:
+        check_servers(settings, plan, metas)
+    except LadingError as error:
+        yield Problem("set_state", str(error))
+    if settings.document.quarantine.topic is not None:
+        try:
+            server = open_transport(settings.quarantine_server)
+            try:
+                server.topics()
+            finally:
+                server.close()
+        except LadingError as error:
+            yield Problem("quarantine", str(error))
+
+
+def _tables(settings: PipelineSettings, plan: Plan) -> Iterator[Problem]:
+    directory = Path(settings.state_directory)
+    known = read_document(directory / OWN / "pipeline.json")
+    state = None
+    if known is not None:
+        if (known["of"], known["owner"]) != ("pipeline", settings.id):
+            yield Problem(
+                "state",
+                f"the state in {directory} belongs to {known['of']} {known['owner']!r}, not to {settings.id!r}; name "
+                "another table or another state directory",
+            )
+            return
+        state = PipelineState(directory, known["pipeline"])
+    last = None if state is None else state.manifests.last()
+    for table, schema in plan.schemas.items():
+        try:
+            owner = read_document(table / OWN / "owner.json")
+            if owner is None and (strangers := visible(table)):
+                yield Problem("table", f"{table} holds {strangers[0]!r}, which Lading did not write; name another one")
+            if owner is not None and (state is None or owner["pipeline"] != state.pipeline):
+                yield Problem(
+                    "table", f"the table {table} is written by pipeline {owner['pipeline']!r}, which is not this one"
+                )
+            if state is not None and last is not None:
+                check_schema(table, last.schemas.get(table_in_state(state, table), {}), schema_words(schema))
+        except LadingError as error:
+            yield Problem("table", str(error))

@@ -1,0 +1,122 @@
+"""What a batch does besides tables, once its manifest is written: copies to a topic, states at the source.
+
+Both are done from staged files that the manifest lists, and may be begun again at any point.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..client.outgoing import OUT_SCHEMA
+from ..model.errors import CorruptLog, LocalError, Reason, Refusal
+from ..model.state import State
+from ..spark.files import read_document, write_document
+from ..spark.manifest import TABLE, File, Manifest
+from ..spark.publish import drop, table_path
+from ..spark.state import OWN, STAGED
+from ..spark.state import State as PipelineState
+from ..transports.interface import Filtering, Transport
+from ..transports.lading import LadingTransport
+from ..transports.open import open_transport
+from .writing import COPIES, STATES
+
+
+def deliver(state: PipelineState, manifest: Manifest) -> None:
+    """Do everything that the manifest holds besides tables, once; again is harmless.
+
+    Over ``lading://`` copies are sent under a transaction whose key is pipeline and manifest, so that they are in the
+    topic once whatever happens; to other servers they may be doubled by a crash between sending and noting it.
+    """
+    marker = state.own / "delivered.json"
+    known = read_document(marker)
+    if known is not None and known["number"] >= manifest.number:
+        return
+    errands = sorted((file for file in manifest.files if file.kind != TABLE), key=lambda file: (file.kind, file.target))
+    for (kind, target), group in groupby(errands, key=lambda file: (file.kind, file.target)):
+        files = list(group)
+        if kind == COPIES:
+            topic, _, server = target.partition(" ")
+            send_copies(server, topic, f"{state.pipeline}/{manifest.number}", _batches(state, files))
+        elif kind == STATES:
+            _set_states(target, _batches(state, files))
+    write_document(marker, {"number": manifest.number})
+    drop(state, errands)
+
+
+def send_copies(server: str, topic: str, key: str, batches: Iterable[pa.RecordBatch]) -> int:
+    """Send messages, each to the partition it came from, made to fit; under ``key`` they arrive once. How many."""
+    with _opened(server) as transport:
+        partitions = len(transport.topic(topic).partitions)
+        if not isinstance(transport, LadingTransport):
+            return _send(batches, partitions, lambda number, batch: transport.send(topic, number, batch))
+        transaction = transport.begin(key)
+        try:
+            writer = transport.writer(None, 0, transaction)
+            count = _send(batches, partitions, lambda number, batch: writer.send(topic, number, batch))
+        except BaseException:
+            with suppress(Exception):
+                transport.abort([transaction])
+            raise
+        transport.commit(key, [transaction])
+        return count
+
+
+def ensure_topic(server: str, topic: str, partitions: int) -> None:
+    """Make the quarantine topic where it is missing."""
+    with _opened(server) as transport:
+        try:
+            transport.topic(topic)
+        except LocalError:
+            try:
+                transport.create_topic(topic, partitions)
+            except Refusal as error:
+                if error.reason is not Reason.TOPIC_NAME_EXISTS:
+                    raise
+
+
+@contextmanager
+def _opened(url: str) -> Iterator[Transport]:
+    transport = open_transport(url)
+    try:
+        yield transport
+    finally:
+        transport.close()
+
+
+def _send(batches: Iterable[pa.RecordBatch], partitions: int, send: Any) -> int:
+    count = 0
+    for batch in batches:
+        numbers: Any = batch.column("partition")
+        for number in pc.unique(numbers).to_pylist():
+            mine = batch.filter(pc.equal(numbers, pa.scalar(number, pa.int32())))
+            send(number % partitions, mine.select(OUT_SCHEMA.names))
+            count += mine.num_rows
+    return count
+
+
+def _set_states(server: str, batches: Iterable[pa.RecordBatch]) -> None:
+    with _opened(server) as transport:
+        if not isinstance(transport, Filtering):
+            raise LocalError(f"states cannot be set at {server}; set_state takes a lading:// server")
+        for batch in batches:
+            for row in batch.to_pylist():
+                transport.set_state(row["topic"], row["partition"], row["first"], row["end"], State(row["state"]))
+
+
+def _batches(state: PipelineState, files: Iterable[File]) -> Iterator[pa.RecordBatch]:
+    for file in files:
+        path: Path = table_path(state, file) / OWN / STAGED / file.staged
+        try:
+            with pa.OSFile(str(path), "rb") as source, pa.ipc.open_stream(source) as reader:
+                yield from reader
+        except (FileNotFoundError, pa.ArrowInvalid) as error:
+            raise CorruptLog(
+                f"{path} holds {file.rows} {file.kind} that are not delivered yet, and cannot be read: {error}"
+            ) from None

@@ -1,0 +1,79 @@
+"""Judging messages in bulk: contract, checksum, routes; one verdict a message, in Arrow, no Python per row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from ..columns.assemble import assemble
+from ..model.run import Decoded
+from ..transports.checksums import mismatches
+from .plan import Plan
+from .reasons import Failure
+
+ABSENT, NULL = -1, -2
+"""Lengths of located values that have no bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """Some messages and what became of them.
+
+    ``batch`` has the columns of the plan's projection. ``failure`` is per message the index of what is wrong in the
+    plan's failures, -1 where nothing is; ``destination`` the index of where it goes, -1 for those that failed.
+    """
+
+    batch: pa.RecordBatch
+    failure: NDArray[np.int16]
+    destination: NDArray[np.int16]
+
+
+def judge(plan: Plan, decoded: Decoded, place: Mapping[str, str | int]) -> Judged:
+    """Every message checked and given to the first destination that takes it; a null condition takes nothing."""
+    made = assemble(decoded, plan.projection, place)
+    failure = np.full(decoded.count, -1, np.int16)
+    for at, rows in enumerate(_failing(plan, decoded, made.bad)):
+        if rows is not None:
+            failure[(failure < 0) & rows] = at
+    destination = np.full(decoded.count, -1, np.int16)
+    waiting = failure < 0
+    for at, one in enumerate(plan.destinations):
+        if not waiting.any():
+            break
+        taken = waiting if one.filter is None else waiting & _mask(one.filter.selects(decoded))
+        destination[taken] = at
+        waiting = waiting & ~taken
+    return Judged(made.batch, failure, destination)
+
+
+def _failing(plan: Plan, decoded: Decoded, bad: Mapping[str, pa.BooleanArray]) -> Iterator[NDArray[np.bool_] | None]:
+    """Per failure of the plan, in its order, which messages have it; None where no message can."""
+    for column in plan.contract.headers:
+        length = decoded.located[column.header].length
+        if column.required:
+            yield length == ABSENT
+            yield length == NULL
+        flags = bad.get(column.name)
+        yield None if flags is None else _mask(flags)
+    if plan.verify_checksum:
+        wrong = mismatches(decoded.columns["payload"], decoded.columns["checksum"])
+        if not wrong.size:
+            yield None
+            return
+        rows = np.zeros(decoded.count, np.bool_)
+        rows[wrong] = True
+        yield rows
+
+
+def failures_of(plan: Plan, failure: NDArray[np.int16]) -> list[Failure]:
+    """The failures that occur."""
+    return [plan.failures[at] for at in np.unique(failure[failure >= 0]).tolist()]
+
+
+def _mask(array: pa.BooleanArray) -> NDArray[np.bool_]:
+    mask: NDArray[np.bool_] = array.to_numpy(zero_copy_only=False)
+    return mask

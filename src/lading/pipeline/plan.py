@@ -1,0 +1,226 @@
+"""What a pipeline's settings mean: destinations with their filters, tables with their columns; all checked together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from ..columns.contract import FIELD_TYPES, PLACE_FIELDS, Projection, did_you_mean, type_word
+from ..filter.parse import Filter, parse
+from ..model.batch import FIELDS
+from ..model.errors import FilterError, SettingError
+from ..model.state import STATE_BY_WORD, State
+from ..spark.files import local_directory
+from ..spark.types import arrow_schema, schema_of
+from .reasons import Failure
+from .settings import Good, PipelineSettings, Route
+
+BEFORE_HEADERS = ("topic", "partition", "offset", "timestamp", "key")
+AFTER_HEADERS = ("payload",)
+"""The message fields of a table that names no columns, around those of the contract."""
+QUARANTINE_FIELDS = ("stream", "topic", "partition", *FIELDS)
+"""The message as it was, bytes and headers."""
+_VERDICT: list[pa.Field[Any]] = [
+    pa.field("reason", pa.string()),
+    pa.field("header", pa.string()),
+    pa.field("detail", pa.string()),
+    pa.field("replays", pa.int32()),
+    pa.field("quarantined_at", pa.timestamp("us", tz="UTC")),
+]
+VERDICT = pa.schema(_VERDICT)
+"""What quarantine adds to a message: why, and how often it has been sent again before."""
+
+
+@dataclass(frozen=True)
+class TablePlan:
+    """One table: its directory and columns."""
+
+    path: Path
+    projection: Projection
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """Its Arrow schema, as Spark sees it."""
+        return arrow_schema(schema_of(self.projection))
+
+    @property
+    def repeating(self) -> tuple[str, ...]:
+        """The columns whose values repeat."""
+        return tuple(column.name for column in self.projection.headers)
+
+
+@dataclass(frozen=True)
+class Destination:
+    """Where messages go: a route, or good. ``filter`` None takes all that is left."""
+
+    name: str
+    filter: Filter | None
+    table: TablePlan | None
+    state: State | None = None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A pipeline ready to judge messages."""
+
+    contract: Projection
+    destinations: tuple[Destination, ...]
+    quarantine: Path
+    failures: tuple[Failure, ...]
+    verify_checksum: bool
+
+    @classmethod
+    def of(cls, settings: PipelineSettings) -> Plan:
+        """The plan of these settings; SettingError with the first problem there is."""
+        for problem in problems(settings):
+            raise SettingError(problem)
+        return _plan(settings)
+
+    @property
+    def tables(self) -> list[TablePlan]:
+        """Every table of a destination, each once."""
+        found = {one.table.path: one.table for one in self.destinations if one.table is not None}
+        return list(found.values())
+
+    @cached_property
+    def quarantine_schema(self) -> pa.Schema:
+        """The columns of the quarantine table."""
+        message = arrow_schema(schema_of(Projection(QUARANTINE_FIELDS)))
+        return pa.schema([*VERDICT, *message])
+
+    @cached_property
+    def schemas(self) -> dict[Path, pa.Schema]:
+        """Every table with its columns."""
+        return {**{table.path: table.schema for table in self.tables}, self.quarantine: self.quarantine_schema}
+
+    @cached_property
+    def projection(self) -> Projection:
+        """All that some table holds: every message is typed once, for all of them."""
+        fields = {name for table in self.tables for name in table.projection.fields} | {"offset"}
+        return Projection(tuple(name for name in FIELD_TYPES if name in fields), self.contract.headers)
+
+    @cached_property
+    def fields(self) -> frozenset[str]:
+        """The message fields to decode."""
+        wanted = {name for name in self.projection.fields if name not in PLACE_FIELDS} | {"offset", "timestamp"}
+        wanted |= {"payload", "checksum"} if self.verify_checksum else set()
+        return frozenset(wanted.union(*(one.filter.fields for one in self.destinations if one.filter is not None)))
+
+    @cached_property
+    def keys(self) -> tuple[str, ...]:
+        """The header keys to locate."""
+        keys = [*self.contract.header_keys]
+        for one in self.destinations:
+            keys += one.filter.header_keys if one.filter is not None else ()
+        return tuple(dict.fromkeys(keys))
+
+
+def problems(settings: PipelineSettings) -> Iterator[str]:
+    """Everything that is wrong with the settings as they stand, without looking at sources or tables."""
+    document = settings.document
+    topics = [source.topic for source in document.source]
+    for topic in {topic for topic in topics if topics.count(topic) > 1}:
+        yield f"{settings.name}: two sources name the topic {topic!r}; positions are kept by topic: use two pipelines"
+    places: dict[Path, str] = {}
+    columns: dict[Path, tuple[str, tuple[str, ...]]] = {}
+    for at, route in enumerate(document.route):
+        key = f"route[{at + 1}]"
+        try:
+            parse(route.where, settings.contract if settings.contract.headers else None)
+        except FilterError as error:
+            yield f"{settings.name}: {key}.where: {error}"
+    tables: list[tuple[str, Route | Good]] = [
+        (f"route[{at + 1}]", route) for at, route in enumerate(document.route) if route.to is not None
+    ]
+    for key, section in [*tables, ("good", document.good)]:
+        assert section.to is not None
+        try:
+            path = local_directory(f"{key}.to", settings.place(section.to))
+        except SettingError as error:
+            yield f"{settings.name}: {error}"
+            continue
+        names = section.columns or _default_columns(settings.contract)
+        yield from (f"{settings.name}: {key}.columns: {text}" for text in _wrong_columns(names, settings.contract))
+        first, before = columns.setdefault(path, (key, names))
+        if before != names:
+            differing = sorted(set(before) ^ set(names)) or ["another order"]
+            yield (
+                f"{settings.name}: {first} and {key} both write {path}, with different columns "
+                f"({', '.join(differing)}); give them the same columns, or one of them another table"
+            )
+        places[path] = key
+    try:
+        quarantine = local_directory("quarantine.to", settings.quarantine_table)
+        if quarantine in places:
+            other = places[quarantine]
+            yield f"{settings.name}: quarantine and {other} both write {quarantine}; give one another table"
+        places[quarantine] = "quarantine"
+        local_directory("pipeline.state", settings.state_directory)
+    except SettingError as error:
+        yield f"{settings.name}: {error}"
+    for path, key in places.items():
+        outer = next((other for other in places if other in path.parents), None)
+        if outer is not None:
+            yield (
+                f"{settings.name}: the table of {key}, {path}, lies inside that of {places[outer]}, whose readers "
+                "would find it there; put them beside each other"
+            )
+
+
+def _wrong_columns(names: tuple[str, ...], contract: Projection) -> Iterator[str]:
+    known = [*(column.name for column in contract.headers), *FIELD_TYPES]
+    for name in names:
+        if name not in known:
+            yield f"{name!r} is neither a header of [headers] nor a message field{did_you_mean(name, known)}"
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        yield f"{twice!r} is named twice"
+
+
+def _default_columns(contract: Projection) -> tuple[str, ...]:
+    return (*BEFORE_HEADERS, *(column.name for column in contract.headers), *AFTER_HEADERS)
+
+
+def _plan(settings: PipelineSettings) -> Plan:
+    document, contract = settings.document, settings.contract
+
+    def table(to: str | None, columns: tuple[str, ...] | None) -> TablePlan | None:
+        if to is None:
+            return None
+        names = columns or _default_columns(contract)
+        headers = tuple(column for column in contract.headers if column.name in names)
+        fields = tuple(name for name in names if name in FIELD_TYPES)
+        return TablePlan(local_directory("table", settings.place(to)), Projection(fields, headers, names))
+
+    destinations = [
+        Destination(
+            f"route {at + 1}",
+            parse(route.where, contract if contract.headers else None),
+            table(route.to, route.columns),
+            STATE_BY_WORD[route.set_state] if route.set_state else None,
+        )
+        for at, route in enumerate(document.route)
+    ]
+    good = Destination("good", None, table(document.good.to, document.good.columns))
+    return Plan(
+        contract,
+        (*destinations, good),
+        local_directory("quarantine", settings.quarantine_table),
+        tuple(_failures(contract, verify_checksum=document.quality.verify_checksum)),
+        document.quality.verify_checksum,
+    )
+
+
+def _failures(contract: Projection, *, verify_checksum: bool) -> Iterator[Failure]:
+    """What can be wrong with a message, in the order of the checks; the judge relies on it."""
+    for column in contract.headers:
+        if column.required:
+            yield Failure.of("missing_header", column.header)
+            yield Failure.of("null_header", column.header)
+        yield Failure.of("bad_value", column.header, type=type_word(column.type), encoding=column.encoding.value)
+    if verify_checksum:
+        yield Failure.of("checksum_mismatch")

@@ -1,0 +1,131 @@
+"""Messages as quarantine holds them, as its topic gets them, and as they are sent again: whole, in Arrow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..client.outgoing import OUT_SCHEMA
+from ..columns.locate import locate
+from ..columns.typed import typed
+from ..model.batch import FIELDS, HEADER_TYPE, HEADERS_TYPE
+from ..model.kinds import Kind
+from .reasons import Failure
+
+REPLAYS = "lading-replays"
+"""The one header that a redrive sets: how often the message was sent again (uint32)."""
+REASON, REASON_HEADER, DETAIL, ORIGIN, PIPELINE = (
+    "lading-reason",
+    "lading-reason-header",
+    "lading-reason-detail",
+    "lading-origin",
+    "lading-pipeline",
+)
+"""The headers that a copy in the quarantine topic has besides its own."""
+REASON_HEADERS = (REASON, REASON_HEADER, DETAIL, ORIGIN, PIPELINE)
+COPY_SCHEMA = pa.schema([pa.field("partition", pa.int32()), *OUT_SCHEMA])
+"""A copy with the partition it came from."""
+
+
+def replays_of(headers: pa.Array[Any]) -> pa.Array[Any]:
+    """Per message how often it was sent again before: 0 where the header is absent or no number."""
+    counted: Any = typed(locate(headers, [REPLAYS])[REPLAYS], pa.int32())[0]
+    return cast("pa.Array[Any]", counted.fill_null(0))
+
+
+def quarantined(
+    messages: pa.RecordBatch, failures: list[Failure], which: pa.Array[Any], place: Mapping[str, str | int], now_us: int
+) -> dict[str, pa.Array[Any]]:
+    """The columns of the quarantine table for messages of the Batch schema; ``which`` indexes ``failures``."""
+    rows = messages.num_rows
+
+    def words(values: list[str | None]) -> pa.Array[Any]:
+        return pa.array(values, pa.string()).take(which)
+
+    made: dict[str, Any] = {
+        "reason": words([failure.reason for failure in failures]),
+        "header": words([failure.header for failure in failures]),
+        "detail": words([failure.sentence for failure in failures]),
+        "replays": replays_of(messages.column("headers")),
+        "quarantined_at": pa.repeat(pa.scalar(now_us, pa.timestamp("us", tz="UTC")), rows),
+        "stream": pa.repeat(pa.scalar(str(place["stream"])), rows),
+        "topic": pa.repeat(pa.scalar(str(place["topic"])), rows),
+        "partition": pa.repeat(pa.scalar(int(place["partition"]), pa.int32()), rows),
+    }
+    return made | {name: messages.column(name) for name in FIELDS}
+
+
+def copies(quarantine: Mapping[str, pa.Array[Any]], topic: str, pipeline: str) -> pa.RecordBatch:
+    """The messages for the quarantine topic: as they were, with the reason headers set."""
+    rows = len(quarantine["offset"])
+    parts: list[Any] = [
+        pa.repeat(pa.scalar(topic), rows),
+        quarantine["partition"].cast(pa.string()),
+        quarantine["offset"].cast(pa.string()),
+        pa.repeat(pa.scalar("/"), rows),
+    ]
+    place: Any = pc.binary_join_element_wise(*parts)
+    added: dict[str, Any] = {
+        REASON: quarantine["reason"],
+        REASON_HEADER: quarantine["header"],
+        DETAIL: quarantine["detail"],
+        ORIGIN: place,
+        PIPELINE: pa.repeat(pa.scalar(pipeline), rows),
+    }
+    kinds = dict.fromkeys(added, Kind.STRING)
+    headers = with_headers(quarantine["headers"], added, kinds, drop=REASON_HEADERS)
+    columns = {**quarantine, "headers": headers}
+    return pa.RecordBatch.from_arrays([columns[name] for name in COPY_SCHEMA.names], schema=COPY_SCHEMA)
+
+
+def replay(messages: pa.RecordBatch) -> pa.RecordBatch:
+    """Quarantined messages as they are sent again: their own headers, one counter raised by one, the rest null."""
+    numbers: Any = messages.column("replays").to_numpy(zero_copy_only=False)
+    raised = np.ascontiguousarray(numbers.astype("<u4") + 1)
+    value = pa.Array.from_buffers(pa.binary(4), len(raised), [None, pa.py_buffer(raised.tobytes())])
+    headers = with_headers(
+        messages.column("headers"), {REPLAYS: value.cast(pa.binary())}, {REPLAYS: Kind.UINT32}, drop=(REPLAYS,)
+    )
+    columns = {name: messages.column(name) for name in FIELDS if name in messages.schema.names} | {"headers": headers}
+    return pa.RecordBatch.from_arrays(
+        [columns[name].cast(OUT_SCHEMA.field(name).type) for name in OUT_SCHEMA.names], schema=OUT_SCHEMA
+    )
+
+
+def with_headers(
+    headers: Any, added: Mapping[str, Any], kinds: Mapping[str, Kind], *, drop: tuple[str, ...]
+) -> pa.Array[Any]:
+    """The headers without the keys of ``drop``, and then ``added``, one value a message; a null adds nothing."""
+    column = headers if headers.type == HEADERS_TYPE else headers.cast(HEADERS_TYPE)
+    rows = len(column)
+    ends: Any = column.offsets.to_numpy()
+    own = column.values.slice(int(ends[0]), int(ends[-1] - ends[0]))
+    parents = np.repeat(np.arange(rows), np.diff(ends))
+    kept = pc.invert(pc.is_in(own.field(0), value_set=pa.array(drop, pa.string()))).to_numpy(zero_copy_only=False)
+    parts, owners = [own.filter(pa.array(kept))], [parents[kept]]
+    for key, values in added.items():
+        present = values.is_valid()
+        chosen = values.filter(present).cast(pa.binary())
+        count = len(chosen)
+        parts.append(
+            pa.StructArray.from_arrays(
+                [
+                    pa.repeat(pa.scalar(key), count),
+                    pa.repeat(pa.scalar(int(kinds[key]), pa.int8()), count),
+                    chosen,
+                ],
+                fields=list(HEADER_TYPE),
+            )
+        )
+        owners.append(np.flatnonzero(present.to_numpy(zero_copy_only=False)))
+    owner = np.concatenate(owners)
+    order = np.argsort(owner, kind="stable")
+    entries = pa.concat_arrays(parts).take(pa.array(order))
+    bounds = np.zeros(rows + 1, np.int32)
+    np.cumsum(np.bincount(owner, minlength=rows), out=bounds[1:])
+    made: Any = pa.ListArray.from_arrays(pa.array(bounds, pa.int32()), entries, type=HEADERS_TYPE)
+    return cast("pa.Array[Any]", made)

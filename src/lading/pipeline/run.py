@@ -1,0 +1,362 @@
+"""Running a pipeline on the table path: what was there at start, or a batch every so often until told to stop."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
+
+from ..model.errors import DataLoss, LocalError, SettingError
+from ..spark.failures import cause
+from ..spark.manifest import Manifest
+from ..spark.options import SourceOptions
+from ..spark.planning import Planner
+from ..spark.positions import parse_document
+from ..spark.publish import check_schema, recover
+from ..spark.state import State, claim
+from ..spark.writing import schema_words
+from ..transports.interface import Filtering, TopicMeta
+from ..transports.open import open_transport
+from .errands import deliver, ensure_topic
+from .job import PipelineJob, SourcePlace
+from .plan import Plan
+from .settings import PipelineSettings, Source
+from .state import refused, table_in_state
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.datasource import DataSource
+
+LOOK_INTERVAL_S: Any = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a run is; ``lag`` counts messages that still wait."""
+
+    read: int
+    good: int
+    routed: int
+    quarantined: int
+    lag: int
+    rows_per_s: float
+    batches: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class RunReport:
+    """What one run published: ``counts`` as manifests have them, read = good + routed + quarantined."""
+
+    counts: Mapping[str, int]
+    batches: int
+    files: int
+    size_bytes: int
+    seconds: float
+    first_manifest: int
+    last_manifest: int
+    tables: Mapping[str, Path] = field(default_factory=dict)
+
+    def __getitem__(self, name: str) -> int:
+        return self.counts.get(name, 0)
+
+    @property
+    def rows_per_s(self) -> float:
+        """Messages read a second."""
+        return self.counts.get("read", 0) / self.seconds if self.seconds else 0.0
+
+
+def run(
+    session: Callable[[], SparkSession],
+    settings: PipelineSettings,
+    *,
+    follow: bool = False,
+    accept_batch: bool = False,
+    resume: bool = False,
+    on_progress: Callable[[Progress], None] = lambda progress: None,
+) -> RunReport:
+    """Judge and publish what the sources hold; with ``follow`` go on until interrupted.
+
+    Every message that is read is in the good table, a route or quarantine, once, whatever crashes and whatever the
+    settings become in between. ``session`` is asked for a Spark session when all else is ready. ``accept_batch`` publishes the one batch that the breaker refused last; ``resume``
+    begins a new checkpoint where the manifests end. LocalError when the breaker stops the run, and for tables of
+    others, changed columns, a lost checkpoint; DataLoss when messages are gone; transports' errors as they were raised.
+    """
+    plan = Plan.of(settings)
+    with _sources(settings) as planners:
+        metas = {planner.options.topic: planner.topic() for planner in planners}
+        check_servers(settings, plan, list(zip(settings.document.source, metas.values(), strict=True)))
+        state = State.open(Path(settings.state_directory), settings.id, "pipeline")
+        with state.running() as token:
+            for table in plan.schemas:
+                claim(table, state)
+            if settings.document.quarantine.topic is not None:
+                partitions = max(len(meta.partitions) for meta in metas.values())
+                ensure_topic(settings.quarantine_server, settings.document.quarantine.topic, partitions)
+            sweep(state, plan)
+            last = state.manifests.last()
+            starting = _starting(settings, state, plan, last, resume=resume)
+            job = _job(settings, state, token, planners, _accepted(state, accept_batch=accept_batch))
+            watch = _Watch(state, planners, last, on_progress)
+            with _told(settings):
+                _query(session(), job, planners, starting, state, follow=follow, watch=watch)
+            sweep(state, plan)
+            return watch.report(plan)
+
+
+def sweep(state: State, plan: Plan) -> int:
+    """While no query runs: finish the last manifest and its errands, delete staged files that nothing needs."""
+    return recover(state, [*plan.schemas, state.directory], lambda manifest: deliver(state, manifest))
+
+
+@contextmanager
+def _sources(settings: PipelineSettings) -> Iterator[list[Planner]]:
+    """A planner for each source, by the flat names of their topics."""
+    planners: list[Planner] = []
+    try:
+        for source in settings.document.source:
+            options = source_options(settings, source)
+            planner = Planner(options)
+            planners.append(planner)
+            # the flat name of the topic, however it was spelled
+            planner.options = replace(options, topic=planner.topic().name)
+        names = [planner.options.topic for planner in planners]
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise SettingError(
+                f"{settings.name}: two sources are the topic {twice!r}; positions are kept by topic: use two pipelines"
+            )
+        yield planners
+    finally:
+        for planner in planners:
+            planner.close()
+
+
+def source_options(settings: PipelineSettings, source: Source) -> SourceOptions:
+    """How a source is read; SettingError for a starting position or transport option that cannot be."""
+    return SourceOptions.parse(_options(settings, source, source.topic, _starting_text(source)))
+
+
+def _options(settings: PipelineSettings, source: Source, topic: str, starting: str) -> dict[str, str]:
+    return {
+        "from": settings.url(source.from_),
+        "topic": topic,
+        "startingOffsets": starting,
+        "failOnDataLoss": str(source.fail_on_data_loss).lower(),
+        "states": source.states,
+        "maxRowsPerPartition": str(settings.document.pipeline.max_rows_per_task),
+        **{f"transport.{name}": str(value) for name, value in source.transport.items()},
+    }
+
+
+def _starting_text(source: Source) -> str:
+    return source.starting if isinstance(source.starting, str) else json.dumps(source.starting)
+
+
+def check_servers(settings: PipelineSettings, plan: Plan, sources: list[tuple[Source, TopicMeta]]) -> None:
+    """LocalError where a route sets states and the server to set them at is not the one that owns the source."""
+    if not any(one.state is not None for one in plan.destinations):
+        return
+    for source, meta in sources:
+        url = settings.server(source)
+        transport = open_transport(url)
+        try:
+            if not isinstance(transport, Filtering):
+                raise LocalError(
+                    f"{settings.name}: a route sets states, and at {url} none can be set; set_state takes a source "
+                    "behind a lading:// server, or a data directory whose broker is named: source.server = "
+                    '"lading://host:port"'
+                )
+            there = transport.topic(meta.name)
+        finally:
+            transport.close()
+        if there.topic_id != meta.topic_id:
+            raise LocalError(
+                f"{settings.name}: the topic {meta.name!r} at {url} is not the one in {source.from_}; name the broker "
+                'of that directory: source.server = "lading://host:port"'
+            )
+
+
+def _starting(
+    settings: PipelineSettings, state: State, plan: Plan, last: Manifest | None, *, resume: bool
+) -> Mapping[str, Any]:
+    """Topic → position where a run without checkpoint begins; LocalError where it would double messages."""
+    if last is None:
+        return {}
+    for table, schema in plan.schemas.items():
+        check_schema(table, last.schemas.get(table_in_state(state, table), {}), schema_words(schema))
+    if resume:
+        state.put_checkpoint_aside()
+        return last.positions
+    if state.has_checkpoint:
+        return {}
+    raise LocalError(
+        f"pipeline {settings.id!r} has published up to manifest {last.number}, but the checkpoint that belongs to it "
+        f"is gone from {state.checkpoint}. To go on where the manifests end: {command(settings, '--resume')}"
+    )
+
+
+def command(settings: PipelineSettings, *more: str) -> str:
+    """The command that runs this pipeline."""
+    return shlex.join(["lading", "pipeline", "run", settings.name, *more])
+
+
+def _accepted(state: State, *, accept_batch: bool) -> tuple[Mapping[str, Any], ...]:
+    if not accept_batch:
+        return ()
+    ranges = refused(state)
+    if not ranges:
+        raise LocalError("there is no batch to accept: none was refused since the last one was published")
+    return ranges
+
+
+def _job(
+    settings: PipelineSettings, state: State, token: str, planners: list[Planner], accepted: tuple[Any, ...]
+) -> PipelineJob:
+    sources = {
+        planner.options.topic: SourcePlace(
+            planner.options.from_, settings.server(source), source.states, source.fail_on_data_loss,
+            dict(planner.options.transport),
+        )
+        for source, planner in zip(settings.document.source, planners, strict=True)
+    }  # fmt: skip
+    return PipelineJob(
+        settings.raw, str(settings.base), settings.name, str(state.directory), state.pipeline, token,
+        command(settings, "--resume"), command(settings, "--accept-batch"), sources, accepted,
+    )  # fmt: skip
+
+
+def _query(
+    spark: SparkSession,
+    job: PipelineJob,
+    planners: list[Planner],
+    starting: Mapping[str, Any],
+    state: State,
+    *,
+    follow: bool,
+    watch: _Watch,
+) -> None:
+    from .sink import RANGES, TABLES
+
+    prepare(spark)
+    settings = job.settings
+    sources = [
+        _options(
+            settings, source, planner.options.topic,
+            json.dumps({planner.options.topic: starting[planner.options.topic]})
+            if planner.options.topic in starting
+            else _starting_text(source),
+        )
+        for source, planner in zip(settings.document.source, planners, strict=True)
+    ]  # fmt: skip
+    options = settings.document.pipeline
+    trigger: dict[str, Any] = {"processingTime": f"{options.trigger} seconds"} if follow else {"availableNow": True}
+    query = (
+        spark.readStream.format(RANGES)
+        .option("sources", json.dumps(sources))
+        .option("maxrows", str(options.max_rows))
+        .load()
+        .writeStream.format(TABLES)
+        .queryName(f"lading {job.pipeline}")
+        .option("job", job.text())
+        .option("checkpointLocation", state.checkpoint.as_uri())
+        .trigger(**trigger)
+        .start()
+    )
+    try:
+        while not query.awaitTermination(LOOK_INTERVAL_S):
+            watch.look()
+    except KeyboardInterrupt:
+        if not follow:
+            raise
+    except Exception as error:
+        raise (cause(error) or error) from None
+    finally:
+        with suppress(Exception):
+            query.stop()
+        watch.look()
+
+
+_prepared: WeakSet[SparkSession] = WeakSet()
+
+
+def prepare(spark: SparkSession, sink: type[DataSource] | None = None) -> None:
+    """Register the two ends of the pipeline's query in a session, once; ``sink`` takes the place of the usual one."""
+    if spark in _prepared and sink is None:
+        return
+    from .sink import PipelineRanges, PipelineTables
+
+    spark.dataSource.register(PipelineRanges)
+    spark.dataSource.register(sink or PipelineTables)
+    _prepared.add(spark)
+
+
+@contextmanager
+def _told(settings: PipelineSettings) -> Iterator[None]:
+    """Name options of Spark's source as the file calls them."""
+    try:
+        yield
+    except DataLoss as error:
+        advice = f"fail_on_data_loss = false in [source] of {settings.name}"
+        raise DataLoss(str(error).replace("failOnDataLoss=false", advice)) from None
+
+
+class _Watch:
+    """Follows the manifests of one run: they are the truth about what is done."""
+
+    def __init__(
+        self,
+        state: State,
+        planners: list[Planner],
+        last: Manifest | None,
+        on_progress: Callable[[Progress], None],
+    ) -> None:
+        self._manifests = state.manifests
+        self._planners = planners
+        self._first = self._number = 0 if last is None else last.number
+        self._on_progress = on_progress
+        self._begun = time.monotonic()
+        self._counts: Counter[str] = Counter()
+        self._files = self._bytes = 0
+
+    def look(self) -> None:
+        """Take in new manifests, and tell of them."""
+        while self._manifests.path(self._number + 1).exists():
+            self._number += 1
+            manifest = self._manifests.read(self._number)
+            self._counts.update(manifest.counts)
+            self._files += len(manifest.files)
+            self._bytes += sum(file.size_bytes for file in manifest.files)
+            self._on_progress(self._progress(manifest))
+
+    def report(self, plan: Plan) -> RunReport:
+        """All of it."""
+        tables = {one.name: one.table.path for one in plan.destinations if one.table is not None}
+        return RunReport(
+            dict(self._counts), self._number - self._first, self._files, self._bytes,
+            time.monotonic() - self._begun, self._first + 1, self._number,
+            {**tables, "quarantine": plan.quarantine},
+        )  # fmt: skip
+
+    def _progress(self, manifest: Manifest) -> Progress:
+        seconds = time.monotonic() - self._begun
+        counts = self._counts
+        return Progress(
+            counts["read"], counts["good"], counts["routed"], counts["quarantined"],
+            sum(_lag(planner, manifest) for planner in self._planners), counts["read"] / seconds,
+            self._number - self._first, seconds,
+        )  # fmt: skip
+
+
+def _lag(planner: Planner, manifest: Manifest) -> int:
+    topic = planner.options.topic
+    done = parse_document(topic, manifest.positions) if topic in manifest.positions else {}
+    return sum(
+        max(0, mark.offset - (done[number].offset if number in done else 0)) for number, mark in planner.ends().items()
+    )

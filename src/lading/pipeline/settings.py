@@ -1,0 +1,297 @@
+"""The settings of a pipeline: one TOML file as typed models; errors name file, key and a better one."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Collection, Iterator, Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import BaseModel, BeforeValidator, ByteSize, ConfigDict, Field, ValidationError
+
+from ..columns.contract import (
+    FIELD_TYPES,
+    HeaderColumn,
+    Projection,
+    did_you_mean,
+    parse_encoding,
+    parse_header_column,
+    parse_type,
+)
+from ..model.errors import SettingError
+from ..model.state import STATE_BY_WORD, State
+
+DEFAULT_SERVER = "lading://127.0.0.1:7070"
+PARQUET = "parquet:"
+UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+
+
+def _seconds(value: object) -> object:
+    if isinstance(value, str):
+        found = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-z]+)\s*", value.lower())
+        if found is None or found[2] not in UNITS_S:
+            raise ValueError("a time is a number of seconds, or text such as 500ms, 30s, 5m, 1h")
+        return float(found[1]) * UNITS_S[found[2]]
+    return value
+
+
+def _table(value: object) -> object:
+    if not isinstance(value, str) or not value.startswith(PARQUET) or not value[len(PARQUET) :].strip():
+        path = value.partition(":")[2] if isinstance(value, str) and re.match(r"\w{2,}:", value) else value
+        raise ValueError(f"a table is {PARQUET}DIRECTORY, for example {PARQUET}{path or './tables/flights'}")
+    return value
+
+
+def _state(value: object) -> object:
+    settable = [word for word, state in STATE_BY_WORD.items() if state is not State.AVAILABLE]
+    if value not in settable:
+        near = did_you_mean(str(value), settable)
+        raise ValueError(f"a state that a route sets is one of {', '.join(settable)}{near}")
+    return value
+
+
+Seconds = Annotated[float, BeforeValidator(_seconds), Field(ge=0.1, le=86_400)]
+Table = Annotated[str, BeforeValidator(_table)]
+StateWord = Annotated[str, BeforeValidator(_state)]
+NonEmpty = Annotated[str, Field(min_length=1)]
+Compression = Literal["snappy", "zstd", "gzip", "lz4", "none"]
+
+
+class Section(BaseModel):
+    """A table of the file; keys that it does not declare are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=False)
+
+
+class PipelineSection(Section):
+    """[pipeline]: who it is and how its batches are made."""
+
+    id: NonEmpty | None = None
+    state: NonEmpty | None = None
+    trigger: Seconds = 30.0
+    max_rows: int = Field(default=4_000_000, ge=1)
+    """Messages of one batch, and so of one manifest."""
+    max_rows_per_task: int = Field(default=250_000, ge=1)
+    file_size: ByteSize = Field(default=ByteSize(256 << 20), ge=1 << 10)
+    compression: Compression = "snappy"
+
+
+class Source(Section):
+    """[source] or one of several [[source]]: a topic, and where it is."""
+
+    from_: NonEmpty = Field(alias="from")
+    topic: NonEmpty
+    starting: str | dict[str, Any] = "earliest"
+    states: Literal["available", "all"] = "available"
+    fail_on_data_loss: bool = True
+    server: NonEmpty | None = None
+    """The broker that owns a data directory: where states are set."""
+    transport: dict[str, str | int | float] = Field(default_factory=dict)
+
+
+class Quality(Section):
+    """[quality]: what is checked besides the contract, and when a batch is too bad to be published."""
+
+    verify_checksum: bool = True
+    max_failure_ratio: float = Field(default=0.2, ge=0, le=1)
+    min_messages: int = Field(default=1, ge=1)
+    """Batches with fewer messages are published whatever fails in them."""
+
+
+class Good(Section):
+    """[good]: the table that takes what no route takes."""
+
+    to: Table
+    columns: tuple[str, ...] | None = Field(default=None, min_length=1)
+
+
+class Route(Section):
+    """One [[route]]: what it takes, and what becomes of that."""
+
+    where: NonEmpty
+    to: Table | None = None
+    set_state: StateWord | None = None
+    columns: tuple[str, ...] | None = Field(default=None, min_length=1)
+
+
+class Quarantine(Section):
+    """[quarantine]: the table, and perhaps the topic, of messages that fail."""
+
+    to: Table | None = None
+    topic: NonEmpty | None = None
+    server: NonEmpty | None = None
+
+
+class Document(Section):
+    """The whole file."""
+
+    pipeline: PipelineSection = PipelineSection()
+    source: tuple[Source, ...] = Field(min_length=1)
+    headers: dict[str, Any] = Field(default_factory=dict)
+    quality: Quality = Quality()
+    good: Good
+    route: tuple[Route, ...] = ()
+    quarantine: Quarantine = Quarantine()
+
+
+class PipelineSettings:
+    """A pipeline as its file describes it; ``base`` is the directory that relative paths are relative to.
+
+    SettingError names the file, the key and, where one is near, a better one.
+    """
+
+    def __init__(self, document: Mapping[str, Any], base: Path, name: str) -> None:
+        self.raw = dict(document)
+        self.base = base
+        self.name = name
+        single = {key: [table] for key in ("source", "route") if isinstance(table := self.raw.get(key), dict)}
+        try:
+            self.document = Document.model_validate({**self.raw, **single})
+        except ValidationError as error:
+            raise SettingError(f"{name}: {_sentence(error, single)}") from None
+        self.contract = self._contract()
+        for at, route in enumerate(self.document.route):
+            if route.to is None and route.set_state is None:
+                raise SettingError(f"{name}: route {at + 1} does nothing; give it to = … or set_state = … or both")
+            if route.columns is not None and route.to is None:
+                raise SettingError(f"{name}: route {at + 1} has columns but no table; add to = …, or take columns away")
+
+    @classmethod
+    def load(cls, file: Path) -> PipelineSettings:
+        """The settings in ``file``; SettingError when it cannot be read or is wrong."""
+        try:
+            document = tomllib.loads(file.read_text())
+        except OSError as error:
+            raise SettingError(f"cannot read the pipeline file {file}: {error.strerror}") from None
+        except UnicodeDecodeError as error:
+            raise SettingError(f"the pipeline file {file} is no UTF-8 text: {error.reason}") from None
+        except tomllib.TOMLDecodeError as error:
+            raise SettingError(f"the pipeline file {file} is no valid TOML: {error}") from None
+        return cls(document, file.absolute().parent, str(file))
+
+    @property
+    def id(self) -> str:
+        """The pipeline's id: the one that is set, else the file's name without its ending."""
+        return self.document.pipeline.id or Path(self.name).stem
+
+    @property
+    def state_directory(self) -> str:
+        """Where manifests, checkpoint and ledger lie: as set, else beside the good table."""
+        state = self.document.pipeline.state
+        return self.place(self.document.good.to) if state is None else self._relative(state)
+
+    @property
+    def quarantine_table(self) -> str:
+        """The directory of the quarantine table: as set, else beside the good table."""
+        to = self.document.quarantine.to
+        return f"{self.place(self.document.good.to).rstrip('/')}_quarantine" if to is None else self.place(to)
+
+    def place(self, to: str) -> str:
+        """The directory behind a table's target; an object store's URL as it is."""
+        return self._relative(to.removeprefix(PARQUET).strip())
+
+    def url(self, from_: str) -> str:
+        """A source's URL or directory, absolute."""
+        return self._relative(from_)
+
+    def server(self, source: Source) -> str:
+        """The broker that owns a source: where states are set and copies go unless told otherwise."""
+        if source.server is not None:
+            return source.server
+        return source.from_ if "://" in source.from_ and not source.from_.startswith("file:") else DEFAULT_SERVER
+
+    @property
+    def quarantine_server(self) -> str:
+        """Where the quarantine topic is."""
+        return self.document.quarantine.server or self.server(self.document.source[0])
+
+    def _relative(self, text: str) -> str:
+        return text if "://" in text else str((self.base / text).absolute())
+
+    def _contract(self) -> Projection:
+        columns = []
+        for name, value in self.document.headers.items():
+            try:
+                columns.append(_header_column(name, value))
+            except SettingError as error:
+                raise SettingError(f"{self.name}: headers.{name}: {error}") from None
+        return Projection(headers=tuple(columns))
+
+
+_HEADER_KEYS = ("type", "encoding", "required", "from")
+
+
+def _header_column(name: str, value: object) -> HeaderColumn:
+    if name in FIELD_TYPES:
+        raise SettingError(
+            f"{name!r} is a field of every message; name the column of a header {name!r} differently: "
+            f'header_{name} = {{ type = "…", from = "{name}" }}'
+        )
+    if isinstance(value, str):
+        return parse_header_column(name, value)
+    if not isinstance(value, dict):
+        raise SettingError(
+            f'{value!r} is no declaration; write "int required", or a table of {", ".join(_HEADER_KEYS)}'
+        )
+    for key in value:
+        if key not in _HEADER_KEYS:
+            raise SettingError(
+                f"unknown key {key!r}{did_you_mean(key, _HEADER_KEYS)}; there are {', '.join(_HEADER_KEYS)}"
+            )
+    if not isinstance(value.get("type"), str):
+        raise SettingError('the type is missing; for example type = "int"')
+    required, header = value.get("required", False), value.get("from", name)
+    if not isinstance(required, bool):
+        raise SettingError(f"required is {required!r}; it takes true or false")
+    if not isinstance(header, str):
+        raise SettingError(f"from is {header!r}; it takes the name of a header")
+    encoding = value.get("encoding", "auto")
+    return HeaderColumn(name, header, parse_type(value["type"]), parse_encoding(str(encoding)), required)
+
+
+def _sentence(error: ValidationError, single: Collection[str]) -> str:
+    """The first error, unknown keys before all others: a key that is missing is most often one that is misspelt."""
+    first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
+    place = list(first["loc"])
+    key = "".join(_steps(place, single))
+    if first["type"] == "extra_forbidden":
+        known = _known(place[:-1])
+        near = get_close_matches(str(place[-1]), known, 1, 0.6)
+        advice = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+        return f"unknown key {key}; {advice}"
+    if first["type"] == "missing":
+        return f"{key} is missing{_EXAMPLES.get(str(place[-1]), '')}"
+    reason = str(first.get("ctx", {}).get("error") or first["msg"])
+    return f"{key} cannot be {first['input']!r}: {reason[:1].lower()}{reason[1:]}"
+
+
+_EXAMPLES = {
+    "source": '; for example [source] with from = "./data" and topic = "flights"',
+    "from": '; it takes a URL such as lading://127.0.0.1:7070, or a data directory',
+    "topic": "; it takes the name of a topic",
+    "good": '; for example [good] with to = "parquet:./tables/flights"',
+    "to": '; for example to = "parquet:./tables/flights"',
+    "where": "; it takes a filter, for example where = \"delay > 60\"",
+}  # fmt: skip
+
+
+def _steps(place: list[Any], single: Collection[str]) -> Iterator[str]:
+    for at, part in enumerate(place):
+        if isinstance(part, int):
+            if not (at == 1 and place[0] in single):
+                yield f"[{part + 1}]"
+        elif part not in ("str", "dict[str,any]"):
+            yield f".{part}" if at else str(part)
+
+
+def _known(place: list[Any]) -> list[str]:
+    model: Any = Document
+    for part in place:
+        if isinstance(part, str):
+            annotation = next(
+                field.annotation for name, field in model.model_fields.items() if (field.alias or name) == part
+            )
+            model = next((one for one in get_args(annotation) if isinstance(one, type)), annotation)
+    return [field.alias or name for name, field in model.model_fields.items()]

@@ -1,0 +1,35 @@
+"""What a pipeline keeps beside manifests: how tables are named in them, and the batch that the breaker refused."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..spark.files import read_document, write_document
+from ..spark.ranges import Range
+from ..spark.state import State
+
+
+def table_in_state(state: State, table: Path) -> str:
+    """A table as manifests name it: relative to the state directory, so that both can be moved together."""
+    return os.path.relpath(table, state.directory)
+
+
+def note_refused(state: State, ranges: Sequence[Range], counts: Mapping[str, int]) -> None:
+    """Remember the batch that was refused, so that it, and no other, can be accepted."""
+    write_document(
+        state.own / "refused.json", {"ranges": [piece.document() for piece in ranges], "counts": dict(counts)}
+    )
+
+
+def refused(state: State) -> tuple[Mapping[str, Any], ...]:
+    """The ranges of the batch that was refused last; empty where none waits."""
+    known = read_document(state.own / "refused.json")
+    return () if known is None else tuple(known["ranges"])
+
+
+def forget_refused(state: State) -> None:
+    """The refused batch was published after all."""
+    (state.own / "refused.json").unlink(missing_ok=True)

@@ -1,0 +1,218 @@
+"""The executor's half: one offset range judged and staged as files of all destinations. Rows never enter the JVM."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from ..model.batch import FIELDS, SCHEMA
+from ..model.errors import LocalError
+from ..model.run import Decoded
+from ..model.state import State
+from ..spark.manifest import File
+from ..spark.publish import Written
+from ..spark.ranges import Range
+from ..spark.reading import Stretch, fetch_range
+from ..spark.state import OWN, STAGED
+from ..spark.writing import HashingFile, TableFiles, Target, staged_stem
+from .job import PipelineJob
+from .judge import Judged, judge
+from .rows import COPY_SCHEMA, copies, quarantined
+
+COPIES, STATES = "copies", "states"
+"""Kinds of staged files that are no table's: copies for the quarantine topic, states to set at the source."""
+_STATE_FIELDS: list[pa.Field[Any]] = [
+    pa.field("topic", pa.string()), pa.field("partition", pa.int32()), pa.field("first", pa.int64()),
+     pa.field("end", pa.int64()), pa.field("state", pa.int8()),
+]  # fmt: skip
+STATE_SCHEMA = pa.schema(_STATE_FIELDS)
+DELAY_UNIT_US = 1000
+
+
+def write_range(job: PipelineJob, piece: Range, attempt: str) -> Written:
+    """Judge every message of one range and stage what becomes of it, synced.
+
+    Errors are those of reading; LocalError where a disk refuses. What was begun is deleted then.
+    """
+    work = _Range(job, piece, attempt)
+    try:
+        for stretch in fetch_range(job.reading(piece), piece):
+            work.take(stretch)
+        return Written(piece, tuple(work.finish()), dict(work.counts))
+    except OSError as error:
+        work.discard()
+        place = f" ({error.filename})" if error.filename else ""
+        raise LocalError(
+            f"pipeline {job.settings.id!r}: the files of topic {piece.topic!r}, partition {piece.partition}, offsets "
+            f"{piece.start} to {piece.end - 1} cannot be written{place}: {error.strerror or error}. Nothing of this "
+            "batch was published; run it again when that is mended"
+        ) from None
+    except BaseException:
+        work.discard()
+        raise
+
+
+class _Range:
+    def __init__(self, job: PipelineJob, piece: Range, attempt: str) -> None:
+        self._job = job
+        self._plan = job.plan
+        self._piece = piece
+        self._stem = staged_stem(job.run, piece, attempt)
+        options = job.settings.document.pipeline
+        targets = {
+            table.path: Target(
+                table.path, Path(job.state), table.schema, table.repeating, int(options.file_size), options.compression
+            )
+            for table in self._plan.tables
+        }
+        targets[self._plan.quarantine] = Target(
+            self._plan.quarantine, Path(job.state), self._plan.quarantine_schema, ("reason", "header", "detail"),
+            int(options.file_size), options.compression,
+        )  # fmt: skip
+        self._files = {path: TableFiles(target, piece, self._stem) for path, target in targets.items()}
+        self._copies: _Staged | None = None
+        self._marked: list[tuple[int, int, int]] = []
+        self.counts: Counter[str] = Counter(read=0, good=0, routed=0, quarantined=0)
+
+    def take(self, stretch: Stretch) -> None:
+        """Judge what one fetch brought."""
+        source = self._job.sources[self._piece.topic]
+        for decoded in stretch.fetched.decode(
+            first=stretch.first, end=stretch.end, fields=self._plan.fields, keys=self._plan.keys, states=source.states
+        ):
+            if decoded.count:
+                judged = judge(self._plan, decoded, stretch.place)
+                now_us = time.time_ns() // 1000
+                self._count(decoded, judged, now_us)
+                self._hand_out(judged)
+                if (judged.failure >= 0).any():
+                    self._quarantine(stretch, judged, now_us)
+
+    def finish(self) -> list[tuple[int, File]]:
+        """Close everything; every file with the number that orders it."""
+        files = [entry for table in self._files.values() for entry in table.finish()]
+        if self._copies is not None:
+            files.append((self._piece.start, self._copies.close()))
+        if self._marked:
+            files.append((self._piece.start, self._stage_states()))
+        return files
+
+    def discard(self) -> None:
+        """Delete everything of this attempt."""
+        for table in self._files.values():
+            table.discard()
+        for path in (Path(self._job.state) / OWN / STAGED).glob(f"{self._stem}-*"):
+            path.unlink(missing_ok=True)
+
+    def _count(self, decoded: Decoded, judged: Judged, now_us: int) -> None:
+        counts, plan = self.counts, self._plan
+        counts["read"] += decoded.count
+        taken = np.bincount(judged.destination[judged.destination >= 0], minlength=len(plan.destinations)).tolist()
+        for one, count in zip(plan.destinations, taken, strict=True):
+            counts["good" if one.filter is None else "routed"] += count
+            counts[f"to.{one.name}"] += count
+        failed = np.bincount(judged.failure[judged.failure >= 0], minlength=len(plan.failures)).tolist()
+        for failure, count in zip(plan.failures, failed, strict=True):
+            if count:
+                counts["quarantined"] += count
+                counts[failure.counter] += count
+        sent_us: Any = decoded.columns["timestamp"].cast(pa.int64()).to_numpy(zero_copy_only=False)
+        units = np.maximum(1, (now_us - sent_us) // DELAY_UNIT_US)
+        for power, count in enumerate(np.bincount(np.log2(units).astype(np.int64)).tolist()):
+            if count:
+                counts[f"delay.{power}"] += count
+
+    def _hand_out(self, judged: Judged) -> None:
+        for at, one in enumerate(self._plan.destinations):
+            rows = judged.destination == at
+            if not rows.any():
+                continue
+            if one.table is not None:
+                batch = judged.batch if rows.all() else judged.batch.filter(pa.array(rows))
+                self._files[one.table.path].add(_columns(batch))
+            if one.state is not None:
+                self._mark(judged.batch.column("offset").to_numpy()[rows], one.state)
+
+    def _mark(self, offsets: NDArray[np.int64], state: State) -> None:
+        """Offsets that follow each other become one range."""
+        cuts = np.flatnonzero(np.diff(offsets) != 1) + 1
+        self._marked += [(int(part[0]), int(part[-1]) + 1, int(state)) for part in np.split(offsets, cuts)]
+
+    def _quarantine(self, stretch: Stretch, judged: Judged, now_us: int) -> None:
+        """The messages that failed are decoded once more, whole: most batches have none."""
+        rows = np.flatnonzero(judged.failure >= 0)
+        offsets = judged.batch.column("offset").to_numpy()[rows]
+        whole = stretch.fetched.decode(
+            first=int(offsets[0]), end=int(offsets[-1]) + 1, fields=FIELDS,
+            states=self._job.sources[self._piece.topic].states,
+        )  # fmt: skip
+        for decoded in whole:
+            held = decoded.columns["offset"].to_numpy(zero_copy_only=False)
+            at = np.searchsorted(offsets, held)
+            mine = (at < len(offsets)) & (offsets[np.minimum(at, len(offsets) - 1)] == held)
+            if mine.any():
+                batch = pa.RecordBatch.from_arrays([decoded.columns[name] for name in FIELDS], schema=SCHEMA)
+                which = pa.array(judged.failure[rows[at[mine]]])
+                self._add_quarantined(batch.filter(pa.array(mine)), which, stretch.place, now_us)
+
+    def _add_quarantined(
+        self, messages: pa.RecordBatch, which: pa.Array[Any], place: Mapping[str, str | int], now_us: int
+    ) -> None:
+        made = quarantined(messages, list(self._plan.failures), which, place, now_us)
+        self._files[self._plan.quarantine].add(made)
+        topic = self._job.settings.document.quarantine.topic
+        if topic is not None:
+            if self._copies is None:
+                target = f"{topic} {self._job.settings.quarantine_server}"
+                self._copies = _Staged(self._job, f"{self._stem}-copies.arrow", COPY_SCHEMA, COPIES, target)
+            self._copies.add(copies(made, self._piece.topic, self._job.settings.id))
+
+    def _stage_states(self) -> File:
+        first, end, state = zip(*self._marked, strict=True)
+        rows = len(first)
+        columns: list[Any] = [
+            pa.repeat(pa.scalar(self._piece.topic), rows),
+            pa.repeat(pa.scalar(self._piece.partition, pa.int32()), rows),
+            pa.array(first, pa.int64()), pa.array(end, pa.int64()), pa.array(state, pa.int8()),
+        ]  # fmt: skip
+        server = self._job.sources[self._piece.topic].server
+        staged = _Staged(self._job, f"{self._stem}-states.arrow", STATE_SCHEMA, STATES, server)
+        staged.add(pa.RecordBatch.from_arrays(columns, schema=STATE_SCHEMA))
+        return staged.close()
+
+
+class _Staged:
+    """A staged Arrow file of the state directory."""
+
+    def __init__(self, job: PipelineJob, name: str, schema: pa.Schema, kind: str, target: str) -> None:
+        directory = Path(job.state) / OWN / STAGED
+        directory.mkdir(parents=True, exist_ok=True)
+        self._name, self._kind, self._target = name, kind, target
+        self._sink = HashingFile((directory / name).open("xb", buffering=0))
+        self._writer = pa.ipc.new_stream(self._sink, schema)
+        self._rows = 0
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        self._writer.write_batch(batch)
+        self._rows += batch.num_rows
+
+    def close(self) -> File:
+        self._writer.close()
+        self._sink.sync()
+        self._sink.close()
+        return File(
+            os.curdir, self._name, self._name, self._rows, self._sink.size_bytes, self._sink.hash, self._kind,
+            self._target,
+        )  # fmt: skip
+
+
+def _columns(batch: pa.RecordBatch) -> dict[str, pa.Array[Any]]:
+    return dict(zip(batch.schema.names, batch.columns, strict=True))

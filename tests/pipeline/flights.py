@@ -1,0 +1,111 @@
+"""Flights with known faults: what becomes of each message follows from its partition and row number."""
+
+from __future__ import annotations
+
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from lading.client.header_columns import headers_of
+from lading.client.outgoing import complete
+from lading.transports.interface import Transport
+
+NO_CARRIER, BAD_DELAY, BAD_SUM = 50, 70, 90
+"""Every so many rows one lacks its carrier, has an unreadable delay, or another checksum."""
+
+TOML = """
+[pipeline]
+id = "flights"
+max_rows = {max_rows}
+max_rows_per_task = 1_000
+
+[source]
+from = "{source}"
+topic = "{topic}"
+server = "{server}"
+
+[headers]
+carrier = "string required"
+delay = {{ type = "int", encoding = "auto" }}
+
+[good]
+to = "parquet:./tables/flights"
+
+[[route]]
+where = "delay > 60"
+to = "parquet:./tables/late"
+"""
+QUARANTINE = """
+[quarantine]
+to = "parquet:./tables/quarantine"
+topic = "{topic}"
+"""
+
+
+def fate(row: int) -> str:
+    """What becomes of a message: a reason, or its destination."""
+    if row % NO_CARRIER == 1:
+        return "missing_header"
+    if row % BAD_DELAY == 2:
+        return "bad_value"
+    if row % BAD_SUM == 3:
+        return "checksum_mismatch"
+    return "late" if row % 200 > 60 else "flights"
+
+
+def messages(partition: int, rows: int) -> pa.RecordBatch:
+    """``rows`` messages of a partition."""
+    at = np.arange(rows)
+    carrier = pa.array(np.array(["UA", "AA", "DL"])[at % 3], mask=at % NO_CARRIER == 1)
+    delay: Any = pa.array(at % 200).cast(pa.string()).to_numpy(zero_copy_only=False)
+    delay[at % BAD_DELAY == 2] = "late!"
+    columns = pa.record_batch({"carrier": carrier, "delay": pa.array(delay, pa.string())})
+    payload = [b'{"row": %d, "p": %d}' % (row, partition) for row in at.tolist()]
+    sums = np.array([zlib.crc32(each) for each in payload], np.uint32)
+    sums[at % BAD_SUM == 3] ^= 1
+    return complete(
+        rows,
+        {
+            "headers": headers_of(columns, {"carrier": "carrier", "delay": "delay"}, "absent"),
+            "payload": pa.array(payload),
+            "checksum": pa.array(sums),
+        },
+    )
+
+
+def fill(transport: Transport, topic: str, partitions: int, rows: int) -> None:
+    """Make the topic with ``rows`` messages in each partition."""
+    transport.create_topic(topic, partitions)
+    for partition in range(partitions):
+        transport.send(topic, partition, messages(partition, rows))
+
+
+def table(directory: Path) -> pa.Table:
+    """A published table."""
+    return ds.dataset(directory, format="parquet", exclude_invalid_files=False).to_table()
+
+
+def assert_every_message_once(tables: Path, partitions: int, rows: int) -> dict[str, int]:
+    """Each message is in one table, the one it belongs to, once; returns how many are where."""
+    found: dict[tuple[int, int], list[str]] = {}
+    for name in ("flights", "late", "quarantine"):
+        held = table(tables / name) if (tables / name).exists() and any((tables / name).glob("*.parquet")) else None
+        if held is None:
+            continue
+        kinds: list[Any] = held["reason"].to_pylist() if name == "quarantine" else [name] * held.num_rows
+        places: Any = zip(held["partition"].to_pylist(), held["offset"].to_pylist(), strict=True)
+        for place, kind in zip(places, kinds, strict=True):
+            found.setdefault(place, []).append(kind)
+    expected = {(partition, row): [fate(row)] for partition in range(partitions) for row in range(rows)}
+    lost = sum(place not in found for place in expected)
+    twice = sum(len(kinds) > 1 for kinds in found.values())
+    assert (lost, twice) == (0, 0)
+    assert found == expected
+    counts: dict[str, int] = {}
+    for kinds in found.values():
+        counts[kinds[0]] = counts.get(kinds[0], 0) + 1
+    return counts
