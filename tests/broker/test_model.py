@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from lading.broker.poll import Last, Next, Offset
 from lading.broker.visibility import ReaderKind
 from lading.model.errors import Refusal
-from tests.broker.room import CONSUMER, FULL, NOW, append, block, opened, read, rows, topic_of
+from tests.broker.room import CONSUMER, FULL, NOW, SECOND, append, block, opened, read, rows, topic_of
 
 
 class BrokerMachine(RuleBasedStateMachine):
@@ -133,6 +133,23 @@ class BrokerMachine(RuleBasedStateMachine):
     def restart(self) -> None:
         self.broker.stop()
         self.synced = len(self.written)
+        self._reopen()
+
+    @rule()
+    def crash(self) -> None:
+        """As ``kill -9`` after the positions were written: what was acknowledged is there, of the rest a prefix."""
+        self.now_us += SECOND
+        self.broker.tick(self.now_us)
+        self.broker._catalog.close()
+        self._reopen()
+        kept = self.partition.log.next_offset
+        assert self.synced <= kept <= len(self.written)
+        del self.written[kept:]
+        self.synced = kept
+        for offsets in self.open.values():
+            offsets[:] = [offset for offset in offsets if offset < kept]
+
+    def _reopen(self) -> None:
         self.broker = opened(self._path, segment_bytes=1 << 16)
         self.partition = self.broker.topic("s", "t").partition(0)
 

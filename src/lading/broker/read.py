@@ -16,7 +16,7 @@ import numpy as np
 from ..chunk.runs import runs
 from ..dialects import registry
 from ..log.interface import PartitionLog
-from ..model.run import BASE_OFFSET, BODY_END, BODY_START, COUNT, LAST_OFFSET, Run
+from ..model.run import Run
 from .counters import Counters
 from .salvage import salvage
 from .topology import Partition
@@ -57,20 +57,43 @@ class Reading:
         return [piece.run for piece in self.pieces]
 
 
+class Part(NamedTuple):
+    """A Run with the columns that polls look into as lists: a small poll costs no call into NumPy.
+
+    Of each chunk the base offset, the last one, and where its body begins and ends. ``dense``: every offset between
+    is a message.
+    """
+
+    run: Run
+    bases: list[int]
+    lasts: list[int]
+    starts: list[int]
+    ends: list[int]
+    dense: bool
+
+    def between(self, first: int, end: int) -> tuple[Run, int, int]:
+        """The Run without chunks that lie wholly outside ``first`` to ``end``, which chunks those are."""
+        low, high = bisect_left(self.lasts, first), bisect_left(self.bases, end)
+        run = self.run
+        if high - low == len(self.bases):
+            return run, low, high
+        return Run(run.dialect, run.region, run.chunks[low:high]), low, high
+
+
 class Stretch(NamedTuple):
     """Whole chunks of the log; of a ``damaged`` one only the messages that are intact."""
 
     base_offset: int
     end_offset: int
     size_bytes: int
-    runs: list[Run]
+    parts: list[Part]
     damaged: bool
 
     def serves(self, offset: int, max_bytes: int) -> bool:
         """Whether a read from ``offset`` finds here what the log would give it, or less."""
         if not self.base_offset <= offset < self.end_offset:
             return False
-        return self.size_bytes <= max_bytes or (len(self.runs) == 1 and len(self.runs[0].chunks) == 1)
+        return self.size_bytes <= max_bytes or (len(self.parts) == 1 and len(self.parts[0].bases) == 1)
 
 
 def read(
@@ -103,9 +126,9 @@ def read(
         skipped = skipped_ranges(log, at, end, sight)
         lost: list[tuple[int, int]] = []
         if stretch.damaged:
-            lost = _complement(stretch.runs[0].chunks[:, BASE_OFFSET].tolist(), at, end)
+            lost = _complement(stretch.parts[0].bases if stretch.parts else (), at, end)
             skipped = _merged([*skipped, *lost])
-        at = _take(reading, stretch.runs, at, end, skipped, wanted)
+        at = _take(reading, stretch.parts, at, end, skipped, wanted)
         damaged += [(first, min(other, at)) for first, other in lost if first < at]
         left_bytes -= stretch.size_bytes
         if not reading.count:
@@ -129,7 +152,13 @@ def _stretch(log: PartitionLog, offset: int, max_bytes: int) -> Stretch | None:
     if span is None:
         return None
     found = [salvage(span)] if span.damaged else runs(span.region, span.start, span.end, verify=False)
-    return Stretch(span.base_offset, span.end_offset, span.end - span.start, found, span.damaged)
+    parts = [_part(run) for run in found if len(run.chunks)]
+    return Stretch(span.base_offset, span.end_offset, span.end - span.start, parts, span.damaged)
+
+
+def _part(run: Run) -> Part:
+    starts, ends, bases, counts, lasts = run.chunks[:, :5].T.tolist()
+    return Part(run, bases, lasts, starts, ends, sum(counts) == lasts[-1] - bases[0] + 1)
 
 
 def _likely_bytes(log: PartitionLog, messages: int) -> int:
@@ -156,39 +185,38 @@ def _after_skipped(log: PartitionLog, offset: int, limit: int, sight: Sight) -> 
 
 
 def _take(
-    reading: Reading, found: Sequence[Run], first: int, end: int, skipped: Sequence[tuple[int, int]], wanted: int
+    reading: Reading, parts: Sequence[Part], first: int, end: int, skipped: Sequence[tuple[int, int]], wanted: int
 ) -> int:
     """Add what may be seen of ``first`` to ``end``, at most ``wanted`` messages; gives where to go on."""
-    for run in found:
-        if not len(run.chunks):
-            continue
-        low = max(first, int(run.chunks[0, BASE_OFFSET]))
-        high = min(end, int(run.chunks[-1, LAST_OFFSET]) + 1)
+    for part in parts:
+        low, high = max(first, part.bases[0]), min(end, part.lasts[-1] + 1)
         for start, stop in _gaps(skipped, low, high):
-            part = _chunks_between(run, start, stop)
-            dense = int(part.chunks[:, COUNT].sum()) == int(
-                part.chunks[-1, LAST_OFFSET] - part.chunks[0, BASE_OFFSET] + 1
-            )
-            offsets = None if dense else _offsets(part, start, stop)
-            count = stop - start if offsets is None else len(offsets)
-            if count > wanted:
-                stop = start + wanted if offsets is None else int(offsets[wanted])
-                part = _chunks_between(part, start, stop)
-                count = wanted
+            if part.dense:
+                stop = min(stop, start + wanted)
+                run, from_, to = part.between(start, stop)
+                count = stop - start
+            else:
+                run, from_, to = part.between(start, stop)
+                offsets = _offsets(run, start, stop)
+                count = len(offsets)
+                if count > wanted:
+                    stop = int(offsets[wanted])
+                    run, from_, to = part.between(start, stop)
+                    count = wanted
             if count:
-                reading.pieces.append(Piece(part, start, stop))
+                reading.pieces.append(Piece(run, start, stop))
                 reading.count += count
-                reading.size_bytes += _size_bytes(part, count)
+                reading.size_bytes += _size_bytes(part, from_, to, count)
                 wanted -= count
             if wanted == 0:
                 return stop
     return end
 
 
-def _size_bytes(run: Run, messages: int) -> int:
-    """About what this many messages of a Run take."""
-    body_bytes = int((run.chunks[:, BODY_END] - run.chunks[:, BODY_START]).sum())
-    return body_bytes * messages // max(int(run.chunks[:, COUNT].sum()), 1)
+def _size_bytes(part: Part, low: int, high: int, messages: int) -> int:
+    """About what this many messages in these chunks take."""
+    body_bytes = sum(part.ends[low:high]) - sum(part.starts[low:high])
+    return body_bytes * messages // max(part.lasts[high - 1] - part.bases[low] + 1, messages)
 
 
 def _gaps(skipped: Sequence[tuple[int, int]], first: int, end: int) -> Iterator[tuple[int, int]]:
@@ -203,16 +231,6 @@ def _gaps(skipped: Sequence[tuple[int, int]], first: int, end: int) -> Iterator[
         first = stop
     if first < end:
         yield first, end
-
-
-def _chunks_between(run: Run, first: int, end: int) -> Run:
-    """The Run without chunks that lie wholly outside ``first`` to ``end``."""
-    chunks = run.chunks
-    if len(chunks) == 1:
-        return run
-    low = int(np.searchsorted(chunks[:, LAST_OFFSET], first))
-    high = int(np.searchsorted(chunks[:, BASE_OFFSET], end))
-    return run if low == 0 and high == len(chunks) else Run(run.dialect, run.region, chunks[low:high])
 
 
 def _offsets(run: Run, first: int, end: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
