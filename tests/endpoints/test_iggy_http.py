@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -227,3 +228,24 @@ def test_clients_of_the_binary_face_are_listed(http: httpx.Client, connect: Call
     assert client["transport"] == "TCP"
     details = http.get(f"/clients/{client['id']}").json()
     assert details == {**client, "consumer_groups": []}
+
+
+def test_mutated_documents(http: httpx.Client, path: str, full: bool) -> None:
+    """Seeded mutations of a good send: taken or refused with a status of the protocol, never an internal error."""
+    seed = random.randrange(1 << 32)
+    chance = random.Random(seed)
+    good = json.dumps(sending(b"payload", {"carrier": {"kind": "string", "value": "VUE="}}, id=7)).encode()
+    rounds = 5_000 if full else 300
+    statuses: dict[int, int] = {}
+    for _ in range(rounds):
+        body = bytearray(good)
+        for _ in range(chance.randint(1, 3)):
+            at = chance.randrange(len(body))
+            body[at : at + chance.randint(0, 3)] = chance.choice(
+                (b"", b"0", b'"', b"}", b"[", b"null", b"\xff", b"1e999")
+            )
+        status = http.post(f"{path}/messages", content=bytes(body)).status_code
+        assert status in (201, 400, 404, 422), f"{status} for {bytes(body)!r}, seed {seed}"
+        statuses[status] = statuses.get(status, 0) + 1
+    assert http.get(f"{path}/messages?count=1").status_code == 200
+    print(f"{rounds} mutated documents: {statuses}")
