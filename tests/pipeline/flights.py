@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -89,23 +90,26 @@ def table(directory: Path) -> pa.Table:
     return ds.dataset(directory, format="parquet", exclude_invalid_files=False).to_table()
 
 
+def found(tables: Path) -> dict[tuple[int, int], list[str]]:
+    """Where each message (partition, offset) is: table names, and reasons for those in quarantine."""
+    places: dict[tuple[int, int], list[str]] = {}
+    for name in ("flights", "late", "quarantine"):
+        if not any((tables / name).glob("*.parquet")):
+            continue
+        held = table(tables / name)
+        kinds: list[Any] = held["reason"].to_pylist() if name == "quarantine" else [name] * held.num_rows
+        rows: Any = zip(held["partition"].to_pylist(), held["offset"].to_pylist(), kinds, strict=True)
+        for partition, offset, kind in rows:
+            places.setdefault((partition, offset), []).append(kind)
+    return places
+
+
 def assert_every_message_once(tables: Path, partitions: int, rows: int) -> dict[str, int]:
     """Each message is in one table, the one it belongs to, once; returns how many are where."""
-    found: dict[tuple[int, int], list[str]] = {}
-    for name in ("flights", "late", "quarantine"):
-        held = table(tables / name) if (tables / name).exists() and any((tables / name).glob("*.parquet")) else None
-        if held is None:
-            continue
-        kinds: list[Any] = held["reason"].to_pylist() if name == "quarantine" else [name] * held.num_rows
-        places: Any = zip(held["partition"].to_pylist(), held["offset"].to_pylist(), strict=True)
-        for place, kind in zip(places, kinds, strict=True):
-            found.setdefault(place, []).append(kind)
+    places = found(tables)
     expected = {(partition, row): [fate(row)] for partition in range(partitions) for row in range(rows)}
-    lost = sum(place not in found for place in expected)
-    twice = sum(len(kinds) > 1 for kinds in found.values())
+    lost = sum(place not in places for place in expected)
+    twice = sum(len(kinds) > 1 for kinds in places.values())
     assert (lost, twice) == (0, 0)
-    assert found == expected
-    counts: dict[str, int] = {}
-    for kinds in found.values():
-        counts[kinds[0]] = counts.get(kinds[0], 0) + 1
-    return counts
+    assert places == expected
+    return dict(Counter(kinds[0] for kinds in places.values()))

@@ -85,9 +85,10 @@ def run(
     """Judge and publish what the sources hold; with ``follow`` go on until interrupted.
 
     Every message that is read is in the good table, a route or quarantine, once, whatever crashes and whatever the
-    settings become in between. ``session`` is asked for a Spark session when all else is ready. ``accept_batch`` publishes the one batch that the breaker refused last; ``resume``
-    begins a new checkpoint where the manifests end. LocalError when the breaker stops the run, and for tables of
-    others, changed columns, a lost checkpoint; DataLoss when messages are gone; transports' errors as they were raised.
+    settings become in between. ``session`` is asked for a Spark session when all else is ready. ``accept_batch``
+    publishes the one batch that the breaker refused last; ``resume`` begins a new checkpoint where the manifests end.
+    LocalError when the breaker stops the run, and for tables of others, changed columns, a lost checkpoint; DataLoss
+    when messages are gone; transports' errors as they were raised.
     """
     plan = Plan.of(settings)
     with _sources(settings) as planners:

@@ -7,7 +7,9 @@ import re
 from ..model import errors
 from ..model.errors import LadingError, LocalError
 
-_RAISED = re.compile(r"lading\.model\.errors\.(\w+): (.+?)(?=\n\s*\n|\n\s*at |\nDriver stacktrace|\s+SQLSTATE: |\n=== |\Z)", re.DOTALL)
+_RAISED = re.compile(
+    r"lading\.model\.errors\.(\w+): (.+?)(?=\n\s*\n|\n\s*at |\nDriver stacktrace|\s+SQLSTATE: |\n=== |\Z)", re.DOTALL
+)
 
 
 def cause(error: BaseException) -> LadingError | None:

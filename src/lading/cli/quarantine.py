@@ -1,0 +1,135 @@
+"""``lading quarantine``: what failed in a pipeline and why, and sending it again."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from .options import AsOutput, Where
+from .output import Output, document, json_line, meter, note, table
+
+if TYPE_CHECKING:
+    from ..pipeline.quarantine import Quarantine
+
+app = typer.Typer(name="quarantine", help="What failed in a pipeline, and sending it again.", no_args_is_help=True)
+File = Annotated[Path, typer.Argument(metavar="FILE", help="The pipeline's TOML file.")]
+Reasons = Annotated[list[str] | None, typer.Option("--reason", help="Only this reason; may be repeated.")]
+COLUMNS = {"message": "message", "reason": "reason", "header": "header", "replays": "replays", "status": "status"}
+HISTOGRAM = {
+    "reason": "reason", "header": "header", "messages": "messages", "waiting": "waiting", "replayed": "replayed",
+    "parked": "parked",
+}  # fmt: skip
+
+
+@app.command("list")
+def list_(
+    file: File,
+    where: Where = None,
+    reason: Reasons = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Rows at most.")] = 100,
+    output: AsOutput = Output.TEXT,
+) -> None:
+    """The messages in quarantine: where they came from, why they failed, whether they were sent again.
+
+    Examples:
+
+        lading quarantine list flights.toml --where "carrier = 'UA'" --reason bad_value
+    """
+    rows = list(_quarantine(file).rows(where, reason or (), limit + 1))
+    table(rows[:limit], COLUMNS, output=output)
+    if len(rows) > limit and output is Output.TEXT:
+        note(f"the first {limit}; there are more (--limit, --where, --reason)")
+
+
+@app.command()
+def show(
+    file: File,
+    message: Annotated[str, typer.Argument(metavar="TOPIC/PARTITION/OFFSET", help="As `list` shows it.")],
+    output: AsOutput = Output.TEXT,
+) -> None:
+    """One message in quarantine, whole: reason, headers, payload.
+
+    Examples:
+
+        lading quarantine show flights.toml flights/0/4711
+    """
+    from ..model.headers import Headers
+    from ..model.message import Message
+    from ..model.state import State
+    from ..model.values import HeaderValue
+    from .message import as_json
+    from .message import show as show_message
+
+    for row in _quarantine(file).find(message):
+        whole = Message(
+            payload=row["payload"],
+            headers=Headers([(one["key"], HeaderValue(one["kind"], one["value"])) for one in row["headers"]]),
+            key=row["key"], stream=row["stream"], topic=row["topic"], partition=row["partition"],
+            offset=row["offset"], timestamp_us=int(row["timestamp"].timestamp() * 1_000_000), id=row["id"],
+            checksum=row["checksum"], state=State(row["state"]),
+        )  # fmt: skip
+        facts = {name: row[name] for name in ("reason", "header", "detail", "replays")}
+        if output is Output.JSON:
+            json_line({**facts, "quarantined_at": row["quarantined_at"].isoformat(), "message": as_json(whole)})
+        else:
+            note(f"[bold]{facts['reason']}[/]: {facts['detail']} (sent again {facts['replays']} times before)")
+            show_message(whole, output)
+
+
+@app.command()
+def histogram(file: File, where: Where = None, output: AsOutput = Output.TEXT) -> None:
+    """How many messages failed for which reason, and how many of them were sent again or parked.
+
+    Examples:
+
+        lading quarantine histogram flights.toml
+    """
+    table(_quarantine(file).histogram(where), HISTOGRAM, output=output)
+
+
+@app.command()
+def redrive(
+    file: File,
+    where: Where = None,
+    reason: Reasons = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be sent, and send nothing.")] = False,
+    max_replays: Annotated[
+        int, typer.Option("--max-replays", min=1, help="Park what was sent again this often before.")
+    ] = 3,
+    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Send at most this many.")] = None,
+    to: Annotated[str | None, typer.Option("--to", help="Another topic than the one they came from.")] = None,
+    output: AsOutput = Output.TEXT,
+) -> None:
+    """Send messages from quarantine to their topic again; each once, however often this is interrupted and repeated.
+
+    Examples:
+
+        lading quarantine redrive flights.toml --where "carrier = 'UA'" --dry-run
+
+        lading quarantine redrive flights.toml --reason bad_value --max-replays 3
+    """
+    quarantine = _quarantine(file)
+    with meter("redrive", None) as progress:
+        done = quarantine.redrive(
+            where, reason or (), max_replays=max_replays, limit=limit, to=to, dry_run=dry_run,
+            on_sent=progress.advance,
+        )  # fmt: skip
+    if output is Output.JSON:
+        document(asdict(done))
+        return
+    verb = "would be sent" if dry_run else "sent"
+    note(
+        f"[bold]{done.sent:,}[/] {verb} again, {done.parked:,} parked (sent {max_replays} times before), "
+        f"{done.already:,} had been sent again already"
+        + (f"; {done.resumed:,} of an interrupted redrive were finished first" if done.resumed else "")
+    )
+
+
+def _quarantine(file: Path) -> Quarantine:
+    from ..pipeline.quarantine import Quarantine
+    from ..pipeline.settings import PipelineSettings
+
+    return Quarantine(PipelineSettings.load(file))

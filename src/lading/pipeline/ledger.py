@@ -1,0 +1,105 @@
+"""The ledger of redrives: what was sent again and what was parked, so that no message is sent twice."""
+
+from __future__ import annotations
+
+import fcntl
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..model.errors import CorruptLog, LocalError
+from ..spark.files import read_document, write_document
+from ..spark.state import State
+
+Identity = tuple[str, int, int, int]
+"""A quarantined message: topic, partition, offset, and when it was quarantined (microseconds): offsets come again when
+a topic is deleted and made anew."""
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One step of a redrive: messages sent to a topic under one key. Not ``done``: they may have arrived or not."""
+
+    number: int
+    key: str
+    server: str
+    topic: str
+    messages: tuple[Identity, ...]
+    done: bool
+
+    def document(self) -> dict[str, Any]:
+        """As JSON."""
+        return {
+            "version": VERSION, "number": self.number, "key": self.key, "server": self.server, "topic": self.topic,
+            "messages": [list(one) for one in self.messages], "done": self.done,
+        }  # fmt: skip
+
+    @classmethod
+    def parse(cls, path: Path) -> Entry:
+        """The entry in a file; CorruptLog where it is none."""
+        held: Mapping[str, Any] = read_document(path)
+        try:
+            messages = tuple((str(one[0]), int(one[1]), int(one[2]), int(one[3])) for one in held["messages"])
+            return cls(held["number"], held["key"], held["server"], held["topic"], messages, held["done"])
+        except (KeyError, TypeError, ValueError, IndexError) as error:
+            raise CorruptLog(f"{path} is no entry of the redrive ledger: {error!r}") from None
+
+
+class Ledger:
+    """The entries in the state directory of one pipeline, a file each, numbered."""
+
+    def __init__(self, state: State) -> None:
+        self._directory = state.own / "redrive"
+        self._pipeline = state.pipeline
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Be the one who redrives; LocalError while another process does."""
+        self._directory.mkdir(parents=True, exist_ok=True)
+        with (self._directory / "lock").open("a") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise LocalError(f"another redrive works with the ledger in {self._directory}; wait for it") from None
+            yield
+
+    def entries(self) -> list[Entry]:
+        """All entries, oldest first."""
+        return [Entry.parse(path) for path in sorted(self._directory.glob("[0-9]*.json"))]
+
+    def sent(self) -> set[Identity]:
+        """Every message that was sent again, or may have been."""
+        return {one for entry in self.entries() for one in entry.messages}
+
+    def parked(self) -> set[Identity]:
+        """Every message that the cap has taken out of redrives."""
+        held = read_document(self._directory / "parked.json")
+        return set() if held is None else {(row[0], row[1], row[2], row[3]) for row in held["messages"]}
+
+    def park(self, messages: Iterable[Identity]) -> None:
+        """Remember that these had been sent again too often."""
+        every = sorted(self.parked() | set(messages))
+        write_document(self._directory / "parked.json", {"version": VERSION, "messages": [list(one) for one in every]})
+
+    def unpark(self, messages: Iterable[Identity]) -> None:
+        """A higher cap lets these go again."""
+        every = sorted(self.parked() - set(messages))
+        write_document(self._directory / "parked.json", {"version": VERSION, "messages": [list(one) for one in every]})
+
+    def intend(self, server: str, topic: str, messages: Iterable[Identity]) -> Entry:
+        """Write down what will be sent, before it is: whoever comes after a crash sends it under the same key."""
+        numbers = [int(path.stem) for path in self._directory.glob("[0-9]*.json")]
+        number = max(numbers, default=0) + 1
+        entry = Entry(number, f"{self._pipeline}/redrive/{number}", server, topic, tuple(messages), False)
+        self._write(entry)
+        return entry
+
+    def settle(self, entry: Entry) -> None:
+        """It was sent."""
+        self._write(Entry(entry.number, entry.key, entry.server, entry.topic, entry.messages, True))
+
+    def _write(self, entry: Entry) -> None:
+        write_document(self._directory / f"{entry.number:08d}.json", entry.document())

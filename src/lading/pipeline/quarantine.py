@@ -1,0 +1,256 @@
+"""Working the quarantine table: what is in it and why, and sending it again, capped, each message once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from ..columns.contract import did_you_mean
+from ..filter.parse import Filter, parse
+from ..model.batch import SCHEMA
+from ..model.errors import LocalError, SettingError
+from ..model.names import flat_name
+from ..spark.state import State
+from ..spark.types import renamed
+from .errands import send_copies
+from .ledger import Identity, Ledger
+from .plan import VERDICT
+from .reasons import SENTENCES
+from .rows import COPY_SCHEMA, replay
+from .settings import PipelineSettings
+
+CHUNK_ROWS = 10_000
+"""Messages that are sent again under one key, and so become readable together."""
+MAX_REPLAYS = 3
+PLACE = pa.schema(
+    cast("list[pa.Field[Any]]", [pa.field("stream", pa.string()), pa.field("topic", pa.string()), COPY_SCHEMA.field(0)])
+)
+SHAPE = pa.schema([*VERDICT, *PLACE, *SCHEMA])
+"""The quarantine table with the message fields as Batch has them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Redriven:
+    """What a redrive did, or with ``dry_run`` would do; ``resumed`` were found unfinished from an earlier one."""
+
+    sent: int
+    parked: int
+    already: int
+    resumed: int
+    batches: int
+    dry_run: bool
+
+
+class Quarantine:
+    """The quarantine of one pipeline: its table and its ledger. LocalError before the pipeline's first run."""
+
+    def __init__(self, settings: PipelineSettings) -> None:
+        self._settings = settings
+        directory = Path(settings.state_directory)
+        self.table = Path(settings.quarantine_table)
+        if not (directory / "_lading" / "pipeline.json").exists():
+            raise LocalError(f"pipeline {settings.id!r} has not run yet: there is no state in {directory}")
+        self.ledger = Ledger(State.open(directory, settings.id, "pipeline"))
+
+    def batches(self, where: str | None = None, reasons: Collection[str] = ()) -> Iterator[pa.RecordBatch]:
+        """The messages of SHAPE that ``where`` (a filter over the original messages) and ``reasons`` choose.
+
+        FilterError and SettingError for a wrong filter or a reason that there is not.
+        """
+        for reason in reasons:
+            if reason not in SENTENCES:
+                raise SettingError(
+                    f"there is no reason {reason!r}{did_you_mean(reason, SENTENCES)}; there are {', '.join(SENTENCES)}"
+                )
+        contract = self._settings.contract if self._settings.contract.headers else None
+        condition = None if where is None else parse(where, contract)
+        if not any(self.table.glob("*.parquet")):
+            return
+        for part in ds.dataset(self.table, format="parquet").to_batches(batch_size=CHUNK_ROWS):
+            batch = _shaped(part)
+            if reasons:
+                named: Any = batch.column("reason")
+                batch = batch.filter(pc.is_in(named, value_set=pa.array(sorted(reasons), pa.string())))
+            if condition is not None:
+                batch = _chosen(batch, condition)
+            if batch.num_rows:
+                yield batch
+
+    def rows(
+        self, where: str | None = None, reasons: Collection[str] = (), limit: int | None = None
+    ) -> Iterator[dict[str, Any]]:
+        """One row a message: place, reason, header, how often it was sent again, and its status."""
+        sent, parked = self.ledger.sent(), self.ledger.parked()
+        count = 0
+        for batch in self.batches(where, reasons):
+            for identity, row in zip(
+                identities(batch), batch.drop_columns(["payload", "headers"]).to_pylist(), strict=True
+            ):
+                if limit is not None and count >= limit:
+                    return
+                count += 1
+                yield {
+                    "message": f"{identity[0]}/{identity[1]}/{identity[2]}", "reason": row["reason"],
+                    "header": row["header"], "replays": row["replays"], "status": _status(identity, sent, parked),
+                    "quarantined_at": row["quarantined_at"].isoformat(), "detail": row["detail"],
+                }  # fmt: skip
+
+    def find(self, message: str) -> list[dict[str, Any]]:
+        """Every row of one message, ``TOPIC/PARTITION/OFFSET``, whole; LocalError where there is none."""
+        name, _, rest = message.rpartition("/")
+        topic, _, partition = name.rpartition("/")
+        if not (topic and partition.isdigit() and rest.isdigit()):
+            raise LocalError(
+                f"{message!r} names no message; write TOPIC/PARTITION/OFFSET as `quarantine list` shows it"
+            )
+        found = []
+        for batch in self.batches(f"offset = {int(rest)}"):
+            rows = zip(identities(batch), batch.to_pylist(), strict=True)
+            found += [row for identity, row in rows if identity[:3] == (topic, int(partition), int(rest))]
+        if not found:
+            raise LocalError(f"there is no message {message} in {self.table}")
+        return found
+
+    def histogram(self, where: str | None = None) -> list[dict[str, Any]]:
+        """One row a reason and header, the most frequent first: how many, and of them sent again or parked."""
+        sent, parked = self.ledger.sent(), self.ledger.parked()
+        counts: Counter[tuple[str, str | None]] = Counter()
+        by_status: Counter[tuple[str, str | None, str]] = Counter()
+        for batch in self.batches(where):
+            reasons: Any = zip(batch.column("reason").to_pylist(), batch.column("header").to_pylist(), strict=True)
+            for identity, (reason, header) in zip(identities(batch), reasons, strict=True):
+                counts[reason, header] += 1
+                by_status[reason, header, _status(identity, sent, parked)] += 1
+        return [
+            {"reason": reason, "header": header, "messages": count}
+            | {status: by_status[reason, header, status] for status in ("waiting", "replayed", "parked")}
+            for (reason, header), count in counts.most_common()
+        ]
+
+    def redrive(
+        self,
+        where: str | None = None,
+        reasons: Collection[str] = (),
+        *,
+        max_replays: int = MAX_REPLAYS,
+        limit: int | None = None,
+        to: str | None = None,
+        dry_run: bool = False,
+        on_sent: Callable[[int], None] = lambda count: None,
+    ) -> Redriven:
+        """Send waiting messages to their topic again, to the partition they came from, with one counter raised.
+
+        A message is sent once, whenever this stops and is called again: what is to be sent is in the ledger before,
+        and over ``lading://`` goes under a key. One that was sent ``max_replays`` times before is parked. ``to`` names
+        another topic.
+        """
+        if dry_run:
+            return self._sorted_out(where, reasons, max_replays, limit, lambda batch: 0, dry_run=True, resumed=0)
+        with self.ledger.held():
+            resumed = self._finish(on_sent)
+
+            def send(batch: pa.RecordBatch) -> int:
+                steps = 0
+                for topic, part in _by_topic(batch):
+                    server, target = self._server(topic), to or topic
+                    entry = self.ledger.intend(server, target, identities(part))
+                    send_copies(server, target, entry.key, [_replayed(part)])
+                    self.ledger.settle(entry)
+                    steps += 1
+                    on_sent(part.num_rows)
+                return steps
+
+            return self._sorted_out(where, reasons, max_replays, limit, send, dry_run=False, resumed=resumed)
+
+    def _sorted_out(
+        self, where: str | None, reasons: Collection[str], max_replays: int, limit: int | None,
+        send: Callable[[pa.RecordBatch], int], *, dry_run: bool, resumed: int,
+    ) -> Redriven:  # fmt: skip
+        sent, before = self.ledger.sent(), self.ledger.parked()
+        count = already = steps = 0
+        parked: list[Identity] = []
+        freed: list[Identity] = []
+        for batch in self.batches(where, reasons):
+            keep: list[int] = []
+            replays: list[Any] = batch.column("replays").to_pylist()
+            for at, (identity, times) in enumerate(zip(identities(batch), replays, strict=True)):
+                if identity in sent:
+                    already += 1
+                elif times >= max_replays:
+                    parked.append(identity)
+                elif limit is None or count + len(keep) < limit:
+                    keep.append(at)
+                    freed += [identity] if identity in before else []
+            count += len(keep)
+            if keep:
+                steps += send(batch.take(pa.array(keep)))
+        if not dry_run and parked:
+            self.ledger.park(parked)
+        if not dry_run and freed:
+            self.ledger.unpark(freed)
+        return Redriven(count, len(parked), already, resumed, steps, dry_run)
+
+    def _finish(self, on_sent: Callable[[int], None]) -> int:
+        """Send what an interrupted redrive had written down: what had arrived does not arrive again."""
+        open_ = [entry for entry in self.ledger.entries() if not entry.done]
+        for entry in open_:
+            wanted = set(entry.messages)
+            parts = []
+            for batch in self.batches():
+                keep = [at for at, identity in enumerate(identities(batch)) if identity in wanted]
+                parts += [_replayed(batch.take(pa.array(keep)))] if keep else []
+            send_copies(entry.server, entry.topic, entry.key, parts)
+            self.ledger.settle(entry)
+            on_sent(len(wanted))
+        return sum(len(entry.messages) for entry in open_)
+
+    def _server(self, topic: str) -> str:
+        sources = self._settings.document.source
+        mine = next((source for source in sources if source.topic in (topic, f"default.{topic}")), None)
+        if mine is None and len(sources) > 1:
+            raise LocalError(f"no [[source]] of {self._settings.name} names the topic {topic!r} any more; use --to")
+        return self._settings.server(mine or sources[0])
+
+
+def identities(batch: pa.RecordBatch) -> list[Identity]:
+    """Who the messages are, for the ledger."""
+    columns = [batch.column(name).to_pylist() for name in ("stream", "topic", "partition", "offset")]
+    times: list[Any] = batch.column("quarantined_at").cast(pa.int64()).to_pylist()
+    return [
+        (flat_name(stream, topic), partition, offset, time)
+        for stream, topic, partition, offset, time in zip(*columns, times, strict=True)
+    ]
+
+
+def _status(identity: Identity, sent: set[Identity], parked: set[Identity]) -> str:
+    return "replayed" if identity in sent else "parked" if identity in parked else "waiting"
+
+
+def _replayed(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return replay(batch).add_column(0, COPY_SCHEMA.field(0), batch.column("partition"))
+
+
+def _by_topic(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
+    names = [identity[0] for identity in identities(batch)]
+    for topic in dict.fromkeys(names):
+        yield topic, batch.filter(pa.array([name == topic for name in names]))
+
+
+def _shaped(part: pa.RecordBatch) -> pa.RecordBatch:
+    """A batch of the table in SHAPE, whoever wrote the Parquet file."""
+    arrays = []
+    for field in SHAPE:
+        column = part.column(field.name)
+        arrays.append(renamed(column, field.type) if pa.types.is_nested(field.type) else column.cast(field.type))
+    return pa.RecordBatch.from_arrays(arrays, schema=SHAPE)
+
+
+def _chosen(batch: pa.RecordBatch, condition: Filter) -> pa.RecordBatch:
+    return batch.filter(condition.selects(batch.select(SCHEMA.names)))

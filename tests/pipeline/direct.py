@@ -1,0 +1,130 @@
+"""A pipeline driven without Spark: what Spark does around it is in ``Driver``, so that a crash costs no JVM.
+
+As Spark does, ``Driver`` writes down a batch's end before it begins and that it is done afterwards; a batch that was
+begun is made again from the same positions.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from lading.pipeline.breaker import admit
+from lading.pipeline.errands import deliver, ensure_topic
+from lading.pipeline.plan import Plan
+from lading.pipeline.run import _accepted, _job, _sources, _starting, sweep
+from lading.pipeline.settings import PipelineSettings
+from lading.pipeline.state import table_in_state
+from lading.pipeline.writing import write_range
+from lading.spark.manifest import Manifest
+from lading.spark.positions import document, parse_document
+from lading.spark.publish import Batch, commit
+from lading.spark.state import State, claim
+from lading.spark.writing import schema_words
+
+Strike = Callable[[str], None]
+
+
+class Crash(BaseException):
+    """The process ends here: nothing of ours may catch it and tidy up."""
+
+
+class Driver:
+    """Runs batches of one source until there is nothing new; ``strike`` is told every phase and may crash there."""
+
+    def __init__(self, file: Path, strike: Strike = lambda phase: None) -> None:
+        self.settings = PipelineSettings.load(file)
+        self.plan = Plan.of(self.settings)
+        self.strike = strike
+        self.manifests: list[Manifest] = []
+
+    def run(self, *, accept_batch: bool = False, resume: bool = False) -> dict[str, int]:
+        """What ``lading pipeline run --once`` does; counts of what was published."""
+        settings, plan = self.settings, self.plan
+        with _sources(settings) as (planner,):
+            state = State.open(Path(settings.state_directory), settings.id, "pipeline")
+            with state.running() as token:
+                for path in plan.schemas:
+                    claim(path, state)
+                if settings.document.quarantine.topic is not None:
+                    ensure_topic(settings.quarantine_server, settings.document.quarantine.topic, 2)
+                sweep(state, plan)
+                last = state.manifests.last()
+                starting = _starting(settings, state, plan, last, resume=resume)
+                job = _job(settings, state, token, [planner], _accepted(state, accept_batch=accept_batch))
+                topic = planner.options.topic
+                log = _Checkpoint(state)
+                position = log.committed() or starting.get(topic) or {}
+                while True:
+                    since = parse_document(topic, {topic: position})
+                    planned = log.planned()
+                    if planned is None:
+                        newest = planner.newest(since)
+                        end = document(
+                            topic, planner.admitted(since, newest, settings.document.pipeline.max_rows, None)
+                        )
+                        planned = end[topic]
+                        if planned == position:
+                            break
+                        log.plan(planned)
+                    ranges = planner.ranges(since, parse_document(topic, {topic: planned}))
+                    written = []
+                    for number, piece in enumerate(ranges):
+                        written.append(write_range(job, piece, f"0-{number}"))
+                        self.strike("task")
+                    self._commit(job, state, Batch("query", 0, written))
+                    self.strike("published")
+                    log.commit(planned)
+                    position = planned
+                sweep(state, plan)
+        counts: dict[str, int] = {}
+        for manifest in self.manifests:
+            for name, count in manifest.counts.items():
+                counts[name] = counts.get(name, 0) + count
+        return counts
+
+    def _commit(self, job: Any, state: State, batch: Batch) -> None:
+        renamed = 0
+
+        def rename(source: Path, target: Path) -> None:
+            nonlocal renamed
+            self.strike("renames" if renamed else "manifest")
+            source.replace(target)
+            renamed += 1
+
+        def deliver_struck(manifest: Manifest) -> None:
+            self.strike("errands")
+            deliver(state, manifest)
+
+        schemas = {table_in_state(state, path): schema_words(schema) for path, schema in job.plan.schemas.items()}
+        made = commit(
+            state, job.run, batch, schemas, resume_command=job.resume_command, rename=rename,
+            admit=lambda ranges, counts: admit(job, state, ranges, counts), deliver=deliver_struck,
+        )  # fmt: skip
+        if made is not None:
+            self.manifests.append(made)
+
+
+class _Checkpoint:
+    """Which batch was planned and which is done, in the place where Spark has its own."""
+
+    def __init__(self, state: State) -> None:
+        self._directory = state.checkpoint / "offsets"
+
+    def planned(self) -> Any:
+        path = self._directory / "0"
+        return json.loads(path.read_text()) if path.exists() else None
+
+    def committed(self) -> Any:
+        path = self._directory / "1"
+        return json.loads(path.read_text()) if path.exists() else None
+
+    def plan(self, end: Any) -> None:
+        self._directory.mkdir(parents=True, exist_ok=True)
+        (self._directory / "0").write_text(json.dumps(end))
+
+    def commit(self, end: Any) -> None:
+        (self._directory / "1").write_text(json.dumps(end))
+        (self._directory / "0").unlink()

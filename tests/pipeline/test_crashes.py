@@ -1,0 +1,133 @@
+"""Exactly once: the driver dies in every phase of a batch, settings and states change before the restart."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from lading import read_arrow
+from lading.model.state import State
+from lading.pipeline import errands
+from lading.spark.files import write_document
+
+from .conftest import PARTITIONS, ROWS, Place
+from .direct import Crash, Driver
+from .flights import assert_every_message_once, fate, found
+
+PHASES = ("task", "manifest", "renames", "errands", "sent", "noted", "published")
+"""After a task's files; after the manifest; between renames; before copies are sent; after they were sent, before they
+are noted; after that, before the batch is noted as delivered; before the checkpoint knows."""
+
+
+@dataclass
+class Striker:
+    """Crashes the ``turn``-th time a phase is reached."""
+
+    phase: str
+    turn: int = 1
+
+    def __call__(self, phase: str) -> None:
+        if phase == self.phase:
+            self.turn -= 1
+            if self.turn == 0:
+                raise Crash(phase)
+
+
+def _same(text: str) -> str:
+    return text
+
+
+def _tasks_cut_otherwise(text: str) -> str:
+    return text.replace("max_rows_per_task = 1_000", "max_rows_per_task = 170")
+
+
+CHANGES: dict[str, Callable[[str], str]] = {"nothing": _same, "tasks": _tasks_cut_otherwise}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("phase", PHASES)
+def test_a_crash_in_every_phase(
+    place: Place, phase: str, change: str, monkeypatch: pytest.MonkeyPatch, full: bool
+) -> None:
+    if not full and (phase, change) not in _sample():
+        pytest.skip("in the sample of another seed")
+    striker = Striker(phase, 2 if phase == "task" else 1)
+    _break_errands(monkeypatch, striker)
+    with pytest.raises(Crash):
+        Driver(place.write(), striker).run()
+    monkeypatch.undo()
+    Driver(place.write(CHANGES[change])).run()
+    counts = assert_every_message_once(place.tables, PARTITIONS, ROWS)
+    _assert_copies_once(place, counts)
+    assert not list(place.tables.glob("*/_lading/staged/*"))
+    print(f"crashed in {phase}, {change} changed, restarted: lost 0, twice 0 of {PARTITIONS * ROWS:,}")
+
+
+def test_a_contract_changed_between_crash_and_restart(place: Place) -> None:
+    """The batch with a manifest is what it was; the others are judged by the new contract; each message is once."""
+    with pytest.raises(Crash):
+        Driver(place.write(), Striker("renames")).run()
+    driver = Driver(place.write(lambda text: text.replace('"string required"', '"string"')))
+    driver.run()
+    kinds = found(place.tables)
+    assert len(kinds) == PARTITIONS * ROWS
+    missing = [where for where, kind in kinds.items() if fate(where[1]) == "missing_header"]
+    before = [where for where in missing if kinds[where] == ["missing_header"]]
+    after = [where for where in missing if kinds[where] != ["missing_header"]]
+    assert before and after
+    assert max(row for _, row in before) < min(row for _, row in after)
+    assert all(len(kind) == 1 for kind in kinds.values())
+
+
+def test_states_changed_between_crash_and_restart(place: Place) -> None:
+    """What was hidden before its batch had a manifest is not read; what had one stays."""
+    with pytest.raises(Crash):
+        Driver(place.write(), Striker("task", 2)).run()
+    place.transport.set_state(place.topic, 0, 10, 20, State.POISONED)
+    Driver(place.write()).run()
+    kinds = found(place.tables)
+    assert {(0, row) for row in range(ROWS)} - set(kinds) == {(0, row) for row in range(10, 20)}
+    assert all(len(kind) == 1 for kind in kinds.values())
+
+
+def _sample() -> list[tuple[str, str]]:
+    every = list(itertools.product(PHASES, CHANGES))
+    return random.Random(17).sample(every, 6)
+
+
+def _break_errands(monkeypatch: pytest.MonkeyPatch, striker: Striker) -> None:
+    send, note = errands.send_copies, write_document
+
+    def send_and_strike(*arguments: Any) -> int:
+        count = send(*arguments)
+        striker("sent")
+        return count
+
+    def strike_and_note(*arguments: Any) -> None:
+        striker("noted")
+        note(*arguments)
+
+    monkeypatch.setattr(errands, "send_copies", send_and_strike)
+    monkeypatch.setattr(errands, "write_document", strike_and_note)
+
+
+def _assert_copies_once(place: Place, counts: dict[str, int]) -> None:
+    copies = read_arrow(
+        place.url, place.copies, "reason string from lading-reason, origin string from lading-origin",
+        verify_checksum=False,
+    )  # fmt: skip
+    origins: list[Any] = copies["origin"].to_pylist()
+    assert len(origins) == len(set(origins))
+    expected = {
+        f"{place.topic}/{partition}/{row}": fate(row)
+        for partition in range(PARTITIONS)
+        for row in range(ROWS)
+        if fate(row) not in ("late", "flights")
+    }
+    assert dict(zip(origins, copies["reason"].to_pylist(), strict=True)) == expected
+    assert sum(count for kind, count in counts.items() if kind not in ("late", "flights")) == len(expected)
