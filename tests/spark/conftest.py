@@ -62,7 +62,7 @@ def flights(partition: int, rows: int) -> pa.Table:
     at = np.arange(rows)
     return pa.table(
         {
-            "carrier": pa.array(["UA", "AA", "DL"]).take(pa.array(at % 3)),
+            "carrier": pa.array(["UA", "AA", "DL"]).take(pa.array(at % 3, pa.int64())),
             "delay": pa.array(at.astype(np.int32) - 100, mask=at % 10 == 9),
             "tail": pa.array([f"N{partition}{row}" for row in at.tolist()]),
             "payload": pa.array([b'{"row": %d}' % row for row in at.tolist()]),

@@ -72,6 +72,6 @@ class FaultyWriter(TableWriter):
             renamed += 1
             source.replace(target)
 
-        table_sink.commit = partial(publish.commit, rename=rename)  # type: ignore[assignment]
+        vars(table_sink)["commit"] = partial(publish.commit, rename=rename)
         super().commit(messages, batchId)
         strike(state, "published")

@@ -29,7 +29,7 @@ def frame(spark: SparkSession) -> DataFrame:
         (2, [("n", 1, b"12"), ("a", 1, b"\xff")]),
         (3, []),
     ]
-    return spark.createDataFrame(rows, f"id int, headers {HEADERS}").coalesce(1)  # type: ignore[arg-type, return-value]
+    return spark.createDataFrame(rows, f"id int, headers {HEADERS}").coalesce(1)
 
 
 def test_column_functions(frame: DataFrame) -> None:
@@ -69,7 +69,7 @@ def test_typed_frames_of_any_header_array(spark: SparkSession, frame: DataFrame)
     # Spark's Kafka connector has no kinds, and null where there are no headers
     rows = [(1, [("n", b"12")]), (2, None)]
     kafka = spark.createDataFrame(rows, "id int, headers array<struct<key string, value binary>>")
-    assert [tuple(one) for one in typed(kafka, "n int").collect()] == [(12,), (None,)]  # type: ignore[arg-type]
+    assert [tuple(one) for one in typed(kafka, "n int").collect()] == [(12,), (None,)]
     with pytest.raises(SettingError, match="no column 'offset'"):
         typed(frame, "offset, a string")
 
@@ -98,8 +98,5 @@ def test_the_filter_column_agrees_with_arrow(
 def spark_table(batch: pa.RecordBatch) -> pa.Table:
     """The batch in types that Spark takes."""
     wide = {"id": pa.binary(), "checksum": pa.int64()}
-    columns = [
-        batch.column(field.name).cast(wide[field.name]) if field.name in wide else batch.column(field.name)
-        for field in batch.schema
-    ]
-    return pa.table(dict(zip(batch.schema.names, columns, strict=True)))
+    columns: dict[str, Any] = dict(zip(batch.schema.names, batch.columns, strict=True))
+    return pa.table({name: column.cast(wide.get(name, column.type)) for name, column in columns.items()})

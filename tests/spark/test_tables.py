@@ -21,8 +21,7 @@ from lading.model.errors import CorruptLog, LocalError, SettingError
 from lading.spark.manifest import Manifests
 from lading.spark.publish import hash_of
 from lading.spark.state import State, claim
-from lading.spark.table_sink import RangeSource
-from lading.spark.tables import IngestReport, Progress, ingest
+from lading.spark.tables import IngestReport, Progress, ingest, prepare
 
 from .conftest import IGGY_ROWS, NATIVE_ROWS, ROOT
 from .faults import PHASES, FaultySink, arm
@@ -40,9 +39,7 @@ Ingest = Callable[..., IngestReport]
 
 @pytest.fixture(scope="module")
 def faulty(spark: SparkSession) -> SparkSession:
-    spark.dataSource.register(RangeSource)
-    spark.dataSource.register(FaultySink)
-    spark._lading_table_path = True  # type: ignore[attr-defined]
+    prepare(spark, FaultySink)
     return spark
 
 

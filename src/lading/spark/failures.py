@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from importlib import import_module
 
-from ..model import errors
 from ..model.errors import LadingError, LocalError
 
 _RAISED = re.compile(
-    r"lading\.model\.errors\.(\w+): (.+?)(?=\n\s*\n|\n\s*at |\nDriver stacktrace|\s+SQLSTATE: |\n=== |\Z)", re.DOTALL
+    r"^\W*(lading(?:\.\w+)+)\.(\w+): (.+?)(?=\n\s*\n|\n\s*at |\nDriver stacktrace|\s+SQLSTATE: |\n=== |\Z)",
+    re.DOTALL | re.MULTILINE,
 )
 
 
@@ -17,10 +18,12 @@ def cause(error: BaseException) -> LadingError | None:
     found = list(_RAISED.finditer(str(error)))
     if not found:
         return None
-    name, sentence = found[-1][1], " ".join(line.strip() for line in found[-1][2].splitlines())
-    kind = getattr(errors, name, LocalError)
+    home, name, words = found[-1].groups()
+    sentence = " ".join(line.strip() for line in words.splitlines())
+    kind = getattr(import_module(home), name, None)
+    if not (isinstance(kind, type) and issubclass(kind, LadingError)):
+        return None
     try:
-        made: LadingError = kind(sentence)
+        return kind(sentence)
     except TypeError:
-        made = LocalError(sentence)
-    return made
+        return LocalError(sentence)

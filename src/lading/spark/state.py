@@ -15,6 +15,7 @@ from typing import Any, Literal
 from ..model.errors import LocalError
 from .files import read_document, write_document
 from .manifest import Manifests
+from .positions import OffsetsDocument
 
 OWN = "_lading"
 """Everything of ours lies in a directory of this name: readers of tables skip what begins with an underscore."""
@@ -58,6 +59,15 @@ class State:
     def note_published(self, number: int) -> None:
         """All files up to this manifest are published."""
         write_document(self.own / "published.json", {"number": number})
+
+    @property
+    def begin(self) -> OffsetsDocument:
+        """Where the first batch began, by topic and partition."""
+        return read_document(self.own / "begin.json") or {}
+
+    def note_begin(self, positions: OffsetsDocument) -> None:
+        """Keep where the first batch begins."""
+        write_document(self.own / "begin.json", positions)
 
     def put_checkpoint_aside(self) -> Path | None:
         """Rename the checkpoint so that the next run begins a new one; returns where the old one lies now."""

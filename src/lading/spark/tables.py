@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 from ..columns.contract import parse_columns
 from ..model.errors import LocalError, SettingError
@@ -23,13 +24,14 @@ from .files import local_directory
 from .manifest import Manifest
 from .options import SourceOptions
 from .planning import Planner
-from .positions import parse_document
+from .positions import OffsetsDocument, document, parse_document
 from .publish import check_schema, recover
 from .state import State, claim
 from .writing import COMPRESSION, FILE_BYTES, TableJob, schema_words
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.datasource import DataSource
     from pyspark.sql.streaming.query import StreamingQuery
 
 ALL_COLUMNS = "stream, topic, partition, offset, state, timestamp, id, checksum, key, headers, payload"
@@ -136,7 +138,7 @@ def ingest(
         last = state.manifests.last()
         if last is not None:
             check_schema(table, last.schemas.get(job.table_in_state, {}), schema_words(job.schema))
-            starting = _start_after(state, last, starting, job, resume=resume)
+        starting = json.dumps(_start(state, last, planner, job, resume=resume))
         source = {
             "from": from_,
             "topic": topic,
@@ -156,12 +158,18 @@ def ingest(
         return watch.report(table)
 
 
-def register_table_path(spark: SparkSession) -> None:
-    """Register the two ends of the table path in a session."""
+_prepared: WeakSet[SparkSession] = WeakSet()
+
+
+def prepare(spark: SparkSession, sink: type[DataSource] | None = None) -> None:
+    """Register the two ends of the table path in a session, once; ``sink`` takes the place of the usual one."""
+    if spark in _prepared and sink is None:
+        return
     from .table_sink import RangeSource, TableSink
 
     spark.dataSource.register(RangeSource)
-    spark.dataSource.register(TableSink)
+    spark.dataSource.register(sink or TableSink)
+    _prepared.add(spark)
 
 
 def _run(
@@ -173,9 +181,7 @@ def _run(
     interval_s: float,
     watch: _Watch,
 ) -> None:
-    if not getattr(spark, "_lading_table_path", False):
-        register_table_path(spark)
-        spark._lading_table_path = True  # type: ignore[attr-defined]
+    prepare(spark)
     trigger: dict[str, Any] = {"processingTime": f"{interval_s} seconds"} if follow else {"availableNow": True}
     query: StreamingQuery = (
         spark.readStream.format("lading_ranges")
@@ -254,17 +260,24 @@ class _Watch:
         return Progress(rows, lag, rows / seconds, self._batches, self._files, self._bytes, seconds)
 
 
-def _start_after(state: State, last: Manifest, starting: str, job: TableJob, *, resume: bool) -> str:
-    """The startingOffsets of a run that finds manifests; LocalError where it would begin anew and double messages."""
+def _start(state: State, last: Manifest | None, planner: Planner, job: TableJob, *, resume: bool) -> OffsetsDocument:
+    """Where the query begins if Spark has no checkpoint: where the manifests end, else where the table began.
+
+    LocalError where there are manifests, but neither their checkpoint nor the wish to go on without it.
+    """
+    if last is not None and not resume and not state.has_checkpoint:
+        raise LocalError(
+            f"the table {job.table} has messages up to manifest {last.number}, but the checkpoint that belongs to them "
+            f"is gone from {state.checkpoint}. To go on where the manifests end: {job.resume_command}"
+        )
     if resume:
         state.put_checkpoint_aside()
-        return json.dumps(last.positions)
-    if state.has_checkpoint:
-        return starting
-    raise LocalError(
-        f"the table {job.table} has messages up to manifest {last.number}, but the checkpoint that belongs to them is "
-        f"gone from {state.checkpoint}. To go on where the manifests end: {job.resume_command}"
-    )
+    if last is None and not state.has_checkpoint:
+        # partitions that have had no messages are in no manifest, so where they began is kept
+        state.note_begin(document(job.topic, planner.first()))
+    begin = state.begin
+    done = {} if last is None else last.positions.get(job.topic, {})
+    return {job.topic: {**begin.get(job.topic, {}), **done}}
 
 
 def _resume_command(
