@@ -9,6 +9,7 @@ import pytest
 from lading.broker.broker import Broker
 from lading.broker.topology import Partition
 from lading.broker.visibility import ReaderKind
+from lading.log.reader import DirectoryReader
 from lading.model.errors import Reason, Refusal
 from tests.broker.room import NOW, SECOND, append, append_block, block, fill, opened, payloads, read, rows, topic_of
 from tests.broker.test_native_append import WRITER, crashed
@@ -207,3 +208,16 @@ def test_a_deleted_topic_takes_its_share_of_a_transaction(broker: Broker, partit
     broker.delete_topic("s", "t")
     broker.commit("key", [one], now_us=NOW)
     assert payloads(read(broker, other)) == [b"kept"]
+
+
+def test_a_directory_reader_hears_of_a_late_commit(tmp_path: Path, broker: Broker, partition: Partition) -> None:
+    one = broker.begin(now_us=NOW)
+    append_block(broker, partition, block(b"in", transaction=one))
+    for tick in range(100):
+        broker.tick(NOW + tick * 50_000)
+    (path,) = tmp_path.glob("topics/*/0")
+    assert DirectoryReader(path).stable_end == 0
+    broker.commit("key", [one], now_us=NOW + 10 * SECOND)
+    broker.tick(NOW + 10 * SECOND)
+    broker.tick(NOW + 10 * SECOND + 100_000)
+    assert DirectoryReader(path).stable_end == 1

@@ -6,11 +6,9 @@ Refusal; what bytes cannot be is a MalformedMessage.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Final
 
 from ..dialects.native.messages import Checked
 from ..log.catalog import FILE_NAME, Catalog
@@ -19,27 +17,21 @@ from ..log.directory import DataDirectory
 from ..log.disk import Disk, RealDisk
 from ..log.interface import Commit, PartitionLog, RecoveryReport
 from ..log.partition import open_partition
-from ..log.retention import AgeClock
-from ..model.errors import Refusal
-from . import retention
 from . import states as message_states
 from .append import Append, Appender, Choice, Write, choose_partition
 from .counters import Counters
+from .duties import Duties
 from .groups import Group, Groups
+from .namespace import Namespace
 from .native_append import NativeAppender
 from .native_groups import NativeGroups
 from .poll import ConsumerRef, Polled, Poller, Strategy, offset_at
 from .positions import Positions
 from .read import Reading, read
 from .settings import BrokerSettings, TopicSettings
-from .topology import Partition, Stream, Topic, Topology
+from .topology import Partition, Stream, Topic
 from .transactions import CommitResult, Transactions
 from .visibility import ReaderKind
-
-TICK_US: Final = 50_000
-LOG: Final = logging.getLogger("lading.broker")
-LIVELY_US: Final = 1_000_000
-"""A log is maintained for this long after something happened in it."""
 
 
 class Broker:
@@ -66,18 +58,25 @@ class Broker:
         self._catalog = Catalog(data / FILE_NAME)
         self._commit = commit or (GroupCommit() if self.settings.durability == "fsync" else WriteOnly())
         self._appender = Appender(self._commit, self.counters, self.settings.unsynced_bytes_max)
-        self._topology = Topology(self._catalog, directory, self._open_log, self.settings.partitions_per_topic_max)
+        self._topology = Namespace(self._catalog, directory, self._open_log, self.settings.partitions_per_topic_max)
         self._positions = Positions(self._catalog, self.settings.position_flush_us)
         self._groups = Groups(self._catalog)
         self._transactions = Transactions(self._catalog, self.counters, self.settings.transaction_timeout_us)
         self._native = NativeAppender(self._appender, self._transactions, self._catalog, self.settings, self.counters)
         self._poller = Poller(self._groups, self._positions, self.counters)
         self.native_groups = NativeGroups(self._catalog, self._positions, self.settings.session_timeout_us)
-        self._lively: dict[Partition, int] = {}
-        self._last_failure = ""
-        self._age_clock = AgeClock()
-        self._retention_due_us = now_us + self.settings.retention_check_us
-        self._forget_due_us = now_us + self.settings.transaction_memory_us
+        self._duties = Duties(
+            self.settings,
+            self.counters,
+            self._catalog,
+            self._positions,
+            self.native_groups,
+            self._transactions,
+            self._native,
+            self._partitions,
+            now_us,
+        )
+        self._transactions.touched = self._duties.touched
         self._load()
 
     def _open_log(self, path: Path, topic_id: bytes, first_epoch: int) -> PartitionLog:
@@ -208,7 +207,7 @@ class Broker:
         self._appender.abandon(partition)
         self._transactions.forget(partition)
         self._positions.forget(partition)
-        self._lively.pop(partition, None)
+        self._duties.abandon(partition)
         partition.log.on_synced = None
         partition.seen()
 
@@ -263,7 +262,7 @@ class Broker:
         self._commit.complete()
 
     def _synced(self, partition: Partition) -> None:
-        self._lively[partition] = self._now_us
+        self._duties.touched(partition)
         self._appender.synced(partition)
         self._native.synced(partition)
         partition.seen()
@@ -376,7 +375,7 @@ class Broker:
     def set_states(self, partition: Partition, ranges: Sequence[tuple[int, int]], state: int, *, now_us: int) -> None:
         """Set the state of offset ranges; on disk when this returns."""
         message_states.set_states(partition, ranges, state, now_us=now_us)
-        self._lively[partition] = now_us
+        self._duties.touched(partition)
 
     def states(self, partition: Partition, first: int, end: int) -> list[tuple[int, int, int]]:
         """(first, end, state) of what is not available."""
@@ -402,58 +401,17 @@ class Broker:
         ``monotonic_us`` is a clock that is never set: with it, messages do not age faster than time passes.
         """
         self._now_us = now_us
-        age_us = self._age_clock.now_us(now_us, now_us if monotonic_us is None else monotonic_us)
-        self._duty(self._maintain, now_us)
-        due_us = self._positions.due_us
-        if due_us is not None and due_us <= now_us:
-            self._duty(self._write_positions)
-        self._duty(self.native_groups.expire, now_us)
-        self._duty(self._transactions.expire, now_us)
-        if now_us >= self._retention_due_us:
-            self._retention_due_us = now_us + self.settings.retention_check_us
-            self._duty(self.enforce_retention, age_us)
-        if now_us >= self._forget_due_us:
-            self._forget_due_us = now_us + self.settings.transaction_memory_us
-            self._duty(self._forget_transactions, now_us)
-        self._duty(self._catalog.checkpoint_when_due)
-        return now_us + TICK_US
-
-    def _duty(self, action: Callable[..., object], *arguments: object) -> None:
-        """What the disk refuses now is tried again at the next tick, and no other duty waits for it."""
-        try:
-            action(*arguments)
-        except (Refusal, OSError) as error:
-            self.counters.failed_duties += 1
-            if str(error) != self._last_failure:
-                self._last_failure = str(error)
-                LOG.warning("%s; trying again", error)
-
-    def _maintain(self, now_us: int) -> None:
-        for partition, since_us in list(self._lively.items()):
-            if now_us - since_us > LIVELY_US:
-                del self._lively[partition]
-            partition.log.maintain(now_us)
-
-    def _write_positions(self) -> None:
-        self.counters.positions_written += self._positions.flush()
+        return self._duties.tick(now_us, now_us if monotonic_us is None else monotonic_us)
 
     def enforce_retention(self, now_us: int) -> int:
         """Delete what is too old or too much everywhere; gives how many offsets went."""
-        return sum(retention.enforce(partition, self.settings, now_us) for partition in self._partitions())
-
-    def _forget_transactions(self, now_us: int) -> None:
-        # after these snapshots no start has to ask for what was decided before them
-        for partition in self._partitions():
-            self._native.snapshot(partition)
-        self._catalog.forget_transactions(now_us - self.settings.transaction_memory_us)
+        return self._duties.enforce_retention(now_us)
 
     def stop(self) -> None:
         """Write and sync everything, answer what waits, close. Nothing can be asked after it."""
         self.flush()
         self._commit.drain()
-        self._duty(self._write_positions)
-        for partition in self._partitions():
-            self._duty(self._native.snapshot, partition)
+        self._duties.finish()
         self._topology.close()
         self._commit.close()
         self._catalog.close()

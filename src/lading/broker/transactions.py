@@ -7,7 +7,7 @@ ranges are on disk in the overlay before ``stable_end`` passes them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -41,6 +41,8 @@ class Transactions:
         self._catalog = catalog
         self._counters = counters
         self._timeout_us = timeout_us
+        self.touched: Callable[[Partition], None] = lambda partition: None
+        """Called with every partition whose stable end may have moved."""
         self._open: dict[int, OpenTransaction] = {}
         self._unsettled: set[tuple[Partition, int]] = set()
         """Aborted, but the overlay could not be written; tried again by ``expire``."""
@@ -180,6 +182,7 @@ class Transactions:
     def _hold(self, partition: Partition) -> None:
         starts = [ranges[0][0] for ranges in _ranges(partition).values()]
         partition.log.hold_stable(min(starts, default=None))
+        self.touched(partition)
         partition.seen()
 
 
