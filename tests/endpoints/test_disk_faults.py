@@ -75,7 +75,7 @@ def test_a_failed_sync_is_told_by_every_face_and_reads_go_on(tmp_path: Path) -> 
     def ask(endpoints: dict[str, str]) -> None:
         frames = made(endpoints)
         assert frames.ask(101, TOPIC + to_partition(1) + message(b"before")) == (0, b"")
-        disk.fault = failing("sync", 0, at=".log")
+        disk.fault = failing("sync", 0, at="0.log")
         assert frames.ask(101, TOPIC + to_partition(1) + message(b"lost")) == (4010, b"")
         assert frames.ask(101, TOPIC + to_partition(1) + message(b"refused")) == (4010, b"")
         assert sent_over_http(endpoints) == (500, 4010)
