@@ -274,12 +274,7 @@ class Broker:
     ) -> Reading:
         """What this kind of reader may see from ``offset`` on; see ``read.read``."""
         return read(
-            partition,
-            offset,
-            reader=reader,
-            max_messages=max_messages,
-            max_bytes=max_bytes,
-            counters=self.counters,
+            partition, offset, reader=reader, max_messages=max_messages, max_bytes=max_bytes, counters=self.counters
         )
 
     def offset_at(self, partition: Partition, timestamp_us: int) -> int:
