@@ -109,8 +109,6 @@ class Broker:
     def _partitions(self) -> list[Partition]:
         return [partition for topic in self._topology.topics() for partition in topic.partitions]
 
-    # -- topology
-
     @property
     def topology_version(self) -> int:
         """Grows whenever a stream, topic or partition comes or goes: what was looked up before may be gone."""
@@ -211,8 +209,6 @@ class Broker:
         partition.log.on_synced = None
         partition.seen()
 
-    # -- append
-
     @property
     def on_pending(self) -> Callable[[], None]:
         """Called when ``flush`` should be called at the end of this pass of the event loop."""
@@ -267,8 +263,6 @@ class Broker:
         self._native.synced(partition)
         partition.seen()
 
-    # -- read
-
     def read(
         self, partition: Partition, offset: int, *, reader: ReaderKind, max_messages: int, max_bytes: int
     ) -> Reading:
@@ -308,8 +302,6 @@ class Broker:
         return self._poller.poll(
             topic, consumer, member, partition_number, strategy, count, auto_commit, max_bytes=max_bytes, now_us=now_us
         )
-
-    # -- positions and Iggy groups
 
     def position(self, topic: Topic, consumer: ConsumerRef, partition_number: int) -> int | None:
         """The last offset an Iggy consumer or group has stored."""
@@ -365,8 +357,6 @@ class Broker:
         """(stream id, topic id, group id) of the groups a client is in."""
         return self._groups.memberships(member)
 
-    # -- states and transactions
-
     def set_states(self, partition: Partition, ranges: Sequence[tuple[int, int]], state: int, *, now_us: int) -> None:
         """Set the state of offset ranges; on disk when this returns."""
         message_states.set_states(partition, ranges, state, now_us=now_us)
@@ -387,8 +377,6 @@ class Broker:
     def abort(self, ids: Collection[int], *, now_us: int) -> None:
         """Nobody will see these transactions."""
         self._transactions.abort(ids, now_us=now_us)
-
-    # -- time
 
     def tick(self, now_us: int, monotonic_us: int | None = None) -> int:
         """Do what is due at ``now_us``; gives when to call again.
