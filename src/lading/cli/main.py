@@ -11,7 +11,7 @@ import typer
 
 from .. import __version__
 from ..model.errors import LadingError
-from . import config, demo, doctor, headers, ingest, message, pipeline, quarantine, serve, stream, topic
+from . import config, contract, demo, doctor, headers, ingest, message, pipeline, quarantine, serve, stream, topic
 
 app = typer.Typer(
     name="lading",
@@ -32,6 +32,7 @@ app.command("headers", rich_help_panel="Messages")(headers.headers)
 app.command("ingest", rich_help_panel="Spark")(ingest.ingest)
 app.add_typer(pipeline.app, name="pipeline", rich_help_panel="Spark")
 app.add_typer(quarantine.app, name="quarantine", rich_help_panel="Spark")
+app.add_typer(contract.app, name="contract", rich_help_panel="Spark")
 app.add_typer(config.app, name="config", rich_help_panel="Broker")
 
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from ..pipeline.run import Progress, RunReport
+    from ..pipeline.settings import PipelineSettings
 
 app = typer.Typer(name="pipeline", help="Topics into tables by one TOML file.", no_args_is_help=True)
 File = Annotated[Path, typer.Argument(metavar="FILE", help="The pipeline's TOML file.")]
@@ -33,6 +34,9 @@ def run(
         bool, typer.Option("--accept-batch", help="Publish the batch of which too much failed, as it is.")
     ] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Begin a new checkpoint where the manifests end.")] = False,
+    report: Annotated[
+        Path | None, typer.Option("--report", metavar="HTML", help="Write a page about this run when it ends.")
+    ] = None,
     output: AsOutput = Output.TEXT,
 ) -> None:
     """Judge, route and publish what the sources hold; run it again to go on.
@@ -55,13 +59,31 @@ def run(
             if output is Output.JSON:
                 json_line({"event": "progress", **_rounded(asdict(now))})
 
-        report = run_pipeline(
+        done = run_pipeline(
             session, settings, follow=follow, accept_batch=accept_batch, resume=resume, on_progress=on_progress
         )
     if output is Output.JSON:
-        json_line({"event": "done", **_document(report)})
+        json_line({"event": "done", **_document(done)})
     else:
-        _show(report)
+        _show(done)
+    if report is not None:
+        _write_report(settings, report, done.first_manifest)
+
+
+@app.command("report")
+def report_(
+    file: File,
+    to: Annotated[Path, typer.Argument(metavar="HTML", help="The page to write.")] = Path("report.html"),
+) -> None:
+    """Write a page about everything the pipeline has published: counts, rates, delays, reasons.
+
+    Examples:
+
+        lading pipeline report flights.toml flights.html
+    """
+    from ..pipeline.settings import PipelineSettings
+
+    _write_report(PipelineSettings.load(file), to, 1)
 
 
 @app.command()
@@ -114,6 +136,19 @@ def _terminated() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def _write_report(settings: PipelineSettings, to: Path, first: int) -> None:
+    from ..model.errors import LocalError
+    from ..pipeline.report import report
+    from ..pipeline.state import existing
+
+    page = report(existing(settings), settings.id, first)
+    try:
+        to.write_text(page)
+    except OSError as error:
+        raise LocalError(f"cannot write the report {to}: {error.strerror}") from None
+    note(f"report: {to}")
 
 
 def _document(report: RunReport) -> dict[str, Any]:

@@ -17,7 +17,6 @@ from ..filter.parse import Filter, parse
 from ..model.batch import SCHEMA
 from ..model.errors import LocalError, SettingError
 from ..model.names import flat_name
-from ..spark.state import State
 from ..spark.types import renamed
 from .errands import send_copies
 from .ledger import Identity, Ledger
@@ -25,6 +24,7 @@ from .plan import VERDICT
 from .reasons import SENTENCES
 from .rows import COPY_SCHEMA, replay
 from .settings import PipelineSettings
+from .state import existing
 
 CHUNK_ROWS = 10_000
 """Messages that are sent again under one key, and so become readable together."""
@@ -53,11 +53,8 @@ class Quarantine:
 
     def __init__(self, settings: PipelineSettings) -> None:
         self._settings = settings
-        directory = Path(settings.state_directory)
         self.table = Path(settings.quarantine_table)
-        if not (directory / "_lading" / "pipeline.json").exists():
-            raise LocalError(f"pipeline {settings.id!r} has not run yet: there is no state in {directory}")
-        self.ledger = Ledger(State.open(directory, settings.id, "pipeline"))
+        self.ledger = Ledger(existing(settings))
 
     def batches(self, where: str | None = None, reasons: Collection[str] = ()) -> Iterator[pa.RecordBatch]:
         """The messages of SHAPE that ``where`` (a filter over the original messages) and ``reasons`` choose.

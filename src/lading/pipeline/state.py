@@ -7,9 +7,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..model.errors import LocalError
 from ..spark.files import read_document, write_document
 from ..spark.ranges import Range
-from ..spark.state import State
+from ..spark.state import OWN, State
+from .settings import PipelineSettings
+
+
+def existing(settings: PipelineSettings) -> State:
+    """The state of a pipeline that has run; LocalError before its first run."""
+    directory = Path(settings.state_directory)
+    if not (directory / OWN / "pipeline.json").exists():
+        raise LocalError(f"pipeline {settings.id!r} has not run yet: there is no state in {directory}")
+    return State.open(directory, settings.id, "pipeline")
 
 
 def table_in_state(state: State, table: Path) -> str:

@@ -1,0 +1,67 @@
+"""``lading contract``: the headers that a topic has, as a contract, and what drifted against one."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .options import DEFAULT_SERVER, AsOutput, From, States
+from .output import Output, document, meter, note, table
+
+app = typer.Typer(name="contract", help="The headers of a topic as a contract.", no_args_is_help=True)
+DRIFT = {"header": "header", "kind": "drift", "messages": "messages", "sentence": "the header"}
+
+
+@app.callback()
+def root() -> None:
+    """What all its commands share."""
+
+
+@app.command()
+def infer(
+    topic: str,
+    against: Annotated[
+        Path | None, typer.Option("--against", metavar="FILE", help="Say what differs from this pipeline's contract.")
+    ] = None,
+    from_: From = DEFAULT_SERVER,
+    states: States = "available",
+    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Look at this many messages only.")] = None,
+    output: AsOutput = Output.TEXT,
+) -> None:
+    """Write the [headers] section that a topic's messages suggest; or say how they differ from one.
+
+    With --against the exit code is 1 when something drifted.
+
+    Examples:
+
+        lading contract infer flights >> flights.toml
+
+        lading contract infer flights --against flights.toml
+    """
+    from ..model.errors import LocalError
+    from ..pipeline.contract import drift, headers_section, survey
+    from ..pipeline.settings import PipelineSettings
+    from .connection import opened
+
+    contract = None if against is None else PipelineSettings.load(against).contract
+    with opened(from_) as transport:
+        total = sum(part.end_offset - part.first_offset for part in transport.topic(topic).partitions)
+    with meter("reading headers", min(total, limit or total)) as progress:
+        found = survey(from_, topic, contract=contract, states=states, limit=limit, on_rows=progress.advance)
+    if not found.statistics.messages:
+        raise LocalError(f"topic {topic!r} holds no messages that can be read, so nothing can be said of its headers")
+    if contract is None:
+        if output is Output.JSON:
+            document({"messages": found.statistics.messages, "headers": found.statistics.rows()})
+        else:
+            typer.echo(headers_section(found.statistics, topic), nl=False)
+        return
+    differences = drift(found, contract)
+    if output is Output.JSON or differences:
+        table([asdict(one) for one in differences], DRIFT, output=output)
+    if differences:
+        raise typer.Exit(1)
+    note(f"{found.statistics.messages:,} messages of {topic!r} are what {against} says")

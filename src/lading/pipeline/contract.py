@@ -1,0 +1,148 @@
+"""A contract from the messages that are there, and what drifted against one that was written before."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from ..client.consumer import Consumer
+from ..columns.contract import FIELD_TYPES, HeaderColumn, Projection, type_word
+from ..columns.locate import locate
+from ..columns.statistics import HeaderStatistics
+from ..columns.typed import typed
+from ..transports.fetched import States
+
+COMMENT_AT = 40
+"""Comments begin at this column, where the line before them is not longer."""
+ABSENT, NULL = -1, -2
+
+
+@dataclass
+class Survey:
+    """What was found in a topic: the header table, and per declared column how many messages break it in which way."""
+
+    statistics: HeaderStatistics = field(default_factory=HeaderStatistics)
+    breaches: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """One way in which messages are not what a contract says."""
+
+    header: str
+    kind: str
+    messages: int
+    sentence: str
+
+
+def survey(
+    from_: str, topic: str, *, contract: Projection | None = None, states: States = "available",
+    limit: int | None = None, on_rows: Callable[[int], None] = lambda rows: None,
+) -> Survey:  # fmt: skip
+    """Look at the messages of a topic, or the first ``limit`` of them; errors are those of reading it."""
+    found = Survey()
+    with Consumer(from_, topic, states=states, start="earliest", timeout_s=0, verify_checksum=False) as consumer:
+        for batch in consumer.batches():
+            wanted = batch if limit is None else batch.slice(0, limit - found.statistics.messages)
+            found.statistics.add(wanted)
+            if contract is not None:
+                _count_breaches(found.breaches, contract, wanted)
+            on_rows(wanted.num_rows)
+            if limit is not None and found.statistics.messages >= limit:
+                break
+    return found
+
+
+def headers_section(statistics: HeaderStatistics, topic: str) -> str:
+    """The [headers] of a pipeline's file that holds for these messages, with shares and examples as comments."""
+    lines = [f"[headers]{'':<{COMMENT_AT - 9}}# from {statistics.messages:,} messages of {json.dumps(topic)}"]
+    taken = {name.lower() for name in FIELD_TYPES}
+    for row in statistics.rows():
+        name = row["key"]
+        while name.lower() in taken:
+            name = f"header_{name}"
+        taken.add(name.lower())
+        always = row["messages"] == statistics.messages and not row["nulls"]
+        if name == row["key"]:
+            value = json.dumps(row["type"] + (" required" if always else ""))
+        else:
+            required = ", required = true" if always else ""
+            value = f'{{ type = "{row["type"]}", from = {_text(row["key"])}{required} }}'
+        line = f"{_key(name)} = {value}"
+        lines.append(f"{line:<{COMMENT_AT}}# {_comment(row)}")
+    if statistics.other_occurrences:
+        lines.append(f"# {statistics.other_occurrences:,} headers have further keys; only the first 1,000 are listed")
+    return "\n".join(lines) + "\n"
+
+
+def drift(found: Survey, contract: Projection) -> list[Drift]:
+    """Everything in which the messages differ from the contract, the most frequent first."""
+    return sorted(_drifts(found, contract), key=lambda one: -one.messages)
+
+
+def _drifts(found: Survey, contract: Projection) -> Iterator[Drift]:
+    messages = found.statistics.messages
+    for column in contract.headers:
+        seen = found.statistics.keys.get(column.header)
+        if seen is None and not column.required:
+            yield Drift(column.header, "never seen", 0, "is declared, and no message has it")
+        for kind, words in _BREACHES.items():
+            count = found.breaches[column.name, kind]
+            if count:
+                said = words.format(type=type_word(column.type), encoding=column.encoding.value)
+                yield Drift(column.header, kind, count, f"{said} in {_share(count, messages)} of the messages")
+    declared = {column.header for column in contract.headers}
+    for key, seen in found.statistics.keys.items():
+        if key not in declared:
+            yield Drift(
+                key, "undeclared", seen.messages,
+                f"is not declared, and {_share(seen.messages, messages)} of the messages have it, as {seen.type}",
+            )  # fmt: skip
+
+
+_BREACHES = {
+    "missing": "is required, and is missing",
+    "null": "is required, and is null",
+    "unreadable": "is no {type} under encoding {encoding}",
+}
+
+
+def _count_breaches(breaches: Counter[tuple[str, str]], contract: Projection, batch: pa.RecordBatch) -> None:
+    located = locate(batch.column("headers"), contract.header_keys)
+    for column in contract.headers:
+        at = located[column.header]
+        if column.required:
+            breaches[column.name, "missing"] += int((at.length == ABSENT).sum())
+            breaches[column.name, "null"] += int((at.length == NULL).sum())
+        breaches[column.name, "unreadable"] += _unreadable(at, column)
+
+
+def _unreadable(located: Any, column: HeaderColumn) -> int:
+    bad = typed(located, column.type, column.encoding)[1]
+    return 0 if bad is None else int(bad.true_count)
+
+
+def _share(count: int, messages: int) -> str:
+    share = 100 * count / messages
+    return f"{share:.1f} %" if 0.1 <= share <= 99.9 or share in (0, 100) else f"{count:,}"
+
+
+def _comment(row: dict[str, Any]) -> str:
+    facts = [f"{row['share']:.1f} %", row["kinds"]]
+    facts += [f"{row[name]:,} {name}" for name in ("nulls", "empty", "duplicates") if row[name]]
+    return ", ".join(facts) + (f"; {row['examples']}" if row["examples"] else "")
+
+
+def _key(name: str) -> str:
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _text(name)
+
+
+def _text(text: str) -> str:
+    """A TOML basic string: as JSON's, with every control character escaped."""
+    return json.dumps(text).replace("\x7f", "\\u007f")

@@ -1,0 +1,20 @@
+"""A pipeline's run in a process of its own, to be killed: ``python -m tests.pipeline.killed FILE``."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from lading.pipeline.run import prepare, run
+from lading.pipeline.settings import PipelineSettings
+from lading.spark import session
+from tests.pipeline.faults import FaultyTables
+
+if __name__ == "__main__":
+    settings = PipelineSettings.load(Path(sys.argv[1]))
+    spark = session("killed", "local[2]")
+    prepare(spark, FaultyTables)
+    gateway = spark.sparkContext._gateway
+    Path(settings.state_directory, "_lading", "pids").write_text(f"{gateway.proc.pid} {os.getpid()}")
+    run(lambda: spark, settings)

@@ -1,0 +1,198 @@
+"""Runs without Spark around them: breaker, states, schemas, lost checkpoints, other people's tables."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+from shutil import rmtree
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from lading import read_arrow
+from lading.model.errors import DataLoss, LocalError
+from lading.pipeline.check import check
+from lading.pipeline.report import report
+from lading.pipeline.settings import PipelineSettings
+from lading.pipeline.state import existing
+from lading.spark.writing import TableFiles
+
+from .conftest import PARTITIONS, ROWS, Place
+from .direct import Driver
+from .flights import assert_every_message_once, fate, found, messages, table
+
+
+def test_every_message_is_in_one_place_and_the_run_goes_on(place: Place) -> None:
+    counts = Driver(place.write()).run()
+    where = assert_every_message_once(place.tables, PARTITIONS, ROWS)
+    assert (counts["good"], counts["routed"]) == (where["flights"], where["late"])
+    assert counts["read"] == counts["good"] + counts["routed"] + counts["quarantined"] == PARTITIONS * ROWS
+    assert {name: count for name, count in counts.items() if name.startswith("reason.")} == {
+        "reason.missing_header.carrier": where["missing_header"],
+        "reason.bad_value.delay": where["bad_value"],
+        "reason.checksum_mismatch": where["checksum_mismatch"],
+    }
+    assert sum(count for name, count in counts.items() if name.startswith("delay.")) == PARTITIONS * ROWS
+    assert Driver(place.write()).run() == {}
+    place.transport.send(place.topic, 0, messages(0, ROWS + 100).slice(ROWS))
+    assert Driver(place.write()).run()["read"] == 100
+    rows = [row for partition, row in found(place.tables) if partition == 0]
+    assert sorted(rows) == list(range(ROWS + 100))
+
+
+def test_quarantine_holds_the_original_bytes(place: Place) -> None:
+    Driver(place.write()).run()
+    held: Any = table(place.tables / "quarantine").sort_by([("partition", "ascending"), ("offset", "ascending")])
+    source: Any = read_arrow(place.url, place.topic, verify_checksum=False)
+    kept = [at for at in range(ROWS) if fate(at) not in ("flights", "late")]
+    original = source.take([partition * ROWS + at for partition in range(PARTITIONS) for at in kept])
+    for name in ("offset", "timestamp", "checksum", "payload", "key"):
+        assert held[name].to_pylist() == original[name].to_pylist()
+    assert held["headers"].to_pylist() == original["headers"].to_pylist()
+    assert held["reason"].to_pylist() == [fate(at) for _ in range(PARTITIONS) for at in kept]
+    # the copies have the same headers, and then the reason
+    copies: Any = read_arrow(place.url, place.copies, verify_checksum=False)
+    wanted = dict(zip(zip(held["partition"].to_pylist(), held["payload"].to_pylist(), strict=True),
+                      held["headers"].to_pylist(), strict=True))  # fmt: skip
+    assert len(copies) == len(wanted)
+    for headers in copies["headers"].to_pylist():
+        assert next(header["key"] for header in headers if header["key"].startswith("lading-")) == "lading-reason"
+    own = [
+        [header for header in row if not header["key"].startswith("lading-")] for row in copies["headers"].to_pylist()
+    ]
+    assert sorted(map(str, own)) == sorted(map(str, held["headers"].to_pylist()))
+
+
+def test_the_breaker_stops_before_anything_is_published(place: Place) -> None:
+    def impossible(text: str) -> str:
+        return text.replace("[headers]", '[headers]\nnowhere = "string required"')
+
+    file = place.write(impossible)
+    with pytest.raises(LocalError, match=r"stopped before publishing: 1,\d+ of 1,\d+ .*100%.*missing_header nowhere"):
+        Driver(file).run()
+    assert not list(place.tables.glob("*/*.parquet"))
+    # the next run tries the same batch; mended, everything is published
+    with pytest.raises(LocalError, match="--accept-batch"):
+        Driver(file).run()
+    Driver(place.write()).run()
+    assert_every_message_once(place.tables, PARTITIONS, ROWS)
+
+
+def test_one_refused_batch_can_be_accepted_and_no_other(place: Place) -> None:
+    def strict(text: str) -> str:
+        return text.replace("[headers]", "[quality]\nmax_failure_ratio = 0.01\n\n[headers]")
+
+    file = place.write(strict)
+    with pytest.raises(LocalError, match="no batch to accept"):
+        Driver(file).run(accept_batch=True)
+    with pytest.raises(LocalError, match="stopped before publishing"):
+        Driver(file).run()
+    with pytest.raises(LocalError, match="stopped before publishing"):
+        Driver(file).run(accept_batch=True)
+    assert len(found(place.tables)) == 1500
+    Driver(file).run(accept_batch=True)
+    assert_every_message_once(place.tables, PARTITIONS, ROWS)
+
+
+def test_a_route_sets_states_once_its_batch_is_published(place: Place) -> None:
+    def poison(text: str) -> str:
+        route = '[[route]]\nwhere = "delay = 7"\nset_state = "poisoned"\n\n[[route]]'
+        return text.replace("[[route]]", route, 1)
+
+    Driver(place.write(poison)).run()
+    hit = [row for row in range(ROWS) if row % 200 == 7 and fate(row) == "flights"]
+    assert hit
+    for partition in range(PARTITIONS):
+        states = place.transport.states(place.topic, partition)
+        assert [row for first, end, _ in states for row in range(first, end)] == hit
+        assert {state.word for _, _, state in states} == {"poisoned"}
+    assert {(partition, row) for partition in range(PARTITIONS) for row in range(ROWS)} - set(found(place.tables)) == {
+        (partition, row) for partition in range(PARTITIONS) for row in hit
+    }
+
+
+def test_columns_may_be_added_and_not_changed(place: Place) -> None:
+    Driver(place.write()).run()
+    place.transport.send(place.topic, 0, messages(0, 20))
+    with pytest.raises(LocalError, match="'delay' as int32, and now it would be int64"):
+        Driver(place.write(lambda text: text.replace('"int"', '"bigint"'))).run()
+    without = place.write(lambda text: text.replace('carrier = "string required"\n', ""))
+    with pytest.raises(LocalError, match="has the column 'carrier'"):
+        Driver(without).run()
+    assert [(problem.part, "'carrier'" in problem.sentence) for problem in check(PipelineSettings.load(without))] == [
+        ("table", True), ("table", True),
+    ]  # fmt: skip
+    Driver(place.write(lambda text: text.replace("[headers]", '[headers]\ntail = "string"'))).run()
+    newest = max((place.tables / "flights").glob("*.parquet"))
+    assert "tail" in pq.read_schema(newest).names
+
+
+def test_a_lost_checkpoint(place: Place) -> None:
+    Driver(place.write()).run()
+    rmtree(place.tables / "flights" / "_lading" / "checkpoint")
+    with pytest.raises(LocalError, match=r"checkpoint .* is gone .*--resume"):
+        Driver(place.write()).run()
+    place.transport.send(place.topic, 1, messages(1, ROWS + 10).slice(ROWS))
+    assert Driver(place.write()).run(resume=True)["read"] == 10
+    assert len(found(place.tables)) == PARTITIONS * ROWS + 10
+
+
+def test_tables_and_states_of_others(place: Place) -> None:
+    late = place.tables / "late"
+    late.mkdir(parents=True)
+    (late / "theirs.parquet").write_bytes(b"x")
+    file = place.write()
+    (problem,) = check(PipelineSettings.load(file))
+    assert "'theirs.parquet', which Lading did not write" in problem.sentence
+    with pytest.raises(LocalError, match="which Lading did not write"):
+        Driver(file).run()
+    (late / "theirs.parquet").unlink()
+    Driver(file).run()
+    assert check(PipelineSettings.load(file)) == []
+    other = place.write(lambda text: text.replace('id = "flights"', 'id = "other"\nstate = "./elsewhere"'))
+    assert "is written by pipeline 'flights-" in check(PipelineSettings.load(other))[0].sentence
+    with pytest.raises(LocalError, match="is written by pipeline 'flights-"):
+        Driver(other).run()
+
+
+def test_a_topic_made_anew_is_a_loss(place: Place) -> None:
+    Driver(place.write()).run()
+    place.transport.delete_topic(place.topic)
+    place.transport.create_topic(place.topic, PARTITIONS)
+    with pytest.raises(DataLoss, match="deleted and created again"):
+        Driver(place.write()).run()
+
+
+def test_a_full_disk_publishes_nothing(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(self: object, columns: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", "x.parquet")
+
+    monkeypatch.setattr(TableFiles, "add", full)
+    with pytest.raises(LocalError, match=r"cannot be written .x.parquet.: No space left on device. Nothing of this"):
+        Driver(place.write()).run()
+    monkeypatch.undo()
+    assert not list(place.tables.glob("*/_lading/staged/*"))
+    Driver(place.write()).run()
+    assert_every_message_once(place.tables, PARTITIONS, ROWS)
+
+
+def test_check_names_what_cannot_be_reached(place: Place, tmp_path: Path) -> None:
+    missing = place.write(lambda text: text.replace(f'topic = "{place.topic}"', 'topic = "air.flihts"'))
+    (problem,) = check(PipelineSettings.load(missing))
+    assert problem.part == "source" and "no topic 'air.flihts'" in problem.sentence
+    nobody = place.write(lambda text: text.replace(place.url, str(tmp_path / "nothing")))
+    assert {problem.part for problem in check(PipelineSettings.load(nobody))} >= {"source"}
+
+
+def test_the_report_stands_alone(place: Place) -> None:
+    file = place.write()
+    Driver(file).run()
+    settings = PipelineSettings.load(file)
+    page = report(existing(settings), settings.id)
+    assert page.count("<svg") >= 4
+    assert "good + routed + quarantined = read" in page
+    assert f"{PARTITIONS * ROWS:,}" in page
+    assert "missing_header carrier" in page
+    for outside in ("http://", "https://", "src=", "@import", "url("):
+        assert outside not in page

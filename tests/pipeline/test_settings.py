@@ -1,0 +1,128 @@
+"""What a pipeline's file may say; everything else is refused in a sentence that names file, key and a better one."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from lading.model.errors import SettingError
+from lading.pipeline.plan import Plan, problems
+from lading.pipeline.settings import PipelineSettings
+
+GOOD = """
+[pipeline]
+trigger = "5s"
+
+[source]
+from = "./data"
+topic = "flights"
+
+[headers]
+carrier = "string required"
+delay = { type = "int", encoding = "auto" }
+
+[quality]
+max_failure_ratio = 0.2
+
+[good]
+to = "parquet:./tables/flights"
+
+[[route]]
+where = "delay > 60"
+to = "parquet:./tables/late"
+"""
+
+
+def _load(tmp_path: Path, text: str) -> PipelineSettings:
+    file = tmp_path / "flights.toml"
+    file.write_text(text)
+    return PipelineSettings.load(file)
+
+
+def test_what_is_left_out_has_a_meaning(tmp_path: Path) -> None:
+    settings = _load(tmp_path, GOOD)
+    assert (settings.id, settings.document.pipeline.trigger) == ("flights", 5.0)
+    assert settings.state_directory == settings.place(settings.document.good.to) == str(tmp_path / "tables/flights")
+    assert settings.quarantine_table == str(tmp_path / "tables/flights_quarantine")
+    assert settings.server(settings.document.source[0]) == "lading://127.0.0.1:7070"
+    plan = Plan.of(settings)
+    assert [one.name for one in plan.destinations] == ["route 1", "good"]
+    assert plan.tables[0].schema.names == [
+        "topic", "partition", "offset", "timestamp", "key", "carrier", "delay", "payload",
+    ]  # fmt: skip
+    assert [(failure.reason, failure.header) for failure in plan.failures] == [
+        ("missing_header", "carrier"), ("null_header", "carrier"), ("bad_value", "carrier"), ("bad_value", "delay"),
+        ("checksum_mismatch", None),
+    ]  # fmt: skip
+
+
+REFUSED = {
+    "unknown key": ("where =", "were =", r"flights.toml: unknown key route\[1\].were; did you mean where?"),
+    "unknown section": ("[quality]", "[qualty]", "unknown key qualty; did you mean quality?"),
+    "misspelt key that is needed": ("from =", "form =", "unknown key source.form; did you mean from?"),
+    "nothing near": ("from =", "xyz = 1\nfrom =", "unknown key source.xyz; there are from, topic"),
+    "missing": ('topic = "flights"', "", "source.topic is missing; it takes the name of a topic"),
+    "type word": ("string required", "strin required", "headers.carrier: unknown column type 'strin' .did you mean"),
+    "header key": ('encoding = "auto"', 'encodin = "auto"', "headers.delay: unknown key 'encodin' .did you mean"),
+    "field's name": ("carrier =", "offset =", "headers.offset: 'offset' is a field of every message"),
+    "binary text": ('"string required"', '"string be"', "headers.carrier: .* reads binary numbers"),
+    "range": ("= 0.2", "= 20", "quality.max_failure_ratio cannot be 20: .* less than or equal to 1"),
+    "time": ('"5s"', '"5 sheep"', "pipeline.trigger cannot be '5 sheep': a time is .* 30s"),
+    "target": ("parquet:./tables/late", "delta:./late", r"route\[1\].to cannot be .* for example parquet:./late"),
+    "plain target": ("parquet:./tables/late", "./late", "for example parquet:./late"),
+    "state": ('to = "parquet:./tables/late"', 'set_state = "poison"', "did you mean 'poisoned'"),
+    "no effect": ('to = "parquet:./tables/late"', "", "route 1 does nothing; give it to = "),
+    "columns without table": (
+        'to = "parquet:./tables/late"', 'set_state = "poisoned"\ncolumns = ["offset"]', "has columns but no table",
+    ),
+    "no TOML": ("[source]", "[source", "is no valid TOML: .*line"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_refused_settings(tmp_path: Path, what: str) -> None:
+    before, after, sentence = REFUSED[what]
+    assert before in GOOD
+    with pytest.raises(SettingError, match=sentence) as refused:
+        _load(tmp_path, GOOD.replace(before, after, 1))
+    assert "flights.toml" in str(refused.value)
+
+
+PROBLEMS = {
+    "unknown header": ("delay > 60", "delai > 60", r"route\[1\].where: unknown header 'delai' .did you mean 'delay'"),
+    "type clash": ("delay > 60", "delay > 'x'", r"route\[1\].where: (.|\n)*\^"),
+    "columns differ": ("./tables/late", "./tables/flights\"\ncolumns = [\"offset\"]#", "with different columns"),
+    "unknown column": ("[good]", "[good]\ncolumns = [\"carier\"]", "good.columns: 'carier' .*did you mean 'carrier'"),
+    "object store": ("parquet:./tables/late", "parquet:s3://bucket/late", "s3:// has no such rename"),
+    "inside": ("./tables/late", "./tables/flights/late", "lies inside that of good"),
+    "quarantine": (
+        "[good]", '[quarantine]\nto = "parquet:./tables/late"\n[good]', r"quarantine and route\[1\] both write",
+    ),
+    "sources": (
+        "[source]", '[[source]]\nfrom = "./other"\ntopic = "flights"\n[[source]]',
+        "two sources name the topic 'flights'",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", PROBLEMS)
+def test_settings_that_do_not_fit_each_other(tmp_path: Path, what: str) -> None:
+    before, after, sentence = PROBLEMS[what]
+    assert before in GOOD
+    settings = _load(tmp_path, GOOD.replace(before, after, 1))
+    found = list(problems(settings))
+    assert found and re.search(sentence, found[0]), found
+    with pytest.raises(SettingError):
+        Plan.of(settings)
+
+
+def test_all_problems_are_told_at_once(tmp_path: Path) -> None:
+    text = GOOD.replace("delay > 60", "delai > 60").replace("[good]", '[good]\ncolumns = ["x", "offset", "offset"]')
+    assert len(list(problems(_load(tmp_path, text)))) >= 3
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match=r"cannot read the pipeline file .*No such file"):
+        PipelineSettings.load(tmp_path / "none.toml")

@@ -1,0 +1,66 @@
+"""The pipeline under Spark itself: a whole run, a task that fails, a driver and its workers killed in every phase."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lading.pipeline.run import Progress, prepare, run
+from lading.pipeline.settings import PipelineSettings
+from tests.spark.conftest import ROOT
+from tests.spark.faults import arm
+
+from .conftest import PARTITIONS, ROWS, Place
+from .faults import PHASES, FaultyTables
+from .flights import assert_every_message_once, found, messages
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+STATE = "flights"
+
+
+def test_a_run_with_a_failing_task_then_two_sources(spark: SparkSession, place: Place) -> None:
+    prepare(spark, FaultyTables)
+    arm(place.tables / STATE, "task", "fail")
+    told: list[Progress] = []
+    report = run(lambda: spark, PipelineSettings.load(place.write()), on_progress=told.append)
+    where = assert_every_message_once(place.tables, PARTITIONS, ROWS)
+    assert (report["read"], report["good"], report["routed"]) == (PARTITIONS * ROWS, where["flights"], where["late"])
+    assert [now.batches for now in told] == [1, 2]
+    assert [now.read + now.lag for now in told] == [PARTITIONS * ROWS] * 2
+    assert not list(place.tables.glob("*/_lading/staged/*"))
+    # another topic joins; the first one goes on where it was
+    second = f"{place.topic}-more"
+    place.transport.create_topic(second, 1)
+    place.transport.send(second, 0, messages(0, 100))
+    file = place.write(
+        lambda text: text.replace("[source]", "[[source]]").replace(
+            "[headers]", f'[[source]]\nfrom = "{place.url}"\ntopic = "{second}"\n\n[headers]'
+        )
+    )
+    assert run(lambda: spark, PipelineSettings.load(file))["read"] == 100
+    assert len(found(place.tables)) == PARTITIONS * ROWS
+    assert sum(len(kinds) for kinds in found(place.tables).values()) == PARTITIONS * ROWS + 100
+
+
+def test_killed_drivers(spark: SparkSession, place: Place, full: bool) -> None:
+    for phase in PHASES if full else random.Random(17).sample(PHASES[1:], 1):
+        file = place.write(max_rows=1300)
+        arm(place.tables / STATE, phase, "kill")
+        done = subprocess.run(
+            [sys.executable, "-m", "tests.pipeline.killed", str(file)],
+            cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)}, timeout=300, capture_output=True,
+        )  # fmt: skip
+        assert done.returncode == -9, done.stderr[-2000:]
+        run(lambda: spark, PipelineSettings.load(file))
+        assert_every_message_once(place.tables, PARTITIONS, ROWS)
+        assert not list(place.tables.glob("*/_lading/staged/*"))
+        print(f"driver killed in {phase}, restarted: lost 0, twice 0 of {PARTITIONS * ROWS:,}")
+        place.tables.rename(place.base / f"killed-{phase}")
