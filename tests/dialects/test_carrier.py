@@ -196,6 +196,27 @@ TIMES = st.none() | st.integers(-(1 << 62), 1 << 62)
 ROWS = st.tuples(IDS, st.none() | st.binary(max_size=9), HEADERS, st.none() | st.binary(max_size=9), TIMES)
 
 
+def kafka_can_hold(rows: list[Row]) -> bool:
+    """No id, and of every header key and bytes alone."""
+    return all(row[0] is None and all(kind == 1 for _, kind, _ in row[2]) for row in rows)
+
+
+def test_kafka_shows_raw_bytes_and_the_carrier_has_kinds_id_and_time() -> None:
+    headers: list[Header] = [("a", 2, b"x"), ("a", 1, None), ("n", 6, b"\1\0\0\0"), ("\\k4:05", 2, b"")]
+    row: Row = (bytes(range(16)), b"k", headers, None, 1_700_000_000_123_456)
+    (shown,) = rows_of(carry(batch_of([row]), "kafka").batch)
+    assert shown[:2] == (None, b"k") and shown[3] is None
+    assert shown[2][:3] == [("a", 1, b"x"), ("a", 1, None), ("n", 1, b"\1\0\0\0")]
+    marks = [zlib.crc32(data) for data in (b"\1a\1\2x\0", b"\1a\1\0\1", b"\1n\1\5\1\0\0\0\0")]
+    body = b"\1\x70" + (1_700_000_000_123_456).to_bytes(8, "little") + bytes(range(16)) + b"\4"
+    body += b"\2" + marks[0].to_bytes(4, "little") + b"\2" + b"\0" + marks[1].to_bytes(4, "little")
+    body += b"\2" + marks[2].to_bytes(4, "little") + b"\6" + b"\1\6\\k4:05\2\1"
+    assert shown[2][3:] == [(NAME, 1, body + zlib.crc32(body).to_bytes(4, "little"))]
+    plain: Row = (None, b"k", [("a", 1, b""), ("a", 1, None)], None, 5_000)
+    batch = batch_of([plain])
+    assert carry(batch, "kafka").batch is batch
+
+
 @pytest.mark.parametrize("target", TARGETS)
 @given(rows=st.lists(ROWS, min_size=1, max_size=4), shuffle=st.randoms(use_true_random=False))
 @settings(max_examples=ROUND_TRIPS, suppress_health_check=[HealthCheck.too_slow], deadline=None)
@@ -204,7 +225,9 @@ def test_round_trip(target: str, rows: list[Row], shuffle: random.Random) -> Non
     carried = carry(batch, target)
     assert not carried.unholdable
     shown = rows_of(carried.batch)
-    assert can_hold(shown)
+    assert can_hold(shown) if target.startswith("iggy") else kafka_can_hold(shown)
+    if target == "kafka":
+        shown = [(*row[:4], None if row[4] is None else row[4] // 1000 * 1000) for row in shown]
     if not TARGETS[target].keeps_order:
         for row in shown:
             shuffle.shuffle(row[2])

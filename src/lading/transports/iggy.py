@@ -254,11 +254,12 @@ class IggyTransport:
         the same batch object again goes on behind the requests that were confirmed. Iggy does not compress.
         """
         from ..dialects.iggy_classic.messages import encode_sent
-        from .iggy_sending import complete, fitted, requests
+        from .fitting import complete, fitted
+        from .iggy_sending import requests
 
         partitioning = balanced() if partition is None else to_partition(partition + 1)
         place = self._place(topic)
-        ready = fitted(complete(batch), self._target, strict=strict)
+        ready = fitted(complete(batch), self._target, "Iggy", strict=strict)
         done = 0
         if self._unfinished is not None:
             same = self._unfinished[0] is batch and self._unfinished[1:3] == (topic, partition)

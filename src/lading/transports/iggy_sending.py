@@ -1,4 +1,4 @@
-"""A batch on its way to an Iggy server: made complete, carried, cut into requests that the server's limits allow."""
+"""A batch on its way to an Iggy server: cut into requests that the server's limits allow."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from ..dialects.iggy_classic import limits
-from ..model.batch import SCHEMA
-from ..model.errors import LimitExceeded, LocalError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -17,46 +15,6 @@ REQUEST_MESSAGES_MAX: Final = 10_000
 
 REQUEST_BYTES_WANTED: Final = 1 << 20
 """A request's payloads stay below this unless one message is larger."""
-
-
-def complete(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch with all columns of the Batch schema; ``offset``, ``state`` and ``checksum`` are made anew."""
-    import numpy as np
-    import pyarrow as pa
-
-    rows = batch.num_rows
-    columns: dict[str, Any] = {
-        "offset": pa.array(np.arange(rows)),
-        "state": pa.array(np.ones(rows, np.int8)),
-        "checksum": pa.nulls(rows, pa.uint32()),
-        "headers": pa.array([[]], SCHEMA.field("headers").type).take(pa.array(np.zeros(rows, np.int64))),
-    }
-    for name in ("timestamp", "id", "key", "headers", "payload"):
-        if name in batch.schema.names:
-            columns[name] = batch.column(name)
-        elif name not in columns:
-            columns[name] = pa.nulls(rows, SCHEMA.field(name).type)
-    return pa.RecordBatch.from_arrays([columns[name] for name in SCHEMA.names], schema=SCHEMA)
-
-
-def fitted(batch: pa.RecordBatch, target: str, *, strict: bool) -> pa.RecordBatch:
-    """The batch as the server can hold it, with carriers where something would be lost.
-
-    LimitExceeded for messages that no carrier brings across; with ``strict`` LocalError for those that need one.
-    """
-    from ..dialects.carrier import carry
-
-    carried = carry(batch, target)
-    if carried.unholdable:
-        first = carried.unholdable[0]
-        others = f" (and {len(carried.unholdable) - 1} more)" if len(carried.unholdable) > 1 else ""
-        raise LimitExceeded(f"message {first.row} of the batch cannot be sent: {first.sentence}{others}")
-    if strict and carried.batch is not batch:
-        raise LocalError(
-            "Iggy cannot hold every fact of these messages (see docs/reference/carrier.md); without strict=True they "
-            "travel by carrier"
-        )
-    return carried.batch
 
 
 def requests(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

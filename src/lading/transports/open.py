@@ -24,6 +24,7 @@ class Scheme(NamedTuple):
 SCHEMES: dict[str, Scheme] = {
     "lading": Scheme("lading", "LadingTransport", 7070, "lading://127.0.0.1:7070"),
     "iggy": Scheme("iggy", "IggyTransport", 8090, "iggy://127.0.0.1:8090"),
+    "kafka": Scheme("kafka", "KafkaTransport", 9092, "kafka://127.0.0.1:9092"),
     "file": Scheme("files", "FilesTransport", None, "file:///srv/lading/data or ./data"),
 }
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ...model.errors import Reason
 from ...model.headers import Header
 from ...model.kinds import Kind
-from .form import Entry, Facts, PayloadWas, encode, fingerprints, split
+from .form import Entry, Facts, PayloadWas, Typed, encode, fingerprints, split
 from .rows import Items, Row, items_of, replaced, rows_at, with_columns
 from .targets import TARGETS, Losses, Target, losses, numpy_of, shows
 
@@ -78,9 +78,18 @@ def _with_facts(
     times_us = batch.column("timestamp").cast(pa.int64()).filter(pa.array(light)).to_pylist()
     null_payload = numpy_of(pc.is_null(batch.column("payload")))
     keys = batch.column("key").filter(pa.array(light)).to_pylist()
-    for at, key, time_us in zip(np.flatnonzero(light).tolist(), keys, times_us, strict=True):
+    ids = batch.column("id").filter(pa.array(light)).to_pylist()
+    for at, key, id_, time_us in zip(np.flatnonzero(light).tolist(), keys, ids, times_us, strict=True):
         was = PayloadWas.NULL if null_payload[at] else PayloadWas.EMPTY if lost.payload[at] else PayloadWas.SHOWN
-        data = encode(Facts(key, was, bool(lost.id[at]), time_us if lost.time[at] else None))
+        data = encode(
+            Facts(
+                None if target.keeps_shape else key,
+                was,
+                bool(lost.id[at]) and target.keeps_id,
+                time_us if lost.time[at] else None,
+                id=None if target.keeps_id else id_,
+            )
+        )
         if lost.values_bytes[at] + len(data) > target.values_sum_max:
             light[at] = False
             continue
@@ -90,7 +99,8 @@ def _with_facts(
     columns: dict[str, Any] = {"headers": items.appended(rows, headers).column()} if rows else {}
     nothing: Any = pa.scalar(None, pa.null())
     checksum = batch.column("checksum")
-    columns["key"] = pc.if_else(pa.array(light), nothing, batch.column("key"))
+    if not target.keeps_shape:
+        columns["key"] = pc.if_else(pa.array(light), nothing, batch.column("key"))
     if (light & lost.payload).any():
         stand_in = pa.array(light & lost.payload)
         columns["payload"] = pc.if_else(stand_in, pa.scalar(STAND_IN), batch.column("payload"))
@@ -107,25 +117,42 @@ def _fit(row: Row, target: Target) -> Row | tuple[Reason, str]:
         sentence = f"the payload has {len(row.payload)} bytes; the target takes {target.payload_bytes_max}"
         return Reason.PAYLOAD_TOO_LARGE, sentence
     last = {header.key: at for at, header in enumerate(row.headers)}
-    shown_at = [at for at, header in enumerate(row.headers) if last[header.key] == at and shows(header, target)]
+    shown_at = [
+        at
+        for at, header in enumerate(row.headers)
+        if (target.keeps_shape or last[header.key] == at) and shows(header, target)
+    ]
     shown = [row.headers[at] for at in shown_at]
+    if not target.keeps_kinds:
+        shown = [header._replace(kind=int(Kind.RAW)) for header in shown]
     entries: list[Entry] | None = None
-    if len(shown) < len(row.headers) or (len(shown) > 1 and not target.keeps_order):
+    if shown != list(row.headers) or (len(shown) > 1 and not target.keeps_order):
         entries = list(row.headers)
-        for at, mark in zip(shown_at, fingerprints(shown), strict=True):
-            entries[at] = mark
+        for at, header, mark in zip(shown_at, shown, fingerprints(shown), strict=True):
+            kind = row.headers[at].kind
+            entries[at] = mark if kind == header.kind else Typed(mark, kind)
     payload_was = PayloadWas.SHOWN
-    if not row.payload:
+    if not row.payload and not target.keeps_shape:
         payload_was = PayloadWas.NULL if row.payload is None else PayloadWas.EMPTY
-    facts = Facts(row.key, payload_was, row.id == bytes(16), None if target.keeps_time else row.timestamp_us, entries)
+    zero_id = target.keeps_id and row.id == bytes(16)
+    kept_time = target.keeps_time and (row.timestamp_us is None or row.timestamp_us % target.time_step_us == 0)
+    facts = Facts(
+        None if target.keeps_shape else row.key,
+        payload_was,
+        zero_id,
+        None if kept_time else row.timestamp_us,
+        entries,
+        None if target.keeps_id else row.id,
+    )
     if facts != Facts():
         shown += [Header(key, Kind.RAW, value) for key, value in split(encode(facts), target.value_bytes_max)]
     values_bytes = sum(len(header.value or b"") for header in shown)
     if values_bytes > target.values_sum_max:
         sentence = f"header values and carrier have {values_bytes} bytes; a request takes {target.values_sum_max}"
         return Reason.HEADERS_TOO_LARGE, sentence
-    id_ = None if facts.zero_id else row.id
-    return Row(None, shown, row.payload or STAND_IN, id_, _checksum(row), row.timestamp_us)
+    if target.keeps_shape:
+        return Row(row.key, shown, row.payload, row.id if target.keeps_id else None, row.checksum, row.timestamp_us)
+    return Row(None, shown, row.payload or STAND_IN, None if zero_id else row.id, _checksum(row), row.timestamp_us)
 
 
 def _checksum(row: Row) -> int | None:

@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 from ...model.errors import MalformedMessage
 from ...model.headers import Header
@@ -17,9 +17,10 @@ NAME: Final = "lading-carrier"
 """The reserved header key; the parts behind the first are called ``lading-carrier.1``, ``lading-carrier.2``, …"""
 
 VERSION: Final = 1
-_KEY, _NULL_PAYLOAD, _EMPTY_PAYLOAD, _ZERO_ID, _ENTRIES, _TIME = 1, 2, 4, 8, 16, 32
-_KNOWN_FLAGS: Final = 63
-_SHOWN, _CARRIED = 0, 1
+_KEY, _NULL_PAYLOAD, _EMPTY_PAYLOAD, _ZERO_ID, _ENTRIES, _TIME, _ID = 1, 2, 4, 8, 16, 32, 64
+_KNOWN_FLAGS: Final = 127
+_SHOWN, _CARRIED, _TYPED = 0, 1, 2
+_ID_BYTES: Final = 16
 _CRC: Final = struct.Struct("<I")
 _TIME_US: Final = struct.Struct("<q")
 _FAMILY: Final = re.compile(re.escape(NAME) + r"(\.[1-9][0-9]{0,3})?")
@@ -33,8 +34,16 @@ class PayloadWas(IntEnum):
     EMPTY = _EMPTY_PAYLOAD
 
 
-Entry = int | Header
-"""One header of the message: the fingerprint of one that the target shows, or one that only the carrier holds."""
+class Typed(NamedTuple):
+    """A header that the target shows as raw bytes: the fingerprint of that, and the kind it has."""
+
+    mark: int
+    kind: int
+
+
+Entry = int | Typed | Header
+"""One header of the message: the fingerprint of one that the target shows, the same with the kind that the target has
+no form for, or one that only the carrier holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +55,7 @@ class Facts:
     zero_id: bool = False
     timestamp_us: int | None = None
     entries: Sequence[Entry] | None = None
+    id: bytes | None = None
 
 
 def is_reserved(key: str) -> bool:
@@ -89,12 +99,15 @@ def encode(facts: Facts) -> bytes:
         | (_ZERO_ID if facts.zero_id else 0)
         | (_ENTRIES if facts.entries is not None else 0)
         | (_TIME if facts.timestamp_us is not None else 0)
+        | (_ID if facts.id is not None else 0)
     )
     parts = [bytes((VERSION, flags))]
     if facts.key is not None:
         parts += (_varint(len(facts.key)), facts.key)
     if facts.timestamp_us is not None:
         parts.append(_TIME_US.pack(facts.timestamp_us))
+    if facts.id is not None:
+        parts.append(facts.id)
     if facts.entries is not None:
         parts.append(_varint(len(facts.entries)))
         parts += map(_entry_bytes, facts.entries)
@@ -107,16 +120,21 @@ def decode(data: bytes) -> Facts:
     if len(data) < 2 + _CRC.size or zlib.crc32(data[: -_CRC.size]) != _CRC.unpack_from(data, len(data) - _CRC.size)[0]:
         raise MalformedMessage("a carrier is cut short or changed")
     version, flags = data[0], data[1]
-    if version != VERSION or flags & ~_KNOWN_FLAGS or (flags & _NULL_PAYLOAD and flags & _EMPTY_PAYLOAD):
+    if version != VERSION or flags & ~_KNOWN_FLAGS or _contradict(flags):
         raise MalformedMessage(f"a carrier of version {version} with flags {flags:#x} is not known here")
     reader = _Reader(data, 2, len(data) - _CRC.size)
     key = reader.take(reader.varint()) if flags & _KEY else None
     timestamp_us = _TIME_US.unpack(reader.take(_TIME_US.size))[0] if flags & _TIME else None
+    id_ = reader.take(_ID_BYTES) if flags & _ID else None
     entries = [reader.entry() for _ in range(reader.count())] if flags & _ENTRIES else None
     if reader.at != reader.end:
         raise MalformedMessage("a carrier has bytes behind its last entry", at=reader.at)
     was = PayloadWas(flags & (_NULL_PAYLOAD | _EMPTY_PAYLOAD))
-    return Facts(key, was, bool(flags & _ZERO_ID), timestamp_us, entries)
+    return Facts(key, was, bool(flags & _ZERO_ID), timestamp_us, entries, id_)
+
+
+def _contradict(flags: int) -> bool:
+    return any(flags & pair == pair for pair in (_NULL_PAYLOAD | _EMPTY_PAYLOAD, _ZERO_ID | _ID))
 
 
 def _varint(value: int) -> bytes:
@@ -135,7 +153,15 @@ def _header_bytes(header: Header) -> bytes:
 
 
 def _entry_bytes(entry: Entry) -> bytes:
-    return bytes((_SHOWN,)) + _CRC.pack(entry) if isinstance(entry, int) else bytes((_CARRIED,)) + _header_bytes(entry)
+    if isinstance(entry, int):
+        return bytes((_SHOWN,)) + _CRC.pack(entry)
+    if isinstance(entry, Typed):
+        return bytes((_TYPED,)) + _CRC.pack(entry.mark) + bytes((entry.kind & 0xFF,))
+    return bytes((_CARRIED,)) + _header_bytes(entry)
+
+
+def _signed(kind: int) -> int:
+    return kind - 256 if kind > 127 else kind
 
 
 class _Reader:
@@ -171,9 +197,9 @@ class _Reader:
 
     def entry(self) -> Entry:
         tag = self.take(1)[0]
-        if tag == _SHOWN:
+        if tag in (_SHOWN, _TYPED):
             mark: int = _CRC.unpack(self.take(_CRC.size))[0]
-            return mark
+            return mark if tag == _SHOWN else Typed(mark, _signed(self.take(1)[0]))
         if tag != _CARRIED:
             raise MalformedMessage(f"a carrier entry has the unknown tag {tag}", at=self.at - 1)
         try:
@@ -182,4 +208,4 @@ class _Reader:
             raise MalformedMessage("a carrier holds a header key that is not UTF-8", at=self.at) from None
         kind = self.take(1)[0]
         size = self.varint()
-        return Header(key, kind - 256 if kind > 127 else kind, self.take(size - 1) if size else None)
+        return Header(key, _signed(kind), self.take(size - 1) if size else None)

@@ -13,7 +13,7 @@ from ...model.errors import MalformedMessage
 from ...model.headers import Header
 from ...model.kinds import Kind
 from .carry import STAND_IN
-from .form import NAME, Entry, Facts, PayloadWas, decode, fingerprints, part_name
+from .form import NAME, Entry, Facts, PayloadWas, Typed, decode, fingerprints, part_name
 from .rows import Row, items_of, patched, replaced, rows_at, with_columns
 
 _STAND_IN_CHECKSUMS = (None, zlib.crc32(STAND_IN))
@@ -48,7 +48,9 @@ def restore(batch: pa.RecordBatch) -> pa.RecordBatch:
             found.append(facts)
     if done:
         columns = {"headers": items.kept(~drop).column()}
-        columns["key"] = patched(batch, "key", done, [facts.key for facts in found])
+        keyed = [(at, facts.key) for at, facts in zip(done, found, strict=True) if facts.key is not None]
+        if keyed:
+            columns["key"] = patched(batch, "key", *zip(*keyed, strict=True))
         timed = [
             (at, facts.timestamp_us) for at, facts in zip(done, found, strict=True) if facts.timestamp_us is not None
         ]
@@ -85,10 +87,10 @@ def restored(row: Row) -> Row:
     others = [header for header in row.headers if header.key not in used]
     payload, checksum = _payload(row, facts)
     return Row(
-        facts.key,
+        row.key if facts.key is None else facts.key,
         others if facts.entries is None else _in_order(facts.entries, others),
         payload,
-        bytes(16) if facts.zero_id else row.id,
+        bytes(16) if facts.zero_id else row.id if facts.id is None else facts.id,
         checksum,
         row.timestamp_us if facts.timestamp_us is None else facts.timestamp_us,
     )
@@ -103,8 +105,11 @@ def _in_order(entries: Sequence[Entry], others: Sequence[Header]) -> list[Header
     for entry in entries:
         if isinstance(entry, Header):
             headers.append(entry)
-        elif places.get(entry):
-            headers.append(left.pop(places[entry].pop(0)))
+            continue
+        mark = entry.mark if isinstance(entry, Typed) else entry
+        if places.get(mark):
+            header = left.pop(places[mark].pop(0))
+            headers.append(header._replace(kind=entry.kind) if isinstance(entry, Typed) else header)
     return headers + list(left.values())
 
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from ...model.errors import MalformedMessage
 from ...model.headers import Header
+from ...model.kinds import Kind
 from ...model.names import key_bytes, key_text
 from ..iggy_classic import limits as iggy
 from .form import NAME, is_reserved
@@ -24,7 +25,11 @@ _CELLS_MAX: Final = 1 << 22
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a dialect can hold of a message; sizes in bytes."""
+    """What a dialect can hold of a message; sizes in bytes, times in steps of ``time_step_us``.
+
+    ``keeps_kinds`` False: every header is shown as raw. ``keeps_shape``: headers may repeat and be null or empty, there
+    is a message key, and a payload may be null or empty.
+    """
 
     key_bytes_max: int
     value_bytes_max: int
@@ -33,6 +38,10 @@ class Target:
     kind_max: int
     keeps_time: bool
     keeps_order: bool
+    keeps_kinds: bool = True
+    keeps_shape: bool = False
+    keeps_id: bool = True
+    time_step_us: int = 1
 
 
 _IGGY: Final[dict[str, Any]] = {
@@ -42,7 +51,21 @@ _IGGY: Final[dict[str, Any]] = {
     "payload_bytes_max": iggy.REQUEST_PAYLOADS_BYTES_MAX,
     "kind_max": iggy.KIND_MAX,
 }
+_ANY_BYTES: Final = (1 << 31) - 1
 TARGETS: Final[Mapping[str, Target]] = {
+    "kafka": Target(
+        key_bytes_max=_ANY_BYTES,
+        value_bytes_max=_ANY_BYTES,
+        values_sum_max=_ANY_BYTES,
+        payload_bytes_max=_ANY_BYTES,
+        kind_max=127,
+        keeps_time=True,
+        keeps_order=True,
+        keeps_kinds=False,
+        keeps_shape=True,
+        keeps_id=False,
+        time_step_us=1000,
+    ),
     "iggy": Target(**_IGGY, keeps_time=True, keeps_order=True),
     "iggy_sent": Target(**_IGGY, keeps_time=False, keeps_order=True),
     "iggy_unordered": Target(**_IGGY, keeps_time=False, keeps_order=False),
@@ -52,30 +75,35 @@ TARGETS: Final[Mapping[str, Target]] = {
 ``iggy`` is what Lading lets Iggy clients poll. A sender gives ``iggy_sent``: the server stamps its own time on every
 message. It is trusted to keep the order of headers, as Lading does; the real server of this generation shuffles them,
 so that for ``iggy_unordered`` every message of two headers or more loses something.
+
+Kafka holds everything but the kinds of headers, ids, and times finer than a millisecond; its limits are on whole
+batches and a broker's own.
 """
 
 
 def shows(header: Header, target: Target) -> bool:
     """Whether the target can show this header, if no later one has its key."""
-    return (
-        header.value is not None
-        and 1 <= len(header.value) <= target.value_bytes_max
-        and 1 <= header.kind <= target.kind_max
-        and not is_reserved(header.key)
-        and _wire_key_fits(header.key, target)
-    )
+    if is_reserved(header.key) or not _wire_key_fits(header.key, target):
+        return False
+    if target.keeps_shape:
+        return True
+    value = header.value
+    return value is not None and 1 <= len(value) <= target.value_bytes_max and 1 <= header.kind <= target.kind_max
 
 
 def _wire_key_fits(key: str, target: Target) -> bool:
     if not key.startswith("\\"):
-        return 1 <= len(key.encode()) <= target.key_bytes_max
+        return target.keeps_shape or 1 <= len(key.encode()) <= target.key_bytes_max
     try:
         raw, kind = key_bytes(key)
-        raw.decode()
+        if not target.keeps_shape:
+            raw.decode()
     except (MalformedMessage, UnicodeDecodeError):
         return False
     # an escape of what needs none would come back as another text
-    return kind == 2 and 1 <= len(raw) <= target.key_bytes_max and key_text(raw) == key
+    return (
+        kind == 2 and len(raw) <= target.key_bytes_max and key_text(raw) == key and (target.keeps_shape or raw != b"")
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,13 +141,22 @@ def losses(batch: pa.RecordBatch, items: Items, target: Target) -> Losses:
     values_bytes = np.bincount(items.rows, value_sizes, items.rows_count).astype(np.int64)
     return Losses(
         headers=_headers_lost(items, value_sizes, target),
-        key=numpy_of(pc.is_valid(batch.column("key"))),
-        payload=sizes_bytes == 0,
-        id=_zero_ids(batch.column("id")),
-        time=~numpy_of(pc.is_null(batch.column("timestamp"))) & (not target.keeps_time),
+        key=numpy_of(pc.is_valid(batch.column("key"))) & (not target.keeps_shape),
+        payload=(sizes_bytes == 0) & (not target.keeps_shape),
+        id=_zero_ids(batch.column("id")) if target.keeps_id else numpy_of(pc.is_valid(batch.column("id"))),
+        time=_times_lost(batch.column("timestamp"), target),
         values_bytes=values_bytes,
         too_large=(sizes_bytes > target.payload_bytes_max) | (values_bytes > target.values_sum_max),
     )
+
+
+def _times_lost(times: Any, target: Target) -> NDArray[np.bool_]:
+    given = numpy_of(pc.is_valid(times))
+    if not target.keeps_time:
+        return given
+    if target.time_step_us == 1:
+        return np.zeros(len(times), np.bool_)
+    return np.asarray(given & (numpy_of(times.cast(pa.int64()).fill_null(0)) % target.time_step_us != 0), np.bool_)
 
 
 def _headers_lost(items: Items, value_sizes: NDArray[np.int64], target: Target) -> NDArray[np.bool_]:
@@ -129,14 +166,20 @@ def _headers_lost(items: Items, value_sizes: NDArray[np.int64], target: Target) 
     keys = items.array.field("key")
     kind_codes = numpy_of(items.array.field("kind"))
     key_sizes = numpy_of(pc.binary_length(keys))
-    bad = (key_sizes == 0) | (key_sizes > target.key_bytes_max) | (value_sizes == 0)
-    bad |= (value_sizes > target.value_bytes_max) | (kind_codes < 1) | (kind_codes > target.kind_max)
+    if target.keeps_shape:
+        bad = np.zeros(len(key_sizes), np.bool_)
+    else:
+        bad = (key_sizes == 0) | (key_sizes > target.key_bytes_max) | (value_sizes == 0)
+        bad |= (value_sizes > target.value_bytes_max) | (kind_codes < 1) | (kind_codes > target.kind_max)
+    if not target.keeps_kinds:
+        bad |= kind_codes != Kind.RAW
     encoded = keys.dictionary_encode()
     odd = [key.startswith(("\\", NAME)) for key in encoded.dictionary.to_pylist()]
     codes = numpy_of(encoded.indices).astype(np.int64)
     bad |= np.array(odd, np.bool_)[codes]
     lost[items.rows[bad]] = True
-    lost[_rows_with_repeats(items.rows, codes, len(odd), items.rows_count)] = True
+    if not target.keeps_shape:
+        lost[_rows_with_repeats(items.rows, codes, len(odd), items.rows_count)] = True
     if not target.keeps_order:
         lost |= np.bincount(items.rows, minlength=items.rows_count) > 1
     return lost

@@ -38,8 +38,9 @@ class Producer:
 class Records:
     """The messages of a Batch on their way to become record batches.
 
-    ``times_us`` (int64, one a row) stands for the Batch's timestamps, ``offsets`` for its offsets; timestamps are cut
-    to milliseconds. LimitExceeded, naming the message, for header keys that Kafka has no form for.
+    ``times_us`` (int64, one a row) stands for the Batch's timestamps, which are cut to milliseconds. ``offsets`` are
+    those of stored messages; without them every batch begins at 0, as a producer sends it. LimitExceeded, naming the
+    message, for header keys that Kafka has no form for.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class Records:
         names = _wire_keys(texts, lists)
         self.rows = batch.num_rows
         self._times_ms = times_us // 1000
+        self._stored = offsets is not None
         self._offsets = np.arange(self.rows) if offsets is None else offsets
         self._columns = (
             *_binary(batch.column("key")),
@@ -90,8 +92,9 @@ class Records:
                 made, attributes = bytearray(BATCH_HEADER_BYTES) + packed, LZ4
         times_ms = self._times_ms[low:high]
         delta = int(self._offsets[high - 1] - self._offsets[low])
+        base_offset = int(self._offsets[low]) if self._stored else 0
         BATCH_HEADER.pack_into(
-            made, 0, int(self._offsets[low]), len(made) - FRAME_BYTES, -1, MAGIC, 0, attributes, delta,
+            made, 0, base_offset, len(made) - FRAME_BYTES, -1, MAGIC, 0, attributes, delta,
             int(times_ms[0]), int(times_ms.max()), producer.id, producer.epoch, producer.sequence, high - low,
         )  # fmt: skip
         crc = google_crc32c.value(bytes(memoryview(made)[CRC_AT + 4 :]))

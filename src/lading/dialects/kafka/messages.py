@@ -30,7 +30,7 @@ from .compression import NONE, decompressed
 from .encode import encode_batches
 from .layout import BATCH_HEADER_BYTES, POSITION_MAX, SPARE_BYTES
 
-__all__ = ["CODE", "Batches", "decode_columns", "encode_batches", "read_batches", "salvage"]
+__all__ = ["CODE", "Batches", "decode_columns", "encode_batches", "read_batches", "salvage", "visible"]
 
 HOME = "lading.dialects.kafka.kernels"
 CODE: Final = 4
@@ -325,3 +325,28 @@ def _next_magic(body: Bytes, at: int) -> int | None:
             return at + int(tops[0])
         at += 65_536
     return None
+
+
+def visible(table: Table, aborted: Sequence[tuple[int, int]]) -> NDArray[np.bool_]:
+    """Which batches of an answer hold messages for a reader of what is committed.
+
+    ``aborted`` is (producer id, first offset) of each aborted transaction, as the broker told with the answer: from
+    there on the transactional batches of that producer are left out until its next control batch (kafka.md 2.4).
+    """
+    attributes = table[:, layout.ATTRIBUTES]
+    seen = np.asarray(attributes & layout.CONTROL == 0, np.bool_)
+    if not aborted:
+        return seen
+    waiting = sorted((first, producer) for producer, first in aborted)
+    open_now: set[int] = set()
+    facts = table[:, (layout.LAST, layout.PRODUCER, layout.ATTRIBUTES)].tolist()
+    for at, (last, producer, bits) in enumerate(facts):
+        while waiting and waiting[0][0] <= last:
+            open_now.add(waiting.pop(0)[1])
+        if not bits & layout.TRANSACTIONAL:
+            continue
+        if bits & layout.CONTROL:
+            open_now.discard(producer)
+        elif producer in open_now:
+            seen[at] = False
+    return seen

@@ -1,0 +1,225 @@
+"""The conversation with a broker: Fetch and Produce by hand, the rare messages through ``kafka.protocol``.
+
+Versions are fixed for Fetch and Produce, which every broker from 2.4 on takes; of the others the highest both sides
+know is used (kafka.md 3.1).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from typing import Any, Final, NamedTuple
+
+from lading.model.errors import MalformedMessage
+
+PRODUCE, FETCH = 0, 1
+PRODUCE_VERSION: Final = 8
+FETCH_VERSION: Final = 11
+READ_COMMITTED: Final = 1
+EARLIEST, LATEST = -2, -1
+"""Timestamps of ListOffsets that mean the ends of a partition."""
+
+
+class Api(NamedTuple):
+    """One rare API: its key, where its messages are in ``kafka.protocol``, the versions we speak."""
+
+    key: int
+    module: str
+    low: int
+    high: int
+
+
+APIS: Final[dict[str, Api]] = {
+    "ListOffsets": Api(2, "consumer", 2, 7),
+    "Metadata": Api(3, "metadata", 5, 12),
+    "FindCoordinator": Api(10, "metadata", 1, 3),
+    "SaslHandshake": Api(17, "sasl", 1, 1),
+    "ApiVersions": Api(18, "metadata", 0, 0),
+    "CreateTopics": Api(19, "admin", 4, 7),
+    "DeleteTopics": Api(20, "admin", 1, 5),
+    "InitProducerId": Api(22, "producer", 0, 4),
+    "SaslAuthenticate": Api(36, "sasl", 0, 2),
+}
+"""By name, as ``kafka.protocol`` calls them."""
+
+
+@cache
+def _message(name: str, kind: str) -> Any:
+    return getattr(import_module(f"kafka.protocol.{APIS[name].module}"), name + kind)
+
+
+def encode_rare(name: str, version: int, correlation: int, client: str, **fields: Any) -> bytes:
+    """A whole frame of one of APIS; the field names are those of ``kafka.protocol``."""
+    request = _message(name, "Request")(version=version, **fields)
+    request.with_header(correlation_id=correlation, client_id=client)
+    return bytes(request.encode(header=True, framed=True))
+
+
+def parse_rare(name: str, version: int, answer: memoryview) -> Any:
+    """The answer to it, from the correlation id on; MalformedMessage where it is none."""
+    try:
+        return _message(name, "Response").decode(bytes(answer), version=version, header=True)
+    except Exception as error:
+        raise MalformedMessage(f"the answer to {name} cannot be read: {error or type(error).__name__}") from None
+
+
+_HEAD: Final = struct.Struct(">hhih")
+_FETCH: Final = struct.Struct(">iiiibii")
+_FETCH_PARTITION: Final = struct.Struct(">iiqqi")
+_FETCHED: Final = struct.Struct(">ihqqqi")
+_ABORTED: Final = struct.Struct(">qq")
+
+
+def _frame(key: int, version: int, correlation: int, client: str, *parts: bytes | bytearray) -> bytes:
+    name = client.encode()
+    size = _HEAD.size + len(name) + sum(map(len, parts))
+    return b"".join((struct.pack(">i", size), _HEAD.pack(key, version, correlation, len(name)), name, *parts))
+
+
+def _text(value: str) -> bytes:
+    data = value.encode()
+    return struct.pack(">h", len(data)) + data
+
+
+def encode_fetch(
+    correlation: int, client: str, topic: str, partition: int, offset: int, *, max_bytes: int, wait_ms: int
+) -> bytes:
+    """A Fetch of one partition without a session, that sees what is committed. Waits only while there is nothing."""
+    return _frame(
+        FETCH,
+        FETCH_VERSION,
+        correlation,
+        client,
+        _FETCH.pack(-1, wait_ms, 1 if wait_ms else 0, max_bytes, READ_COMMITTED, 0, -1),
+        struct.pack(">i", 1),
+        _text(topic),
+        struct.pack(">i", 1),
+        _FETCH_PARTITION.pack(partition, -1, offset, -1, max_bytes),
+        struct.pack(">i", 0),
+        _text(""),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class FetchAnswer:
+    """What a broker said of one partition; the batches are ``answer[start:end]``.
+
+    ``aborted`` is (producer id, first offset) of transactions whose messages nobody may see.
+    """
+
+    error: int
+    high_watermark: int
+    stable_end: int
+    first_offset: int
+    aborted: Sequence[tuple[int, int]]
+    start: int
+    end: int
+
+
+class _Reader:
+    """Takes fields off the front; MalformedMessage where the bytes end before."""
+
+    __slots__ = ("at", "data")
+
+    def __init__(self, data: memoryview, at: int) -> None:
+        self.data, self.at = data, at
+
+    def take(self, layout: struct.Struct) -> tuple[Any, ...]:
+        try:
+            fields = layout.unpack_from(self.data, self.at)
+        except struct.error:
+            raise MalformedMessage("an answer is cut short", at=self.at) from None
+        self.at += layout.size
+        return fields
+
+    def number(self, layout: struct.Struct) -> int:
+        found: int = self.take(layout)[0]
+        return found
+
+    def count(self, entry_bytes: int) -> int:
+        """Entries of a list, 0 for null; each has at least ``entry_bytes``."""
+        count = self.number(_INT32)
+        if count > (len(self.data) - self.at) // entry_bytes:
+            raise MalformedMessage(f"an answer claims {count} entries", at=self.at)
+        return max(count, 0)
+
+    def text(self) -> str | None:
+        size = self.number(_INT16)
+        if size < 0:
+            return None
+        if size > len(self.data) - self.at:
+            raise MalformedMessage(f"an answer claims a text of {size} bytes", at=self.at)
+        self.at += size
+        return str(self.data[self.at - size : self.at], "utf-8", "replace")
+
+
+_INT16, _INT32 = struct.Struct(">h"), struct.Struct(">i")
+_CORRELATION_BYTES: Final = 4
+
+
+def parse_fetch(answer: memoryview) -> FetchAnswer:
+    """The answer to ``encode_fetch``, from the correlation id on; the batches themselves are not looked at."""
+    reader = _Reader(answer, _CORRELATION_BYTES)
+    reader.number(_INT32)
+    error, _ = reader.take(struct.Struct(">hi"))
+    if error or not reader.count(6):
+        return FetchAnswer(error, -1, -1, -1, (), len(answer), len(answer))
+    reader.text()
+    if not reader.count(_FETCHED.size):
+        raise MalformedMessage("an answer to Fetch has no partition", at=reader.at)
+    _, error, high, stable, first, aborted_count = reader.take(_FETCHED)
+    if aborted_count > (len(answer) - reader.at) // _ABORTED.size:
+        raise MalformedMessage(f"an answer claims {aborted_count} aborted transactions", at=reader.at)
+    aborted: Any = [reader.take(_ABORTED) for _ in range(max(aborted_count, 0))]
+    reader.number(_INT32)
+    size = max(reader.number(_INT32), 0)
+    if size > len(answer) - reader.at:
+        raise MalformedMessage(f"an answer claims {size} bytes of batches", at=reader.at)
+    return FetchAnswer(error, high, stable, first, aborted, reader.at, reader.at + size)
+
+
+def encode_produce(
+    correlation: int, client: str, topic: str, partition: int, batch: bytes | bytearray, *, timeout_ms: int
+) -> bytes:
+    """A Produce of one batch that is to be acknowledged by all replicas in sync."""
+    return _frame(
+        PRODUCE,
+        PRODUCE_VERSION,
+        correlation,
+        client,
+        struct.pack(">hhii", -1, -1, timeout_ms, 1),
+        _text(topic),
+        struct.pack(">iii", 1, partition, len(batch)),
+        batch,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ProduceAnswer:
+    """What became of a batch; ``message`` is the broker's own, where it gave one."""
+
+    error: int
+    base_offset: int
+    message: str | None
+
+
+_PRODUCED: Final = struct.Struct(">ihqqq")
+
+
+def parse_produce(answer: memoryview) -> ProduceAnswer:
+    """The answer to ``encode_produce``, from the correlation id on."""
+    reader = _Reader(answer, _CORRELATION_BYTES)
+    if not reader.count(6):
+        raise MalformedMessage("an answer to Produce has no topic", at=reader.at)
+    reader.text()
+    if not reader.count(_PRODUCED.size):
+        raise MalformedMessage("an answer to Produce has no partition", at=reader.at)
+    _, error, base_offset, _, _ = reader.take(_PRODUCED)
+    told = None
+    for _ in range(reader.count(6)):
+        reader.number(_INT32)
+        told = reader.text() or told
+    return ProduceAnswer(error, base_offset, reader.text() or told)

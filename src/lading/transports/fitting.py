@@ -1,0 +1,51 @@
+"""A batch on its way to a foreign server: made complete, and with carriers for what the server cannot hold."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..model.batch import SCHEMA
+from ..model.errors import LimitExceeded, LocalError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def complete(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The batch with all columns of the Batch schema; ``offset``, ``state`` and ``checksum`` are made anew."""
+    import numpy as np
+    import pyarrow as pa
+
+    rows = batch.num_rows
+    columns: dict[str, Any] = {
+        "offset": pa.array(np.arange(rows)),
+        "state": pa.array(np.ones(rows, np.int8)),
+        "checksum": pa.nulls(rows, pa.uint32()),
+        "headers": pa.array([[]], SCHEMA.field("headers").type).take(pa.array(np.zeros(rows, np.int64))),
+    }
+    for name in ("timestamp", "id", "key", "headers", "payload"):
+        if name in batch.schema.names:
+            columns[name] = batch.column(name)
+        elif name not in columns:
+            columns[name] = pa.nulls(rows, SCHEMA.field(name).type)
+    return pa.RecordBatch.from_arrays([columns[name] for name in SCHEMA.names], schema=SCHEMA)
+
+
+def fitted(batch: pa.RecordBatch, target: str, system: str, *, strict: bool) -> pa.RecordBatch:
+    """The batch as ``system`` can hold it, with carriers where something would be lost.
+
+    LimitExceeded for messages that no carrier brings across; with ``strict`` LocalError for those that need one.
+    """
+    from ..dialects.carrier import carry
+
+    carried = carry(batch, target)
+    if carried.unholdable:
+        first = carried.unholdable[0]
+        others = f" (and {len(carried.unholdable) - 1} more)" if len(carried.unholdable) > 1 else ""
+        raise LimitExceeded(f"message {first.row} of the batch cannot be sent: {first.sentence}{others}")
+    if strict and carried.batch is not batch:
+        raise LocalError(
+            f"{system} cannot hold every fact of these messages (see docs/reference/carrier.md); without strict=True "
+            "they travel by carrier"
+        )
+    return carried.batch

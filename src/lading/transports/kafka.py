@@ -1,0 +1,333 @@
+"""``kafka://``: the client side of Kafka's protocol, towards a real cluster of version 2.4 or newer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Literal
+from urllib.parse import urlsplit
+
+import numpy as np
+
+from ..dialects.kafka import errors, layout
+from ..dialects.kafka.commands import EARLIEST, LATEST, READ_COMMITTED, FetchAnswer
+from ..dialects.kafka.messages import CODE, read_batches, visible
+from ..model.errors import ChecksumMismatch, CorruptError, DataLoss, LocalError, SettingError
+from ..model.names import DEFAULT_STREAM
+from ..model.run import BASE_OFFSET, BODY_END, BODY_START, COUNT, LAST_OFFSET, MAX_TIMESTAMP_US, MIN_TIMESTAMP_US, Run
+from .fetched import Fetched
+from .interface import Capacity, Membership, PartitionMeta, Sent, TopicMeta
+from .kafka_cluster import Address, KafkaCluster, Retriable, checked, kafka_error
+from .kafka_socket import Access, KafkaSocket
+from .open import SCHEMES
+from .topics import unknown_topic
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+_WORDS: Final[Mapping[str, bool]] = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+
+
+class KafkaTransport:
+    """One Kafka cluster, ``kafka://host:port[,host:port]``; reads what is committed (read_committed).
+
+    Options: ``timeout_s`` one answer may take; ``retries`` of what may be repeated; ``tls`` and ``ca_file`` (a file of
+    certificates to trust besides the system's); ``username`` and ``password`` for SASL/PLAIN.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        timeout_s: float = 30.0,
+        retries: int = 6,
+        tls: bool | str = False,
+        ca_file: str | None = None,
+        username: str | None = None,
+        password: str | None = None,
+    ) -> None:
+        self.url = url
+        if password is not None and username is None:
+            raise SettingError("a password was given without a username")
+        access = Access(_yes("tls", tls) or ca_file is not None, ca_file, username, password)
+        self._cluster = KafkaCluster(bootstrap(url), access, timeout_s=timeout_s, retries=retries)
+        self._ids: dict[str, bytes | None] = {}
+        self._writer: Any = None
+
+    @property
+    def idempotent(self) -> bool:
+        """Batches are numbered: the cluster drops those it has already."""
+        return True
+
+    def capacity(self, *, strict: bool) -> Capacity:
+        """No limit but the cluster's own, on the batch; ``strict`` refuses what needs a carrier at sending."""
+        return Capacity()
+
+    # topics
+
+    def topics(self) -> list[TopicMeta]:
+        """All topics but Kafka's own."""
+        answer = self._cluster.metadata(None)
+        return self._metas([row for row in answer.topics if not row.is_internal and not row.error_code])
+
+    def topic(self, name: str) -> TopicMeta:
+        """The topic as it is now; LocalError with near names where there is none."""
+
+        def ask() -> Any:
+            (row,) = self._cluster.metadata([name]).topics
+            if row.error_code in (errors.UNKNOWN_TOPIC, errors.INVALID_TOPIC):
+                return None
+            checked(f"topic {name!r}", row.error_code)
+            return row
+
+        row = self._cluster.again(ask)
+        if row is None:
+            self._cluster.forget(name)
+            known = [row.name for row in self._cluster.metadata(None).topics if not row.is_internal]
+            raise unknown_topic(name, known, self.url)
+        return self._metas([row])[0]
+
+    def create_topic(self, name: str, partitions: int = 1) -> TopicMeta:
+        """Create the topic with the cluster's own settings; Refusal TOPIC_NAME_EXISTS where it is."""
+        from kafka.protocol.admin import CreateTopicsRequest as Create
+
+        made = Create.CreatableTopic(name=name, num_partitions=partitions, replication_factor=-1)
+        wait_ms = int(self._cluster.timeout_s * 1000)
+        (row,) = self._cluster.at_controller("CreateTopics", topics=[made], timeout_ms=wait_ms).topics
+        if row.error_code:
+            raise kafka_error(f"topic {name!r} cannot be created", row.error_code, row.error_message)
+
+        def ready() -> TopicMeta:
+            # brokers hear of a new topic one after the other
+            (found,) = self._cluster.metadata([name]).topics
+            code = found.error_code
+            if not code and any(part.leader_id < 0 for part in found.partitions):
+                code = errors.LEADER_NOT_AVAILABLE
+            checked(f"topic {name!r}", code)
+            return self._metas([found])[0]
+
+        return self._cluster.again(ready)
+
+    def delete_topic(self, name: str) -> None:
+        """Delete the topic with all its messages."""
+        wait_ms = int(self._cluster.timeout_s * 1000)
+        (row,) = self._cluster.at_controller("DeleteTopics", topic_names=[name], timeout_ms=wait_ms).responses
+        if row.error_code:
+            raise kafka_error(f"topic {name!r} cannot be deleted", row.error_code)
+        self._cluster.forget(name)
+        self._ids.pop(name, None)
+
+    # reading
+
+    def fetch(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        *,
+        max_bytes: int = 1 << 20,
+        max_messages: int | None = None,
+        wait_ms: int = 0,
+    ) -> Fetched:
+        """Committed batches from ``offset`` on; whole batches, so ``max_messages`` makes no difference.
+
+        What compaction, aborted transactions and control records took belongs to the batch that follows it: only
+        offsets below the first kept one are a gap. DataLoss where ``offset`` lies beyond the end.
+        """
+        if topic not in self._ids:
+            self.topic(topic)
+        answer, data = self._fetched(topic, partition, offset, max_bytes, wait_ms)
+        since = offset
+        if answer.error == errors.OFFSET_OUT_OF_RANGE:
+            part = self.topic(topic).partitions[partition]
+            if offset >= part.first_offset:
+                raise DataLoss(
+                    f"topic {topic!r}, partition {partition} at {self.url} has no offset {offset}: offsets "
+                    f"{part.first_offset} to {part.end_offset - 1} are there; was the topic made again, or cut back?"
+                )
+            since = part.first_offset
+            answer, data = self._fetched(topic, partition, since, max_bytes, wait_ms)
+        checked_fetch(answer, topic, partition)
+        found = read_batches(data, answer.start, answer.end, first=since)
+        if not len(found.table) and found.reason:
+            answer, data = self._fetched(topic, partition, since, max_bytes, wait_ms)
+            checked_fetch(answer, topic, partition)
+            found = read_batches(data, answer.start, answer.end, first=since)
+            if not len(found.table) and found.reason:
+                raise _unreadable(found.reason, topic, partition, since)
+        end = max(offset, since) if not len(found.table) else int(found.table[-1, layout.LAST]) + 1
+        if not len(found.table) and since > offset:
+            end = offset
+        chunks = _chunks(found.table, visible(found.table, answer.aborted), since)
+        runs = [Run(CODE, data, chunks)] if len(chunks) else []
+        return Fetched(
+            topic, partition, runs, end, answer.first_offset, answer.stable_end, topic_id=self._ids.get(topic)
+        )
+
+    def offset_at(self, topic: str, partition: int, timestamp_us: int) -> int:
+        """First offset whose timestamp is at or after ``timestamp_us``; the end offset when there is none."""
+        wanted = [(topic, partition)]
+        found = self._offsets(wanted, -(-timestamp_us // 1000))[topic, partition]
+        return found if found >= 0 else self._offsets(wanted, LATEST)[topic, partition]
+
+    # writing
+
+    def send(
+        self,
+        topic: str,
+        partition: int | None,
+        batch: pa.RecordBatch,
+        *,
+        strict: bool = False,
+        compression: Literal["lz4"] | None = None,
+    ) -> Sent:
+        """Send as one batch or several, in order, acknowledged by all replicas in sync; see ``kafka_sending``."""
+        if self._writer is None:
+            from .kafka_sending import KafkaWriter
+
+            self._writer = KafkaWriter(self._cluster)
+        if partition is None:
+            partition = self._writer.turn(topic, len(self.topic(topic).partitions))
+        sent: Sent = self._writer.send(topic, partition, batch, strict=strict, compression=compression)
+        return sent
+
+    def join(self, group: str, topics: Sequence[str]) -> Membership:
+        """Not there yet: positions can be kept by the reader."""
+        raise LocalError(
+            "consumer groups over kafka:// are not supported yet; read without group and keep the positions yourself "
+            "(Consumer.positions), or let Spark's checkpoint keep them"
+        )
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._cluster.close()
+
+    def _fetched(
+        self, topic: str, partition: int, offset: int, max_bytes: int, wait_ms: int
+    ) -> tuple[FetchAnswer, NDArray[np.uint8]]:
+        def ask(broker: KafkaSocket) -> tuple[FetchAnswer, NDArray[np.uint8]]:
+            broker.send_fetch(topic, partition, offset, max_bytes=max_bytes, wait_ms=wait_ms)
+            answer, data = broker.receive_fetch(wait_ms)
+            if answer.error in errors.RETRIABLE:
+                checked(f"topic {topic!r}, partition {partition}", answer.error)
+            return answer, data
+
+        return self._cluster.at_leader(topic, partition, ask)
+
+    def _metas(self, rows: Sequence[Any]) -> list[TopicMeta]:
+        places = [(row.name, part.partition_index) for row in rows for part in row.partitions]
+        first, end = self._offsets(places, EARLIEST), self._offsets(places, LATEST)
+        metas = []
+        for row in rows:
+            topic_id = getattr(row, "topic_id", None)
+            self._ids[row.name] = None if topic_id is None else topic_id.bytes
+            partitions = tuple(
+                PartitionMeta(number, first[row.name, number], end[row.name, number])
+                for number in sorted(part.partition_index for part in row.partitions)
+            )
+            metas.append(TopicMeta(DEFAULT_STREAM, row.name, row.name, self._ids[row.name], partitions))
+        return metas
+
+    def _offsets(self, places: Iterable[tuple[str, int]], timestamp_ms: int) -> dict[tuple[str, int], int]:
+        """The offset that ListOffsets gives for each partition, asked of the leaders; -1 where there is none."""
+        left = set(places)
+        found: dict[tuple[str, int], int] = {}
+
+        def ask() -> dict[tuple[str, int], int]:
+            by_leader: dict[KafkaSocket, list[tuple[str, int]]] = {}
+            for place in sorted(left):
+                by_leader.setdefault(self._cluster.leader(*place), []).append(place)
+            for broker, asked in by_leader.items():
+                try:
+                    answers = _list_offsets(broker, asked, timestamp_ms)
+                except OSError:
+                    broker.close()
+                    for name, _ in asked:
+                        self._cluster.forget(name)
+                    raise
+                for place, code, value in answers:
+                    if code in errors.RETRIABLE:
+                        self._cluster.forget(place[0])
+                    checked(f"topic {place[0]!r}, partition {place[1]}", code)
+                    found[place] = value
+                    left.discard(place)
+            return found
+
+        return self._cluster.again(ask) if left else found
+
+
+def _list_offsets(
+    broker: KafkaSocket, places: Sequence[tuple[str, int]], timestamp_ms: int
+) -> list[tuple[tuple[str, int], int, int]]:
+    from kafka.protocol.consumer import ListOffsetsRequest as Ask
+
+    topics: dict[str, list[Any]] = {}
+    for name, number in places:
+        part = Ask.ListOffsetsTopic.ListOffsetsPartition(
+            partition_index=number, current_leader_epoch=-1, timestamp=timestamp_ms
+        )
+        topics.setdefault(name, []).append(part)
+    rows = [Ask.ListOffsetsTopic(name=name, partitions=parts) for name, parts in topics.items()]
+    answer = broker.ask("ListOffsets", replica_id=-1, isolation_level=READ_COMMITTED, topics=rows)
+    return [
+        ((row.name, part.partition_index), part.error_code, part.offset)
+        for row in answer.topics
+        for part in row.partitions
+    ]
+
+
+def checked_fetch(answer: FetchAnswer, topic: str, partition: int) -> None:
+    """Nothing where the broker answered with batches; else an error that names the place."""
+    try:
+        checked(f"topic {topic!r}, partition {partition} cannot be read", answer.error)
+    except Retriable as refused:
+        raise refused.error from None
+
+
+def _unreadable(reason: int, topic: str, partition: int, offset: int) -> CorruptError:
+    where = f"topic {topic!r}, partition {partition}, offset {offset}"
+    sentence = f"{where}: the record batch {layout.REASONS[reason]}"
+    if reason == layout.BAD_CRC:
+        return ChecksumMismatch(f"{sentence}, also when asked for once more; to go on read from behind it")
+    return CorruptError(sentence)
+
+
+def _chunks(table: NDArray[np.int64], seen: NDArray[np.bool_], since: int) -> NDArray[np.int64]:
+    """The batches that are seen as chunks of a Run, each from where the one before ends."""
+    kept = table[seen]
+    chunks = np.zeros((len(kept), 8), np.int64)
+    chunks[:, BODY_START], chunks[:, BODY_END] = kept[:, layout.START], kept[:, layout.END]
+    chunks[:, LAST_OFFSET], chunks[:, COUNT] = kept[:, layout.LAST], kept[:, layout.COUNT]
+    if len(kept):
+        chunks[0, BASE_OFFSET] = min(since, int(kept[0, layout.BASE]))
+        chunks[1:, BASE_OFFSET] = kept[:-1, layout.LAST] + 1
+    chunks[:, MIN_TIMESTAMP_US] = np.clip(kept[:, layout.BASE_TIME_MS], 0, layout.TIME_MS_MAX) * 1000
+    chunks[:, MAX_TIMESTAMP_US] = np.clip(kept[:, layout.MAX_TIME_MS], 0, layout.TIME_MS_MAX) * 1000
+    return chunks
+
+
+def bootstrap(url: str) -> list[Address]:
+    """The addresses in ``kafka://host:port[,host:port]``; SettingError for anything else."""
+    row = SCHEMES["kafka"]
+    scheme, _, rest = url.partition("://")
+    found: list[Address] = []
+    for part in rest.rstrip("/").split(","):
+        try:
+            parts = urlsplit(f"//{part.strip()}")
+            host, port = parts.hostname, parts.port or row.port
+        except ValueError as error:
+            raise SettingError(f"{part!r} is no address ({error}); write it like {row.example}") from None
+        if scheme.lower() != "kafka" or not host or port is None or parts.path or parts.query or parts.fragment:
+            raise SettingError(f"{url!r} is no address of Kafka brokers; write it like {row.example}")
+        if parts.username is not None:
+            raise SettingError("give user and password as options (username, password), not in the URL")
+        found.append((host, port))
+    return found
+
+
+def _yes(name: str, value: bool | str) -> bool:
+    if isinstance(value, bool):
+        return value
+    if value.lower() not in _WORDS:
+        raise SettingError(f"{name} is {value!r}; it takes true or false")
+    return _WORDS[value.lower()]

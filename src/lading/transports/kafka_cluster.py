@@ -1,0 +1,200 @@
+"""A Kafka cluster as its clients know it: brokers, who leads which partition, and going on when that changes."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeVar
+
+from ..dialects.kafka import errors
+from ..model.errors import Refusal, RemoteError, Unreachable
+from .kafka_socket import Access, KafkaSocket
+
+FIRST_PAUSE_S: Final = 0.05
+LONGEST_PAUSE_S: Final = 2.0
+T = TypeVar("T")
+Address = tuple[str, int]
+
+
+class KafkaError(RemoteError):
+    """A broker answered with an error; ``code`` is Kafka's."""
+
+
+class KafkaRefusal(KafkaError, Refusal):
+    """The same where there is a Reason for it."""
+
+    def __init__(self, message: str, code: int) -> None:
+        Exception.__init__(self, message)
+        self.reason = errors.REASON_OF[code]
+        self.code = code
+
+
+def kafka_error(what: str, code: int, told: str | None = None) -> KafkaError:
+    """The error for a code; ``told`` is the broker's own sentence."""
+    sentence = f"{what}: {errors.name_of(code)}" + (f", {told}" if told else "")
+    return KafkaRefusal(sentence, code) if code in errors.REASON_OF else KafkaError(sentence, code=code)
+
+
+class Retriable(Exception):
+    """The broker asks to try again later or elsewhere; ``error`` is what to raise when that does not help."""
+
+    def __init__(self, error: RemoteError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+def checked(what: str, code: int, told: str | None = None) -> None:
+    """Nothing for code 0; Retriable or an error that names ``what`` for any other."""
+    if code:
+        error = kafka_error(what, code, told)
+        raise Retriable(error) if code in errors.RETRIABLE else error
+
+
+class KafkaCluster:
+    """Connections to the brokers of one cluster, found through any of ``bootstrap``.
+
+    What may be repeated is repeated ``retries`` times with doubling, jittered pauses, with leaders looked up anew. A
+    cluster of which no broker ever answered is Unreachable at once.
+    """
+
+    def __init__(self, bootstrap: Sequence[Address], access: Access, *, timeout_s: float, retries: int) -> None:
+        self.retries = retries
+        self.timeout_s = timeout_s
+        self._bootstrap = list(bootstrap)
+        self._access = access
+        self._sockets: dict[Address, KafkaSocket] = {}
+        self._brokers: dict[int, Address] = {}
+        self._controller = -1
+        self._leaders: dict[str, dict[int, int]] = {}
+        self._answered = False
+
+    def metadata(self, topics: Sequence[str] | None) -> Any:
+        """What some broker knows of topics (None: of all), brokers and leaders; remembered for ``leader``."""
+        wanted = None if topics is None else [{"name": name} for name in topics]
+
+        def ask() -> Any:
+            from kafka.protocol.metadata import MetadataRequest
+
+            named = None if wanted is None else [MetadataRequest.MetadataRequestTopic(**row) for row in wanted]
+            return self._any(lambda broker: broker.ask("Metadata", topics=named, allow_auto_topic_creation=False))
+
+        answer = self.again(ask)
+        self._brokers = {row.node_id: (row.host, row.port) for row in answer.brokers}
+        self._controller = answer.controller_id
+        for topic in answer.topics:
+            self._leaders[topic.name] = {row.partition_index: row.leader_id for row in topic.partitions}
+        return answer
+
+    def ask(self, api: str, **fields: Any) -> Any:
+        """The answer of any broker."""
+        return self.again(lambda: self._any(lambda broker: broker.ask(api, **fields)))
+
+    def at_controller(self, api: str, **fields: Any) -> Any:
+        """The answer of the broker that creates and deletes topics."""
+
+        def ask() -> Any:
+            if self._controller not in self._brokers:
+                self.metadata([])
+            address = self._brokers.get(self._controller)
+            if address is None:
+                return self._any(lambda broker: broker.ask(api, **fields))
+            return self._guarded(self._socket(address), lambda broker: broker.ask(api, **fields))
+
+        return self.again(ask)
+
+    def leader(self, topic: str, partition: int) -> KafkaSocket:
+        """The connection to the partition's leader, looked up where it is not known; Retriable while there is none."""
+        if partition not in self._leaders.get(topic, {}):
+            self.metadata([topic])
+        node = self._leaders.get(topic, {}).get(partition, -1)
+        if node not in self._brokers:
+            self.forget(topic)
+            what = f"topic {topic!r}, partition {partition} has no leader"
+            raise Retriable(kafka_error(what, errors.LEADER_NOT_AVAILABLE))
+        return self._socket(self._brokers[node])
+
+    def forget(self, topic: str) -> None:
+        """Look up the leaders of a topic anew when they are next needed."""
+        self._leaders.pop(topic, None)
+
+    def at_leader(self, topic: str, partition: int, ask: Callable[[KafkaSocket], T]) -> T:
+        """What ``ask`` makes of the connection to the leader; repeated at the next one where leaders change."""
+
+        def once() -> T:
+            try:
+                return self._guarded(self.leader(topic, partition), ask)
+            except (OSError, Retriable):
+                self.forget(topic)
+                raise
+
+        return self.again(once)
+
+    def again(self, ask: Callable[[], T]) -> T:
+        """What ``ask`` gives, asked again after pauses while connections break or brokers say that it may help."""
+        pause_s = FIRST_PAUSE_S
+        for left in range(self.retries, -1, -1):
+            try:
+                return ask()
+            except Retriable as refused:
+                if not left:
+                    raise refused.error from None
+            except OSError as failure:
+                if not left or not self._answered:
+                    raise self.unreachable(failure) from None
+            pause_s = self.pause(pause_s)
+        raise AssertionError("the last attempt returns or raises")
+
+    @staticmethod
+    def pause(pause_s: float) -> float:
+        """Wait about so long; the next pause."""
+        time.sleep(pause_s * random.uniform(0.5, 1.0))
+        return min(2 * pause_s, LONGEST_PAUSE_S)
+
+    def unreachable(self, failure: OSError) -> Unreachable:
+        """The error for a connection that broke and did not come back."""
+        cause = str(failure) or type(failure).__name__
+        places = ", ".join(f"{host}:{port}" for host, port in self._bootstrap)
+        if not self._answered:
+            return Unreachable(f"no Kafka broker answers at {places} ({cause}); see that one listens there")
+        if isinstance(failure, TimeoutError):
+            return Unreachable(f"the Kafka cluster at {places} did not answer within {self.timeout_s:g} s")
+        return Unreachable(
+            f"the connection to the Kafka cluster at {places} broke and {self.retries} retries did not bring it back "
+            f"({cause})"
+        )
+
+    def close(self) -> None:
+        """Close all connections."""
+        for connection in self._sockets.values():
+            connection.close()
+        self._sockets.clear()
+
+    def _socket(self, address: Address) -> KafkaSocket:
+        if address not in self._sockets:
+            self._sockets[address] = KafkaSocket(*address, self._access, self.timeout_s)
+        return self._sockets[address]
+
+    def _guarded(self, broker: KafkaSocket, ask: Callable[[KafkaSocket], T]) -> T:
+        try:
+            answer = ask(broker)
+        except (RemoteError, Retriable):
+            raise
+        except BaseException:
+            # half an answer may be left in the connection
+            broker.close()
+            raise
+        self._answered = True
+        return answer
+
+    def _any(self, ask: Callable[[KafkaSocket], T]) -> T:
+        """The answer of the first broker that gives one: those with a connection first, then as they are known."""
+        known = list(dict.fromkeys([*self._brokers.values(), *self._bootstrap]))
+        known.sort(key=lambda address: not (address in self._sockets and self._sockets[address].open))
+        failed: OSError = ConnectionError("no address is known")
+        for address in known:
+            try:
+                return self._guarded(self._socket(address), ask)
+            except OSError as failure:
+                failed = failure
+        raise failed

@@ -1,0 +1,198 @@
+"""One connection to one Kafka broker: frames out and in, several under way at a time, TLS and SASL/PLAIN."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import struct
+from collections import deque
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..dialects.kafka import commands, errors
+from ..dialects.kafka.layout import SPARE_BYTES
+from ..dialects.kafka.limits import ANSWER_BYTES_MAX
+from ..model.errors import CorruptError, MalformedMessage, RemoteError
+
+CLIENT: Final = "lading"
+RECEIVE_BUFFER_BYTES: Final = 4 << 20
+_LENGTH: Final = struct.Struct(">ii")
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How brokers are reached: over TLS or not, and as whom. The password is in no message."""
+
+    tls: bool = False
+    ca_file: str | None = None
+    username: str | None = None
+    password: str | None = None
+
+    def __repr__(self) -> str:
+        return f"Access(tls={self.tls}, username={self.username!r})"
+
+
+class KafkaSocket:
+    """A connection that is made when first used; whatever breaks it is an OSError, and it is then closed.
+
+    Answers come in the order of requests. ``timeout_s`` bounds each wait for bytes.
+    """
+
+    def __init__(self, host: str, port: int, access: Access, timeout_s: float) -> None:
+        self.place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        self._address = (host, port)
+        self._access = access
+        self._timeout_s = timeout_s
+        self._socket: socket.socket | None = None
+        self._correlation = 0
+        self._waiting: deque[int] = deque()
+        self._versions: dict[int, tuple[int, int]] = {}
+
+    @property
+    def open(self) -> bool:
+        """Whether there is a connection now."""
+        return self._socket is not None
+
+    def ask(self, api: str, **fields: Any) -> Any:
+        """The answer to one of ``commands.APIS``, in the highest version that both sides speak."""
+        self._ready()
+        return self._ask(api, self._version(api), **fields)
+
+    def send_fetch(self, topic: str, partition: int, offset: int, *, max_bytes: int, wait_ms: int) -> None:
+        """Ask for batches; the answer is for ``receive_fetch``."""
+        wait = {"max_bytes": max_bytes, "wait_ms": wait_ms}
+        self._ready().sendall(commands.encode_fetch(self._next(), CLIENT, topic, partition, offset, **wait))
+
+    def receive_fetch(self, wait_ms: int) -> tuple[commands.FetchAnswer, NDArray[np.uint8]]:
+        """The answer whose turn it is, and the bytes that it is in; some spare bytes are behind them."""
+        answer = self._receive(wait_ms / 1000)
+        return commands.parse_fetch(answer[:-SPARE_BYTES].data), answer
+
+    def send_produce(self, topic: str, partition: int, batch: bytes | bytearray, *, timeout_ms: int) -> None:
+        """Send a batch; the answer is for ``receive_produce``."""
+        frame = commands.encode_produce(self._next(), CLIENT, topic, partition, batch, timeout_ms=timeout_ms)
+        self._ready().sendall(frame)
+
+    def receive_produce(self) -> commands.ProduceAnswer:
+        """The answer whose turn it is."""
+        return commands.parse_produce(self._receive()[:-SPARE_BYTES].data)
+
+    def close(self) -> None:
+        """Close the connection; answers under way are lost."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+        self._waiting.clear()
+
+    def _next(self) -> int:
+        self._ready()
+        self._correlation = (self._correlation + 1) & 0x7FFFFFFF
+        self._waiting.append(self._correlation)
+        return self._correlation
+
+    def _ready(self) -> socket.socket:
+        if self._socket is None:
+            self._connect()
+        assert self._socket is not None
+        return self._socket
+
+    def _connect(self) -> None:
+        plain = socket.create_connection(self._address, self._timeout_s)
+        try:
+            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
+            if self._access.tls:
+                context = ssl.create_default_context(cafile=self._access.ca_file)
+                self._socket = context.wrap_socket(plain, server_hostname=self._address[0])
+            else:
+                self._socket = plain
+        except BaseException:
+            plain.close()
+            raise
+        try:
+            answer = self._ask("ApiVersions", 0)
+            self._versions = {row.api_key: (row.min_version, row.max_version) for row in answer.api_keys}
+            self._check_versions()
+            if self._access.username is not None:
+                self._log_in(self._access.username, self._access.password or "")
+        except BaseException:
+            self.close()
+            raise
+
+    def _check_versions(self) -> None:
+        fixed = ((commands.FETCH, commands.FETCH_VERSION), (commands.PRODUCE, commands.PRODUCE_VERSION))
+        for key, version in fixed:
+            low, high = self._versions.get(key, (0, -1))
+            if not low <= version <= high:
+                raise RemoteError(
+                    f"the broker at {self.place} does not speak version {version} of API {key}; "
+                    "Kafka from version 2.4 on is needed",
+                    code=errors.UNSUPPORTED_VERSION,
+                )
+
+    def _version(self, api: str) -> int:
+        row = commands.APIS[api]
+        low, high = self._versions.get(row.key, (0, -1))
+        version = min(row.high, high)
+        if version < max(row.low, low):
+            raise RemoteError(
+                f"the broker at {self.place} does not speak {api} in a version that is known here",
+                code=errors.UNSUPPORTED_VERSION,
+            )
+        return version
+
+    def _log_in(self, username: str, password: str) -> None:
+        answer = self._ask("SaslHandshake", self._version("SaslHandshake"), mechanism="PLAIN")
+        if answer.error_code:
+            raise RemoteError(
+                f"the broker at {self.place} does not take SASL/PLAIN: {errors.name_of(answer.error_code)}",
+                code=answer.error_code,
+            )
+        token = f"\0{username}\0{password}".encode()
+        answer = self._ask("SaslAuthenticate", self._version("SaslAuthenticate"), auth_bytes=token)
+        if answer.error_code:
+            raise RemoteError(
+                f"the broker at {self.place} refused the user {username!r}: {errors.name_of(answer.error_code)}",
+                code=answer.error_code,
+            )
+
+    def _ask(self, api: str, version: int, **fields: Any) -> Any:
+        frame = commands.encode_rare(api, version, self._next(), CLIENT, **fields)
+        try:
+            self._ready().sendall(frame)
+            return commands.parse_rare(api, version, self._receive()[:-SPARE_BYTES].data)
+        except (OSError, MalformedMessage):
+            self.close()
+            raise
+
+    def _receive(self, more_s: float = 0.0) -> NDArray[np.uint8]:
+        connection = self._ready()
+        connection.settimeout(self._timeout_s + more_s)
+        head = np.empty(_LENGTH.size, np.uint8)
+        _fill(connection, head.data)
+        size_bytes, correlation = _LENGTH.unpack(head.data)
+        if not 4 <= size_bytes <= ANSWER_BYTES_MAX:
+            self.close()
+            raise CorruptError(
+                f"the broker at {self.place} announced an answer of {size_bytes} bytes; {ANSWER_BYTES_MAX} are taken; "
+                "is it a Kafka broker, without TLS where none was asked for?"
+            )
+        if not self._waiting or correlation != self._waiting[0]:
+            self.close()
+            raise CorruptError(f"the broker at {self.place} answered a request that was not made")
+        self._waiting.popleft()
+        answer = np.empty(size_bytes + SPARE_BYTES, np.uint8)
+        answer[:4] = head[4:]
+        _fill(connection, answer[4:-SPARE_BYTES].data)
+        return answer
+
+
+def _fill(connection: socket.socket, view: memoryview) -> None:
+    while view:
+        count = connection.recv_into(view)
+        if not count:
+            raise ConnectionResetError("the broker closed the connection")
+        view = view[count:]
