@@ -1,0 +1,158 @@
+"""A real Apache Kafka broker of one node, from its Maven jars: fetched once into the user's cache, run as a child."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+VERSION = "4.3.1"
+FETCH_TIMEOUT_S = 300
+READY_TIMEOUT_S = 60.0
+HEAP = "512m"
+POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>local</groupId><artifactId>kafka-node</artifactId><version>1</version><packaging>pom</packaging>
+  <dependencies>
+    <dependency>
+      <groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{VERSION}</version>
+    </dependency>
+    <dependency>
+      <groupId>org.apache.logging.log4j</groupId><artifactId>log4j-slf4j-impl</artifactId><version>2.25.4</version>
+    </dependency>
+  </dependencies>
+</project>
+"""
+PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
+LOGGING = """status=error
+appender.f.type=Console
+appender.f.name=F
+appender.f.layout.type=PatternLayout
+appender.f.layout.pattern=%d %p %c{1} %m%n
+rootLogger.level=info
+rootLogger.appenderRef.f.ref=F
+"""
+
+
+class Unavailable(Exception):
+    """The broker cannot run here; the sentence says what is missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunningKafka:
+    """A broker that answers at ``address``."""
+
+    address: str
+    pid: int
+
+    @property
+    def url(self) -> str:
+        """As Lading's transports are told."""
+        return f"kafka://{self.address}"
+
+
+def jars() -> Path:
+    """The directory of the broker's jars; Unavailable without Java 17, Maven or the artefacts."""
+    java, maven = shutil.which("java"), shutil.which("mvn")
+    if java is None:
+        raise Unavailable("java is not installed")
+    told = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False).stderr
+    version = re.search(r'version "(\d+)', told)
+    if version is None or int(version[1]) < 17:
+        raise Unavailable(f"Kafka {VERSION} needs Java 17 or newer")
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "lading" / f"kafka-{VERSION}"
+    cache.mkdir(parents=True, exist_ok=True)
+    with (cache / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (cache / "complete").exists():
+            if maven is None:
+                raise Unavailable("mvn is not installed, and the broker's jars are not in the cache")
+            (cache / "pom.xml").write_text(POM)
+            command = [maven, "-q", "-B", "-f", str(cache / "pom.xml"), PLUGIN]
+            command += ["-DincludeScope=runtime", f"-DoutputDirectory={cache / 'libs'}"]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=FETCH_TIMEOUT_S, check=False)
+            if done.returncode:
+                raise Unavailable(f"Kafka's jars cannot be fetched: {done.stdout.strip().splitlines()[:1]}")
+            (cache / "complete").touch()
+    return cache / "libs"
+
+
+@contextmanager
+def running(directory: Path) -> Iterator[RunningKafka]:
+    """A broker on free ports with its data under ``directory``; it is ended with the block."""
+    libs = jars()
+    port, controller = _free_ports(2)
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "server.properties").write_text(_settings(directory, port, controller))
+    (directory / "log4j2.properties").write_text(LOGGING)
+    java = ["nice", "java", f"-Dlog4j2.configurationFile={directory / 'log4j2.properties'}", "-cp", f"{libs}/*"]
+    settings = str(directory / "server.properties")
+    tool = [*java, "kafka.tools.StorageTool", "format", "-t", "MkU3OEVBNTcwNTJENDM2Qg", "-c", settings]
+    done = subprocess.run(tool, capture_output=True, text=True, timeout=60, check=False)
+    if done.returncode:
+        raise Unavailable(f"Kafka cannot format its directory: {done.stderr.strip().splitlines()[-1:]}")
+    log = directory / "server.log"
+    # exec, so that the pid is Java's
+    broker = [*java[1:2], f"-Xms{HEAP}", f"-Xmx{HEAP}", "-Djava.awt.headless=true", *java[2:], "kafka.Kafka", settings]
+    with log.open("w") as out:
+        child = subprocess.Popen(broker, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT)
+    try:
+        _wait_until_ready(child, log, port)
+        yield RunningKafka(f"127.0.0.1:{port}", child.pid)
+    finally:
+        child.terminate()
+        try:
+            child.wait(20)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+
+
+def _wait_until_ready(child: subprocess.Popen[bytes], log: Path, port: int) -> None:
+    deadline = time.monotonic() + READY_TIMEOUT_S
+    while time.monotonic() < deadline:
+        if child.poll() is not None:
+            raise Unavailable(f"Kafka ended while it started: {log.read_text().splitlines()[-3:]}")
+        if "Kafka Server started" in log.read_text():
+            with socket.create_connection(("127.0.0.1", port), 5):
+                return
+        time.sleep(0.1)
+    raise Unavailable(f"Kafka was not ready after {READY_TIMEOUT_S:g} s")
+
+
+def _free_ports(count: int) -> list[int]:
+    taken = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [each.getsockname()[1] for each in taken]
+    for each in taken:
+        each.close()
+    return ports
+
+
+def _settings(directory: Path, port: int, controller: int) -> str:
+    small = ("offsets.topic", "transaction.state.log", "share.coordinator.state.topic")
+    rows = {
+        "process.roles": "broker,controller",
+        "node.id": "1",
+        "controller.quorum.voters": f"1@127.0.0.1:{controller}",
+        "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}",
+        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
+        "inter.broker.listener.name": "PLAINTEXT",
+        "controller.listener.names": "CONTROLLER",
+        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+        "log.dirs": str(directory / "data"),
+        "log.cleaner.backoff.ms": "200",
+        "group.initial.rebalance.delay.ms": "0",
+        "transaction.state.log.min.isr": "1",
+        "share.coordinator.state.topic.min.isr": "1",
+        **{f"{name}.replication.factor": "1" for name in small},
+        **{f"{name}.num.partitions": "1" for name in small},
+    }
+    return "".join(f"{name}={value}\n" for name, value in rows.items())

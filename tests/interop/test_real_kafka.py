@@ -1,0 +1,240 @@
+"""A real Apache Kafka broker: what other clients wrote is read exactly, what we write they read, losses are seen."""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import lading
+from lading import Consumer, Producer, u16
+from lading.model.errors import DataLoss, LimitExceeded, LocalError, Refusal, Unreachable
+from lading.transports.kafka import KafkaTransport
+from tests.interop import kafka_broker
+
+confluent = pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed")
+admin_of = pytest.importorskip("confluent_kafka.admin")
+
+# kafka.protocol reads its schemas in a way that importlib.resources wants no more
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+
+_numbers = count(1)
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+READ_TIMEOUT_S = 20.0
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[kafka_broker.RunningKafka]:
+    """One real broker for all tests here."""
+    directory: Path = tmp_path_factory.mktemp("kafka")
+    try:
+        with kafka_broker.running(directory) as broker:
+            yield broker
+    except kafka_broker.Unavailable as reason:
+        pytest.skip(str(reason))
+
+
+@pytest.fixture
+def transport(kafka: kafka_broker.RunningKafka) -> Iterator[KafkaTransport]:
+    """Our client."""
+    opened = KafkaTransport(kafka.url)
+    yield opened
+    opened.close()
+
+
+def made(kafka: kafka_broker.RunningKafka, partitions: int = 1, **settings: str) -> str:
+    """A new topic."""
+    name = f"real-{next(_numbers)}"
+    admin = admin_of.AdminClient({"bootstrap.servers": kafka.address})
+    config = {key.replace("_", "."): value for key, value in settings.items()}
+    admin.create_topics([admin_of.NewTopic(name, partitions, 1, config=config)])[name].result(20)
+    return name
+
+
+def producer(kafka: kafka_broker.RunningKafka, **options: Any) -> Any:
+    settings = {"bootstrap.servers": kafka.address, "enable.idempotence": True, "linger.ms": 20}
+    return confluent.Producer({**settings, **options})
+
+
+def read_all(kafka: kafka_broker.RunningKafka, topic: str, rows: int) -> list[Any]:
+    """What confluent's consumer reads."""
+    facts = {"bootstrap.servers": kafka.address, "group.id": topic, "auto.offset.reset": "earliest"}
+    consumer = confluent.Consumer(facts)
+    consumer.subscribe([topic])
+    found: list[Any] = []
+    until = time.monotonic() + READ_TIMEOUT_S
+    try:
+        while len(found) < rows and time.monotonic() < until:
+            found += consumer.consume(rows - len(found), 1.0)
+    finally:
+        consumer.close()
+    return found
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_what_librdkafka_wrote_is_read_exactly(kafka: kafka_broker.RunningKafka, codec: str) -> None:
+    topic = made(kafka, 2)
+    sender = producer(kafka, **{"compression.type": codec})
+    want = []
+    for number in range(1000):
+        key = None if number % 7 == 0 else b"k%d" % number
+        value = None if number % 5 == 0 else b"payload %d " % number * 8
+        headers = [("carrier", b"UA"), ("delay", struct.pack(">i", number - 500)), ("carrier", b"DL"), ("via", None)]
+        headers = [*headers, ("", b"")] if number % 2 else []
+        sender.produce(topic, value=value, key=key, headers=headers, partition=number % 2)
+        want.append((key, headers, value))
+    assert sender.flush(30) == 0
+    table = lading.read_arrow(kafka.url, topic)
+    table.validate(full=True)
+    rows = [
+        (row["key"], [(header["key"], header["value"]) for header in row["headers"]], row["payload"])
+        for row in table.to_pylist()
+    ]
+    assert rows == want[0::2] + want[1::2]
+    typed = lading.read_arrow(kafka.url, topic, columns="partition, offset, carrier string, delay int be")
+    assert typed.column("carrier").to_pylist() == [None] * 500 + ["DL"] * 500
+    assert typed.column("delay").to_pylist() == [None] * 500 + [number - 500 for number in range(1, 1000, 2)]
+    late = lading.read_arrow(kafka.url, topic, columns="offset", where="header('delay') IS NOT NULL", limit=3)
+    assert late.column("offset").to_pylist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("compression", [None, "lz4"])
+def test_what_we_write_others_read(kafka: kafka_broker.RunningKafka, compression: Any) -> None:
+    topic = made(kafka)
+    with Producer(kafka.url, compression=compression) as sender:
+        for number in range(300):
+            headers: list[Any] = [("carrier", "UA"), ("delay", u16(number)), ("via", None), ("via", b"\xff")]
+            sender.send(topic, None if number % 3 == 0 else b"p" * number, key=b"k", headers=headers)
+    found = read_all(kafka, topic, 300)
+    for number, message in enumerate(found):
+        shown = [("carrier", b"UA"), ("delay", number.to_bytes(2, "little")), ("via", None), ("via", b"\xff")]
+        assert message.headers()[:4] == shown
+        assert [name for name, _ in message.headers()[4:]] == ["lading-carrier"]
+        assert (message.key(), message.value()) == (b"k", None if number % 3 == 0 else b"p" * number)
+    assert len(found) == 300
+    with_kinds = list(Consumer(kafka.url, topic, timeout_s=0))
+    assert [message.headers["delay"] for message in with_kinds] == list(range(300))
+    assert [header.key for header in with_kinds[0].headers] == ["carrier", "delay", "via", "via"]
+
+
+def test_arrow_in_and_out(kafka: kafka_broker.RunningKafka) -> None:
+    topic = f"real-{next(_numbers)}"
+    table = pa.table(
+        {
+            "carrier": [("UA", "DL", None)[at % 3] for at in range(20_000)],
+            "delay": pa.array(range(20_000), pa.int32()),
+            "payload": [b"x" * 100] * 20_000,
+        }
+    )
+    assert lading.write_arrow(table, kafka.url, topic, headers=["carrier", "delay"], partitions=3) == 20_000
+    back = lading.read_arrow(kafka.url, topic, columns="carrier string, delay int, payload")
+    assert back.sort_by("delay").to_pylist() == table.sort_by("delay").select(back.schema.names).to_pylist()
+
+
+def test_aborted_transactions_and_control_records_are_left_out(kafka: kafka_broker.RunningKafka) -> None:
+    topic = made(kafka)
+    sender = producer(kafka, **{"transactional.id": topic})
+    sender.init_transactions(30)
+    for number in range(6):
+        sender.begin_transaction()
+        for part in range(3):
+            sender.produce(topic, value=b"%d.%d" % (number, part))
+        sender.flush(30)
+        (sender.abort_transaction if number % 2 else sender.commit_transaction)(30)
+    sender.begin_transaction()
+    sender.produce(topic, value=b"open")
+    sender.flush(30)
+    payloads = lading.read_arrow(kafka.url, topic).column("payload").to_pylist()
+    assert payloads == [b"%d.%d" % (number, part) for number in (0, 2, 4) for part in range(3)]
+    by_one = [message.offset for message in Consumer(kafka.url, topic, timeout_s=0, max_bytes=1)]
+    assert by_one == [0, 1, 2, 8, 9, 10, 16, 17, 18]
+    sender.abort_transaction(30)
+
+
+def test_gaps_of_compaction_are_no_loss(kafka: kafka_broker.RunningKafka, transport: KafkaTransport) -> None:
+    settings = {"min_cleanable_dirty_ratio": "0.01", "segment_ms": "100", "max_compaction_lag_ms": "200"}
+    topic = made(kafka, 1, cleanup_policy="compact", delete_retention_ms="100", **settings)
+    sender = producer(kafka)
+    for number in range(400):
+        sender.produce(topic, key=b"k%d" % (number % 4), value=b"%d" % number)
+    sender.flush(30)
+    until = time.monotonic() + READ_TIMEOUT_S
+    rows = 0
+    while time.monotonic() < until:
+        # the active segment rolls with the next message
+        sender.produce(topic, key=b"roll", value=b"")
+        sender.flush(10)
+        rows = lading.read_arrow(kafka.url, topic).num_rows
+        if rows < 400:
+            break
+        time.sleep(0.3)
+    if rows >= 400:
+        pytest.skip("the broker did not compact in time")
+    last = {row["key"]: row["payload"] for row in lading.read_arrow(kafka.url, topic).to_pylist()}
+    assert {last[b"k%d" % key] for key in range(4)} == {b"396", b"397", b"398", b"399"}
+
+
+def test_messages_deleted_by_retention_are_a_loss(kafka: kafka_broker.RunningKafka) -> None:
+    topic = made(kafka)
+    sender = producer(kafka)
+    for number in range(10):
+        sender.produce(topic, value=b"%d" % number)
+    sender.flush(30)
+    admin = admin_of.AdminClient({"bootstrap.servers": kafka.address})
+    place = confluent.TopicPartition(topic, 0, 6)
+    admin.delete_records([place])[confluent.TopicPartition(topic, 0)].result(20)
+    assert lading.read_arrow(kafka.url, topic).column("offset").to_pylist() == [6, 7, 8, 9]
+    with pytest.raises(DataLoss, match="offsets 2 to 5 are gone"):
+        lading.read_arrow(kafka.url, topic, start=2)
+    assert lading.read_arrow(kafka.url, topic, start=2, on_loss="skip").column("offset").to_pylist() == [6, 7, 8, 9]
+    with pytest.raises(DataLoss, match="no offset 50"):
+        list(Consumer(kafka.url, topic, start=50, timeout_s=0))
+
+
+def test_places_by_time(kafka: kafka_broker.RunningKafka, transport: KafkaTransport) -> None:
+    topic = made(kafka)
+    now_ms = int(time.time() * 1000)
+    sender = producer(kafka)
+    for number in range(10):
+        sender.produce(topic, value=b"", timestamp=now_ms - 1000 + 10 * number)
+    sender.flush(30)
+    first_us = (now_ms - 1000) * 1000
+    places = [transport.offset_at(topic, 0, first_us + late_us) for late_us in (0, 1, 10_000, 10_001, 1_000_000)]
+    assert places == [0, 1, 1, 2, 10]
+
+
+def test_errors_say_what_to_do(kafka: kafka_broker.RunningKafka, transport: KafkaTransport) -> None:
+    topic = made(kafka, 1, max_message_bytes="100000")
+    with pytest.raises(LocalError, match=f"did you mean .*'{topic}'"):
+        transport.topic(f"{topic}x")
+    with pytest.raises(Refusal, match="TOPIC_ALREADY_EXISTS"):
+        transport.create_topic(topic)
+    with pytest.raises(Unreachable, match="no Kafka broker answers"):
+        lading.read_arrow("kafka://127.0.0.1:1", topic)
+    with Producer(kafka.url) as sender:
+        sender.send(topic, b"x" * 200_000)
+        with pytest.raises(LimitExceeded, match=r"max\.message\.bytes"):
+            sender.flush()
+    # a batch larger than the topic takes is halved until it fits
+    rows = pa.table({"payload": [b"x" * 1000] * 2000})
+    assert lading.write_arrow(rows, kafka.url, topic) == 2000
+    assert lading.read_arrow(kafka.url, topic, columns="offset").num_rows == 2000
+
+
+def test_a_broken_connection_neither_loses_nor_doubles(
+    kafka: kafka_broker.RunningKafka, transport: KafkaTransport
+) -> None:
+    topic = made(kafka)
+    rows = pa.RecordBatch.from_pydict({"payload": [b"x" * 1000] * 3000})
+    for _ in range(4):
+        transport.send(topic, 0, rows)
+        for connection in transport._cluster._sockets.values():
+            assert connection._socket is not None
+            connection._socket.shutdown(2)
+    assert lading.read_arrow(kafka.url, topic, columns="offset").num_rows == 12_000
