@@ -36,7 +36,7 @@ class File(Protocol):
         """At most ``size`` bytes; fewer where the file ends."""
 
     def map(self, size: int) -> NDArray[np.uint8]:
-        """The first ``size`` bytes as a read-only array that follows later writes; CorruptLog where they are missing."""
+        """The first ``size`` bytes read-only, following later writes; CorruptLog where some are missing."""
 
     def resize(self, size: int) -> None:
         """Cut off, or extend with a hole that reads as zeros and takes no space."""
