@@ -16,7 +16,7 @@ from lading import testing
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-FENCE = re.compile(r"^```(python|sh)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+FENCE = re.compile(r"^```(python|sh|toml)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 class Snippet(NamedTuple):
@@ -54,7 +54,12 @@ def test_page(page: Path, tmp_path: Path) -> None:
             text = snippet.text
             for written, real in addresses.items():
                 text = text.replace(written, real)
-            if snippet.language == "python":
+            if snippet.language == "toml":
+                # a file whose name is the comment in its first line
+                name = text.splitlines()[0].removeprefix("# ")
+                assert name.endswith(".toml"), f"{page.name}: the first line of a TOML block names its file"
+                script.append(f"open({name!r}, 'w').write({text!r})")
+            elif snippet.language == "python":
                 script.append(f"# {page.name} line {snippet.line}\n{text}")
             else:
                 for line in text.replace("\\\n", " ").splitlines():

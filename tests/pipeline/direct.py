@@ -14,7 +14,7 @@ from typing import Any
 from lading.pipeline.breaker import admit
 from lading.pipeline.errands import deliver, ensure_topic
 from lading.pipeline.plan import Plan
-from lading.pipeline.run import _accepted, _job, _sources, _starting, sweep
+from lading.pipeline.run import _accepted, _job, _sources, starting_positions, sweep
 from lading.pipeline.settings import PipelineSettings
 from lading.pipeline.state import table_in_state
 from lading.pipeline.writing import write_range
@@ -52,7 +52,7 @@ class Driver:
                     ensure_topic(settings.quarantine_server, settings.document.quarantine.topic, 2)
                 sweep(state, plan)
                 last = state.manifests.last()
-                starting = _starting(settings, state, plan, last, resume=resume)
+                starting = starting_positions(settings, state, plan, [planner], last, resume=resume)
                 job = _job(settings, state, token, [planner], _accepted(state, accept_batch=accept_batch))
                 topic = planner.options.topic
                 log = _Checkpoint(state)

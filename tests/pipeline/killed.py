@@ -16,5 +16,6 @@ if __name__ == "__main__":
     spark = session("killed", "local[2]")
     prepare(spark, FaultyTables)
     gateway = spark.sparkContext._gateway
+    assert gateway is not None
     Path(settings.state_directory, "_lading", "pids").write_text(f"{gateway.proc.pid} {os.getpid()}")
     run(lambda: spark, settings)

@@ -6,7 +6,7 @@ import json
 import shlex
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,7 +18,7 @@ from ..spark.failures import cause
 from ..spark.manifest import Manifest
 from ..spark.options import SourceOptions
 from ..spark.planning import Planner
-from ..spark.positions import parse_document
+from ..spark.positions import OffsetsDocument, document, parse_document
 from ..spark.publish import check_schema, recover
 from ..spark.state import State, claim
 from ..spark.writing import schema_words
@@ -103,7 +103,7 @@ def run(
                 ensure_topic(settings.quarantine_server, settings.document.quarantine.topic, partitions)
             sweep(state, plan)
             last = state.manifests.last()
-            starting = _starting(settings, state, plan, last, resume=resume)
+            starting = starting_positions(settings, state, plan, planners, last, resume=resume)
             job = _job(settings, state, token, planners, _accepted(state, accept_batch=accept_batch))
             watch = _Watch(state, planners, last, on_progress)
             with _told(settings):
@@ -184,23 +184,39 @@ def check_servers(settings: PipelineSettings, plan: Plan, sources: list[tuple[So
             )
 
 
-def _starting(
-    settings: PipelineSettings, state: State, plan: Plan, last: Manifest | None, *, resume: bool
-) -> Mapping[str, Any]:
-    """Topic → position where a run without checkpoint begins; LocalError where it would double messages."""
-    if last is None:
-        return {}
-    for table, schema in plan.schemas.items():
-        check_schema(table, last.schemas.get(table_in_state(state, table), {}), schema_words(schema))
+def starting_positions(
+    settings: PipelineSettings,
+    state: State,
+    plan: Plan,
+    planners: Sequence[Planner],
+    last: Manifest | None,
+    *,
+    resume: bool,
+) -> OffsetsDocument:
+    """Where a query without checkpoint begins: where the manifests end, else where the pipeline began.
+
+    LocalError where a table's columns would change, and where there are manifests, but neither their checkpoint nor
+    the wish to go on without it.
+    """
+    if last is not None:
+        for table, schema in plan.schemas.items():
+            check_schema(table, last.schemas.get(table_in_state(state, table), {}), schema_words(schema))
+        if not resume and not state.has_checkpoint:
+            raise LocalError(
+                f"pipeline {settings.id!r} has published up to manifest {last.number}, but the checkpoint that belongs "
+                f"to it is gone from {state.checkpoint}. To go on where the manifests end: "
+                f"{command(settings, '--resume')}"
+            )
     if resume:
         state.put_checkpoint_aside()
-        return last.positions
-    if state.has_checkpoint:
-        return {}
-    raise LocalError(
-        f"pipeline {settings.id!r} has published up to manifest {last.number}, but the checkpoint that belongs to it "
-        f"is gone from {state.checkpoint}. To go on where the manifests end: {command(settings, '--resume')}"
-    )
+    if last is None and not state.has_checkpoint:
+        # partitions that have had no messages are in no manifest, so where they began is kept
+        begun: OffsetsDocument = {}
+        for planner in planners:
+            begun |= document(planner.options.topic, planner.first())
+        state.note_begin(begun)
+    begin, done = state.begin, {} if last is None else last.positions
+    return {topic: {**begin.get(topic, {}), **done.get(topic, {})} for topic in {**begin, **done}}
 
 
 def command(settings: PipelineSettings, *more: str) -> str:
