@@ -14,10 +14,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lading.dialects.carrier import NAME, TARGETS, carry, is_reserved, restore
+from lading.dialects.carrier import NAME, TARGETS, carry, is_reserved, restore, twin, typed
 from lading.dialects.carrier.form import decode
 from lading.dialects.carrier.rows import items_of
 from lading.dialects.carrier.targets import losses
+from lading.kernels import engine
 from lading.model.batch import SCHEMA
 from lading.model.errors import MalformedMessage, Reason
 from lading.model.names import key_bytes
@@ -267,3 +268,41 @@ def test_rows_with_many_different_keys_are_checked_by_sorting(monkeypatch: pytes
     monkeypatch.setattr("lading.dialects.carrier.targets._CELLS_MAX", 0)
     assert np.array_equal(losses(batch, items_of(batch), TARGETS["iggy"]).headers, by_table)
     assert np.flatnonzero(by_table).tolist() == list(range(7))
+
+
+@pytest.mark.parametrize("half", ["kernel", "twin"], indirect=True)
+def test_kafkas_carriers_in_bulk(half: str) -> None:
+    rng = random.Random(11)
+    rows: list[Row] = []
+    for number in range(500):
+        kinds: list[Header] = [
+            (f"h{at % 3}", rng.randrange(1, 16), rng.choice([None, b"", rng.randbytes(9)])) for at in range(number % 9)
+        ]
+        id_ = rng.choice([None, bytes(16), rng.randbytes(16)])
+        rows.append((id_, rng.choice([None, b"key"]), kinds, rng.choice([None, b"", b"x"]), 1000 * number + number % 2))
+    batch = batch_of(rows)
+    for part in (batch, batch.slice(100, 333)):
+        shown = carry(part, "kafka").batch
+        assert kafka_can_hold(rows_of(shown))
+        cut = [(*row[:4], (row[4] or 0) // 1000 * 1000) for row in rows_of(shown)]
+        assert rows_of(restore(batch_of(cut))) == rows_of(part)
+
+
+def test_kernel_and_twin_make_the_same_carriers(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = random.Random(12)
+    rows = [random_row(rng) for _ in range(2_000)]
+    made = []
+    for half in (engine.compiled(typed.HOME), twin):
+        monkeypatch.setattr(engine, "select", lambda home, twin, size, half=half: half)
+        made.append(rows_of(carry(batch_of(rows), "kafka").batch))
+    assert made[0] == made[1]
+    # somebody changes one header and adds one on the way: the rest is still rebuilt
+    for row in made[0]:
+        if len(row[2]) > 2:
+            row[2][0] = (row[2][0][0], 1, b"changed")
+            row[2].append(("added", 1, b""))
+    restored = []
+    for half in (engine.compiled(typed.HOME), twin):
+        monkeypatch.setattr(engine, "select", lambda home, twin, size, half=half: half)
+        restored.append(rows_of(restore(batch_of(made[0]))))
+    assert restored[0] == restored[1]

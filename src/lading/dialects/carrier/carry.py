@@ -18,6 +18,7 @@ from ...model.kinds import Kind
 from .form import Entry, Facts, PayloadWas, Typed, encode, fingerprints, split
 from .rows import Items, Row, items_of, replaced, rows_at, with_columns
 from .targets import TARGETS, Losses, Target, losses, numpy_of, shows
+from .typed import with_typed_carriers
 
 STAND_IN: Final = b"\x00"
 """What a target that needs a payload gets for a null or empty one."""
@@ -55,6 +56,10 @@ def carry(batch: pa.RecordBatch, target: str) -> Carried:
     lost = losses(batch, items, limits)
     if not lost.any.any():
         return Carried(batch)
+    if limits.keeps_shape:
+        batch, done = with_typed_carriers(batch, items, lost)
+        if done.any():
+            lost, items = lost.without(done), items_of(batch)
     fitted, rest = _with_facts(batch, items, lost, limits)
     rows: list[Row] = []
     unholdable = []

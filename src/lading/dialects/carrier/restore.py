@@ -15,6 +15,7 @@ from ...model.kinds import Kind
 from .carry import STAND_IN
 from .form import NAME, Entry, Facts, PayloadWas, Typed, decode, fingerprints, part_name
 from .rows import Row, items_of, patched, replaced, rows_at, with_columns
+from .typed import without_typed_carriers
 
 _STAND_IN_CHECKSUMS = (None, zlib.crc32(STAND_IN))
 
@@ -31,6 +32,12 @@ def restore(batch: pa.RecordBatch) -> pa.RecordBatch:
     if not pc.any(marked, min_count=0).as_py():
         return batch
     first = marked.to_numpy(zero_copy_only=False)
+    # most carriers from Kafka are the last header of their message, alone, and undone in bulk
+    last = np.append(items.rows[1:] != items.rows[:-1], True) & first
+    alone = np.bincount(items.rows[first], minlength=items.rows_count) == 1
+    batch, done_in_bulk = without_typed_carriers(batch, items, items.rows[last & alone[items.rows]])
+    if done_in_bulk.any():
+        return restore(batch)
     family = pc.starts_with(keys, pattern=NAME).to_numpy(zero_copy_only=False)
     rows = np.unique(items.rows[first])
     # rows whose whole carrier is one header that holds nothing but message key and time

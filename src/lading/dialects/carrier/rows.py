@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from ...model.batch import HEADER_TYPE, HEADERS_TYPE, SCHEMA
 from ...model.headers import Header
+from ...model.kinds import Kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +99,15 @@ class Items:
         order = np.argsort(all_rows, kind="stable")
         items = pa.concat_arrays([self.array, fresh]).take(pa.array(order))
         return Items(items, all_rows[order], self.rows_count)
+
+    def with_raw(self, rows: NDArray[np.int64], name: str, values: Any) -> Items:
+        """The same with a raw header of this name at the end of each of these rows; ``values`` are theirs."""
+        named: Any = pa.scalar(name, pa.string())
+        kinds = pa.array(np.full(len(rows), int(Kind.RAW), np.int8))
+        fresh = pa.StructArray.from_arrays([pa.repeat(named, len(rows)), kinds, values], fields=list(HEADER_TYPE))
+        all_rows = np.concatenate([self.rows, rows])
+        order = np.argsort(all_rows, kind="stable")
+        return Items(pa.concat_arrays([self.array, fresh]).take(pa.array(order)), all_rows[order], self.rows_count)
 
     def kept(self, keep: NDArray[np.bool_]) -> Items:
         """The same without the headers where ``keep`` is False."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -119,6 +119,17 @@ class Losses:
     time: NDArray[np.bool_]
     values_bytes: NDArray[np.int64]
     too_large: NDArray[np.bool_]
+
+    def without(self, rows: NDArray[np.bool_]) -> Losses:
+        """The same with nothing lost in these rows."""
+        return replace(
+            self,
+            headers=self.headers & ~rows,
+            key=self.key & ~rows,
+            payload=self.payload & ~rows,
+            id=self.id & ~rows,
+            time=self.time & ~rows,
+        )
 
     @property
     def facts_only(self) -> NDArray[np.bool_]:

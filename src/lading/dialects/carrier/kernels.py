@@ -1,0 +1,237 @@
+"""Kernels for carriers that hold kinds, id and time of messages whose headers are all shown; see ``twin.py``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+
+from lading.kernels.crc32 import crc32
+from lading.kernels.memory import base, load8, load32, loadi64, memcpy, store8, store32, store64
+
+from .layout import (
+    CRC_BYTES,
+    ENTRIES_FLAG,
+    ENTRY_BYTES,
+    HEAD_BYTES,
+    HEADERS_MAX,
+    ID_BYTES,
+    ID_FLAG,
+    RAW,
+    SHOWN_TAG,
+    TIME_FLAG,
+    TYPED_TAG,
+    VERSION_BYTE,
+)
+
+njit: Any = numba.njit
+types: Any = numba.types
+_int: Any = np.int64
+
+_octets = types.Array(types.uint8, 1, "C", readonly=True)
+_kinds = types.Array(types.int8, 1, "C", readonly=True)
+_ends = types.Array(types.int32, 1, "C", readonly=True)
+_longs = types.Array(types.int64, 1, "C", readonly=True)
+_bytes, _i8, _i32, _i64 = types.uint8[::1], types.int8[::1], types.int32[::1], types.int64[::1]
+_HEADERS = (_ends, _ends, _octets, _kinds, _ends, _octets, _octets)
+
+
+@njit(inline="always")
+def _put_varint(out: Any, at: Any, value: Any) -> Any:
+    while value > 0x7F:
+        store8(out, at, (value & 0x7F) | 0x80)
+        value >>= 7
+        at += 1
+    store8(out, at, value)
+    return at + 1
+
+
+@njit(nogil=True)
+def _mark(
+    first: Any,
+    header: Any,
+    name_ends: Any,
+    names: Any,
+    value_ends: Any,
+    values: Any,
+    value_valid: Any,
+    scratch: Any,
+) -> Any:
+    """The fingerprint of a header as Kafka shows it, among those of its message from ``first`` on."""
+    out, name_data = base(scratch), base(names)
+    name_at = _int(name_ends[header])
+    name_size = _int(name_ends[header + 1]) - name_at
+    occurrence = 0
+    for other in range(first, header):
+        other_at = _int(name_ends[other])
+        if _int(name_ends[other + 1]) - other_at != name_size:
+            continue
+        step = 0
+        while step < name_size and load8(name_data, name_at + step) == load8(name_data, other_at + step):
+            step += 1
+        if step == name_size:
+            occurrence += 1
+    at = _put_varint(out, 0, name_size)
+    memcpy(out, at, name_data, name_at, name_size)
+    at += name_size
+    store8(out, at, RAW)
+    at += 1
+    if value_valid[header] == 0:
+        at = _put_varint(out, at, 0)
+    else:
+        value_at = _int(value_ends[header])
+        size = _int(value_ends[header + 1]) - value_at
+        at = _put_varint(out, at, size + 1)
+        memcpy(out, at, base(values), value_at, size)
+        at += size
+    at = _put_varint(out, at, occurrence)
+    return _int(crc32(scratch, 0, at))
+
+
+@njit(types.void(_longs, *_HEADERS, _octets, _octets, _longs, _octets, _bytes, _bytes, _i32), nogil=True, cache=True)
+def make(
+    rows: Any,
+    list_ends: Any,
+    name_ends: Any,
+    names: Any,
+    kinds: Any,
+    value_ends: Any,
+    values: Any,
+    value_valid: Any,
+    ids: Any,
+    id_valid: Any,
+    times_us: Any,
+    time_lost: Any,
+    scratch: Any,
+    target: Any,
+    ends: Any,
+) -> Any:
+    out = base(target)
+    at = 0
+    ends[0] = 0
+    for index in range(rows.size):
+        row = rows[index]
+        start = at
+        flags = ENTRIES_FLAG
+        store8(out, at, VERSION_BYTE)
+        at += HEAD_BYTES
+        if time_lost[row]:
+            flags |= TIME_FLAG
+            store64(out, at, times_us[row])
+            at += 8
+        if id_valid[row]:
+            flags |= ID_FLAG
+            memcpy(out, at, base(ids), ID_BYTES * row, ID_BYTES)
+            at += ID_BYTES
+        store8(out, start + 1, flags)
+        first, last = _int(list_ends[row]), _int(list_ends[row + 1])
+        at = _put_varint(out, at, last - first)
+        for header in range(first, last):
+            mark = _mark(first, header, name_ends, names, value_ends, values, value_valid, scratch)
+            if kinds[header] == RAW:
+                store8(out, at, SHOWN_TAG)
+                store32(out, at + 1, mark)
+                at += ENTRY_BYTES
+            else:
+                store8(out, at, TYPED_TAG)
+                store32(out, at + 1, mark)
+                store8(out, at + ENTRY_BYTES, kinds[header])
+                at += ENTRY_BYTES + 1
+        store32(out, at, crc32(target, start, at - start))
+        at += CRC_BYTES
+        ends[index + 1] = at
+
+
+@njit(nogil=True)
+def _undone(
+    first: Any,
+    last: Any,
+    start: Any,
+    end: Any,
+    name_ends: Any,
+    names: Any,
+    value_ends: Any,
+    values: Any,
+    value_valid: Any,
+    scratch: Any,
+    found_kinds: Any,
+    ids: Any,
+    times_us: Any,
+    row: Any,
+    changed: Any,
+) -> Any:
+    """Whether the carrier ``values[start:end]`` is one of those that ``make`` writes, for just these headers."""
+    data = base(values)
+    if end - start < HEAD_BYTES + 1 + CRC_BYTES or load8(data, start) != VERSION_BYTE:
+        return False
+    flags = _int(load8(data, start + 1))
+    if flags & ~(ENTRIES_FLAG | TIME_FLAG | ID_FLAG) or not flags & ENTRIES_FLAG:
+        return False
+    body_end = end - CRC_BYTES
+    if _int(crc32(values, start, body_end - start)) != _int(load32(data, body_end)):
+        return False
+    at = start + HEAD_BYTES
+    time_at = at
+    at += 8 if flags & TIME_FLAG else 0
+    id_at = at
+    at += ID_BYTES if flags & ID_FLAG else 0
+    if at >= body_end or _int(load8(data, at)) != last - first:
+        return False
+    at += 1
+    for header in range(first, last):
+        if body_end - at < ENTRY_BYTES:
+            return False
+        tag = _int(load8(data, at))
+        mark = _mark(first, header, name_ends, names, value_ends, values, value_valid, scratch)
+        if mark != _int(load32(data, at + 1)):
+            return False
+        at += ENTRY_BYTES
+        if tag == TYPED_TAG:
+            if at >= body_end:
+                return False
+            found_kinds[header] = load8(data, at)
+            at += 1
+        elif tag != SHOWN_TAG:
+            return False
+    if at != body_end:
+        return False
+    if flags & TIME_FLAG:
+        times_us[row] = loadi64(data, time_at)
+        changed[row] |= TIME_FLAG
+    if flags & ID_FLAG:
+        memcpy(base(ids), ID_BYTES * row, data, id_at, ID_BYTES)
+        changed[row] |= ID_FLAG
+    return True
+
+
+@njit(types.void(_longs, *_HEADERS, _bytes, _i8, _bytes, _i64, _bytes, _bytes), nogil=True, cache=True)
+def undo(
+    rows: Any,
+    list_ends: Any,
+    name_ends: Any,
+    names: Any,
+    kinds: Any,
+    value_ends: Any,
+    values: Any,
+    value_valid: Any,
+    scratch: Any,
+    found_kinds: Any,
+    ids: Any,
+    times_us: Any,
+    changed: Any,
+    done: Any,
+) -> Any:
+    for index in range(rows.size):
+        row = rows[index]
+        first, carrier = _int(list_ends[row]), _int(list_ends[row + 1]) - 1
+        if carrier - first > HEADERS_MAX or value_valid[carrier] == 0 or kinds[carrier] != RAW:
+            continue
+        start, end = _int(value_ends[carrier]), _int(value_ends[carrier + 1])
+        parts = (name_ends, names, value_ends, values, value_valid, scratch, found_kinds, ids, times_us, row, changed)
+        if _undone(first, carrier, start, end, *parts):
+            done[index] = 1
+        else:
+            changed[row] = 0
+            for header in range(first, carrier):
+                found_kinds[header] = kinds[header]
