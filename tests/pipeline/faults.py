@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,15 @@ from tests.spark.faults import strike
 PHASES = ("task", "manifest", "renames", "errands", "published")
 
 
+def claimed(state: Path, phase: str) -> bool:
+    """Whether this process is the one that shall fail in an armed phase."""
+    try:
+        (state / "_lading" / "faults" / phase).unlink()
+    except FileNotFoundError:
+        return False
+    return True
+
+
 class FaultyTables(PipelineTables):
     """Takes the place of the pipeline's own sink."""
 
@@ -34,7 +45,10 @@ class FaultyWriter(PipelineWriter):
 
     def staged(self, piece: Range, attempt: str) -> Any:
         written = super().staged(piece, attempt)
-        strike(Path(self.job.state), "task")
+        directory = Path(self.job.state)
+        if claimed(directory, "worker"):
+            os.kill(os.getpid(), signal.SIGKILL)
+        strike(directory, "task")
         return written
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:

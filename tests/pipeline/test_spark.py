@@ -26,9 +26,10 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 STATE = "flights"
 
 
-def test_a_run_with_a_failing_task_then_two_sources(spark: SparkSession, place: Place) -> None:
+def test_a_run_with_a_failing_task_and_a_killed_worker_then_two_sources(spark: SparkSession, place: Place) -> None:
     prepare(spark, FaultyTables)
     arm(place.tables / STATE, "task", "fail")
+    arm(place.tables / STATE, "worker", "kill")
     told: list[Progress] = []
     report = run(lambda: spark, PipelineSettings.load(place.write()), on_progress=told.append)
     where = assert_every_message_once(place.tables, PARTITIONS, ROWS)
@@ -36,6 +37,8 @@ def test_a_run_with_a_failing_task_then_two_sources(spark: SparkSession, place: 
     assert [now.batches for now in told] == [1, 2]
     assert [now.read + now.lag for now in told] == [PARTITIONS * ROWS] * 2
     assert not list(place.tables.glob("*/_lading/staged/*"))
+    assert not list(place.tables.glob("*/_lading/faults/*"))
+    print(f"a task failed, a worker was killed: lost 0, twice 0 of {PARTITIONS * ROWS:,}")
     # another topic joins; the first one goes on where it was
     second = f"{place.topic}-more"
     place.transport.create_topic(second, 1)

@@ -286,6 +286,7 @@ def _query(
         .trigger(**trigger)
         .start()
     )
+    watch.begin()
     try:
         while not query.awaitTermination(LOOK_INTERVAL_S):
             watch.look()
@@ -341,6 +342,10 @@ class _Watch:
         self._begun = time.monotonic()
         self._counts: Counter[str] = Counter()
         self._files = self._bytes = 0
+
+    def begin(self) -> None:
+        """The clock starts."""
+        self._begun = time.monotonic()
 
     def look(self) -> None:
         """Take in new manifests, and tell of them."""

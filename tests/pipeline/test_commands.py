@@ -1,0 +1,71 @@
+"""The commands, as their users and scripts see them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from lading.cli.main import main
+
+from .conftest import PARTITIONS, ROWS, Place
+from .direct import Driver
+from .flights import fate
+
+
+def _run(*arguments: str) -> int:
+    try:
+        main(arguments)
+    except SystemExit as done:
+        return int(done.code or 0)
+    return 0
+
+
+def test_check_tells_every_problem(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    assert _run("pipeline", "check", str(place.write())) == 0
+    assert "nothing wrong" in capsys.readouterr().err
+    wrong = place.write(
+        lambda text: text.replace("delay > 60", "delai > 60").replace("[good]", '[good]\ncolumns = ["x"]')
+    )
+    assert _run("pipeline", "check", str(wrong)) == 1
+    said = capsys.readouterr().out
+    assert "did you mean 'delay'" in said and "^^^^^" in said and "good.columns: 'x'" in said
+    assert _run("pipeline", "check", str(wrong), "--output", "json") == 1
+    assert {row["part"] for row in json.loads(capsys.readouterr().out)} == {"settings"}
+    misspelt = place.write(lambda text: text.replace("[good]", "[god]"))
+    assert _run("pipeline", "run", str(misspelt)) == 2
+    assert capsys.readouterr().err == f"lading: {misspelt}: unknown key god; did you mean good?\n"
+
+
+def test_quarantine_commands(place: Place, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = str(place.write())
+    assert _run("quarantine", "list", file) == 2
+    assert "has not run yet" in capsys.readouterr().err
+    Driver(Path(file)).run()
+    failed = PARTITIONS * sum(fate(row) not in ("late", "flights") for row in range(ROWS))
+    assert _run("quarantine", "list", file, "--output", "json", "--limit", "1000") == 0
+    assert len(json.loads(capsys.readouterr().out)) == failed
+    assert _run("quarantine", "show", file, f"{place.topic}/0/2", "--output", "json") == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["reason"], shown["message"]["payload"]) == ("bad_value", '{"row": 2, "p": 0}')
+    assert _run("quarantine", "show", file, f"{place.topic}/0/2") == 0
+    assert "delay string = late!" in capsys.readouterr().out
+    assert _run("quarantine", "histogram", file, "--output", "json") == 0
+    assert sum(row["messages"] for row in json.loads(capsys.readouterr().out)) == failed
+    assert _run("quarantine", "redrive", file, "--dry-run", "--output", "json") == 0
+    assert json.loads(capsys.readouterr().out)["sent"] == failed
+    assert _run("quarantine", "redrive", file, "--reason", "bad_value") == 0
+    assert "sent again, 0 parked" in capsys.readouterr().err
+    page = tmp_path / "report.html"
+    assert _run("pipeline", "report", file, str(page)) == 0
+    assert page.read_text().startswith("<!doctype html>")
+
+
+def test_contract_commands(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    assert _run("contract", "infer", place.topic, "--from", place.url) == 0
+    assert 'carrier = "string"' in capsys.readouterr().out
+    assert _run("contract", "infer", place.topic, "--from", place.url, "--against", str(place.write())) == 1
+    assert "is required, and is missing" in capsys.readouterr().out
+    held = place.write(lambda text: text.replace('"string required"', '"string"').replace('"int"', '"string"'))
+    assert _run("contract", "infer", place.topic, "--from", place.url, "--against", str(held)) == 0
