@@ -284,7 +284,7 @@ def test_kafkas_carriers_in_bulk(half: str) -> None:
     for part in (batch, batch.slice(100, 333)):
         shown = carry(part, "kafka").batch
         assert kafka_can_hold(rows_of(shown))
-        cut = [(*row[:4], (row[4] or 0) // 1000 * 1000) for row in rows_of(shown)]
+        cut: list[Row] = [(*row[:4], (row[4] or 0) // 1000 * 1000) for row in rows_of(shown)]
         assert rows_of(restore(batch_of(cut))) == rows_of(part)
 
 
