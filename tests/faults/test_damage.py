@@ -123,7 +123,8 @@ def test_many_random_flips_at_once(full: bool, record_figures: Callable[..., Non
         assert missing <= reported
         lost += len(missing)
         again = opened(HOME, disk, segment_bytes=6000)
-        assert read_all(again) == found
+        # what was read once stays; an index that the first start wrote anew may tell the next one more
+        assert found.items() <= read_all(again).items()
     record_figures("random flips", logs=rounds, messages_reported_damaged=lost, wrong=0)
 
 

@@ -21,6 +21,7 @@ _source = types.Array(types.uint8, 1, "C", readonly=True)
 _target = types.uint8[::1]
 _i64 = types.int64
 _LAST = np.uint64(layout.POSITION_MAX)
+_CASTAGNOLI = np.uint32(0x82F63B78)
 
 _MAGIC, _VERSION = layout.MAGIC, layout.VERSION
 _FINE, _CUT, _SHORT, _NO_MAGIC, _OTHER_VERSION = range(5)
@@ -115,3 +116,17 @@ def walk(region: Any, start: Any, end: Any, verify: Any, rows: Any, dialects: An
         filled += 1
         at = chunk_end
     return filled, at, _FINE
+
+
+@njit(_i64(_i64, _i64), nogil=True, cache=True)
+def flipped_bit(changed: Any, size_bytes: Any) -> Any:
+    wanted = np.uint32(changed)
+    one = np.uint32(1)
+    state = np.uint32(0x80)
+    for _ in range(8):
+        state = (state >> one) ^ (_CASTAGNOLI * (state & one))
+    for steps in range(8, 8 * size_bytes + 8):
+        if state == wanted:
+            return 8 * (size_bytes - steps // 8) + 7 - steps % 8
+        state = (state >> one) ^ (_CASTAGNOLI * (state & one))
+    return -1

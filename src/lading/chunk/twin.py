@@ -11,6 +11,8 @@ from .layout import ENVELOPE, ENVELOPE_BYTES, LENGTH_COUNTS_FROM, POSITION_MAX
 
 Bytes = NDArray[np.uint8]
 
+_CASTAGNOLI = 0x82F63B78
+
 
 def crc32c(array: Bytes, start: int, end: int) -> int:
     """CRC-32C of ``array[start:end]``."""
@@ -85,3 +87,18 @@ def walk(
         filled += 1
         at = chunk_end
     return filled, at, layout.FINE
+
+
+def flipped_bit(changed: int, size_bytes: int) -> int:
+    """Which bit of ``size_bytes`` bytes changes their CRC-32C by ``changed`` when it flips (bit 0 is the lowest of the
+    first byte); -1 where no single one does.
+    """
+    # the last byte's highest bit meets eight steps of the division, each bit before it one more
+    state = 0x80
+    for _ in range(8):
+        state = state >> 1 ^ (_CASTAGNOLI if state & 1 else 0)
+    for steps in range(8, 8 * size_bytes + 8):
+        if state == changed:
+            return 8 * (size_bytes - steps // 8) + 7 - steps % 8
+        state = state >> 1 ^ (_CASTAGNOLI if state & 1 else 0)
+    return -1

@@ -31,7 +31,8 @@ class Span:
 
     The region stays valid after its segment is deleted. A ``damaged`` span is exactly one chunk whose CRC does not
     hold but whose length and offsets agree with its neighbours: only what the dialect's own checks find intact
-    in it may be served. All other spans were checked since they were mapped.
+    in it may be served. All other spans were checked since they were mapped; one that was mended (``chunk.mend``) is a
+    copy.
     """
 
     region: NDArray[np.uint8]

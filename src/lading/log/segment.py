@@ -2,7 +2,8 @@
 
 Every byte is checked against its chunk's CRC once after it was mapped, before it is handed out, so neither a flipped
 bit nor a write that the disk only pretended to do is ever served as a message. What fails is searched once
-(``scan``), noted as damage, and gone around from then on.
+(``scan``), noted as damage, and gone around from then on, unless one flipped bit is all that is wrong with a chunk:
+then a mended copy is served.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ..chunk.envelope import ENVELOPE_BYTES
+from ..chunk.envelope import ENVELOPE_BYTES, read
+from ..chunk.mend import mended
 from ..model.errors import CorruptLog
 from ..model.run import BASE_OFFSET, BODY_END, BODY_START, LAST_OFFSET, MAX_TIMESTAMP_US
 from . import index as index_format
@@ -188,6 +191,9 @@ class Segment:
             wanted = offset
             for damage in self.damage:
                 if damage.first <= wanted < damage.end:
+                    whole = _mended(region, damage) if damage.end <= limit.offset else None
+                    if whole is not None:
+                        return Span(whole, 0, whole.size, damage.first, damage.end)
                     if damage.one_chunk and damage.end <= limit.offset:
                         return Span(region, damage.start, damage.stop, damage.first, damage.end, damaged=True)
                     wanted = damage.end
@@ -316,3 +322,12 @@ class Segment:
     def _known_end(self) -> Limit | None:
         """Where the chunks end, whatever readers may see of them; None where only their limit is known."""
         return self.end
+
+
+def _mended(region: Region, damage: Damage) -> NDArray[np.uint8] | None:
+    """A whole copy of the chunk that lay where one bit flipped, if its offsets are those that are missing."""
+    whole = mended(region, damage.start, damage.stop)
+    if whole is None:
+        return None
+    found = read(whole, verify=False)
+    return whole if (found.base_offset, found.end_offset) == (damage.first, damage.end) else None
