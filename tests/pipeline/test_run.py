@@ -138,6 +138,18 @@ def test_a_lost_checkpoint(place: Place) -> None:
     assert len(found(place.tables)) == PARTITIONS * ROWS + 10
 
 
+def test_resumed_partitions_without_messages_begin_where_they_began(place: Place) -> None:
+    latest = place.write(lambda text: text.replace("[headers]", 'starting = "latest"\n\n[headers]'))
+    assert Driver(latest).run() == {}
+    place.transport.send(place.topic, 1, messages(1, ROWS + 10).slice(ROWS))
+    assert Driver(latest).run()["read"] == 10
+    rmtree(place.tables / "flights" / "_lading" / "checkpoint")
+    # partition 0 is in no manifest
+    assert Driver(latest).run(resume=True) == {}
+    place.transport.send(place.topic, 0, messages(0, ROWS + 5).slice(ROWS))
+    assert Driver(latest).run()["read"] == 5
+
+
 def test_tables_and_states_of_others(place: Place) -> None:
     late = place.tables / "late"
     late.mkdir(parents=True)

@@ -28,7 +28,7 @@ from .errands import deliver, ensure_topic
 from .job import PipelineJob, SourcePlace
 from .plan import Plan
 from .settings import PipelineSettings, Source
-from .state import refused, table_in_state
+from .state import note_resumed, refused, resumed_at, table_in_state
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -201,7 +201,8 @@ def starting_positions(
     if last is not None:
         for table, schema in plan.schemas.items():
             check_schema(table, last.schemas.get(table_in_state(state, table), {}), schema_words(schema))
-        if not resume and not state.has_checkpoint:
+        # a resumed run that found nothing new left no checkpoint
+        if not resume and not state.has_checkpoint and resumed_at(state) != last.number:
             raise LocalError(
                 f"pipeline {settings.id!r} has published up to manifest {last.number}, but the checkpoint that belongs "
                 f"to it is gone from {state.checkpoint}. To go on where the manifests end: "
@@ -209,14 +210,20 @@ def starting_positions(
             )
     if resume:
         state.put_checkpoint_aside()
+        note_resumed(state, 0 if last is None else last.number)
     if last is None and not state.has_checkpoint:
-        # partitions that have had no messages are in no manifest, so where they began is kept
-        begun: OffsetsDocument = {}
-        for planner in planners:
-            begun |= document(planner.options.topic, planner.first())
-        state.note_begin(begun)
+        _note_begin(state, planners)
     begin, done = state.begin, {} if last is None else last.positions
     return {topic: {**begin.get(topic, {}), **done.get(topic, {})} for topic in {**begin, **done}}
+
+
+def _note_begin(state: State, planners: Sequence[Planner]) -> None:
+    """Keep where each topic begins, once: partitions that have had no messages are in no manifest, and ``latest`` means
+    the first run's."""
+    begun: OffsetsDocument = {}
+    for planner in planners:
+        begun |= document(planner.options.topic, planner.first())
+    state.note_begin({**begun, **state.begin})
 
 
 def command(settings: PipelineSettings, *more: str) -> str:

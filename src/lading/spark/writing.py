@@ -171,7 +171,10 @@ class TableFiles:
     def discard(self) -> None:
         """Delete everything of this attempt."""
         if self._open is not None:
-            self._open[1].close()
+            writer, sink, _ = self._open
+            # else it would end its file when it is collected, and say that there is none any more
+            writer.is_open = False
+            sink.close()
         for path in (self._table / OWN / STAGED).glob(f"{self._stem}-*"):
             path.unlink(missing_ok=True)
 
