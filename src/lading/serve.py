@@ -81,6 +81,7 @@ async def serve(
         listeners = {name: closing.enter_context(listener) for name, listener in _listeners(settings)}
         workers = closing.enter_context(ThreadPoolExecutor(settings.workers, "lading-worker"))
         broker = closing.enter_context(_broker(settings, metrics, disk, commit))
+        _tell_recoveries(broker)
         services = Services(broker, settings, metrics, workers)
         endpoints: list[Endpoint] = []
         for name, listener in listeners.items():
@@ -204,10 +205,22 @@ def _settle_down() -> None:
     gc.freeze()
 
 
+def _tell_recoveries(broker: Broker) -> None:
+    """What opening found in partitions that were not closed by their owner: nothing of it is kept quiet."""
+    for partition, report in broker.recoveries():
+        for what in (*report.cuts, *report.damage, *report.notes):
+            log.warning("%s: %s", partition, what)
+
+
 async def _tick(broker: Broker) -> None:
     """The broker's own clockwork: retention, positions, timeouts."""
     while True:
-        due_us = broker.tick(now_us())
+        try:
+            due_us = broker.tick(now_us(), time.monotonic_ns() // 1000)
+        except Exception:
+            # the clockwork is not the service: say so, go on, try again
+            log.exception("a duty of the broker failed; it is tried again")
+            due_us = now_us() + round(TICK_MAX_S * 1e6)
         await asyncio.sleep(min(max((due_us - now_us()) / 1e6, TICK_MIN_S), TICK_MAX_S))
 
 
