@@ -7,16 +7,22 @@ import re
 import shlex
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
 from lading import testing
+from tests.interop import kafka_broker
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FENCE = re.compile(r"^```(python|sh|toml)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+KAFKA = "127.0.0.1:9092"
+"""Where the pages have a real Kafka broker."""
 
 
 class Snippet(NamedTuple):
@@ -36,18 +42,28 @@ def test_there_are_snippets_to_run() -> None:
     assert sum(len(snippets(page)) for page in PAGES) >= 8
 
 
+def _real_kafka(stack: ExitStack, directory: Path) -> str:
+    try:
+        return stack.enter_context(kafka_broker.running(directory)).address
+    except kafka_broker.Unavailable as reason:
+        pytest.skip(str(reason))
+
+
 @pytest.mark.spark
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     "page", [page for page in PAGES if snippets(page)], ids=lambda page: str(page.relative_to(ROOT))
 )
 def test_page(page: Path, tmp_path: Path) -> None:
-    with testing.broker(data_dir=tmp_path / "log") as broker:
+    with ExitStack() as stack:
+        broker = stack.enter_context(testing.broker(data_dir=tmp_path / "log"))
         addresses = {
             "127.0.0.1:7070": broker.endpoints["admin"],
             "127.0.0.1:8090": broker.endpoints["iggy_tcp"],
             "127.0.0.1:3000": broker.endpoints["iggy_http"],
         }
+        if any(KAFKA in snippet.text for snippet in snippets(page)):
+            addresses[KAFKA] = _real_kafka(stack, tmp_path / "kafka")
         # one interpreter a page, so that later blocks may use what earlier ones made
         script: list[str] = ["import subprocess"]
         for snippet in snippets(page):

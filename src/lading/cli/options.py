@@ -17,14 +17,14 @@ Server = Annotated[
         "-s",
         envvar="LADING_SERVER",
         metavar="URL",
-        help="The broker: lading://host:port or iggy://host:port.",
+        help="The broker: lading://host:port, iggy://host:port or kafka://host:port.",
     ),
 ]
 From = Annotated[
     str,
     typer.Option(
         "--from", "-f", envvar="LADING_SERVER", metavar="URL|DIR",
-        help="Where to read: lading://host:port, iggy://host:port, or the data directory of a broker.",
+        help="Where to read: lading://host:port, iggy://host:port, kafka://host:port, or a broker's data directory.",
     ),
 ]  # fmt: skip
 AsOutput = Annotated[Output, typer.Option("--output", "-o", help="text for people, json for programs.")]
