@@ -97,11 +97,12 @@ def test_one_refused_batch_can_be_accepted_and_no_other(place: Place) -> None:
 
 def test_a_route_sets_states_once_its_batch_is_published(place: Place) -> None:
     def poison(text: str) -> str:
-        route = '[[route]]\nwhere = "delay = 7"\nset_state = "poisoned"\n\n[[route]]'
+        route = '[[route]]\nwhere = "delay = 7 OR offset BETWEEN 300 AND 399"\nset_state = "poisoned"\n\n[[route]]'
         return text.replace("[[route]]", route, 1)
 
     Driver(place.write(poison)).run()
-    hit = [row for row in range(ROWS) if row % 200 == 7 and fate(row) == "flights"]
+    taken = [row for row in range(ROWS) if row % 200 == 7 or 300 <= row < 400]
+    hit = [row for row in taken if fate(row) in ("flights", "late")]
     assert hit
     for partition in range(PARTITIONS):
         states = place.transport.states(place.topic, partition)

@@ -22,10 +22,14 @@ from ..spark.manifest import TABLE, File, Manifest
 from ..spark.publish import drop, table_path
 from ..spark.state import OWN, STAGED
 from ..spark.state import State as PipelineState
-from ..transports.interface import Filtering, Transport
+from ..transports.interface import Transport
 from ..transports.lading import LadingTransport
 from ..transports.open import open_transport
 from .writing import COPIES, STATES
+
+LONG_RANGE = 64
+OFFSETS_AT_ONCE = 20_000
+"""Messages whose states are set by one request; a range of LONG_RANGE has one of its own."""
 
 
 def deliver(state: PipelineState, manifest: Manifest) -> None:
@@ -102,12 +106,21 @@ def _send(batches: Iterable[pa.RecordBatch], partitions: int, send: Any) -> int:
 
 
 def _set_states(server: str, batches: Iterable[pa.RecordBatch]) -> None:
+    """Long ranges one by one, scattered messages many at once."""
     with _opened(server) as transport:
-        if not isinstance(transport, Filtering):
+        if not isinstance(transport, LadingTransport):
             raise LocalError(f"states cannot be set at {server}; set_state takes a lading:// server")
+        scattered: dict[tuple[str, int, int], list[int]] = {}
         for batch in batches:
             for row in batch.to_pylist():
-                transport.set_state(row["topic"], row["partition"], row["first"], row["end"], State(row["state"]))
+                topic, partition, first, end, state = (row[name] for name in batch.schema.names)
+                if end - first >= LONG_RANGE:
+                    transport.set_state(topic, partition, first, end, State(state))
+                else:
+                    scattered.setdefault((topic, partition, state), []).extend(range(first, end))
+        for (topic, partition, state), offsets in scattered.items():
+            for at in range(0, len(offsets), OFFSETS_AT_ONCE):
+                transport.set_state_of(topic, partition, offsets[at : at + OFFSETS_AT_ONCE], State(state))
 
 
 def _batches(state: PipelineState, files: Iterable[File]) -> Iterator[pa.RecordBatch]:

@@ -22,7 +22,8 @@ from ..spark.positions import OffsetsDocument, document, parse_document
 from ..spark.publish import check_schema, recover
 from ..spark.state import State, claim
 from ..spark.writing import schema_words
-from ..transports.interface import Filtering, TopicMeta
+from ..transports.interface import TopicMeta
+from ..transports.lading import LadingTransport
 from ..transports.open import open_transport
 from .errands import deliver, ensure_topic
 from .job import PipelineJob, SourcePlace
@@ -168,7 +169,7 @@ def check_servers(settings: PipelineSettings, plan: Plan, sources: list[tuple[So
         url = settings.server(source)
         transport = open_transport(url)
         try:
-            if not isinstance(transport, Filtering):
+            if not isinstance(transport, LadingTransport):
                 raise LocalError(
                     f"{settings.name}: a route sets states, and at {url} none can be set; set_state takes a source "
                     "behind a lading:// server, or a data directory whose broker is named: source.server = "
