@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 UNDER_WAY_MAX: Final = 5
 """Batches of one partition sent and not acknowledged: a broker remembers the last five of each producer."""
 SEQUENCES: Final = 1 << 31
+SLICE_ROWS: Final = 8192
+"""So many rows are made ready at once, before the first of them is sent."""
 _TOO_LARGE: Final = (errors.MESSAGE_TOO_LARGE, errors.RECORD_LIST_TOO_LARGE)
 _LOST_COUNT: Final = (errors.OUT_OF_ORDER_SEQUENCE, errors.UNKNOWN_PRODUCER_ID, errors.INVALID_PRODUCER_EPOCH)
 Place = tuple[str, int]
@@ -28,29 +30,72 @@ Place = tuple[str, int]
 
 @dataclass(slots=True)
 class _Part:
-    """Rows ``low`` up to, not including, ``high``, with the sequence of the first; one record batch."""
+    """Rows ``low`` up to, not including, ``high`` of ``records``: one record batch.
 
+    ``first`` is the row of the whole batch that ``low`` is, ``sequence`` its number.
+    """
+
+    records: Records
     low: int
     high: int
+    first: int
     sequence: int
+
+    @property
+    def end(self) -> int:
+        """The row of the whole batch behind the last."""
+        return self.first + self.high - self.low
 
 
 @dataclass(slots=True)
 class _Delivery:
-    """What is left to send of one batch; ``sent`` are the parts under way, in order."""
+    """What is left to send of one batch: rows of ``ready`` from ``prepared`` on, then ``left``, both in order.
+
+    ``sent`` are the parts under way, ``sequence`` the number of the first row; ``done`` rows are acknowledged.
+    """
 
     batch: Any
-    records: Records
+    ready: Any
     compression: Literal["lz4"] | None
+    sequence: int
+    now_us: int
+    prepared: int = 0
     left: deque[_Part] = field(default_factory=deque)
     sent: deque[_Part] = field(default_factory=deque)
     done: int = 0
     base_offset: int | None = None
 
+    @property
+    def more(self) -> bool:
+        """Whether anything is left to be sent."""
+        return bool(self.left) or self.prepared < self.ready.num_rows
+
+    def next(self) -> _Part:
+        """The next part; rows are made ready a slice at a time, while the broker is busy with those before."""
+        import numpy as np
+        import pyarrow as pa
+
+        if not self.left:
+            first = self.prepared
+            rows = fitted(self.ready.slice(first, SLICE_ROWS), "kafka", "Kafka", strict=False)
+            times: Any = rows.column("timestamp").cast(pa.int64()).fill_null(self.now_us)
+            records = Records(rows, np.ascontiguousarray(times.to_numpy(zero_copy_only=False)))
+            for low, high in records.cuts():
+                number = (self.sequence + first + low) % SEQUENCES
+                self.left.append(_Part(records, low, high, first + low, number))
+            self.prepared += rows.num_rows
+        return self.left.popleft()
+
     def back(self) -> None:
         """What is under way is to be sent again."""
         self.left.extendleft(reversed(self.sent))
         self.sent.clear()
+
+    def number_from(self, sequence: int) -> None:
+        """Count the rows that are left from ``sequence`` on."""
+        self.sequence = (sequence - self.done) % SEQUENCES
+        for part in self.left:
+            part.sequence = (self.sequence + part.first) % SEQUENCES
 
 
 class KafkaWriter:
@@ -97,7 +142,7 @@ class KafkaWriter:
             error.add_note(f"{delivery.done} of {batch.num_rows} messages for topic {topic!r} were confirmed before")
             if isinstance(error, RemoteError) and getattr(error, "code", None) is not None:
                 # the broker said no: what it did not take has no place in the count
-                self._sequences[place] = delivery.left[0].sequence
+                self._sequences[place] = (delivery.sequence + delivery.done) % SEQUENCES
             else:
                 self._unfinished[place] = delivery
             raise
@@ -106,20 +151,14 @@ class KafkaWriter:
     def _begun(
         self, place: Place, batch: pa.RecordBatch, strict: bool, compression: Literal["lz4"] | None
     ) -> _Delivery:
-        import numpy as np
-        import pyarrow as pa
-
-        ready = fitted(complete(batch), "kafka", "Kafka", strict=strict)
-        now_us = time.time_ns() // 1000
-        times: Any = ready.column("timestamp").cast(pa.int64()).fill_null(now_us)
-        records = Records(ready, np.ascontiguousarray(times.to_numpy(zero_copy_only=False)))
+        ready = complete(batch)
+        if strict:
+            # nothing is sent where anything is refused
+            ready = fitted(ready, "kafka", "Kafka", strict=True)
         self._identify()
-        delivery = _Delivery(batch, records, compression)
         sequence = self._sequences.get(place, 0)
-        for low, high in records.cuts():
-            delivery.left.append(_Part(low, high, (sequence + low) % SEQUENCES))
-        self._sequences[place] = (sequence + records.rows) % SEQUENCES
-        return delivery
+        self._sequences[place] = (sequence + batch.num_rows) % SEQUENCES
+        return _Delivery(batch, ready, compression, sequence, time.time_ns() // 1000)
 
     def _identify(self) -> Producer:
         """Who we are to the cluster; asked for when first needed."""
@@ -140,7 +179,7 @@ class KafkaWriter:
 
     def _deliver(self, place: Place, delivery: _Delivery) -> None:
         tries, pause_s, numbered = self._cluster.retries, FIRST_PAUSE_S, False
-        while delivery.left:
+        while delivery.more:
             before = delivery.done
             try:
                 self._sent_through(place, delivery)
@@ -169,8 +208,8 @@ class KafkaWriter:
         """Send what is left over one connection and take the answers; anything unexpected closes it."""
         broker = self._cluster.leader(*place)
         try:
-            while delivery.left or delivery.sent:
-                while delivery.left and len(delivery.sent) < UNDER_WAY_MAX:
+            while delivery.more or delivery.sent:
+                while delivery.more and len(delivery.sent) < UNDER_WAY_MAX:
                     self._send_part(broker, place, delivery)
                 self._take_answer(broker, place, delivery)
         except BaseException:
@@ -178,11 +217,11 @@ class KafkaWriter:
             raise
 
     def _send_part(self, broker: KafkaSocket, place: Place, delivery: _Delivery) -> None:
-        part = delivery.left[0]
         known = self._identify()
+        part = delivery.next()
+        delivery.sent.append(part)
         producer = Producer(known.id, known.epoch, part.sequence)
-        data = delivery.records.encode(part.low, part.high, producer, delivery.compression)
-        delivery.sent.append(delivery.left.popleft())
+        data = part.records.encode(part.low, part.high, producer, delivery.compression)
         broker.send_produce(*place, data, timeout_ms=int(self._cluster.timeout_s * 1000))
 
     def _take_answer(self, broker: KafkaSocket, place: Place, delivery: _Delivery) -> None:
@@ -193,8 +232,8 @@ class KafkaWriter:
             )
             raise Retriable(error) if answer.error in errors.RETRIABLE else _Refused(answer.error, error)
         part = delivery.sent.popleft()
-        delivery.done = part.high
-        if part.low == 0 and answer.base_offset >= 0:
+        delivery.done = part.end
+        if part.first == 0 and answer.base_offset >= 0:
             delivery.base_offset = answer.base_offset
 
     def _halve(self, place: Place, delivery: _Delivery) -> None:
@@ -203,21 +242,20 @@ class KafkaWriter:
             delivery.left.appendleft(part)
             self._sequences[place] = part.sequence
             raise LimitExceeded(
-                f"message {part.low} of the batch takes {int(delivery.records.sizes[part.low])} bytes as a record; "
+                f"message {part.first} of the batch takes {int(part.records.sizes[part.low])} bytes as a record; "
                 f"topic {place[0]!r} does not take as many (max.message.bytes)"
             )
-        middle = (part.low + part.high) // 2
-        after = (part.sequence + middle - part.low) % SEQUENCES
-        delivery.left.extendleft((_Part(middle, part.high, after), _Part(part.low, middle, part.sequence)))
+        half = (part.high - part.low) // 2
+        after = (part.sequence + half) % SEQUENCES
+        delivery.left.appendleft(_Part(part.records, part.low + half, part.high, part.first + half, after))
+        delivery.left.appendleft(_Part(part.records, part.low, part.low + half, part.first, part.sequence))
 
     def _renumber(self, place: Place, delivery: _Delivery) -> None:
         self._producer = None
         self._sequences.clear()
         self._unfinished.clear()
-        first = delivery.left[0].low
-        for part in delivery.left:
-            part.sequence = part.low - first
-        self._sequences[place] = delivery.records.rows - first
+        delivery.number_from(0)
+        self._sequences[place] = delivery.ready.num_rows - delivery.done
 
 
 class _Refused(Exception):
