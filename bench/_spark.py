@@ -48,7 +48,7 @@ def fill(url: str, rows: int) -> None:
     numbers = np.arange(part, dtype=np.int32)
     table = pa.table(
         {
-            "carrier": pa.array(["UA", "AA", "DL", "B6"]).take(pa.array(numbers % 4)),
+            "carrier": pa.array(["UA", "AA", "DL", "B6"]).take(pa.array(numbers % 4, pa.int32())),
             "trace": trace,
             "delay": pa.array(numbers % 300),
             "payload": payload,
