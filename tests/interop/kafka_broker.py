@@ -17,6 +17,7 @@ from pathlib import Path
 VERSION = "4.3.1"
 FETCH_TIMEOUT_S = 300
 READY_TIMEOUT_S = 60.0
+USER, PASSWORD, STORE_PASSWORD = "ann", "correct horse", "store-password"
 HEAP = "512m"
 POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
@@ -48,10 +49,12 @@ class Unavailable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RunningKafka:
-    """A broker that answers at ``address``."""
+    """A broker that answers at ``address``, and at ``secure`` over TLS (``ca_file``) to USER with PASSWORD."""
 
     address: str
     pid: int
+    secure: str
+    ca_file: Path
 
     @property
     def url(self) -> str:
@@ -89,9 +92,10 @@ def jars() -> Path:
 def running(directory: Path) -> Iterator[RunningKafka]:
     """A broker on free ports with its data under ``directory``; it is ended with the block."""
     libs = jars()
-    port, controller = _free_ports(2)
+    port, secure, controller = _free_ports(3)
     directory.mkdir(parents=True, exist_ok=True)
-    (directory / "server.properties").write_text(_settings(directory, port, controller))
+    ca_file = _certificate(directory)
+    (directory / "server.properties").write_text(_settings(directory, port, secure, controller))
     (directory / "log4j2.properties").write_text(LOGGING)
     java = ["nice", "java", f"-Dlog4j2.configurationFile={directory / 'log4j2.properties'}", "-cp", f"{libs}/*"]
     settings = str(directory / "server.properties")
@@ -106,7 +110,7 @@ def running(directory: Path) -> Iterator[RunningKafka]:
         child = subprocess.Popen(broker, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT)
     try:
         _wait_until_ready(child, log, port)
-        yield RunningKafka(f"127.0.0.1:{port}", child.pid)
+        yield RunningKafka(f"127.0.0.1:{port}", child.pid, f"127.0.0.1:{secure}", ca_file)
     finally:
         child.terminate()
         try:
@@ -136,17 +140,44 @@ def _free_ports(count: int) -> list[int]:
     return ports
 
 
-def _settings(directory: Path, port: int, controller: int) -> str:
+def _certificate(directory: Path) -> Path:
+    """A certificate for 127.0.0.1, in a store for the broker and in a file for its clients."""
+    store = [
+        "keytool",
+        "-storetype",
+        "PKCS12",
+        "-keystore",
+        str(directory / "broker.p12"),
+        "-storepass",
+        STORE_PASSWORD,
+    ]
+    make = ["-genkeypair", "-alias", "broker", "-keyalg", "EC", "-dname", "CN=127.0.0.1", "-ext", "san=ip:127.0.0.1"]
+    show = ["-exportcert", "-alias", "broker", "-rfc", "-file", str(directory / "ca.pem")]
+    for what in (make, show):
+        done = subprocess.run([store[0], what[0], *store[1:], *what[1:]], capture_output=True, timeout=60, check=False)
+        if done.returncode:
+            raise Unavailable(f"keytool failed: {done.stdout.decode(errors='replace')[:200]}")
+    return directory / "ca.pem"
+
+
+def _settings(directory: Path, port: int, secure: int, controller: int) -> str:
     small = ("offsets.topic", "transaction.state.log", "share.coordinator.state.topic")
     rows = {
         "process.roles": "broker,controller",
         "node.id": "1",
         "controller.quorum.voters": f"1@127.0.0.1:{controller}",
-        "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}",
-        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
+        "listeners": f"PLAINTEXT://127.0.0.1:{port},SECURE://127.0.0.1:{secure},CONTROLLER://127.0.0.1:{controller}",
+        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port},SECURE://127.0.0.1:{secure}",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.secure.plain.sasl.jaas.config": (
+            f'org.apache.kafka.common.security.plain.PlainLoginModule required user_{USER}="{PASSWORD}";'
+        ),
+        "ssl.keystore.type": "PKCS12",
+        "ssl.keystore.location": str(directory / "broker.p12"),
+        "ssl.keystore.password": STORE_PASSWORD,
         "inter.broker.listener.name": "PLAINTEXT",
         "controller.listener.names": "CONTROLLER",
-        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SECURE:SASL_SSL",
         "log.dirs": str(directory / "data"),
         "log.cleaner.backoff.ms": "200",
         "group.initial.rebalance.delay.ms": "0",

@@ -14,7 +14,15 @@ import pytest
 
 import lading
 from lading import Consumer, Producer, u16
-from lading.model.errors import DataLoss, LimitExceeded, LocalError, Refusal, Unreachable
+from lading.model.errors import (
+    CorruptError,
+    DataLoss,
+    LimitExceeded,
+    LocalError,
+    Refusal,
+    RemoteError,
+    Unreachable,
+)
 from lading.transports.kafka import KafkaTransport
 from tests.interop import kafka_broker
 
@@ -238,3 +246,19 @@ def test_a_broken_connection_neither_loses_nor_doubles(
             assert connection._socket is not None
             connection._socket.shutdown(2)
     assert lading.read_arrow(kafka.url, topic, columns="offset").num_rows == 12_000
+
+
+def test_tls_and_a_password(kafka: kafka_broker.RunningKafka) -> None:
+    topic, url = made(kafka), f"kafka://{kafka.secure}"
+    access: dict[str, Any] = {"ca_file": str(kafka.ca_file), "username": kafka_broker.USER}
+    with Producer(url, **access, password=kafka_broker.PASSWORD) as sender:
+        sender.send(topic, b"secret")
+    found = lading.read_arrow(url, topic, **access, password=kafka_broker.PASSWORD)
+    assert found.column("payload").to_pylist() == [b"secret"]
+    with pytest.raises(RemoteError, match="refused the user 'ann'") as refused:
+        lading.read_arrow(url, topic, **access, password="wrong horse")
+    assert "horse" not in str(refused.value)
+    with pytest.raises(Unreachable, match="certificate"):
+        lading.read_arrow(url, topic, tls=True, username="ann", password="x")
+    with pytest.raises((CorruptError, Unreachable)):
+        lading.read_arrow(url, topic, timeout_s=5)
