@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from lading.client.bulk import write_arrow
 
 from bench.measure import median
 from lading import testing
+from lading.client.bulk import write_arrow
 from lading.transports.lading import LadingTransport
 from lading.transports.open import open_transport
 
@@ -67,10 +67,9 @@ def _in_broker(transport: LadingTransport, expected: int) -> tuple[float, float]
 
 
 def _in_client(transport: LadingTransport, expected: int) -> tuple[float, float]:
-    from lading.filter.parse import parse
-
     from lading.columns.assemble import assemble
     from lading.columns.contract import parse_columns
+    from lading.filter.parse import parse
 
     begun, found, size_bytes, offset = time.perf_counter(), 0, 0, 0
     projection, condition = parse_columns(COLUMNS), parse(WHERE)
