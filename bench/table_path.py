@@ -11,7 +11,7 @@ from typing import Any
 from bench._spark import TOPIC, TYPED, iggy_log, measured, spark_session
 
 QUESTION = "Topic to Parquet (100 B + 3 headers, checkpoint, snappy): table path / DataFrame path"
-ROWS = 2_000_000
+ROWS = 4_000_000
 COLUMNS = "offset, carrier string, trace string, delay int, payload"
 SCHEMA = f"{TYPED}, payload binary"
 
@@ -21,7 +21,7 @@ def run(quick: bool) -> list[dict[str, Any]]:
     from lading.spark.tables import ingest
 
     rows = ROWS // 10 if quick else ROWS
-    rounds = 1 if quick else 5
+    rounds = 1 if quick else 3
     with iggy_log(rows) as broker, spark_session() as spark, TemporaryDirectory() as scratch:
         fresh = (Path(scratch, str(number)) for number in count())
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from .positions import Marks
 
-ROWS_PER_PARTITION = 250_000
+ROWS_PER_PARTITION = 500_000
 """Messages of one Spark partition unless ``maxRowsPerPartition`` says otherwise: large enough to make starting it
 cheap, small enough to keep all cores busy with one topic partition."""
 

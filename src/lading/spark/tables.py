@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 ALL_COLUMNS = "stream, topic, partition, offset, state, timestamp, id, checksum, key, headers, payload"
 BATCH_ROWS = 4_000_000
 """Messages of one batch, and so of one manifest, unless ``max_rows`` says otherwise."""
+RANGE_ROWS = 1_000_000
+"""Messages of one task unless told otherwise: what a task costs by itself is some 50,000 messages' worth."""
 FOLLOW_INTERVAL_S = 30.0
 LOOK_INTERVAL_S: Any = 0.1
 
@@ -145,7 +147,7 @@ def ingest(
             "startingOffsets": starting,
             "failOnDataLoss": str(fail_on_data_loss).lower(),
             "maxRowsPerTrigger": str(max_rows or BATCH_ROWS),
-            **({} if max_rows_per_partition is None else {"maxRowsPerPartition": str(max_rows_per_partition)}),
+            "maxRowsPerPartition": str(max_rows_per_partition or RANGE_ROWS),
             **{f"transport.{name}": str(value) for name, value in options.transport.items()},
         }
         watch = _Watch(state, planner, topic, last, on_progress)
