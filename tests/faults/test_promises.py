@@ -372,7 +372,8 @@ def _flip(path: Path, at: int) -> None:
         file.seek(at)
         byte = file.read(1)[0]
         file.seek(at)
-        file.write(bytes([byte ^ 1]))
+        # two bits: one alone would be mended
+        file.write(bytes([byte ^ 3]))
 
 
 # ---------------------------------------------------------------------------------------------------- promise 5

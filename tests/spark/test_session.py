@@ -28,7 +28,7 @@ def bare(tmp_path: Path, script: str, *arguments: str) -> subprocess.CompletedPr
     tools.mkdir(exist_ok=True)
     for directory in ("/usr/bin", "/bin"):
         for tool in Path(directory).iterdir():
-            if not tool.name.startswith("java") and not (tools / tool.name).exists():
+            if not tool.name.startswith("java") and not (tools / tool.name).is_symlink():
                 (tools / tool.name).symlink_to(tool)
     environment = {name: value for name, value in os.environ.items() if name not in ("JAVA_HOME", "PYSPARK_PYTHON")} | {
         "PATH": str(tools),
