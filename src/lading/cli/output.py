@@ -71,7 +71,8 @@ def cell(value: Any) -> str:
         case int():
             return f"{value:,}"
         case float():
-            return f"{value:,.1f}"
+            # ratios below ten need their digits, rates do not
+            return f"{value:,.1f}" if abs(value) >= 10 else f"{value:.3g}"
     return escape(str(value))
 
 
