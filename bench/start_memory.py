@@ -61,10 +61,14 @@ def _fill(url: str, gigabytes: float) -> None:
 
 def _slow_readers(broker: testing.Running, idle_mb: float) -> dict[str, Any]:
     """Readers that ask for 8 MB each and take 1 kB of it: what the broker holds for them meanwhile."""
+    with Producer(broker.url) as producer:
+        partitions = [part.number for part in producer.transport.topic("long").partitions if part.end_offset]
     with ExitStack() as stack:
         client = stack.enter_context(httpx.Client(limits=httpx.Limits(max_connections=None), timeout=60))
         for number in range(SLOW_READERS):
-            address = f"http://{broker.endpoints['admin']}/topics/default/long/{number % 4}/chunks"
+            address = (
+                f"http://{broker.endpoints['admin']}/topics/default/long/{partitions[number % len(partitions)]}/chunks"
+            )
             answer = stack.enter_context(client.stream("GET", address, params={"offset": 0, "max_bytes": 8 << 20}))
             next(answer.iter_raw(1024))
         time.sleep(2)
