@@ -8,8 +8,9 @@ import numba
 import numpy as np
 
 from lading.kernels.crc32 import crc32
+from lading.kernels.key_text import copy_odd_text, copy_words, odd_text_size, same
 from lading.kernels.memory import base, load8, load32, load64, loadi64, memcpy, store8, store32, store64
-from lading.kernels.text import UTF8_BAD, ascii_only, store_hex, utf8_check
+from lading.kernels.text import ascii_only
 
 from .layout import (
     ARROW_BYTES_MAX,
@@ -63,7 +64,6 @@ _bytes, _i8, _i32, _i64 = types.uint8[::1], types.int8[::1], types.int32[::1], t
 _long = types.int64
 
 _BACKSLASH = 0x5C
-_LOWER_X = 0x78
 _KIND_MAX = 127
 _SHORT_BYTES = 64
 _ZERO, _BYTE, _SLASH = np.uint64(0), np.uint64(255), np.uint64(_BACKSLASH)
@@ -84,28 +84,6 @@ def _payload_at(data: Any, at: Any, end: Any) -> Any:
 @njit(inline="always")
 def _known_state(state: Any) -> Any:
     return state == 1 or state == 10 or state == 20 or state == 30
-
-
-@njit(inline="always")
-def _same(data: Any, at: Any, keys: Any, key: Any, size: Any) -> Any:
-    """Whether ``size`` bytes are equal; 8 bytes behind them are readable on both sides."""
-    step = 0
-    while step + 8 <= size:
-        if load64(data, at + step) != load64(keys, key + step):
-            return False
-        step += 8
-    rest = size - step
-    if rest == 0:
-        return True
-    return ((load64(data, at + step) ^ load64(keys, key + step)) << np.uint64(64 - 8 * rest)) == _ZERO
-
-
-@njit(nogil=True)
-def _odd_text_size(data: Any, at: Any, size: Any) -> Any:
-    """Bytes of a header key as text (names.key_text): itself, one more, or two for each and two."""
-    if utf8_check(data, at, size) == UTF8_BAD:
-        return 2 * size + 2
-    return size + 1 if size > 0 and load8(data, at) == _BACKSLASH else size
 
 
 @njit(inline="always")
@@ -134,7 +112,7 @@ def _measure(data: Any, at: Any, end: Any) -> Any:
         if _is_plain(data, at, key_size):
             keys += key_size
         else:
-            keys += _odd_text_size(data, at, key_size)
+            keys += odd_text_size(data, at, key_size)
             odd = 1
         at += key_size
         kind = load8(data, at)
@@ -179,7 +157,7 @@ def _locate(
         key = 0
         for index in range(asked):
             key_end = loadi64(key_ends, 8 * index)
-            if key_end - key == key_size and _same(data, key_at, keys, key, key_size):
+            if key_end - key == key_size and same(data, key_at, keys, key, key_size):
                 store64(starts, 8 * index * room, value_at)
                 store64(lengths, 8 * index * room, value_size)
                 store8(kinds, index * room, kind)
@@ -320,31 +298,6 @@ def scan(
     return reason
 
 
-@njit(inline="always")
-def _copy_words(target: Any, to: Any, source: Any, at: Any, size: Any) -> Any:
-    """Copy in words of 8 bytes: both sides have 8 bytes to spare. Short copies are not worth a call."""
-    step = 0
-    while step < size:
-        store64(target, to + step, load64(source, at + step))
-        step += 8
-
-
-@njit(inline="always")
-def _copy_odd_key(target: Any, to: Any, source: Any, at: Any, size: Any) -> Any:
-    """Copy a header key as its text: escaped where it is no UTF-8 or begins with a backslash; the size of the text."""
-    if utf8_check(source, at, size) == UTF8_BAD:
-        store8(target, to, _BACKSLASH)
-        store8(target, to + 1, _LOWER_X)
-        store_hex(target, to + 2, source, at, size)
-        return 2 * size + 2
-    if size and load8(source, at) == _BACKSLASH:
-        store8(target, to, _BACKSLASH)
-        memcpy(target, to + 1, source, at, size)
-        return size + 1
-    memcpy(target, to, source, at, size)
-    return size
-
-
 @njit(types.void(_source, _longs, _long, _bytes, _longs), nogil=True, cache=True)
 def fill(region: Any, rows: Any, odd: Any, memory: Any, places: Any) -> Any:
     data, size, out = base(region), region.size, base(memory)
@@ -384,16 +337,16 @@ def fill(region: Any, rows: Any, odd: Any, memory: Any, places: Any) -> Any:
                 key_size = _int(load32(data, here))
                 here += 4
                 if odd:
-                    key += _copy_odd_key(out, keys + key, data, here, key_size)
+                    key += copy_odd_text(out, keys + key, data, here, key_size)
                 else:
-                    _copy_words(out, keys + key, data, here, key_size)
+                    copy_words(out, keys + key, data, here, key_size)
                     key += key_size
                 here += key_size
                 store8(out, kinds + header, load8(data, here))
                 value_size = _int(load32(data, here + 1))
                 here += 5
                 if spare and value_size <= _SHORT_BYTES:
-                    _copy_words(out, values + value, data, here, value_size)
+                    copy_words(out, values + value, data, here, value_size)
                 else:
                     memcpy(out, values + value, data, here, value_size)
                 here += value_size
