@@ -8,9 +8,8 @@ import numba
 import numpy as np
 
 from lading.kernels.crc32 import crc32
-from lading.kernels.key_text import copy_odd_text, copy_words, odd_text_size, same
+from lading.kernels.key_text import copy_odd_text, copy_words, is_plain, odd_text_size, same
 from lading.kernels.memory import base, load8, load32, load64, loadi64, memcpy, store8, store32, store64
-from lading.kernels.text import ascii_only
 
 from .layout import (
     ARROW_BYTES_MAX,
@@ -63,11 +62,8 @@ _chunks = types.Array(types.int64, 2, "A", readonly=True)
 _bytes, _i8, _i32, _i64 = types.uint8[::1], types.int8[::1], types.int32[::1], types.int64[::1]
 _long = types.int64
 
-_BACKSLASH = 0x5C
 _KIND_MAX = 127
 _SHORT_BYTES = 64
-_ZERO, _BYTE, _SLASH = np.uint64(0), np.uint64(255), np.uint64(_BACKSLASH)
-_HIGH_BITS = np.uint64(0x8080808080808080)
 
 
 @njit(inline="always")
@@ -87,15 +83,6 @@ def _known_state(state: Any) -> Any:
 
 
 @njit(inline="always")
-def _is_plain(data: Any, at: Any, size: Any) -> Any:
-    """Whether a header key is ASCII and does not begin with a backslash; 8 bytes behind it are readable."""
-    if size < 1 or size > 8:
-        return ascii_only(data, at, size) and (size == 0 or load8(data, at) != _BACKSLASH)
-    word = load64(data, at)
-    return (word & _HIGH_BITS) << np.uint64(64 - 8 * size) == _ZERO and word & _BYTE != _SLASH
-
-
-@njit(inline="always")
 def _measure(data: Any, at: Any, end: Any) -> Any:
     """Of a header block: (headers, key bytes as text, value bytes, whether some key is odd); -reason for headers."""
     count = 0
@@ -109,7 +96,7 @@ def _measure(data: Any, at: Any, end: Any) -> Any:
         at += 4
         if end - at < key_size + 5:
             return -BAD_HEADERS, keys, values, odd
-        if _is_plain(data, at, key_size):
+        if is_plain(data, at, key_size):
             keys += key_size
         else:
             keys += odd_text_size(data, at, key_size)
