@@ -35,12 +35,21 @@ class Api(NamedTuple):
 APIS: Final[dict[str, Api]] = {
     "ListOffsets": Api(2, "consumer", 2, 7),
     "Metadata": Api(3, "metadata", 5, 12),
+    "OffsetCommit": Api(8, "consumer", 2, 8),
+    "OffsetFetch": Api(9, "consumer", 1, 7),
     "FindCoordinator": Api(10, "metadata", 1, 3),
+    "JoinGroup": Api(11, "consumer", 2, 9),
+    "Heartbeat": Api(12, "consumer", 0, 4),
+    "LeaveGroup": Api(13, "consumer", 0, 2),
+    "SyncGroup": Api(14, "consumer", 0, 4),
     "SaslHandshake": Api(17, "sasl", 1, 1),
     "ApiVersions": Api(18, "metadata", 0, 0),
     "CreateTopics": Api(19, "admin", 4, 7),
     "DeleteTopics": Api(20, "admin", 1, 5),
     "InitProducerId": Api(22, "producer", 0, 4),
+    "OffsetForLeaderEpoch": Api(23, "consumer", 2, 4),
+    "AddPartitionsToTxn": Api(24, "producer", 0, 3),
+    "EndTxn": Api(26, "producer", 0, 4),
     "SaslAuthenticate": Api(36, "sasl", 0, 2),
 }
 """By name, as ``kafka.protocol`` calls them."""

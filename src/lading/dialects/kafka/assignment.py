@@ -1,0 +1,177 @@
+"""Who of a consumer group reads what: what members say and are told, as bytes, and the ways to share partitions.
+
+The broker does not look into these bytes: members agree on a way by its name, and one of them shares out for all
+(kafka.md 3). The three ways here are those that other clients offer, so that a group can be mixed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from lading.model.errors import MalformedMessage
+
+PROTOCOL: Final = "consumer"
+"""The type of all groups of consumers."""
+SUBSCRIPTION_VERSION, ASSIGNMENT_VERSION = 1, 0
+"""What is written here; newer versions are read too."""
+Place = tuple[str, int]
+Shares = dict[str, list[Place]]
+"""Partitions by member id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """The topics that a member wants, and what it holds already, as of ``generation`` (-1 where it does not say)."""
+
+    topics: frozenset[str]
+    owned: frozenset[Place] = frozenset()
+    generation: int = -1
+
+
+def encode_subscription(topics: Iterable[str]) -> bytes:
+    """A member that wants these topics and holds nothing."""
+    from kafka.protocol.consumer import ConsumerProtocolSubscription as Layout
+
+    made = Layout(topics=sorted(topics), user_data=None, owned_partitions=[])
+    return bytes(made.encode(version=SUBSCRIPTION_VERSION))
+
+
+def parse_subscription(data: bytes) -> Subscription:
+    """What a member of any client said; MalformedMessage where it cannot be read."""
+    from kafka.protocol.consumer import ConsumerProtocolSubscription as Layout
+
+    found = _parsed(Layout, data, "subscription")
+    owned = frozenset(_places(getattr(found, "owned_partitions", None) or ()))
+    generation = getattr(found, "generation_id", -1)
+    return Subscription(frozenset(found.topics), owned, -1 if generation is None else generation)
+
+
+def encode_assignment(places: Iterable[Place]) -> bytes:
+    """What one member is to read."""
+    from kafka.protocol.consumer import ConsumerProtocolAssignment as Layout
+
+    topics: dict[str, list[int]] = {}
+    for topic, number in sorted(places):
+        topics.setdefault(topic, []).append(number)
+    rows = [Layout.TopicPartition(topic=topic, partitions=numbers) for topic, numbers in topics.items()]
+    return bytes(Layout(assigned_partitions=rows, user_data=None).encode(version=ASSIGNMENT_VERSION))
+
+
+def parse_assignment(data: bytes) -> list[Place]:
+    """What this member is to read, nothing where there are no bytes; MalformedMessage where they cannot be read."""
+    from kafka.protocol.consumer import ConsumerProtocolAssignment as Layout
+
+    return sorted(_places(_parsed(Layout, data, "assignment").assigned_partitions)) if data else []
+
+
+def _parsed(layout: Any, data: bytes, what: str) -> Any:
+    try:
+        return layout.decode(data)
+    except Exception as error:
+        raise MalformedMessage(
+            f"the {what} of a group member cannot be read: {error or type(error).__name__}"
+        ) from None
+
+
+def _places(rows: Iterable[Any]) -> list[Place]:
+    return [(row.topic, number) for row in rows for number in row.partitions]
+
+
+def by_range(members: Mapping[str, Subscription], counts: Mapping[str, int]) -> Shares:
+    """Each topic in stretches of neighbours, one a member; the first members get one more where it does not divide."""
+    shares: Shares = {member: [] for member in members}
+    for topic, count in sorted(counts.items()):
+        wanting = _wanting(members, topic)
+        if not wanting:
+            continue
+        each, more = divmod(count, len(wanting))
+        low = 0
+        for at, member in enumerate(wanting):
+            high = low + each + (at < more)
+            shares[member] += [(topic, number) for number in range(low, high)]
+            low = high
+    return shares
+
+
+def by_turns(members: Mapping[str, Subscription], counts: Mapping[str, int]) -> Shares:
+    """Partition after partition to member after member, leaving out those that do not want the topic."""
+    shares: Shares = {member: [] for member in members}
+    turns = sorted(members)
+    at = 0
+    for place in _all_places(members, counts):
+        while place[0] not in members[turns[at % len(turns)]].topics:
+            at += 1
+        shares[turns[at % len(turns)]].append(place)
+        at += 1
+    return shares
+
+
+def by_holder(members: Mapping[str, Subscription], counts: Mapping[str, int]) -> Shares:
+    """Everybody keeps what it holds as far as that is even; what moves is given to nobody until its holder let go.
+
+    A member that is told to let go comes to the group again, and then the partition is free for the next.
+    """
+    places = _all_places(members, counts)
+    holder = _holders(members, frozenset(places))
+    held: dict[str, list[Place]] = {member: [] for member in sorted(members)}
+    for place in places:
+        if place in holder:
+            held[holder[place]].append(place)
+    for place in places:
+        if place not in holder:
+            held[min(_wanting(members, place[0]), key=lambda member: len(held[member]))].append(place)
+    while (move := _uneven(members, held)) is not None:
+        place, full, light = move
+        held[full].remove(place)
+        held[light].append(place)
+    return {
+        member: sorted(place for place in mine if holder.get(place, member) == member) for member, mine in held.items()
+    }
+
+
+def _uneven(members: Mapping[str, Subscription], held: Mapping[str, Sequence[Place]]) -> tuple[Place, str, str] | None:
+    """A partition that the fullest possible member should give to a lighter one, by two or more."""
+    lightest = sorted(held, key=lambda member: len(held[member]))
+    for full in reversed(lightest):
+        for light in lightest:
+            if len(held[full]) <= len(held[light]) + 1:
+                break
+            for place in reversed(held[full]):
+                if place[0] in members[light].topics:
+                    return place, full, light
+    return None
+
+
+def _holders(members: Mapping[str, Subscription], places: frozenset[Place]) -> dict[Place, str]:
+    """Who holds what; of two that say so the one with the newer generation, of two of the same neither."""
+    found: dict[Place, tuple[int, str | None]] = {}
+    for member, said in sorted(members.items()):
+        for place in said.owned & places:
+            if place[0] not in said.topics:
+                continue
+            generation, _ = found.get(place, (-2, None))
+            if said.generation > generation:
+                found[place] = said.generation, member
+            elif said.generation == generation:
+                found[place] = generation, None
+    return {place: member for place, (_, member) in found.items() if member is not None}
+
+
+def _wanting(members: Mapping[str, Subscription], topic: str) -> list[str]:
+    return sorted(member for member, said in members.items() if topic in said.topics)
+
+
+def _all_places(members: Mapping[str, Subscription], counts: Mapping[str, int]) -> list[Place]:
+    """Every partition that anybody wants."""
+    wanted = {topic for said in members.values() for topic in said.topics}
+    return [(topic, number) for topic, count in sorted(counts.items()) if topic in wanted for number in range(count)]
+
+
+ASSIGNORS: Final[Mapping[str, Callable[[Mapping[str, Subscription], Mapping[str, int]], Shares]]] = {
+    "range": by_range,
+    "roundrobin": by_turns,
+    "cooperative-sticky": by_holder,
+}
+"""By the names that clients have for them, in the order in which they are offered."""
