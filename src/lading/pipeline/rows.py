@@ -11,22 +11,15 @@ import pyarrow.compute as pc
 
 from ..client.outgoing import OUT_SCHEMA
 from ..columns.locate import locate
+from ..columns.rewrite import with_headers
 from ..columns.typed import typed
-from ..model.batch import FIELDS, HEADER_TYPE, HEADERS_TYPE
+from ..model.batch import FIELDS
 from ..model.kinds import Kind
+from ..model.reason_headers import DETAIL, ORIGIN, PIPELINE, REASON, REASON_HEADER, REASON_HEADERS
 from .reasons import Failure
 
 REPLAYS = "lading-replays"
 """The one header that a redrive sets: how often the message was sent again (uint32)."""
-REASON, REASON_HEADER, DETAIL, ORIGIN, PIPELINE = (
-    "lading-reason",
-    "lading-reason-header",
-    "lading-reason-detail",
-    "lading-origin",
-    "lading-pipeline",
-)
-"""The headers that a copy in the quarantine topic has besides its own."""
-REASON_HEADERS = (REASON, REASON_HEADER, DETAIL, ORIGIN, PIPELINE)
 COPY_SCHEMA = pa.schema([pa.field("partition", pa.int32()), *OUT_SCHEMA])
 """A copy with the partition it came from."""
 
@@ -94,38 +87,3 @@ def replay(messages: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(
         [columns[name].cast(OUT_SCHEMA.field(name).type) for name in OUT_SCHEMA.names], schema=OUT_SCHEMA
     )
-
-
-def with_headers(
-    headers: Any, added: Mapping[str, Any], kinds: Mapping[str, Kind], *, drop: tuple[str, ...]
-) -> pa.Array[Any]:
-    """The headers without the keys of ``drop``, and then ``added``, one value a message; a null adds nothing."""
-    column = headers if headers.type == HEADERS_TYPE else headers.cast(HEADERS_TYPE)
-    rows = len(column)
-    ends: Any = column.offsets.to_numpy()
-    own = column.values.slice(int(ends[0]), int(ends[-1] - ends[0]))
-    parents = np.repeat(np.arange(rows), np.diff(ends))
-    kept = pc.invert(pc.is_in(own.field(0), value_set=pa.array(drop, pa.string()))).to_numpy(zero_copy_only=False)
-    parts, owners = [own.filter(pa.array(kept))], [parents[kept]]
-    for key, values in added.items():
-        present = values.is_valid()
-        chosen = values.filter(present).cast(pa.binary())
-        count = len(chosen)
-        parts.append(
-            pa.StructArray.from_arrays(
-                [
-                    pa.repeat(pa.scalar(key), count),
-                    pa.repeat(pa.scalar(int(kinds[key]), pa.int8()), count),
-                    chosen,
-                ],
-                fields=list(HEADER_TYPE),
-            )
-        )
-        owners.append(np.flatnonzero(present.to_numpy(zero_copy_only=False)))
-    owner = np.concatenate(owners)
-    order = np.argsort(owner, kind="stable")
-    entries = pa.concat_arrays(parts).take(pa.array(order))
-    bounds = np.zeros(rows + 1, np.int32)
-    np.cumsum(np.bincount(owner, minlength=rows), out=bounds[1:])
-    made: Any = pa.ListArray.from_arrays(pa.array(bounds, pa.int32()), entries, type=HEADERS_TYPE)
-    return cast("pa.Array[Any]", made)
