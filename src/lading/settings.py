@@ -133,6 +133,25 @@ class AdminSettings(Endpoint):
         return self.token is not None
 
 
+class KafkaSettings(WithoutCredentials):
+    """The Kafka endpoint (kafka.md 3)."""
+
+    address: Listen = Address("127.0.0.1", 9092)
+    advertised: Listen | None = None
+    """What clients are told to connect to; unset: the address they reached."""
+    auto_create: bool = True
+    """Whether a topic that a client asks for is made where it is missing, unless the client says not to."""
+    partitions: int = Field(default=1, ge=1, le=1_000)
+    """Of topics that are made without a number of partitions."""
+    connections_max: int = Field(default=4096, ge=1)
+    request_bytes_max: ByteSize = Field(default=ByteSize(100 << 20), ge=1 << 16, le=1 << 30)
+    """The longest request; a longer one closes its connection."""
+    message_bytes_max: ByteSize = Field(default=ByteSize(1_048_588), ge=1024)
+    """The largest record batch, where a topic says nothing else (Kafka: message.max.bytes)."""
+    answer_bytes_max: ByteSize = Field(default=ByteSize(56_250_000), ge=1 << 16)
+    """A fetch answers at most about this many bytes, whatever it asks for (Kafka: fetch.max.bytes)."""
+
+
 class EndpointSettings(Section):
     """One table an endpoint; an endpoint that is not built is an unknown key."""
 

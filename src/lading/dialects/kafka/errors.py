@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from lading.model.errors import Reason
+from lading.model.errors import LadingError, MalformedMessage, Reason, Refusal
 
 NONE: Final = 0
 OFFSET_OUT_OF_RANGE, CORRUPT_MESSAGE, UNKNOWN_TOPIC = 1, 2, 3
@@ -38,6 +38,7 @@ NAMES: Final[dict[int, str]] = {
     18: "RECORD_LIST_TOO_LARGE",
     19: "NOT_ENOUGH_REPLICAS",
     20: "NOT_ENOUGH_REPLICAS_AFTER_APPEND",
+    21: "INVALID_REQUIRED_ACKS",
     22: "ILLEGAL_GENERATION",
     23: "INCONSISTENT_GROUP_PROTOCOL",
     24: "INVALID_GROUP_ID",
@@ -54,6 +55,7 @@ NAMES: Final[dict[int, str]] = {
     36: "TOPIC_ALREADY_EXISTS",
     37: "INVALID_PARTITIONS",
     38: "INVALID_REPLICATION_FACTOR",
+    39: "INVALID_REPLICA_ASSIGNMENT",
     40: "INVALID_CONFIG",
     41: "NOT_CONTROLLER",
     42: "INVALID_REQUEST",
@@ -83,6 +85,7 @@ NAMES: Final[dict[int, str]] = {
     89: "THROTTLING_QUOTA_EXCEEDED",
     90: "PRODUCER_FENCED",
     100: "UNKNOWN_TOPIC_ID",
+    103: "INCONSISTENT_TOPIC_ID",
 }
 
 RETRIABLE: Final = frozenset((3, 5, 6, 7, 8, 9, 13, 14, 15, 16, 19, 20, 41, 51, 56, 74, 75, 78, 88, 89, 100))
@@ -97,6 +100,32 @@ REASON_OF: Final[dict[int, Reason]] = {
     OUT_OF_ORDER_SEQUENCE: Reason.OUT_OF_SEQUENCE,
 }
 """Codes that mean one of our reasons."""
+
+CODE_OF: Final[dict[Reason, int]] = {
+    Reason.MALFORMED: INVALID_REQUEST,
+    Reason.TOPIC_NAME_NOT_FOUND: UNKNOWN_TOPIC,
+    Reason.TOPIC_ID_NOT_FOUND: UNKNOWN_TOPIC_ID,
+    Reason.PARTITION_NOT_FOUND: UNKNOWN_TOPIC,
+    Reason.NO_PARTITIONS: UNKNOWN_TOPIC,
+    Reason.INVALID_TOPIC_NAME: INVALID_TOPIC,
+    Reason.TOPIC_NAME_EXISTS: TOPIC_EXISTS,
+    Reason.AMBIGUOUS_NAME: TOPIC_EXISTS,
+    Reason.TOO_MANY_PARTITIONS: INVALID_PARTITIONS,
+    Reason.INVALID_OFFSET: OFFSET_OUT_OF_RANGE,
+    Reason.REQUEST_TOO_LARGE: MESSAGE_TOO_LARGE,
+    Reason.OUT_OF_SEQUENCE: OUT_OF_ORDER_SEQUENCE,
+    Reason.READ_ONLY: STORAGE_ERROR,
+    Reason.DISK_FULL: STORAGE_ERROR,
+    Reason.STOPPING: NOT_LEADER,
+}
+"""Codes that a server of ours answers; a reason without a row is UNKNOWN_SERVER_ERROR."""
+
+
+def code_of(error: LadingError) -> int:
+    """The code that tells a client what was wrong."""
+    if isinstance(error, (Refusal, MalformedMessage)):
+        return CODE_OF.get(error.reason, UNKNOWN_SERVER_ERROR)
+    return UNKNOWN_SERVER_ERROR
 
 
 def name_of(code: int) -> str:

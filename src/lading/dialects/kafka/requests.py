@@ -1,0 +1,144 @@
+"""Requests as a server takes them and the answers it gives: the head by hand, rare messages through ``kafka.protocol``.
+
+A frame is a length (int32, not counting itself), the head and the body. The head has tagged fields from the version
+on that is flexible; an answer's head likewise, but never that of ApiVersions (kafka.md 3.3).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from functools import cache
+from importlib import import_module
+from typing import Any, Final, NamedTuple
+
+from lading.model.errors import MalformedMessage
+
+from .errors import UNSUPPORTED_VERSION
+from .versions import SERVED
+
+LENGTH_BYTES: Final = 4
+HEAD: Final = struct.Struct(">hhih")
+"""API key, version, correlation id, length of the client id (-1: null)."""
+TAGS_MAX: Final = 64
+
+_INT32: Final = struct.Struct(">i")
+
+
+class Head(NamedTuple):
+    """The head of a request; the body begins at ``body_at``."""
+
+    key: int
+    version: int
+    correlation: int
+    client_id: str | None
+    body_at: int
+
+
+def parse_head(frame: memoryview) -> Head:
+    """The head of a frame without its length; MalformedMessage where there is none."""
+    if len(frame) < HEAD.size:
+        raise MalformedMessage("the request ends inside its head", at=len(frame))
+    key, version, correlation, size = HEAD.unpack_from(frame)
+    at = HEAD.size + max(size, 0)
+    if at > len(frame) or size < -1:
+        raise MalformedMessage(f"the request claims a client id of {size} bytes", at=HEAD.size)
+    client_id = None if size < 0 else str(frame[HEAD.size : at], "utf-8", "replace")
+    served = SERVED.get(key)
+    if served is not None and version >= served.flexible:
+        at = skip_tags(frame, at)
+    return Head(key, version, correlation, client_id, at)
+
+
+def skip_tags(frame: memoryview, at: int) -> int:
+    """The position behind the tagged fields at ``at``; MalformedMessage."""
+    count, at = unsigned(frame, at)
+    if count > TAGS_MAX:
+        raise MalformedMessage(f"the request claims {count} tagged fields", at=at)
+    for _ in range(count):
+        _, at = unsigned(frame, at)
+        size, at = unsigned(frame, at)
+        at += size
+        if at > len(frame):
+            raise MalformedMessage("the request ends inside a tagged field", at=len(frame))
+    return at
+
+
+def unsigned(frame: memoryview, at: int) -> tuple[int, int]:
+    """An unsigned varint of at most 32 bits, and the position behind it; MalformedMessage."""
+    value = shift = 0
+    while shift < 35:
+        if at >= len(frame):
+            raise MalformedMessage("the request ends inside a number", at=at)
+        byte = frame[at]
+        at += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value, at
+        shift += 7
+    raise MalformedMessage("a number of the request has more than 32 bits", at=at)
+
+
+def decode_request(key: int, version: int, body: memoryview) -> Any:
+    """The body of a rare request, with attributes as ``kafka.protocol`` names them; MalformedMessage and nothing else.
+
+    Lengths are checked against what is there by the library's own decoder, which reads from a bounded buffer.
+    """
+    try:
+        return _message(key, "Request").decode(body, version=version)
+    except Exception as error:
+        raise MalformedMessage(
+            f"the request {SERVED[key].name} cannot be read: {error or type(error).__name__}"
+        ) from None
+
+
+def encode_answer(key: int, version: int, correlation: int, fields: Mapping[str, Any]) -> bytes:
+    """The whole frame of a rare answer; ``fields`` by the names of ``kafka.protocol``, structs as mappings in it.
+
+    Fields that are not given, or that the version does not have, take their defaults.
+    """
+    answer = _container(_message(key, "Response"), version, fields)
+    answer.with_header(correlation_id=correlation)
+    return bytes(answer.encode(header=True, framed=True))
+
+
+def unsupported_versions(correlation: int, keys: Mapping[int, Any]) -> bytes:
+    """The whole answer to an ApiVersions of a version that is not served: version 0, with an error."""
+    rows = b"".join(struct.pack(">hhh", key, SERVED[key].low, SERVED[key].high) for key in keys)
+    body = _INT32.pack(correlation) + struct.pack(">hi", UNSUPPORTED_VERSION, len(keys)) + rows
+    return _INT32.pack(len(body)) + body
+
+
+def load_codecs(keys: Mapping[int, Any]) -> None:
+    """Import and prepare the codecs of all versions of rare messages, which takes some hundred ms; from any thread."""
+    for key in keys:
+        served = SERVED[key]
+        if served.module is None:
+            continue
+        request, answer = _message(key, "Request"), _message(key, "Response")
+        for version in range(served.low, served.high + 1):
+            tagged = version >= served.flexible
+            request._struct.compiled_decode_from(version, compact=tagged, tagged=tagged, data_class=request[None])
+            answer._struct.compiled_encode_into(version, compact=tagged, tagged=tagged)
+
+
+@cache
+def _message(key: int, kind: str) -> Any:
+    served = SERVED[key]
+    return getattr(import_module(f"kafka.protocol.{served.module}"), served.name + kind)
+
+
+def _container(kind: Any, version: int, fields: Mapping[str, Any]) -> Any:
+    known = kind.fields
+    values: dict[str, Any] = {}
+    for name, value in fields.items():
+        field = known[name]
+        if not field.for_version_q(version):
+            continue
+        if field.is_struct_array() and value is not None:
+            inner = getattr(kind, field.type_str)
+            value = [_container(inner, version, one) for one in value]
+        elif field.is_struct() and value is not None:
+            value = _container(getattr(kind, field.type_str), version, value)
+        values[name] = value
+    return kind(version=version, **values)

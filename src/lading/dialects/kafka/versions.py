@@ -1,0 +1,64 @@
+"""Which messages a server of ours takes, in which versions: the table that ApiVersions answers (kafka.md 3)."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+
+class Served(NamedTuple):
+    """One API: its name, the versions that are told, the first with tagged fields, and where its codec is.
+
+    ``module`` is the part of ``kafka.protocol`` that has its messages; None: they are read and written by hand.
+    """
+
+    name: str
+    low: int
+    high: int
+    flexible: int
+    module: str | None
+
+
+NEVER: Final = 1 << 15
+
+PRODUCE, FETCH, LIST_OFFSETS, METADATA = 0, 1, 2, 3
+OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR, JOIN_GROUP, HEARTBEAT, LEAVE_GROUP, SYNC_GROUP = range(8, 15)
+DESCRIBE_GROUPS, LIST_GROUPS = 15, 16
+API_VERSIONS, CREATE_TOPICS, DELETE_TOPICS, DELETE_RECORDS, INIT_PRODUCER_ID, OFFSET_FOR_LEADER_EPOCH = range(18, 24)
+ADD_PARTITIONS_TO_TXN, ADD_OFFSETS_TO_TXN, END_TXN, TXN_OFFSET_COMMIT = 24, 25, 26, 28
+DESCRIBE_CONFIGS, CREATE_PARTITIONS, DELETE_GROUPS, INCREMENTAL_ALTER_CONFIGS = 32, 37, 42, 44
+DESCRIBE_CLUSTER = 60
+
+SERVED: Final[dict[int, Served]] = {
+    PRODUCE: Served("Produce", 0, 11, 9, None),
+    FETCH: Served("Fetch", 4, 16, 12, None),
+    LIST_OFFSETS: Served("ListOffsets", 1, 9, 6, "consumer"),
+    METADATA: Served("Metadata", 0, 12, 9, "metadata"),
+    OFFSET_COMMIT: Served("OffsetCommit", 2, 9, 8, "consumer"),
+    OFFSET_FETCH: Served("OffsetFetch", 1, 9, 6, "consumer"),
+    FIND_COORDINATOR: Served("FindCoordinator", 0, 6, 3, "metadata"),
+    JOIN_GROUP: Served("JoinGroup", 0, 9, 6, "consumer"),
+    HEARTBEAT: Served("Heartbeat", 0, 4, 4, "consumer"),
+    LEAVE_GROUP: Served("LeaveGroup", 0, 5, 4, "consumer"),
+    SYNC_GROUP: Served("SyncGroup", 0, 5, 4, "consumer"),
+    DESCRIBE_GROUPS: Served("DescribeGroups", 0, 6, 5, "admin"),
+    LIST_GROUPS: Served("ListGroups", 0, 5, 3, "admin"),
+    API_VERSIONS: Served("ApiVersions", 0, 4, 3, "metadata"),
+    CREATE_TOPICS: Served("CreateTopics", 2, 7, 5, "admin"),
+    DELETE_TOPICS: Served("DeleteTopics", 1, 6, 4, "admin"),
+    DELETE_RECORDS: Served("DeleteRecords", 0, 2, 2, "admin"),
+    INIT_PRODUCER_ID: Served("InitProducerId", 0, 5, 2, "producer"),
+    OFFSET_FOR_LEADER_EPOCH: Served("OffsetForLeaderEpoch", 2, 4, 4, "consumer"),
+    ADD_PARTITIONS_TO_TXN: Served("AddPartitionsToTxn", 0, 3, 3, "producer"),
+    ADD_OFFSETS_TO_TXN: Served("AddOffsetsToTxn", 0, 3, 3, "producer"),
+    END_TXN: Served("EndTxn", 0, 3, 3, "producer"),
+    TXN_OFFSET_COMMIT: Served("TxnOffsetCommit", 0, 3, 3, "producer"),
+    DESCRIBE_CONFIGS: Served("DescribeConfigs", 1, 4, 4, "admin"),
+    CREATE_PARTITIONS: Served("CreatePartitions", 0, 3, 2, "admin"),
+    DELETE_GROUPS: Served("DeleteGroups", 0, 2, 2, "admin"),
+    INCREMENTAL_ALTER_CONFIGS: Served("IncrementalAlterConfigs", 0, 1, 1, "admin"),
+    DESCRIBE_CLUSTER: Served("DescribeCluster", 0, 2, 0, "admin"),
+}
+"""By key. Produce is told from 0 on although nothing below PRODUCE_LOW is taken: old librdkafka sends uncompressed, or
+without headers, to a broker that does not tell 0 and 3 (kafka.md 3.3)."""
+
+PRODUCE_LOW: Final = 3

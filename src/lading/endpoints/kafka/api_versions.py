@@ -1,0 +1,19 @@
+"""ApiVersions: what this broker takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ...dialects.kafka.versions import API_VERSIONS, SERVED
+from .handling import Fields, Handler, Request, Session
+
+
+def handlers(told: Sequence[int]) -> Mapping[int, Handler]:
+    """ApiVersions, for the APIs ``told``. Finalized features are left out: clients keep to transactions of version 1."""
+    rows = [{"api_key": key, "min_version": SERVED[key].low, "max_version": SERVED[key].high} for key in told]
+    answer: Fields = {"error_code": 0, "api_keys": rows, "throttle_time_ms": 0}
+
+    def api_versions(session: Session, request: Request) -> Fields:
+        return answer
+
+    return {API_VERSIONS: api_versions}

@@ -1,0 +1,64 @@
+"""What handlers of rare requests are given and give back."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from ...settings import Address, KafkaSettings
+from ..interface import Services
+
+if TYPE_CHECKING:
+    from ...broker.broker import Broker
+
+NODE_ID: Final = 1
+"""The one broker of the cluster: leader of everything, controller and coordinator."""
+CLUSTER_ID: Final = "lading"
+
+
+class Request(NamedTuple):
+    """A rare request; ``body`` has attributes by the names of ``kafka.protocol``."""
+
+    key: int
+    version: int
+    client_id: str | None
+    body: Any
+
+
+@dataclass(slots=True, eq=False)
+class Session:
+    """One connection: who it is, and what is to be done when it is gone."""
+
+    id: int
+    host: str
+    """The client's address without its port."""
+    here: Address
+    """Where the client reached us."""
+    on_lost: list[Callable[[], None]] = field(default_factory=list)
+    """Called once when the connection is gone."""
+
+
+Fields = Mapping[str, Any]
+"""Fields of an answer by the names of ``kafka.protocol``; what is not given takes its default."""
+
+Handler = Callable[[Session, Request], Fields | Awaitable[Fields]]
+"""Runs on the event loop and stays below 2 ms; what takes longer, or waits, is awaited. Errors are codes in the
+fields; what it raises closes the connection, and is logged unless it is a MalformedMessage."""
+
+
+@dataclass(slots=True, eq=False)
+class Context:
+    """What all handlers of one endpoint share."""
+
+    services: Services
+    settings: KafkaSettings
+
+    @property
+    def broker(self) -> Broker:
+        """The broker."""
+        return self.services.broker
+
+    def advertised(self, session: Session) -> Address:
+        """The address that clients are told to connect to: the setting, else where this one reached us."""
+        return self.settings.advertised or session.here

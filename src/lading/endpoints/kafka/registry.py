@@ -1,0 +1,23 @@
+"""Every rare API and who answers it: one row for each module of handlers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from ...dialects.kafka.versions import API_VERSIONS, FETCH, PRODUCE, SERVED
+from . import api_versions
+from .handling import Context, Handler
+
+ROOMS: Final[tuple[Callable[[Context], Mapping[int, Handler]], ...]] = ()
+"""Each gives its handlers by API key. An API that nobody handles is not told to clients."""
+
+
+def handlers(context: Context) -> dict[int, Handler]:
+    """All handlers of an endpoint, in the order of their keys."""
+    found: dict[int, Handler] = {}
+    for room in ROOMS:
+        found |= room(context)
+    told = sorted({PRODUCE, FETCH, API_VERSIONS, *found})
+    found |= api_versions.handlers(told)
+    return {key: found[key] for key in SERVED if key in found}

@@ -1,0 +1,61 @@
+"""The bytes of one connection that were received and not understood yet: a buffer that grows with what arrives."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .interface import ReceiveBudget
+
+BUFFER_BYTES = 16 << 10
+IDLE_BUFFER_BYTES_MAX = 1 << 20
+"""A buffer that grew beyond this is given back when it is empty."""
+
+
+class Inbox:
+    """Unread bytes are ``view[at:have]``. A length that a client claims never takes memory: only bytes that came do."""
+
+    __slots__ = ("_budget", "array", "at", "have", "view")
+
+    def __init__(self, budget: ReceiveBudget) -> None:
+        self._budget = budget
+        self.at = self.have = 0
+        self.view = memoryview(bytearray(BUFFER_BYTES))
+        self.array = np.frombuffer(self.view, np.uint8)
+
+    @property
+    def full(self) -> bool:
+        """Whether nothing more can be received before something is read."""
+        return self.have == len(self.view)
+
+    def tend(self, whole: bool) -> bool:
+        """After reading: make room for more. False where memory for requests is used up.
+
+        ``whole``: a whole request lies at ``at`` and waits; no room is needed behind it.
+        """
+        if self.at == self.have:
+            self.at = self.have = 0
+            if len(self.view) > IDLE_BUFFER_BYTES_MAX:
+                self._resize(BUFFER_BYTES)
+        elif self.have == len(self.view):
+            if self.at:
+                return self._resize(len(self.view))
+            return whole or self._resize(2 * len(self.view))
+        return True
+
+    def drop(self) -> None:
+        """Forget everything and give the memory back."""
+        self.at = self.have = 0
+        self._resize(BUFFER_BYTES)
+
+    def _resize(self, size_bytes: int) -> bool:
+        more = size_bytes - len(self.view)
+        if more > 0 and not self._budget.take(more):
+            return False
+        if more < 0:
+            self._budget.give(-more)
+        unread = self.view[self.at : self.have]
+        fresh = memoryview(bytearray(size_bytes))
+        fresh[: len(unread)] = unread
+        self.at, self.have = 0, len(unread)
+        self.view, self.array = fresh, np.frombuffer(fresh, np.uint8)
+        return True
