@@ -125,6 +125,7 @@ class MemoryMembership:
     """A group with one member."""
 
     generation = 1
+    changing = False
 
     def __init__(self) -> None:
         self.partitions: list[tuple[str, int]] = []

@@ -181,6 +181,7 @@ def _settings(directory: Path, port: int, secure: int, controller: int) -> str:
         "log.dirs": str(directory / "data"),
         "log.cleaner.backoff.ms": "200",
         "group.initial.rebalance.delay.ms": "0",
+        "group.min.session.timeout.ms": "1000",
         "transaction.state.log.min.isr": "1",
         "share.coordinator.state.topic.min.isr": "1",
         **{f"{name}.replication.factor": "1" for name in small},

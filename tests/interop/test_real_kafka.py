@@ -5,8 +5,6 @@ from __future__ import annotations
 import struct
 import time
 from collections.abc import Iterator
-from itertools import count
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -25,6 +23,7 @@ from lading.model.errors import (
 )
 from lading.transports.kafka import KafkaTransport
 from tests.interop import kafka_broker
+from tests.interop.kafka_clients import fresh_name, made, producer, read_all
 
 confluent = pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed")
 admin_of = pytest.importorskip("confluent_kafka.admin")
@@ -32,20 +31,8 @@ admin_of = pytest.importorskip("confluent_kafka.admin")
 # kafka.protocol reads its schemas in a way that importlib.resources wants no more
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
-_numbers = count(1)
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 READ_TIMEOUT_S = 20.0
-
-
-@pytest.fixture(scope="session")
-def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[kafka_broker.RunningKafka]:
-    """One real broker for all tests here."""
-    directory: Path = tmp_path_factory.mktemp("kafka")
-    try:
-        with kafka_broker.running(directory) as broker:
-            yield broker
-    except kafka_broker.Unavailable as reason:
-        pytest.skip(str(reason))
 
 
 @pytest.fixture
@@ -54,35 +41,6 @@ def transport(kafka: kafka_broker.RunningKafka) -> Iterator[KafkaTransport]:
     opened = KafkaTransport(kafka.url)
     yield opened
     opened.close()
-
-
-def made(kafka: kafka_broker.RunningKafka, partitions: int = 1, **settings: str) -> str:
-    """A new topic."""
-    name = f"real-{next(_numbers)}"
-    admin = admin_of.AdminClient({"bootstrap.servers": kafka.address})
-    config = {key.replace("_", "."): value for key, value in settings.items()}
-    admin.create_topics([admin_of.NewTopic(name, partitions, 1, config=config)])[name].result(20)
-    return name
-
-
-def producer(kafka: kafka_broker.RunningKafka, **options: Any) -> Any:
-    settings = {"bootstrap.servers": kafka.address, "enable.idempotence": True, "linger.ms": 20}
-    return confluent.Producer({**settings, **options})
-
-
-def read_all(kafka: kafka_broker.RunningKafka, topic: str, rows: int) -> list[Any]:
-    """What confluent's consumer reads."""
-    facts = {"bootstrap.servers": kafka.address, "group.id": topic, "auto.offset.reset": "earliest"}
-    consumer = confluent.Consumer(facts)
-    consumer.subscribe([topic])
-    found: list[Any] = []
-    until = time.monotonic() + READ_TIMEOUT_S
-    try:
-        while len(found) < rows and time.monotonic() < until:
-            found += consumer.consume(rows - len(found), 1.0)
-    finally:
-        consumer.close()
-    return found
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -132,7 +90,7 @@ def test_what_we_write_others_read(kafka: kafka_broker.RunningKafka, compression
 
 
 def test_arrow_in_and_out(kafka: kafka_broker.RunningKafka) -> None:
-    topic = f"real-{next(_numbers)}"
+    topic = fresh_name()
     table = pa.table(
         {
             "carrier": [("UA", "DL", None)[at % 3] for at in range(20_000)],

@@ -43,8 +43,8 @@ class Consumer:
 
     With ``group`` the partitions are shared among its members and begin where the group stopped. With ``auto_commit``
     positions are stored while reading and at the end; a message counts as done when the next one is asked for, or at
-    a ``close`` without error. There is no thread: a member that does not read for the group's session time-out
-    loses its partitions to others.
+    a ``close`` without error. A member that does not read for the group's session time-out (over ``kafka://``, where a
+    thread keeps it alive: for ``reading_timeout_s``) loses its partitions to others.
 
     ``on_loss`` says what to do when messages at the position are gone: ``fail`` with DataLoss, or ``skip`` with a
     warning. Other ``options`` go to the transport.
@@ -160,6 +160,8 @@ class Consumer:
             if not self._ready:
                 self._done[at.place] = at.after
                 self._at = None
+        if self._membership is not None and self._ready:
+            self._look_after_group()
 
     def _load(self, timeout_s: float | None) -> bool:
         """Fill the queue of messages; False when time is up or everything is read."""
@@ -283,7 +285,11 @@ class Consumer:
         if self._membership is None:
             return
         now = time.monotonic()
-        if now - self._heartbeat_at >= HEARTBEAT_S:
+        changing = self._membership.changing
+        if changing and self._auto_commit:
+            # the last moment at which these partitions are ours
+            self._store()
+        if changing or now - self._heartbeat_at >= HEARTBEAT_S:
             self._heartbeat_at = now
             self._reassigned |= self._membership.heartbeat()
         if self._reassigned:

@@ -109,9 +109,8 @@ class Readers:
             left_ms = LONG_POLL_MS if deadline is None else min(LONG_POLL_MS, (deadline - time.monotonic()) * 1000)
             if left_ms <= 0:
                 return None
-            if len(self._turn) == 1:
-                wait_ms = max(1, int(left_ms))
-            else:
+            wait_ms = max(1, int(left_ms)) if len(self._turn) == 1 else 0
+            if not wait_ms:
                 self._wait_for_news(left_ms / 1000)
 
     def _wait_for_news(self, longest_s: float) -> None:
@@ -119,6 +118,9 @@ class Readers:
         until = time.monotonic() + longest_s
         while (left_s := until - time.monotonic()) > 0:
             time.sleep(min(IDLE_LOOK_S, left_s))
+            if not self._turn:
+                # a group gives partitions at any time
+                return
             for name in {topic for topic, _ in self._turn}:
                 for part in self._transport.topic(name).partitions:
                     reader = self._readers.get((name, part.number))

@@ -38,6 +38,9 @@ def group_number(group: str) -> int:
 class IggyMembership:
     """A member with a connection of its own, because to the server the connection is the member."""
 
+    changing = False
+    """The server tells nobody of a change: members look."""
+
     def __init__(self, connection: IggySocket, group: str, topics: Mapping[str, Place]) -> None:
         self._socket = connection
         self._number = group_number(group)

@@ -107,6 +107,11 @@ class Membership(Protocol):
     @property
     def partitions(self) -> Sequence[tuple[str, int]]: ...
 
+    @property
+    def changing(self) -> bool:
+        """Whether the assignment is about to change: positions can be stored a last time, then ``heartbeat``."""
+        ...
+
     def heartbeat(self) -> bool:
         """Tell the server that this member lives; True when the assignment changed."""
         ...

@@ -11,7 +11,7 @@ import numpy as np
 from ..dialects.kafka import errors, layout
 from ..dialects.kafka.commands import EARLIEST, LATEST, READ_COMMITTED, FetchAnswer
 from ..dialects.kafka.messages import CODE, read_batches, visible
-from ..model.errors import ChecksumMismatch, CorruptError, DataLoss, LocalError, SettingError
+from ..model.errors import ChecksumMismatch, CorruptError, DataLoss, SettingError
 from ..model.names import DEFAULT_STREAM
 from ..model.run import BASE_OFFSET, BODY_END, BODY_START, COUNT, LAST_OFFSET, MAX_TIMESTAMP_US, MIN_TIMESTAMP_US, Run
 from .fetched import Fetched
@@ -32,7 +32,9 @@ class KafkaTransport:
     """One Kafka cluster, ``kafka://host:port[,host:port]``; reads what is committed (read_committed).
 
     Options: ``timeout_s`` one answer may take; ``retries`` of what may be repeated; ``tls`` and ``ca_file`` (a file of
-    certificates to trust besides the system's); ``username`` and ``password`` for SASL/PLAIN.
+    certificates to trust besides the system's); ``username`` and ``password`` for SASL/PLAIN. In a group,
+    ``session_timeout_s`` without a sign of life makes the cluster drop this member, and a member that does not read for
+    ``reading_timeout_s`` gives its partitions back.
     """
 
     def __init__(
@@ -45,8 +47,12 @@ class KafkaTransport:
         ca_file: str | None = None,
         username: str | None = None,
         password: str | None = None,
+        session_timeout_s: float = 45.0,
+        reading_timeout_s: float = 300.0,
     ) -> None:
         self.url = url
+        self._session_timeout_s = session_timeout_s
+        self._reading_timeout_s = reading_timeout_s
         if password is not None and username is None:
             raise SettingError("a password was given without a username")
         access = Access(_yes("tls", tls) or ca_file is not None, ca_file, username, password)
@@ -192,11 +198,10 @@ class KafkaTransport:
         return sent
 
     def join(self, group: str, topics: Sequence[str]) -> Membership:
-        """Not there yet: positions can be kept by the reader."""
-        raise LocalError(
-            "consumer groups over kafka:// are not supported yet; read without group and keep the positions yourself "
-            "(Consumer.positions), or let Spark's checkpoint keep them"
-        )
+        """Become a member of the group, beside those of any other Kafka client; see ``kafka_group``."""
+        from .kafka_group import KafkaMembership, Timing
+
+        return KafkaMembership(self._cluster, group, topics, Timing(self._session_timeout_s, self._reading_timeout_s))
 
     def close(self) -> None:
         """Close all connections."""

@@ -13,6 +13,8 @@ from .kafka_socket import Access, KafkaSocket
 
 FIRST_PAUSE_S: Final = 0.05
 LONGEST_PAUSE_S: Final = 2.0
+GROUP, TRANSACTION = 0, 1
+"""What a coordinator is for: the kinds of keys that FindCoordinator takes."""
 T = TypeVar("T")
 Address = tuple[str, int]
 
@@ -67,6 +69,7 @@ class KafkaCluster:
         self._brokers: dict[int, Address] = {}
         self._controller = -1
         self._leaders: dict[str, dict[int, int]] = {}
+        self._coordinators: dict[tuple[int, str], Address] = {}
         self._answered = False
 
     def metadata(self, topics: Sequence[str] | None) -> Any:
@@ -130,6 +133,26 @@ class KafkaCluster:
 
         return self.again(once)
 
+    def coordinator(self, kind: int, key: str) -> KafkaSocket:
+        """The connection to the broker that looks after a group or a transactional id; Retriable while none does."""
+        if (kind, key) not in self._coordinators:
+            answer = self._any(lambda broker: broker.ask("FindCoordinator", key=key, key_type=kind))
+            checked(f"the coordinator of {key!r} was not found", answer.error_code, answer.error_message)
+            self._coordinators[kind, key] = answer.host, answer.port
+        return self._socket(self._coordinators[kind, key])
+
+    def at_coordinator(self, kind: int, key: str, ask: Callable[[KafkaSocket], T]) -> T:
+        """What ``ask`` makes of the connection to the coordinator; once more at the next one where that changes."""
+
+        def once() -> T:
+            try:
+                return self._guarded(self.coordinator(kind, key), ask)
+            except (OSError, Retriable):
+                self._coordinators.pop((kind, key), None)
+                raise
+
+        return self.again(once)
+
     def again(self, ask: Callable[[], T]) -> T:
         """What ``ask`` gives, asked again after pauses while connections break or brokers say that it may help."""
         pause_s = FIRST_PAUSE_S
@@ -163,6 +186,15 @@ class KafkaCluster:
             f"the connection to the Kafka cluster at {places} broke and {self.retries} retries did not bring it back "
             f"({cause})"
         )
+
+    def interrupt(self) -> None:
+        """End what another thread waits for in these connections."""
+        for connection in list(self._sockets.values()):
+            connection.interrupt()
+
+    def sibling(self) -> KafkaCluster:
+        """The same cluster over connections of its own, for another thread."""
+        return KafkaCluster(self._bootstrap, self._access, timeout_s=self.timeout_s, retries=self.retries)
 
     def close(self) -> None:
         """Close all connections."""

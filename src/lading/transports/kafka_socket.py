@@ -6,6 +6,7 @@ import socket
 import ssl
 import struct
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -56,10 +57,13 @@ class KafkaSocket:
         """Whether there is a connection now."""
         return self._socket is not None
 
-    def ask(self, api: str, **fields: Any) -> Any:
-        """The answer to one of ``commands.APIS``, in the highest version that both sides speak."""
+    def ask(self, api: str, *, wait_s: float = 0.0, **fields: Any) -> Any:
+        """The answer to one of ``commands.APIS``, in the highest version that both sides speak.
+
+        ``wait_s`` is how long the broker may hold the answer back.
+        """
         self._ready()
-        return self._ask(api, self._version(api), **fields)
+        return self._ask(api, self._version(api), wait_s, **fields)
 
     def send_fetch(self, topic: str, partition: int, offset: int, *, max_bytes: int, wait_ms: int) -> None:
         """Ask for batches; the answer is for ``receive_fetch``."""
@@ -79,6 +83,14 @@ class KafkaSocket:
     def receive_produce(self) -> commands.ProduceAnswer:
         """The answer whose turn it is."""
         return commands.parse_produce(self._receive()[:-SPARE_BYTES].data)
+
+    def interrupt(self) -> None:
+        """End what another thread waits for in this connection: it gets an OSError."""
+        connection = self._socket
+        if connection is not None:
+            # it may be closed already
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         """Close the connection; answers under way are lost."""
@@ -159,11 +171,11 @@ class KafkaSocket:
                 code=answer.error_code,
             )
 
-    def _ask(self, api: str, version: int, **fields: Any) -> Any:
+    def _ask(self, api: str, version: int, wait_s: float = 0.0, **fields: Any) -> Any:
         frame = commands.encode_rare(api, version, self._next(), CLIENT, **fields)
         try:
             self._ready().sendall(frame)
-            return commands.parse_rare(api, version, self._receive()[:-SPARE_BYTES].data)
+            return commands.parse_rare(api, version, self._receive(wait_s)[:-SPARE_BYTES].data)
         except (OSError, MalformedMessage):
             self.close()
             raise

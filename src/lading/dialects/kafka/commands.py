@@ -7,7 +7,7 @@ know is used (kafka.md 3.1).
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -61,10 +61,26 @@ def _message(name: str, kind: str) -> Any:
 
 
 def encode_rare(name: str, version: int, correlation: int, client: str, **fields: Any) -> bytes:
-    """A whole frame of one of APIS; the field names are those of ``kafka.protocol``."""
-    request = _message(name, "Request")(version=version, **fields)
+    """A whole frame of one of APIS; the field names are those of ``kafka.protocol``, rows of arrays are mappings."""
+    layout = _message(name, "Request")
+    request = layout(version=version, **_rows(layout, version, fields))
     request.with_header(correlation_id=correlation, client_id=client)
     return bytes(request.encode(header=True, framed=True))
+
+
+def _rows(layout: Any, version: int, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields with their mappings made into what ``kafka.protocol`` has for rows of arrays."""
+
+    def row(name: str, value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            return value
+        inner = layout.fields[name].data_class
+        return inner(version=version, **_rows(inner, version, value))
+
+    return {
+        name: [row(name, each) for each in value] if isinstance(value, list) else value
+        for name, value in fields.items()
+    }
 
 
 def parse_rare(name: str, version: int, answer: memoryview) -> Any:

@@ -1,0 +1,362 @@
+"""Membership in a consumer group of a Kafka cluster, by the classic group protocol (kafka.md 3).
+
+A thread with connections of its own keeps the member alive and takes part in every rebalance; the reader's thread
+learns of it through ``changing``. Partitions are given up before each rebalance (the eager way), so that members of
+any client can be in the same group: range, roundrobin and cooperative-sticky are offered.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ..dialects.kafka import errors
+from ..dialects.kafka.assignment import (
+    ASSIGNORS,
+    PROTOCOL,
+    Place,
+    encode_assignment,
+    encode_subscription,
+    parse_assignment,
+    parse_subscription,
+)
+from ..model.errors import LadingError, Reason, Refusal, RemoteError, Unreachable
+from .interface import Position
+from .kafka_cluster import GROUP, KafkaCluster, Retriable, checked, kafka_error
+from .kafka_socket import KafkaSocket
+
+HEARTBEATS_A_SESSION: Final = 3
+"""So often a member is heard of within the session time-out, and at least every HEARTBEAT_S."""
+HEARTBEAT_S: Final = 3.0
+TOPICS_S: Final = 30.0
+"""How often the leading member looks whether topics have more partitions."""
+UNREACHABLE_PAUSE_S: Final = 1.0
+GRACE_S: Final = 5.0
+"""What an answer may take beyond the time that members have to come together."""
+_GONE: Final = (errors.ILLEGAL_GENERATION, errors.UNKNOWN_MEMBER, errors.REBALANCE_IN_PROGRESS)
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Seconds: without a sign of life a member is dropped after ``session_s``; one that does not read for
+    ``reading_s`` gives its partitions back, and so long a rebalance waits for members."""
+
+    session_s: float = 45.0
+    reading_s: float = 300.0
+
+    @property
+    def heartbeat_s(self) -> float:
+        """How often the broker hears of a member."""
+        return min(HEARTBEAT_S, self.session_s / HEARTBEATS_A_SESSION)
+
+
+@dataclass(frozen=True, slots=True)
+class _Joined:
+    """What came of one rebalance: who we are to the broker, and what we are to read."""
+
+    member: str
+    generation: int
+    places: tuple[Place, ...]
+
+
+class KafkaMembership:
+    """A member; its methods are for one thread, the reader's.
+
+    Made when the group gave it partitions for the first time, at the latest after ``cluster.timeout_s``: other members
+    that are slow to let go are waited for in the background. KafkaError for a group that cannot be joined.
+    """
+
+    def __init__(self, cluster: KafkaCluster, group: str, topics: Sequence[str], timing: Timing) -> None:
+        self._cluster = cluster
+        self._group = group
+        self._joined: _Joined | None = None
+        self._left = False
+        self.generation = 0
+        self.partitions: list[Place] = []
+        self._member = _Member(cluster.sibling(), group, topics, timing)
+        self._member.start()
+        try:
+            self._member.wait_for_news(cluster.timeout_s)
+            self.heartbeat()
+        except BaseException:
+            self.leave()
+            raise
+
+    @property
+    def changing(self) -> bool:
+        """Whether members come together anew, or have done so."""
+        return self._member.news
+
+    def heartbeat(self) -> bool:
+        """Say that messages are still read, give partitions up or take new ones; True when the assignment changed.
+
+        The broker hears of the member from its thread; an error there is raised here.
+        """
+        joined, changed = self._member.look()
+        if changed:
+            self._joined = joined
+            self.partitions = [] if joined is None else list(joined.places)
+            self.generation += 1
+        return changed
+
+    def position(self, topic: str, partition: int) -> Position | None:
+        """The group's stored position, None when there is none."""
+
+        def ask(broker: KafkaSocket) -> Position | None:
+            row = {"name": topic, "partition_indexes": [partition]}
+            answer = broker.ask("OffsetFetch", group_id=self._group, topics=[row], require_stable=True)
+            checked(f"positions of group {self._group!r}", getattr(answer, "error_code", 0) or 0)
+            (found,) = answer.topics[0].partitions
+            checked(f"the position of group {self._group!r} in {topic!r}, partition {partition}", found.error_code)
+            return Position(found.committed_offset) if found.committed_offset >= 0 else None
+
+        return self._cluster.at_coordinator(GROUP, self._group, ask)
+
+    def store(self, topic: str, partition: int, position: Position) -> None:
+        """Store the group's position; Refusal STALE_GENERATION after the partition went to another member."""
+        joined = self._joined
+        if joined is None or (topic, partition) not in self.partitions:
+            raise self._stale(topic, partition)
+
+        def ask(broker: KafkaSocket) -> int:
+            part = {"partition_index": partition, "committed_offset": position.offset, "committed_metadata": ""}
+            answer = broker.ask(
+                "OffsetCommit", group_id=self._group, generation_id_or_member_epoch=joined.generation,
+                member_id=joined.member, topics=[{"name": topic, "partitions": [part]}],
+            )  # fmt: skip
+            code: int = answer.topics[0].partitions[0].error_code
+            if code not in _GONE:
+                checked(f"the position of group {self._group!r} in {topic!r}, partition {partition}", code)
+            return code
+
+        if self._cluster.at_coordinator(GROUP, self._group, ask) in _GONE:
+            self._member.lose()
+            raise self._stale(topic, partition)
+
+    def leave(self) -> None:
+        """Give the partitions back; further calls do nothing."""
+        if self._left:
+            return
+        self._left, self.partitions = True, []
+        member = self._member.end()
+        if member:
+            # a leave that does not arrive does no harm: the broker drops a silent member by itself
+            with suppress(LadingError):
+                self._cluster.at_coordinator(
+                    GROUP,
+                    self._group,
+                    lambda broker: broker.ask("LeaveGroup", group_id=self._group, member_id=member),
+                )
+
+    def _stale(self, topic: str, partition: int) -> Refusal:
+        sentence = f"partition {partition} of {topic!r} went to another member of group {self._group!r}"
+        return Refusal(Reason.STALE_GENERATION, sentence)
+
+
+class _Member(threading.Thread):
+    """The thread: joins, shares out where it leads, heartbeats, and joins again when the reader let go."""
+
+    def __init__(self, cluster: KafkaCluster, group: str, topics: Sequence[str], timing: Timing) -> None:
+        super().__init__(name="lading-group", daemon=True)
+        self._cluster = cluster
+        self._group = group
+        self._topics = frozenset(topics)
+        self._timing = timing
+        self._changed = threading.Condition()
+        # what follows is shared, under the condition
+        self._ended = False
+        self._failed: Exception | None = None
+        self._joined: _Joined | None = None
+        self._taken = False
+        self._asked_back = False
+        self._read_at = time.monotonic()
+        # of the thread alone
+        self._id = ""
+        self._counts: dict[str, int] | None = None
+
+    # for the reader
+
+    @property
+    def news(self) -> bool:
+        """Whether ``look`` will tell of a change."""
+        return self._asked_back or self._failed is not None or (self._joined is not None and not self._taken)
+
+    def wait_for_news(self, longest_s: float) -> None:
+        """Until there is a change, or so long."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.news, longest_s)
+
+    def look(self) -> tuple[_Joined | None, bool]:
+        """What the reader has from now on, None for nothing, and whether that is new."""
+        with self._changed:
+            if self._failed is not None:
+                raise self._failed
+            self._read_at = time.monotonic()
+            if self._asked_back:
+                held = self._taken
+                self._asked_back = self._taken = False
+                self._joined = None
+                self._changed.notify_all()
+                return None, held
+            if self._joined is not None and not self._taken:
+                self._taken = True
+                return self._joined, True
+            return self._joined, False
+
+    def lose(self) -> None:
+        """The reader found out that its partitions are gone."""
+        with self._changed:
+            self._asked_back = True
+
+    def end(self) -> str:
+        """Stop; the member id, empty where there is none."""
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+        self._cluster.interrupt()
+        if self.ident is not None:
+            self.join(GRACE_S)
+        return self._id
+
+    # the thread
+
+    def run(self) -> None:
+        """Until the end, or an error that neither time nor another broker mends."""
+        try:
+            while not self._ended:
+                try:
+                    joined = self._join()
+                    if joined is not None:
+                        self._offer(joined)
+                        self._keep(joined)
+                except (OSError, Unreachable):
+                    if not self._id:
+                        raise
+                    self._wait(UNREACHABLE_PAUSE_S)
+        except _Ended:
+            pass
+        except Exception as error:
+            with self._changed:
+                self._failed = error
+                self._changed.notify_all()
+        finally:
+            self._cluster.close()
+
+    def _offer(self, joined: _Joined) -> None:
+        with self._changed:
+            self._joined, self._taken = joined, False
+            self._read_at = time.monotonic()
+            self._changed.notify_all()
+
+    def _wait(self, longest_s: float) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._ended, longest_s)
+
+    def _join(self) -> _Joined | None:
+        """Come together with the others; None where it has to be tried again."""
+        # what it was told of others' topics may be old
+        self._counts = None
+        subscription = encode_subscription(self._topics)
+        facts = {
+            "group_id": self._group, "session_timeout_ms": int(self._timing.session_s * 1000),
+            "rebalance_timeout_ms": int(self._timing.reading_s * 1000), "group_instance_id": None,
+            "protocol_type": PROTOCOL, "protocols": [{"name": name, "metadata": subscription} for name in ASSIGNORS],
+        }  # fmt: skip
+        answer = self._ask("JoinGroup", **facts, member_id=self._id)
+        if answer.error_code == errors.MEMBER_ID_REQUIRED:
+            self._id = answer.member_id
+            return None
+        if self._again(answer.error_code):
+            return None
+        self._id = answer.member_id
+        shares = self._shares(answer) if answer.leader == answer.member_id else []
+        told = self._ask(
+            "SyncGroup", group_id=self._group, generation_id=answer.generation_id, member_id=self._id,
+            group_instance_id=None, assignments=shares,
+        )  # fmt: skip
+        if self._again(told.error_code):
+            return None
+        return _Joined(self._id, answer.generation_id, tuple(parse_assignment(bytes(told.assignment))))
+
+    def _again(self, code: int) -> bool:
+        """Whether to come together anew after this code; an error for one that this does not help."""
+        if code == errors.UNKNOWN_MEMBER:
+            self._id = ""
+        elif code not in _GONE:
+            if code:
+                raise kafka_error(f"group {self._group!r} cannot be joined", code)
+            return False
+        return True
+
+    def _shares(self, answer: Any) -> list[dict[str, Any]]:
+        """What everybody is to read, by the way that all members know."""
+        members = {row.member_id: parse_subscription(bytes(row.metadata)) for row in answer.members}
+        self._counts = self._partitions({topic for said in members.values() for topic in said.topics})
+        shares = ASSIGNORS[answer.protocol_name](members, self._counts)
+        return [{"member_id": member, "assignment": encode_assignment(places)} for member, places in shares.items()]
+
+    def _partitions(self, topics: set[str]) -> dict[str, int]:
+        rows = self._cluster.metadata(sorted(topics)).topics
+        return {row.name: len(row.partitions) for row in rows if not row.error_code}
+
+    def _keep(self, joined: _Joined) -> None:
+        """Be heard of until partitions are asked back and the reader let go of them."""
+        looked_at = time.monotonic()
+        while not self._ended:
+            with self._changed:
+                self._changed.wait_for(lambda: self._ended or self._joined is None, self._timing.heartbeat_s)
+                if self._ended or self._joined is None:
+                    return
+                idle_s = time.monotonic() - self._read_at
+            if idle_s > self._timing.reading_s:
+                self._withdraw(joined)
+                return
+            answer = self._ask(
+                "Heartbeat", group_id=self._group, generation_id=joined.generation, member_id=joined.member
+            )
+            if self._again(answer.error_code):
+                self.lose()
+                continue
+            if self._counts is not None and time.monotonic() - looked_at > TOPICS_S:
+                looked_at = time.monotonic()
+                if self._partitions(set(self._counts)) != self._counts:
+                    self.lose()
+
+    def _withdraw(self, joined: _Joined) -> None:
+        """Leave because nobody reads; joins again when somebody does."""
+        self._ask("LeaveGroup", group_id=self._group, member_id=joined.member)
+        self._id = ""
+        self.lose()
+        with self._changed:
+            self._changed.wait_for(lambda: self._ended or self._joined is None)
+
+    def _ask(self, api: str, **fields: Any) -> Any:
+        """The coordinator's answer; codes that time mends are waited out."""
+        wait_s = self._timing.reading_s + GRACE_S if api in ("JoinGroup", "SyncGroup") else 0.0
+
+        def ask(broker: KafkaSocket) -> Any:
+            if self._ended:
+                raise _Ended
+            answer = broker.ask(api, wait_s=wait_s, **fields)
+            if answer.error_code in errors.RETRIABLE:
+                checked(f"group {self._group!r}", answer.error_code)
+            return answer
+
+        while not self._ended:
+            try:
+                return self._cluster.at_coordinator(GROUP, self._group, ask)
+            except (Retriable, RemoteError) as error:
+                code = getattr(error, "code", None)
+                known = bool(self._id) and isinstance(error, Unreachable)
+                if not known and code not in errors.RETRIABLE:
+                    raise
+                self._wait(UNREACHABLE_PAUSE_S)
+        raise _Ended
+
+
+class _Ended(Exception):
+    """The reader left while something was being asked."""

@@ -1,0 +1,51 @@
+"""Topics of a real Kafka broker, written and read by librdkafka."""
+
+from __future__ import annotations
+
+import time
+from itertools import count
+from typing import Any
+
+import pytest
+
+from tests.interop import kafka_broker
+
+confluent = pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed")
+admin_of = pytest.importorskip("confluent_kafka.admin")
+
+READ_TIMEOUT_S = 20.0
+_numbers = count(1)
+
+
+def fresh_name() -> str:
+    """A name that no other topic has."""
+    return f"real-{next(_numbers)}"
+
+
+def made(kafka: kafka_broker.RunningKafka, partitions: int = 1, **settings: str) -> str:
+    """A new topic."""
+    name = fresh_name()
+    admin = admin_of.AdminClient({"bootstrap.servers": kafka.address})
+    config = {key.replace("_", "."): value for key, value in settings.items()}
+    admin.create_topics([admin_of.NewTopic(name, partitions, 1, config=config)])[name].result(20)
+    return name
+
+
+def producer(kafka: kafka_broker.RunningKafka, **options: Any) -> Any:
+    settings = {"bootstrap.servers": kafka.address, "enable.idempotence": True, "linger.ms": 20}
+    return confluent.Producer({**settings, **options})
+
+
+def read_all(kafka: kafka_broker.RunningKafka, topic: str, rows: int) -> list[Any]:
+    """What confluent's consumer reads."""
+    facts = {"bootstrap.servers": kafka.address, "group.id": topic, "auto.offset.reset": "earliest"}
+    consumer = confluent.Consumer(facts)
+    consumer.subscribe([topic])
+    found: list[Any] = []
+    until = time.monotonic() + READ_TIMEOUT_S
+    try:
+        while len(found) < rows and time.monotonic() < until:
+            found += consumer.consume(rows - len(found), 1.0)
+    finally:
+        consumer.close()
+    return found
