@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -102,10 +102,13 @@ def write_arrow(
         chosen["headers"] = "headers"
     if not chosen and named is None:
         raise LocalError("nothing is said to be sent: name columns as headers=[...], payload=... or key=...")
-    with Producer(url, **options) as producer:
+
+    def messages() -> Iterator[pa.RecordBatch]:
         for batch in parts.to_batches(max_chunksize=WRITE_ROWS):
             made = {name: as_field(batch.column(column), column, name) for name, column in chosen.items()}
             if named is not None:
                 made["headers"] = headers_of(batch, named, nulls)
-            producer.send_batch(topic, complete(batch.num_rows, made), partition=partition)
-    return parts.num_rows
+            yield complete(batch.num_rows, made)
+
+    with Producer(url, **options) as producer:
+        return producer.send_batches(topic, messages(), partition=partition)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from ..model.errors import LadingError, LocalError, Reason, Refusal, RemoteError, SettingError
 from ..model.headers import Headers, HeadersLike
 from ..model.message import EPOCH
-from ..transports.interface import Sent, TopicMeta, Transport
+from ..transports.interface import Sent, Streaming, TopicMeta, Transport
 from ..transports.open import open_transport
 from ..transports.topics import UnknownTopic
 from .interceptors import LOG, Outgoing, ProducerInterceptor, chained, told
@@ -172,6 +172,30 @@ class Producer:
                     outbox.waiting.append((rows, []))
             for place in [place for place in self._outboxes if place[0] == topic]:
                 self._send_outbox(place, self._outboxes[place])
+
+    def send_batches(
+        self, topic: str, batches: Iterable[pa.RecordBatch | pa.Table], *, partition: int | None = None
+    ) -> int:
+        """Send many batches as ``send_batch`` does each; all are acknowledged when this returns how many messages.
+
+        Over ``kafka://`` the next goes out while those before are on their way. When it raises, nothing is kept, and
+        some may have been sent.
+        """
+        with self._lock:
+            self._usable()
+            count = self._partition_count(topic)
+            for place in [place for place in self._outboxes if place[0] == topic]:
+                self._send_outbox(place, self._outboxes[place])
+            parts = (
+                piece
+                for batch in batches
+                for part in normal(batch)
+                for piece in self._split(topic, part, partition, count)
+            )
+            options: dict[str, Any] = {"strict": self._strict, "compression": self._compression}
+            if isinstance(self.transport, Streaming):
+                return self.transport.send_all(topic, parts, **options)
+            return sum(self.transport.send(topic, number, rows, **options).count for number, rows in parts)
 
     def flush(self) -> None:
         """Send all that waits; every message taken so far is acknowledged when this returns."""

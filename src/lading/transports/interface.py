@@ -5,7 +5,7 @@ Topic names are flat everywhere here (DESIGN 7), partitions count from 0, positi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
@@ -27,6 +27,7 @@ __all__ = [
     "Queried",
     "Sent",
     "States",
+    "Streaming",
     "TopicMeta",
     "Transport",
 ]
@@ -199,6 +200,25 @@ class Transport(Protocol):
     def close(self) -> None:
         """Let go of connections; further calls do nothing."""
         ...
+
+
+@runtime_checkable
+class Streaming(Protocol):
+    """A transport that can have several batches under way."""
+
+    def send_all(
+        self,
+        topic: str,
+        parts: Iterable[tuple[int, pa.RecordBatch]],
+        *,
+        strict: bool = False,
+        compression: Literal["lz4"] | None = None,
+    ) -> int:
+        """Send (partition, batch) after (partition, batch), the next while those before are on their way.
+
+        All are acknowledged when this returns how many messages; when it raises some may have been sent.
+        """
+        ...  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
+    from .kafka_sending import KafkaWriter
+
 _WORDS: Final[Mapping[str, bool]] = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
 
@@ -58,7 +60,7 @@ class KafkaTransport:
         access = Access(_yes("tls", tls) or ca_file is not None, ca_file, username, password)
         self._cluster = KafkaCluster(bootstrap(url), access, timeout_s=timeout_s, retries=retries)
         self._ids: dict[str, bytes | None] = {}
-        self._writer: Any = None
+        self._writer: KafkaWriter | None = None
 
     @property
     def idempotent(self) -> bool:
@@ -188,14 +190,27 @@ class KafkaTransport:
         compression: Literal["lz4"] | None = None,
     ) -> Sent:
         """Send as one batch or several, in order, acknowledged by all replicas in sync; see ``kafka_sending``."""
+        if partition is None:
+            partition = self._sending().turn(topic, len(self.topic(topic).partitions))
+        return self._sending().send(topic, partition, batch, strict=strict, compression=compression)
+
+    def send_all(
+        self,
+        topic: str,
+        parts: Iterable[tuple[int, pa.RecordBatch]],
+        *,
+        strict: bool = False,
+        compression: Literal["lz4"] | None = None,
+    ) -> int:
+        """Send many, the next while those before are on their way; see ``kafka_sending``."""
+        return self._sending().send_all(topic, parts, strict=strict, compression=compression)
+
+    def _sending(self) -> KafkaWriter:
         if self._writer is None:
             from .kafka_sending import KafkaWriter
 
             self._writer = KafkaWriter(self._cluster)
-        if partition is None:
-            partition = self._writer.turn(topic, len(self.topic(topic).partitions))
-        sent: Sent = self._writer.send(topic, partition, batch, strict=strict, compression=compression)
-        return sent
+        return self._writer
 
     def join(self, group: str, topics: Sequence[str]) -> Membership:
         """Become a member of the group, beside those of any other Kafka client; see ``kafka_group``."""

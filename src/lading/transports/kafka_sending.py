@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -49,16 +50,18 @@ class _Part:
 
 @dataclass(slots=True)
 class _Delivery:
-    """What is left to send of one batch: rows of ``ready`` from ``prepared`` on, then ``left``, both in order.
+    """What is left to send to one partition: parts in ``left``, then the batches in ``waiting``, all in order.
 
-    ``sent`` are the parts under way, ``sequence`` the number of the first row; ``done`` rows are acknowledged.
+    ``sent`` are the parts under way, ``sequence`` the number of the first row of all; of ``rows`` taken ``prepared``
+    were made ready and ``done`` are acknowledged.
     """
 
-    batch: Any
-    ready: Any
-    compression: Literal["lz4"] | None
     sequence: int
+    compression: Literal["lz4"] | None
     now_us: int
+    batch: Any = None
+    waiting: deque[Any] = field(default_factory=deque)
+    rows: int = 0
     prepared: int = 0
     left: deque[_Part] = field(default_factory=deque)
     sent: deque[_Part] = field(default_factory=deque)
@@ -68,7 +71,17 @@ class _Delivery:
     @property
     def more(self) -> bool:
         """Whether anything is left to be sent."""
-        return bool(self.left) or self.prepared < self.ready.num_rows
+        return bool(self.left or self.waiting)
+
+    @property
+    def next_sequence(self) -> int:
+        """The number of the row behind the last."""
+        return (self.sequence + self.rows) % SEQUENCES
+
+    def take(self, ready: pa.RecordBatch) -> None:
+        """Some more rows, complete."""
+        self.rows += ready.num_rows
+        self.waiting.append(ready)
 
     def next(self) -> _Part:
         """The next part; rows are made ready a slice at a time, while the broker is busy with those before."""
@@ -76,8 +89,10 @@ class _Delivery:
         import pyarrow as pa
 
         if not self.left:
-            first = self.prepared
-            rows = fitted(self.ready.slice(first, SLICE_ROWS), "kafka", "Kafka", strict=False)
+            first, ready = self.prepared, self.waiting.popleft()
+            rows = fitted(ready.slice(0, SLICE_ROWS), "kafka", "Kafka", strict=False)
+            if ready.num_rows > SLICE_ROWS:
+                self.waiting.appendleft(ready.slice(SLICE_ROWS))
             times: Any = rows.column("timestamp").cast(pa.int64()).fill_null(self.now_us)
             records = Records(rows, np.ascontiguousarray(times.to_numpy(zero_copy_only=False)))
             for low, high in records.cuts():
@@ -110,6 +125,7 @@ class KafkaWriter:
         self._producer: Producer | None = None
         self._sequences: dict[Place, int] = {}
         self._unfinished: dict[Place, _Delivery] = {}
+        self._open: dict[Place, _Delivery] = {}
         self._turns: dict[str, int] = {}
 
     def turn(self, topic: str, partitions: int) -> int:
@@ -130,11 +146,14 @@ class KafkaWriter:
         place = (topic, partition)
         delivery = self._unfinished.pop(place, None)
         if delivery is not None and delivery.batch is not batch:
-            self._producer = None
-            self._sequences.clear()
+            self._begin_anew()
             delivery = None
         if delivery is None:
-            delivery = self._begun(place, batch, strict, compression)
+            ready = _ready(batch, strict)
+            delivery = self._begun(place, compression)
+            delivery.batch = batch
+            delivery.take(ready)
+        self._open = {place: delivery}
         try:
             self._deliver(place, delivery)
         except BaseException as error:
@@ -146,19 +165,84 @@ class KafkaWriter:
             else:
                 self._unfinished[place] = delivery
             raise
+        self._sequences[place] = delivery.next_sequence
         return Sent(batch.num_rows, delivery.base_offset)
 
-    def _begun(
-        self, place: Place, batch: pa.RecordBatch, strict: bool, compression: Literal["lz4"] | None
-    ) -> _Delivery:
-        ready = complete(batch)
-        if strict:
-            # nothing is sent where anything is refused
-            ready = fitted(ready, "kafka", "Kafka", strict=True)
+    def send_all(
+        self,
+        topic: str,
+        parts: Iterable[tuple[int, pa.RecordBatch]],
+        *,
+        strict: bool,
+        compression: Literal["lz4"] | None,
+    ) -> int:
+        """Send (partition, batch) after (partition, batch), the next while those before are on their way.
+
+        All are acknowledged when this returns how many messages. Errors are those of ``send``; some may be sent then.
+        """
+        if self._unfinished:
+            self._begin_anew()
+        self._open = {}
+        flight: deque[tuple[KafkaSocket, Place]] = deque()
+        try:
+            for partition, batch in parts:
+                place = (topic, partition)
+                if place not in self._open:
+                    self._open[place] = self._begun(place, compression)
+                self._open[place].take(_ready(batch, strict))
+                self._fly(place, flight)
+            self._land(flight, 0)
+        except BaseException as error:
+            done = sum(delivery.done for delivery in self._open.values())
+            error.add_note(f"{done} messages for topic {topic!r} were confirmed before")
+            self._begin_anew()
+            raise
+        self._sequences |= {place: delivery.next_sequence for place, delivery in self._open.items()}
+        return sum(delivery.done for delivery in self._open.values())
+
+    def _fly(self, place: Place, flight: deque[tuple[KafkaSocket, Place]]) -> None:
+        """Send what waits for a partition, taking answers where too much is under way."""
+        delivery = self._open[place]
+        while delivery.more:
+            try:
+                while len(delivery.sent) >= UNDER_WAY_MAX:
+                    self._land(flight, len(flight) - 1)
+                broker = self._cluster.leader(*place)
+                flight.append((broker, place))
+                self._send_part(broker, place, delivery)
+            except (OSError, Retriable, _Refused):
+                self._land_one_by_one(flight)
+
+    def _land(self, flight: deque[tuple[KafkaSocket, Place]], left: int) -> None:
+        """Take answers, in the order of the requests, until ``left`` are under way."""
+        try:
+            while len(flight) > left:
+                broker, place = flight[0]
+                self._take_answer(broker, place, self._open[place])
+                flight.popleft()
+        except (OSError, Retriable, _Refused):
+            self._land_one_by_one(flight)
+
+    def _land_one_by_one(self, flight: deque[tuple[KafkaSocket, Place]]) -> None:
+        """Something went wrong: begin new connections, and finish what was taken, partition after partition."""
+        for broker, _ in flight:
+            broker.close()
+        flight.clear()
+        for delivery in self._open.values():
+            delivery.back()
+        for place, delivery in self._open.items():
+            self._cluster.forget(place[0])
+            self._deliver(place, delivery)
+
+    def _begin_anew(self) -> None:
+        """Let the next batch have a new producer id."""
+        self._producer = None
+        self._sequences.clear()
+        self._unfinished.clear()
+
+    def _begun(self, place: Place, compression: Literal["lz4"] | None) -> _Delivery:
         self._identify()
-        sequence = self._sequences.get(place, 0)
-        self._sequences[place] = (sequence + batch.num_rows) % SEQUENCES
-        return _Delivery(batch, ready, compression, sequence, time.time_ns() // 1000)
+        return _Delivery(self._sequences.get(place, 0), compression, time.time_ns() // 1000)
 
     def _identify(self) -> Producer:
         """Who we are to the cluster; asked for when first needed."""
@@ -200,7 +284,7 @@ class KafkaWriter:
                 elif refused.code in _LOST_COUNT and not numbered:
                     # the broker has forgotten us, as after our messages were deleted by retention
                     numbered = True
-                    self._renumber(place, delivery)
+                    self._renumber()
                 else:
                     raise refused.error from None
 
@@ -240,7 +324,6 @@ class KafkaWriter:
         part = delivery.left.popleft()
         if part.high - part.low == 1:
             delivery.left.appendleft(part)
-            self._sequences[place] = part.sequence
             raise LimitExceeded(
                 f"message {part.first} of the batch takes {int(part.records.sizes[part.low])} bytes as a record; "
                 f"topic {place[0]!r} does not take as many (max.message.bytes)"
@@ -250,12 +333,16 @@ class KafkaWriter:
         delivery.left.appendleft(_Part(part.records, part.low + half, part.high, part.first + half, after))
         delivery.left.appendleft(_Part(part.records, part.low, part.low + half, part.first, part.sequence))
 
-    def _renumber(self, place: Place, delivery: _Delivery) -> None:
-        self._producer = None
-        self._sequences.clear()
-        self._unfinished.clear()
-        delivery.number_from(0)
-        self._sequences[place] = delivery.ready.num_rows - delivery.done
+    def _renumber(self) -> None:
+        self._begin_anew()
+        for delivery in self._open.values():
+            delivery.number_from(0)
+
+
+def _ready(batch: pa.RecordBatch, strict: bool) -> pa.RecordBatch:
+    """The batch with all columns; with ``strict`` nothing is sent where anything is refused."""
+    ready = complete(batch)
+    return fitted(ready, "kafka", "Kafka", strict=True) if strict else ready
 
 
 class _Refused(Exception):
