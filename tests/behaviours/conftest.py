@@ -1,35 +1,78 @@
-"""One broker for the suite, and every behaviour over every row of ``rows.CLIENTS``."""
+"""One broker of each kind for the suite, and every behaviour over every row of ``rows.CLIENTS``."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import cache
 from itertools import count
 
 import pytest
 
 from lading import testing
 from lading.transports.lading import LadingTransport
-from tests.behaviours.rows import CLIENTS, Client, Session
+from tests.behaviours.rows import SERVERS, Client, Server, Session
+from tests.interop import kafka_broker
 
 _numbers = count(1)
 
 
-@pytest.fixture(scope="session")
-def broker() -> Iterator[testing.Running]:
-    """The broker that all clients connect to."""
-    with testing.broker() as running:
-        yield running
+@dataclass(frozen=True)
+class Seat:
+    """A client at a server."""
+
+    server: Server
+    client: Client
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """``client``: each in turn, for what one does alone; ``writer`` and ``reader``: the routes of each server."""
+    whole = os.environ.get("LADING_TEST_FULL") == "1"
+    names = metafunc.fixturenames
+    servers = [server for server in SERVERS if "admin" not in names or "admin" in server.endpoints]
+    if "client" in names:
+        seats = [Seat(server, client) for server in servers for client in server.clients()]
+        ids = [f"{seat.server.name}-{seat.client.name}" for seat in seats]
+        metafunc.parametrize("client", seats, indirect=True, ids=ids)
+    if "writer" in names:
+        routes = [
+            (Seat(server, writer), Seat(server, reader))
+            for server in servers
+            for writer, reader in server.routes(whole=whole)
+        ]
+        ids = [f"{writer.server.name}-from-{writer.client.name}-to-{reader.client.name}" for writer, reader in routes]
+        metafunc.parametrize(("writer", "reader"), routes, indirect=True, ids=ids)
 
 
 @pytest.fixture(scope="session")
-def sessions(broker: testing.Running) -> Iterator[Callable[[Client], Session]]:
-    """The session of a row, opened once."""
-    opened: dict[str, Session] = {}
+def servers(request: pytest.FixtureRequest) -> Iterator[Callable[[Server], Mapping[str, str]]]:
+    """The endpoints of a server, started once."""
+    with ExitStack() as stack:
 
-    def session(client: Client) -> Session:
-        if client.name not in opened:
-            opened[client.name] = client.open(broker)
-        return opened[client.name]
+        @cache
+        def lading() -> Mapping[str, str]:
+            return stack.enter_context(testing.broker()).endpoints
+
+        def apache_kafka() -> Mapping[str, str]:
+            running: kafka_broker.RunningKafka = request.getfixturevalue("kafka")
+            return {"kafka": running.address}
+
+        start: dict[str, Callable[[], Mapping[str, str]]] = {"lading": lading, "apache-kafka": apache_kafka}
+        yield lambda server: start[server.name]()
+
+
+@pytest.fixture(scope="session")
+def sessions(servers: Callable[[Server], Mapping[str, str]]) -> Iterator[Callable[[Seat], Session]]:
+    """The session of a seat, opened once."""
+    opened: dict[tuple[str, str], Session] = {}
+
+    def session(seat: Seat) -> Session:
+        key = (seat.server.name, seat.client.name)
+        if key not in opened:
+            opened[key] = seat.client.open(servers(seat.server)[seat.client.endpoint])
+        return opened[key]
 
     yield session
     for each in opened.values():
@@ -37,9 +80,9 @@ def sessions(broker: testing.Running) -> Iterator[Callable[[Client], Session]]:
 
 
 @pytest.fixture
-def admin(broker: testing.Running) -> Iterator[LadingTransport]:
-    """The admin endpoint, for what only it can do."""
-    transport = LadingTransport(broker.url)
+def admin(servers: Callable[[Server], Mapping[str, str]]) -> Iterator[LadingTransport]:
+    """The admin endpoint of our broker, for what only it can do."""
+    transport = LadingTransport(f"lading://{servers(SERVERS[0])['admin']}")
     yield transport
     transport.close()
 
@@ -50,26 +93,41 @@ def topic() -> str:
     return f"behaviour-{next(_numbers)}"
 
 
-@pytest.fixture(params=CLIENTS, ids=lambda client: client.name)
-def client(request: pytest.FixtureRequest, sessions: Callable[[Client], Session]) -> Session:
-    """Each client in turn, for what one client does alone."""
-    return _open(request, request.param, sessions)
+@pytest.fixture
+def client(request: pytest.FixtureRequest, sessions: Callable[[Seat], Session]) -> Session:
+    """A client that does something alone."""
+    _excuse(request, request.param.client.cannot_write)
+    return _open(request, sessions)
 
 
-@pytest.fixture(params=CLIENTS, ids=lambda client: f"from-{client.name}")
-def writer(request: pytest.FixtureRequest, sessions: Callable[[Client], Session]) -> Session:
-    """Each client in turn as the one that sends."""
-    return _open(request, request.param, sessions)
+@pytest.fixture
+def writer(request: pytest.FixtureRequest, sessions: Callable[[Seat], Session]) -> Session:
+    """The client that sends."""
+    seat: Seat = request.param
+    _excuse(request, seat.client.cannot_write)
+    if reason := seat.client.by_chance.get(_behaviour(request)):
+        pytest.xfail(f"{seat.client.name}: {reason}")
+    return _open(request, sessions)
 
 
-@pytest.fixture(params=CLIENTS, ids=lambda client: f"to-{client.name}")
-def reader(request: pytest.FixtureRequest, sessions: Callable[[Client], Session]) -> Session:
-    """Each client in turn as the one that reads."""
-    return _open(request, request.param, sessions)
+@pytest.fixture
+def reader(request: pytest.FixtureRequest, sessions: Callable[[Seat], Session]) -> Session:
+    """The client that reads."""
+    return _open(request, sessions)
 
 
-def _open(request: pytest.FixtureRequest, client: Client, sessions: Callable[[Client], Session]) -> Session:
-    name = request.function.__name__.removeprefix("test_")
-    if name in client.exceptions:
-        request.applymarker(pytest.mark.xfail(reason=f"{client.name}: {client.exceptions[name]}", strict=True))
-    return sessions(client)
+def _open(request: pytest.FixtureRequest, sessions: Callable[[Seat], Session]) -> Session:
+    seat: Seat = request.param
+    _excuse(request, seat.client.exceptions)
+    return sessions(seat)
+
+
+def _excuse(request: pytest.FixtureRequest, exceptions: Mapping[str, str]) -> None:
+    if reason := exceptions.get(_behaviour(request)):
+        name = request.param.client.name
+        request.applymarker(pytest.mark.xfail(reason=f"{name}: {reason}", strict=True))
+
+
+def _behaviour(request: pytest.FixtureRequest) -> str:
+    name: str = request.function.__name__
+    return name.removeprefix("test_")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import struct
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import httpx
 
@@ -21,6 +21,8 @@ CONSUMER = 77
 
 class IggyHttpSession:
     """One client; topics lie in stream ``default``, as flat names do."""
+
+    holds_kinds: ClassVar[bool] = True
 
     def __init__(self, address: str) -> None:
         self._http = httpx.Client(base_url=f"http://{address}", timeout=20)

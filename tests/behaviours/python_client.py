@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from lading import Consumer, Header, Headers, Producer
 from lading.model.message import Message
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 class PythonSession:
     """Producer and Consumer over one URL."""
+
+    holds_kinds: ClassVar[bool] = True
 
     def __init__(self, url: str) -> None:
         self._url = url

@@ -1,17 +1,19 @@
 """The clients under test: one row each. A new client is a Session class and a row here.
 
-``exceptions`` names the behaviours that a client or its protocol cannot have, with the reason; they are expected to
-fail, and a pass is reported, so that no exception outlives its reason.
+``exceptions`` names the behaviours that a client or its protocol cannot have, ``cannot_write`` those it cannot have as
+the one that sends, with the reason; they are expected to fail, and a pass is reported, so that no exception outlives
+its reason. ``by_chance`` names what a writer does differently each time: it is not run.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Protocol
 
-from lading.testing import Running
 from tests.behaviours.iggy_http_client import IggyHttpSession
+from tests.behaviours.kafka_sessions import AiokafkaSession, KafkaPythonSession, LibrdkafkaSession
 from tests.behaviours.python_client import PythonSession
 
 HeaderRow = tuple[str, int, bytes | None]
@@ -42,6 +44,11 @@ class Seen:
 class Session(Protocol):
     """What a client must be able to do to be held to the behaviours; names are flat, partitions from 0."""
 
+    @property
+    def holds_kinds(self) -> bool:
+        """Whether headers have kinds for this client; without, a value is its bytes."""
+        ...
+
     def create_topic(self, topic: str, partitions: int) -> None: ...
 
     def send(self, topic: str, messages: Sequence[Sending], partition: int | None = None) -> None:
@@ -65,11 +72,15 @@ class Session(Protocol):
 
 @dataclass(frozen=True)
 class Client:
-    """One row: how to open a session on a running broker, and what this client is excused from."""
+    """One row: the endpoint it connects to, how to open a session there, and what this client is excused from."""
 
     name: str
-    open: Callable[[Running], Session]
+    endpoint: str
+    open: Callable[[str], Session]
+    """Takes the ``host:port`` of the endpoint."""
     exceptions: Mapping[str, str] = field(default_factory=dict)
+    cannot_write: Mapping[str, str] = field(default_factory=dict)
+    by_chance: Mapping[str, str] = field(default_factory=dict)
 
 
 _NO_GROUPS = "Iggy's HTTP face has no way to join a group"
@@ -88,8 +99,46 @@ _PLAIN_IGGY: Mapping[str, str] = {
 }
 """What Iggy without a carrier cannot have: the client stands for everybody's curl."""
 
+_CHOOSES: Mapping[str, str] = {
+    "messages_without_a_key_go_to_every_partition": "the client draws the partition of what has no key",
+}
+
 CLIENTS: tuple[Client, ...] = (
-    Client("python-lading", lambda broker: PythonSession(broker.url)),
-    Client("python-iggy", lambda broker: PythonSession(f"iggy://{broker.endpoints['iggy_tcp']}")),
-    Client("iggy-http", lambda broker: IggyHttpSession(broker.endpoints["iggy_http"]), _PLAIN_IGGY),
+    Client("python-lading", "admin", lambda address: PythonSession(f"lading://{address}")),
+    Client("python-iggy", "iggy_tcp", lambda address: PythonSession(f"iggy://{address}")),
+    Client("python-kafka", "kafka", lambda address: PythonSession(f"kafka://{address}")),
+    Client("iggy-http", "iggy_http", IggyHttpSession, _PLAIN_IGGY),
+    Client("librdkafka", "kafka", LibrdkafkaSession, by_chance=_CHOOSES),
+    Client(
+        "kafka-python",
+        "kafka",
+        KafkaPythonSession,
+        cannot_write={"null_and_empty_values_are_different": "kafka-python refuses to send a null header value"},
+        by_chance=_CHOOSES,
+    ),
+    Client("aiokafka", "kafka", AiokafkaSession, by_chance=_CHOOSES),
+)
+
+
+@dataclass(frozen=True)
+class Server:
+    """One broker of the suite: ours with all its endpoints, or a real one held to the same answers."""
+
+    name: str
+    endpoints: tuple[str, ...]
+
+    def clients(self) -> list[Client]:
+        """The rows that can connect."""
+        return [client for client in CLIENTS if client.endpoint in self.endpoints]
+
+    def routes(self, *, whole: bool) -> list[tuple[Client, Client]]:
+        """Who writes for whom: every pair, or as a sample each client with itself and with our own first one."""
+        clients = self.clients()
+        hub = clients[0]
+        return [pair for pair in product(clients, clients) if whole or pair[0] is pair[1] or hub in pair]
+
+
+SERVERS: tuple[Server, ...] = (
+    Server("lading", ("admin", "iggy_tcp", "iggy_http")),
+    Server("apache-kafka", ("kafka",)),
 )
