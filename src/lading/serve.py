@@ -145,6 +145,7 @@ def _broker_settings(settings: Settings) -> BrokerSettings:
         retention_age_us=None if retention.age_ms is None else retention.age_ms * 1_000,
         retention_bytes=retention.size_bytes,
         retention_check_us=retention.check_ms * 1_000,
+        retention_mark_us=None if retention.mark_ms is None else retention.mark_ms * 1_000,
         partitions_per_topic_max=limits.partitions_per_topic_max,
         unsynced_bytes_max=limits.unsynced_bytes_max,
         position_flush_us=limits.position_flush_ms * 1_000,

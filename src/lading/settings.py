@@ -174,6 +174,8 @@ class RetentionSettings(Section):
     size_bytes: ByteSize | None = Field(default=None, ge=1)
     """Per partition."""
     check_ms: int = Field(default=60_000, ge=100)
+    mark_ms: int | None = Field(default=None, ge=1)
+    """Messages are marked for deletion this long before they are due; unset marks them one check before."""
 
 
 class BrokerLimits(Section):

@@ -7,10 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from lading.broker import retention
 from lading.broker.broker import Broker
 from lading.broker.poll import Next
 from lading.broker.settings import TopicSettings
 from lading.broker.topology import Partition
+from lading.broker.visibility import ReaderKind
+from lading.model.state import State
 from tests.broker.room import CONSUMER, NOW, SECOND, append, append_block, block, opened, payloads, read, topic_of
 
 SEGMENT = 1 << 16
@@ -23,6 +26,11 @@ def many(broker: Broker, partition: Partition, seconds: range) -> None:
         broker.flush()
 
 
+def enforce(broker: Broker, now_us: int) -> int:
+    """Two looks: the first marks what is due, the second deletes it."""
+    return broker.enforce_retention(now_us) + broker.enforce_retention(now_us)
+
+
 def first_second(broker: Broker, partition: Partition) -> int:
     return int(payloads(read(broker, partition, max_messages=1))[0][:5])
 
@@ -31,7 +39,7 @@ def test_nothing_goes_unless_set(tmp_path: Path) -> None:
     broker = opened(tmp_path, segment_bytes=SEGMENT)
     partition = topic_of(broker).partition(0)
     many(broker, partition, range(40))
-    assert broker.enforce_retention(NOW + 10**15) == 0
+    assert enforce(broker, NOW + 10**15) == 0
     assert read(broker, partition).count == 40
 
 
@@ -40,11 +48,11 @@ def test_age_takes_segments_whose_last_message_is_too_old(tmp_path: Path) -> Non
     partition = topic_of(broker).partition(0)
     many(broker, partition, range(40))
     borders = [segment.base_offset for segment in partition.log.segments()]
-    gone = broker.enforce_retention(NOW + 40 * SECOND)
+    gone = enforce(broker, NOW + 40 * SECOND)
     # a message a second: offset = second; younger than 20 s is all from second 20 on
     assert gone == max(border for border in borders if border <= 20)
     assert first_second(broker, partition) == gone
-    assert broker.enforce_retention(NOW + 40 * SECOND) == 0
+    assert enforce(broker, NOW + 40 * SECOND) == 0
 
 
 def test_size_keeps_at_least_what_is_set(tmp_path: Path) -> None:
@@ -52,7 +60,7 @@ def test_size_keeps_at_least_what_is_set(tmp_path: Path) -> None:
     partition = topic_of(broker).partition(0)
     many(broker, partition, range(60))
     before = partition.log.size_bytes
-    broker.enforce_retention(NOW)
+    enforce(broker, NOW)
     assert 3 * SEGMENT <= partition.log.size_bytes < before
     assert partition.log.size_bytes < 4.5 * SEGMENT
 
@@ -63,7 +71,7 @@ def test_a_topic_has_its_own_rule(tmp_path: Path) -> None:
     own = TopicSettings(retention_age_us=10**15)
     kept = broker.create_topic("s", None, "kept", 1, now_us=NOW, settings=own).partition(0)
     many(broker, kept, range(20))
-    assert broker.enforce_retention(NOW + 100 * SECOND) == 0
+    assert enforce(broker, NOW + 100 * SECOND) == 0
 
 
 def test_a_consumer_that_was_overtaken_goes_on_at_the_first_message(tmp_path: Path) -> None:
@@ -71,7 +79,7 @@ def test_a_consumer_that_was_overtaken_goes_on_at_the_first_message(tmp_path: Pa
     topic = topic_of(broker)
     many(broker, topic.partition(0), range(40))
     broker.store_position(topic, CONSUMER, None, 0, 2, now_us=NOW)
-    broker.enforce_retention(NOW + 40 * SECOND)
+    enforce(broker, NOW + 40 * SECOND)
     first = topic.partition(0).log.first_offset
     assert first > 10
     polled = broker.poll(topic, CONSUMER, None, 0, Next(), 1, True, max_bytes=1 << 20, now_us=NOW)
@@ -87,10 +95,10 @@ def test_an_open_transaction_keeps_what_it_holds_back(tmp_path: Path) -> None:
     noise = random.Random(2).randbytes
     append_block(broker, partition, block(noise(10_000), transaction=one), now_us=NOW + 10 * SECOND)
     many(broker, partition, range(11, 40))
-    broker.enforce_retention(NOW + 40 * SECOND)
+    enforce(broker, NOW + 40 * SECOND)
     assert partition.log.first_offset <= 10
     broker.commit("key", [one], now_us=NOW)
-    broker.enforce_retention(NOW + 40 * SECOND)
+    enforce(broker, NOW + 40 * SECOND)
     assert partition.log.first_offset > 20
 
 
@@ -101,8 +109,88 @@ def test_a_clock_that_jumps_deletes_nothing(tmp_path: Path, jump_us: int) -> Non
     many(broker, partition, range(20))
     for tick in range(5):
         broker.tick(NOW + tick * SECOND, tick * SECOND)
+    assert broker.states(partition, 0, 100) == []
     for tick in range(5, 10):
         broker.tick(NOW + jump_us + tick * SECOND, tick * SECOND)
     assert partition.log.first_offset == 0
     many(broker, partition, range(20, 22))
     assert read(broker, partition).count == 22
+
+
+def test_what_goes_is_marked_first_and_everybody_can_see_it(tmp_path: Path) -> None:
+    broker = opened(tmp_path, segment_bytes=SEGMENT, retention_age_us=20 * SECOND, retention_check_us=SECOND)
+    partition = topic_of(broker).partition(0)
+    many(broker, partition, range(40))
+    border = max(segment.base_offset for segment in partition.log.segments() if segment.base_offset <= 20)
+    broker.set_states(partition, [(2, 4)], State.POISONED, now_us=NOW)
+    assert broker.enforce_retention(NOW + 40 * SECOND) == 0
+    marked = State.MARKED_FOR_DELETION
+    assert broker.states(partition, 0, 100) == [(0, 2, marked), (2, 4, State.POISONED), (4, border, marked)]
+    assert read(broker, partition).count == 40
+    assert read(broker, partition, reader=ReaderKind.NATIVE_AVAILABLE).count == 40 - border
+    assert broker.counters.retention_marked == border - 2
+    assert broker.enforce_retention(NOW + 40 * SECOND) == border
+    assert broker.states(partition, 0, 100) == []
+    assert broker.counters.retention_deleted == border
+
+
+def test_marks_come_as_long_before_as_the_topic_says_and_outlive_a_crash(tmp_path: Path) -> None:
+    broker = opened(tmp_path, segment_bytes=SEGMENT)
+    broker.create_stream(None, "s", now_us=NOW)
+    own = TopicSettings(retention_age_us=100 * SECOND, retention_mark_us=50 * SECOND)
+    topic = broker.create_topic("s", None, "t", 1, now_us=NOW, settings=own)
+    many(broker, topic.partition(0), range(20))
+    last = topic.partition(0).log.segments()[0].end_offset - 1
+    assert broker.enforce_retention(NOW + (last + 50) * SECOND) == 0
+    assert broker.states(topic.partition(0), 0, 100) == []
+    assert broker.enforce_retention(NOW + (last + 51) * SECOND) == 0
+    broker._catalog.close()
+    again = opened(tmp_path, segment_bytes=SEGMENT)
+    partition = again.topic("s", "t").partition(0)
+    assert again.states(partition, 0, 100) == [(0, last + 1, State.MARKED_FOR_DELETION)]
+    # not before it is due, however long it is marked
+    assert again.enforce_retention(NOW + (last + 100) * SECOND) == 0
+    assert again.enforce_retention(NOW + (last + 101) * SECOND) == last + 1
+
+
+def test_what_is_available_again_is_marked_again_before_it_goes(tmp_path: Path) -> None:
+    broker = opened(tmp_path, segment_bytes=SEGMENT, retention_bytes=SEGMENT)
+    partition = topic_of(broker).partition(0)
+    many(broker, partition, range(40))
+    broker.enforce_retention(NOW)
+    broker.set_states(partition, [(0, 1)], State.AVAILABLE, now_us=NOW)
+    assert broker.enforce_retention(NOW) == 0
+    assert broker.states(partition, 0, 1) == [(0, 1, State.MARKED_FOR_DELETION)]
+    assert broker.enforce_retention(NOW) > 0
+
+
+def test_looking_ahead_says_what_goes_when_and_why(tmp_path: Path) -> None:
+    broker = opened(tmp_path, segment_bytes=SEGMENT, retention_age_us=100 * SECOND)
+    partition = topic_of(broker).partition(0)
+    many(broker, partition, range(40))
+    segments = partition.log.segments()
+    assert retention.ahead(partition, broker.settings, NOW, 60 * SECOND) == []
+    going = retention.ahead(partition, broker.settings, NOW, 110 * SECOND)
+    # a message a second: what is at most 10 s old at its youngest
+    assert [(one.first, one.end) for one in going] == [
+        (one.base_offset, one.end_offset) for one in segments if one.end_offset <= 10
+    ]
+    assert {(one.why, one.marked, one.held) for one in going} == {("age", False, False)}
+    assert going[0].due_us == NOW + (segments[0].end_offset - 1 + 100) * SECOND + 1
+    broker.enforce_retention(NOW + 108 * SECOND)
+    marked = [one for one in retention.ahead(partition, broker.settings, NOW, 10**12) if one.marked]
+    assert marked and marked[0].first == 0
+    # it says what will be deleted: every look finds gone what the look ahead promised
+    due = [one for one in retention.ahead(partition, broker.settings, NOW + 200 * SECOND, 0)]
+    enforce(broker, NOW + 200 * SECOND)
+    assert partition.log.first_offset == due[-1].end
+
+
+def test_looking_ahead_by_size(tmp_path: Path) -> None:
+    broker = opened(tmp_path, segment_bytes=SEGMENT, retention_bytes=2 * SEGMENT)
+    partition = topic_of(broker).partition(0)
+    many(broker, partition, range(40))
+    going = retention.ahead(partition, broker.settings, NOW, 0)
+    assert {one.why for one in going} == {"size"}
+    assert enforce(broker, NOW) == going[-1].end
+    assert retention.ahead(partition, broker.settings, NOW, 10**15) == []

@@ -17,9 +17,9 @@ from ..log.directory import DataDirectory
 from ..log.disk import Disk, RealDisk
 from ..log.interface import Commit, PartitionLog, RecoveryReport
 from ..log.partition import open_partition
-from . import states as message_states
 from .append import Append, Appender, Choice, Write, choose_partition
 from .counters import Counters
+from .dead_letters import DeadLetters
 from .duties import Duties
 from .groups import Group, Groups
 from .namespace import Namespace
@@ -29,6 +29,7 @@ from .poll import ConsumerRef, Polled, Poller, Strategy, offset_at
 from .positions import Positions
 from .read import Reading, read
 from .settings import BrokerSettings, TopicSettings
+from .states import States, states
 from .topology import Partition, Stream, Topic
 from .transactions import CommitResult, Transactions
 from .visibility import ReaderKind
@@ -76,6 +77,11 @@ class Broker:
             self._partitions,
             now_us,
         )
+        self.dead_letters = DeadLetters(
+            self._catalog, self.counters, self.resolve, self._make_topic,
+            lambda partition, block, now_us: self.append_blocks(partition, block, now_us=now_us),
+        )  # fmt: skip
+        self._states = States(self.dead_letters, self.counters, self._duties.touched)
         self._transactions.touched = self._duties.touched
         self._load()
 
@@ -101,6 +107,7 @@ class Broker:
         self._transactions.load(partitions)
         for partition in partitions:
             partition.log.on_synced = partial(self._synced, partition)
+        self.dead_letters.load(self._topology.topic_by_uuid)
 
     def recoveries(self) -> list[tuple[Partition, RecoveryReport]]:
         """What opening found in logs that were not closed in order, to be told to the operator."""
@@ -168,6 +175,15 @@ class Broker:
         self._meet(topic.partitions)
         return topic
 
+    def _make_topic(self, stream: str, name: str, partitions_count: int, now_us: int) -> Topic:
+        if all(one.name != stream for one in self.streams()):
+            self.create_stream(None, stream, now_us=now_us)
+        return self.create_topic(stream, None, name, partitions_count, now_us=now_us)
+
+    def alter_topic(self, topic: Topic, settings: TopicSettings) -> None:
+        """Other settings from now on."""
+        self._topology.alter_topic(topic, settings)
+
     def delete_topic(self, stream_ident: int | str, topic_ident: int | str) -> None:
         """The topic with its groups, positions and messages."""
         topic = self.topic(stream_ident, topic_ident)
@@ -206,6 +222,7 @@ class Broker:
         self._transactions.forget(partition)
         self._positions.forget(partition)
         self._duties.abandon(partition)
+        self.dead_letters.abandon(partition)
         partition.log.on_synced = None
         partition.seen()
 
@@ -357,14 +374,16 @@ class Broker:
         """(stream id, topic id, group id) of the groups a client is in."""
         return self._groups.memberships(member)
 
-    def set_states(self, partition: Partition, ranges: Sequence[tuple[int, int]], state: int, *, now_us: int) -> None:
-        """Set the state of offset ranges; on disk when this returns."""
-        message_states.set_states(partition, ranges, state, now_us=now_us)
-        self._duties.touched(partition)
+    def set_states(
+        self, partition: Partition, ranges: Sequence[tuple[int, int]], state: int, *, now_us: int,
+        reason: str | None = None,
+    ) -> int:  # fmt: skip
+        """Set the state of offset ranges, on disk when this returns; how many messages it changed. See ``States``."""
+        return self._states.set(partition, ranges, state, reason=reason, now_us=now_us)
 
     def states(self, partition: Partition, first: int, end: int) -> list[tuple[int, int, int]]:
         """(first, end, state) of what is not available."""
-        return message_states.states(partition, first, end)
+        return states(partition, first, end)
 
     def begin(self, *, scope: str = "", timeout_us: int | None = None, now_us: int) -> int:
         """A new transaction."""

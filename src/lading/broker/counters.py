@@ -24,3 +24,13 @@ class Counters:
     positions_written: int = 0
     failed_duties: int = 0
     """Things the broker does by itself that the disk refused; each is tried again."""
+    states_set: int = 0
+    """Messages whose state was changed by somebody's request."""
+    retention_marked: int = 0
+    """Messages that retention marked for deletion."""
+    retention_deleted: int = 0
+    """Offsets that retention let go."""
+    dead_letters: int = 0
+    """Messages copied to a dead letter topic."""
+    dead_letters_waiting: int = 0
+    """Messages still to be copied."""

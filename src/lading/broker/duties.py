@@ -83,12 +83,15 @@ class Duties:
         return now_us + TICK_US
 
     def enforce_retention(self, now_us: int) -> int:
-        """Delete what is too old or too much everywhere; gives how many offsets went."""
+        """Delete what is too old or too much everywhere and was marked before, mark what follows; how many went."""
         gone = 0
         for partition in self._partitions():
-            if count := retention.enforce(partition, self._settings, now_us):
+            marked, deleted = retention.enforce(partition, self._settings, now_us)
+            if marked or deleted:
                 self.touched(partition)
-                gone += count
+            self._counters.retention_marked += marked
+            self._counters.retention_deleted += deleted
+            gone += deleted
         return gone
 
     def finish(self) -> None:

@@ -16,7 +16,7 @@ from typing import Final
 from ..log.catalog import Catalog, StreamRow, TopicRow
 from ..log.directory import DataDirectory, TopicDescription, partition_path, read_description
 from ..log.interface import PartitionLog
-from ..model.errors import CorruptLog, Reason, Refusal
+from ..model.errors import CorruptLog, Reason, Refusal, SettingError
 from ..model.names import DEFAULT_STREAM, flat_name
 from .settings import TopicSettings
 from .topology import DEFAULT_STREAM_ID, ID_MAX, Partition, Stream, Topic
@@ -179,6 +179,7 @@ class Namespace:
         if self._find_topic(stream, name):
             raise Refusal(Reason.TOPIC_NAME_EXISTS, f"stream {stream.name!r} has a topic {name!r} already")
         self._require_unambiguous(stream, name)
+        _require_other(flat_name(stream.name, name), settings)
         row = TopicRow(
             uuid_module.uuid4().bytes, stream.id, ident, name, now_us, partitions_count, 1, settings.document()
         )
@@ -195,6 +196,14 @@ class Namespace:
                 raise
         self._link_topic(topic)
         return topic
+
+    def alter_topic(self, topic: Topic, settings: TopicSettings) -> None:
+        """Other settings from now on; on disk when this returns."""
+        _require_other(topic.flat_name, settings)
+        with _disk_errors(f"topic {topic.flat_name!r}"):
+            self._catalog.set_settings(topic.uuid, settings.document())
+            topic.settings = settings
+            self._directory.describe(_description(topic, len(topic.partitions)))
 
     def delete_topic(self, topic: Topic) -> None:
         """The topic, its groups, positions and messages; what fails half-way is finished at the next start.
@@ -370,3 +379,8 @@ def _require_name(name: str, what: str, reason: Reason) -> None:
     size_bytes = len(name.encode(errors="replace"))
     if not 1 <= size_bytes <= NAME_BYTES_MAX:
         raise Refusal(reason, f"a {what} name has 1 to {NAME_BYTES_MAX} bytes, not {size_bytes}")
+
+
+def _require_other(name: str, settings: TopicSettings) -> None:
+    if settings.dead_letter_topic == name:
+        raise SettingError(f"topic {name!r} cannot be its own dead_letter_topic; name another")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
-from typing import Any, Literal, Self
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from difflib import get_close_matches
+from typing import Any, Final, Literal, Self
 
 from ..model.errors import SettingError
 
@@ -23,6 +24,8 @@ class BrokerSettings:
     retention_bytes: int | None = None
     """Per partition, where the topic says nothing else."""
     retention_check_us: int = 60_000_000
+    retention_mark_us: int | None = None
+    """Messages are marked for deletion this long before they are due; None marks them one check before."""
     partitions_per_topic_max: int = 1_000
     """The real Iggy server takes 100,000; each partition here is a directory with open files."""
     unsynced_bytes_max: int = 64 << 20
@@ -31,8 +34,17 @@ class BrokerSettings:
     """Positions are written together, at most this long after they were stored."""
     session_timeout_us: int = 30_000_000
     """A native group member that sends no heartbeat for this long has left."""
+    session_timeout_us_min: int = 6_000_000
+    session_timeout_us_max: int = 1_800_000_000
+    """What a member of a coordinated group may ask for."""
+    rebalance_delay_us: int = 100_000
+    """The first members of a coordinated group wait this long for others to join."""
+    group_members_max: int = 1_000
+    """Members of one coordinated group."""
     transaction_timeout_us: int = 3_600_000_000
     """A transaction that is open for longer is aborted, unless it was begun with its own time."""
+    producer_timeout_us_max: int = 900_000_000
+    """The longest time that a producer may ask for between the begin and the end of a transaction."""
     transaction_memory_us: int = 30 * 86_400_000_000
     """Commit keys and settled transactions are remembered at least this long."""
     writer_window: int = 64
@@ -47,8 +59,11 @@ class TopicSettings:
 
     retention_age_us: int | None = None
     retention_bytes: int | None = None
+    retention_mark_us: int | None = None
     hide_states: bool = False
     """Whether Iggy polls leave out messages that are not available, instead of showing them with their state."""
+    dead_letter_topic: str | None = None
+    """Flat name of the topic that gets a copy of every message that is marked poisoned; made when it is needed."""
 
     def document(self) -> dict[str, Any]:
         """As JSON, without what is not set."""
@@ -56,11 +71,32 @@ class TopicSettings:
 
     @classmethod
     def parse(cls, document: Mapping[str, Any]) -> Self:
-        """The settings of a JSON document; SettingError names a key that is none or has the wrong type."""
-        known = {field.name: bool if field.name == "hide_states" else int for field in fields(cls)}
+        """The settings of a JSON document, null being not set; SettingError names what is wrong."""
         for name, value in document.items():
-            if name not in known:
-                raise SettingError(f"unknown topic setting {name!r}; there are {', '.join(known)}")
-            if type(value) is not known[name] or (known[name] is int and value < 1):
-                raise SettingError(f"topic setting {name} takes a {known[name].__name__} from 1, not {value!r}")
-        return cls(**document)
+            if name not in _TOPIC_VALUES:
+                near = get_close_matches(name, _TOPIC_VALUES, 1)
+                hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(_TOPIC_VALUES)}"
+                raise SettingError(f"unknown topic setting {name!r}; {hint}")
+            holds, takes = _VALUES[_TOPIC_VALUES[name]]
+            if value is not None and not holds(value):
+                raise SettingError(f"topic setting {name} takes {takes}, not {value!r}")
+        return cls(**{name: value for name, value in document.items() if value is not None})
+
+    def changed(self, document: Mapping[str, Any]) -> Self:
+        """These settings with the members of ``document``; null takes one back. SettingError as in ``parse``."""
+        return self.parse({**self.document(), **document})
+
+
+_VALUES: Final[Mapping[str, tuple[Callable[[Any], bool], str]]] = {
+    "number": (lambda value: type(value) is int and 1 <= value < 1 << 63, "a whole number from 1"),
+    "flag": (lambda value: type(value) is bool, "true or false"),
+    "name": (lambda value: isinstance(value, str) and 0 < len(value.encode(errors="replace")) <= 255, "a topic name"),
+}
+_TOPIC_VALUES: Final[Mapping[str, str]] = {
+    "retention_age_us": "number",
+    "retention_bytes": "number",
+    "retention_mark_us": "number",
+    "hide_states": "flag",
+    "dead_letter_topic": "name",
+}
+"""Which values each topic setting takes."""

@@ -1,27 +1,84 @@
-"""Message states, set by offsets or ranges; an answer means they are on disk (DESIGN 5)."""
+"""Message states, set by offsets, ranges or a filter; an answer means they are on disk (DESIGN 5).
+
+Any state may follow any other: the seeds define the four states and no order among them. What changes nothing writes
+nothing, so a request may be repeated.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
+from typing import Final, NamedTuple
 
+import numpy as np
+
+from ..columns.contract import parse_columns
+from ..filter.parse import parse
 from ..model.errors import Reason, Refusal
 from ..model.state import State
+from .counters import Counters
+from .dead_letters import DeadLetters
+from .query import Query, select
+from .read import Reading, read
 from .topology import Partition
+
+Ranges = Sequence[tuple[int, int]]
+RANGES_AT_ONCE: Final = 256
+"""Ranges that are set in one go: about a millisecond and a sync."""
+
+
+class States:
+    """Setting and listing the states of one broker's messages."""
+
+    def __init__(self, dead_letters: DeadLetters, counters: Counters, touched: Callable[[Partition], None]) -> None:
+        """``touched`` hears of every partition in which a state was set."""
+        self._dead_letters = dead_letters
+        self._counters = counters
+        self._touched = touched
+
+    def set(self, partition: Partition, ranges: Ranges, state: int, *, reason: str | None = None, now_us: int) -> int:
+        """Set the state of every offset in ``ranges``; gives how many messages it changed.
+
+        Refused as a whole where an offset is not kept or the state is none.
+        """
+        changed = changes(partition, ranges, state)
+        if not changed:
+            return 0
+        log = partition.log
+        with self._dead_letters.marking(partition, changed, state, reason, now_us):
+            for first, end in changed:
+                log.set_state(first, end, state, now_us)
+            log.sync_states()
+        count = sum(end - first for first, end in changed)
+        self._counters.states_set += count
+        self._touched(partition)
+        return count
 
 
 def ranges_of(offsets: Iterable[int]) -> list[tuple[int, int]]:
     """Single offsets as ranges (first, end), joined where they touch."""
-    ranges: list[tuple[int, int]] = []
-    for offset in sorted(set(offsets)):
-        if ranges and ranges[-1][1] == offset:
-            ranges[-1] = (ranges[-1][0], offset + 1)
+    return joined((offset, offset + 1) for offset in offsets)
+
+
+def joined(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Ranges in order, joined where they touch or overlap."""
+    found: list[tuple[int, int]] = []
+    for first, end in sorted(ranges):
+        if found and found[-1][1] >= first:
+            found[-1] = (found[-1][0], max(end, found[-1][1]))
         else:
-            ranges.append((offset, offset + 1))
-    return ranges
+            found.append((first, end))
+    return found
 
 
-def set_states(partition: Partition, ranges: Sequence[tuple[int, int]], state: int, *, now_us: int) -> None:
-    """Set the state of every offset in ``ranges``; refused as a whole where one is not kept or the state is none."""
+def portions(ranges: Ranges) -> list[Ranges]:
+    """``ranges`` in pieces of ``RANGES_AT_ONCE``, so that nothing else waits long."""
+    rest = iter(ranges)
+    return list(iter(lambda: list(islice(rest, RANGES_AT_ONCE)), []))
+
+
+def changes(partition: Partition, ranges: Ranges, state: int) -> list[tuple[int, int]]:
+    """What of ``ranges`` has another state now; Refusal where an offset is not kept or the state is none."""
     log = partition.log
     if state not in set(State):
         known = ", ".join(f"{one.word} {one.value}" for one in State)
@@ -33,9 +90,18 @@ def set_states(partition: Partition, ranges: Sequence[tuple[int, int]], state: i
                 f"partition {partition} holds offsets {log.first_offset} to {log.synced_end - 1}; "
                 f"the state of {first} to {end - 1} cannot be set",
             )
-    for first, end in ranges:
-        log.set_state(first, end, state, now_us)
-    log.sync_states()
+    changed: list[tuple[int, int]] = []
+    for first, end in joined(ranges):
+        at = first
+        for start, stop, was in log.hidden(first, end):
+            if state != State.AVAILABLE and start > at:
+                changed.append((at, start))
+            if was != state:
+                changed.append((start, stop))
+            at = stop
+        if state != State.AVAILABLE and at < end:
+            changed.append((at, end))
+    return joined(changed)
 
 
 def states(partition: Partition, first: int, end: int) -> list[tuple[int, int, int]]:
@@ -43,3 +109,64 @@ def states(partition: Partition, first: int, end: int) -> list[tuple[int, int, i
     log = partition.log
     first, end = max(first, log.first_offset), min(end, log.next_offset)
     return log.hidden(first, end) if first < end else []
+
+
+class Found(NamedTuple):
+    """What a filter found: offset ranges, messages looked at, and where to go on."""
+
+    ranges: list[tuple[int, int]]
+    seen: int
+    matched: int
+    end_offset: int
+
+
+class Search:
+    """The messages of a partition that a filter selects, whatever their state, a bounded piece at a time.
+
+    ``look`` in the event loop, ``find`` in any thread, ``holds`` in the event loop before what was found is acted on.
+    """
+
+    def __init__(self, where: str, first: int, end: int) -> None:
+        """FilterError says what is wrong with ``where``."""
+        self._query = Query(parse(where, closed=False), parse_columns("offset"), "all")
+        self.at = first
+        self._end = end
+
+    def look(self, partition: Partition, *, max_messages: int, max_bytes: int, counters: Counters) -> Reading | None:
+        """What lies before the end and was not looked at; None where nothing does."""
+        end = min(self._end, partition.log.stable_end)
+        if self.at >= end:
+            return None
+        reading = read(
+            partition,
+            self.at,
+            reader=self._query.reader,
+            max_messages=min(max_messages, end - self.at),
+            max_bytes=max_bytes,
+            counters=counters,
+        )
+        return reading if reading.end_offset > self.at else None
+
+    def find(self, reading: Reading, partition: Partition) -> Found:
+        """The matching messages; MalformedMessage where bytes are not what their dialect says."""
+        selected = select(reading, self._query, partition, end=self._end)
+        offsets = [batch.column("offset").to_numpy() for batch in selected.batches]
+        together = np.concatenate(offsets) if offsets else np.empty(0, np.int64)
+        seen = min(reading.count, self._end - self.at)
+        return Found(_runs(together), seen, len(together), max(selected.end_offset, self.at))
+
+    def holds(self, reading: Reading, partition: Partition) -> bool:
+        """Whether the states are still those that the filter saw, where it looked at them."""
+        if self._query.filter is None or "state" not in self._query.filter.fields:
+            return True
+        return partition.log.hidden(reading.first_offset, reading.end_offset) == list(reading.hidden)
+
+
+def _runs(offsets: np.ndarray[tuple[int], np.dtype[np.int64]]) -> list[tuple[int, int]]:
+    """Rising offsets as ranges."""
+    if not len(offsets):
+        return []
+    breaks = np.flatnonzero(np.diff(offsets) != 1)
+    firsts = offsets[np.concatenate(([0], breaks + 1))].tolist()
+    lasts = offsets[np.concatenate((breaks, [len(offsets) - 1]))].tolist()
+    return [(first, last + 1) for first, last in zip(firsts, lasts, strict=True)]

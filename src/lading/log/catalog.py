@@ -42,6 +42,8 @@ class Kind(Enum):
     TRANSACTION = "transactions"
     COMMIT_KEY = "commit_keys"
     WRITER = "writer_partitions"
+    MARKING = "markings"
+    MARKING_PROGRESS = "markings_done"
 
 
 SYNC_LEVEL: Final[Mapping[Kind, Level]] = {
@@ -52,6 +54,8 @@ SYNC_LEVEL: Final[Mapping[Kind, Level]] = {
     Kind.TRANSACTION: Level.FULL,
     Kind.COMMIT_KEY: Level.FULL,
     Kind.WRITER: Level.FULL,
+    Kind.MARKING: Level.FULL,
+    Kind.MARKING_PROGRESS: Level.NORMAL,
 }
 """How firmly each kind is written; the table of docs/reference/catalog."""
 
@@ -85,6 +89,10 @@ CREATE TABLE commit_keys (
     key TEXT PRIMARY KEY, winners TEXT NOT NULL, committed_us INTEGER NOT NULL
 ) WITHOUT ROWID;
 """
+PUT_POSITION: Final = (
+    "INSERT INTO positions VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET "
+    "offset = excluded.offset, epoch = excluded.epoch, extra = excluded.extra, updated_us = excluded.updated_us"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,9 +210,14 @@ class Catalog:
         reason = Reason.DISK_FULL if full else Reason.READ_ONLY
         return Refusal(reason, f"the catalog {self.path} cannot be written: {error}")
 
-    def _write(self, *kinds: Kind) -> Any:
+    def write(self, *kinds: Kind) -> contextlib.AbstractContextManager[sqlite3.Connection]:
+        """A transaction at the level of the firmest of these kinds, for tables that have a page of their own."""
         firm = any(SYNC_LEVEL[kind] is Level.FULL for kind in kinds)
         return self._transaction(Level.FULL if firm else Level.NORMAL)
+
+    def rows(self, question: str) -> list[tuple[Any, ...]]:
+        """The answer to a SELECT, likewise."""
+        return self._db.execute(question).fetchall()
 
     # -- streams and topics
 
@@ -214,12 +227,12 @@ class Catalog:
 
     def add_stream(self, row: StreamRow) -> None:
         """A new stream; its id and name are free (the caller has checked)."""
-        with self._write(Kind.STREAM) as db:
+        with self.write(Kind.STREAM) as db:
             db.execute("INSERT INTO streams VALUES (?, ?, ?)", (row.id, row.name, row.created_us))
 
     def remove_stream(self, stream_id: int) -> None:
         """A stream without topics."""
-        with self._write(Kind.STREAM) as db:
+        with self.write(Kind.STREAM) as db:
             db.execute("DELETE FROM streams WHERE id = ?", (stream_id,))
 
     def topics(self) -> list[TopicRow]:
@@ -235,7 +248,7 @@ class Catalog:
 
     def add_topic(self, row: TopicRow) -> None:
         """A new topic of an existing stream."""
-        with self._write(Kind.TOPIC) as db:
+        with self.write(Kind.TOPIC) as db:
             db.execute(
                 "INSERT INTO topics (uuid, stream_id, id, name, created_us, partitions, next_epoch, settings) "
                 "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
@@ -253,15 +266,20 @@ class Catalog:
 
     def remove_topic(self, uuid: bytes) -> None:
         """The topic with its groups and positions."""
-        with self._write(Kind.TOPIC) as db:
+        with self.write(Kind.TOPIC) as db:
             db.execute("DELETE FROM topics WHERE uuid = ?", (uuid,))
             db.execute("DELETE FROM groups WHERE scope = ?", (uuid,))
             db.execute("DELETE FROM positions WHERE topic = ?", (uuid,))
             db.execute("DELETE FROM writer_partitions WHERE topic = ?", (uuid,))
 
+    def set_settings(self, uuid: bytes, settings: Mapping[str, Any]) -> None:
+        """Other settings of a topic."""
+        with self.write(Kind.TOPIC) as db:
+            db.execute("UPDATE topics SET settings = ? WHERE uuid = ?", (json.dumps(dict(settings)), uuid))
+
     def resize_topic(self, uuid: bytes, partitions: int, next_epoch: int) -> None:
         """A new partition count; positions of partitions that are no more go away."""
-        with self._write(Kind.TOPIC) as db:
+        with self.write(Kind.TOPIC) as db:
             db.execute(
                 "UPDATE topics SET partitions = ?, next_epoch = ? WHERE uuid = ?", (partitions, next_epoch, uuid)
             )
@@ -276,7 +294,7 @@ class Catalog:
 
     def put_group(self, row: GroupRow) -> None:
         """A new group, or a new generation of it."""
-        with self._write(Kind.GROUP) as db:
+        with self.write(Kind.GROUP) as db:
             db.execute(
                 "INSERT INTO groups VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET generation = excluded.generation",
                 (row.protocol, row.scope, row.name, row.generation),
@@ -284,7 +302,7 @@ class Catalog:
 
     def remove_group(self, protocol: str, scope: bytes, name: str) -> None:
         """The group without its positions (those go by ``remove_positions``)."""
-        with self._write(Kind.GROUP) as db:
+        with self.write(Kind.GROUP) as db:
             db.execute("DELETE FROM groups WHERE protocol = ? AND scope = ? AND name = ?", (protocol, scope, name))
 
     def positions(self) -> list[PositionRow]:
@@ -296,11 +314,9 @@ class Catalog:
 
     def put_positions(self, rows: Iterable[PositionRow]) -> None:
         """Many positions in one transaction, each over the one before."""
-        with self._write(Kind.POSITION) as db:
+        with self.write(Kind.POSITION) as db:
             db.executemany(
-                "INSERT INTO positions VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET "
-                "offset = excluded.offset, epoch = excluded.epoch, extra = excluded.extra, "
-                "updated_us = excluded.updated_us",
+                PUT_POSITION,
                 [
                     (r.protocol, r.topic, r.partition, r.consumer, r.offset, r.epoch, r.extra, r.updated_us)
                     for r in rows
@@ -309,7 +325,7 @@ class Catalog:
 
     def remove_positions(self, protocol: str, topic: bytes, consumer: str) -> None:
         """Every position of one consumer or group in one topic."""
-        with self._write(Kind.POSITION) as db:
+        with self.write(Kind.POSITION) as db:
             db.execute(
                 "DELETE FROM positions WHERE protocol = ? AND topic = ? AND consumer = ?", (protocol, topic, consumer)
             )
@@ -322,12 +338,12 @@ class Catalog:
 
     def add_writer_partition(self, topic: bytes, partition: int) -> None:
         """Note it before the first such block, so that the others need not be searched at start."""
-        with self._write(Kind.WRITER) as db:
+        with self.write(Kind.WRITER) as db:
             db.execute("INSERT OR IGNORE INTO writer_partitions VALUES (?, ?)", (topic, partition))
 
     def begin(self, scope: str, deadline_us: int) -> int:
         """A new open transaction; its id was never given before."""
-        with self._write(Kind.TRANSACTION) as db:
+        with self.write(Kind.TRANSACTION) as db:
             cursor = db.execute(
                 "INSERT INTO transactions (scope, state, deadline_us) VALUES (?, 'open', ?)", (scope, deadline_us)
             )
@@ -347,7 +363,7 @@ class Catalog:
     def settle(self, key: str | None, committed: Iterable[int], aborted: Iterable[int], now_us: int) -> None:
         """Key, winners and losers in one transaction: all of it or nothing is remembered."""
         winners = sorted(committed)
-        with self._write(Kind.TRANSACTION, Kind.COMMIT_KEY) as db:
+        with self.write(Kind.TRANSACTION, Kind.COMMIT_KEY) as db:
             if key is not None:
                 db.execute("INSERT INTO commit_keys VALUES (?, ?, ?)", (key, json.dumps(winners), now_us))
             settle = "UPDATE transactions SET state = ?, settled_us = ? WHERE id = ?"
@@ -356,7 +372,7 @@ class Catalog:
 
     def forget_transactions(self, before_us: int) -> None:
         """Drop transactions and keys settled before ``before_us``; no partition may still need to ask for them."""
-        with self._write(Kind.TRANSACTION, Kind.COMMIT_KEY) as db:
+        with self.write(Kind.TRANSACTION, Kind.COMMIT_KEY) as db:
             db.execute("DELETE FROM transactions WHERE settled_us < ?", (before_us,))
             db.execute("DELETE FROM commit_keys WHERE committed_us < ?", (before_us,))
 

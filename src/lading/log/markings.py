@@ -1,0 +1,104 @@
+"""Markings: messages whose state was set and that are still to be copied to a dead letter topic.
+
+A marking is written before the states it stands for, so that a crash between the two, or before the last copy, is
+made good at the next start. ``confirmed`` says that the states are on disk.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from .catalog import Catalog, Kind
+
+_SCHEMA: Final = """
+CREATE TABLE IF NOT EXISTS markings (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, topic BLOB NOT NULL, partition INTEGER NOT NULL, ranges TEXT NOT NULL,
+    target BLOB NOT NULL, target_partition INTEGER NOT NULL, confirmed INTEGER NOT NULL, reason TEXT,
+    marked_us INTEGER NOT NULL
+)
+"""
+_COLUMNS: Final = "topic, partition, ranges, target, target_partition, confirmed, reason, marked_us"
+
+
+@dataclass(frozen=True, slots=True)
+class MarkingRow:
+    """Offset ``ranges`` of a partition of ``topic`` (16 bytes) that are still to be copied to ``target``.
+
+    ``id`` is never given twice; 0 in a row that is new.
+    """
+
+    id: int
+    topic: bytes
+    partition: int
+    ranges: Sequence[tuple[int, int]]
+    target: bytes
+    target_partition: int
+    confirmed: bool
+    reason: str | None
+    marked_us: int
+
+
+class MarkingStore:
+    """The table of markings in a catalog. A write that fails changes nothing and is a Refusal."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        with catalog.write(Kind.MARKING) as db:
+            db.execute(_SCHEMA)
+
+    def all(self) -> list[MarkingRow]:
+        """Every marking, the oldest first."""
+        return [
+            MarkingRow(
+                ident,
+                topic,
+                partition,
+                [(first, end) for first, end in json.loads(ranges)],
+                target,
+                target_partition,
+                bool(confirmed),
+                reason,
+                marked_us,
+            )
+            for ident, topic, partition, ranges, target, target_partition, confirmed, reason, marked_us in (
+                self._catalog.rows(f"SELECT id, {_COLUMNS} FROM markings ORDER BY id")
+            )
+        ]
+
+    def add(self, rows: Iterable[MarkingRow]) -> list[int]:
+        """New markings, all or none, on disk when this returns; their ids."""
+        with self._catalog.write(Kind.MARKING) as db:
+            return [
+                int(
+                    db.execute(
+                        f"INSERT INTO markings ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                        (
+                            row.topic, row.partition, json.dumps(list(row.ranges)), row.target, row.target_partition,
+                            row.confirmed, row.reason, row.marked_us,
+                        ),
+                    ).lastrowid
+                    or 0
+                )
+                for row in rows
+            ]  # fmt: skip
+
+    def confirm(self, ids: Iterable[int], *, firm: bool) -> None:
+        """Their states are on disk; ``firm`` where this must last before something else happens."""
+        with self._catalog.write(Kind.MARKING if firm else Kind.MARKING_PROGRESS) as db:
+            db.executemany("UPDATE markings SET confirmed = 1 WHERE id = ?", [(ident,) for ident in ids])
+
+    def advance(self, row: MarkingRow) -> None:
+        """Less of it is left, or it goes elsewhere."""
+        with self._catalog.write(Kind.MARKING) as db:
+            db.execute(
+                "UPDATE markings SET ranges = ?, target = ?, target_partition = ? WHERE id = ?",
+                (json.dumps(list(row.ranges)), row.target, row.target_partition, row.id),
+            )
+
+    def remove(self, ids: Iterable[int], *, firm: bool) -> None:
+        """Done, or not to be done. Unless ``firm``, a power cut may bring them back."""
+        with self._catalog.write(Kind.MARKING if firm else Kind.MARKING_PROGRESS) as db:
+            db.executemany("DELETE FROM markings WHERE id = ?", [(ident,) for ident in ids])

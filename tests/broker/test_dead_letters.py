@@ -1,0 +1,433 @@
+"""Dead letters: one copy of a message for each time it is marked poisoned, whole and with the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from lading.broker import dead_letters
+from lading.broker.broker import Broker
+from lading.broker.settings import TopicSettings
+from lading.broker.topology import Partition, Topic
+from lading.dialects import registry
+from lading.dialects.native.messages import encode_block
+from lading.model.batch import SCHEMA
+from lading.model.errors import Reason, Refusal, SettingError
+from lading.model.kinds import Kind
+from lading.model.state import State
+from tests.broker.room import NOW, SECOND, append, append_block, block, fill, opened, read
+
+REASONS = ["lading-reason", "lading-reason-detail", "lading-origin", "lading-marked-at"]
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Broker:
+    return opened(tmp_path, segment_bytes=1 << 16)
+
+
+def flights(broker: Broker, partitions: int = 1, **settings: Any) -> Topic:
+    """A topic whose poisoned messages go to ``dead``."""
+    own = TopicSettings(**({"dead_letter_topic": "dead"} | settings))
+    if all(stream.name != "default" for stream in broker.streams()):
+        broker.create_stream(None, "default", now_us=NOW)
+    return broker.create_topic("default", None, "flights", partitions, now_us=NOW, settings=own)
+
+
+def copy_all(broker: Broker, now_us: int = NOW) -> int:
+    """What serve does between requests, until nothing is left; gives how many blocks were sent."""
+    sent = 0
+    while (copy := broker.dead_letters.next(now_us)) is not None:
+        copy.encode()
+        done = broker.dead_letters.send(copy, now_us)
+        broker.flush()
+        assert done is None or done.done
+        sent += done is not None
+    return sent
+
+
+def messages(partition: Partition, broker: Broker) -> list[dict[str, Any]]:
+    """All messages of a partition as rows of a Batch."""
+    rows: list[dict[str, Any]] = []
+    for run, first, end in read(broker, partition).pieces:
+        for part in registry.dialect(run.dialect).decode(run, first=first, end=end):
+            rows += registry.to_batches(part).to_pylist()
+    return rows
+
+
+def origins(broker: Broker, name: str = "dead") -> list[str]:
+    return [
+        header["value"].decode()
+        for partition in broker.resolve(name).partitions
+        for row in messages(partition, broker)
+        for header in row["headers"]
+        if header["key"] == "lading-origin"
+    ]
+
+
+def crash(broker: Broker, path: Path) -> Broker:
+    """As ``kill -9``: what was written stays, nothing else is done."""
+    broker._catalog.close()
+    return opened(path, segment_bytes=1 << 16)
+
+
+HEADERS: list[dict[str, Any]] = [
+    {"key": "carrier", "kind": Kind.STRING, "value": b"UA"},
+    {"key": "via", "kind": Kind.RAW, "value": None},
+    {"key": "carrier", "kind": Kind.STRING, "value": b""},
+    {"key": "delay", "kind": Kind.UINT16, "value": b"\x0c\x00"},
+]
+
+
+def rich() -> bytes:
+    """A block with a message that has everything."""
+    row = {
+        "offset": 0, "state": 1, "timestamp": 1_600_000_000_000_000, "id": bytes(range(16)), "checksum": 7,
+        "key": b"N14228", "headers": HEADERS, "payload": b"body",
+    }  # fmt: skip
+    return encode_block(pa.RecordBatch.from_pylist([row], schema=SCHEMA))
+
+
+def test_a_copy_is_the_message_with_the_reason_behind_its_headers(broker: Broker) -> None:
+    source = flights(broker).partition(0)
+    append_block(broker, source, rich())
+    broker.set_states(source, [(0, 1)], State.POISONED, now_us=NOW, reason="cannot be parsed")
+    assert copy_all(broker) == 1
+    (original,) = messages(source, broker)
+    (copy,) = messages(broker.resolve("dead").partition(0), broker)
+    assert copy["headers"][:4] == HEADERS
+    assert [(one["key"], one["value"].decode()) for one in copy["headers"][4:]] == [
+        ("lading-reason", "poisoned"),
+        ("lading-reason-detail", "cannot be parsed"),
+        ("lading-origin", "flights/0/0"),
+        ("lading-marked-at", "2023-11-14T22:13:20.000Z"),
+    ]
+    assert copy["state"] == State.AVAILABLE
+    for name in ("timestamp", "id", "checksum", "key", "payload"):
+        assert copy[name] == original[name]
+    assert (broker.counters.dead_letters, broker.counters.dead_letters_waiting) == (1, 0)
+
+
+def test_only_what_was_not_poisoned_before_is_copied(broker: Broker) -> None:
+    source = flights(broker).partition(0)
+    fill(broker, source, 10)
+    assert broker.set_states(source, [(2, 4)], State.POISONED, now_us=NOW) == 2
+    assert broker.set_states(source, [(1, 5), (4, 6)], State.POISONED, now_us=NOW) == 3
+    assert broker.set_states(source, [(1, 6)], State.POISONED, now_us=NOW) == 0
+    copy_all(broker)
+    assert sorted(origins(broker)) == [f"flights/0/{offset}" for offset in range(1, 6)]
+    # made available and poisoned again is another marking
+    broker.set_states(source, [(3, 4)], State.AVAILABLE, now_us=NOW)
+    broker.set_states(source, [(3, 4)], State.POISONED, now_us=NOW)
+    copy_all(broker)
+    assert origins(broker).count("flights/0/3") == 2
+
+
+@pytest.mark.parametrize("state", [State.UNAVAILABLE, State.MARKED_FOR_DELETION])
+def test_other_states_make_no_copies(broker: Broker, state: State) -> None:
+    source = flights(broker).partition(0)
+    fill(broker, source, 4)
+    broker.set_states(source, [(0, 4)], state, now_us=NOW)
+    assert copy_all(broker) == 0
+    with pytest.raises(Refusal):
+        broker.resolve("dead")
+
+
+def test_headers_do_not_grow_on_the_way_round(broker: Broker) -> None:
+    topic = flights(broker)
+    append_block(broker, topic.partition(0), rich())
+    broker.set_states(topic.partition(0), [(0, 1)], State.POISONED, now_us=NOW, reason="first")
+    copy_all(broker)
+    dead = broker.resolve("dead")
+    broker.alter_topic(dead, TopicSettings(dead_letter_topic="graves"))
+    for turn in range(3):
+        source, target = (dead, "graves") if turn % 2 == 0 else (broker.resolve("graves"), "dead")
+        broker.alter_topic(source, TopicSettings(dead_letter_topic=target))
+        last = source.partition(0).log.next_offset - 1
+        broker.set_states(source.partition(0), [(last, last + 1)], State.POISONED, now_us=NOW, reason="again")
+        copy_all(broker)
+        newest = messages(broker.resolve(target).partition(0), broker)[-1]
+        assert [one["key"] for one in newest["headers"]] == ["carrier", "via", "carrier", "delay", *REASONS]
+        assert newest["headers"][6]["value"].decode() == f"{source.flat_name}/0/{last}"
+
+
+def test_copies_go_to_the_partition_of_the_same_number(broker: Broker) -> None:
+    topic = flights(broker, 3)
+    for partition in topic.partitions:
+        fill(broker, partition, 2)
+        broker.set_states(partition, [(1, 2)], State.POISONED, now_us=NOW)
+    copy_all(broker)
+    dead = broker.resolve("dead")
+    assert [partition.log.next_offset for partition in dead.partitions] == [1, 1, 1]
+
+
+def test_a_stream_is_made_for_a_dead_letter_topic_that_names_one(broker: Broker) -> None:
+    source = flights(broker, dead_letter_topic="graves.flights").partition(0)
+    fill(broker, source, 1)
+    broker.set_states(source, [(0, 1)], State.POISONED, now_us=NOW)
+    copy_all(broker)
+    assert broker.topic("graves", "flights").messages_count == 1
+
+
+def test_a_dead_letter_topic_that_cannot_be_made_refuses_before_anything_is_marked(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = flights(broker, dead_letter_topic="s." + "x" * 253).partition(0)
+    fill(broker, source, 1)
+    broker.set_states(source, [(0, 1)], State.UNAVAILABLE, now_us=NOW)
+    monkeypatch.setattr(broker._topology, "_partitions_max", 0)
+    with pytest.raises(Refusal, match="dead letter topic .* of 'flights' cannot be made"):
+        broker.set_states(source, [(0, 1)], State.POISONED, now_us=NOW)
+    assert broker.states(source, 0, 1) == [(0, 1, State.UNAVAILABLE)]
+    assert broker.dead_letters.due_us is None
+
+
+def test_a_topic_is_not_its_own_dead_letter_topic(broker: Broker) -> None:
+    with pytest.raises(SettingError, match="cannot be its own"):
+        flights(broker, dead_letter_topic="flights")
+    topic = flights(broker)
+    with pytest.raises(SettingError, match="cannot be its own"):
+        broker.alter_topic(topic, TopicSettings(dead_letter_topic="flights"))
+
+
+@pytest.mark.parametrize(
+    ("document", "sentence"),
+    [
+        ({"dead_letter_topics": "x"}, "did you mean dead_letter_topic"),
+        ({"dead_letter_topic": ""}, "takes a topic name"),
+        ({"dead_letter_topic": 3}, "takes a topic name"),
+        ({"retention_mark_us": 0}, "takes a whole number from 1"),
+        ({"hide_states": 1}, "takes true or false"),
+    ],
+)
+def test_settings_that_cannot_be(document: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(SettingError, match=sentence):
+        TopicSettings.parse(document)
+
+
+def test_settings_change_member_by_member_and_last(tmp_path: Path, broker: Broker) -> None:
+    topic = flights(broker, retention_age_us=5)
+    broker.alter_topic(topic, topic.settings.changed({"hide_states": True, "retention_age_us": None}))
+    broker.stop()
+    again = opened(tmp_path)
+    assert again.resolve("flights").settings == TopicSettings(hide_states=True, dead_letter_topic="dead")
+
+
+def test_a_reason_is_bounded(broker: Broker) -> None:
+    source = flights(broker).partition(0)
+    fill(broker, source, 1)
+    with pytest.raises(Refusal, match="at most 1000 characters"):
+        broker.set_states(source, [(0, 1)], State.POISONED, now_us=NOW, reason="x" * 1001)
+
+
+def test_a_marking_of_many_scattered_messages_is_worked_off_in_pieces(tmp_path: Path, broker: Broker) -> None:
+    source = flights(broker).partition(0)
+    fill(broker, source, 5000)
+    offsets = [*range(0, 400, 2), *range(1000, 4300)]
+    broker.set_states(source, [(offset, offset + 1) for offset in offsets], State.POISONED, now_us=NOW)
+    assert broker.counters.dead_letters_waiting == len(offsets)
+    # a few pieces, then the end: the rest is done by the next broker
+    for _ in range(3):
+        copy = broker.dead_letters.next(NOW)
+        assert copy is not None
+        copy.encode()
+        broker.dead_letters.send(copy, NOW)
+        broker.flush()
+    again = crash(broker, tmp_path)
+    copy_all(again)
+    assert sorted(map(int, (one.rpartition("/")[2] for one in origins(again)))) == offsets
+    assert again.counters.dead_letters_waiting == 0
+
+
+def test_large_messages_are_copied_a_bounded_piece_at_a_time(
+    tmp_path: Path, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dead_letters, "READ_BYTES", 100_000)
+    source = flights(broker).partition(0)
+    for number in range(12):
+        append(broker, source, bytes([number]) * 40_000)
+        broker.flush()
+    broker.set_states(source, [(0, 12)], State.POISONED, now_us=NOW)
+    for marking in broker.dead_letters._markings.values():
+        marking.read_bytes = 100_000
+    sizes = []
+    while (copy := broker.dead_letters.next(NOW)) is not None:
+        copy.encode()
+        sizes.append(len(copy.offsets))
+        broker.dead_letters.send(copy, NOW)
+        broker.flush()
+        if len(sizes) == 2:
+            # killed after the block was written and before that was noted: it is recognised, however it is cut now
+            broker = crash(broker, tmp_path)
+    assert sum(sizes) >= 12 and max(sizes) < 12
+    assert [int(one.rpartition("/")[2]) for one in origins(broker)] == list(range(12))
+
+
+def test_what_was_sent_but_not_noted_is_recognised_even_when_it_is_read_in_other_pieces(
+    tmp_path: Path, broker: Broker
+) -> None:
+    source = flights(broker).partition(0)
+    for number in range(10):
+        append(broker, source, b"%d" % number * 30_000)
+        broker.flush()
+    broker.set_states(source, [(0, 10)], State.POISONED, now_us=NOW)
+    (marking,) = broker.dead_letters._markings.values()
+    marking.read_bytes = 150_000
+    copy = broker.dead_letters.next(NOW)
+    assert copy is not None
+    copy.encode()
+    assert 1 < len(copy.offsets) < 10
+    before = list(broker._catalog.rows("SELECT ranges FROM markings"))
+    broker.dead_letters.send(copy, NOW)
+    broker.flush()
+    with broker._catalog.write() as db:
+        db.execute("UPDATE markings SET ranges = ?", before[0])
+    for read_bytes in (40_000, 1 << 30):
+        broker = crash(broker, tmp_path)
+        (marking,) = broker.dead_letters._markings.values()
+        marking.read_bytes = read_bytes
+        one = broker.dead_letters.next(NOW)
+        assert one is not None
+        one.encode()
+        broker.dead_letters.send(one, NOW)
+        broker.flush()
+        if read_bytes == 40_000:
+            with broker._catalog.write() as db:
+                db.execute("UPDATE markings SET ranges = ?", before[0])
+    copy_all(broker)
+    assert [int(one.rpartition("/")[2]) for one in origins(broker)] == list(range(10))
+
+
+def test_a_crash_between_intent_and_states_sets_the_states(tmp_path: Path, broker: Broker) -> None:
+    source = flights(broker).partition(0)
+    fill(broker, source, 4)
+
+    class Killed(BaseException):
+        pass
+
+    def kill(*_: object, **__: object) -> None:
+        raise Killed
+
+    source.log.set_state = kill  # type: ignore[method-assign]
+    broker.dead_letters._store.remove = kill  # type: ignore[method-assign]
+    with pytest.raises(Killed):
+        broker.set_states(source, [(1, 3)], State.POISONED, now_us=NOW)
+    again = crash(broker, tmp_path)
+    found = again.resolve("flights").partition(0)
+    assert again.states(found, 0, 4) == [(1, 3, State.POISONED)]
+    copy_all(again)
+    assert origins(again) == ["flights/0/1", "flights/0/2"]
+    # asked again, as a client without an answer does
+    again.set_states(found, [(1, 3)], State.POISONED, now_us=NOW)
+    assert copy_all(again) == 0
+
+
+def test_a_state_that_was_taken_back_is_not_set_again_by_a_start(tmp_path: Path, broker: Broker) -> None:
+    source = flights(broker).partition(0)
+    fill(broker, source, 4)
+    broker.set_states(source, [(1, 3)], State.POISONED, now_us=NOW)
+    with broker._catalog.write() as db:
+        db.execute("UPDATE markings SET confirmed = 0")
+    broker.set_states(source, [(1, 2)], State.AVAILABLE, now_us=NOW)
+    again = crash(broker, tmp_path)
+    assert again.states(again.resolve("flights").partition(0), 0, 4) == [(2, 3, State.POISONED)]
+    copy_all(again)
+    assert origins(again) == ["flights/0/1", "flights/0/2"]
+
+
+def test_a_marking_that_failed_leaves_nothing_behind(broker: Broker) -> None:
+    source = flights(broker).partition(0)
+    fill(broker, source, 4)
+
+    def full(*_: object) -> None:
+        raise Refusal(Reason.DISK_FULL, "the disk is full")
+
+    kept = source.log.set_state
+    source.log.set_state = full  # type: ignore[method-assign, assignment]
+    with pytest.raises(Refusal, match="the disk is full"):
+        broker.set_states(source, [(1, 3)], State.POISONED, now_us=NOW)
+    source.log.set_state = kept  # type: ignore[method-assign]
+    assert list(broker._catalog.rows("SELECT * FROM markings")) == []
+    assert copy_all(broker) == 0
+
+
+def test_copies_wait_for_a_target_that_refuses(broker: Broker) -> None:
+    source = flights(broker).partition(0)
+    fill(broker, source, 4)
+    broker.set_states(source, [(0, 2)], State.POISONED, now_us=NOW)
+    target = broker.resolve("dead").partition(0)
+    kept = target.log.reserve
+
+    def full(*_: object) -> None:
+        raise Refusal(Reason.DISK_FULL, "the disk is full")
+
+    target.log.reserve = full  # type: ignore[method-assign, assignment]
+    assert copy_all(broker) == 0
+    assert broker.dead_letters.due_us == NOW + SECOND
+    target.log.reserve = kept  # type: ignore[method-assign]
+    assert copy_all(broker) == 0
+    assert copy_all(broker, NOW + SECOND) == 1
+    assert len(origins(broker)) == 2
+
+
+def test_a_target_that_was_deleted_is_made_again(broker: Broker) -> None:
+    source = flights(broker).partition(0)
+    fill(broker, source, 4)
+    broker.set_states(source, [(0, 2)], State.POISONED, now_us=NOW)
+    broker.delete_topic("default", "dead")
+    copy_all(broker)
+    assert len(origins(broker)) == 2
+
+
+def test_what_is_deleted_is_not_copied(broker: Broker) -> None:
+    topic = flights(broker, 2)
+    for partition in topic.partitions:
+        fill(broker, partition, 4)
+        broker.set_states(partition, [(0, 2)], State.POISONED, now_us=NOW)
+    broker.delete_partitions(topic, 1)
+    assert broker.counters.dead_letters_waiting == 2
+    broker.delete_topic("default", "flights")
+    assert (broker.counters.dead_letters_waiting, broker.dead_letters.next(NOW)) == (0, None)
+    assert list(broker._catalog.rows("SELECT * FROM markings")) == []
+
+
+def test_an_open_transaction_is_waited_for_and_what_it_takes_back_is_not_copied(broker: Broker) -> None:
+    source = flights(broker).partition(0)
+    fill(broker, source, 2)
+    one = broker.begin(now_us=NOW)
+    append_block(broker, source, block(b"a", transaction=one))
+    broker.set_states(source, [(1, 3)], State.POISONED, now_us=NOW)
+    assert copy_all(broker) == 0
+    broker.abort([one], now_us=NOW)
+    assert copy_all(broker, NOW + SECOND) == 1
+    assert origins(broker) == ["flights/0/1"]
+
+
+def test_retention_keeps_what_is_still_to_be_copied(tmp_path: Path, broker: Broker) -> None:
+    source = flights(broker, retention_age_us=SECOND).partition(0)
+    for number in range(20):
+        append(broker, source, b"%02d" % number * 10_000)
+        broker.flush()
+    broker.set_states(source, [(1, 2), (9, 10)], State.POISONED, now_us=NOW)
+    broker = crash(broker, tmp_path)
+    source = broker.resolve("flights").partition(0)
+    for _ in range(3):
+        broker.enforce_retention(NOW + 100 * SECOND)
+    assert source.log.first_offset <= 1
+    copy_all(broker)
+    broker.enforce_retention(NOW + 100 * SECOND)
+    assert source.log.first_offset == 20
+    assert origins(broker) == ["flights/0/1", "flights/0/9"]
+
+
+@pytest.mark.parametrize("states", [[State.POISONED], [State.UNAVAILABLE, State.POISONED, State.AVAILABLE]])
+def test_any_state_may_follow_any_other(broker: Broker, states: Iterable[State]) -> None:
+    source = flights(broker).partition(0)
+    fill(broker, source, 3)
+    for state in states:
+        assert broker.set_states(source, [(0, 3)], state, now_us=NOW) == 3
+    copy_all(broker)
+    assert len(origins(broker)) == 3
