@@ -7,6 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
+# a JVM of a test lives for seconds: optimising what it runs costs more CPU than it ever saves
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
 from tests.interop import kafka_broker
 
 

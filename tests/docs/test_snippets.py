@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
-import subprocess
-import sys
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
+from multiprocessing import get_context
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
 from lading import testing
+from tests.docs.pages import Step, run_fresh, run_here
 from tests.interop import kafka_broker
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FENCE = re.compile(r"^```(python|sh|toml)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-
+SPARK = re.compile(r"lading\.spark|^lading (ingest|pipeline run)", re.MULTILINE)
+"""What starts a JVM."""
 
 KAFKA = "127.0.0.1:9092"
 """Where the pages have a real Kafka broker."""
+TIMEOUT_S = 280
 
 
 class Snippet(NamedTuple):
@@ -38,6 +41,26 @@ def snippets(page: Path) -> list[Snippet]:
     return [Snippet(found[1], found[2], text[: found.start()].count("\n") + 2) for found in FENCE.finditer(text)]
 
 
+def steps(page: Path, addresses: dict[str, str]) -> Iterator[Step]:
+    """What a page does, with real addresses in place of the ones in its text."""
+    for snippet in snippets(page):
+        text = snippet.text
+        for written, real in addresses.items():
+            text = text.replace(written, real)
+        if snippet.language == "toml":
+            # a file whose name is the comment in its first line
+            name = text.splitlines()[0].removeprefix("# ")
+            assert name.endswith(".toml"), f"{page.name}: the first line of a TOML block names its file"
+            yield Step("toml", text, (name,))
+        elif snippet.language == "python":
+            yield Step("python", f"# {page.name} line {snippet.line}\n{text}")
+        else:
+            for line in text.replace("\\\n", " ").splitlines():
+                if line.strip() and not line.startswith("#"):
+                    assert shlex.split(line)[0] == "lading", f"{page.name}: only lading commands are run: {line}"
+                    yield Step("sh", line, tuple(shlex.split(line)[1:]))
+
+
 def test_there_are_snippets_to_run() -> None:
     assert sum(len(snippets(page)) for page in PAGES) >= 8
 
@@ -49,12 +72,25 @@ def _real_kafka(stack: ExitStack, directory: Path) -> str:
         pytest.skip(str(reason))
 
 
+@pytest.fixture(scope="module")
+def shared() -> Iterator[ProcessPoolExecutor]:
+    """One process for all pages that start Spark: a JVM needs ten seconds of CPU before its first row."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        yield pool
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The working directory of the pages that start Spark."""
+    return tmp_path_factory.mktemp("pages")
+
+
 @pytest.mark.spark
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     "page", [page for page in PAGES if snippets(page)], ids=lambda page: str(page.relative_to(ROOT))
 )
-def test_page(page: Path, tmp_path: Path) -> None:
+def test_page(page: Path, shared: ProcessPoolExecutor, directory: Path, tmp_path: Path) -> None:
     with ExitStack() as stack:
         broker = stack.enter_context(testing.broker(data_dir=tmp_path / "log"))
         addresses = {
@@ -62,33 +98,13 @@ def test_page(page: Path, tmp_path: Path) -> None:
             "127.0.0.1:8090": broker.endpoints["iggy_tcp"],
             "127.0.0.1:3000": broker.endpoints["iggy_http"],
         }
-        if any(KAFKA in snippet.text for snippet in snippets(page)):
+        texts = [snippet.text for snippet in snippets(page)]
+        if any(KAFKA in text for text in texts):
             addresses[KAFKA] = _real_kafka(stack, tmp_path / "kafka")
-        # one interpreter a page, so that later blocks may use what earlier ones made
-        script: list[str] = ["import subprocess"]
-        for snippet in snippets(page):
-            text = snippet.text
-            for written, real in addresses.items():
-                text = text.replace(written, real)
-            if snippet.language == "toml":
-                # a file whose name is the comment in its first line
-                name = text.splitlines()[0].removeprefix("# ")
-                assert name.endswith(".toml"), f"{page.name}: the first line of a TOML block names its file"
-                script.append(f"open({name!r}, 'w').write({text!r})")
-            elif snippet.language == "python":
-                script.append(f"# {page.name} line {snippet.line}\n{text}")
-            else:
-                for line in text.replace("\\\n", " ").splitlines():
-                    if line.strip() and not line.startswith("#"):
-                        command = [sys.executable, "-m", "lading.cli.main", *shlex.split(line)[1:]]
-                        assert shlex.split(line)[0] == "lading", f"{page.name}: only lading commands are run: {line}"
-                        script.append(f"subprocess.run({command!r}, check=True)")
-        done = subprocess.run(
-            [sys.executable, "-c", "\n".join(script)],
-            cwd=tmp_path,
-            env=os.environ | {"LADING_SERVER": broker.url, "PYTHONUNBUFFERED": "1"},
-            capture_output=True,
-            text=True,
-            timeout=280,
-        )
-        assert done.returncode == 0, f"{page.name}:\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+        environment = {"LADING_SERVER": broker.url, "PYTHONUNBUFFERED": "1"}
+        todo = list(steps(page, addresses))
+        if any(SPARK.search(text) for text in texts):
+            failure = shared.submit(run_here, directory, environment, todo).result(TIMEOUT_S)
+        else:
+            failure = run_fresh(tmp_path, environment, todo, TIMEOUT_S)
+    assert failure is None, f"{page.name}:\n{failure}"

@@ -1,0 +1,109 @@
+"""Runs the snippets of pages, one page after the other, in one process: all pages share one JVM, and nothing else."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+
+class Step(NamedTuple):
+    """Something a page does: Python text, the arguments of ``lading``, or a file that is written first."""
+
+    language: str
+    text: str
+    arguments: tuple[str, ...] = ()
+
+
+def run_fresh(directory: Path, environment: dict[str, str], steps: Sequence[Step], timeout_s: float) -> str | None:
+    """Run a page in an interpreter of its own, its commands as processes; what it said where it failed."""
+    script = ["import subprocess"]
+    for step in steps:
+        match step.language:
+            case "python":
+                script.append(step.text)
+            case "toml":
+                script.append(f"open({step.arguments[0]!r}, 'w').write({step.text!r})")
+            case _:
+                command = [sys.executable, "-m", "lading.cli.main", *step.arguments]
+                script.append(f"subprocess.run({command!r}, check=True)")
+    done = subprocess.run(
+        [sys.executable, "-c", "\n".join(script)],
+        cwd=directory, env=os.environ | environment, capture_output=True, text=True, timeout=timeout_s,
+    )  # fmt: skip
+    return None if done.returncode == 0 else f"{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+
+
+def run_here(directory: Path, environment: dict[str, str], steps: Sequence[Step]) -> str | None:
+    """Run a page in this process, so that its Spark sessions use the JVM of the pages before.
+
+    ``directory`` is emptied first and becomes the working directory. It has to be the same for all pages: a JVM
+    cannot change its own. Returns what the page said where it failed.
+    """
+    for left in directory.iterdir():
+        shutil.rmtree(left) if left.is_dir() else left.unlink()
+    os.chdir(directory)
+    os.environ.update(environment)
+    said = directory.with_suffix(".txt")
+    try:
+        with said.open("w") as output, _standard_output_to(output):
+            try:
+                _run(steps)
+            except BaseException:
+                traceback.print_exc()
+                return said.read_text()[-6000:]
+            finally:
+                _stop_spark()
+    finally:
+        said.unlink()
+    return None
+
+
+def _run(steps: Sequence[Step]) -> None:
+    from lading.cli.main import main
+
+    names: dict[str, Any] = {"__name__": "__main__"}
+    for step in steps:
+        match step.language:
+            case "python":
+                exec(compile(step.text, "snippet", "exec"), names)
+            case "toml":
+                Path(step.arguments[0]).write_text(step.text)
+            case _:
+                try:
+                    main(step.arguments)
+                except SystemExit as left:
+                    if left.code:
+                        raise AssertionError(f"lading {' '.join(step.arguments)}: exit code {left.code}") from None
+
+
+def _stop_spark() -> None:
+    """Let the next page begin without a session; the JVM stays."""
+    from pyspark import SparkContext
+
+    if SparkContext._active_spark_context is not None:
+        SparkContext._active_spark_context.stop()
+
+
+@contextmanager
+def _standard_output_to(file: IO[str]) -> Iterator[None]:
+    """Let this process and those it starts write into a file."""
+    kept = [os.dup(1), os.dup(2)]
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.dup2(file.fileno(), 1)
+    os.dup2(file.fileno(), 2)
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        for number, old in enumerate(kept, 1):
+            os.dup2(old, number)
+            os.close(old)
