@@ -105,9 +105,15 @@ class Items:
         named: Any = pa.scalar(name, pa.string())
         kinds = pa.array(np.full(len(rows), int(Kind.RAW), np.int8))
         fresh = pa.StructArray.from_arrays([pa.repeat(named, len(rows)), kinds, values], fields=list(HEADER_TYPE))
-        all_rows = np.concatenate([self.rows, rows])
-        order = np.argsort(all_rows, kind="stable")
-        return Items(pa.concat_arrays([self.array, fresh]).take(pa.array(order)), all_rows[order], self.rows_count)
+        # both are in the order of rows: each header moves on by the fresh ones before it
+        count = len(self.rows) + len(rows)
+        places = np.searchsorted(self.rows, rows, "right") + np.arange(len(rows))
+        kept = np.ones(count, np.bool_)
+        kept[places] = False
+        order, all_rows = np.empty(count, np.int64), np.empty(count, np.int64)
+        order[places], order[kept] = np.arange(len(self.rows), count), np.arange(len(self.rows))
+        all_rows[places], all_rows[kept] = rows, self.rows
+        return Items(pa.concat_arrays([self.array, fresh]).take(pa.array(order)), all_rows, self.rows_count)
 
     def kept(self, keep: NDArray[np.bool_]) -> Items:
         """The same without the headers where ``keep`` is False."""

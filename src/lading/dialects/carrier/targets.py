@@ -184,6 +184,10 @@ def _headers_lost(items: Items, value_sizes: NDArray[np.int64], target: Target) 
         bad |= (value_sizes > target.value_bytes_max) | (kind_codes < 1) | (kind_codes > target.kind_max)
     if not target.keeps_kinds:
         bad |= kind_codes != Kind.RAW
+    if target.keeps_shape and target.keeps_order:
+        bad |= numpy_of(pc.or_(pc.starts_with(keys, "\\"), pc.starts_with(keys, NAME)))
+        lost[items.rows[bad]] = True
+        return lost
     encoded = keys.dictionary_encode()
     odd = [key.startswith(("\\", NAME)) for key in encoded.dictionary.to_pylist()]
     codes = numpy_of(encoded.indices).astype(np.int64)
