@@ -17,7 +17,9 @@ from ..log.directory import DataDirectory
 from ..log.disk import Disk, RealDisk
 from ..log.interface import Commit, PartitionLog, RecoveryReport
 from ..log.partition import open_partition
+from ..log.producer_table import ProducerTable
 from .append import Append, Appender, Choice, Write, choose_partition
+from .coordinated_groups import CoordinatedGroups
 from .counters import Counters
 from .dead_letters import DeadLetters
 from .duties import Duties
@@ -27,12 +29,15 @@ from .native_append import NativeAppender
 from .native_groups import NativeGroups
 from .poll import ConsumerRef, Polled, Poller, Strategy, offset_at
 from .positions import Positions
+from .produced import ProducedAppender
+from .producers import Producers
 from .read import Reading, read
 from .settings import BrokerSettings, TopicSettings
 from .states import States, states
 from .topology import Partition, Stream, Topic
 from .transactions import CommitResult, Transactions
 from .visibility import ReaderKind
+from .writer_memory import WriterMemory
 
 
 class Broker:
@@ -63,9 +68,16 @@ class Broker:
         self._positions = Positions(self._catalog, self.settings.position_flush_us)
         self._groups = Groups(self._catalog)
         self._transactions = Transactions(self._catalog, self.counters, self.settings.transaction_timeout_us)
-        self._native = NativeAppender(self._appender, self._transactions, self._catalog, self.settings, self.counters)
+        self._memory = WriterMemory(self._appender, self._catalog, self.settings)
+        self._memory.on_cut = self._transactions.cut
+        self._native = NativeAppender(self._appender, self._transactions, self._memory, self.counters)
+        self._produced = ProducedAppender(self._appender, self._memory, self.counters)
+        self.producers = Producers(
+            ProducerTable(self._catalog), self._produced, self._positions, self.settings.producer_timeout_us_max
+        )
         self._poller = Poller(self._groups, self._positions, self.counters)
         self.native_groups = NativeGroups(self._catalog, self._positions, self.settings.session_timeout_us)
+        self.coordinated_groups = CoordinatedGroups(self._catalog, self._positions, self.settings)
         self._duties = Duties(
             self.settings,
             self.counters,
@@ -73,7 +85,9 @@ class Broker:
             self._positions,
             self.native_groups,
             self._transactions,
-            self._native,
+            self._memory,
+            self.producers,
+            self.coordinated_groups,
             self._partitions,
             now_us,
         )
@@ -82,7 +96,7 @@ class Broker:
             lambda partition, block, now_us: self.append_blocks(partition, block, now_us=now_us),
         )  # fmt: skip
         self._states = States(self.dead_letters, self.counters, self._duties.touched)
-        self._transactions.touched = self._duties.touched
+        self._transactions.touched = self._produced.touched = self._duties.touched
         self._load()
 
     def _open_log(self, path: Path, topic_id: bytes, first_epoch: int) -> PartitionLog:
@@ -100,11 +114,13 @@ class Broker:
         self._positions.load(partitions)
         self._groups.load(self._topology.topics())
         self.native_groups.load()
+        self.coordinated_groups.load()
         with_writers = self._catalog.writer_partitions()
         for partition in partitions:
             if (partition.topic.uuid, partition.number) in with_writers:
-                self._native.load(partition)
+                self._memory.load(partition)
         self._transactions.load(partitions)
+        self.producers.load(partitions)
         for partition in partitions:
             partition.log.on_synced = partial(self._synced, partition)
         self.dead_letters.load(self._topology.topic_by_uuid)
@@ -220,6 +236,7 @@ class Broker:
     def _abandon(self, partition: Partition) -> None:
         self._appender.abandon(partition)
         self._transactions.forget(partition)
+        self.producers.forget(partition)
         self._positions.forget(partition)
         self._duties.abandon(partition)
         self.dead_letters.abandon(partition)
@@ -277,7 +294,7 @@ class Broker:
     def _synced(self, partition: Partition) -> None:
         self._duties.touched(partition)
         self._appender.synced(partition)
-        self._native.synced(partition)
+        self._memory.synced(partition)
         partition.seen()
 
     def read(

@@ -10,12 +10,15 @@ from ..log.catalog import Catalog
 from ..log.retention import AgeClock
 from ..model.errors import Refusal
 from . import retention
+from .coordinated_groups import CoordinatedGroups
 from .counters import Counters
 from .native_append import NativeAppender
 from .native_groups import NativeGroups
+from .producers import Producers
 from .positions import Positions
 from .settings import BrokerSettings
 from .topology import Partition
+from .writer_memory import WriterMemory
 from .transactions import Transactions
 
 LOG: Final = logging.getLogger("lading.broker")
@@ -35,7 +38,9 @@ class Duties:
         positions: Positions,
         native_groups: NativeGroups,
         transactions: Transactions,
-        native: NativeAppender,
+        memory: WriterMemory,
+        producers: Producers,
+        coordinated_groups: CoordinatedGroups,
         partitions: Callable[[], Sequence[Partition]],
         now_us: int,
     ) -> None:
@@ -47,7 +52,9 @@ class Duties:
         self._positions = positions
         self._native_groups = native_groups
         self._transactions = transactions
-        self._native = native
+        self._memory = memory
+        self._producers = producers
+        self._coordinated_groups = coordinated_groups
         self._partitions = partitions
         self._lively: dict[Partition, int] = {}
         self._last_failure = ""
@@ -71,7 +78,9 @@ class Duties:
         due_us = self._positions.due_us
         if due_us is not None and due_us <= now_us:
             self._attempt(self._write_positions)
+        self._attempt(self._coordinated_groups.expire, now_us)
         self._attempt(self._native_groups.expire, now_us)
+        self._attempt(self._producers.expire, now_us)
         self._attempt(self._transactions.expire, now_us)
         if now_us >= self._retention_due_us:
             self._retention_due_us = now_us + self._settings.retention_check_us
@@ -98,7 +107,7 @@ class Duties:
         """Write down what may otherwise wait, before the logs are closed."""
         self._attempt(self._write_positions)
         for partition in self._partitions():
-            self._attempt(self._native.snapshot, partition)
+            self._attempt(self._memory.snapshot, partition)
 
     def _attempt(self, action: Callable[..., object], *arguments: object) -> None:
         """No other duty waits for what the disk refuses now."""
@@ -122,5 +131,7 @@ class Duties:
     def _forget_transactions(self) -> None:
         # after these snapshots no start has to ask for what was decided before them
         for partition in self._partitions():
-            self._native.snapshot(partition)
-        self._catalog.forget_transactions(self.now_us - self._settings.transaction_memory_us)
+            self._memory.snapshot(partition)
+        before_us = self.now_us - self._settings.transaction_memory_us
+        self._catalog.forget_transactions(before_us)
+        self._producers.forget_before(before_us)

@@ -14,6 +14,7 @@ from .topology import Partition, Topic
 
 IGGY: Final = "iggy"
 NATIVE: Final = "native"
+COORDINATED: Final = "kafka"
 
 
 class PositionKey(NamedTuple):

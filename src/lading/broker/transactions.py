@@ -15,6 +15,7 @@ from ..log.catalog import Catalog
 from ..model.errors import Reason, Refusal
 from .counters import Counters
 from .topology import Partition
+from .writer_memory import hold
 
 
 class CommitResult(NamedTuple):
@@ -180,10 +181,8 @@ class Transactions:
         self._unsettled.discard((partition, transaction_id))
 
     def _hold(self, partition: Partition) -> None:
-        starts = [ranges[0][0] for ranges in _ranges(partition).values()]
-        partition.log.hold_stable(min(starts, default=None))
+        hold(partition)
         self.touched(partition)
-        partition.seen()
 
 
 def _ranges(partition: Partition) -> dict[int, list[tuple[int, int]]]:

@@ -1,7 +1,7 @@
-"""What native writers have written: sequences per writer and partition, so that a repeated block is kept once.
+"""What writers that number what they send have written: per partition, so that a repeated block is kept once.
 
-A writer numbers its blocks per partition from 0. The next number is taken, one of the last ``window`` is answered
-with the offset it got, anything else is refused. A higher epoch starts again at 0 and shuts the lower one out.
+A native writer numbers its blocks from 0, a producer its records. What follows is taken, one of the last ``window``
+blocks is answered with the offset it got. A higher epoch starts again at 0 and shuts the lower one out.
 """
 
 from __future__ import annotations
@@ -9,20 +9,24 @@ from __future__ import annotations
 import json
 from collections import OrderedDict
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
+from ..dialects.numbered import Numbered
 from ..model.errors import CorruptLog, Reason, Refusal
+
+K = TypeVar("K")
 
 SNAPSHOT = "writers"
 _SNAPSHOT_VERSION = 1
 
 
 class Block(NamedTuple):
-    """A block that was appended."""
+    """A block that was appended; it took ``numbers`` numbers from ``sequence`` on."""
 
     sequence: int
     base_offset: int
     end_offset: int
+    numbers: int = 1
 
 
 @dataclass(slots=True)
@@ -34,12 +38,12 @@ class Writer:
     recent: list[Block] = field(default_factory=list)
 
 
-class Ranges(dict[int, list[tuple[int, int]]]):
-    """Offset ranges of one partition by transaction id, rising, joined where they touch."""
+class Ranges(dict[K, list[tuple[int, int]]]):
+    """Offset ranges of one partition by what they belong to, rising, joined where they touch."""
 
-    def add(self, transaction_id: int, first: int, end: int) -> None:
-        """One more block of a transaction."""
-        ranges = self.setdefault(transaction_id, [])
+    def add(self, owner: K, first: int, end: int) -> None:
+        """One more block."""
+        ranges = self.setdefault(owner, [])
         if ranges and ranges[-1][1] == first:
             ranges[-1] = (ranges[-1][0], end)
         else:
@@ -47,12 +51,12 @@ class Ranges(dict[int, list[tuple[int, int]]]):
 
     def cut(self, offset: int) -> None:
         """Forget all from ``offset`` on."""
-        for transaction_id, ranges in list(self.items()):
+        for owner, ranges in list(self.items()):
             kept = [(first, min(end, offset)) for first, end in ranges if first < offset]
             if kept:
-                self[transaction_id] = kept
+                self[owner] = kept
             else:
-                del self[transaction_id]
+                del self[owner]
 
 
 class Writers:
@@ -62,7 +66,10 @@ class Writers:
         self._window = window
         self._writers_max = writers_max
         self._writers: OrderedDict[bytes, Writer] = OrderedDict()
-        self.transactions = Ranges()
+        self.transactions: Ranges[int] = Ranges()
+        """Undecided blocks by transaction id."""
+        self.unmarked: Ranges[bytes] = Ranges()
+        """Blocks of transactions that end by a control record, by writer."""
         self.snapshot_segments = 0
         """How many segments the log had at the last snapshot."""
 
@@ -99,21 +106,45 @@ class Writers:
             return f"{who} was written long ago; only the last {self._window} can be asked for again"
         return f"{who} leaves a gap: the next is {writer.next_sequence}"
 
-    def add(self, writer_id: bytes, epoch: int, transaction_id: int, block: Block, synced_end: int) -> None:
-        """A block is in the log now; ``writer_id`` zeros or ``transaction_id`` 0 is none."""
-        if transaction_id:
-            self.transactions.add(transaction_id, block.base_offset, block.end_offset)
-        if any(writer_id):
-            self._count(writer_id, epoch, block, synced_end)
+    def get(self, writer_id: bytes) -> Writer | None:
+        """What is remembered of a writer."""
+        return self._writers.get(writer_id)
 
-    def _count(self, writer_id: bytes, epoch: int, block: Block, synced_end: int) -> None:
+    @property
+    def stable_before(self) -> int | None:
+        """The first offset that is not decided; None where all are."""
+        ranges = (*self.transactions.values(), *self.unmarked.values())
+        return min((one[0][0] for one in ranges), default=None)
+
+    def add(self, numbered: Numbered, synced_end: int) -> None:
+        """A block or control record is in the log now."""
+        writer_id, epoch, sequence, numbers, base_offset, end_offset, transaction_id, transactional, outcome = numbered
+        if transaction_id:
+            self.transactions.add(transaction_id, base_offset, end_offset)
+        if outcome is not None:
+            self.unmarked.pop(writer_id, None)
+            self._writer(writer_id, epoch)
+        elif writer_id:
+            if transactional:
+                self.unmarked.add(writer_id, base_offset, end_offset)
+            self._count(self._writer(writer_id, epoch), Block(sequence, base_offset, end_offset, numbers), synced_end)
+
+    def expect(self, writer_id: bytes, epoch: int, sequence: int) -> None:
+        """A writer that is not known goes on here: its first block could not be written, a later one is no first."""
+        if writer_id not in self._writers:
+            self._writer(writer_id, epoch).next_sequence = sequence
+
+    def _writer(self, writer_id: bytes, epoch: int) -> Writer:
         writer = self._writers.get(writer_id)
         if writer is None or writer.epoch != epoch:
             writer = self._writers[writer_id] = Writer(epoch)
             if len(self._writers) > self._writers_max:
                 self._writers.popitem(last=False)
         self._writers.move_to_end(writer_id)
-        writer.next_sequence = block.sequence + 1
+        return writer
+
+    def _count(self, writer: Writer, block: Block, synced_end: int) -> None:
+        writer.next_sequence = block.sequence + block.numbers
         writer.recent.append(block)
         # blocks that are not synced may still be cut, so they are kept whatever the window says
         excess = len(writer.recent) - self._window
@@ -122,14 +153,13 @@ class Writers:
 
     def cut(self, offset: int) -> None:
         """Blocks from ``offset`` on have not happened."""
-        for writer_id, writer in list(self._writers.items()):
+        for writer in self._writers.values():
             lost = [block for block in writer.recent if block.end_offset > offset]
             if lost:
                 writer.recent = writer.recent[: -len(lost)]
                 writer.next_sequence = lost[0].sequence
-                if writer.next_sequence == 0:
-                    del self._writers[writer_id]
         self.transactions.cut(offset)
+        self.unmarked.cut(offset)
 
     def dump(self) -> bytes:
         """As JSON for a snapshot."""
@@ -141,6 +171,7 @@ class Writers:
                     for writer_id, writer in self._writers.items()
                 ],
                 "transactions": list(self.transactions.items()),
+                "unmarked": [[writer_id.hex(), ranges] for writer_id, ranges in self.unmarked.items()],
             }
         ).encode()
 
@@ -155,5 +186,7 @@ class Writers:
                 self._writers[bytes.fromhex(writer_id)] = Writer(epoch, next_sequence, blocks)
             for transaction_id, ranges in document["transactions"]:
                 self.transactions[transaction_id] = [(first, end) for first, end in ranges]
+            for writer_id, ranges in document.get("unmarked", ()):
+                self.unmarked[bytes.fromhex(writer_id)] = [(first, end) for first, end in ranges]
         except (ValueError, KeyError, TypeError) as error:
             raise CorruptLog(f"a snapshot of writers cannot be read: {error!r}") from None

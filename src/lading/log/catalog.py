@@ -44,6 +44,7 @@ class Kind(Enum):
     WRITER = "writer_partitions"
     MARKING = "markings"
     MARKING_PROGRESS = "markings_done"
+    PRODUCER = "producers"
 
 
 SYNC_LEVEL: Final[Mapping[Kind, Level]] = {
@@ -56,6 +57,7 @@ SYNC_LEVEL: Final[Mapping[Kind, Level]] = {
     Kind.WRITER: Level.FULL,
     Kind.MARKING: Level.FULL,
     Kind.MARKING_PROGRESS: Level.NORMAL,
+    Kind.PRODUCER: Level.FULL,
 }
 """How firmly each kind is written; the table of docs/reference/catalog."""
 

@@ -11,7 +11,8 @@ from lading.model.limits import BATCH_BYTES, BATCH_ROWS
 from lading.model.run import Decoded, Run
 
 from ..carried import decode_restored
-from . import messages
+from ..numbered import Numbered
+from . import messages, produced
 from .layout import POSITION_MAX
 
 
@@ -46,6 +47,14 @@ class Kafka:
     def salvage(self, run: Run) -> Run:
         """See registry.Dialect.salvage; what is saved are whole batches."""
         return messages.salvage(run)
+
+    def numbered(self, run: Run, first: int) -> Iterator[Numbered]:
+        """See numbered.NumberedDialect.numbered; a writer is a producer id."""
+        return produced.numbered(run, first)
+
+    def marker(self, writer: bytes, epoch: int, committed: bool, base_offset: int, now_us: int) -> bytes:
+        """See numbered.MarkingDialect.marker: a control batch."""
+        return produced.marker(writer, epoch, committed, base_offset, now_us)
 
 
 DIALECT = Kafka()

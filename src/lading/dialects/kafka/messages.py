@@ -30,7 +30,16 @@ from .compression import NONE, decompressed
 from .encode import encode_batches
 from .layout import BATCH_HEADER_BYTES, POSITION_MAX, SPARE_BYTES
 
-__all__ = ["CODE", "Batches", "decode_columns", "encode_batches", "read_batches", "salvage", "visible"]
+__all__ = [
+    "CODE",
+    "Batches",
+    "decode_columns",
+    "encode_batches",
+    "read_batches",
+    "read_batches_of",
+    "salvage",
+    "visible",
+]
 
 HOME = "lading.dialects.kafka.kernels"
 CODE: Final = 4
@@ -63,6 +72,11 @@ def read_batches(
     return _survey(region, chunk, first, last, verify)
 
 
+def read_batches_of(run: Run, first: int = 0, last: int = POSITION_MAX) -> Batches:
+    """The same of the chunks of a Run, whose CRCs are not checked."""
+    return _survey(run.region, run.chunks, first, last, False)
+
+
 def _survey(region: Bytes, chunks: Table, first: int, end: int, verify: bool) -> Batches:
     size_bytes = int((chunks[:, BODY_END] - chunks[:, BODY_START]).sum())
     kernels = engine.select(HOME, twin, size_bytes if verify else size_bytes // 16)
@@ -92,7 +106,7 @@ def decode_columns(
     portion has at most ``max_rows`` rows and about ``max_bytes`` bytes, but at least one row. Raises MalformedMessage,
     with the position in ``run.region``, at bytes that are no batch; CRCs are not checked here.
     """
-    batches = _survey(run.region, run.chunks, first, end, False)
+    batches = read_batches_of(run, first, end)
     if batches.reason:
         raise MalformedMessage(f"the record batch {layout.REASONS[batches.reason]}", at=batches.end)
     asked = _Asked(keys)

@@ -14,6 +14,7 @@ from lading.model.limits import BATCH_BYTES, BATCH_ROWS
 from lading.model.run import BASE_OFFSET, BODY_END, BODY_START, LAST_OFFSET, Decoded, Run
 
 from ..located import locate
+from ..numbered import Numbered
 from . import messages
 from .limits import TIMESTAMP_MAX
 from .messages import SCHEMA_IN_BLOCKS
@@ -59,6 +60,18 @@ class Native:
     def salvage(self, run: Run) -> Run:
         """Nothing: a block has no checksum of its own beside its chunk's."""
         return Run(run.dialect, run.region, run.chunks[:0])
+
+    def numbered(self, run: Run, first: int) -> Iterator[Numbered]:
+        """See numbered.NumberedDialect.numbered; a writer is 16 bytes, a block takes one number."""
+        for chunk in run.chunks.tolist():
+            offset = chunk[BASE_OFFSET]
+            for block in messages.blocks(run.region.data[chunk[BODY_START] : chunk[BODY_END]]):
+                header = block.header
+                writer = b"" if header.writer_id == messages.NO_WRITER else header.writer_id
+                facts = (writer, header.writer_epoch, header.sequence, 1, offset, offset + block.rows)
+                if offset + block.rows > first:
+                    yield Numbered(*facts, transaction=header.transaction_id)
+                offset += block.rows
 
 
 DIALECT = Native()

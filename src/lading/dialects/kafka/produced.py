@@ -1,0 +1,69 @@
+"""Who produced a record batch, and the control batches that end transactions.
+
+kafka.md 2.1 and 2.4. A producer is named by its id, 8 bytes big-endian; a batch takes one sequence number a record.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Final
+
+import google_crc32c
+
+from lading.model.errors import MalformedMessage
+from lading.model.run import Run
+
+from ..numbered import Numbered
+from . import layout
+from .layout import BATCH_HEADER, BATCH_HEADER_BYTES, CONTROL, CRC_AT, FRAME_BYTES, MAGIC, TRANSACTIONAL
+from .messages import read_batches_of
+
+NO_PRODUCER: Final = -1
+_IDENTITY: Final = struct.Struct(">qhi")
+"""Producer id, epoch and base sequence, from ``layout.PRODUCER_AT`` on."""
+_OUTCOME_AT: Final = BATCH_HEADER_BYTES + 7
+"""Where the type of a control record begins: after the record's own fields and the version of its key."""
+_MARKER: Final = struct.Struct(">bbbbbHHbHib")
+"""Length, attributes, time and offset delta, key length, key (version, type), value length, value (version,
+coordinator epoch), headers count; the varints take one byte each."""
+_MARKER_LENGTH, _KEY_LENGTH, _VALUE_LENGTH = 2 * 16, 2 * 4, 2 * 6
+
+
+def writer_of(producer_id: int) -> bytes:
+    """A producer id as the name of a writer; empty where there is none."""
+    return b"" if producer_id < 0 else producer_id.to_bytes(8, "big")
+
+
+def numbered(run: Run, first: int) -> Iterator[Numbered]:
+    """See NumberedDialect.numbered; batches without a producer have an empty writer."""
+    batches = read_batches_of(run, first)
+    if batches.reason:
+        raise MalformedMessage(f"the record batch {layout.REASONS[batches.reason]}", at=batches.end)
+    data = run.region.data
+    for start, _, base, count, last, _, _, attributes, _, _ in batches.table.tolist():
+        producer_id, epoch, sequence = _IDENTITY.unpack_from(data, start + layout.PRODUCER_AT)
+        outcome = bool(data[start + _OUTCOME_AT + 1]) if attributes & CONTROL else None
+        yield Numbered(
+            writer_of(producer_id),
+            epoch,
+            sequence,
+            count,
+            base,
+            last + 1,
+            transactional=bool(attributes & TRANSACTIONAL),
+            outcome=outcome,
+        )
+
+
+def marker(writer: bytes, epoch: int, committed: bool, base_offset: int, now_us: int) -> bytes:
+    """See MarkingDialect.marker: a control batch of one record, type 1 for commit and 0 for abort."""
+    record = _MARKER.pack(_MARKER_LENGTH, 0, 0, 0, _KEY_LENGTH, 0, committed, _VALUE_LENGTH, 0, 0, 0)
+    time_ms = now_us // 1000
+    batch = bytearray(BATCH_HEADER_BYTES) + record
+    BATCH_HEADER.pack_into(
+        batch, 0, base_offset, len(batch) - FRAME_BYTES, 0, MAGIC, 0, TRANSACTIONAL | CONTROL, 0,
+        time_ms, time_ms, int.from_bytes(writer, "big"), epoch, -1, 1,
+    )  # fmt: skip
+    batch[CRC_AT : CRC_AT + 4] = google_crc32c.value(bytes(batch[CRC_AT + 4 :])).to_bytes(4, "big")
+    return bytes(batch)

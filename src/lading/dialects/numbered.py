@@ -1,0 +1,43 @@
+"""What a dialect can say of batches that their writers number: who wrote them, and as which of theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple, Protocol, runtime_checkable
+
+from lading.model.run import Run
+
+
+class Numbered(NamedTuple):
+    """One batch or block of a chunk.
+
+    ``writer`` is empty where it has none; the batch takes the writer's numbers ``sequence`` and ``numbers - 1`` more.
+    ``transaction`` is the id it was written under, 0 for none. ``transactional``: it belongs to what its writer has
+    open. ``outcome``: a control record that ends what its writer has open in this partition, committed or not.
+    """
+
+    writer: bytes
+    epoch: int
+    sequence: int
+    numbers: int
+    base_offset: int
+    end_offset: int
+    transaction: int = 0
+    transactional: bool = False
+    outcome: bool | None = None
+
+
+@runtime_checkable
+class NumberedDialect(Protocol):
+    """A dialect whose batches carry a writer and a sequence."""
+
+    def numbered(self, run: Run, first: int) -> Iterator[Numbered]:
+        """The batches of a Run with offsets from ``first`` on, in order; MalformedMessage at bytes that are none."""
+
+
+@runtime_checkable
+class MarkingDialect(NumberedDialect, Protocol):
+    """A dialect that ends a transaction by a record of its own in every partition."""
+
+    def marker(self, writer: bytes, epoch: int, committed: bool, base_offset: int, now_us: int) -> bytes:
+        """The control record, as it lies in a chunk."""

@@ -1,0 +1,113 @@
+"""The catalog's tables of producers: ids given out, who holds a name, and positions that wait for a decision.
+
+A decision and the positions it makes true are one SQLite transaction.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from .catalog import PUT_POSITION, Catalog, Kind, PositionRow
+
+_SCHEMA: Final = (
+    """CREATE TABLE IF NOT EXISTS producer_ids (one INTEGER PRIMARY KEY CHECK (one = 1), next INTEGER NOT NULL)""",
+    """CREATE TABLE IF NOT EXISTS producers (
+        name TEXT PRIMARY KEY, id INTEGER NOT NULL, epoch INTEGER NOT NULL, state TEXT NOT NULL,
+        timeout_us INTEGER NOT NULL, deadline_us INTEGER NOT NULL, updated_us INTEGER NOT NULL
+    ) WITHOUT ROWID""",
+    """CREATE TABLE IF NOT EXISTS waiting_positions (
+        producer TEXT NOT NULL, protocol TEXT NOT NULL, topic BLOB NOT NULL, partition INTEGER NOT NULL,
+        consumer TEXT NOT NULL, offset INTEGER NOT NULL, epoch INTEGER, extra BLOB, updated_us INTEGER NOT NULL,
+        PRIMARY KEY (producer, protocol, topic, partition, consumer)
+    ) WITHOUT ROWID""",
+)
+_POSITION: Final = "protocol, topic, partition, consumer, offset, epoch, extra, updated_us"
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerRow:
+    """A producer with a name; ``state`` is one of broker.producer_states, ``deadline_us`` that of an open one."""
+
+    name: str
+    id: int
+    epoch: int
+    state: str
+    timeout_us: int
+    deadline_us: int
+    updated_us: int
+
+
+class ProducerTable:
+    """Producers in the catalog; everything is on disk when a call returns."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        """Makes the tables where an older Lading wrote the catalog."""
+        self._catalog = catalog
+        with catalog.write(Kind.PRODUCER) as db:
+            for statement in _SCHEMA:
+                db.execute(statement)
+
+    def take_ids(self, count: int) -> int:
+        """The first of ``count`` ids that were never given out; they are gaps where the process ends before."""
+        with self._catalog.write(Kind.PRODUCER) as db:
+            row = db.execute(
+                "INSERT INTO producer_ids VALUES (1, ?) ON CONFLICT DO UPDATE SET next = next + ? RETURNING next",
+                (count, count),
+            ).fetchone()
+        return int(row[0]) - count
+
+    def rows(self) -> list[ProducerRow]:
+        """All producers with a name."""
+        question = "SELECT name, id, epoch, state, timeout_us, deadline_us, updated_us FROM producers"
+        return [ProducerRow(*row) for row in self._catalog.rows(question)]
+
+    def waiting(self) -> list[tuple[str, PositionRow]]:
+        """Positions that wait for a decision, with the producer's name."""
+        question = f"SELECT producer, {_POSITION} FROM waiting_positions"
+        return [(name, PositionRow(*row)) for name, *row in self._catalog.rows(question)]
+
+    def put(self, row: ProducerRow) -> None:
+        """A producer as it is from now on."""
+        with self._catalog.write(Kind.PRODUCER) as db:
+            _put(db, row)
+
+    def wait(self, name: str, rows: Iterable[PositionRow]) -> None:
+        """Positions that become true when the open transaction of ``name`` is committed."""
+        with self._catalog.write(Kind.PRODUCER) as db:
+            db.executemany(
+                f"INSERT OR REPLACE INTO waiting_positions (producer, {_POSITION}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                [(name, *_values(row)) for row in rows],
+            )
+
+    def decide(self, row: ProducerRow, positions: Sequence[PositionRow]) -> None:
+        """Commit (with the ``positions`` it makes true) or abort (with none): what waited goes."""
+        with self._catalog.write(Kind.PRODUCER, Kind.POSITION) as db:
+            _put(db, row)
+            db.execute("DELETE FROM waiting_positions WHERE producer = ?", (row.name,))
+            db.executemany(PUT_POSITION, [_values(one) for one in positions])
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Forget producers."""
+        with self._catalog.write(Kind.PRODUCER) as db:
+            db.executemany("DELETE FROM producers WHERE name = ?", [(name,) for name in names])
+
+
+def _put(db: sqlite3.Connection, row: ProducerRow) -> None:
+    values = (row.name, row.id, row.epoch, row.state, row.timeout_us, row.deadline_us, row.updated_us)
+    db.execute("INSERT OR REPLACE INTO producers VALUES (?, ?, ?, ?, ?, ?, ?)", values)
+
+
+def _values(row: PositionRow) -> tuple[object, ...]:
+    return (
+        row.protocol,
+        row.topic,
+        row.partition,
+        row.consumer,
+        row.offset,
+        row.epoch,
+        row.extra,
+        row.updated_us,
+    )
