@@ -17,6 +17,7 @@ from lading.model.run import Decoded, Run
 NATIVE: Final = 1
 IGGY_CLASSIC: Final = 2
 KAFKA: Final = 4
+NSQ: Final = 5
 
 MAX_OFFSET: Final = (1 << 63) - 1
 
@@ -24,6 +25,7 @@ MODULES: Final[dict[int, str]] = {
     NATIVE: "native",
     IGGY_CLASSIC: "iggy_classic",
     KAFKA: "kafka",
+    NSQ: "nsq",
 }
 """Dialect code, as it stands in chunk envelopes -> name, which is also its package in this room."""
 

@@ -1,0 +1,1 @@
+"""NSQ: the v2 protocol with Youzan's extend headers, its messages as stored, sent and delivered."""

@@ -1,0 +1,236 @@
+"""The conversation with nsqd: commands as a table, both ways, and the states they are allowed in (nsq.md 1)."""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, NamedTuple
+
+from ...model.errors import MalformedMessage
+from . import limits
+from .errors import Fault
+from .send_layout import EXT, PLAIN_FORM, TRACED
+
+MAGIC: Final = b"  V2"
+HEARTBEAT: Final = b"_heartbeat_"
+OK: Final = b"OK"
+CLOSE_WAIT: Final = b"CLOSE_WAIT"
+RESPONSE, ERROR, MESSAGE = range(3)
+"""Types of frames."""
+
+ID_BYTES: Final = 16
+_FRAME: Final = struct.Struct(">II")
+_SIZE: Final = struct.Struct(">i")
+_TRACE_ANSWER: Final = struct.Struct(">2sQQQI")
+FRAME_BYTES_MAX: Final = limits.MESSAGE_BYTES_MAX + limits.EXT_BYTES_MAX + 64
+"""No client of ours takes memory for a longer frame."""
+
+
+class State(Enum):
+    """How far a client is."""
+
+    FRESH = "fresh"
+    SUBSCRIBED = "subscribed"
+    CLOSING = "closing"
+
+
+class Body(Enum):
+    """What follows a command's name."""
+
+    LINE = "parameters up to the line feed"
+    SIZED = "parameters, then a size and that many bytes"
+    MESSAGE_ID = "16 bytes of message id, then parameters"
+
+
+ANY: Final = frozenset(State)
+_FRESH: Final = frozenset({State.FRESH})
+_READING: Final = frozenset({State.SUBSCRIBED, State.CLOSING})
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One command: ``parameters`` it takes at least and looks at at most, where it is allowed and leads to.
+
+    ``form`` is how a published message lies in it (see send_layout), ``batch`` whether it holds many.
+    """
+
+    name: str
+    body: Body
+    parameters: tuple[int, int]
+    states: frozenset[State] = ANY
+    leads_to: State | None = None
+    form: int | None = None
+    batch: bool = False
+    lacking: str = ""
+    """What its errors say before "insufficient number of parameters"."""
+
+
+def _sub(name: str, most: int) -> Command:
+    return Command(name, Body.LINE, (2, most), _FRESH, State.SUBSCRIBED, lacking=f"{name} ")
+
+
+def _pub(name: str, form: int, batch: bool = False) -> Command:
+    return Command(name, Body.SIZED, (1, 2), form=form, batch=batch)
+
+
+COMMANDS: Final[Mapping[bytes, Command]] = {
+    command.name.encode(): command
+    for command in (
+        Command("IDENTIFY", Body.SIZED, (0, 0), _FRESH),
+        Command("AUTH", Body.SIZED, (0, 0), _FRESH),
+        _sub("SUB", 3),
+        _sub("SUB_ADVANCED", 4),
+        _sub("SUB_ORDERED", 3),
+        Command("RDY", Body.LINE, (0, 1), _READING),
+        Command("FIN", Body.MESSAGE_ID, (0, 0), _READING),
+        Command("REQ", Body.MESSAGE_ID, (1, 1), _READING),
+        Command("TOUCH", Body.MESSAGE_ID, (0, 0), _READING),
+        Command("CLS", Body.LINE, (0, 0), frozenset({State.SUBSCRIBED}), State.CLOSING),
+        Command("NOP", Body.LINE, (0, 0)),
+        _pub("PUB", PLAIN_FORM),
+        _pub("PUB_EXT", EXT),
+        _pub("PUB_TRACE", TRACED),
+        _pub("MPUB", PLAIN_FORM, batch=True),
+        _pub("MPUB_EXT", EXT, batch=True),
+        _pub("MPUB_TRACE", TRACED, batch=True),
+        Command("DPUB", Body.SIZED, (2, 2), form=PLAIN_FORM, lacking="DPUB "),
+        Command("INTERNAL_CREATE_TOPIC", Body.LINE, (2, 3), lacking="CREATE_TOPIC "),
+    )
+}
+"""Every command by its first word."""
+
+_IDENTIFIED: Final = {name + b" ": command for name, command in COMMANDS.items() if command.body is Body.MESSAGE_ID}
+_LONGEST_IDENTIFIED: Final = max(map(len, _IDENTIFIED))
+
+
+class Line(NamedTuple):
+    """A command line as it arrived: ``end`` is behind its line feed; ``message_id`` where the command has one."""
+
+    command: Command
+    parameters: Sequence[bytes]
+    end: int
+    message_id: bytes = b""
+
+
+def read_line(data: bytes | bytearray | memoryview, start: int, end: int) -> Line | None:
+    """The command line that begins at ``data[start:end]``; None where it is not whole yet.
+
+    Fault E_INVALID for a command that is none, has too few parameters, or is longer than 4096 bytes.
+    """
+    head = bytes(data[start : min(end, start + limits.LINE_BYTES_MAX)])
+    for prefix, command in _IDENTIFIED.items():
+        if head.startswith(prefix):
+            return _identified(command, head, len(prefix), start)
+    stop = head.find(b"\n")
+    if stop < 0:
+        if len(head) >= limits.LINE_BYTES_MAX:
+            raise Fault("E_INVALID", f"a command line is longer than {limits.LINE_BYTES_MAX} bytes")
+        return None
+    words = head[:stop].removesuffix(b"\r").split(b" ")
+    found = COMMANDS.get(words[0])
+    if found is None or found.body is Body.MESSAGE_ID:
+        shown = " ".join("[" + " ".join(map(str, word)) + "]" for word in words)
+        raise Fault("E_INVALID", f"invalid command [{shown}]")
+    parameters = words[1:]
+    if len(parameters) < found.parameters[0]:
+        raise Fault("E_INVALID", f"{found.lacking}insufficient number of parameters")
+    return Line(found, parameters, start + stop + 1)
+
+
+def _identified(command: Command, head: bytes, at: int, start: int) -> Line | None:
+    """FIN, REQ and TOUCH are read by position: an id may hold a line feed."""
+    stop = head.find(b"\n", at + ID_BYTES)
+    if stop < 0:
+        if len(head) >= limits.LINE_BYTES_MAX:
+            raise Fault("E_INVALID", f"a command line is longer than {limits.LINE_BYTES_MAX} bytes")
+        return None
+    rest = head[at + ID_BYTES : stop].removesuffix(b"\r")
+    parameters = rest[1:].split(b" ") if rest.startswith(b" ") else []
+    if (rest and not parameters) or len(parameters) < command.parameters[0]:
+        raise Fault("E_INVALID", "Invalid Message ID" if rest else f"{command.name} insufficient number of params")
+    return Line(command, parameters, start + stop + 1, head[at : at + ID_BYTES])
+
+
+def read_size(data: bytes | bytearray | memoryview, at: int, end: int) -> int | None:
+    """The size that a sized command has behind its line; None where it is not whole yet."""
+    return _SIZE.unpack_from(data, at)[0] if end - at >= _SIZE.size else None
+
+
+_NUMBER: Final = re.compile(rb"[+-]?[0-9]{1,19}")
+_DIGITS: Final = re.compile(rb"[0-9]{1,18}")
+
+
+def partition_of(text: bytes) -> int:
+    """The number of a partition parameter, -1 for any; Fault E_BAD_PARTITION."""
+    if _NUMBER.fullmatch(text) is None:
+        shown = text.decode(errors="replace")
+        raise Fault("E_BAD_PARTITION", f'topic partition is not valid: strconv.Atoi: parsing "{shown}": invalid syntax')
+    return int(text)
+
+
+def digits_of(text: bytes) -> int | None:
+    """The number of a parameter of digits alone; None where it is not one."""
+    return int(text) if _DIGITS.fullmatch(text) else None
+
+
+_TRUE: Final = frozenset((b"1", b"t", b"T", b"true", b"TRUE", b"True"))
+_FALSE: Final = frozenset((b"0", b"f", b"F", b"false", b"FALSE", b"False"))
+
+
+def bool_of(text: bytes) -> bool:
+    """What the ext parameter of INTERNAL_CREATE_TOPIC says; Fault E_BAD_EXT."""
+    if text not in _TRUE | _FALSE:
+        shown = text.decode(errors="replace")
+        raise Fault("E_BAD_EXT", f'topic ext is not valid: strconv.ParseBool: parsing "{shown}": invalid syntax')
+    return text in _TRUE
+
+
+def write(name: str, *parameters: str | int, body: bytes | None = None, message_id: bytes = b"") -> bytes:
+    """The bytes of a command."""
+    words = [name.encode(), *([message_id] if message_id else []), *(str(word).encode() for word in parameters)]
+    return b" ".join(words) + b"\n" + (b"" if body is None else _SIZE.pack(len(body)) + body)
+
+
+def frame(kind: int, data: bytes) -> bytes:
+    """One frame."""
+    return _FRAME.pack(4 + len(data), kind) + data
+
+
+class Frame(NamedTuple):
+    """A frame as a client gets it; ``end`` is behind it."""
+
+    kind: int
+    data: memoryview
+    end: int
+
+
+def read_frame(data: bytes | bytearray | memoryview, start: int, end: int) -> Frame | None:
+    """The frame that begins at ``data[start:end]``; None where it is not whole. MalformedMessage at what is none."""
+    if end - start < _FRAME.size:
+        return None
+    size, kind = _FRAME.unpack_from(data, start)
+    if not 4 <= size <= FRAME_BYTES_MAX or kind > MESSAGE:
+        raise MalformedMessage(f"a frame of type {kind} claims {size} bytes", at=start)
+    stop = start + 4 + size
+    return None if stop > end else Frame(kind, memoryview(data)[start + 8 : stop], stop)
+
+
+class TraceAnswer(NamedTuple):
+    """What a traced publication is answered: 30 bytes, "OK" among them."""
+
+    internal_id: int
+    trace_id: int
+    queue_offset: int
+    raw_bytes: int
+
+
+def read_trace_answer(data: bytes | memoryview) -> TraceAnswer | None:
+    """The answer to a traced publication; None for a plain OK. MalformedMessage for anything else."""
+    if data == OK:
+        return None
+    if len(data) != _TRACE_ANSWER.size or data[:2] != OK:
+        raise MalformedMessage(f"a publication is answered with {len(data)} bytes that are no OK")
+    return TraceAnswer(*_TRACE_ANSWER.unpack(data)[1:])

@@ -1,0 +1,76 @@
+"""Stored messages -> message frames, many in one pass; and bursts of FIN, many in one look."""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lading.kernels import engine
+from lading.model.errors import LimitExceeded, MalformedMessage
+from lading.model.run import Run
+
+from . import layout, messages, send_twin, twin
+from .layout import OFFSET_BITS, OFFSET_MAX, PARTITION_MAX
+from .limits import ATTEMPTS_MAX
+from .publishing import HOME
+
+Bytes = NDArray[np.uint8]
+Longs = NDArray[np.int64]
+
+DETAIL_BYTES: Final = 12
+_OFFSET_MASK: Final = (1 << OFFSET_BITS) - 1
+
+
+class Records(NamedTuple):
+    """Messages of one Run, in order of their offsets: where the record of each lies in ``region``, and its size."""
+
+    region: Bytes
+    offsets: Longs
+    starts: Longs
+    sizes: Longs
+
+
+def survey(run: Run, first: int, end: int, count_max: int) -> Records:
+    """Where the messages with first <= offset < end lie, up to ``count_max``; MalformedMessage at what is none."""
+    found = np.empty((3, max(0, min(count_max, end - first))), np.int64)
+    kernels: Any = engine.ready(messages.HOME) or twin
+    cursor = np.array([0, -1, 0], np.int64)
+    count, reason, at = kernels.survey(run.region, run.chunks, cursor, first, end, *found)
+    if reason:
+        raise MalformedMessage(f"the message {layout.REASONS[reason]}", at=at)
+    return Records(run.region, *found[:, :count])
+
+
+def frames(
+    records: Records, picked: Longs, attempts: Longs, partition: int, *, ext: bool, detail: bool = False
+) -> Bytes:
+    """Message frames for the messages at these places of ``records``, ready to be sent.
+
+    ``attempts`` (one each, from 1) are cut at 4000. ``ext``: with ext blocks, for a client with extend support;
+    ``detail``: with queue offset and raw size, as after SUB_ADVANCED. LimitExceeded where an id has no form.
+    """
+    if not 0 <= partition <= PARTITION_MAX or (len(picked) and int(records.offsets[picked].max()) > OFFSET_MAX):
+        raise LimitExceeded(f"NSQ message ids end at partition {PARTITION_MAX} and offset {OFFSET_MAX}")
+    target = np.empty(int(records.sizes[picked].sum()) + DETAIL_BYTES * detail * len(picked), np.uint8)
+    kernels: Any = engine.ready(HOME) or send_twin
+    places = (records.starts, records.sizes, records.offsets, picked)
+    size_bytes = kernels.frames(
+        records.region, *places, np.minimum(attempts, ATTEMPTS_MAX), partition, ext, detail, target
+    )
+    return target[:size_bytes]
+
+
+def take_fins(source: Bytes, start: int, end: int) -> tuple[int, Longs]:
+    """The run of FIN commands at ``source[start:end]``: position behind it, and the internal ids, in order."""
+    ids = np.empty((end - start) // 21, np.int64)
+    kernels: Any = engine.ready(HOME) or send_twin
+    at, count = kernels.take_fins(source, start, end, ids)
+    return at, ids[:count]
+
+
+def split(ids: Longs) -> tuple[Longs, Longs]:
+    """Partitions and offsets of internal ids; the offset of 0 is -1, that of a negative id too."""
+    offsets = np.where(ids > 0, (ids & _OFFSET_MASK) - 1, -1)
+    return ids >> OFFSET_BITS, offsets

@@ -1,0 +1,57 @@
+"""NSQ as the registry knows it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from lading.model.batch import FIELDS
+from lading.model.limits import BATCH_BYTES, BATCH_ROWS
+from lading.model.run import Decoded, Run
+
+from ..carried import decode_restored
+from . import encode, messages, publishing
+from .layout import POSITION_MAX
+
+
+class Nsq:
+    """Dialect code 5: bodies are messages as they are delivered, with a checksum each (layout.py)."""
+
+    name = "nsq"
+    code = messages.CODE
+
+    def decode(
+        self,
+        run: Run,
+        *,
+        first: int = 0,
+        end: int = POSITION_MAX,
+        fields: Collection[str] = FIELDS,
+        keys: Sequence[str] = (),
+        max_rows: int = BATCH_ROWS,
+        max_bytes: int = BATCH_BYTES,
+        carrier: bool = True,
+    ) -> Iterator[Decoded]:
+        """See registry.Dialect.decode; a carrier that is left as it is shows as a raw header."""
+        caps = {"max_rows": max_rows, "max_bytes": max_bytes}
+        if not carrier:
+            return messages.decode_columns(run, first=first, end=end, fields=fields, keys=keys, **caps)
+        return decode_restored(messages.decode_columns, run, first=first, end=end, fields=fields, keys=keys, **caps)
+
+    def encode(self, batch: pa.RecordBatch) -> bytes:
+        """See registry.Dialect.encode; timestamps and 16-byte ids are kept, offsets must follow one another."""
+        return encode.encode_stored(batch)
+
+    def rebase(self, body: NDArray[np.uint8], partition: int, base_offset: int) -> None:
+        """Messages that are appended again, elsewhere: their ids tell where they lie, and are put right in place."""
+        publishing.rebase(body, partition, base_offset)
+
+    def salvage(self, run: Run) -> Run:
+        """See registry.Dialect.salvage."""
+        return messages.salvage(run)
+
+
+DIALECT = Nsq()

@@ -1,0 +1,160 @@
+"""Batch -> NSQ: exts as JSON, stored messages, and the bodies of MPUB_EXT.
+
+What NSQ cannot hold has to be in a carrier already (``dialects.carrier.carry``): here only string, bool, int64, finite
+float64, null and the carrier itself have a form.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import struct
+from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
+from typing import Any, Final
+
+import google_crc32c
+import pyarrow as pa
+
+from lading.model.errors import LimitExceeded, MalformedMessage
+from lading.model.kinds import FIXED_SIZE_BYTES, Kind
+from lading.model.names import key_bytes
+
+from ..carrier.form import NAME as CARRIER
+from .ext import Header, trace_of
+from .layout import JSON_EXT, NO_EXT, OFFSET_BITS, OFFSET_MAX, TIME_NS_MAX
+from .limits import CARRIER_NAME, EXT_BYTES_MAX
+
+_HEAD: Final = struct.Struct(">II")
+_FACTS: Final = struct.Struct(">qH16s")
+_ID: Final = struct.Struct(">QQ")
+_EXT_HEAD: Final = struct.Struct(">BH")
+_U16: Final = struct.Struct(">H")
+_U32: Final = struct.Struct(">I")
+_INTERNAL: Final = (1 << OFFSET_BITS) - 1
+
+
+def text_json(text: str) -> str:
+    """A JSON string."""
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _float_json(data: bytes) -> str:
+    number: float = struct.unpack("<d", data)[0]
+    if not math.isfinite(number):
+        raise ValueError("JSON has no form for it")
+    return repr(number)
+
+
+_JSON: Final[dict[int, Callable[[bytes], str]]] = {
+    Kind.STRING: lambda data: text_json(data.decode()),
+    Kind.BOOL: lambda data: {b"\0": "false", b"\1": "true"}[data],
+    Kind.INT64: lambda data: str(int.from_bytes(data, "little", signed=True)),
+    Kind.FLOAT64: _float_json,
+}
+
+
+def ext_of(headers: Iterable[Header]) -> bytes:
+    """The headers of a message as a JSON ext, in their order; no bytes where there are none.
+
+    LimitExceeded, naming the header, for what JSON has no form for, and where the whole is over 65,535 bytes.
+    """
+    members = []
+    for key, kind, value in headers:
+        try:
+            members.append(_member(key, kind, value))
+        except (KeyError, ValueError, MalformedMessage):
+            shown = f"header {key!r} of kind {kind}"
+            raise LimitExceeded(f"{shown} has no form in NSQ's JSON; a carrier has to hold it") from None
+    if not members:
+        return b""
+    ext = ("{" + ",".join(members) + "}").encode()
+    if len(ext) > EXT_BYTES_MAX:
+        raise LimitExceeded(f"the headers are {len(ext)} bytes of JSON; NSQ takes {EXT_BYTES_MAX}")
+    return ext
+
+
+def _member(key: str, kind: int, value: bytes | None) -> str:
+    if key == CARRIER and kind == Kind.RAW and value is not None:
+        return f'"{CARRIER_NAME}":"{base64.b64encode(value).decode()}"'
+    name = text_json(key_bytes(key)[0].decode() if key.startswith("\\") else key)
+    if value is None and kind == Kind.RAW:
+        return f"{name}:null"
+    if value is None or len(value) != FIXED_SIZE_BYTES.get(kind, len(value)):
+        raise ValueError("no value of this kind")
+    return f"{name}:{_JSON[kind](value)}"
+
+
+def exts_and_bodies(batch: pa.RecordBatch) -> list[tuple[bytes, bytes]]:
+    """Ext and body of every row. LimitExceeded, naming the row, for what no message can hold."""
+    found = []
+    for row, (headers, body) in enumerate(zip(_headers(batch), batch.column("payload").to_pylist(), strict=True)):
+        if not body:
+            raise LimitExceeded(
+                f"message {row} has {'an empty' if body == b'' else 'a null'} payload; NSQ takes 1 byte"
+            )
+        try:
+            found.append((ext_of(headers), body))
+        except LimitExceeded as error:
+            raise LimitExceeded(f"message {row}: {error}") from None
+    return found
+
+
+def _headers(batch: pa.RecordBatch) -> Iterable[list[Header]]:
+    column: Any = batch.column("headers")
+    ends = column.offsets.to_pylist()
+    entries = column.values
+    texts, kinds, values = (entries.field(part).to_pylist() for part in range(3))
+    for low, high in pairwise(ends):
+        yield list(zip(texts[low:high], kinds[low:high], values[low:high], strict=True))
+
+
+def item(ext: bytes, body: bytes) -> bytes:
+    """A message of MPUB_EXT, with its size in front."""
+    return _U32.pack(2 + len(ext) + len(body)) + _U16.pack(len(ext)) + ext + body
+
+
+def batch_body(items: Sequence[bytes]) -> bytes:
+    """The body of an MPUB of any form from its items, without the length in front."""
+    return _U32.pack(len(items)) + b"".join(items)
+
+
+def record(time_ns: int, message_id: bytes, version: int, ext: bytes, body: bytes, *, attempts: int = 0) -> bytes:
+    """A message as it is stored; see layout.py."""
+    block = bytes((version,)) if version == NO_EXT else _EXT_HEAD.pack(version, len(ext)) + ext
+    data = _FACTS.pack(time_ns, attempts, message_id) + block + body
+    return _HEAD.pack(len(data), google_crc32c.value(data)) + data
+
+
+def encode_stored(batch: pa.RecordBatch) -> bytes:
+    """The messages of a Batch one behind the other, as ``records`` makes them; their offsets must follow one another.
+
+    Only the chunk knows the first offset. LimitExceeded as in ``records``.
+    """
+    offsets: list[Any] = batch.column("offset").to_pylist()
+    if offsets and offsets != list(range(offsets[0], offsets[0] + len(offsets))):
+        raise LimitExceeded(
+            f"offsets {offsets[0]} to {offsets[-1]} of {len(offsets)} messages do not follow on one another"
+        )
+    return b"".join(records(batch))
+
+
+def records(batch: pa.RecordBatch) -> list[bytes]:
+    """The messages of a Batch as they are stored, with its offsets, timestamps and those ids that are of NSQ.
+
+    LimitExceeded as in ``exts_and_bodies``, and for an offset that no message id holds.
+    """
+    offsets: list[Any] = batch.column("offset").to_pylist()
+    times_us: Any = batch.column("timestamp").cast(pa.int64())
+    facts = zip(offsets, times_us.to_pylist(), batch.column("id").to_pylist(), exts_and_bodies(batch), strict=True)
+    found = []
+    for row, (offset, time_us, id_, (ext, body)) in enumerate(facts):
+        if not 0 <= offset <= OFFSET_MAX:
+            raise LimitExceeded(f"offset {offset} of message {row} is above 2^50 - 2; no NSQ message id holds it")
+        if id_ is None or int.from_bytes(id_[:8], "big") & _INTERNAL != offset + 1:
+            trace = trace_of(ext)[1] if ext else None
+            id_ = _ID.pack(offset + 1, trace or 0)
+        time_ns = min(time_us * 1000, TIME_NS_MAX)
+        found.append(record(time_ns, id_, JSON_EXT if ext else NO_EXT, ext, body))
+    return found

@@ -1,0 +1,173 @@
+"""IDENTIFY: what a client says of itself, its limits as a table, and what it is answered (nsq.md 1.5)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from . import limits
+from .errors import Fault
+
+OUTPUT_BUFFER_BYTES_MIN: Final = 64
+OUTPUT_BUFFER_BYTES_MAX: Final = 65_536
+OUTPUT_BUFFER_BYTES: Final = 4096
+OUTPUT_BUFFER_MS: Final = 50
+OUTPUT_BUFFER_MS_MIN: Final = 10
+OUTPUT_BUFFER_MS_MAX: Final = 1_000
+DEFLATE_LEVEL_MAX: Final = 6
+_INT64: Final = 1 << 63
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What a client asked for, with defaults in place; times in milliseconds, -1 for never."""
+
+    client_id: str = ""
+    hostname: str = ""
+    user_agent: str = ""
+    feature_negotiation: bool = False
+    heartbeat_ms: int = limits.HEARTBEAT_MS
+    message_timeout_ms: int = limits.MESSAGE_TIMEOUT_MS
+    output_buffer_bytes: int = OUTPUT_BUFFER_BYTES
+    output_buffer_ms: int = OUTPUT_BUFFER_MS
+    sample_rate: int = 0
+    extend_support: bool = False
+    desired_tag: str = ""
+    ext_filter: Mapping[str, Any] | None = field(default=None, hash=False)
+
+
+@dataclass(frozen=True, slots=True)
+class _Number:
+    """A number of IDENTIFY: what it is called in errors, what stands for 0, and which it may be."""
+
+    attribute: str
+    called: str
+    default: int
+    fits: Callable[[int], bool]
+    settled: Callable[[int], int] = int
+
+
+_NUMBERS: Final[Mapping[str, _Number]] = {
+    "heartbeat_interval": _Number(
+        "heartbeat_ms",
+        "heartbeat interval",
+        limits.HEARTBEAT_MS,
+        lambda ms: ms == -1 or limits.HEARTBEAT_MS_MIN <= ms <= limits.HEARTBEAT_MS_MAX,
+    ),
+    "output_buffer_size": _Number(
+        "output_buffer_bytes",
+        "output buffer size",
+        OUTPUT_BUFFER_BYTES,
+        lambda size: size == -1 or size >= OUTPUT_BUFFER_BYTES_MIN,
+        lambda size: min(size, OUTPUT_BUFFER_BYTES_MAX),
+    ),
+    "output_buffer_timeout": _Number(
+        "output_buffer_ms",
+        "output buffer timeout",
+        OUTPUT_BUFFER_MS,
+        lambda ms: ms == -1 or 1 <= ms <= OUTPUT_BUFFER_MS_MAX,
+        lambda ms: ms if ms < 0 else max(ms, OUTPUT_BUFFER_MS_MIN),
+    ),
+    "sample_rate": _Number("sample_rate", "sample rate", 0, lambda percent: 0 <= percent <= 99),
+    "msg_timeout": _Number(
+        "message_timeout_ms",
+        "msg timeout",
+        limits.MESSAGE_TIMEOUT_MS,
+        lambda ms: limits.MESSAGE_TIMEOUT_MS_MIN <= ms <= limits.MESSAGE_TIMEOUT_MS_MAX,
+    ),
+}
+"""In the order in which servers check them."""
+
+
+def _is_text(value: Any) -> bool:
+    return value is None or (type(value) is str and value.encode(errors="ignore").decode() == value)
+
+
+def _is_flag(value: Any) -> bool:
+    return value is None or type(value) is bool
+
+
+def _is_number(value: Any) -> bool:
+    return value is None or (type(value) is int and -_INT64 <= value < _INT64)
+
+
+def _is_object(value: Any) -> bool:
+    return value is None or type(value) is dict
+
+
+_TYPES: Final[Mapping[str, Callable[[Any], bool]]] = {
+    **dict.fromkeys(("client_id", "hostname", "short_id", "long_id", "user_agent", "desired_tag"), _is_text),
+    **dict.fromkeys(("feature_negotiation", "extend_support", "tls_v1", "deflate", "snappy"), _is_flag),
+    **dict.fromkeys((*_NUMBERS, "deflate_level"), _is_number),
+    "ext_filter": _is_object,
+}
+"""What the keys that are known may hold; null is as good as nothing."""
+
+
+def parse(body: bytes) -> Identity:
+    """The identity in the body of an IDENTIFY; Fault E_BAD_BODY or E_IDENTIFY_FAILED. Unknown keys are passed over.
+
+    TLS and compression are not offered: a client that asks for them is told so in the answer and goes on without.
+    """
+    told = _document(body)
+    if told.get("deflate") and told.get("snappy"):
+        raise Fault("E_IDENTIFY_FAILED", "cannot enable both deflate and snappy compression")
+    values: dict[str, Any] = {}
+    for key, number in _NUMBERS.items():
+        given = told.get(key) or 0
+        if given and not number.fits(given):
+            raise Fault("E_BAD_BODY", f"IDENTIFY {number.called} ({given}) is invalid")
+        values[number.attribute] = number.settled(given) if given else number.default
+    tag = told.get("desired_tag") or ""
+    if len(tag.encode()) > limits.TAG_BYTES_MAX:
+        size = len(tag.encode())
+        raise Fault("E_BAD_BODY", f"IDENTIFY invalid tag len {size}, exceed limit {limits.TAG_BYTES_MAX}")
+    return Identity(
+        client_id=told.get("client_id") or told.get("short_id") or "",
+        hostname=told.get("hostname") or told.get("long_id") or "",
+        user_agent=told.get("user_agent") or "",
+        feature_negotiation=bool(told.get("feature_negotiation")),
+        extend_support=bool(told.get("extend_support")),
+        desired_tag=tag,
+        ext_filter=told.get("ext_filter"),
+        **values,
+    )
+
+
+def _document(body: bytes) -> dict[str, Any]:
+    try:
+        told: Any = json.loads(body)
+        if not isinstance(told, dict):
+            raise ValueError("not an object")
+        for key, wanted in _TYPES.items():
+            if not wanted(told.get(key)):
+                raise ValueError(f"{key} has another type")
+    except (ValueError, RecursionError):
+        raise Fault("E_BAD_BODY", "IDENTIFY failed to decode JSON body") from None
+    return told
+
+
+def answer(identity: Identity, *, version: str, message_timeout_ms_max: int = limits.MESSAGE_TIMEOUT_MS_MAX) -> bytes:
+    """What the client is told: OK, or what was negotiated."""
+    if not identity.feature_negotiation:
+        return b"OK"
+    told: dict[str, Any] = {
+        "max_rdy_count": limits.READY_MAX,
+        "version": version,
+        "max_msg_timeout": message_timeout_ms_max,
+        "msg_timeout": identity.message_timeout_ms,
+        "tls_v1": False,
+        "deflate": False,
+        "deflate_level": 0,
+        "max_deflate_level": DEFLATE_LEVEL_MAX,
+        "snappy": False,
+        "sample_rate": identity.sample_rate,
+        "auth_required": False,
+        "output_buffer_size": identity.output_buffer_bytes,
+        "output_buffer_timeout": identity.output_buffer_ms,
+    }
+    if identity.desired_tag:
+        told["desired_tag"] = identity.desired_tag
+    return json.dumps(told, ensure_ascii=False, separators=(",", ":")).encode()

@@ -1,0 +1,114 @@
+"""Published bytes -> stored messages, straight into the log's open chunk: PUB in runs, MPUB at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lading.kernels import engine
+from lading.model.errors import LimitExceeded, MalformedMessage
+
+from . import send_twin
+from .layout import OFFSET_MAX, PARTITION_MAX, RECORD_BYTES_MIN
+from .send_layout import TRACED_ANSWER_BYTES
+
+HOME = "lading.dialects.nsq.send_kernels"
+
+Bytes = NDArray[np.uint8]
+
+_ITEM_BYTES_MIN: Final = 5
+"""The smallest item of an MPUB: its size and one byte."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What became of published bytes: ``end`` is where the last message taken ended, ``count`` how many were taken,
+    ``size_bytes`` what they take in the log, ``answers`` the frames to send when they last, ``reason`` why the next is
+    refused (see send_layout; 0 where it is only not whole)."""
+
+    end: int
+    count: int
+    size_bytes: int
+    answers: bytes
+    reason: int
+
+
+def pubs_room(size_bytes: int, line_bytes: int) -> int:
+    """Bytes that the messages of so many bytes of PUB commands may take in the log."""
+    return size_bytes + RECORD_BYTES_MIN * (size_bytes // (line_bytes + _ITEM_BYTES_MIN) + 1)
+
+
+def batch_room(size_bytes: int, count: int) -> int:
+    """Bytes that the ``count`` messages of an MPUB of so many bytes may take in the log."""
+    return size_bytes + RECORD_BYTES_MIN * (count + 1)
+
+
+def store_pubs(
+    source: Bytes,
+    start: int,
+    end: int,
+    line_bytes: int,
+    form: int,
+    takes_ext: bool,
+    target: Bytes,
+    to: int,
+    base_offset: int,
+    partition: int,
+    now_ns: int,
+) -> Stored:
+    """As many whole commands with the same line as begin at ``source[start:end]``; ``line_bytes`` with its line feed.
+
+    ``target`` needs ``pubs_room`` bytes. LimitExceeded where partition or offset have no form in a message id.
+    """
+    _require_ids(partition, base_offset, (end - start) // (line_bytes + _ITEM_BYTES_MIN) + 1)
+    answers = np.empty(TRACED_ANSWER_BYTES * ((end - start) // (line_bytes + _ITEM_BYTES_MIN) + 1), np.uint8)
+    where = (target, to, base_offset, partition, now_ns)
+    kernels: Any = engine.ready(HOME) or send_twin
+    taken = kernels.store_pubs(source, start, end, line_bytes, form, takes_ext, *where, answers)
+    at, count, stop, answered, reason = taken
+    return Stored(at, count, stop - to, answers[:answered].tobytes(), reason)
+
+
+def store_batch(
+    source: Bytes,
+    start: int,
+    end: int,
+    count: int,
+    form: int,
+    takes_ext: bool,
+    target: Bytes,
+    to: int,
+    base_offset: int,
+    partition: int,
+    now_ns: int,
+) -> Stored:
+    """The ``count`` items of an MPUB, which are just ``source[start:end]``; all or, with a reason, none.
+
+    ``target`` needs ``batch_room`` bytes. LimitExceeded as in ``store_pubs``.
+    """
+    _require_ids(partition, base_offset, count)
+    answer = np.empty(TRACED_ANSWER_BYTES, np.uint8)
+    where = (target, to, base_offset, partition, now_ns)
+    kernels: Any = engine.ready(HOME) or send_twin
+    taken, stop, answered, reason = kernels.store_batch(source, start, end, count, form, takes_ext, *where, answer)
+    return Stored(end, taken, stop - to, answer[:answered].tobytes(), reason)
+
+
+def _require_ids(partition: int, base_offset: int, count: int) -> None:
+    if not 0 <= partition <= PARTITION_MAX or base_offset + count > OFFSET_MAX:
+        raise LimitExceeded(
+            f"NSQ message ids end at partition {PARTITION_MAX} and offset {OFFSET_MAX}: "
+            f"partition {partition}, offset {base_offset} cannot be published by NSQ"
+        )
+
+
+def rebase(body: Bytes, partition: int, base_offset: int) -> None:
+    """Give stored messages the ids of another place in the log, in place; MalformedMessage where they are none."""
+    _require_ids(partition, base_offset, body.size // RECORD_BYTES_MIN)
+    kernels: Any = engine.ready(HOME) or send_twin
+    count = kernels.rebase(body, partition, base_offset)
+    if count < 0:
+        raise MalformedMessage("the message is cut short", at=-1 - count)

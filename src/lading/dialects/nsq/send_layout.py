@@ -1,0 +1,18 @@
+"""What the kernels of the hot path share with their twins: forms of publishing, reasons, sizes of answers."""
+
+from __future__ import annotations
+
+from typing import Final
+
+PLAIN_FORM, EXT, TRACED = range(3)
+"""How a published message lies in its command: body; u16 length, ext, body; u64 trace id, body."""
+
+FINE, NO_BODY, TOO_LARGE, BAD_EXT_LENGTH, BAD_JSON, BAD_TRACE, PLAIN_TOPIC, BAD_ITEM = range(8)
+"""Why a publication is refused; errors.py has the answers."""
+
+ANSWER_BYTES: Final = 10
+"""A frame with OK."""
+TRACED_ANSWER_BYTES: Final = 38
+"""A frame with OK, internal id, trace id, offset and raw size."""
+SEED_HEAD_BYTES: Final = 4
+"""A record in the queue of the fork's server has only its length in front."""

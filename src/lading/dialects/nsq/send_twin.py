@@ -1,0 +1,225 @@
+"""The readable form of ``send_kernels.py``, function by function: the same arguments, the same bytes."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, Final
+
+import google_crc32c
+import numpy as np
+from numpy.typing import NDArray
+
+from . import layout, send_layout
+from .encode import record
+from .ext import is_json, trace_of
+from .layout import EXT_VERSION, HEAD_BYTES, OFFSET_BITS, RECORD_BYTES_MIN
+from .limits import MESSAGE_BYTES_MAX
+from .send_layout import SEED_HEAD_BYTES, TRACED_ANSWER_BYTES
+
+Bytes = NDArray[np.uint8]
+Longs = NDArray[np.int64]
+
+_ID: Final = struct.Struct(">QQ")
+_FRAME: Final = struct.Struct(">II")
+_TRACED: Final = struct.Struct(">2sQQQI")
+_DETAIL: Final = struct.Struct(">QI")
+_FIN_BYTES: Final = 21
+_U64: Final = (1 << 64) - 1
+
+
+class _Refused(Exception):
+    """A reason of send_layout."""
+
+    def __init__(self, reason: int) -> None:
+        self.reason = reason
+
+
+def _made(message: bytes, form: int, batch: bool, takes_ext: bool, now_ns: int, ident: int) -> tuple[bytes, int | None]:
+    """A published message as it is stored, and its trace id."""
+    ext, body = b"", message
+    trace = None
+    if form == send_layout.TRACED:
+        if len(message) <= 8:
+            raise _Refused(send_layout.BAD_ITEM)
+        trace, body = int.from_bytes(message[:8], "big"), message[8:]
+    elif form == send_layout.EXT:
+        ext_bytes = int.from_bytes(message[:2], "big")
+        if len(message) <= 2 + ext_bytes:
+            raise _Refused(send_layout.BAD_EXT_LENGTH)
+        ext, body = message[2 : 2 + ext_bytes], message[2 + ext_bytes :]
+        if ext or not batch:
+            if not is_json(ext):
+                raise _Refused(send_layout.BAD_JSON)
+            present, trace = trace_of(ext)
+            if present and trace is None:
+                raise _Refused(send_layout.BAD_TRACE)
+        if not takes_ext:
+            raise _Refused(send_layout.PLAIN_TOPIC)
+    version = layout.JSON_EXT if ext else layout.NO_EXT
+    return record(now_ns, _ID.pack(ident, trace or 0), version, ext, body), trace
+
+
+def _answer(ident: int, trace: int | None, offset: int, raw_bytes: int) -> bytes:
+    data = b"OK" if trace is None else _TRACED.pack(b"OK", ident, trace, offset, raw_bytes)
+    return _FRAME.pack(4 + len(data), 0) + data
+
+
+def _raw_bytes(record_bytes: int, takes_ext: bool) -> int:
+    return record_bytes - (HEAD_BYTES - SEED_HEAD_BYTES) - (not takes_ext)
+
+
+def _put(target: Bytes, at: int, data: bytes) -> int:
+    target[at : at + len(data)] = np.frombuffer(data, np.uint8)
+    return at + len(data)
+
+
+def store_pubs(
+    source: Bytes,
+    at: int,
+    end: int,
+    line_bytes: int,
+    form: int,
+    takes_ext: bool,
+    target: Bytes,
+    to: int,
+    base_offset: int,
+    partition: int,
+    now_ns: int,
+    answers: Bytes,
+) -> tuple[int, int, int, int, int]:
+    """A run of whole PUB commands with the same line at ``source[at:end]`` as stored messages at ``target[to:]``.
+
+    Position behind the last one taken, how many, where they end in ``target``, bytes of ``answers``, and the reason
+    that the next is refused for (0: it is not whole, has another line, or there is no room).
+    """
+    data = source.data
+    line = bytes(data[at : at + line_bytes])
+    count = answered = 0
+    while at + line_bytes + 4 <= end and bytes(data[at : at + line_bytes]) == line:
+        size = int.from_bytes(data[at + line_bytes : at + line_bytes + 4], "big", signed=True)
+        message = at + line_bytes + 4
+        if size <= 0:
+            return at, count, to, answered, send_layout.NO_BODY
+        if size > MESSAGE_BYTES_MAX:
+            return at, count, to, answered, send_layout.TOO_LARGE
+        if message + size > end or answered + TRACED_ANSWER_BYTES > answers.size:
+            break
+        if to + size + RECORD_BYTES_MIN > target.size:
+            break
+        offset = base_offset + count
+        ident = partition << OFFSET_BITS | offset + 1
+        try:
+            made, trace = _made(bytes(data[message : message + size]), form, False, takes_ext, now_ns, ident)
+        except _Refused as refused:
+            return at, count, to, answered, refused.reason
+        to = _put(target, to, made)
+        answered = _put(answers, answered, _answer(ident, trace, offset, _raw_bytes(len(made), takes_ext)))
+        count, at = count + 1, message + size
+    return at, count, to, answered, send_layout.FINE
+
+
+def store_batch(
+    source: Bytes,
+    at: int,
+    end: int,
+    count: int,
+    form: int,
+    takes_ext: bool,
+    target: Bytes,
+    to: int,
+    base_offset: int,
+    partition: int,
+    now_ns: int,
+    answer: Bytes,
+) -> tuple[int, int, int, int]:
+    """The ``count`` items of an MPUB, which are just ``source[at:end]``, as stored messages at ``target[to:]``.
+
+    How many, where they end, bytes of ``answer``, and the reason that the item behind them is refused for: then nothing
+    of the request is to be kept.
+    """
+    data = source.data
+    start = to
+    for index in range(count):
+        size = int.from_bytes(data[at : at + 4], "big", signed=True)
+        if at + 4 > end:
+            return index, to, 0, send_layout.BAD_ITEM
+        if size <= 0 or size > MESSAGE_BYTES_MAX:
+            return index, to, 0, send_layout.NO_BODY if size <= 0 else send_layout.TOO_LARGE
+        if at + 4 + size > end or to + size + RECORD_BYTES_MIN > target.size:
+            return index, to, 0, send_layout.BAD_ITEM
+        at += 4
+        ident = partition << OFFSET_BITS | base_offset + index + 1
+        try:
+            made, _ = _made(bytes(data[at : at + size]), form, True, takes_ext, now_ns, ident)
+        except _Refused as refused:
+            return index, to, 0, refused.reason
+        to = _put(target, to, made)
+        at += size
+    if at != end:
+        return count, to, 0, send_layout.BAD_ITEM
+    ident = partition << OFFSET_BITS | base_offset + 1
+    raw_bytes = to - start - count * (HEAD_BYTES - SEED_HEAD_BYTES + (not takes_ext))
+    told = _answer(ident, 0 if form == send_layout.TRACED else None, base_offset, raw_bytes)
+    return count, to, _put(answer, 0, told), send_layout.FINE
+
+
+def frames(
+    region: Bytes,
+    starts: Longs,
+    sizes: Longs,
+    offsets: Longs,
+    picked: Longs,
+    attempts: Longs,
+    partition: int,
+    with_ext: bool,
+    detail: bool,
+    target: Bytes,
+) -> int:
+    """Message frames of the ``picked`` ones among the messages that lie at ``starts``, into ``target``; their bytes."""
+    data = region.data
+    to = 0
+    for message, tried in zip(picked.tolist(), attempts.tolist(), strict=True):
+        at, size, offset = int(starts[message]), int(sizes[message]), int(offsets[message])
+        stored = bytes(data[at : at + size])
+        version = stored[EXT_VERSION]
+        body = RECORD_BYTES_MIN
+        if version != layout.NO_EXT:
+            body = layout.EXT + int.from_bytes(stored[RECORD_BYTES_MIN : layout.EXT], "big")
+        parts = [
+            stored[layout.TIMESTAMP : layout.ATTEMPTS],
+            (tried & 0xFFFF).to_bytes(2, "big"),
+            (partition << OFFSET_BITS | offset + 1).to_bytes(8, "big"),
+            stored[layout.TRACE : layout.EXT_VERSION],
+            stored[EXT_VERSION:body] if with_ext else b"",
+            _DETAIL.pack(offset, _raw_bytes(size, with_ext)) if detail else b"",
+            stored[body:],
+        ]
+        frame = b"".join(parts)
+        to = _put(target, to, _FRAME.pack(4 + len(frame), 2) + frame)
+    return to
+
+
+def take_fins(source: Bytes, at: int, end: int, ids: Any) -> tuple[int, int]:
+    """A run of ``FIN`` commands: position behind it and how many; the internal half of each id goes to ``ids``."""
+    data = source.data
+    count = 0
+    while at + _FIN_BYTES <= end and count < len(ids):
+        if bytes(data[at : at + 4]) != b"FIN " or data[at + 20] != 10:
+            break
+        ids[count] = int.from_bytes(data[at + 4 : at + 12], "big", signed=True)
+        count, at = count + 1, at + _FIN_BYTES
+    return at, count
+
+
+def rebase(body: Bytes, partition: int, base_offset: int) -> int:
+    """Give the messages in ``body`` the ids of another place in the log; how many, or -1 - where none begins."""
+    at = count = 0
+    while body.size - at >= RECORD_BYTES_MIN:
+        stop = at + HEAD_BYTES + int.from_bytes(body[at : at + 4].tobytes(), "big")
+        if stop - at < RECORD_BYTES_MIN or stop > body.size:
+            return -1 - at
+        _put(body, at + layout.ID, (partition << OFFSET_BITS | base_offset + count + 1).to_bytes(8, "big"))
+        crc = google_crc32c.value(body[at + layout.TIMESTAMP : stop].tobytes())
+        _put(body, at + layout.CRC, crc.to_bytes(4, "big"))
+        count, at = count + 1, stop
+    return count if at == body.size else -1 - at
