@@ -157,6 +157,7 @@ class EndpointSettings(Section):
 
     iggy_tcp: IggyTcpSettings = IggyTcpSettings()
     iggy_http: IggyHttpSettings = IggyHttpSettings()
+    kafka: KafkaSettings = KafkaSettings()
     admin: AdminSettings = AdminSettings()
 
 

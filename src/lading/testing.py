@@ -83,7 +83,9 @@ def broker(
     ``settings`` or as names with ``__`` for the dot: ``broker(durability="os", endpoints__admin__token="t")``.
     LocalError with the broker's own words when it does not get ready within ``timeout_s``.
     """
-    wanted: dict[str, Any] = {f"endpoints.{name}.address": FREE_PORT for name in ("iggy_tcp", "iggy_http", "admin")}
+    from .settings import EndpointSettings
+
+    wanted: dict[str, Any] = {f"endpoints.{name}.address": FREE_PORT for name in EndpointSettings.model_fields}
     wanted |= settings or {}
     wanted |= {name.replace("__", "."): value for name, value in named.items()}
     with tempfile.TemporaryDirectory(prefix="lading-") as scratch:

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from lading import testing
 from lading.cli.main import app
+from lading.settings import EndpointSettings
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -143,7 +144,7 @@ def test_a_taken_port_names_the_setting(lading: Run, broker: testing.Running, tm
 
 
 def test_a_data_directory_has_one_owner(lading: Run, broker: testing.Running) -> None:
-    sets = [f"--set=endpoints.{name}.address=127.0.0.1:0" for name in ("iggy_tcp", "iggy_http", "admin")]
+    sets = [f"--set=endpoints.{name}.address=127.0.0.1:0" for name in EndpointSettings.model_fields]
     done = lading("serve", "--data", str(broker.data_dir), *sets, code=2)
     assert str(broker.pid) in done.stderr
 

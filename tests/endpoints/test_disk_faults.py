@@ -16,13 +16,13 @@ import httpx
 from lading.dialects.native.messages import encode_block
 from lading.log.commit import SyncNow
 from lading.serve import serve
-from lading.settings import load
+from lading.settings import EndpointSettings, load
 from tests.endpoints.frames import Frames, message, payloads, poll, to_partition
 from tests.endpoints.test_admin import batch
 from tests.faults.faulty import FaultyDisk, failing
 
 TOPIC = b"\1\4\1\0\0\0" * 2
-FREE = [f"endpoints.{name}.address=127.0.0.1:0" for name in ("iggy_tcp", "iggy_http", "admin")]
+FREE = [f"endpoints.{name}.address=127.0.0.1:0" for name in EndpointSettings.model_fields]
 TIMEOUT_S = 60
 
 

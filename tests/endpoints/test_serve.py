@@ -16,9 +16,10 @@ import pytest
 
 from lading import testing
 from lading.model.errors import LocalError
+from lading.settings import EndpointSettings
 from tests.endpoints.frames import Frames, message, payloads, poll, to_partition
 
-FREE = [f"--set=endpoints.{name}.address=127.0.0.1:0" for name in ("iggy_tcp", "iggy_http", "admin")]
+FREE = [f"--set=endpoints.{name}.address=127.0.0.1:0" for name in EndpointSettings.model_fields]
 STREAM, TOPIC = b"\1\4\1\0\0\0", b"\1\4\1\0\0\0"
 TIMEOUT_S = 30
 
@@ -43,7 +44,7 @@ def test_ready_line_as_text_and_a_graceful_end(tmp_path: Path, number: signal.Si
     word, *pairs = process.stdout.readline().split()
     assert word == "ready"
     addresses = dict(pair.split("=") for pair in pairs)
-    assert list(addresses) == ["iggy_tcp", "iggy_http", "admin"]
+    assert list(addresses) == list(EndpointSettings.model_fields)
     assert Frames(addresses["iggy_tcp"]).ask(1) == (0, b"")
     process.send_signal(number)
     _, words = process.communicate(timeout=TIMEOUT_S)
@@ -54,7 +55,7 @@ def test_ready_line_as_text_and_a_graceful_end(tmp_path: Path, number: signal.Si
 
 def test_ready_line_as_json() -> None:
     with testing.broker(durability="os") as broker:
-        assert set(broker.endpoints) == {"iggy_tcp", "iggy_http", "admin"}
+        assert set(broker.endpoints) == set(EndpointSettings.model_fields)
         assert broker.url == f"lading://{broker.endpoints['admin']}"
         assert broker.log_file.read_text().startswith("durability os")
     process = subprocess.Popen(
@@ -68,7 +69,8 @@ def test_ready_line_as_json() -> None:
 
 
 def test_endpoints_can_be_switched_off() -> None:
-    with testing.broker(endpoints__iggy_http__enabled=False, endpoints__iggy_tcp__enabled=False) as broker:
+    off = {f"endpoints.{name}.enabled": False for name in EndpointSettings.model_fields if name != "admin"}
+    with testing.broker(settings=off) as broker:
         assert set(broker.endpoints) == {"admin"}
 
 
@@ -128,7 +130,7 @@ def test_a_taken_port_is_named_with_its_setting(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("option", "word"),
     [
-        ("--set=endpoints.kafka.address=127.0.0.1:0", "unknown setting endpoints.kafka.address"),
+        ("--set=endpoints.mqtt.address=127.0.0.1:0", "unknown setting endpoints.mqtt.address"),
         ("--set=endpoints.iggy_tcp.address=0.0.0.0:0", "allow_unauthenticated"),
         ("--set=endpoints.admin.address=no-such-host.invalid:0", "endpoints.admin.token"),
         ("--set=durability=never", "durability"),

@@ -21,6 +21,7 @@ def test_defaults_are_loopback_and_fsync() -> None:
     assert settings.durability == "fsync"
     assert str(settings.endpoints.iggy_tcp.address) == "127.0.0.1:8090"
     assert str(settings.endpoints.iggy_http.address) == "127.0.0.1:3000"
+    assert str(settings.endpoints.kafka.address) == "127.0.0.1:9092"
     assert str(settings.endpoints.admin.address) == "127.0.0.1:7070"
 
 
@@ -44,7 +45,7 @@ def test_every_key_is_shown_and_secrets_are_not() -> None:
     loaded = load(None, ["endpoints.admin.token=s3cret"])
     shown = loaded.settings.model_dump(mode="json")
     assert "s3cret" not in str(shown)
-    assert set(shown["endpoints"]) == {"iggy_tcp", "iggy_http", "admin"}
+    assert set(shown["endpoints"]) >= {"iggy_tcp", "iggy_http", "kafka", "admin"}
     assert "endpoints.iggy_http.allow_unauthenticated" in keys()
 
 
@@ -53,7 +54,7 @@ def test_every_key_is_shown_and_secrets_are_not() -> None:
     [
         ("durabilty=os", ["durabilty", "--set", "did you mean durability?"]),
         ("endpoints.iggy_tpc.address=x:1", ["did you mean endpoints.iggy_tcp?"]),
-        ("endpoints.kafka.address=127.0.0.1:9092", ["endpoints.kafka.address", "endpoints.admin"]),
+        ("endpoints.mqtt.address=127.0.0.1:1883", ["endpoints.mqtt.address", "endpoints.admin"]),
         ("endpoints.iggy_tcp.adress=127.0.0.1:1", ["did you mean endpoints.iggy_tcp.address?"]),
         ("adress=127.0.0.1:1", ["unknown setting adress"]),
         ("durability=sometimes", ["durability", "--set", "'sometimes'", "'fsync' or 'os'"]),
@@ -95,6 +96,7 @@ def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     [
         ("iggy_tcp", "endpoints.iggy_tcp.allow_unauthenticated=true"),
         ("iggy_http", "endpoints.iggy_http.allow_unauthenticated=true"),
+        ("kafka", "endpoints.kafka.allow_unauthenticated=true"),
         ("admin", "endpoints.admin.token=secret"),
     ],
 )

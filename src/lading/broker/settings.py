@@ -62,6 +62,10 @@ class TopicSettings:
     retention_mark_us: int | None = None
     hide_states: bool = False
     """Whether Iggy polls leave out messages that are not available, instead of showing them with their state."""
+    message_bytes_max: int | None = None
+    """The largest batch of messages that a producer may send at once, where its protocol has such a limit."""
+    append_time: bool = False
+    """Whether messages get the time of their append instead of their producer's, where a protocol lets producers say."""
     dead_letter_topic: str | None = None
     """Flat name of the topic that gets a copy of every message that is marked poisoned; made when it is needed."""
 
@@ -97,6 +101,8 @@ _TOPIC_VALUES: Final[Mapping[str, str]] = {
     "retention_bytes": "number",
     "retention_mark_us": "number",
     "hide_states": "flag",
+    "message_bytes_max": "number",
+    "append_time": "flag",
     "dead_letter_topic": "name",
 }
 """Which values each topic setting takes."""

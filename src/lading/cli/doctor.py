@@ -113,7 +113,8 @@ def doctor(
         lading doctor --data ./data
     """
     checks: list[Callable[[], Finding]] = [
-        _python, _kernels, _java, _port("iggy_tcp", 8090), _port("iggy_http", 3000), _port("admin", 7070),
+        _python, _kernels, _java,
+        _port("iggy_tcp", 8090), _port("iggy_http", 3000), _port("kafka", 9092), _port("admin", 7070),
         lambda: _disk(data), lambda: _sync(data),
     ]  # fmt: skip
     findings = [check() for check in checks]

@@ -26,8 +26,8 @@ def serve(
 ) -> None:
     """Run the broker until Ctrl-C or SIGTERM.
 
-    Iggy clients connect to 8090 (TCP) and 3000 (HTTP); the admin endpoint listens on 7070. When all
-    endpoints listen, one line says so: [bold]ready[/] and their addresses.
+    Iggy clients connect to 8090 (TCP) and 3000 (HTTP), Kafka clients to 9092; the admin endpoint listens on 7070. When
+    all endpoints listen, one line says so: [bold]ready[/] and their addresses.
 
     Examples:
 

@@ -14,12 +14,13 @@ IDLE_BUFFER_BYTES_MAX = 1 << 20
 class Inbox:
     """Unread bytes are ``view[at:have]``. A length that a client claims never takes memory: only bytes that came do."""
 
-    __slots__ = ("_budget", "array", "at", "have", "view")
+    __slots__ = ("_budget", "array", "at", "data", "have", "view")
 
     def __init__(self, budget: ReceiveBudget) -> None:
         self._budget = budget
         self.at = self.have = 0
-        self.view = memoryview(bytearray(BUFFER_BYTES))
+        self.data = bytearray(BUFFER_BYTES)
+        self.view = memoryview(self.data)
         self.array = np.frombuffer(self.view, np.uint8)
 
     @property
@@ -54,7 +55,8 @@ class Inbox:
         if more < 0:
             self._budget.give(-more)
         unread = self.view[self.at : self.have]
-        fresh = memoryview(bytearray(size_bytes))
+        self.data = bytearray(size_bytes)
+        fresh = memoryview(self.data)
         fresh[: len(unread)] = unread
         self.at, self.have = 0, len(unread)
         self.view, self.array = fresh, np.frombuffer(fresh, np.uint8)

@@ -34,25 +34,27 @@ _INTO: Final[dict[int, Callable[[Any, Any], int]]] = {
 _ERRORS: Final = (cramjam.DecompressionError, OSError, ValueError, OverflowError)
 
 
-def decompressed(codec: int, data: memoryview, spare_bytes: int = 0) -> tuple[NDArray[np.uint8], int]:
+def decompressed(
+    codec: int, data: memoryview, spare_bytes: int = 0, *, bytes_max: int = PLAIN_BYTES_MAX
+) -> tuple[NDArray[np.uint8], int]:
     """The records that ``data`` becomes, in memory with ``spare_bytes`` behind them, and their size.
 
-    Room is taken by the size of ``data`` and grows to 256 MiB at most, whatever the bytes claim. MalformedMessage for
-    bytes that are none of the codec, or larger.
+    Room is taken by the size of ``data`` and grows to ``bytes_max`` at most, whatever the bytes claim.
+    MalformedMessage for bytes that are none of the codec, or larger.
     """
     if codec == SNAPPY:
-        return _snappy(data, spare_bytes)
+        return _snappy(data, spare_bytes, bytes_max)
     if codec not in _INTO:
         raise MalformedMessage(f"the batch has the unknown compression codec {codec}")
     source = np.frombuffer(data, np.uint8)
     room = max(_FIRST_RATIO * len(data), _LEAST_ROOM_BYTES)
     while True:
-        room = min(room, PLAIN_BYTES_MAX)
+        room = min(room, bytes_max)
         target = np.empty(room + spare_bytes, np.uint8)
         try:
             return target, _INTO[codec](source, target[:room])
         except _ERRORS as error:
-            if room < PLAIN_BYTES_MAX and _NO_ROOM in str(error):
+            if room < bytes_max and _NO_ROOM in str(error):
                 room *= 4
                 continue
             raise MalformedMessage(f"the batch cannot be decompressed as {NAMES[codec]}: {error}") from None
@@ -80,7 +82,7 @@ _LZ4_STORED: Final = 1 << 31
 _LZ4_END: Final = bytes(4)
 
 
-def _snappy(data: memoryview, spare_bytes: int) -> tuple[NDArray[np.uint8], int]:
+def _snappy(data: memoryview, spare_bytes: int, bytes_max: int) -> tuple[NDArray[np.uint8], int]:
     """A raw block, or blocks with their sizes in front behind the head of the Java framing."""
     blocks = [data]
     if bytes(data[: len(XERIAL)]) == XERIAL:
@@ -93,8 +95,8 @@ def _snappy(data: memoryview, spare_bytes: int) -> tuple[NDArray[np.uint8], int]
             blocks.append(data[at + 4 : at + 4 + size])
             at += 4 + size
     sizes = [_snappy_size(block) for block in blocks]
-    if sum(sizes) > PLAIN_BYTES_MAX:
-        raise MalformedMessage(f"the batch claims {sum(sizes)} bytes of records; {PLAIN_BYTES_MAX} are taken")
+    if sum(sizes) > bytes_max:
+        raise MalformedMessage(f"the batch claims {sum(sizes)} bytes of records; {bytes_max} are taken")
     target = np.empty(sum(sizes) + spare_bytes, np.uint8)
     at = 0
     for block, size in zip(blocks, sizes, strict=True):

@@ -6,10 +6,15 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from ...dialects.kafka.versions import API_VERSIONS, FETCH, PRODUCE, SERVED
-from . import api_versions
+from . import api_versions, configs, metadata, offsets, topics
 from .handling import Context, Handler
 
-ROOMS: Final[tuple[Callable[[Context], Mapping[int, Handler]], ...]] = ()
+ROOMS: Final[tuple[Callable[[Context], Mapping[int, Handler]], ...]] = (
+    metadata.handlers,
+    offsets.handlers,
+    topics.handlers,
+    configs.handlers,
+)
 """Each gives its handlers by API key. An API that nobody handles is not told to clients."""
 
 
@@ -18,6 +23,6 @@ def handlers(context: Context) -> dict[int, Handler]:
     found: dict[int, Handler] = {}
     for room in ROOMS:
         found |= room(context)
-    told = sorted({PRODUCE, FETCH, API_VERSIONS, *found})
+    told = [key for key in SERVED if key in (PRODUCE, FETCH, API_VERSIONS) or key in found]
     found |= api_versions.handlers(told)
     return {key: found[key] for key in SERVED if key in found}

@@ -1,0 +1,181 @@
+"""Whether a broker takes the batch a producer sent, and what it writes on it (kafka.md 2.1 and 2.3).
+
+Refused, with the code a real broker answers: anything but exactly one whole batch of format 2, control batches, counts
+and offsets that do not add up, a wrong CRC-32C, an unknown codec, and records that are not what their lengths say,
+inside compression too: what is stored can be read.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lading.kernels import engine
+from lading.model.errors import MalformedMessage
+
+from . import accept_twin, layout
+from .compression import NAMES, NONE, ZSTD, decompressed
+from .errors import (
+    CORRUPT_MESSAGE,
+    INVALID_RECORD,
+    INVALID_TIMESTAMP,
+    MESSAGE_TOO_LARGE,
+    UNSUPPORTED_COMPRESSION,
+)
+from .layout import (
+    ATTRIBUTES_AT,
+    BATCH_HEADER,
+    BATCH_HEADER_BYTES,
+    CODEC_BITS,
+    CONTROL,
+    CRC_AT,
+    FRAME_BYTES,
+    LOG_APPEND_TIME,
+    MAGIC,
+    MAGIC_AT,
+    MAX_TIME_AT,
+    TIME_MS_MAX,
+    TRANSACTIONAL,
+)
+from .limits import PLAIN_BYTES_MAX
+
+HOME: Final = "lading.dialects.kafka.accept_kernels"
+ZSTD_VERSION: Final = 7
+"""The first Produce that may carry zstd."""
+_EPOCH_AT: Final = 12
+_OFFSET, _EPOCH, _TIME = struct.Struct(">q"), struct.Struct(">i"), struct.Struct(">q")
+_ATTRIBUTES, _CRC = struct.Struct(">H"), struct.Struct(">I")
+
+Bytes = NDArray[np.uint8]
+
+
+class NotTaken(MalformedMessage):
+    """A batch is refused; ``code`` is Kafka's."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class Facts(NamedTuple):
+    """The header of a batch that a producer sent, as far as a broker asks."""
+
+    size_bytes: int
+    attributes: int
+    base_ms: int
+    max_ms: int
+    producer_id: int
+    producer_epoch: int
+    sequence: int
+    records: int
+
+    @property
+    def codec(self) -> int:
+        """The compression, see ``compression.NAMES``."""
+        return self.attributes & CODEC_BITS
+
+    @property
+    def transactional(self) -> bool:
+        """Whether it belongs to a transaction."""
+        return bool(self.attributes & TRANSACTIONAL)
+
+
+class Times(NamedTuple):
+    """The lowest and highest time of a batch's records, in ms since 1970."""
+
+    lowest_ms: int
+    highest_ms: int
+
+
+def facts_of(source: Bytes, start: int, size_bytes: int, *, version: int, size_max: int) -> Facts:
+    """The header of ``source[start : start + size_bytes]``; NotTaken where that cannot be one whole batch."""
+    if size_bytes <= MAGIC_AT:
+        raise NotTaken(INVALID_RECORD, "the request holds no record batch for the partition")
+    magic = int(source[start + MAGIC_AT])
+    if magic != MAGIC:
+        raise NotTaken(
+            INVALID_RECORD, f"the records are of format {magic}; only format {MAGIC}, which has headers, is taken"
+        )
+    if size_bytes < BATCH_HEADER_BYTES:
+        raise NotTaken(CORRUPT_MESSAGE, f"a record batch of {size_bytes} bytes is cut short")
+    (
+        _, length, _, _, _, attributes, last_delta, base_ms, max_ms, producer_id, producer_epoch, sequence, count,
+    ) = BATCH_HEADER.unpack_from(source.data, start)  # fmt: skip
+    attributes &= 0xFFFF
+    if length != size_bytes - FRAME_BYTES:
+        whole = BATCH_HEADER_BYTES - FRAME_BYTES <= length < size_bytes - FRAME_BYTES
+        what = "holds more than one batch" if whole else f"claims {length} bytes and has {size_bytes - FRAME_BYTES}"
+        raise NotTaken(INVALID_RECORD if whole else CORRUPT_MESSAGE, f"the record batch {what}")
+    if size_bytes > size_max:
+        raise NotTaken(
+            MESSAGE_TOO_LARGE, f"the record batch has {size_bytes} bytes; {size_max} are taken (max.message.bytes)"
+        )
+    if count < 1 or last_delta != count - 1:
+        raise NotTaken(INVALID_RECORD, f"the batch claims {count} records and {last_delta} as its last offset delta")
+    if attributes & CONTROL:
+        raise NotTaken(INVALID_RECORD, "a producer may not write control batches")
+    codec = attributes & CODEC_BITS
+    if codec >= len(NAMES) or (codec == ZSTD and version < ZSTD_VERSION):
+        raise NotTaken(
+            UNSUPPORTED_COMPRESSION,
+            f"compression codec {codec} is not taken in version {version} of Produce; "
+            f"there are {', '.join(NAMES)} (zstd from version {ZSTD_VERSION} on)",
+        )
+    if producer_id >= 0 and (sequence < 0 or producer_epoch < 0):
+        raise NotTaken(INVALID_RECORD, f"the batch of producer {producer_id} has the sequence number {sequence}")
+    return Facts(size_bytes, attributes, base_ms, max_ms, producer_id, producer_epoch, sequence, count)
+
+
+def judge(source: Bytes, start: int, facts: Facts, plain_bytes_max: int = PLAIN_BYTES_MAX) -> Times:
+    """The times of a batch that is what it says, CRC-32C and every record; NotTaken otherwise. From any thread.
+
+    Compressed records that become more than ``plain_bytes_max`` bytes are refused too.
+    """
+    end = start + facts.size_bytes
+    kernels = kernels_for(facts.size_bytes)
+    reason, lowest_ms, highest_ms = kernels.judge(source, start, end)
+    if reason == layout.FINE and facts.codec != NONE:
+        try:
+            plain, plain_bytes = decompressed(
+                facts.codec, source.data[start + BATCH_HEADER_BYTES : end], bytes_max=plain_bytes_max
+            )
+        except MalformedMessage as error:
+            raise NotTaken(INVALID_RECORD, str(error)) from None
+        kernels = kernels_for(plain_bytes)
+        reason, lowest_ms, highest_ms = kernels.judge_records(plain, 0, plain_bytes, facts.records, facts.base_ms)
+    if reason != layout.FINE:
+        code = CORRUPT_MESSAGE if reason == layout.BAD_CRC else INVALID_RECORD
+        raise NotTaken(code, f"the record batch {layout.REASONS[reason]}")
+    if highest_ms > TIME_MS_MAX:
+        raise NotTaken(INVALID_TIMESTAMP, f"the time {highest_ms} of a record is later than any that can be kept")
+    return Times(lowest_ms, highest_ms)
+
+
+def kernels_for(size_bytes: int) -> Any:
+    """Kernels or twin, as this process can have them."""
+    return engine.select(HOME, accept_twin, size_bytes)
+
+
+def stamp(
+    target: Bytes, at: int, facts: Facts, times: Times, base_offset: int, epoch: int, append_ms: int | None
+) -> None:
+    """Write on the batch at ``target[at:]`` what its broker does: offset, leader epoch and, where they differ, times.
+
+    ``append_ms`` is the time of all its records where a topic wants that, and None where producers set times.
+    """
+    _OFFSET.pack_into(target.data, at, base_offset)
+    _EPOCH.pack_into(target.data, at + _EPOCH_AT, epoch)
+    attributes = facts.attributes & ~LOG_APPEND_TIME
+    max_ms = times.highest_ms
+    if append_ms is not None:
+        attributes |= LOG_APPEND_TIME
+        max_ms = append_ms
+    if attributes == facts.attributes and max_ms == facts.max_ms:
+        return
+    _ATTRIBUTES.pack_into(target.data, at + ATTRIBUTES_AT, attributes)
+    _TIME.pack_into(target.data, at + MAX_TIME_AT, max_ms)
+    end = at + facts.size_bytes
+    _CRC.pack_into(target.data, at + CRC_AT, kernels_for(facts.size_bytes).checksum(target, at + ATTRIBUTES_AT, end))

@@ -1,0 +1,120 @@
+"""Kernels that judge what producers sent; ``accept_twin.py`` says what each does, name by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+
+from lading.kernels.big_endian import big32, big64
+from lading.kernels.crc32c import crc32c
+from lading.kernels.memory import base
+from lading.kernels.varint import varint32, varint64
+
+from .layout import (
+    ATTRIBUTES_AT,
+    BAD_COUNT,
+    BAD_CRC,
+    BAD_HEADERS,
+    BAD_POSITION,
+    BAD_RECORD,
+    BASE_TIME_AT,
+    BATCH_HEADER_BYTES,
+    CODEC_BITS,
+    COUNT_AT,
+    CRC_AT,
+    CUT,
+    FINE,
+    RECORD_BYTES_MIN,
+    TIME_MS_MAX,
+)
+
+njit: Any = numba.njit
+types: Any = numba.types
+
+_source = types.Array(types.uint8, 1, "C", readonly=True)
+_long = types.int64
+_judged = types.UniTuple(_long, 3)
+
+
+@njit(inline="always")
+def _bounded(ms: Any) -> Any:
+    return min(max(ms, -TIME_MS_MAX), TIME_MS_MAX)
+
+
+@njit(nogil=True)
+def _headers(data: Any, at: Any, end: Any) -> Any:
+    """Whether the headers at ``at`` end where the record does."""
+    count, here = varint32(data, at, end)
+    if here < 0 or count < 0 or count > (end - here) // 2:
+        return False
+    for _ in range(count):
+        size, here = varint32(data, here, end)
+        if here < 0 or size < 0 or size > end - here:
+            return False
+        size, here = varint32(data, here + size, end)
+        if here < 0 or size < -1 or size > end - here:
+            return False
+        here += max(size, 0)
+    return here == end
+
+
+@njit(nogil=True)
+def _records(data: Any, at: Any, end: Any, count: Any, base_ms: Any) -> Any:
+    lowest = TIME_MS_MAX
+    highest = -TIME_MS_MAX
+    if count > (end - at) // RECORD_BYTES_MIN:
+        return BAD_COUNT, lowest, highest
+    begin_ms = _bounded(base_ms)
+    for record in range(count):
+        length, here = varint32(data, at, end)
+        if here < 0 or length < 0 or length > end - here:
+            return CUT, lowest, highest
+        stop = here + length
+        if length < RECORD_BYTES_MIN - 1:
+            return BAD_RECORD, lowest, highest
+        delta_ms, here = varint64(data, here + 1, stop)
+        if here < 0:
+            return BAD_RECORD, lowest, highest
+        delta, here = varint32(data, here, stop)
+        if here < 0:
+            return BAD_RECORD, lowest, highest
+        if delta != record:
+            return BAD_POSITION, lowest, highest
+        for _ in range(2):
+            size, here = varint32(data, here, stop)
+            if here < 0 or size < -1 or size > stop - here:
+                return BAD_RECORD, lowest, highest
+            here += max(size, 0)
+        if not _headers(data, here, stop):
+            return BAD_HEADERS, lowest, highest
+        ms = begin_ms + _bounded(delta_ms)
+        lowest = min(lowest, ms)
+        highest = max(highest, ms)
+        at = stop
+    if at != end:
+        return BAD_COUNT, lowest, highest
+    return FINE, lowest, highest
+
+
+@njit(_judged(_source, _long, _long), nogil=True, cache=True)
+def judge(region: Any, start: Any, end: Any) -> Any:
+    data = base(region)
+    if np.int64(crc32c(data, start + ATTRIBUTES_AT, end)) != big32(data, start + CRC_AT):
+        return BAD_CRC, 0, 0
+    if big32(data, start + ATTRIBUTES_AT - 2) & CODEC_BITS:
+        return FINE, 0, 0
+    return _records(
+        data, start + BATCH_HEADER_BYTES, end, big32(data, start + COUNT_AT), big64(data, start + BASE_TIME_AT)
+    )
+
+
+@njit(_judged(_source, _long, _long, _long, _long), nogil=True, cache=True)
+def judge_records(region: Any, start: Any, end: Any, count: Any, base_ms: Any) -> Any:
+    return _records(base(region), start, end, count, base_ms)
+
+
+@njit(_long(_source, _long, _long), nogil=True, cache=True)
+def checksum(region: Any, start: Any, end: Any) -> Any:
+    return np.int64(crc32c(base(region), start, end))

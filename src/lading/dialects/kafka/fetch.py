@@ -1,0 +1,160 @@
+"""Fetch as a server has it: the request, and the answer around batches that are passed through (kafka.md 3)."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from .fields import INT32, INT64, NO_TAGS, Reader, count, malformed, text
+from .requests import Head
+from .versions import FETCH, SERVED
+
+FLEXIBLE: Final = SERVED[FETCH].flexible
+_WITH_START, _WITH_SESSION, _WITH_EPOCH, _WITH_RACK, _WITH_LAST_EPOCH, _WITH_IDS, _WITHOUT_REPLICA = (
+    5,
+    7,
+    9,
+    11,
+    12,
+    13,
+    15,
+)
+ID_BYTES: Final = 16
+
+Bytes = bytes | bytearray | memoryview
+
+
+class Wanted(NamedTuple):
+    """What a consumer wants of a partition; ``epoch`` is that of the leader it knows, -1 for none."""
+
+    partition: int
+    offset: int
+    epoch: int
+    max_bytes: int
+
+
+class FetchRequest(NamedTuple):
+    """A Fetch. Topics are named by UTF-8 bytes or, ``by_id``, by their 16 bytes."""
+
+    correlation: int
+    version: int
+    wait_ms: int
+    min_bytes: int
+    max_bytes: int
+    committed: bool
+    session_id: int
+    session_epoch: int
+    by_id: bool
+    topics: list[tuple[bytes, list[Wanted]]]
+
+
+class Fetched(NamedTuple):
+    """What a partition's answer is: batches in ``parts``, ``size_bytes`` in all.
+
+    ``aborted`` is (producer id, first offset) of transactions whose batches the reader leaves out.
+    """
+
+    partition: int
+    error: int = 0
+    high_watermark: int = -1
+    stable_end: int = -1
+    first_offset: int = -1
+    parts: Sequence[Bytes] = ()
+    size_bytes: int = 0
+    aborted: Sequence[tuple[int, int]] = ()
+
+
+@malformed
+def parse_fetch_request(frame: memoryview, head: Head) -> FetchRequest:
+    """The body of a Fetch of a version that is served; MalformedMessage where it is cut short or its lengths lie."""
+    version = head.version
+    reader = Reader(frame, head.body_at, version >= FLEXIBLE)
+    if version < _WITHOUT_REPLICA:
+        reader.number(INT32)
+    wait_ms, min_bytes, max_bytes = reader.number(INT32), reader.number(INT32), reader.number(INT32)
+    committed = reader.take(1)[0] == 1
+    session_id, session_epoch = 0, -1
+    if version >= _WITH_SESSION:
+        session_id, session_epoch = reader.number(INT32), reader.number(INT32)
+    by_id = version >= _WITH_IDS
+    topics = []
+    for _ in range(reader.count(2)):
+        name = bytes(reader.take(ID_BYTES)) if by_id else reader.text() or b""
+        partitions = [_wanted(reader, version) for _ in range(reader.count(16))]
+        reader.tags()
+        topics.append((name, partitions))
+    # topics that leave a session, the rack and tagged fields follow: nothing here depends on them
+    return FetchRequest(
+        head.correlation, version, wait_ms, min_bytes, max_bytes, committed, session_id, session_epoch, by_id, topics
+    )
+
+
+def _wanted(reader: Reader, version: int) -> Wanted:
+    index = reader.number(INT32)
+    epoch = reader.number(INT32) if version >= _WITH_EPOCH else -1
+    offset = reader.number(INT64)
+    if version >= _WITH_LAST_EPOCH:
+        reader.number(INT32)
+    if version >= _WITH_START:
+        reader.number(INT64)
+    max_bytes = reader.number(INT32)
+    reader.tags()
+    return Wanted(index, offset, epoch, max_bytes)
+
+
+_PARTITION: Final = struct.Struct(">ihqq")
+_ABORTED: Final = struct.Struct(">qq")
+_NO_REPLICA: Final = INT32.pack(-1)
+
+
+def fetch_answer(
+    request: FetchRequest, topics: Sequence[tuple[bytes, Sequence[Fetched]]], error: int = 0
+) -> list[Bytes]:
+    """The whole frame of an answer, in pieces: the batches are not copied."""
+    version = request.version
+    flexible = version >= FLEXIBLE
+    head: list[bytes] = [INT32.pack(request.correlation), NO_TAGS if flexible else b"", INT32.pack(0)]
+    if version >= _WITH_SESSION:
+        head.append(struct.pack(">hi", error, 0))
+    head.append(count(len(topics), flexible))
+    pieces: list[Bytes] = []
+    size_bytes = 0
+    for name, partitions in topics:
+        head += name if request.by_id else text(name, flexible), count(len(partitions), flexible)
+        for one in partitions:
+            head.append(_row(version, one))
+            if one.size_bytes:
+                piece = b"".join(head)
+                head = []
+                pieces.append(piece)
+                pieces += one.parts
+                size_bytes += len(piece) + one.size_bytes
+            if flexible:
+                head.append(NO_TAGS)
+        if flexible:
+            head.append(NO_TAGS)
+    if flexible:
+        head.append(NO_TAGS)
+    last = b"".join(head)
+    size_bytes += len(last)
+    if pieces:
+        pieces[0] = INT32.pack(size_bytes) + pieces[0]
+        return [*pieces, last] if last else pieces
+    return [INT32.pack(size_bytes) + last]
+
+
+def _row(version: int, one: Fetched) -> bytes:
+    flexible = version >= FLEXIBLE
+    out = [_PARTITION.pack(one.partition, one.error, one.high_watermark, one.stable_end)]
+    if version >= _WITH_START:
+        out.append(INT64.pack(one.first_offset))
+    out.append(count(len(one.aborted), flexible))
+    for producer_id, first in one.aborted:
+        out.append(_ABORTED.pack(producer_id, first))
+        if flexible:
+            out.append(NO_TAGS)
+    if version >= _WITH_RACK:
+        out.append(_NO_REPLICA)
+    out.append(count(one.size_bytes, flexible))
+    return b"".join(out)

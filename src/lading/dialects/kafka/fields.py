@@ -1,0 +1,105 @@
+"""The few field types of Produce and Fetch, in their classic form and in that of flexible versions (kafka.md 3.1)."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from functools import wraps
+from typing import Final, ParamSpec, TypeVar
+
+from lading.model.errors import MalformedMessage
+
+from .requests import skip_tags, unsigned
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+INT16, INT32, INT64 = struct.Struct(">h"), struct.Struct(">i"), struct.Struct(">q")
+NO_TAGS: Final = b"\0"
+
+
+class Reader:
+    """Takes fields off the front of a frame. What is cut short raises struct.error: see ``malformed``."""
+
+    __slots__ = ("at", "flexible", "frame")
+
+    def __init__(self, frame: memoryview, at: int, flexible: bool) -> None:
+        self.frame, self.at, self.flexible = frame, at, flexible
+
+    def number(self, layout: struct.Struct) -> int:
+        """One number."""
+        value: int = layout.unpack_from(self.frame, self.at)[0]
+        self.at += layout.size
+        return value
+
+    def count(self, entry_bytes: int) -> int:
+        """Entries of a list, 0 for null; each has at least ``entry_bytes``."""
+        count = self._length(INT32)
+        if count > (len(self.frame) - self.at) // entry_bytes:
+            raise MalformedMessage(f"the request claims a list of {count} entries", at=self.at)
+        return max(count, 0)
+
+    def text(self) -> bytes | None:
+        """A string as bytes."""
+        size = self._length(INT16)
+        return None if size < 0 else bytes(self.take(size))
+
+    def data(self) -> tuple[int, int]:
+        """Where bytes begin, and how many they are (-1: null); the reader stands behind them."""
+        size = self._length(INT32)
+        start = self.at
+        self.take(max(size, 0))
+        return start, size
+
+    def take(self, size_bytes: int) -> memoryview:
+        """The next bytes."""
+        if size_bytes > len(self.frame) - self.at:
+            raise MalformedMessage(f"the request claims {size_bytes} bytes", at=self.at)
+        self.at += size_bytes
+        return self.frame[self.at - size_bytes : self.at]
+
+    def tags(self) -> None:
+        """Pass tagged fields, where the version has them."""
+        if self.flexible:
+            self.at = skip_tags(self.frame, self.at)
+
+    def _length(self, layout: struct.Struct) -> int:
+        if self.flexible:
+            value, self.at = unsigned(self.frame, self.at)
+            return value - 1
+        return self.number(layout)
+
+
+def malformed(read: Callable[P, R]) -> Callable[P, R]:
+    """What is cut short is a MalformedMessage."""
+
+    @wraps(read)
+    def wrapped(*args: P.args, **named: P.kwargs) -> R:
+        try:
+            return read(*args, **named)
+        except struct.error:
+            raise MalformedMessage("the request is cut short") from None
+
+    return wrapped
+
+
+def uvarint(value: int) -> bytes:
+    """An unsigned varint."""
+    out = bytearray()
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def count(entries: int, flexible: bool) -> bytes:
+    """The length of a list."""
+    return uvarint(entries + 1) if flexible else INT32.pack(entries)
+
+
+def text(value: bytes | None, flexible: bool) -> bytes:
+    """A string."""
+    if value is None:
+        return uvarint(0) if flexible else INT16.pack(-1)
+    return (uvarint(len(value) + 1) if flexible else INT16.pack(len(value))) + value

@@ -1,0 +1,22 @@
+"""Which topic names Kafka can say."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+TOPIC_NAME_MAX: Final = 249
+_LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+
+
+def is_legal(name: str) -> bool:
+    """Letters, digits, ``.``, ``_`` and ``-``, at most 249 of them, and neither ``.`` nor ``..``."""
+    return _LEGAL.fullmatch(name) is not None and name not in (".", "..")
+
+
+def why_illegal(name: str) -> str:
+    """The sentence for a client."""
+    return (
+        f"{name[:60]!r} is no topic name: letters, digits, '.', '_' and '-' make one, at most {TOPIC_NAME_MAX}, "
+        "and not '.' or '..' alone"
+    )

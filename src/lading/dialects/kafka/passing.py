@@ -1,0 +1,132 @@
+"""Stored record batches on their way to a Kafka reader: as they lie, or cut to the messages it may see.
+
+A reader goes on behind the last offset of the last batch it gets. Where nothing but hidden or lost messages follows, an
+empty batch with the true last offset delta moves it on, as a real broker leaves one after compaction (kafka.md 2.1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+import google_crc32c
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from lading.model.run import BASE_OFFSET, BODY_END, BODY_START, COUNT, LAST_OFFSET, Run
+
+from .. import registry
+from . import layout
+from .encode import Producer, Records
+from .layout import (
+    ATTRIBUTES_AT,
+    BATCH_HEADER,
+    BATCH_HEADER_BYTES,
+    CRC_AT,
+    FRAME_BYTES,
+    LOG_APPEND_TIME,
+    MAGIC,
+    TRANSACTIONAL,
+)
+from .messages import decode_columns, read_batches
+
+CHUNKS_MAX: Final = 2048
+"""Chunks of one answer: with tiny ones the work is bounded, not only the bytes."""
+JOINED_CHUNKS: Final = 16
+JOINED_BYTES: Final = 8 << 10
+"""More pieces than this, of less than this each, are copied together: a socket takes few long ones better."""
+DELTA_MAX: Final = (1 << 31) - 1
+
+Bytes = bytes | bytearray | memoryview
+Table = NDArray[np.int64]
+
+
+class Passed(NamedTuple):
+    """Batches as they lie, up to, not including, ``end_offset``."""
+
+    parts: list[Bytes]
+    size_bytes: int
+    end_offset: int
+
+
+def stored(run: Run, first: int, end: int, max_bytes: int, *, force: bool) -> Passed:
+    """The batches that hold offsets from ``first`` up to, not including, ``end``; nothing is copied, nothing decoded.
+
+    At most ``max_bytes``; with ``force`` at least one batch. The first one may begin before ``first``.
+    """
+    rows = run.chunks[:CHUNKS_MAX]
+    starts, ends, bases, lasts = (
+        rows[:, column].tolist() for column in (BODY_START, BODY_END, BASE_OFFSET, LAST_OFFSET)
+    )
+    data = run.region.data
+    parts: list[Bytes] = []
+    total, after = 0, first
+    for start, stop, base, last in zip(starts, ends, bases, lasts, strict=True):
+        if base < first or last >= end or total + stop - start > max_bytes:
+            batches = read_batches(run.region, start, stop, first=first, last=end, verify=False).table
+            if not len(batches):
+                continue
+            start = int(batches[0, layout.START])
+            fitting = np.searchsorted(batches[:, layout.END], start + max_bytes - total, "right")
+            taken = max(int(fitting), int(force and not parts))
+            if taken:
+                parts.append(data[start : int(batches[taken - 1, layout.END])])
+                total += len(parts[-1])
+                after = int(batches[taken - 1, layout.LAST]) + 1
+            if taken < len(batches):
+                break
+        else:
+            parts.append(data[start:stop])
+            total += stop - start
+            after = last + 1
+    if len(parts) > JOINED_CHUNKS and total < len(parts) * JOINED_BYTES:
+        parts = [b"".join(parts)]
+    return Passed(parts, total, after)
+
+
+def seen(run: Run, first: int, end: int) -> Iterator[Bytes]:
+    """The same, but nothing outside of ``first`` to ``end``: a batch that lies there in part is made anew."""
+    for chunk in run.chunks:
+        start, stop = int(chunk[BODY_START]), int(chunk[BODY_END])
+        for batch in read_batches(run.region, start, stop, first=first, last=end, verify=False).table:
+            where, behind = int(batch[layout.START]), int(batch[layout.END])
+            inside = batch[layout.BASE] >= first and batch[layout.LAST] < end
+            if inside or batch[layout.ATTRIBUTES] & layout.CONTROL:
+                yield run.region.data[where:behind]
+            else:
+                yield from _cut(run, chunk, batch, first, end)
+
+
+def _cut(run: Run, chunk: NDArray[np.int64], batch: NDArray[np.int64], first: int, end: int) -> Iterator[bytearray]:
+    """The messages of one batch from ``first`` to ``end``, with all that the old one said of itself."""
+    row = chunk.copy()
+    row[BODY_START], row[BODY_END] = batch[layout.START], batch[layout.END]
+    row[BASE_OFFSET], row[LAST_OFFSET], row[COUNT] = batch[layout.BASE], batch[layout.LAST], batch[layout.COUNT]
+    alone = Run(run.dialect, run.region, row[np.newaxis])
+    fields = BATCH_HEADER.unpack_from(run.region.data, int(batch[layout.START]))
+    epoch, attributes, max_ms, producer_id, producer_epoch, sequence = (fields[at] for at in (2, 5, 8, 9, 10, 11))
+    for decoded in decode_columns(alone, first=first, end=end):
+        rows = registry.to_batches(decoded)
+        times = rows.column("timestamp").cast(pa.int64()).to_numpy(zero_copy_only=False)
+        offsets = rows.column("offset").to_numpy()
+        records = Records(rows, times, offsets)
+        for low, high in records.cuts():
+            producer = Producer(producer_id, producer_epoch, sequence)
+            made = records.encode(low, high, producer)
+            kept = attributes & (LOG_APPEND_TIME | TRANSACTIONAL)
+            made[ATTRIBUTES_AT : ATTRIBUTES_AT + 2] = kept.to_bytes(2, "big")
+            made[12:16] = epoch.to_bytes(4, "big", signed=True)
+            if kept & LOG_APPEND_TIME:
+                made[layout.MAX_TIME_AT : layout.MAX_TIME_AT + 8] = max_ms.to_bytes(8, "big", signed=True)
+            made[CRC_AT : CRC_AT + 4] = google_crc32c.value(bytes(made[ATTRIBUTES_AT:])).to_bytes(4, "big")
+            yield made
+
+
+def empty(first: int, end: int) -> bytes:
+    """A batch without records that covers offsets from ``first`` up to, not including, ``end``, as far as one can."""
+    delta = min(end - 1 - first, DELTA_MAX)
+    size = BATCH_HEADER_BYTES - FRAME_BYTES
+    made = bytearray(BATCH_HEADER.pack(first, size, -1, MAGIC, 0, 0, delta, -1, -1, -1, -1, -1, 0))
+    made[CRC_AT : CRC_AT + 4] = google_crc32c.value(bytes(made[ATTRIBUTES_AT:])).to_bytes(4, "big")
+    return bytes(made)

@@ -1,0 +1,134 @@
+"""Produce as a server has it: the request taken apart without copying batches, and its answer (kafka.md 2.3, 3)."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from .fields import INT16, INT32, NO_TAGS, Reader, count, malformed, text
+from .requests import LENGTH_BYTES, Head
+from .versions import PRODUCE, SERVED
+
+FLEXIBLE: Final = SERVED[PRODUCE].flexible
+_WITH_TRANSACTIONAL_ID, _WITH_THROTTLE, _WITH_TIME, _WITH_START, _WITH_MESSAGES = 3, 1, 2, 5, 8
+PREFIX_AT: Final = 8
+"""Where a request begins to be the same each time a producer sends to the same place: behind its correlation id."""
+
+
+class Sent(NamedTuple):
+    """What is for one partition: its batches are ``size_bytes`` from ``start`` on (-1: null)."""
+
+    partition: int
+    start: int
+    size_bytes: int
+
+
+class ProduceRequest(NamedTuple):
+    """A Produce; positions are those in the frame. ``prefix_end`` is where the first partition begins."""
+
+    acks: int
+    topics: list[tuple[bytes, list[Sent]]]
+    prefix_end: int
+
+
+class Outcome(NamedTuple):
+    """What became of the batches for one partition. Times in ms, -1 where producers set them."""
+
+    partition: int
+    error: int
+    base_offset: int = -1
+    append_time_ms: int = -1
+    first_offset: int = -1
+    message: str | None = None
+
+
+@malformed
+def parse_produce_request(frame: memoryview, head: Head) -> ProduceRequest:
+    """The body of a Produce of any version; MalformedMessage where it is cut short or its lengths lie."""
+    reader = Reader(frame, head.body_at, head.version >= FLEXIBLE)
+    if head.version >= _WITH_TRANSACTIONAL_ID:
+        reader.text()
+    acks = reader.number(INT16)
+    reader.number(INT32)
+    topics = []
+    prefix_end = 0
+    for _ in range(reader.count(3)):
+        name = reader.text() or b""
+        partitions = []
+        entries = reader.count(5)
+        prefix_end = prefix_end or reader.at
+        for _ in range(entries):
+            index = reader.number(INT32)
+            start, size_bytes = reader.data()
+            reader.tags()
+            partitions.append(Sent(index, start, size_bytes))
+        reader.tags()
+        topics.append((name, partitions))
+    reader.tags()
+    return ProduceRequest(acks, topics, prefix_end)
+
+
+class OneTopic(NamedTuple):
+    """The parts of an answer for one partition of one topic that are always the same."""
+
+    version: int
+    before: bytes
+    after: bytes
+
+
+def one_topic(version: int, name: bytes) -> OneTopic:
+    """Made once for a place that a producer sends to again and again."""
+    flexible = version >= FLEXIBLE
+    before = (NO_TAGS if flexible else b"") + count(1, flexible) + text(name, flexible) + count(1, flexible)
+    return OneTopic(version, before, _after_topics(version))
+
+
+def produce_answer(correlation: int, version: int, topics: Sequence[tuple[bytes, Sequence[Outcome]]]) -> bytes:
+    """The whole frame of an answer."""
+    flexible = version >= FLEXIBLE
+    out = [INT32.pack(correlation), NO_TAGS if flexible else b"", count(len(topics), flexible)]
+    for name, outcomes in topics:
+        out += text(name, flexible), count(len(outcomes), flexible)
+        out += (_outcome(version, outcome) for outcome in outcomes)
+        if flexible:
+            out.append(NO_TAGS)
+    out.append(_after_topics(version)[1:] if flexible else _after_topics(version))
+    body = b"".join(out)
+    return INT32.pack(len(body)) + body
+
+
+def one_answer(place: OneTopic, correlation: int, outcome: Outcome) -> bytes:
+    """The same for one partition."""
+    row = _outcome(place.version, outcome)
+    size = LENGTH_BYTES + len(place.before) + len(row) + len(place.after)
+    return _CORRELATED.pack(size, correlation) + place.before + row + place.after
+
+
+_CORRELATED: Final = struct.Struct(">ii")
+_PLAIN: Final = struct.Struct(">ihq")
+_TIMED: Final = struct.Struct(">ihqq")
+_STARTED: Final = struct.Struct(">ihqqq")
+_NO_MESSAGES: Final = {True: b"\1\0\0", False: b"\0\0\0\0\xff\xff"}
+
+
+def _outcome(version: int, outcome: Outcome) -> bytes:
+    index, error, base_offset, time_ms, first_offset, message = outcome
+    if version < _WITH_TIME:
+        return _PLAIN.pack(index, error, base_offset)
+    if version < _WITH_START:
+        return _TIMED.pack(index, error, base_offset, time_ms)
+    row = _STARTED.pack(index, error, base_offset, time_ms, first_offset)
+    if version < _WITH_MESSAGES:
+        return row
+    flexible = version >= FLEXIBLE
+    if message is None:
+        return row + _NO_MESSAGES[flexible]
+    return row + count(0, flexible) + text(message.encode(), flexible) + (NO_TAGS if flexible else b"")
+
+
+def _after_topics(version: int) -> bytes:
+    """What follows the last partition: the topic's tags, the throttle time, the answer's tags."""
+    if version >= FLEXIBLE:
+        return NO_TAGS + INT32.pack(0) + NO_TAGS
+    return INT32.pack(0) if version >= _WITH_THROTTLE else b""

@@ -1,0 +1,210 @@
+"""What Kafka calls configs of a topic, as a table over our own settings; DescribeConfigs, IncrementalAlterConfigs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from ...broker.settings import TopicSettings
+from ...dialects.kafka.errors import INVALID_CONFIG, INVALID_REQUEST, code_of
+from ...dialects.kafka.versions import DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS
+from ...model.errors import LadingError, SettingError
+from .handling import NODE_ID, Context, Fields, Handler, Request, Session
+
+if TYPE_CHECKING:
+    from ...broker.topology import Topic
+
+TOPIC, BROKER = 2, 4
+"""Kinds of resources."""
+_OF_TOPIC, _OF_BROKER, _DEFAULT = 1, 4, 5
+"""Where a value comes from: the topic, the broker's settings, nobody."""
+_STRING, _INT, _LONG, _LIST, _BOOLEAN = 2, 3, 5, 7, 1
+_SET, _DELETE, _APPEND, _SUBTRACT = range(4)
+
+UNLIMITED: Final = 1 << 62
+"""How a topic says that it keeps all where the broker keeps less."""
+
+
+class Config(NamedTuple):
+    """A config of topics: the setting it is, its type, and how its text becomes a value and back."""
+
+    setting: str
+    kind: int
+    parse: Callable[[str], Any]
+    show: Callable[[Any], str]
+
+
+def _number(low: int, high: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        value = int(text)
+        if not low <= value <= high:
+            raise ValueError(f"a number from {low} to {high}")
+        return value
+
+    return parse
+
+
+def _retained(scale: int) -> Callable[[str], int]:
+    number = _number(-1, UNLIMITED // scale - 1)
+
+    def parse(text: str) -> int:
+        value = number(text)
+        return UNLIMITED if value < 0 else max(value * scale, 1)
+
+    return parse
+
+
+def _shown(scale: int) -> Callable[[int], str]:
+    return lambda value: "-1" if value >= UNLIMITED else str(value // scale)
+
+
+_TIME_TYPES: Final = {"CreateTime": False, "LogAppendTime": True}
+
+CONFIGS: Final[Mapping[str, Config]] = {
+    "retention.ms": Config("retention_age_us", _LONG, _retained(1000), _shown(1000)),
+    "retention.bytes": Config("retention_bytes", _LONG, _retained(1), _shown(1)),
+    "max.message.bytes": Config("message_bytes_max", _INT, _number(1, 1 << 30), str),
+    "message.timestamp.type": Config(
+        "append_time", _STRING, lambda text: _TIME_TYPES[text], lambda value: "LogAppendTime" if value else "CreateTime"
+    ),
+}
+"""The configs that mean something here and can be set."""
+
+FIXED: Final[Mapping[str, tuple[str, int]]] = {
+    "cleanup.policy": ("delete", _LIST),
+    "compression.type": ("producer", _STRING),
+    "min.insync.replicas": ("1", _INT),
+    "unclean.leader.election.enable": ("false", _BOOLEAN),
+}
+"""Those that are always what they are; setting them to that is no error."""
+
+
+def changes_of(configs: Iterable[tuple[str, str | None]]) -> dict[str, Any]:
+    """Members of ``TopicSettings`` from names and texts of configs; SettingError says what is wrong with which."""
+    document: dict[str, Any] = {}
+    for name, text in configs:
+        if name in FIXED:
+            only = FIXED[name][0]
+            if text is not None and text != only:
+                raise SettingError(f"{name} is {only!r} here and cannot be {text!r}")
+            continue
+        config = CONFIGS.get(name)
+        if config is None:
+            raise SettingError(f"topics have no config {name!r} here; there are {', '.join((*CONFIGS, *FIXED))}")
+        try:
+            document[config.setting] = None if text is None else config.parse(text)
+        except (ValueError, KeyError) as error:
+            raise SettingError(f"{name} cannot be {text!r}: {error}") from None
+    return document
+
+
+def handlers(context: Context) -> Mapping[int, Handler]:
+    """DescribeConfigs and IncrementalAlterConfigs."""
+    answers = _Answers(context)
+    return {DESCRIBE_CONFIGS: answers.describe, INCREMENTAL_ALTER_CONFIGS: answers.alter}
+
+
+class _Answers:
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def describe(self, session: Session, request: Request) -> Fields:
+        return {"results": [self._described(one) for one in request.body.resources]}
+
+    def _described(self, asked: Any) -> Fields:
+        row = {"resource_type": asked.resource_type, "resource_name": asked.resource_name, "error_message": None}
+        try:
+            if asked.resource_type == TOPIC:
+                rows = topic_rows(self._context, self._context.broker.resolve(asked.resource_name).settings)
+            elif asked.resource_type == BROKER and asked.resource_name == str(NODE_ID):
+                rows = self._broker_rows()
+            else:
+                return {**row, "error_code": INVALID_REQUEST, "error_message": _NO_SUCH.format(asked.resource_name)}
+        except LadingError as error:
+            return {**row, "error_code": code_of(error), "error_message": str(error)}
+        wanted = asked.configuration_keys
+        return {**row, "error_code": 0, "configs": [one for one in rows if wanted is None or one["name"] in wanted]}
+
+    def _broker_rows(self) -> list[dict[str, Any]]:
+        ours, settings = self._context.settings, self._context.services.settings
+        values = {
+            "auto.create.topics.enable": (str(ours.auto_create).lower(), _BOOLEAN),
+            "num.partitions": (str(ours.partitions), _INT),
+            "message.max.bytes": (str(int(ours.message_bytes_max)), _INT),
+            "log.retention.ms": (str(settings.retention.age_ms or -1), _LONG),
+            "log.retention.bytes": (str(int(settings.retention.size_bytes or -1)), _LONG),
+            "log.segment.bytes": (str(int(settings.log.segment_bytes)), _INT),
+            "log.cleanup.policy": ("delete", _LIST),
+            "default.replication.factor": ("1", _INT),
+        }
+        return [_row(name, value, _OF_BROKER, kind, read_only=True) for name, (value, kind) in values.items()]
+
+    def alter(self, session: Session, request: Request) -> Fields:
+        body = request.body
+        return {"responses": [self._altered(one, validate_only=body.validate_only) for one in body.resources]}
+
+    def _altered(self, asked: Any, *, validate_only: bool) -> Fields:
+        row = {"resource_type": asked.resource_type, "resource_name": asked.resource_name, "error_message": None}
+        if asked.resource_type != TOPIC:
+            return {**row, "error_code": INVALID_REQUEST, "error_message": _NO_SUCH.format(asked.resource_name)}
+        try:
+            topic = self._context.broker.resolve(asked.resource_name)
+            settings = topic.settings.changed(changes_of(map(_change, asked.configs)))
+            if not validate_only:
+                self._context.broker.alter_topic(topic, settings)
+        except SettingError as error:
+            return {**row, "error_code": INVALID_CONFIG, "error_message": str(error)}
+        except LadingError as error:
+            return {**row, "error_code": code_of(error), "error_message": str(error)}
+        return {**row, "error_code": 0}
+
+
+_NO_SUCH: Final = (
+    "configs of {!r} cannot be told or changed here: those of topics can, in the broker's settings file its own"
+)
+
+
+def _change(config: Any) -> tuple[str, str | None]:
+    operation = config.config_operation
+    if operation not in (_SET, _DELETE):
+        raise SettingError(f"{config.name} is no list of values that could be added to or taken from here")
+    return config.name, config.value if operation == _SET else None
+
+
+def topic_rows(context: Context, settings: TopicSettings) -> list[dict[str, Any]]:
+    """All configs of a topic."""
+    own = settings.document()
+    retention = context.services.settings.retention
+    broker_wide: dict[str, Any] = {
+        "retention_age_us": None if retention.age_ms is None else retention.age_ms * 1000,
+        "retention_bytes": retention.size_bytes,
+        "message_bytes_max": int(context.settings.message_bytes_max),
+        "append_time": False,
+    }
+    rows = []
+    for name, config in CONFIGS.items():
+        set_here = config.setting in own
+        value = own[config.setting] if set_here else broker_wide[config.setting]
+        text = config.show(UNLIMITED if value is None else value)
+        rows.append(_row(name, text, _OF_TOPIC if set_here else _DEFAULT, config.kind))
+    rows += [_row(name, value, _DEFAULT, kind, read_only=True) for name, (value, kind) in FIXED.items()]
+    return rows
+
+
+def _row(name: str, value: str, source: int, kind: int, *, read_only: bool = False) -> dict[str, Any]:
+    return {
+        "name": name,
+        "value": value,
+        "read_only": read_only,
+        "config_source": source,
+        "is_sensitive": False,
+        "synonyms": [],
+        "config_type": kind,
+        "documentation": None,
+    }
+
+
+def describe_topic(context: Context, topic: Topic) -> list[dict[str, Any]]:
+    """The configs of a topic as CreateTopics tells them."""
+    told = ("name", "value", "read_only", "config_source", "is_sensitive")
+    return [{name: row[name] for name in told} for row in topic_rows(context, topic.settings)]

@@ -1,0 +1,27 @@
+"""How a Kafka client's topics are made: in stream ``default``, which comes with the first of them (DESIGN 7)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...model.errors import Reason, Refusal
+from ...model.names import DEFAULT_STREAM
+from .handling import Context
+
+if TYPE_CHECKING:
+    from ...broker.settings import TopicSettings
+    from ...broker.topology import Topic
+
+
+def create_topic(
+    context: Context, name: str, partitions_count: int, *, now_us: int, settings: TopicSettings | None = None
+) -> Topic:
+    """A new topic; Refusal where there is one, also of an Iggy stream, that Kafka would call the same."""
+    broker = context.broker
+    try:
+        broker.stream(DEFAULT_STREAM)
+    except Refusal as refusal:
+        if refusal.reason is not Reason.STREAM_NAME_NOT_FOUND:
+            raise
+        broker.create_stream(None, DEFAULT_STREAM, now_us=now_us)
+    return broker.create_topic(DEFAULT_STREAM, None, name, partitions_count, now_us=now_us, settings=settings)

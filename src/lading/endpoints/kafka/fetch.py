@@ -1,0 +1,286 @@
+"""Fetch: stored batches are passed through; a fetch that finds too little waits until there is more (kafka.md 3).
+
+Sessions are declined with session id 0, and clients fetch in full then (kafka.md 3.3). ``fetch.min.bytes`` is counted
+over all partitions. Limits are those of the request and of ``answer_bytes_max``; the first batch of an answer goes
+whole whatever they say, so that a consumer with a small limit gets on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from ...dialects.kafka.errors import (
+    FENCED_LEADER_EPOCH,
+    OFFSET_OUT_OF_RANGE,
+    UNKNOWN_LEADER_EPOCH,
+    UNKNOWN_SERVER_ERROR,
+    UNKNOWN_TOPIC,
+    UNKNOWN_TOPIC_ID,
+)
+from ...dialects.kafka.fetch import Fetched, FetchRequest, Wanted, fetch_answer, parse_fetch_request
+from ...dialects.kafka.requests import parse_head
+from ...dialects.kafka.versions import FETCH, SERVED
+from ...model.errors import LadingError, MalformedMessage
+from .connection import NAME, Connection, Slot
+from .handling import Context
+from .reading import Batcher, Batches, Made
+
+if TYPE_CHECKING:
+    from ...broker.broker import Broker
+    from ...broker.topology import Partition, Topic
+
+log = logging.getLogger(__name__)
+
+SESSION_NOT_FOUND: Final = 70
+WAIT_MS_MAX: Final = 300_000
+
+
+class Fetcher:
+    """Answers Fetch requests; one for all connections."""
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.broker = context.broker
+        self.batcher = Batcher(context.broker)
+        self._answer_bytes_max = int(context.settings.answer_bytes_max)
+        self._dropped = context.services.metrics.dropped.values
+        self._topics: dict[tuple[bool, bytes], Topic] = {}
+        self._topology = -1
+
+    def fetch(self, connection: Connection, frame: memoryview) -> None:
+        """The request in ``frame``; MalformedMessage where the connection must be closed."""
+        head = parse_head(frame)
+        served = SERVED[FETCH]
+        if not served.low <= head.version <= served.high:
+            raise MalformedMessage(f"version {head.version} of Fetch is not served")
+        request = parse_fetch_request(frame, head)
+        slot = connection.slot()
+        if request.session_id != 0 and request.session_epoch > 0:
+            connection.count("Fetch", SESSION_NOT_FOUND)
+            slot.fill(fetch_answer(request, (), SESSION_NOT_FOUND))
+            return
+        Fetching(self, connection, slot, request).try_now()
+
+    def topic(self, name: bytes, *, by_id: bool) -> Topic | None:
+        """By its name or its 16 bytes, as far as there is one."""
+        if self._topology != self.broker.topology_version:
+            self._topics.clear()
+            self._topology = self.broker.topology_version
+        found = self._topics.get((by_id, name))
+        if found is None:
+            found = topic_by_id(self.broker, name) if by_id else _topic_named(self.broker, name)
+            if found is not None:
+                self._topics[by_id, name] = found
+        return found
+
+    def read(self, partition: Partition, wanted: Wanted, *, committed: bool, room: int, force: bool) -> Batches:
+        """See ``Batcher.read``."""
+        return self.batcher.read(
+            partition, wanted.offset, committed=committed, max_bytes=min(wanted.max_bytes, room), force=force
+        )
+
+    def limit(self, asked_bytes: int) -> int:
+        """What one answer may hold."""
+        return min(max(asked_bytes, 0), self._answer_bytes_max)
+
+    def stubs(self, count: int) -> None:
+        """Count messages that no carrier could bring across."""
+        if count:
+            self._dropped[NAME, "unholdable"] += count
+
+
+def topic_by_id(broker: Broker, uuid: bytes) -> Topic | None:
+    """The topic of a 16-byte id."""
+    return next((topic for stream in broker.streams() for topic in stream.topics.values() if topic.uuid == uuid), None)
+
+
+def _topic_named(broker: Broker, name: bytes) -> Topic | None:
+    try:
+        return broker.resolve(name.decode())
+    except (LadingError, UnicodeDecodeError):
+        return None
+
+
+class Fetching:
+    """One Fetch from its request to its answer."""
+
+    def __init__(self, fetcher: Fetcher, connection: Connection, slot: Slot, request: FetchRequest) -> None:
+        self._fetcher = fetcher
+        self._connection = connection
+        self._slot = slot
+        self._request = request
+        self._places = [
+            (name, topic, wanted)
+            for name, wanted in request.topics
+            for topic in (fetcher.topic(name, by_id=request.by_id),)
+        ]
+        self._timer: asyncio.TimerHandle | None = None
+        self._unstop: Callable[[], None] | None = None
+        self._watches: list[Callable[[], None]] = []
+        self._waiting = False
+
+    def try_now(self) -> None:
+        """Answer, or wait for more."""
+        services = self._fetcher.context.services
+        rows, batches, total, bad = self._gather()
+        request = self._request
+        if total >= request.min_bytes or bad or request.wait_ms <= 0 or services.stopping:
+            self._finish(rows, batches)
+        else:
+            self._wait(min(request.wait_ms, WAIT_MS_MAX))
+
+    def _gather(self) -> tuple[list[tuple[bytes, list[Fetched]]], list[tuple[int, int, Batches]], int, bool]:
+        """The rows of the answer, what is still to be made for them (topic, row), the bytes, whether any is refused."""
+        request, fetcher = self._request, self._fetcher
+        limit = fetcher.limit(request.max_bytes)
+        total, bad = 0, False
+        topics: list[tuple[bytes, list[Fetched]]] = []
+        to_make: list[tuple[int, int, Batches]] = []
+        for name, topic, wanted in self._places:
+            rows: list[Fetched] = []
+            topics.append((name, rows))
+            for one in wanted:
+                error, partition = self._partition(topic, one)
+                if partition is None or error:
+                    bad = True
+                    rows.append(_refused(one, error, partition))
+                    continue
+                batches = fetcher.read(partition, one, committed=request.committed, room=limit - total, force=not total)
+                total += batches.size_bytes
+                if batches.make is not None:
+                    to_make.append((len(topics) - 1, len(rows), batches))
+                rows.append(self._fetched(one, partition, batches))
+        return topics, to_make, total, bad
+
+    def _partition(self, topic: Topic | None, wanted: Wanted) -> tuple[int, Partition | None]:
+        if topic is None:
+            return (UNKNOWN_TOPIC_ID if self._request.by_id else UNKNOWN_TOPIC), None
+        if not 0 <= wanted.partition < len(topic.partitions):
+            return UNKNOWN_TOPIC, None
+        partition = topic.partitions[wanted.partition]
+        epoch = partition.log.epoch
+        if 0 <= wanted.epoch < epoch:
+            return FENCED_LEADER_EPOCH, partition
+        if wanted.epoch > epoch:
+            return UNKNOWN_LEADER_EPOCH, partition
+        if not partition.log.first_offset <= wanted.offset <= partition.log.synced_end:
+            return OFFSET_OUT_OF_RANGE, partition
+        return 0, partition
+
+    def _fetched(self, wanted: Wanted, partition: Partition, batches: Batches) -> Fetched:
+        log = partition.log
+        aborted: Sequence[tuple[int, int]] = ()
+        if self._request.committed and (batches.size_bytes or batches.make):
+            aborted = _aborted(self._fetcher.broker, partition, wanted.offset, log.stable_end)
+        return Fetched(
+            wanted.partition,
+            0,
+            log.synced_end,
+            log.stable_end,
+            log.first_offset,
+            batches.parts,
+            batches.size_bytes,
+            aborted,
+        )
+
+    # -- waiting
+
+    def _wait(self, wait_ms: int) -> None:
+        loop = asyncio.get_running_loop()
+        self._waiting = True
+        if self._timer is None:
+            self._timer = loop.call_later(wait_ms / 1000, self._time_is_over)
+            self._connection.cancels.add(self)
+            self._unstop = self._fetcher.context.services.on_stop(self._time_is_over)
+        broker = self._fetcher.broker
+        self._watches = [
+            broker.on_visible(topic.partitions[one.partition], self._more)
+            for _, topic, wanted in self._places
+            if topic is not None
+            for one in wanted
+        ]
+
+    def _more(self) -> None:
+        # several partitions may have more in one pass of the loop: look once, when all of it is there
+        if self._waiting:
+            self._waiting = False
+            asyncio.get_running_loop().call_soon(self._look_again)
+
+    def _look_again(self) -> None:
+        if self._timer is not None:
+            self._unwatch()
+            self.try_now()
+
+    def _time_is_over(self) -> None:
+        if self._timer is not None:
+            rows, batches, _, _ = self._gather()
+            self._finish(rows, batches)
+
+    def cancel(self) -> None:
+        """The client is gone."""
+        self._end()
+
+    def _unwatch(self) -> None:
+        watches, self._watches = self._watches, []
+        for cancel in watches:
+            cancel()
+
+    def _end(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+            self._unwatch()
+            if self._unstop is not None:
+                self._unstop()
+            self._connection.cancels.discard(self)
+
+    # -- the answer
+
+    def _finish(self, topics: list[tuple[bytes, list[Fetched]]], to_make: list[tuple[int, int, Batches]]) -> None:
+        self._end()
+        if not to_make:
+            self._answer(topics)
+            return
+
+        def make() -> list[Made]:
+            return [batches.make() for _, _, batches in to_make if batches.make is not None]
+
+        def made(future: asyncio.Future[list[Made]]) -> None:
+            if self._connection.lost or future.cancelled():
+                return
+            error = future.exception()
+            if error is not None:
+                log.error("a fetch across dialects failed", exc_info=error)
+            for number, (topic, row, batches) in enumerate(to_make):
+                rows = topics[topic][1]
+                if error is not None:
+                    rows[row] = Fetched(rows[row].partition, UNKNOWN_SERVER_ERROR)
+                    continue
+                done = future.result()[number]
+                self._fetcher.batcher.keep(batches.key, done)
+                self._fetcher.stubs(done.stubs)
+                rows[row] = rows[row]._replace(parts=done.parts, size_bytes=done.size_bytes)
+            self._answer(topics)
+
+        loop = asyncio.get_running_loop()
+        loop.run_in_executor(self._fetcher.context.services.workers, make).add_done_callback(made)
+
+    def _answer(self, topics: Sequence[tuple[bytes, Sequence[Fetched]]]) -> None:
+        error = next((one.error for _, rows in topics for one in rows if one.error), 0)
+        self._connection.count("Fetch", error)
+        self._slot.fill(fetch_answer(self._request, topics))
+
+
+def _refused(wanted: Wanted, error: int, partition: Partition | None) -> Fetched:
+    if partition is None:
+        return Fetched(wanted.partition, error)
+    log = partition.log
+    return Fetched(wanted.partition, error, log.synced_end, log.stable_end, log.first_offset)
+
+
+def _aborted(broker: Broker, partition: Partition, first: int, end: int) -> Sequence[tuple[int, int]]:
+    """(producer id, first offset) of the aborted transactions that a reader of committed messages leaves out."""
+    return ()

@@ -1,0 +1,116 @@
+"""ListOffsets and OffsetForLeaderEpoch: where a partition begins and ends, and where messages of a time are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from ...broker import times
+from ...dialects.kafka.errors import FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, code_of
+from ...dialects.kafka.versions import LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH
+from ...model.errors import LadingError
+from .handling import Context, Fields, Handler, Request, Session
+
+if TYPE_CHECKING:
+    from ...broker.topology import Partition
+
+READ_COMMITTED: Final = 1
+TIME_MS_MAX: Final = ((1 << 63) - 1) // 1000
+
+
+class Found(NamedTuple):
+    """An offset and the time of the message there, -1 where the question was not one of time."""
+
+    offset: int
+    timestamp_ms: int = -1
+
+
+NOTHING: Final = Found(-1)
+
+
+def _timed(found: times.Timed | None) -> Found:
+    return NOTHING if found is None else Found(found.offset, found.timestamp_us // 1000)
+
+
+_ENDS: Final[dict[int, Callable[[Partition, int], Found]]] = {
+    -1: lambda partition, end: Found(end),
+    -2: lambda partition, end: Found(partition.log.first_offset),
+    -3: lambda partition, end: _timed(times.latest(partition)),
+    -4: lambda partition, end: Found(partition.log.first_offset),
+    -5: lambda partition, end: NOTHING,
+}
+"""Questions that are no time: latest, earliest, latest time, earliest here, latest elsewhere (nothing is elsewhere)."""
+
+
+def handlers(context: Context) -> Mapping[int, Handler]:
+    """ListOffsets and OffsetForLeaderEpoch."""
+    answers = _Answers(context)
+    return {LIST_OFFSETS: answers.list_offsets, OFFSET_FOR_LEADER_EPOCH: answers.epoch_ends}
+
+
+class _Answers:
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def list_offsets(self, session: Session, request: Request) -> Fields:
+        committed = request.body.isolation_level == READ_COMMITTED
+        return {
+            "topics": [
+                {
+                    "name": topic.name,
+                    "partitions": [self._offset(topic.name, one, committed) for one in topic.partitions],
+                }
+                for topic in request.body.topics
+            ]
+        }
+
+    def _offset(self, name: str, asked: Any, committed: bool) -> Fields:
+        row = {"partition_index": asked.partition_index}
+        error, partition = self._partition(name, asked.partition_index, asked.current_leader_epoch)
+        if partition is None or error:
+            return {**row, "error_code": error}
+        log = partition.log
+        if asked.timestamp < 0:
+            end = log.stable_end if committed else log.synced_end
+            ask = _ENDS.get(asked.timestamp)
+            found = NOTHING if ask is None else ask(partition, end)
+        else:
+            found = _timed(times.first_since(partition, min(asked.timestamp, TIME_MS_MAX) * 1000))
+        epoch = log.epoch if found.offset >= 0 else -1
+        return {
+            **row,
+            "error_code": 0,
+            "offset": found.offset,
+            "timestamp": found.timestamp_ms,
+            "leader_epoch": epoch,
+        }
+
+    def epoch_ends(self, session: Session, request: Request) -> Fields:
+        return {
+            "topics": [
+                {"topic": topic.topic, "partitions": [self._epoch_end(topic.topic, one) for one in topic.partitions]}
+                for topic in request.body.topics
+            ]
+        }
+
+    def _epoch_end(self, name: str, asked: Any) -> Fields:
+        row = {"partition": asked.partition}
+        error, partition = self._partition(name, asked.partition, asked.current_leader_epoch)
+        if partition is None or error:
+            return {**row, "error_code": error}
+        log = partition.log
+        before = [epoch for epoch, _ in log.epochs if epoch <= asked.leader_epoch]
+        after = [first for epoch, first in log.epochs if epoch > asked.leader_epoch]
+        if not before or asked.leader_epoch > log.epoch:
+            return {**row, "error_code": 0}
+        end = after[0] if after else log.synced_end
+        return {**row, "error_code": 0, "leader_epoch": before[-1], "end_offset": end}
+
+    def _partition(self, name: str, index: int, epoch: int) -> tuple[int, Partition | None]:
+        try:
+            partition = self._context.broker.resolve(name).partition(index)
+        except LadingError as error:
+            return code_of(error), None
+        if 0 <= epoch < partition.log.epoch:
+            return FENCED_LEADER_EPOCH, partition
+        return (UNKNOWN_LEADER_EPOCH if epoch > partition.log.epoch else 0), partition

@@ -1,0 +1,372 @@
+"""Produce: from the request's bytes straight into the log's open chunk, acknowledged when it lasts (kafka.md 2.3).
+
+``acks`` 1 and -1 mean the same here: the answer comes when the messages are as durable as the broker's setting
+promises. With 0 there is no answer, and a batch that is refused closes the connection, as Kafka does it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...broker.append import Append, Written
+from ...dialects import registry
+from ...dialects.kafka import accept
+from ...dialects.kafka.accept import Facts, NotTaken, Times
+from ...dialects.kafka.compression import NONE
+from ...dialects.kafka.errors import (
+    INVALID_REQUIRED_ACKS,
+    UNKNOWN_SERVER_ERROR,
+    UNSUPPORTED_VERSION,
+    code_of,
+)
+from ...dialects.kafka.produce import (
+    FLEXIBLE,
+    PREFIX_AT,
+    OneTopic,
+    Outcome,
+    Sent,
+    one_answer,
+    one_topic,
+    parse_produce_request,
+    produce_answer,
+)
+from ...dialects.kafka.requests import parse_head, unsigned
+from ...dialects.kafka.versions import PRODUCE_LOW
+from ...kernels import engine
+from ...model.errors import LadingError, MalformedMessage
+from ..interface import now_us
+from .connection import NAME, Connection, Slot
+from .handling import Context
+
+if TYPE_CHECKING:
+    from ...broker.topology import Partition, Topic
+
+Bytes = NDArray[np.uint8]
+
+INLINE_BYTES: Final = 4 << 20
+"""Plain batches up to this are judged on the event loop: about 0.3 ms a MiB."""
+INLINE_COMPRESSED_BYTES: Final = 16 << 10
+INLINE_PLAIN_BYTES: Final = 512 << 10
+"""Compressed ones up to this, where their records are no more than that."""
+INLINE_TWIN_BYTES: Final = 8 << 10
+"""Any, while kernels are not loaded."""
+
+ACKS: Final = (0, 1, -1)
+
+_HEAD = struct.Struct(">hhi")
+_PARTITION = struct.Struct(">ii")
+_INT32 = struct.Struct(">i")
+_TAGS_BYTES: Final = 3
+"""Behind the records of a request for one partition: its tags, the topic's, the request's."""
+
+
+class Place(NamedTuple):
+    """Where a producer sends again and again: the bytes that say so, and what they mean while topics stay the same."""
+
+    prefix: bytes
+    version: int
+    acks: int
+    topic: Topic
+    topology: int
+    answer: OneTopic
+
+
+class Row(NamedTuple):
+    """The batch for one partition, and what its header says; or why it is refused."""
+
+    sent: Sent
+    partition: Partition | None = None
+    facts: Facts | None = None
+    refused: LadingError | None = None
+
+
+class Producer:
+    """Takes Produce requests; one for all connections."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._broker = context.broker
+        self._default_bytes_max = int(context.settings.message_bytes_max)
+        self._labels = (NAME,)
+        self._messages_in = context.services.metrics.messages_in.values
+
+    def produce(self, connection: Connection, start: int, end: int) -> None:
+        """The request ``inbox.view[start:end]``; MalformedMessage where the connection must be closed."""
+        inbox = connection.inbox
+        place = connection.place
+        if place is not None and self._again(connection, place, start, end):
+            return
+        frame = inbox.view[start:end]
+        head = parse_head(frame)
+        request = parse_produce_request(frame, head)
+        answer = _Answer(self, connection, head.correlation, head.version, request.acks)
+        rows: list[tuple[bytes, list[Row]]] = []
+        for name, partitions in request.topics:
+            topic = self._topic(name)
+            if request.acks in ACKS and head.version >= PRODUCE_LOW and not isinstance(topic, LadingError):
+                if len(request.topics) == len(partitions) == 1:
+                    prefix = bytes(frame[PREFIX_AT : request.prefix_end])
+                    known = one_topic(head.version, name)
+                    connection.place = Place(
+                        prefix, head.version, request.acks, topic, self._broker.topology_version, known
+                    )
+                rows.append((name, [self._row(inbox.array, start, one, topic, head.version) for one in partitions]))
+            else:
+                refused = _version_or_acks(head.version, request.acks) or topic
+                assert isinstance(refused, LadingError)
+                rows.append((name, [Row(one, refused=refused) for one in partitions]))
+        work = [row for _, row_list in rows for row in row_list if row.facts is not None]
+        if any(_takes_long(row.facts) for row in work if row.facts is not None):
+            self._judge_elsewhere(connection, answer, rows, frame)
+        else:
+            judged = [self._judged(inbox.array, start, row) for row in work]
+            answer.begin(rows, judged, inbox.array, start)
+
+    def _again(self, connection: Connection, place: Place, start: int, end: int) -> bool:
+        """The request, if it is one batch for a place that is known, and needs no worker; whether it was."""
+        inbox = connection.inbox
+        at = start + PREFIX_AT + len(place.prefix)
+        if at + _PARTITION.size > end or place.topology != self._broker.topology_version:
+            return False
+        _, version, correlation = _HEAD.unpack_from(inbox.data, start)
+        if version != place.version or not inbox.data.startswith(place.prefix, start + PREFIX_AT):
+            return False
+        if version >= FLEXIBLE:
+            (index,) = _INT32.unpack_from(inbox.data, at)
+            size, batch_at = unsigned(inbox.view, at + 4)
+            size_bytes, tail = size - 1, _TAGS_BYTES
+        else:
+            index, size_bytes = _PARTITION.unpack_from(inbox.data, at)
+            batch_at, tail = at + _PARTITION.size, 0
+        if size_bytes < 0 or batch_at + size_bytes + tail != end or any(inbox.view[end - tail : end]):
+            return False
+        row = self._row(inbox.array, 0, Sent(index, batch_at, size_bytes), place.topic, version)
+        if row.facts is not None and _takes_long(row.facts):
+            return False
+        outcome: Append | LadingError
+        if row.facts is None or row.partition is None:
+            assert row.refused is not None
+            outcome = row.refused
+        else:
+            try:
+                times = _judge_inline(inbox.array, batch_at, row.facts)
+                if times is None:
+                    return False
+                outcome = self._append(row.partition, row.facts, times, inbox.array, batch_at)
+            except LadingError as error:
+                outcome = error
+        _OneAnswer(self, connection, correlation, place, row).begin(outcome)
+        connection.wait_for_disk()
+        return True
+
+    def _topic(self, name: bytes) -> Topic | LadingError:
+        try:
+            return self._broker.resolve(name.decode())
+        except UnicodeDecodeError:
+            return MalformedMessage("a topic name is no UTF-8")
+        except LadingError as error:
+            return error
+
+    def _row(self, source: Bytes, start: int, sent: Sent, topic: Topic, version: int) -> Row:
+        try:
+            partition = topic.partition(sent.partition)
+            size_max = topic.settings.message_bytes_max or self._default_bytes_max
+            facts = accept.facts_of(source, start + sent.start, sent.size_bytes, version=version, size_max=size_max)
+        except LadingError as error:
+            return Row(sent, refused=error)
+        return Row(sent, partition, facts)
+
+    def _judged(self, source: Bytes, start: int, row: Row) -> Times | LadingError:
+        assert row.facts is not None
+        try:
+            return accept.judge(source, start + row.sent.start, row.facts)
+        except LadingError as error:
+            return error
+
+    def _judge_elsewhere(
+        self, connection: Connection, answer: _Answer, rows: list[tuple[bytes, list[Row]]], frame: memoryview
+    ) -> None:
+        """In a worker; what the connection sends next waits, so that the order of its batches stays."""
+        copy = np.frombuffer(bytes(frame), np.uint8)
+        work = [row for _, row_list in rows for row in row_list if row.facts is not None]
+
+        def judge() -> list[Times | LadingError]:
+            return [self._judged(copy, 0, row) for row in work]
+
+        def judged(future: asyncio.Future[list[Times | LadingError]]) -> None:
+            if not connection.lost and not future.cancelled():
+                answer.begin(rows, future.result(), copy, 0)
+            connection.checking(False)
+
+        connection.checking(True)
+        loop = asyncio.get_running_loop()
+        loop.run_in_executor(self._context.services.workers, judge).add_done_callback(judged)
+
+    def append(self, partition: Partition, facts: Facts, times: Times, source: Bytes, start: int) -> Append:
+        """Append a batch that was judged; Refusal."""
+        return self._append(partition, facts, times, source, start)
+
+    def _append(self, partition: Partition, facts: Facts, times: Times, source: Bytes, start: int) -> Append:
+        append_ms = None
+        if partition.topic.settings.append_time:
+            append_ms = self._broker.append_time_us(partition, now_us()) // 1000
+        write = partial(_write, source, start, facts, times, partition.log.epoch, append_ms)
+        append = self._broker.append(partition, registry.KAFKA, 0, facts.size_bytes, write)
+        self._messages_in[self._labels] += append.count
+        return append
+
+
+def _write(
+    source: Bytes,
+    start: int,
+    facts: Facts,
+    times: Times,
+    epoch: int,
+    append_ms: int | None,
+    array: Bytes,
+    at: int,
+    base_offset: int,
+) -> Written:
+    """Copy a batch into the open chunk and write on it what a broker does."""
+    size_bytes = facts.size_bytes
+    array[at : at + size_bytes] = source[start : start + size_bytes]
+    accept.stamp(array, at, facts, times, base_offset, epoch, append_ms)
+    lowest_ms, highest_ms = times if append_ms is None else (append_ms, append_ms)
+    return Written(size_bytes, facts.records, max(lowest_ms, 0) * 1000, max(highest_ms, 0) * 1000)
+
+
+def _takes_long(facts: Facts) -> bool:
+    """Whether judging a batch would hold up the event loop."""
+    if engine.ready(accept.HOME) is None:
+        return facts.size_bytes > INLINE_TWIN_BYTES
+    return facts.size_bytes > (INLINE_BYTES if facts.codec == NONE else INLINE_COMPRESSED_BYTES)
+
+
+def _judge_inline(source: Bytes, start: int, facts: Facts) -> Times | None:
+    """The times of a batch; None where only a worker may find out."""
+    if facts.codec == NONE:
+        return accept.judge(source, start, facts)
+    try:
+        return accept.judge(source, start, facts, INLINE_PLAIN_BYTES)
+    except NotTaken:
+        return None
+
+
+def _version_or_acks(version: int, acks: int) -> LadingError | None:
+    if version < PRODUCE_LOW:
+        return NotTaken(
+            UNSUPPORTED_VERSION, f"Produce is taken from version {PRODUCE_LOW} on: older formats have no headers"
+        )
+    if acks not in ACKS:
+        return NotTaken(INVALID_REQUIRED_ACKS, f"acks is one of {ACKS}, not {acks}")
+    return None
+
+
+def _outcome(row: Row, result: Append | LadingError) -> Outcome:
+    """What a client is told of one batch."""
+    error = result if isinstance(result, LadingError) else result.error
+    if error is not None:
+        code = error.code if isinstance(error, NotTaken) else code_of(error)
+        return Outcome(row.sent.partition, code, message=str(error))
+    assert isinstance(result, Append) and row.partition is not None
+    return Outcome(row.sent.partition, 0, result.base_offset, -1, row.partition.log.first_offset)
+
+
+class _OneAnswer:
+    """The answer to a request for one partition."""
+
+    __slots__ = ("_connection", "_correlation", "_place", "_row", "_slot")
+
+    def __init__(self, producer: Producer, connection: Connection, correlation: int, place: Place, row: Row) -> None:
+        self._connection = connection
+        self._correlation = correlation
+        self._place = place
+        self._row = row
+        self._slot: Slot | None = None
+
+    def begin(self, result: Append | LadingError) -> None:
+        self._slot = self._connection.slot()
+        if isinstance(result, LadingError):
+            self._fill(_outcome(self._row, result))
+        else:
+            result.on_done(self._done)
+
+    def _done(self, append: Append) -> None:
+        self._fill(_outcome(self._row, append))
+
+    def _fill(self, outcome: Outcome) -> None:
+        assert self._slot is not None
+        self._connection.count("Produce", outcome.error)
+        if self._place.acks:
+            self._slot.fill((one_answer(self._place.answer, self._correlation, outcome),))
+        elif outcome.error:
+            self._slot.refuse(outcome.message or "")
+        else:
+            self._slot.fill(())
+
+
+class _Answer:
+    """The answer to a request for any number of partitions: it goes out when all of them are decided."""
+
+    def __init__(self, producer: Producer, connection: Connection, correlation: int, version: int, acks: int) -> None:
+        self._producer = producer
+        self._connection = connection
+        self._correlation = correlation
+        self._version = version
+        self._acks = acks
+        self._topics: list[tuple[bytes, list[Outcome]]] = []
+        self._waiting = 1
+        self._slot = connection.slot()
+
+    def begin(
+        self, rows: Sequence[tuple[bytes, list[Row]]], judged: Sequence[Times | LadingError], source: Bytes, start: int
+    ) -> None:
+        """Append what may be appended of ``rows``; ``judged`` is in the order of those with facts."""
+        verdicts = iter(judged)
+        for name, some in rows:
+            outcomes: list[Outcome] = []
+            self._topics.append((name, outcomes))
+            for row in some:
+                result = row.refused if row.facts is None else self._appended(row, next(verdicts), source, start)
+                assert result is not None
+                outcomes.append(Outcome(row.sent.partition, UNKNOWN_SERVER_ERROR))
+                if isinstance(result, LadingError):
+                    outcomes[-1] = _outcome(row, result)
+                else:
+                    self._waiting += 1
+                    result.on_done(partial(self._done, row, outcomes, len(outcomes) - 1))
+        self._connection.wait_for_disk()
+        self._settled()
+
+    def _appended(self, row: Row, verdict: Times | LadingError, source: Bytes, start: int) -> Append | LadingError:
+        if isinstance(verdict, LadingError):
+            return verdict
+        assert row.partition is not None and row.facts is not None
+        try:
+            return self._producer.append(row.partition, row.facts, verdict, source, start + row.sent.start)
+        except LadingError as error:
+            return error
+
+    def _done(self, row: Row, outcomes: list[Outcome], place: int, append: Append) -> None:
+        outcomes[place] = _outcome(row, append)
+        self._settled()
+
+    def _settled(self) -> None:
+        self._waiting -= 1
+        if self._waiting:
+            return
+        errors = [outcome for _, outcomes in self._topics for outcome in outcomes if outcome.error]
+        self._connection.count("Produce", errors[0].error if errors else 0)
+        if self._acks:
+            self._slot.fill((produce_answer(self._correlation, self._version, self._topics),))
+        elif errors:
+            self._slot.refuse(errors[0].message or "")
+        else:
+            self._slot.fill(())

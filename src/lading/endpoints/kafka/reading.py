@@ -1,0 +1,164 @@
+"""What a Kafka consumer gets of a partition: batches as they lie, or made for it in a worker.
+
+Messages of other dialects go through Batch and carrier. One that even the carrier cannot bring across is replaced by a
+stub that keeps its offset and says why.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from ...broker.read import Piece, Reading
+from ...broker.visibility import ReaderKind
+from ...dialects import registry
+from ...dialects.carrier import carry
+from ...dialects.kafka import passing
+
+if TYPE_CHECKING:
+    from ...broker.broker import Broker
+    from ...broker.topology import Partition
+
+TARGET: Final = "kafka"
+"""Row of the carrier table."""
+CACHE_BYTES: Final = 32 << 20
+MESSAGES_UNBOUNDED: Final = 1 << 62
+
+Bytes = bytes | bytearray | memoryview
+Key = tuple[object, ...]
+
+
+@dataclass(slots=True)
+class Batches:
+    """The answer for a partition from one offset on: record batches, about ``size_bytes``.
+
+    With ``make`` they are still to be made, in a worker, and kept under ``key``.
+    """
+
+    parts: Sequence[Bytes] = ()
+    size_bytes: int = 0
+    make: Callable[[], Made] | None = None
+    key: Key = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """Batches that were made for readers, and how many stubs are among their messages."""
+
+    parts: Sequence[Bytes]
+    size_bytes: int
+    stubs: int
+
+
+class Batcher:
+    """Reads partitions for Kafka consumers; what had to be made is kept for the next reader, as memory allows."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._made: OrderedDict[Key, Made] = OrderedDict()
+        self._made_bytes = 0
+
+    def read(self, partition: Partition, offset: int, *, committed: bool, max_bytes: int, force: bool) -> Batches:
+        """Batches from ``offset`` on, at most ``max_bytes``; at least one with ``force``, where there is any."""
+        if max_bytes <= 0 and not force:
+            return Batches()
+        reader = ReaderKind.KAFKA_COMMITTED if committed else ReaderKind.KAFKA_UNCOMMITTED
+        reading = self._broker.read(
+            partition, offset, reader=reader, max_messages=MESSAGES_UNBOUNDED, max_bytes=max(max_bytes, 1)
+        )
+        if reading.end_offset <= offset:
+            return Batches()
+        if not reading.pieces:
+            made = passing.empty(offset, reading.end_offset)
+            return Batches((made,), len(made))
+        if _as_it_lies(reading, offset):
+            return _stored(reading, max_bytes, force=force)
+        return self._to_make(partition, reading, offset)
+
+    def _to_make(self, partition: Partition, reading: Reading, offset: int) -> Batches:
+        left_out = partition.log.aborted(reading.first_offset, reading.end_offset)
+        spans = tuple((piece.first, piece.end) for piece in reading.pieces)
+        key = (partition, partition.log.epoch, offset, reading.end_offset, spans, tuple(left_out))
+        made = self._made.get(key)
+        if made is not None:
+            self._made.move_to_end(key)
+            return Batches(made.parts, made.size_bytes)
+
+        def make() -> Made:
+            return _made(reading, left_out)
+
+        return Batches((), reading.size_bytes, make, key)
+
+    def keep(self, key: Key, made: Made) -> None:
+        """Keep what was made; the least recently used goes."""
+        if made.size_bytes > CACHE_BYTES // 4 or key in self._made:
+            return
+        self._made[key] = made
+        self._made_bytes += made.size_bytes
+        while self._made_bytes > CACHE_BYTES:
+            self._made_bytes -= self._made.popitem(last=False)[1].size_bytes
+
+
+def _as_it_lies(reading: Reading, offset: int) -> bool:
+    """Whether all that was read is Kafka's and nothing of it is left out."""
+    at = offset
+    for piece in reading.pieces:
+        if piece.run.dialect != registry.KAFKA or piece.first != at:
+            return False
+        at = piece.end
+    return at == reading.end_offset and not reading.damaged
+
+
+def _stored(reading: Reading, max_bytes: int, *, force: bool) -> Batches:
+    parts: list[Bytes] = []
+    size_bytes = 0
+    for piece in reading.pieces:
+        room = max_bytes - size_bytes
+        passed = passing.stored(piece.run, piece.first, piece.end, room, force=force and not parts)
+        parts += passed.parts
+        size_bytes += passed.size_bytes
+        if passed.end_offset < piece.end:
+            break
+    return Batches(parts, size_bytes)
+
+
+def _made(reading: Reading, left_out: Sequence[tuple[int, int]]) -> Made:
+    """The batches of a reading for a Kafka consumer; from any thread."""
+    parts: list[Bytes] = []
+    stubs, covered = 0, reading.first_offset
+    for piece in reading.pieces:
+        if piece.run.dialect == registry.KAFKA:
+            parts += passing.seen(piece.run, piece.first, piece.end)
+            covered = piece.end
+            continue
+        for first, end in _without(left_out, piece.first, piece.end):
+            for some, unholdable in _carried(piece, first, end):
+                parts.append(some)
+                stubs += unholdable
+            covered = end
+    if covered < reading.end_offset:
+        parts.append(passing.empty(covered, reading.end_offset))
+    return Made(parts, sum(map(len, parts)), stubs)
+
+
+def _carried(piece: Piece, first: int, end: int) -> Iterator[tuple[bytes, int]]:
+    """Messages of another dialect, or our own, as batches of this one, and how many of them are stubs."""
+    for decoded in registry.dialect(piece.run.dialect).decode(piece.run, first=first, end=end, carrier=False):
+        carried = carry(registry.to_batches(decoded), TARGET)
+        yield registry.dialect(registry.KAFKA).encode(carried.batch), len(carried.unholdable)
+
+
+def _without(left_out: Sequence[tuple[int, int]], first: int, end: int) -> Iterator[tuple[int, int]]:
+    """What of ``first`` to ``end`` is in none of the ranges ``left_out``, which rise."""
+    for start, stop in left_out:
+        if stop <= first:
+            continue
+        if start >= end:
+            break
+        if start > first:
+            yield first, start
+        first = stop
+    if first < end:
+        yield first, end

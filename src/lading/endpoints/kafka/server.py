@@ -1,0 +1,75 @@
+"""The Kafka endpoint: the listening socket and its connections."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from itertools import count
+from typing import Final
+
+from ...dialects.kafka.requests import load_codecs
+from ...settings import Address
+from ..interface import Services
+from .connection import NAME, Connection
+from .fetch import Fetcher
+from .handling import Context, Session
+from .produce import Producer
+from .registry import handlers
+
+DRAIN_TIMEOUT_S: Final = 5.0
+
+
+class Kafka:
+    """One broker of a cluster of one."""
+
+    def __init__(self, services: Services) -> None:
+        self.services = services
+        self.settings = services.settings.endpoints.kafka
+        self.context = Context(services, self.settings)
+        self.handlers = handlers(self.context)
+        self.producer = Producer(self.context)
+        self.fetcher = Fetcher(self.context)
+        self._ids = count(1)
+        self._connections: set[Connection] = set()
+        self._server: asyncio.Server | None = None
+        self._all_gone = asyncio.Event()
+
+    async def start(self, listener: socket.socket) -> None:
+        """Accept from now on."""
+        loop = asyncio.get_running_loop()
+        # the library that reads rare messages makes its code when it is first used: not while somebody waits
+        loop.run_in_executor(self.services.workers, load_codecs, self.handlers)
+        self._server = await loop.create_server(lambda: Connection(self), sock=listener)
+
+    async def stop(self) -> None:
+        """Accept no more, answer what was asked, close; a client that does not read is cut."""
+        if self._server is not None:
+            self._server.close()
+        for connection in list(self._connections):
+            connection.work()
+        with contextlib.suppress(TimeoutError):
+            if self._connections:
+                await asyncio.wait_for(self._all_gone.wait(), DRAIN_TIMEOUT_S)
+        for connection in list(self._connections):
+            connection.abort()
+
+    def admit(self, connection: Connection, host: str, here: Address) -> Session | None:
+        """A session, where there is room for one more."""
+        if len(self._connections) >= self.settings.connections_max:
+            self.dropped("connections_max")
+            return None
+        self._connections.add(connection)
+        self.services.metrics.connections[NAME] = len(self._connections)
+        return Session(next(self._ids), host, here)
+
+    def leave(self, connection: Connection) -> None:
+        """The client is gone."""
+        self._connections.discard(connection)
+        self.services.metrics.connections[NAME] = len(self._connections)
+        if not self._connections:
+            self._all_gone.set()
+
+    def dropped(self, reason: str, count: int = 1) -> None:
+        """Count what nobody could be told in the protocol."""
+        self.services.metrics.dropped.values[NAME, reason] += count
