@@ -112,7 +112,7 @@ def running(directory: Path) -> Iterator[RunningNsq]:
             for command, address in zip(commands, (ports[3], ports[1]), strict=True):
                 children.append(subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log))
                 _wait_until_open(children[-1], address)
-        yield RunningNsq(*ports, children[-1].pid)
+        yield RunningNsq(ports[0], ports[1], ports[2], ports[3], children[-1].pid)
     finally:
         for child in reversed(children):
             child.terminate()
