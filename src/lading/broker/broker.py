@@ -19,6 +19,7 @@ from ..log.interface import Commit, PartitionLog, RecoveryReport
 from ..log.partition import open_partition
 from ..log.producer_table import ProducerTable
 from .append import Append, Appender, Choice, Write, choose_partition
+from .channels import Channels
 from .coordinated_groups import CoordinatedGroups
 from .counters import Counters
 from .dead_letters import DeadLetters
@@ -29,6 +30,7 @@ from .native_append import NativeAppender
 from .native_groups import NativeGroups
 from .poll import ConsumerRef, Polled, Poller, Strategy, offset_at
 from .positions import Positions
+from .postponed import Postponed
 from .produced import ProducedAppender
 from .producers import Producers
 from .read import Reading, read
@@ -78,6 +80,11 @@ class Broker:
         self._poller = Poller(self._groups, self._positions, self.counters)
         self.native_groups = NativeGroups(self._catalog, self._positions, self.settings.session_timeout_us)
         self.coordinated_groups = CoordinatedGroups(self._catalog, self._positions, self.settings)
+        self.channels = Channels(self._catalog, self.counters)
+        self.postponed = Postponed(
+            self._catalog, self._appender, self._open_log, lambda one: directory.partition(one.topic.uuid, one.number),
+            self._synced,
+        )  # fmt: skip
         self._duties = Duties(
             self.settings,
             self.counters,
@@ -95,6 +102,7 @@ class Broker:
             self._catalog, self.counters, self.resolve, self._make_topic,
             lambda partition, block, now_us: self.append_blocks(partition, block, now_us=now_us),
         )  # fmt: skip
+        self._duties.others += (self.postponed, self.channels)
         self._states = States(self.dead_letters, self.counters, self._duties.touched)
         self._transactions.touched = self._produced.touched = self._duties.touched
         self._load()
@@ -124,6 +132,8 @@ class Broker:
         for partition in partitions:
             partition.log.on_synced = partial(self._synced, partition)
         self.dead_letters.load(self._topology.topic_by_uuid)
+        self.postponed.load(partitions)
+        self.channels.load(self._topology.topics())
 
     def recoveries(self) -> list[tuple[Partition, RecoveryReport]]:
         """What opening found in logs that were not closed in order, to be told to the operator."""
@@ -226,18 +236,21 @@ class Broker:
     def _resized(self, topic: Topic) -> None:
         self._groups.resized(topic)
         self.native_groups.resized(topic)
+        self.channels.resized(topic)
 
     def _forget(self, topic: Topic) -> None:
         for partition in topic.partitions:
             self._abandon(partition)
         self._groups.forget(topic)
         self.native_groups.forget(topic)
+        self.channels.forget(topic)
 
     def _abandon(self, partition: Partition) -> None:
         self._appender.abandon(partition)
         self._transactions.forget(partition)
         self.producers.forget(partition)
         self._positions.forget(partition)
+        self.postponed.forget(partition)
         self._duties.abandon(partition)
         self.dead_letters.abandon(partition)
         partition.log.on_synced = None
@@ -431,6 +444,7 @@ class Broker:
         self.flush()
         self._commit.drain()
         self._duties.finish()
+        self.postponed.close()
         self._topology.close()
         self._commit.close()
         self._catalog.close()

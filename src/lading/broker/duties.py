@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, Protocol
 
 from ..log.catalog import Catalog
 from ..log.retention import AgeClock
@@ -12,19 +12,28 @@ from ..model.errors import Refusal
 from . import retention
 from .coordinated_groups import CoordinatedGroups
 from .counters import Counters
-from .native_append import NativeAppender
 from .native_groups import NativeGroups
-from .producers import Producers
 from .positions import Positions
+from .producers import Producers
 from .settings import BrokerSettings
 from .topology import Partition
-from .writer_memory import WriterMemory
 from .transactions import Transactions
+from .writer_memory import WriterMemory
 
 LOG: Final = logging.getLogger("lading.broker")
 TICK_US: Final = 50_000
 LIVELY_US: Final = 1_000_000
 """A log is maintained for this long after something happened in it."""
+
+
+class Room(Protocol):
+    """A room of the broker with duties of its own."""
+
+    def tick(self, now_us: int) -> None:
+        """Do what is due."""
+
+    def store(self, now_us: int) -> None:
+        """Write down what may otherwise wait."""
 
 
 class Duties:
@@ -56,6 +65,8 @@ class Duties:
         self._producers = producers
         self._coordinated_groups = coordinated_groups
         self._partitions = partitions
+        self.others: list[Room] = []
+        """Rooms that are asked at every tick, and at the end."""
         self._lively: dict[Partition, int] = {}
         self._last_failure = ""
         self._age_clock = AgeClock()
@@ -78,10 +89,12 @@ class Duties:
         due_us = self._positions.due_us
         if due_us is not None and due_us <= now_us:
             self._attempt(self._write_positions)
-        self._attempt(self._coordinated_groups.expire, now_us)
         self._attempt(self._native_groups.expire, now_us)
-        self._attempt(self._producers.expire, now_us)
+        self._attempt(self._coordinated_groups.expire, now_us)
         self._attempt(self._transactions.expire, now_us)
+        self._attempt(self._producers.expire, now_us)
+        for room in self.others:
+            self._attempt(room.tick, now_us)
         if now_us >= self._retention_due_us:
             self._retention_due_us = now_us + self._settings.retention_check_us
             self._attempt(self.enforce_retention, age_us)
@@ -106,6 +119,8 @@ class Duties:
     def finish(self) -> None:
         """Write down what may otherwise wait, before the logs are closed."""
         self._attempt(self._write_positions)
+        for room in self.others:
+            self._attempt(room.store, self.now_us)
         for partition in self._partitions():
             self._attempt(self._memory.snapshot, partition)
 

@@ -108,6 +108,10 @@ class DataDirectory:
         """A topic's directory."""
         return self.root / uuid.hex()
 
+    def partition(self, uuid: bytes, number: int) -> Path:
+        """A partition's directory."""
+        return partition_path(self.data, uuid, number)
+
     def listed(self) -> set[bytes]:
         """Topic ids that have a directory."""
         return {bytes.fromhex(entry.name) for entry in self.root.iterdir() if _is_topic_id(entry.name)}

@@ -1,0 +1,84 @@
+"""Messages a channel has set aside: put off by a subscriber, or so late that the window has to go on without them."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from .twin import NEVER_US, WAITING
+
+DEFERRED: Final = -3
+"""With nobody until its time has come."""
+LEAVING: Final = -4
+"""Given up: it is on its way to where such messages go."""
+
+
+@dataclass(slots=True)
+class Entry:
+    """One message: ``owner`` is a subscriber's number, ``WAITING``, ``DEFERRED`` or ``LEAVING``.
+
+    ``due_us``: when it is to be delivered again, by its delay or because its owner's time is over.
+    """
+
+    owner: int
+    due_us: int
+    attempts: int
+    delivered_us: int = 0
+
+
+class Aside:
+    """Entries by offset, with what is due in order of time."""
+
+    __slots__ = ("_due", "_entries")
+
+    def __init__(self) -> None:
+        self._entries: dict[int, Entry] = {}
+        self._due: list[tuple[int, int]] = []
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def get(self, offset: int) -> Entry | None:
+        """The entry of a message."""
+        return self._entries.get(offset)
+
+    def items(self) -> Iterator[tuple[int, Entry]]:
+        """All of them."""
+        return iter(self._entries.items())
+
+    def put(self, offset: int, entry: Entry) -> None:
+        """Set a message aside, or change what is known of it."""
+        self._entries[offset] = entry
+        if entry.due_us != NEVER_US:
+            heapq.heappush(self._due, (entry.due_us, offset))
+
+    def wait(self, offset: int, entry: Entry) -> None:
+        """It is to be delivered as soon as somebody takes it."""
+        entry.owner, entry.due_us = WAITING, NEVER_US
+
+    def remove(self, offset: int) -> None:
+        """It is done."""
+        del self._entries[offset]
+        if not self._entries:
+            self._due.clear()
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._entries.clear()
+        self._due.clear()
+
+    def due(self, now_us: int) -> Iterator[tuple[int, Entry]]:
+        """Messages whose time has come; each is given once."""
+        while self._due and self._due[0][0] <= now_us:
+            due_us, offset = heapq.heappop(self._due)
+            entry = self._entries.get(offset)
+            # what was touched, finished or given back meanwhile is due another time
+            if entry is not None and entry.due_us == due_us:
+                entry.due_us = NEVER_US
+                yield offset, entry
+
+    def count(self, owner: int) -> int:
+        """How many are with this owner."""
+        return sum(entry.owner == owner for entry in self._entries.values())

@@ -1,0 +1,214 @@
+"""A channel: one reading of a topic that subscribers share, each message going to one of them until it is finished."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..topology import Topic
+from .lane import Lane
+from .statistics import ChannelStatistics
+from .subscriber import Subscriber
+
+if TYPE_CHECKING:
+    from .channels import Channels
+
+HOLD_US: Final = 3_000
+"""A subscriber that holds most of what it may gets the rest this much later: larger stretches cost less."""
+EPHEMERAL: Final = "#ephemeral"
+"""A topic or channel whose name ends so does not outlast its users."""
+
+
+class Channel:
+    """One channel of a topic. Messages are named by partition number and offset.
+
+    Made by ``Channels.open``. Whoever subscribes gets messages by ``Subscriber.take`` when ``Channels.pump`` runs.
+    """
+
+    def __init__(self, channels: Channels, topic: Topic, name: str) -> None:
+        self.topic = topic
+        self.name = name
+        self.subscribers: list[Subscriber] = []
+        self.lanes: list[Lane] = []
+        self.paused = False
+        self.skipping = False
+        self.ordered = False
+        self.deleted = False
+        self._channels = channels
+        self._everywhere: list[Subscriber] = []
+        """Those who read all partitions."""
+        self._counts = ChannelStatistics()
+        self._turn = 0
+        self._held_since_us: int | None = None
+
+    @property
+    def ephemeral(self) -> bool:
+        """Whether it goes with its last subscriber and is not stored."""
+        return self.name.endswith(EPHEMERAL)
+
+    def wake(self) -> None:
+        """There may be something to deliver."""
+        self._channels.wake(self)
+
+    # -- subscribers
+
+    def subscribe(self, subscriber: Subscriber, partition: int | None = None, *, ordered: bool = False) -> None:
+        """Read one partition, or all; ``ordered`` turns the channel to one message at a time."""
+        lanes = self.lanes if partition is None else [self._lane(partition)]
+        self.subscribers.append(subscriber)
+        if partition is None:
+            self._everywhere.append(subscriber)
+        subscriber.channel = self
+        if ordered and not self.ordered:
+            self.set_ordered(True)
+        for lane in lanes:
+            lane.add(subscriber)
+        self.wake()
+
+    def leave(self, subscriber: Subscriber) -> None:
+        """A subscriber is gone: what it had goes to others, with the attempt taken back."""
+        if subscriber not in self.subscribers:
+            return
+        self.subscribers.remove(subscriber)
+        if subscriber in self._everywhere:
+            self._everywhere.remove(subscriber)
+        subscriber.channel = None
+        for lane in self.lanes:
+            if lane.has(subscriber):
+                lane.remove(subscriber)
+        if self.ephemeral and not self.subscribers and not self.deleted:
+            self._channels.delete(self)
+        self.wake()
+
+    def finish(self, subscriber: Subscriber, partition: int, offsets: NDArray[np.int64]) -> int:
+        """Finished are as many from the front as are with the subscriber; how many that is.
+
+        The offset at that index, if there is one, is not in flight for this subscriber.
+        """
+        return self._lane(partition).finish(subscriber, offsets)
+
+    def requeue(self, subscriber: Subscriber, partition: int, offset: int, delay_us: int, *, now_us: int) -> None:
+        """Deliver a message again, to anybody, after a delay; Refusal NOT_IN_FLIGHT or TOO_MANY_DEFERRED."""
+        self._lane(partition).requeue(subscriber, offset, delay_us, now_us)
+
+    def touch(self, subscriber: Subscriber, partition: int, offset: int, *, now_us: int) -> None:
+        """Begin a message's time anew, up to ``timeout_max_us`` after its delivery; Refusal NOT_IN_FLIGHT."""
+        self._lane(partition).touch(subscriber, offset, now_us)
+
+    def _lane(self, partition: int) -> Lane:
+        self.topic.partition(partition)
+        return self.lanes[partition]
+
+    # -- delivering
+
+    def pump(self, now_us: int) -> int | None:
+        """Deliver what can be; when to come back: 0 at once, None when woken."""
+        if self.paused or self.skipping or self.deleted:
+            return None
+        held_us = self._held_since_us
+        eager = held_us is not None and now_us - held_us >= HOLD_US
+        more = held = False
+        lanes = self.lanes
+        self._turn += 1
+        for step in range(len(lanes)):
+            lane = lanes[(self._turn + step) % len(lanes)]
+            worked = lane.work(now_us, eager=eager)
+            more |= worked.more
+            held |= worked.held
+            self._listen(lane)
+        if not held:
+            self._held_since_us = None
+        elif held_us is None:
+            self._held_since_us = now_us
+        if more:
+            return 0
+        return None if self._held_since_us is None else self._held_since_us + HOLD_US
+
+    def _listen(self, lane: Lane) -> None:
+        if self.subscribers and lane.caught_up and (heard := lane.listen()) is not None:
+            lane.partition.waiting.append(heard)
+
+    def expire(self, now_us: int) -> None:
+        """Take back what was not answered in time, and what was put off until now."""
+        if self.skipping:
+            self._pass_over()
+        for lane in self.lanes:
+            lane.expire(now_us)
+
+    # -- what operators ask
+
+    def pause(self) -> None:
+        """Deliver nothing until ``unpause``."""
+        self._set(paused=True)
+
+    def unpause(self) -> None:
+        """Deliver again."""
+        self._set(paused=False)
+
+    def skip(self) -> None:
+        """Pass over all messages, those that come as well, until ``unskip``."""
+        self._pass_over()
+        self._set(skipping=True)
+
+    def unskip(self) -> None:
+        """Deliver what comes from now on."""
+        self._set(skipping=False)
+
+    def set_ordered(self, ordered: bool) -> None:
+        """Whether each partition's messages go one at a time, the next one when the one before is finished."""
+        self._set(ordered=ordered)
+
+    def _set(self, *, paused: bool | None = None, skipping: bool | None = None, ordered: bool | None = None) -> None:
+        self.paused = self.paused if paused is None else paused
+        self.skipping = self.skipping if skipping is None else skipping
+        self.ordered = self.ordered if ordered is None else ordered
+        for lane in self.lanes:
+            lane.ordered = self.ordered
+        self._channels.confirm(self)
+        self.wake()
+
+    def empty(self) -> int:
+        """Pass over everything there is, also what is with subscribers; how many were not delivered yet."""
+        passed = self._pass_over()
+        self._channels.confirm(self)
+        return passed
+
+    def _pass_over(self) -> int:
+        passed = sum(lane.skip() for lane in self.lanes)
+        self._counts.skipped += passed
+        return passed
+
+    def move(self, partition: int, offset: int) -> None:
+        """Go on at an offset of one partition, before or after where the channel is."""
+        lane = self._lane(partition)
+        log = lane.partition.log
+        lane.move(min(max(offset, log.first_offset), log.stable_end))
+        self._channels.confirm(self)
+        self.wake()
+
+    def statistics(self) -> ChannelStatistics:
+        """The counts as they are now."""
+        self._counts.depth = sum(lane.waiting for lane in self.lanes)
+        self._counts.in_flight = sum(lane.in_flight for lane in self.lanes)
+        self._counts.deferred = sum(lane.deferred for lane in self.lanes)
+        return self._counts
+
+    # -- partitions come and go
+
+    def add_lane(self, make: Callable[[ChannelStatistics], Lane]) -> Lane:
+        """Read one partition more: the next number."""
+        lane = make(self._counts)
+        lane.ordered = self.ordered
+        self.lanes.append(lane)
+        for subscriber in self._everywhere:
+            lane.add(subscriber)
+        return lane
+
+    def drop_lanes(self, count: int) -> None:
+        """Only the first ``count`` partitions are left; their messages are with nobody any more."""
+        for lane in self.lanes[count:]:
+            lane.move(lane.partition.log.stable_end)
+        del self.lanes[count:]

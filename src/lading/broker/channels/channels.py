@@ -1,0 +1,242 @@
+"""All channels of a broker: found by topic and name, pumped at the end of a pass of the event loop, stored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from enum import Enum
+from typing import Final
+
+from ...log.catalog import Catalog
+from ...model.errors import Reason, Refusal
+from ..append import Append
+from ..counters import Counters
+from ..topology import Partition, Topic
+from .channel import EPHEMERAL, Channel
+from .lane import Lane
+from .statistics import ChannelStatistics
+from .store import ORDERED, ORIGIN, PAUSED, SKIPPING, ChannelStore, StoredLane, after_cut, origin_row, row_of
+
+STORE_US: Final = 100_000
+"""Where channels are is stored at most this much later, when it is little; the more it is, the more seldom."""
+STORE_BYTES: Final = 64 << 10
+NAME_BYTES_MAX: Final = 255
+PASS_CHANNELS: Final = 64
+
+
+class Start(Enum):
+    """Where a new channel begins."""
+
+    KEPT = "kept"
+    """The first channel of a topic at the first message that is kept, any other at the end."""
+    END = "end"
+
+
+class Channels:
+    """The channels of all topics. One thread, the event loop's, uses them."""
+
+    def __init__(self, catalog: Catalog, counters: Counters) -> None:
+        self.on_work: Callable[[], None] = _nothing
+        """Called when ``pump`` should be called soon; not again before it was."""
+        self.on_exhausted: Callable[[Channel, Partition, int, int], Append | None] = _nowhere
+        """Called with (channel, partition, offset, attempts) of what was delivered as often as it may be."""
+        self.on_unused: Callable[[Topic], None] = _unused
+        """Called when the last channel of an ephemeral topic is gone."""
+        self._store = ChannelStore(catalog)
+        self._counters = counters
+        self._channels: dict[Topic, dict[str, Channel]] = {}
+        self._origins: dict[Topic, dict[int, int]] = {}
+        """Where the first channel of a topic begins that had channels before: where the last of them ended."""
+        self._awake: dict[Channel, None] = {}
+        self._held: dict[Channel, int] = {}
+        """Channels that wait a moment for larger stretches, and until when."""
+        self._pumping = False
+        self._store_due_us = 0
+
+    def load(self, topics: Iterable[Topic]) -> None:
+        """The channels that are stored, as they were."""
+        by_uuid = {topic.uuid: topic for topic in topics}
+        lanes = self._store.lanes()
+        for (uuid, name), stored in lanes.items():
+            topic = by_uuid.get(uuid)
+            if topic is not None and name == ORIGIN:
+                self._origins[topic] = {
+                    number: after_cut(one, topic.partition(number)).first
+                    for number, one in stored.items()
+                    if number < len(topic.partitions)
+                }
+        for uuid, name in self._store.channels():
+            topic = by_uuid.get(uuid)
+            if topic is not None:
+                self._loaded(topic, name, lanes.get((uuid, name), {}))
+
+    def _loaded(self, topic: Topic, name: str, stored: dict[int, StoredLane]) -> None:
+        channel = Channel(self, topic, name)
+        flags = max((one.flags for one in stored.values()), default=0)
+        channel.paused, channel.skipping = bool(flags & PAUSED), bool(flags & SKIPPING)
+        channel.ordered = bool(flags & ORDERED)
+        for partition in topic.partitions:
+            lane = self._add_lane(channel, partition, partition.log.first_offset)
+            if (one := stored.get(partition.number)) is not None:
+                lane.restore(after_cut(one, partition))
+        self._channels.setdefault(topic, {})[name] = channel
+
+    def open(self, topic: Topic, name: str, *, start: Start = Start.KEPT) -> Channel:
+        """The channel of that name, made where it is missing; on disk when this returns."""
+        found = self.find(topic, name)
+        if found is not None:
+            return found
+        size_bytes = len(name.encode(errors="replace"))
+        if not 1 <= size_bytes <= NAME_BYTES_MAX:
+            raise Refusal(
+                Reason.INVALID_CHANNEL_NAME, f"a channel name has 1 to {NAME_BYTES_MAX} bytes, not {size_bytes}"
+            )
+        channel = Channel(self, topic, name)
+        first = start is Start.KEPT and not self._channels.get(topic)
+        origins = self._origins.get(topic, {})
+        for partition in topic.partitions:
+            log = partition.log
+            kept = max(origins.get(partition.number, 0), log.first_offset)
+            self._add_lane(channel, partition, kept if first else log.stable_end)
+        self.confirm(channel)
+        self._channels.setdefault(topic, {})[name] = channel
+        return channel
+
+    def _add_lane(self, channel: Channel, partition: Partition, offset: int) -> Lane:
+        def make(statistics: ChannelStatistics) -> Lane:
+            lane = Lane(partition, offset, statistics, self._counters, channel.wake)
+            lane.exhausted = lambda place, at, attempts: self.on_exhausted(channel, place, at, attempts)
+            return lane
+
+        return channel.add_lane(make)
+
+    def find(self, topic: Topic, name: str) -> Channel | None:
+        """By name."""
+        return self._channels.get(topic, {}).get(name)
+
+    def of_topic(self, topic: Topic) -> list[Channel]:
+        """All channels of a topic by name."""
+        channels = self._channels.get(topic, {})
+        return [channels[name] for name in sorted(channels)]
+
+    def delete(self, channel: Channel) -> None:
+        """The channel with all it knows; its subscribers are told."""
+        if not channel.ephemeral:
+            self._store.remove(channel.topic, channel.name)
+        self._close(channel, f"channel {channel.name!r} of topic {channel.topic.flat_name!r} was deleted")
+        left = self._channels[channel.topic]
+        del left[channel.name]
+        if not left:
+            del self._channels[channel.topic]
+            if channel.topic.name.endswith(EPHEMERAL):
+                self.on_unused(channel.topic)
+            else:
+                self._keep_origin(channel.topic)
+
+    def _keep_origin(self, topic: Topic) -> None:
+        """The next channel is the first again: it gets what comes from now on."""
+        self._origins[topic] = {partition.number: partition.log.stable_end for partition in topic.partitions}
+        self._store.put(origin_row(partition, self._origins[topic][partition.number]) for partition in topic.partitions)
+
+    def _close(self, channel: Channel, reason: str) -> None:
+        channel.deleted = True
+        self._awake.pop(channel, None)
+        self._held.pop(channel, None)
+        for subscriber in list(channel.subscribers):
+            channel.leave(subscriber)
+            subscriber.closed(reason)
+
+    def forget(self, topic: Topic) -> None:
+        """The topic is deleted, and what is stored of it."""
+        self._origins.pop(topic, None)
+        for channel in self._channels.pop(topic, {}).values():
+            self._close(channel, f"topic {topic.flat_name!r} was deleted")
+
+    def resized(self, topic: Topic) -> None:
+        """The topic has other partitions now: new ones are read from their beginning."""
+        for channel in self.of_topic(topic):
+            channel.drop_lanes(len(topic.partitions))
+            for partition in topic.partitions[len(channel.lanes) :]:
+                self._add_lane(channel, partition, partition.log.first_offset)
+            self.confirm(channel)
+            channel.wake()
+
+    # -- delivering
+
+    def wake(self, channel: Channel) -> None:
+        """The channel may have something to deliver."""
+        if channel.deleted:
+            return
+        quiet = not self._awake
+        self._awake[channel] = None
+        if quiet and not self._pumping:
+            self.on_work()
+
+    def pump(self, now_us: int) -> int | None:
+        """Deliver in all channels that were woken; when to call again at the latest, None where nothing waits."""
+        for channel in [one for one, due_us in self._held.items() if due_us <= now_us]:
+            self._awake[channel] = None
+        self._pumping = True
+        try:
+            for channel in list(self._awake)[:PASS_CHANNELS]:
+                del self._awake[channel]
+                again_us = channel.pump(now_us)
+                self._held.pop(channel, None)
+                if again_us == 0:
+                    self._awake[channel] = None
+                elif again_us is not None:
+                    self._held[channel] = again_us
+        finally:
+            self._pumping = False
+        if self._awake:
+            self.on_work()
+        return min(self._held.values(), default=None)
+
+    # -- time and disk
+
+    def tick(self, now_us: int) -> None:
+        """Time-outs, delays, and storing where channels are."""
+        for channels in self._channels.values():
+            for channel in channels.values():
+                channel.expire(now_us)
+        if now_us >= self._store_due_us:
+            self.store(now_us)
+
+    def store(self, now_us: int) -> None:
+        """Write down where channels are that went on."""
+        changed = [
+            (channel, lane)
+            for channels in self._channels.values()
+            for channel in channels.values()
+            if not channel.ephemeral
+            for lane in channel.lanes
+            if lane.changed
+        ]
+        rows = [row_of(channel.name, lane, _flags(channel), now_us) for channel, lane in changed]
+        size_bytes = sum(len(row.extra or b"") for row in rows)
+        self._store_due_us = now_us + STORE_US * (1 + size_bytes // STORE_BYTES)
+        if rows:
+            self._store.put(rows)
+            for _, lane in changed:
+                lane.changed = False
+
+    def confirm(self, channel: Channel) -> None:
+        """Have a channel on disk as it is now."""
+        if not channel.ephemeral:
+            rows = [row_of(channel.name, lane, _flags(channel), 0) for lane in channel.lanes]
+            self._store.confirm(channel.topic, channel.name, rows)
+
+
+def _flags(channel: Channel) -> int:
+    return PAUSED * channel.paused | SKIPPING * channel.skipping | ORDERED * channel.ordered
+
+
+def _nothing() -> None:
+    return None
+
+
+def _nowhere(channel: Channel, partition: Partition, offset: int, attempts: int) -> None:
+    return None
+
+
+def _unused(topic: Topic) -> None:
+    return None

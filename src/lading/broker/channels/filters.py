@@ -1,0 +1,215 @@
+"""Filters by header: which messages one subscriber wants, in the kinds of the seed's ``ext_filter`` (nsq.md 4.4).
+
+Patterns are matched by RE2 (through Arrow), whose time is linear in the text: no pattern can hold up the broker.
+A key may be a path into a JSON value: ``k.z``, ``k.*``, ``list.0``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from types import MappingProxyType
+from typing import Any, Final, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from ...model.errors import FilterError
+from .pages import Page
+
+Test = Literal["exact", "regex", "glob", "any", "all"]
+
+PATTERN_BYTES_MAX: Final = 4096
+CLAUSES_MAX: Final = 256
+
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class HeaderFilter:
+    """One filter; ``clauses`` are (key, text or pattern): one of them, for ``any`` and ``all`` more.
+
+    A message without headers never matches, and so passes an inverse filter. A value that is missing or no text is
+    empty for patterns and matches no exact test.
+    """
+
+    test: Test
+    clauses: tuple[tuple[str, str], ...]
+    inverse: bool = False
+    _patterns: tuple[str, ...] = field(default=(), compare=False)
+
+    @classmethod
+    def exact(cls, key: str, text: str, *, inverse: bool = False) -> HeaderFilter:
+        """The value is this text."""
+        return cls._checked("exact", ((key, text),), inverse, ())
+
+    @classmethod
+    def regex(cls, key: str, pattern: str, *, inverse: bool = False) -> HeaderFilter:
+        """The value has a part that matches (RE2 syntax, as Go's)."""
+        return cls._checked("regex", ((key, pattern),), inverse, (pattern,))
+
+    @classmethod
+    def glob(cls, key: str, pattern: str, *, inverse: bool = False) -> HeaderFilter:
+        """The whole value matches: ``*``, ``?``, ``[abc]``, ``[!a-c]``, ``{one,two}``."""
+        return cls._checked("glob", ((key, pattern),), inverse, (glob_regex(pattern),))
+
+    @classmethod
+    def any(cls, clauses: Sequence[tuple[str, str]], *, inverse: bool = False) -> HeaderFilter:
+        """One of the exact tests holds."""
+        return cls._checked("any", tuple(clauses), inverse, ())
+
+    @classmethod
+    def all(cls, clauses: Sequence[tuple[str, str]], *, inverse: bool = False) -> HeaderFilter:
+        """All of the exact tests hold."""
+        return cls._checked("all", tuple(clauses), inverse, ())
+
+    @classmethod
+    def _checked(
+        cls, test: Test, clauses: tuple[tuple[str, str], ...], inverse: bool, patterns: tuple[str, ...]
+    ) -> HeaderFilter:
+        if not 1 <= len(clauses) <= CLAUSES_MAX:
+            raise FilterError(f"a filter has 1 to {CLAUSES_MAX} tests, not {len(clauses)}")
+        for key, text in clauses:
+            if not key:
+                raise FilterError("a filter names a header; its key is empty")
+            if not text and test in _WITH_TEXT:
+                raise FilterError(f"the {test} filter of header {key!r} has nothing to compare with")
+        for pattern in patterns:
+            if len(pattern.encode()) > PATTERN_BYTES_MAX:
+                raise FilterError(f"a pattern has at most {PATTERN_BYTES_MAX} bytes, not {len(pattern.encode())}")
+            try:
+                _matches(pa.array([b""], pa.binary()), pattern)
+            except pa.ArrowInvalid as error:
+                raise FilterError(f"{clauses[0][1]!r} is no pattern: {error}") from None
+        return cls(test, clauses, inverse, patterns)
+
+    def mask(self, page: Page) -> Mask:
+        """Per message of the page, whether a subscriber with this filter wants it."""
+        found: Mask | None = page.columns.get(self)
+        if found is None:
+            present = page.columns.get("headers")
+            if present is None:
+                present = page.columns["headers"] = _sized(page.with_headers(), page)
+            found = page.columns[self] = (present & _TESTS[self.test](self, page)) != self.inverse
+        return found
+
+    def _exact(self, page: Page) -> list[Mask]:
+        return [
+            np.fromiter((value == text.encode() for value in values(page, key)), np.bool_, len(page.offsets))
+            for key, text in self.clauses
+        ]
+
+    def _pattern(self, page: Page) -> Mask:
+        texts = pa.array([value or b"" for value in values(page, self.clauses[0][0])], pa.binary())
+        return _matches(texts, self._patterns[0])
+
+
+def _sized(mask: Mask, page: Page) -> Mask:
+    """A page that cannot be decoded has no headers."""
+    return mask if len(mask) == len(page.offsets) else np.zeros(len(page.offsets), np.bool_)
+
+
+def _matches(texts: Any, pattern: str) -> Mask:
+    with suppress(pa.ArrowInvalid):  # what is no UTF-8 is matched byte by byte
+        texts = texts.cast(pa.string())
+    found: Any = pc.match_substring_regex(texts, pattern)
+    mask: Mask = found.to_numpy(zero_copy_only=False)
+    return mask
+
+
+_WITH_TEXT: Final = frozenset({"exact", "regex", "glob"})
+_TESTS: Final[Mapping[str, Callable[[HeaderFilter, Page], Mask]]] = MappingProxyType(
+    {
+        "exact": lambda one, page: one._exact(page)[0],
+        "regex": lambda one, page: one._pattern(page),
+        "glob": lambda one, page: one._pattern(page),
+        "any": lambda one, page: np.logical_or.reduce(one._exact(page)),
+        "all": lambda one, page: np.logical_and.reduce(one._exact(page)),
+    }
+)
+
+
+def values(page: Page, key: str) -> list[bytes | None]:
+    """The text at a key per message: of the header of that name, or of a place in a header's JSON value."""
+    cached: list[bytes | None] | None = page.columns.get(("key", key))
+    if cached is None:
+        path = path_of(key)
+        cached = page.texts(path[0]) if len(path) == 1 else [_within(text, path[1:]) for text in page.texts(path[0])]
+        cached += [None] * (len(page.offsets) - len(cached))
+        page.columns["key", key] = cached
+    return cached
+
+
+def path_of(key: str) -> list[str]:
+    """The parts of a key at its dots; a backslash takes the meaning from the next character."""
+    parts = [""]
+    letters = iter(key)
+    for letter in letters:
+        if letter == ".":
+            parts.append("")
+        else:
+            parts[-1] += next(letters, "") if letter == "\\" else letter
+    return parts
+
+
+def _within(text: bytes | None, path: Sequence[str]) -> bytes | None:
+    """The string at a path into a JSON value; None where there is none."""
+    if text is None:
+        return None
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    for part in path:
+        if isinstance(found, dict):
+            name = next((name for name in found if fnmatchcase(name, part)), None)
+            if name is None:
+                return None
+            found = found[name]
+        elif isinstance(found, list) and part.isdecimal() and int(part) < len(found):
+            found = found[int(part)]
+        else:
+            return None
+    return found.encode(errors="surrogatepass") if isinstance(found, str) else None
+
+
+def glob_regex(pattern: str) -> str:
+    """A glob as a pattern for the whole text; FilterError where a bracket or brace is not closed."""
+    out, depth, at = ["(?s)^(?:"], 0, 0
+    while at < len(pattern):
+        letter = pattern[at]
+        at += 1
+        if letter == "*":
+            out.append(".*")
+        elif letter == "?":
+            out.append(".")
+        elif letter == "\\":
+            out.append(re.escape(pattern[at : at + 1]))
+            at += 1
+        elif letter == "[":
+            end = pattern.find("]", at + 1)
+            if end < 0:
+                raise FilterError(f"the glob {pattern!r} has a [ that is not closed")
+            inside = pattern[at:end]
+            negated = inside.startswith("!")
+            out.append("[" + "^" * negated + re.sub(r"([\\\[\]^&~|])", r"\\\1", inside[negated:]) + "]")
+            at = end + 1
+        elif letter == "{":
+            depth += 1
+            out.append("(?:")
+        elif letter == "}" and depth:
+            depth -= 1
+            out.append(")")
+        elif letter == "," and depth:
+            out.append("|")
+        else:
+            out.append(re.escape(letter))
+    if depth:
+        raise FilterError(f"the glob {pattern!r} has a {{ that is not closed")
+    return "".join([*out, ")$"])

@@ -1,0 +1,655 @@
+"""A lane: a channel's cursor over one partition, with what is under way there.
+
+Messages are taken from the log page by page into queues, one for each point at which subscribers wait, and from there
+to subscribers with credit. A point without credit holds up only its own messages: the lane reads on for the others,
+at most ``LOOKAHEAD_MAX`` messages ahead of the oldest one that is not done.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter, deque
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...model.errors import Reason, Refusal
+from ..append import Append
+from ..counters import Counters
+from ..read import read
+from ..topology import Partition
+from ..visibility import ReaderKind
+from .aside import DEFERRED, LEAVING, Aside, Entry
+from .pages import Page, Portion, pages_of
+from .statistics import ChannelStatistics
+from .subscriber import Delivery, Point, Points, Subscriber
+from .twin import NEVER_US, WAITING
+from .window import Window
+
+LOOKAHEAD_MAX: Final = 1 << 18
+PAGE_MESSAGES: Final = 8192
+PAGE_BYTES: Final = 1 << 20
+PASS_MESSAGES: Final = 1 << 14
+"""About so many messages are looked at in one pass of the event loop."""
+ASIDE_MAX: Final = 20_000
+"""So many messages a lane sets aside: put off by subscribers, or left behind."""
+SPILL: Final = 4096
+RESOLVE: Final = 2048
+FEW: Final = 16
+RETRY_US: Final = 1_000_000
+"""What could not leave is tried again after so long."""
+
+Exhausted = Callable[[Partition, int, int], Append | None]
+"""(partition, offset, attempts) of a message that is given up -> where it goes; None where it goes nowhere."""
+
+
+class LaneState(NamedTuple):
+    """Everything before ``first`` is done but for ``entries``; of what lies up to ``end`` only ``pending`` is not.
+
+    ``entries`` are (offset, when it is due or 0, deliveries so far) of messages that were set aside or tried before.
+    """
+
+    first: int
+    end: int
+    pending: NDArray[np.int64]
+    entries: list[tuple[int, int, int]]
+
+
+class Worked(NamedTuple):
+    """``more``: there is more to do at once; ``held``: a moment later larger stretches can be delivered."""
+
+    more: bool
+    held: bool
+
+
+class Lane:
+    """One partition of a channel."""
+
+    def __init__(
+        self,
+        partition: Partition,
+        offset: int,
+        statistics: ChannelStatistics,
+        counters: Counters,
+        wake: Callable[[], None],
+    ) -> None:
+        """Goes on at ``offset``; ``wake`` is called when ``work`` should be."""
+        self.partition = partition
+        self.window = Window(offset)
+        self.aside = Aside()
+        self.points = Points()
+        self.ordered = False
+        self.attempts_max = 0
+        """Deliveries after which a message is given up; 0 for no limit."""
+        self.exhausted: Exhausted = _nowhere
+        self.changed = True
+        """Whether there is something to be stored that was not."""
+        self.in_flight = 0
+        self._statistics = statistics
+        self._counters = counters
+        self._wake = wake
+        self._subscribers: dict[int, Subscriber] = {}
+        self._queues: dict[str, deque[Portion]] = {"": deque()}
+        self._again: list[int] = []
+        self._listening = False
+        self._kept_from = -1
+        self._now_us = 0
+
+    # -- subscribers
+
+    def add(self, subscriber: Subscriber) -> None:
+        """One more reader."""
+        self._subscribers[subscriber.number] = subscriber
+        if self.points.add(subscriber):
+            self._sort_again()
+
+    def remove(self, subscriber: Subscriber) -> None:
+        """A reader is gone: what it had goes back, as if it had not been delivered."""
+        mine = self.window.owned(subscriber.number)
+        self.window.give_back(mine, uncounted=True)
+        offsets = mine.tolist()
+        for offset, entry in self.aside.items():
+            if entry.owner == subscriber.number:
+                entry.attempts -= 1
+                self.aside.wait(offset, entry)
+                offsets.append(offset)
+        self._returned(offsets)
+        subscriber.in_flight -= len(offsets)
+        self.in_flight -= len(offsets)
+        del self._subscribers[subscriber.number]
+        if self.points.remove(subscriber):
+            self._sort_again()
+
+    def _sort_again(self) -> None:
+        """Other tags are asked for now: what waits may be for others."""
+        by_page: dict[Page, list[NDArray[np.int64]]] = {}
+        for queue in self._queues.values():
+            for portion in queue:
+                if len(portion):
+                    by_page.setdefault(portion.page, []).append(portion.rest)
+        self._queues = {point.tag: deque() for point in self.points.in_order}
+        for page in sorted(by_page, key=lambda page: page.first):
+            self._queue(page, np.sort(np.concatenate(by_page[page])))
+
+    def _queue(self, page: Page, offsets: NDArray[np.int64]) -> None:
+        for tag, portion in self._portions(page, offsets):
+            self._queues[tag].append(portion)
+
+    def _portions(self, page: Page, offsets: NDArray[np.int64]) -> Iterable[tuple[str, Portion]]:
+        """These messages of a page by the point they wait at."""
+        tags = self.points.tags
+        if not tags:
+            return (("", Portion(page, offsets)),)
+        codes = page.tagged(tags)
+        if len(offsets) < len(page.offsets):
+            codes = codes[np.searchsorted(page.offsets, offsets)]
+        sorted_out = ((tag, offsets[codes == number]) for number, tag in enumerate(("", *tags)))
+        return [(tag, Portion(page, mine)) for tag, mine in sorted_out if len(mine)]
+
+    # -- delivering
+
+    def work(self, now_us: int, *, eager: bool) -> Worked:
+        """Deliver what can be delivered now, within bounds."""
+        self._now_us = now_us
+        self._follow_retention()
+        points = self.points.in_order
+        if not any(point.has_credit(eager=True) for point in points):
+            return Worked(False, False)
+        if self._again:
+            self._find_again()
+        if self.ordered:
+            return self._work_in_order(now_us)
+        left = PASS_MESSAGES
+        while left > 0:
+            for point in points:
+                left -= self._serve(point, now_us, eager, left)
+            if not any(point.has_credit(eager=eager) and not self._queues[point.tag] for point in points):
+                break
+            before = self.window.end
+            if self._again:
+                self._find_again()
+            elif not self._load():
+                break
+            left -= (self.window.end - before) // 4
+        held = not eager and any(
+            point.has_credit(eager=True) and (self._queues[point.tag] or self._unread) for point in points
+        )
+        return Worked(left <= 0, held)
+
+    def _work_in_order(self, now_us: int) -> Worked:
+        """One message at a time, the oldest first; the next one when it is done."""
+        for _ in range(PASS_MESSAGES):
+            if self.in_flight:
+                break
+            waiting = [(queue[0].rest[0], tag) for tag, queue in self._queues.items() if self._front(queue)]
+            if not waiting:
+                if not self._load():
+                    break
+                continue
+            _, tag = min(waiting)
+            point = next(point for point in self.points.in_order if point.tag == tag)
+            subscriber = point.next(True)
+            if subscriber is None:
+                break
+            self._give(subscriber, self._queues[tag][0], 1, now_us)
+        else:
+            return Worked(True, False)
+        return Worked(False, False)
+
+    def has(self, subscriber: Subscriber) -> bool:
+        """Whether it reads this partition."""
+        return subscriber.number in self._subscribers
+
+    @property
+    def caught_up(self) -> bool:
+        """Whether everything that can be seen was taken from the log."""
+        return not self._unread
+
+    @property
+    def _unread(self) -> bool:
+        return self.window.end < self.partition.log.stable_end
+
+    def _front(self, queue: deque[Portion]) -> bool:
+        """Whether anything waits in a queue, with what is first in front."""
+        while queue and not len(queue[0]):
+            queue.popleft()
+        return bool(queue)
+
+    def _serve(self, point: Point, now_us: int, eager: bool, left: int) -> int:
+        """Deliver from one queue until it is empty or nobody takes more; how many messages were looked at."""
+        queue = self._queues[point.tag]
+        seen = 0
+        while seen < left and self._front(queue) and (subscriber := point.next(eager)) is not None:
+            portion = queue[0]
+            count = min(subscriber.credit, len(portion))
+            members = len(point.subscribers)
+            if members > 1 and len(queue) == 1 and not self._unread:
+                # what is left is shared, so that no one gets all of it while others wait
+                count = min(count, -(-len(portion) // members))
+            before = len(portion)
+            self._give(subscriber, portion, count, now_us)
+            seen += before - len(portion)
+        return seen
+
+    def _give(self, subscriber: Subscriber, portion: Portion, count: int, now_us: int) -> None:
+        page = portion.page
+        if self._hidden(portion):
+            return
+        if subscriber.header_filter is None and not subscriber.sample_percent:
+            offsets = portion.take(count)
+        else:
+            offsets = self._wanted(subscriber, portion, count)
+        if not len(offsets):
+            return
+        attempts = self._hand_over(offsets, subscriber, now_us)
+        given = len(offsets)
+        subscriber.in_flight += given
+        subscriber.delivered += given
+        self.in_flight += given
+        self.changed = True
+        self._statistics.delivered += given
+        self._counters.messages_out += given
+        subscriber.take(Delivery(self.partition, page, offsets, attempts))
+
+    def _hidden(self, portion: Portion) -> bool:
+        """Take out what was hidden since the page was read; whether nothing else is left."""
+        rest = portion.rest
+        for first, end, _ in self.partition.log.hidden(int(rest[0]), int(rest[-1]) + 1):
+            self._drop(portion.remove(first, end))
+        return not len(portion)
+
+    def _wanted(self, subscriber: Subscriber, portion: Portion, count: int) -> NDArray[np.int64]:
+        """Up to ``count`` messages that pass the subscriber's filter; those before that do not are done."""
+        rest = portion.rest[:PAGE_MESSAGES]
+        mask = np.ones(len(rest), np.bool_)
+        if subscriber.header_filter is not None:
+            mask = subscriber.header_filter.mask(portion.page)[np.searchsorted(portion.page.offsets, rest)]
+        if subscriber.sample_percent:
+            mask &= _sampled(rest, subscriber.sample_percent)
+        wanted = np.flatnonzero(mask)[:count]
+        looked_at = int(wanted[-1]) + 1 if len(wanted) == count else len(rest)
+        taken = portion.take(looked_at)
+        passed = taken[~mask[:looked_at]]
+        self._statistics.filtered += len(passed)
+        self._drop(passed)
+        return taken[mask[:looked_at]]
+
+    def _hand_over(self, offsets: NDArray[np.int64], subscriber: Subscriber, now_us: int) -> NDArray[np.int64]:
+        deadline_us = now_us + subscriber.timeout_us
+        left_behind = int(np.searchsorted(offsets, self.window.first))
+        if not left_behind:
+            return self.window.hand_over(offsets, subscriber.number, now_us, deadline_us)
+        counted = np.empty(len(offsets), np.int64)
+        for at, offset in enumerate(offsets[:left_behind].tolist()):
+            entry = self.aside.get(offset)
+            attempts = 1 if entry is None else entry.attempts + 1
+            self.aside.put(offset, Entry(subscriber.number, deadline_us, attempts, now_us))
+            counted[at] = attempts
+        rest = np.ascontiguousarray(offsets[left_behind:])
+        counted[left_behind:] = self.window.hand_over(rest, subscriber.number, now_us, deadline_us)
+        return counted
+
+    # -- reading
+
+    def _load(self) -> bool:
+        """Take the next messages from the log into the queues; False where there are none, or no room."""
+        window = self.window
+        if not self._unread or (len(window) >= LOOKAHEAD_MAX and not self._spill(SPILL)):
+            return False
+        before = window.end
+        reading = read(
+            self.partition,
+            before,
+            reader=ReaderKind.NSQ,
+            max_messages=PAGE_MESSAGES,
+            max_bytes=PAGE_BYTES,
+            counters=self._counters,
+        )
+        self._counters.messages_out -= reading.count
+        end = reading.end_offset
+        if end <= before:
+            return False
+        if end - window.first > LOOKAHEAD_MAX + PAGE_MESSAGES and len(window) and not self._spill(len(window)):
+            return False
+        self._statistics.lost += sum(stop - first for first, stop in reading.damaged)
+        pages = pages_of(reading)
+        present = np.concatenate([page.offsets for page in pages]) if pages else np.empty(0, np.int64)
+        if not len(window) and len(present):
+            window.clear(int(present[0]))
+        window.extend(end, present)
+        for page in pages:
+            self._queue(page, page.offsets)
+        self.changed = True
+        return True
+
+    def _spill(self, count: int) -> bool:
+        """Set aside the oldest messages that are not done, so that the window can go on; False where it cannot."""
+        offsets = self.window.pending()[:count]
+        if len(self.aside) + len(offsets) > ASIDE_MAX:
+            return False
+        for offset, owner in zip(offsets.tolist(), self.window.owners(offsets).tolist(), strict=True):
+            due_us = NEVER_US if owner == WAITING else self.window.deadline_us(offset)
+            attempts = self.window.attempts(offset)
+            self.aside.put(offset, Entry(owner, due_us, attempts, self.window.delivered_us(offset)))
+        self.window.drop(offsets)
+        return True
+
+    def _find_again(self) -> None:
+        """Put what came back in front of the queues, with the pages it lies in."""
+        offsets = np.array(
+            sorted({heapq.heappop(self._again) for _ in range(min(len(self._again), RESOLVE))}), np.int64
+        )
+        found: list[tuple[str, Portion]] = []
+        at = 0
+        while at < len(offsets):
+            reading = read(
+                self.partition,
+                int(offsets[at]),
+                reader=ReaderKind.NSQ,
+                max_messages=min(int(offsets[-1] - offsets[at]) + 1, PAGE_MESSAGES),
+                max_bytes=PAGE_BYTES,
+                counters=self._counters,
+            )
+            self._counters.messages_out -= reading.count
+            stop = max(int(np.searchsorted(offsets, reading.end_offset)), at + 1)
+            wanted, present = offsets[at:stop], []
+            for page in pages_of(reading):
+                mine = np.intersect1d(wanted, page.offsets, assume_unique=True)
+                if len(mine):
+                    found += self._portions(page, mine)
+                    present.append(mine)
+            gone = np.setdiff1d(wanted, np.concatenate(present), assume_unique=True) if present else wanted
+            self._statistics.lost += int(np.count_nonzero(gone < self.partition.log.first_offset))
+            # hidden, damaged or deleted meanwhile
+            self._drop(gone)
+            at = stop
+        for tag, portion in reversed(found):
+            self._queues[tag].appendleft(portion)
+
+    def _follow_retention(self) -> None:
+        """Go on at the first message that is kept; what waited before it is lost, and counted."""
+        first = self.partition.log.first_offset
+        if first == self._kept_from:
+            return
+        self._kept_from = first
+        lost: list[int] = []
+        for queue in self._queues.values():
+            for portion in queue:
+                if len(portion) and portion.rest[0] < first:
+                    lost += portion.drop_before(first).tolist()
+        while self._again and self._again[0] < first:
+            lost.append(heapq.heappop(self._again))
+        lost += [offset for offset, entry in self.aside.items() if offset < first and entry.owner == DEFERRED]
+        if lost:
+            self._drop(np.array(sorted(set(lost)), np.int64))
+        unread = max(first - self.window.end, 0)
+        self._statistics.lost += len(lost) + unread
+        if unread:
+            if len(self.window):
+                self._spill(len(self.window))
+            self.window.extend(first, np.empty(0, np.int64))
+        self.changed = self.changed or bool(lost or unread)
+
+    # -- from outside
+
+    @property
+    def waiting(self) -> int:
+        """Messages to be delivered, for the first time or again, as far as offsets tell."""
+        queued = sum(len(portion) for queue in self._queues.values() for portion in queue)
+        return queued + len(self._again) + max(self.partition.log.stable_end - self.window.end, 0)
+
+    @property
+    def deferred(self) -> int:
+        """Messages that were put off."""
+        return self.aside.count(DEFERRED)
+
+    def move(self, offset: int) -> None:
+        """Forget everything and go on at ``offset``; what is with subscribers is theirs no more."""
+        pending = self.window.pending()
+        owners = self.window.owners(pending).tolist() + [entry.owner for _, entry in self.aside.items()]
+        for number, count in Counter(owner for owner in owners if owner > 0).items():
+            self._released(self._subscribers[number], count)
+        self.aside.clear()
+        self.window.clear(offset)
+        self._again.clear()
+        for queue in self._queues.values():
+            queue.clear()
+        self.changed = True
+
+    def skip(self) -> int:
+        """Go on at the end of what can be seen; how many messages were passed over undelivered."""
+        if not len(self.window) and not len(self.aside) and not self._unread:
+            return 0
+        passed = self.waiting + self.deferred
+        self.move(self.partition.log.stable_end)
+        return passed
+
+    def state(self) -> LaneState:
+        """What has to be stored so that nothing is lost and little is delivered twice."""
+        pending = self.window.pending()
+        retried = self.window.retried().tolist()
+        entries = [(offset, 0, self.window.attempts(offset)) for offset in retried]
+        for offset, entry in self.aside.items():
+            entries.append((offset, _stored_due_us(entry), entry.attempts))
+        return LaneState(self.window.first, self.window.end, pending, entries)
+
+    def restore(self, state: LaneState) -> None:
+        """Go on where a lane was when its state was stored; what was under way is delivered again."""
+        self.window.clear(state.first)
+        if state.end > state.first:
+            self.window.extend(state.end, state.pending)
+            self._again = state.pending.tolist()
+        for offset, due_us, attempts in state.entries:
+            if self.window.owner(offset) == WAITING:
+                self.window.set_attempts(offset, attempts)
+            elif due_us:
+                self.aside.put(offset, Entry(DEFERRED, due_us, attempts))
+            else:
+                self.aside.put(offset, Entry(WAITING, NEVER_US, attempts))
+                self._again.append(offset)
+        heapq.heapify(self._again)
+        self.changed = False
+
+    def listen(self) -> Callable[[], None] | None:
+        """Be woken when more can be seen in the partition; the callback to register, None where that is done."""
+        if self._listening:
+            return None
+        self._listening = True
+
+        def heard() -> None:
+            self._listening = False
+            self._wake()
+
+        return heard
+
+    # -- what subscribers say
+
+    def finish(self, subscriber: Subscriber, offsets: NDArray[np.int64]) -> int:
+        """Done are as many from the front as are with the subscriber; how many."""
+        at = 0
+        while True:
+            at = self.window.finish(offsets, at, subscriber.number)
+            if at == len(offsets):
+                break
+            offset = int(offsets[at])
+            entry = self.aside.get(offset)
+            if entry is None or entry.owner != subscriber.number:
+                break
+            self.aside.remove(offset)
+            at += 1
+        if at:
+            self._released(subscriber, at)
+            subscriber.finished += at
+            self._statistics.finished += at
+        return at
+
+    def requeue(self, subscriber: Subscriber, offset: int, delay_us: int, now_us: int) -> None:
+        """Deliver it again, to anybody, after a delay (none in an ordered lane)."""
+        attempts, _ = self._require_in_flight(subscriber, offset)
+        delay_us = 0 if self.ordered else delay_us
+        if delay_us > 0 and len(self.aside) >= ASIDE_MAX and self.aside.get(offset) is None:
+            raise Refusal(
+                Reason.TOO_MANY_DEFERRED,
+                f"partition {self.partition} has {len(self.aside)} messages put off in this channel already, "
+                f"the limit is {ASIDE_MAX}: requeue message {offset} without a delay, or finish it",
+            )
+        self._released(subscriber, 1)
+        subscriber.requeued += 1
+        self._statistics.requeued += 1
+        if delay_us > 0:
+            self._set_aside(offset, Entry(DEFERRED, now_us + delay_us, attempts))
+        else:
+            self._wait(np.array([offset], np.int64))
+
+    def touch(self, subscriber: Subscriber, offset: int, now_us: int) -> None:
+        """Its time begins anew, up to the most that a message may take."""
+        attempts, delivered_us = self._require_in_flight(subscriber, offset)
+        deadline_us = min(now_us + subscriber.timeout_us, delivered_us + subscriber.timeout_max_us)
+        if self.aside.get(offset) is None:
+            self.window.touch(offset, deadline_us)
+        else:
+            self.aside.put(offset, Entry(subscriber.number, deadline_us, attempts, delivered_us))
+
+    def _require_in_flight(self, subscriber: Subscriber, offset: int) -> tuple[int, int]:
+        """(attempts, when delivered) of a message that is with the subscriber."""
+        if self.window.owner(offset) == subscriber.number:
+            return self.window.attempts(offset), self.window.delivered_us(offset)
+        entry = self.aside.get(offset)
+        if entry is None or entry.owner != subscriber.number:
+            raise Refusal(
+                Reason.NOT_IN_FLIGHT,
+                f"message {offset} of partition {self.partition} is not with this client: it was finished, requeued, "
+                "timed out or never delivered to it",
+            )
+        return entry.attempts, entry.delivered_us
+
+    # -- time
+
+    def expire(self, now_us: int) -> bool:
+        """Take back what was not answered in time, and what was put off until now; whether anything was."""
+        self._now_us = now_us
+        late = self.window.expired(now_us)
+        if len(late):
+            for number, count in zip(*np.unique(self.window.owners(late), return_counts=True), strict=True):
+                self._timed_out(int(number), int(count))
+            self._wait(late)
+        due = list(self.aside.due(now_us))
+        for offset, entry in due:
+            if entry.owner > 0:
+                self._timed_out(entry.owner, 1)
+            self._wait_again(offset, entry)
+        self._give_up_or_return([offset for offset, _ in due])
+        return bool(len(late) or due)
+
+    def _timed_out(self, number: int, count: int) -> None:
+        subscriber = self._subscribers[number]
+        self._released(subscriber, count)
+        subscriber.timed_out += count
+        self._statistics.timed_out += count
+
+    def _released(self, subscriber: Subscriber, count: int) -> None:
+        subscriber.in_flight -= count
+        self.in_flight -= count
+        self.changed = True
+        self._wake()
+
+    def _wait(self, offsets: NDArray[np.int64]) -> None:
+        """Messages that were with somebody wait for the next one."""
+        inside = offsets[offsets >= self.window.first]
+        self.window.give_back(inside)
+        for offset in offsets[offsets < self.window.first].tolist():
+            entry = self.aside.get(offset)
+            if entry is not None:
+                self.aside.wait(offset, entry)
+        self._give_up_or_return(offsets.tolist())
+
+    def _give_up_or_return(self, offsets: list[int]) -> None:
+        if self.attempts_max:
+            given_up = [offset for offset in offsets if self._attempts(offset) >= self.attempts_max]
+            for offset in given_up:
+                self._give_up(offset)
+            offsets = [offset for offset in offsets if offset not in set(given_up)]
+        self._returned(offsets)
+
+    def _wait_again(self, offset: int, entry: Entry) -> None:
+        """What was set aside waits: in the window, where that still reaches back to it."""
+        if offset >= self.window.first:
+            self.window.restore(offset, entry.attempts)
+            self.aside.remove(offset)
+        else:
+            self.aside.wait(offset, entry)
+
+    def _attempts(self, offset: int) -> int:
+        entry = self.aside.get(offset)
+        return self.window.attempts(offset) if entry is None else entry.attempts
+
+    def _returned(self, offsets: list[int]) -> None:
+        if offsets:
+            if len(offsets) < FEW:
+                for offset in offsets:
+                    heapq.heappush(self._again, offset)
+            else:
+                self._again += offsets
+                heapq.heapify(self._again)
+            self.changed = True
+            self._wake()
+
+    def _give_up(self, offset: int) -> None:
+        """Delivered as often as the channel allows: done here, once it has arrived where such messages go."""
+        attempts = self._attempts(offset)
+        self._set_aside(offset, Entry(LEAVING, NEVER_US, attempts))
+        try:
+            gone = self.exhausted(self.partition, offset, attempts)
+        except Refusal:
+            self.aside.put(offset, Entry(DEFERRED, self._now_us + RETRY_US, attempts))
+            return
+        if gone is None:
+            self._left(offset)
+        else:
+            gone.on_done(lambda append: self._left(offset) if append.error is None else self._stayed(offset, attempts))
+
+    def _left(self, offset: int) -> None:
+        entry = self.aside.get(offset)
+        if entry is not None and entry.owner == LEAVING:
+            self.aside.remove(offset)
+            self._statistics.exhausted += 1
+            self.changed = True
+
+    def _stayed(self, offset: int, attempts: int) -> None:
+        entry = self.aside.get(offset)
+        if entry is not None and entry.owner == LEAVING:
+            self.aside.put(offset, Entry(DEFERRED, self._now_us + RETRY_US, attempts))
+
+    def _set_aside(self, offset: int, entry: Entry) -> None:
+        self.aside.put(offset, entry)
+        if offset >= self.window.first:
+            self.window.drop(np.array([offset], np.int64))
+        self.changed = True
+
+    def _drop(self, offsets: NDArray[np.int64]) -> None:
+        """Nothing more is to be done about these."""
+        if len(offsets):
+            inside = offsets[offsets >= self.window.first]
+            for offset in offsets[offsets < self.window.first].tolist():
+                if self.aside.get(offset) is not None:
+                    self.aside.remove(offset)
+            if len(inside):
+                self.window.drop(inside)
+            self.changed = True
+
+
+def _sampled(offsets: NDArray[np.int64], percent: int) -> NDArray[np.bool_]:
+    """About ``percent`` of the messages: the same ones however often they are asked for."""
+    mixed = offsets.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) >> np.uint64(40)
+    return mixed % np.uint64(100) < percent
+
+
+def _stored_due_us(entry: Entry) -> int:
+    """What is on its way elsewhere is due at once after a restart, so that it leaves then."""
+    return entry.due_us if entry.owner == DEFERRED else int(entry.owner == LEAVING)
+
+
+def _nowhere(partition: Partition, offset: int, attempts: int) -> None:
+    return None

@@ -1,0 +1,143 @@
+"""Pages: messages that lie together in the log, with what dispatch has to know of them (their tags and headers).
+
+What a page is asked is found out once, when it is asked first; a channel without tags and filters never decodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...dialects import registry
+from ...model.errors import MalformedMessage
+from ...model.kinds import Kind
+from ...model.run import Located, Run
+from ..read import Reading
+
+TAG_HEADER: Final = "##client_dispatch_tag"
+"""The header whose text says which subscribers a message is for (nsq.md 3.1)."""
+
+TEXT_KINDS: Final = (int(Kind.RAW), int(Kind.STRING))
+
+
+class Page:
+    """Messages of ``run`` with ``first`` <= offset < ``end``; their ``offsets`` rise.
+
+    ``index`` belongs to whoever makes bytes for clients from the page: what they need to find its messages quickly.
+    """
+
+    __slots__ = ("_tags", "columns", "end", "first", "index", "offsets", "run")
+
+    def __init__(self, run: Run, first: int, end: int, offsets: NDArray[np.int64]) -> None:
+        self.run = run
+        self.first = first
+        self.end = end
+        self.offsets = offsets
+        self.index: Any = None
+        self.columns: dict[object, Any] = {}
+        """What filters have found out about the page, by filter or header."""
+        self._tags: list[tuple[Located, int]] | None = None
+
+    def texts(self, key: str) -> list[bytes | None]:
+        """The text of the last value of a header per message, None where it has none or is no text."""
+        found: list[bytes | None] = []
+        for located, count in self._located(key):
+            data, starts, lengths = located.data, located.start.tolist(), located.length.tolist()
+            kinds = located.kind.tolist()
+            for at in range(count):
+                held = lengths[at] >= 0 and kinds[at] in TEXT_KINDS
+                found.append(data[starts[at] : starts[at] + lengths[at]].tobytes() if held else None)
+        return found
+
+    def tagged(self, tags: Sequence[str]) -> NDArray[np.int16]:
+        """Per message 0, or 1 + the index of its tag in ``tags``."""
+        if self._tags is None:
+            self._tags = self._located(TAG_HEADER)
+        codes = [np.zeros(count, np.int16) for _, count in self._tags]
+        for number, tag in enumerate(tags, 1):
+            wanted = np.frombuffer(tag.encode(), np.uint8)
+            for (located, _), some in zip(self._tags, codes, strict=True):
+                same = (located.length == len(wanted)) & np.isin(located.kind, TEXT_KINDS)
+                rows = np.flatnonzero(same)
+                if len(rows):
+                    places = located.start[rows][:, None] + np.arange(len(wanted))
+                    some[rows[(located.data[places] == wanted).all(axis=1)]] = number
+        return np.concatenate(codes) if codes else np.zeros(len(self.offsets), np.int16)
+
+    def with_headers(self) -> NDArray[np.bool_]:
+        """Which messages have headers at all."""
+        counts: list[NDArray[np.int64]] = []
+        for part in self._decoded(("headers",), ()):
+            column: Any = part.columns["headers"]
+            counts.append(np.diff(column.offsets.to_numpy()))
+        return np.concatenate(counts) > 0 if counts else np.zeros(0, np.bool_)
+
+    def _located(self, key: str) -> list[tuple[Located, int]]:
+        return [(part.located[key], part.count) for part in self._decoded(("offset",), (key,))]
+
+    def _decoded(self, fields: Sequence[str], keys: Sequence[str]) -> Iterator[Any]:
+        """The page's messages; what cannot be decoded has neither tag nor headers."""
+        run = self.run
+        try:
+            parts = list(
+                registry.dialect(run.dialect).decode(run, first=self.first, end=self.end, fields=fields, keys=keys)
+            )
+        except MalformedMessage:
+            return iter(())
+        return iter(parts if sum(part.count for part in parts) == len(self.offsets) else ())
+
+
+def pages_of(reading: Reading) -> list[Page]:
+    """The pages of what was read."""
+    dense = sum(piece.end - piece.first for piece in reading.pieces) == reading.count
+    pages = []
+    for run, first, end in reading.pieces:
+        offsets = np.arange(first, end) if dense else _present(run, first, end)
+        if len(offsets):
+            pages.append(Page(run, first, end, offsets))
+    return pages
+
+
+def _present(run: Run, first: int, end: int) -> NDArray[np.int64]:
+    found: Iterable[Any] = registry.dialect(run.dialect).decode(run, first=first, end=end, fields=("offset",))
+    columns = [part.columns["offset"].to_numpy() for part in found]
+    return np.concatenate(columns) if columns else np.empty(0, np.int64)
+
+
+class Portion:
+    """Some messages of a page that go to the same subscribers, in order; taken from the front."""
+
+    __slots__ = ("_at", "_offsets", "page")
+
+    def __init__(self, page: Page, offsets: NDArray[np.int64]) -> None:
+        self.page = page
+        self._offsets = offsets
+        self._at = 0
+
+    def __len__(self) -> int:
+        return len(self._offsets) - self._at
+
+    @property
+    def rest(self) -> NDArray[np.int64]:
+        """What was not taken yet."""
+        return self._offsets[self._at :]
+
+    def take(self, count: int) -> NDArray[np.int64]:
+        """The next ``count``, or what is left."""
+        taken = self._offsets[self._at : self._at + count]
+        self._at += len(taken)
+        return taken
+
+    def drop_before(self, offset: int) -> NDArray[np.int64]:
+        """Take those before an offset."""
+        return self.take(int(np.searchsorted(self.rest, offset)))
+
+    def remove(self, first: int, end: int) -> NDArray[np.int64]:
+        """Take out those with ``first`` <= offset < ``end``."""
+        rest = self.rest
+        low, high = np.searchsorted(rest, (first, end)).tolist()
+        self._offsets, self._at = np.concatenate((rest[:low], rest[high:])), 0
+        return rest[low:high]

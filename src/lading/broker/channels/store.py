@@ -1,0 +1,147 @@
+"""What of channels lasts: their names in the catalog at once, where they are a moment later.
+
+A channel is a group row (protocol ``channel``, the topic's id, its name) and one position row per partition: offset =
+everything before it is done, ``extra`` = what is not done behind it and what was set aside. A crash repeats what was
+finished in the last moments, and loses nothing.
+
+``extra``, little-endian: ``version u8 · flags u8 · reserved u16 · ranges u32 · entries u32 · end u64``, the ranges of
+messages that are not done as (first u64, end u64), then the entries as (offset u64, due in µs u64, deliveries u64).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...log.catalog import Catalog, GroupRow, PositionRow
+from ..topology import Partition, Topic
+from .lane import Lane, LaneState
+
+CHANNEL: Final = "channel"
+ORIGIN: Final = ""
+"""Stands in place of a channel's name in the rows that say where the last channel of a topic ended."""
+RANGES_MAX: Final = 4096
+"""Of a window with more holes the rest is read again after a crash."""
+PAUSED, SKIPPING, ORDERED = 1, 2, 4
+
+_HEAD: Final = struct.Struct("<BBHIIQ")
+_VERSION: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class StoredLane:
+    """Where a channel was in one partition, under which epoch of its log, and how the channel was set."""
+
+    state: LaneState
+    epoch: int | None
+    flags: int
+
+
+class ChannelStore:
+    """Reads and writes the catalog's rows of channels."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+
+    def channels(self) -> Iterator[tuple[bytes, str]]:
+        """(topic id, name) of every channel."""
+        for row in self._catalog.groups():
+            if row.protocol == CHANNEL:
+                yield row.scope, row.name
+
+    def lanes(self) -> dict[tuple[bytes, str], dict[int, StoredLane]]:
+        """Stored lanes by (topic id, channel name) and partition number."""
+        found: dict[tuple[bytes, str], dict[int, StoredLane]] = {}
+        for row in self._catalog.positions():
+            if row.protocol == CHANNEL:
+                state, flags = _decoded(row.offset, row.extra or b"")
+                stored = StoredLane(state, row.epoch, flags)
+                found.setdefault((row.topic, row.consumer), {})[row.partition] = stored
+        return found
+
+    def confirm(self, topic: Topic, name: str, rows: Iterable[PositionRow]) -> None:
+        """That there is a channel, where it is and how it is set; on disk when this returns."""
+        self._catalog.put_positions(rows)
+        self._catalog.put_group(GroupRow(CHANNEL, topic.uuid, name, 1))
+
+    def put(self, rows: Iterable[PositionRow]) -> None:
+        """Where channels are."""
+        self._catalog.put_positions(rows)
+
+    def remove(self, topic: Topic, name: str) -> None:
+        """The channel is no more."""
+        self._catalog.remove_group(CHANNEL, topic.uuid, name)
+        self._catalog.remove_positions(CHANNEL, topic.uuid, name)
+
+
+def row_of(name: str, lane: Lane, flags: int, now_us: int) -> PositionRow:
+    """The row of one lane as it is now."""
+    partition: Partition = lane.partition
+    state = lane.state()
+    return PositionRow(
+        CHANNEL,
+        partition.topic.uuid,
+        partition.number,
+        name,
+        state.first,
+        partition.log.epoch,
+        _encoded(state, flags),
+        now_us,
+    )
+
+
+def origin_row(partition: Partition, offset: int) -> PositionRow:
+    """The row that says where the first channel of a partition is to begin."""
+    epoch = partition.log.epoch
+    return PositionRow(CHANNEL, partition.topic.uuid, partition.number, ORIGIN, offset, epoch, None, 0)
+
+
+def after_cut(stored: StoredLane, partition: Partition) -> LaneState:
+    """The state without messages that the log lost when its tail was cut: those offsets are other messages now."""
+    limit = partition.log.next_offset
+    if stored.epoch is not None:
+        limit = min([limit, *(first for epoch, first in partition.log.epochs if epoch > stored.epoch)])
+    state = stored.state
+    if max(state.first, state.end) <= limit:
+        return state
+    return LaneState(
+        min(state.first, limit),
+        min(state.end, limit),
+        state.pending[state.pending < limit],
+        [entry for entry in state.entries if entry[0] < limit],
+    )
+
+
+def _encoded(state: LaneState, flags: int) -> bytes:
+    pending = state.pending
+    breaks = np.flatnonzero(np.diff(pending) != 1)
+    firsts = pending[np.concatenate(([0], breaks + 1))] if len(pending) else pending
+    ends = pending[np.concatenate((breaks, [len(pending) - 1]))] + 1 if len(pending) else pending
+    end = state.end
+    if len(firsts) > RANGES_MAX:
+        end = int(firsts[RANGES_MAX])
+        firsts, ends = firsts[:RANGES_MAX], ends[:RANGES_MAX]
+    ranges: NDArray[np.int64] = np.stack((firsts, ends), axis=1).astype("<i8")
+    entries = np.array(state.entries, "<i8")
+    head = _HEAD.pack(_VERSION, flags, 0, len(ranges), len(state.entries), end)
+    return head + ranges.tobytes() + entries.tobytes()
+
+
+def _decoded(first: int, extra: bytes) -> tuple[LaneState, int]:
+    """(state, flags); of an ``extra`` that is none only the offset counts, which repeats but loses nothing."""
+    empty = LaneState(first, first, np.empty(0, np.int64), [])
+    if len(extra) < _HEAD.size:
+        return empty, 0
+    version, flags, _, ranges_count, entries_count, end = _HEAD.unpack_from(extra)
+    if version != _VERSION or len(extra) != _HEAD.size + 16 * ranges_count + 24 * entries_count:
+        return empty, 0
+    ranges = np.frombuffer(extra, "<i8", 2 * ranges_count, _HEAD.size).reshape(-1, 2)
+    entries = np.frombuffer(extra, "<i8", 3 * entries_count, _HEAD.size + 16 * ranges_count).reshape(-1, 3)
+    parts = [np.arange(one, other) for one, other in ranges.tolist()]
+    pending = np.concatenate(parts) if parts else np.empty(0, np.int64)
+    return LaneState(first, end, pending, [(one, due, tries) for one, due, tries in entries.tolist()]), flags

@@ -1,0 +1,163 @@
+"""Subscribers of a channel, and the points at which they wait for messages: one for each tag, one for all others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import count
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..topology import Partition
+from .filters import HeaderFilter
+from .pages import Page
+
+if TYPE_CHECKING:
+    from .channel import Channel
+
+TIMEOUT_US: Final = 60_000_000
+TIMEOUT_MAX_US: Final = 900_000_000
+
+_numbers = count(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """Messages for one subscriber: exactly ``offsets`` (rising, all in ``page``) of ``partition``.
+
+    ``attempts`` counts each one's deliveries, this one included. Memory stays valid for as long as it is held.
+    """
+
+    partition: Partition
+    page: Page
+    offsets: NDArray[np.int64]
+    attempts: NDArray[np.int64]
+
+
+class Subscriber:
+    """One reader of a channel, e.g. a connection. It gets as many messages as it is ready for and not more.
+
+    ``take`` is called with what it gets, ``closed`` with the reason when the channel is deleted.
+    """
+
+    def __init__(
+        self,
+        take: Callable[[Delivery], None],
+        closed: Callable[[str], None] = lambda reason: None,
+        *,
+        tag: str = "",
+        header_filter: HeaderFilter | None = None,
+        sample_percent: int = 0,
+        timeout_us: int = TIMEOUT_US,
+        timeout_max_us: int = TIMEOUT_MAX_US,
+        name: str = "",
+    ) -> None:
+        """``tag`` "" is none; ``sample_percent`` 0 is all messages; ``timeout_us`` is the time for each message."""
+        self.number = next(_numbers)
+        self.take = take
+        self.closed = closed
+        self.tag = tag
+        self.header_filter = header_filter
+        self.sample_percent = sample_percent
+        self.timeout_us = timeout_us
+        self.timeout_max_us = timeout_max_us
+        self.name = name
+        self.channel: Channel | None = None
+        self.ready = 0
+        self.in_flight = 0
+        self.delivered = 0
+        self.finished = 0
+        self.requeued = 0
+        self.timed_out = 0
+        self._blocked = False
+
+    @property
+    def credit(self) -> int:
+        """How many more messages it takes now."""
+        return 0 if self._blocked else self.ready - self.in_flight
+
+    def set_ready(self, ready: int) -> None:
+        """How many messages it takes at once; 0 for none."""
+        self.ready = ready
+        self._wake()
+
+    @property
+    def blocked(self) -> bool:
+        """Whether what it was given still waits to be sent: it gets nothing more until this is False again."""
+        return self._blocked
+
+    @blocked.setter
+    def blocked(self, blocked: bool) -> None:
+        self._blocked = blocked
+        if not blocked:
+            self._wake()
+
+    def _wake(self) -> None:
+        if self.channel is not None and self.credit > 0:
+            self.channel.wake()
+
+
+class Point:
+    """Where the subscribers that asked for one tag wait (tag "": those that asked for none), served in turn."""
+
+    __slots__ = ("_turn", "subscribers", "tag")
+
+    def __init__(self, tag: str) -> None:
+        self.tag = tag
+        self.subscribers: list[Subscriber] = []
+        self._turn = 0
+
+    def next(self, eager: bool) -> Subscriber | None:
+        """The next subscriber with credit; one that holds most of what it may only where ``eager``."""
+        members = self.subscribers
+        for step in range(len(members)):
+            at = (self._turn + step) % len(members)
+            one = members[at]
+            credit = one.credit
+            if credit > 0 and (eager or 4 * credit >= one.ready):
+                self._turn = at + 1
+                return one
+        return None
+
+    def has_credit(self, *, eager: bool) -> bool:
+        """Whether any subscriber takes more; one that holds most of what it may counts only where ``eager``."""
+        return any(one.credit > 0 and (eager or 4 * one.credit >= one.ready) for one in self.subscribers)
+
+
+class Points:
+    """The points of one partition. A tag has one for as long as a subscriber asks for it (nsq.md 4.2)."""
+
+    def __init__(self) -> None:
+        self._points: dict[str, Point] = {"": Point("")}
+        self.tags: tuple[str, ...] = ()
+        """The tags that are asked for; a message of any other goes to those who asked for none."""
+
+    @property
+    def in_order(self) -> Sequence[Point]:
+        """The point without a tag, then those of ``tags``."""
+        return list(self._points.values())
+
+    def add(self, subscriber: Subscriber) -> bool:
+        """One more; whether there is a tag more."""
+        fresh = subscriber.tag not in self._points
+        point = self._points.setdefault(subscriber.tag, Point(subscriber.tag))
+        point.subscribers.append(subscriber)
+        return self._changed(fresh)
+
+    def remove(self, subscriber: Subscriber) -> bool:
+        """One less; whether there is a tag less."""
+        point = self._points.get(subscriber.tag)
+        if point is None or subscriber not in point.subscribers:
+            return False
+        point.subscribers.remove(subscriber)
+        gone = bool(subscriber.tag) and not point.subscribers
+        if gone:
+            del self._points[subscriber.tag]
+        return self._changed(gone)
+
+    def _changed(self, tags: bool) -> bool:
+        if tags:
+            self.tags = tuple(tag for tag in self._points if tag)
+        return tags

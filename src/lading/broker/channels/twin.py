@@ -1,0 +1,73 @@
+"""Readable twins of the kernels of a channel's window: same names, same arguments, same results.
+
+A window is a ring of arrays: the slot of an offset is its low bits. ``owners`` holds the number of the subscriber a
+message is with, or ``DONE`` or ``WAITING``.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+DONE: Final = -1
+"""Nothing more is to be done about this message in this channel."""
+WAITING: Final = -2
+"""To be delivered, for the first time or again."""
+ATTEMPTS_MAX: Final = 0xFFFF
+NEVER_US: Final = 0x7FFFFFFFFFFFFFFF
+
+Offsets = NDArray[np.int64]
+Owners = NDArray[np.int32]
+Times = NDArray[np.int64]
+Counts = NDArray[np.uint16]
+
+
+def finish(offsets: Offsets, start: int, owners: Owners, first: int, end: int, owner: int) -> tuple[int, int]:
+    """Mark ``offsets[start:]`` done as long as each is in ``first`` to ``end`` and with ``owner``.
+
+    Gives the index of the one that is not (or the length), and where the window begins now: done ones leave it.
+    """
+    mask = len(owners) - 1
+    at = start
+    while at < len(offsets):
+        offset = int(offsets[at])
+        if not first <= offset < end or owners[offset & mask] != owner:
+            break
+        owners[offset & mask] = DONE
+        at += 1
+    while first < end and owners[first & mask] == DONE:
+        first += 1
+    return at, first
+
+
+def hand_over(
+    offsets: Offsets,
+    owner: int,
+    now_us: int,
+    deadline_us: int,
+    owners: Owners,
+    deadlines: Times,
+    delivered: Times,
+    attempts: Counts,
+    counted: Offsets,
+) -> None:
+    """Give ``offsets`` to ``owner`` until ``deadline_us``; ``counted`` gets which attempt of each this is."""
+    slots = offsets & (len(owners) - 1)
+    owners[slots] = owner
+    deadlines[slots] = deadline_us
+    delivered[slots] = now_us
+    counted[:] = np.minimum(attempts[slots].astype(np.int64) + 1, ATTEMPTS_MAX)
+    attempts[slots] = counted
+
+
+def expire(first: int, end: int, owners: Owners, deadlines: Times, now_us: int, late: Offsets) -> tuple[int, int]:
+    """Fill ``late`` with offsets whose owner's time is over: (how many, the soonest deadline of the others)."""
+    offsets = np.arange(first, end)
+    slots = offsets & (len(owners) - 1)
+    owned = owners[slots] > 0
+    over = np.flatnonzero(owned & (deadlines[slots] <= now_us))[: len(late)]
+    late[: len(over)] = offsets[over]
+    owned[over] = False
+    return len(over), int(deadlines[slots][owned].min(initial=NEVER_US))

@@ -1,0 +1,195 @@
+"""The window of a channel over one partition: the messages that were taken from the log and are not all done.
+
+Owner, deadline and attempts of each lie in NumPy arrays, a ring by offset, so that neither a delivery nor a burst of
+finished messages costs a Python object per message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...kernels import engine
+from . import twin
+from .twin import DONE, NEVER_US, WAITING
+
+HOME: Final = "lading.broker.channels.kernels"
+SLOTS_MIN: Final = 1 << 12
+SLOTS_KEPT: Final = 1 << 16
+"""A ring that is larger than this is given back when it runs empty."""
+LATE_MAX: Final = 8192
+"""As many time-outs are taken at once."""
+
+
+class Window:
+    """Messages with ``first`` <= offset < ``end``; whatever lies before ``first`` is done, or set aside elsewhere."""
+
+    __slots__ = ("_attempts", "_deadlines", "_delivered", "_owners", "end", "first", "soonest_us")
+
+    def __init__(self, offset: int) -> None:
+        self.first = offset
+        self.end = offset
+        self.soonest_us = NEVER_US
+        """No deadline of a delivered message lies before this."""
+        self._resize(SLOTS_MIN)
+
+    def _resize(self, slots: int) -> None:
+        self._owners = np.empty(slots, np.int32)
+        self._deadlines = np.empty(slots, np.int64)
+        self._delivered = np.empty(slots, np.int64)
+        self._attempts = np.empty(slots, np.uint16)
+
+    def __len__(self) -> int:
+        return self.end - self.first
+
+    def clear(self, offset: int) -> None:
+        """Hold nothing and go on at ``offset``."""
+        self.first = self.end = offset
+        self.soonest_us = NEVER_US
+        if len(self._owners) > SLOTS_KEPT:
+            self._resize(SLOTS_MIN)
+
+    def extend(self, end: int, present: NDArray[np.int64]) -> None:
+        """Reach up to ``end``: the offsets ``present`` wait, others between are done (they are no messages)."""
+        if self.first == self.end and not len(present):
+            self.clear(end)
+            return
+        self._need(end - self.first)
+        slots = np.arange(self.end, end) & self._mask
+        if len(present) < len(slots):
+            self._owners[slots] = DONE
+            slots = present & self._mask
+        self._owners[slots] = WAITING
+        self._attempts[slots] = 0
+        self.end = end
+        self.advance()
+
+    def _need(self, size: int) -> None:
+        slots = len(self._owners)
+        if size <= slots:
+            return
+        before: list[NDArray[Any]] = [self._owners, self._deadlines, self._delivered, self._attempts]
+        offsets = np.arange(self.first, self.end)
+        taken = offsets & (slots - 1)
+        while slots < size:
+            slots *= 2
+        self._resize(slots)
+        after: list[NDArray[Any]] = [self._owners, self._deadlines, self._delivered, self._attempts]
+        places = offsets & (slots - 1)
+        for old, new in zip(before, after, strict=True):
+            new[places] = old[taken]
+
+    @property
+    def _mask(self) -> int:
+        return len(self._owners) - 1
+
+    def owner(self, offset: int) -> int:
+        """Whom a message is with: a subscriber's number, ``WAITING`` or ``DONE``; ``DONE`` outside the window."""
+        return int(self._owners[offset & self._mask]) if self.first <= offset < self.end else DONE
+
+    def attempts(self, offset: int) -> int:
+        """How often a message of the window was delivered."""
+        return int(self._attempts[offset & self._mask])
+
+    def delivered_us(self, offset: int) -> int:
+        """When a message of the window was delivered last."""
+        return int(self._delivered[offset & self._mask])
+
+    def deadline_us(self, offset: int) -> int:
+        """Until when a message of the window is with its owner."""
+        return int(self._deadlines[offset & self._mask])
+
+    def restore(self, offset: int, attempts: int) -> None:
+        """A message that was set aside waits in the window again."""
+        self._owners[offset & self._mask] = WAITING
+        self._attempts[offset & self._mask] = attempts
+
+    def set_attempts(self, offset: int, attempts: int) -> None:
+        """Correct how often a message of the window was delivered."""
+        self._attempts[offset & self._mask] = attempts
+
+    def hand_over(self, offsets: NDArray[np.int64], owner: int, now_us: int, deadline_us: int) -> NDArray[np.int64]:
+        """Give waiting messages of the window to a subscriber; which attempt of each this is."""
+        counted = np.empty(len(offsets), np.int64)
+        self._kernels(len(offsets)).hand_over(
+            offsets,
+            owner,
+            now_us,
+            deadline_us,
+            self._owners,
+            self._deadlines,
+            self._delivered,
+            self._attempts,
+            counted,
+        )
+        self.soonest_us = min(self.soonest_us, deadline_us)
+        return counted
+
+    def finish(self, offsets: NDArray[np.int64], start: int, owner: int) -> int:
+        """Done are ``offsets[start:]`` as far as each is with ``owner``; the index of the first that is not."""
+        at: int
+        at, self.first = self._kernels(len(offsets) - start).finish(
+            offsets, start, self._owners, self.first, self.end, owner
+        )
+        return at
+
+    def touch(self, offset: int, deadline_us: int) -> None:
+        """More time for a message that is with a subscriber."""
+        self._deadlines[offset & self._mask] = deadline_us
+
+    def give_back(self, offsets: NDArray[np.int64], *, uncounted: bool = False) -> None:
+        """Delivered messages wait again; ``uncounted``: as if the last delivery had not been."""
+        slots = offsets & self._mask
+        self._owners[slots] = WAITING
+        if uncounted:
+            self._attempts[slots] -= 1
+
+    def drop(self, offsets: NDArray[np.int64]) -> None:
+        """Nothing more is to be done about these."""
+        self._owners[offsets & self._mask] = DONE
+        self.advance()
+
+    def advance(self) -> None:
+        """Let go of what is done at the front."""
+        _, self.first = self._kernels(0).finish(_NOTHING, 0, self._owners, self.first, self.end, 0)
+
+    def expired(self, now_us: int) -> NDArray[np.int64]:
+        """Offsets whose deadline has passed, at most ``LATE_MAX`` at once."""
+        if self.soonest_us > now_us:
+            return _NOTHING
+        late = np.empty(min(len(self), LATE_MAX), np.int64)
+        found, self.soonest_us = self._kernels(len(self)).expire(
+            self.first, self.end, self._owners, self._deadlines, now_us, late
+        )
+        return late[:found]
+
+    def owned(self, owner: int) -> NDArray[np.int64]:
+        """The offsets that are with a subscriber."""
+        return self._those(lambda slots: self._owners[slots] == owner)
+
+    def pending(self) -> NDArray[np.int64]:
+        """The offsets that are not done."""
+        return self._those(lambda slots: self._owners[slots] != DONE)
+
+    def retried(self) -> NDArray[np.int64]:
+        """The offsets that are not done and were delivered before."""
+        return self._those(lambda slots: (self._owners[slots] != DONE) & (self._attempts[slots] > 0))
+
+    def _those(self, condition: Callable[[NDArray[np.int64]], NDArray[np.bool_]]) -> NDArray[np.int64]:
+        offsets = np.arange(self.first, self.end)
+        found: NDArray[np.int64] = offsets[condition(offsets & self._mask)]
+        return found
+
+    def owners(self, offsets: NDArray[np.int64]) -> NDArray[np.int32]:
+        """Whom messages of the window are with."""
+        found: NDArray[np.int32] = self._owners[offsets & self._mask]
+        return found
+
+    def _kernels(self, messages: int) -> Any:
+        return engine.select(HOME, twin, 8 * messages)
+
+
+_NOTHING: Final[NDArray[np.int64]] = np.empty(0, np.int64)
