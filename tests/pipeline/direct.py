@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from lading.pipeline.breaker import admit
+from lading.pipeline.check import Problem, check
 from lading.pipeline.errands import deliver, ensure_topic
 from lading.pipeline.plan import Plan
 from lading.pipeline.run import _accepted, _job, _sources, starting_positions, sweep
@@ -29,6 +30,16 @@ Strike = Callable[[str], None]
 
 class Crash(BaseException):
     """The process ends here: nothing of ours may catch it and tidy up."""
+
+
+def checked(file: Path) -> list[Problem]:
+    """What ``lading pipeline check`` finds in a pipeline without SQL steps."""
+    return check(PipelineSettings.load(file), no_session)
+
+
+def no_session() -> Any:
+    """These tests need no Spark."""
+    raise AssertionError("a Spark session was asked for")
 
 
 class Driver:
@@ -53,7 +64,7 @@ class Driver:
                 sweep(state, plan)
                 last = state.manifests.last()
                 starting = starting_positions(settings, state, plan, [planner], last, resume=resume)
-                job = _job(settings, state, token, [planner], _accepted(state, accept_batch=accept_batch))
+                job = _job(settings, state, token, [planner], plan, _accepted(state, accept_batch=accept_batch))
                 topic = planner.options.topic
                 log = _Checkpoint(state)
                 position = log.committed() or starting.get(topic) or {}

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql.datasource import WriterCommitMessage
-from pyspark.sql.types import StructType
+import pyarrow as pa
 
 from lading.pipeline import sink
 from lading.pipeline.errands import deliver
@@ -17,11 +17,14 @@ from lading.pipeline.job import PipelineJob
 from lading.pipeline.sink import PipelineTables, PipelineWriter
 from lading.spark import publish
 from lading.spark.manifest import Manifest
+from lading.spark.publish import Batch, Derived
 from lading.spark.ranges import Range
 from lading.spark.state import State
 from tests.spark.faults import strike
 
 PHASES = ("task", "manifest", "renames", "errands", "published")
+STEP_PHASES = ("task", "steps", *PHASES[1:])
+"""With SQL steps: after the rows of a task that they made were staged, too."""
 
 
 def claimed(state: Path, phase: str) -> bool:
@@ -36,8 +39,9 @@ def claimed(state: Path, phase: str) -> bool:
 class FaultyTables(PipelineTables):
     """Takes the place of the pipeline's own sink."""
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> PipelineWriter:
-        return FaultyWriter(PipelineJob.parse(self.options["job"]))
+    @classmethod
+    def table_writer(cls, job: PipelineJob) -> PipelineWriter:
+        return FaultyWriter(job)
 
 
 class FaultyWriter(PipelineWriter):
@@ -51,7 +55,12 @@ class FaultyWriter(PipelineWriter):
         strike(directory, "task")
         return written
 
-    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+    def stage_rows(self, rows: Iterator[pa.RecordBatch]) -> Derived:
+        made = super().stage_rows(rows)
+        strike(Path(self.job.state), "steps")
+        return made
+
+    def publish(self, batch: Batch) -> None:
         directory = Path(self.job.state)
         renamed = 0
 
@@ -67,5 +76,5 @@ class FaultyWriter(PipelineWriter):
 
         setattr(sink, "commit", partial(publish.commit, rename=rename))  # noqa: B010
         setattr(sink, "deliver", deliver_struck)  # noqa: B010
-        super().commit(messages, batchId)
+        super().publish(batch)
         strike(directory, "published")

@@ -6,11 +6,9 @@ import re
 from collections.abc import Callable
 
 from lading import read_arrow, testing
-from lading.pipeline.check import check
-from lading.pipeline.settings import PipelineSettings
 
 from .conftest import PARTITIONS, ROWS, Place
-from .direct import Driver
+from .direct import Driver, checked
 from .flights import fate, found
 
 
@@ -35,5 +33,5 @@ def test_an_iggy_source(place: Place, served: testing.Running) -> None:
 def test_states_need_a_broker_that_has_them(place: Place, served: testing.Running) -> None:
     iggy = f"iggy://{served.endpoints['iggy_tcp']}"
     file = place.write(lambda text: _at(iggy)(text).replace('to = "parquet:./tables/late"', 'set_state = "poisoned"'))
-    (problem,) = check(PipelineSettings.load(file))
+    (problem,) = checked(file)
     assert (problem.part, "a route sets states, and at iggy://" in problem.sentence) == ("set_state", True)

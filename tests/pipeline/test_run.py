@@ -12,14 +12,13 @@ import pytest
 
 from lading import read_arrow
 from lading.model.errors import DataLoss, LocalError
-from lading.pipeline.check import check
 from lading.pipeline.report import report
 from lading.pipeline.settings import PipelineSettings
 from lading.pipeline.state import existing
 from lading.spark.writing import TableFiles
 
 from .conftest import PARTITIONS, ROWS, Place
-from .direct import Driver
+from .direct import Driver, checked
 from .flights import assert_every_message_once, fate, found, messages, table
 
 
@@ -121,7 +120,7 @@ def test_columns_may_be_added_and_not_changed(place: Place) -> None:
     without = place.write(lambda text: text.replace('carrier = "string required"\n', ""))
     with pytest.raises(LocalError, match="has the column 'carrier'"):
         Driver(without).run()
-    assert [(problem.part, "'carrier'" in problem.sentence) for problem in check(PipelineSettings.load(without))] == [
+    assert [(problem.part, "'carrier'" in problem.sentence) for problem in checked(without)] == [
         ("table", True), ("table", True),
     ]  # fmt: skip
     Driver(place.write(lambda text: text.replace("[headers]", '[headers]\ntail = "string"'))).run()
@@ -156,15 +155,15 @@ def test_tables_and_states_of_others(place: Place) -> None:
     late.mkdir(parents=True)
     (late / "theirs.parquet").write_bytes(b"x")
     file = place.write()
-    (problem,) = check(PipelineSettings.load(file))
+    (problem,) = checked(file)
     assert "'theirs.parquet', which Lading did not write" in problem.sentence
     with pytest.raises(LocalError, match="which Lading did not write"):
         Driver(file).run()
     (late / "theirs.parquet").unlink()
     Driver(file).run()
-    assert check(PipelineSettings.load(file)) == []
+    assert checked(file) == []
     other = place.write(lambda text: text.replace('id = "flights"', 'id = "other"\nstate = "./elsewhere"'))
-    assert "is written by pipeline 'flights-" in check(PipelineSettings.load(other))[0].sentence
+    assert "is written by pipeline 'flights-" in checked(other)[0].sentence
     with pytest.raises(LocalError, match="is written by pipeline 'flights-"):
         Driver(other).run()
 
@@ -192,10 +191,10 @@ def test_a_full_disk_publishes_nothing(place: Place, monkeypatch: pytest.MonkeyP
 
 def test_check_names_what_cannot_be_reached(place: Place, tmp_path: Path) -> None:
     missing = place.write(lambda text: text.replace(f'topic = "{place.topic}"', 'topic = "air.flihts"'))
-    (problem,) = check(PipelineSettings.load(missing))
+    (problem,) = checked(missing)
     assert problem.part == "source" and "no topic 'air.flihts'" in problem.sentence
     nobody = place.write(lambda text: text.replace(place.url, str(tmp_path / "nothing")))
-    assert {problem.part for problem in check(PipelineSettings.load(nobody))} >= {"source"}
+    assert {problem.part for problem in checked(nobody)} >= {"source"}
 
 
 def test_the_report_stands_alone(place: Place) -> None:

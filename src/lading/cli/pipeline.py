@@ -17,8 +17,9 @@ from .output import Output, document, json_line, meter, note, table
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from ..pipeline.run import Progress, RunReport
     from ..pipeline.settings import PipelineSettings
+    from ..pipeline.watch import Progress, RunReport
+    from ..settings import Address
 
 app = typer.Typer(name="pipeline", help="Topics into tables by one TOML file.", no_args_is_help=True)
 File = Annotated[Path, typer.Argument(metavar="FILE", help="The pipeline's TOML file.")]
@@ -37,6 +38,12 @@ def run(
     report: Annotated[
         Path | None, typer.Option("--report", metavar="HTML", help="Write a page about this run when it ends.")
     ] = None,
+    metrics: Annotated[
+        str | None,
+        typer.Option(
+            "--metrics", metavar="HOST:PORT", help="Show figures for Prometheus there meanwhile; port 0 is free."
+        ),
+    ] = None,
     output: AsOutput = Output.TEXT,
 ) -> None:
     """Judge, route and publish what the sources hold; run it again to go on.
@@ -46,6 +53,8 @@ def run(
         lading pipeline run flights.toml
 
         lading pipeline run flights.toml --follow --output json
+
+        lading pipeline run flights.toml --follow --metrics 127.0.0.1:9464
     """
     from ..pipeline.run import run as run_pipeline
     from ..pipeline.settings import PipelineSettings
@@ -59,9 +68,16 @@ def run(
             if output is Output.JSON:
                 json_line({"event": "progress", **_rounded(asdict(now))})
 
+        def on_metrics(address: Address) -> None:
+            if output is Output.JSON:
+                json_line({"event": "metrics", "address": f"http://{address}/metrics"})
+            else:
+                note(f"metrics: http://{address}/metrics")
+
         done = run_pipeline(
-            session, settings, follow=follow, accept_batch=accept_batch, resume=resume, on_progress=on_progress
-        )
+            session, settings, follow=follow, accept_batch=accept_batch, resume=resume, on_progress=on_progress,
+            metrics=None if metrics is None else _address(metrics), on_metrics=on_metrics,
+        )  # fmt: skip
     if output is Output.JSON:
         json_line({"event": "done", **_document(done)})
     else:
@@ -98,7 +114,8 @@ def check(file: File, output: AsOutput = Output.TEXT) -> None:
     from ..pipeline.settings import PipelineSettings
 
     settings = PipelineSettings.load(file)
-    found = check_pipeline(settings)
+    with _spark() as session:
+        found = check_pipeline(settings, session)
     if output is Output.JSON:
         document([asdict(problem) for problem in found])
     for problem in found if output is Output.TEXT else ():
@@ -107,6 +124,15 @@ def check(file: File, output: AsOutput = Output.TEXT) -> None:
         raise typer.Exit(1)
     if output is Output.TEXT:
         note(f"{file}: nothing wrong; run it with: lading pipeline run {file}")
+
+
+def _address(text: str) -> Address:
+    from ..settings import parse_address
+
+    try:
+        return parse_address(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--metrics") from None
 
 
 @contextmanager
@@ -154,6 +180,7 @@ def _write_report(settings: PipelineSettings, to: Path, first: int) -> None:
 def _document(report: RunReport) -> dict[str, Any]:
     return {
         "read": report["read"],
+        **({"passed": report["passed"]} if "passed" in report.counts else {}),
         "good": report["good"],
         "routed": report["routed"],
         "quarantined": report["quarantined"],
@@ -188,7 +215,10 @@ def _show(report: RunReport) -> None:
         }
     )
     table(rows, {"destination": "destination", "messages": "messages", "table": "table"}, output=Output.TEXT)
+    became = f"{report['good']:,} good, {report['routed']:,} routed"
+    if "passed" in report.counts:
+        became = f"{report['passed']:,} passed (of which the steps made {became})"
     note(
         f"[bold]{report['read']:,}[/] messages in {report.batches} batch(es), {report.rows_per_s:,.0f} a second: "
-        f"{report['good']:,} good, {report['routed']:,} routed, {report['quarantined']:,} quarantined"
+        f"{became}, {report['quarantined']:,} quarantined"
     )

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..model.errors import LadingError
 from ..spark.files import read_document
@@ -18,6 +19,9 @@ from .run import check_servers, source_options
 from .settings import PipelineSettings
 from .state import table_in_state
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 
 @dataclass(frozen=True, slots=True)
 class Problem:
@@ -27,12 +31,22 @@ class Problem:
     sentence: str
 
 
-def check(settings: PipelineSettings) -> list[Problem]:
-    """Every problem that can be found without reading messages; empty when a run would start."""
+def check(settings: PipelineSettings, session: Callable[[], SparkSession]) -> list[Problem]:
+    """Every problem that can be found without reading messages; empty when a run would start.
+
+    ``session`` is asked for a Spark session where there are SQL steps: what they make is known to Spark alone.
+    """
     found = [Problem("settings", sentence) for sentence in problems(settings)]
     if found:
         return found
     plan = Plan.of(settings)
+    if settings.document.step:
+        from .sql import examine
+
+        made, sentences = examine(session(), settings)
+        if made is None or sentences:
+            return [*(Problem("step", sentence) for sentence in sentences), *_sources(settings, plan)]
+        plan = Plan.of(settings, made)
     return [*_sources(settings, plan), *_tables(settings, plan)]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -9,11 +10,23 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from ..columns.contract import Projection
 from ..spark.ranges import Range
 from ..spark.reading import Reading
 from .plan import Plan
 from .settings import PipelineSettings
+
+
+def schema_text(schema: pa.Schema) -> str:
+    """An Arrow schema as text."""
+    return base64.b64encode(schema.serialize()).decode()
+
+
+def schema_of_text(text: str) -> pa.Schema:
+    """The inverse of ``schema_text``."""
+    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))
 
 
 @dataclass(frozen=True)
@@ -41,6 +54,8 @@ class PipelineJob:
     accept_command: str
     sources: Mapping[str, SourcePlace]
     accepted: tuple[Mapping[str, Any], ...] = ()
+    made: str | None = None
+    """The columns that the steps make, as ``schema_text`` writes them."""
 
     def text(self) -> str:
         """As JSON."""
@@ -62,7 +77,7 @@ class PipelineJob:
     @cached_property
     def plan(self) -> Plan:
         """What they mean."""
-        return Plan.of(self.settings)
+        return Plan.of(self.settings, None if self.made is None else schema_of_text(self.made))
 
     def reading(self, piece: Range) -> Reading:
         """How a range is read."""

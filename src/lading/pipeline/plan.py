@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 
@@ -19,10 +19,8 @@ from ..spark.files import local_directory
 from ..spark.types import arrow_schema, schema_of
 from .reasons import Failure
 from .settings import Good, PipelineSettings, Route
+from .steps import default_columns, staged_columns
 
-BEFORE_HEADERS = ("topic", "partition", "offset", "timestamp", "key")
-AFTER_HEADERS = ("payload",)
-"""The message fields of a table that names no columns, around those of the contract."""
 QUARANTINE_FIELDS = ("stream", "topic", "partition", *FIELDS)
 """The message as it was, bytes and headers."""
 _VERDICT: list[pa.Field[Any]] = [
@@ -56,36 +54,66 @@ class TablePlan:
 
 @dataclass(frozen=True)
 class Destination:
-    """Where messages go: a route, or good. ``filter`` None takes all that is left."""
+    """Where messages go: a route, good, or SQL steps. ``filter`` None takes all that is left, ``counter`` is its name
+    among the counts of a manifest."""
 
     name: str
     filter: Filter | None
     table: TablePlan | None
     state: State | None = None
+    counter: Literal["good", "routed", "passed"] = "good"
+
+
+@dataclass(frozen=True)
+class Result:
+    """Where rows go that SQL steps made: a route with its condition in Spark's SQL, or good."""
+
+    name: str
+    where: str | None
+    path: Path
+    schema: pa.Schema
+
+    @property
+    def counter(self) -> str:
+        """Its name among the counts of a manifest."""
+        return "good" if self.where is None else "routed"
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A pipeline ready to judge messages."""
+    """A pipeline ready to judge messages. With SQL steps the only destination is the steps, and ``results`` are where
+    the rows go that they make."""
 
     contract: Projection
     destinations: tuple[Destination, ...]
     quarantine: Path
     failures: tuple[Failure, ...]
     verify_checksum: bool
+    made: pa.Schema | None = None
+    """The columns that the steps make."""
+    results: tuple[Result, ...] = ()
 
     @classmethod
-    def of(cls, settings: PipelineSettings) -> Plan:
-        """The plan of these settings; SettingError with the first problem there is."""
+    def of(cls, settings: PipelineSettings, made: pa.Schema | None = None) -> Plan:
+        """The plan of these settings, with ``made`` as the columns that its steps make, where it has steps.
+
+        SettingError with the first problem there is.
+        """
         for problem in problems(settings):
             raise SettingError(problem)
-        return _plan(settings)
+        return _plan(settings, made)
 
     @property
     def tables(self) -> list[TablePlan]:
-        """Every table of a destination, each once."""
+        """Every table that messages are written to by the tasks that judge them, each once."""
         found = {one.table.path: one.table for one in self.destinations if one.table is not None}
         return list(found.values())
+
+    @property
+    def places(self) -> dict[str, Path]:
+        """The table of every destination that has one, by its name."""
+        judged = {one.name: one.table.path for one in self.destinations if one.table and one.counter != "passed"}
+        return {**judged, **{one.name: one.path for one in self.results}, "quarantine": self.quarantine}
 
     @cached_property
     def quarantine_schema(self) -> pa.Schema:
@@ -96,7 +124,11 @@ class Plan:
     @cached_property
     def schemas(self) -> dict[Path, pa.Schema]:
         """Every table with its columns."""
-        return {**{table.path: table.schema for table in self.tables}, self.quarantine: self.quarantine_schema}
+        direct = {
+            one.table.path: one.table.schema for one in self.destinations if one.table and one.counter != "passed"
+        }
+        made = {one.path: one.schema for one in self.results}
+        return {**direct, **made, self.quarantine: self.quarantine_schema}
 
     @cached_property
     def projection(self) -> Projection:
@@ -129,6 +161,9 @@ def problems(settings: PipelineSettings) -> Iterator[str]:
     places: dict[Path, str] = {}
     columns: dict[Path, tuple[str, tuple[str, ...]]] = {}
     for at, route in enumerate(document.route):
+        if document.step:
+            # what steps make is known to Spark alone: it looks at conditions and columns
+            break
         key = f"route[{at + 1}]"
         try:
             parse(route.where, settings.contract if settings.contract.headers else None)
@@ -144,8 +179,9 @@ def problems(settings: PipelineSettings) -> Iterator[str]:
         except SettingError as error:
             yield f"{settings.name}: {error}"
             continue
-        names = section.columns or _default_columns(settings.contract)
-        yield from (f"{settings.name}: {key}.columns: {text}" for text in _wrong_columns(names, settings.contract))
+        names = section.columns or default_columns(settings.contract)
+        if not document.step:
+            yield from (f"{settings.name}: {key}.columns: {text}" for text in _wrong_columns(names, settings.contract))
         first, before = columns.setdefault(path, (key, names))
         if before != names:
             differing = sorted(set(before) ^ set(names)) or ["another order"]
@@ -181,17 +217,47 @@ def _wrong_columns(names: tuple[str, ...], contract: Projection) -> Iterator[str
         yield f"{twice!r} is named twice"
 
 
-def _default_columns(contract: Projection) -> tuple[str, ...]:
-    return (*BEFORE_HEADERS, *(column.name for column in contract.headers), *AFTER_HEADERS)
+def _plan(settings: PipelineSettings, made: pa.Schema | None) -> Plan:
+    document, contract = settings.document, settings.contract
+    return Plan(
+        contract,
+        _steps(settings) if document.step else _destinations(settings),
+        local_directory("quarantine", settings.quarantine_table),
+        tuple(_failures(contract, verify_checksum=document.quality.verify_checksum)),
+        document.quality.verify_checksum,
+        made,
+        () if made is None else _results(settings, made),
+    )
 
 
-def _plan(settings: PipelineSettings) -> Plan:
+def _steps(settings: PipelineSettings) -> tuple[Destination, ...]:
+    """What passes the checks is staged in the state directory, with the columns that steps can see."""
+    columns = staged_columns([step.sql for step in settings.document.step], settings.contract)
+    table = TablePlan(local_directory("pipeline.state", settings.state_directory), columns)
+    return (Destination("steps", None, table, counter="passed"),)
+
+
+def _results(settings: PipelineSettings, made: pa.Schema) -> tuple[Result, ...]:
+    sections: list[tuple[str, Route | Good]] = [
+        *((f"route {at + 1}", route) for at, route in enumerate(settings.document.route)),
+        ("good", settings.document.good),
+    ]
+    results = []
+    for name, section in sections:
+        assert section.to is not None
+        schema = pa.schema([made.field(column) for column in section.columns or made.names])
+        where = section.where if isinstance(section, Route) else None
+        results.append(Result(name, where, local_directory("table", settings.place(section.to)), schema))
+    return tuple(results)
+
+
+def _destinations(settings: PipelineSettings) -> tuple[Destination, ...]:
     document, contract = settings.document, settings.contract
 
     def table(to: str | None, columns: tuple[str, ...] | None) -> TablePlan | None:
         if to is None:
             return None
-        names = columns or _default_columns(contract)
+        names = columns or default_columns(contract)
         headers = tuple(column for column in contract.headers if column.name in names)
         fields = tuple(name for name in names if name in FIELD_TYPES)
         return TablePlan(local_directory("table", settings.place(to)), Projection(fields, headers, names))
@@ -202,17 +268,11 @@ def _plan(settings: PipelineSettings) -> Plan:
             parse(route.where, contract if contract.headers else None),
             table(route.to, route.columns),
             STATE_BY_WORD[route.set_state] if route.set_state else None,
+            "routed",
         )
         for at, route in enumerate(document.route)
     ]
-    good = Destination("good", None, table(document.good.to, document.good.columns))
-    return Plan(
-        contract,
-        (*destinations, good),
-        local_directory("quarantine", settings.quarantine_table),
-        tuple(_failures(contract, verify_checksum=document.quality.verify_checksum)),
-        document.quality.verify_checksum,
-    )
+    return (*destinations, Destination("good", None, table(document.good.to, document.good.columns)))
 
 
 def _failures(contract: Projection, *, verify_checksum: bool) -> Iterator[Failure]:

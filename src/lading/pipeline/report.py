@@ -82,11 +82,14 @@ def _moment(at_us: int) -> datetime:
 
 def _cards(counts: Counter[str]) -> str:
     read = counts["read"]
-    whole = sum(counts[name] for name in OUTCOMES)
+    stepped = "passed" in counts
+    parts = ("passed", "quarantined") if stepped else tuple(OUTCOMES)
+    whole = sum(counts[name] for name in parts)
     cards = [("read", read, "")]
     cards += [(name, counts[name], f"{100 * counts[name] / read:.1f} %" if read else "") for name in OUTCOMES]
     shown = "".join(f'<div class="card">{name}<b>{count:,}</b>{share}</div>' for name, count, share in cards)
-    check = "good + routed + quarantined = read" if whole == read else f"the counts differ by {read - whole:,}"
+    check = f"{' + '.join(parts)} = read" if whole == read else f"the counts differ by {read - whole:,}"
+    check += "; good and routed are rows that the SQL steps made" if stepped else ""
     return f'<div class="cards">{shown}</div><p class="sub">{check}</p>'
 
 

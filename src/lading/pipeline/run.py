@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import json
 import shlex
-import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from weakref import WeakSet
+from weakref import WeakKeyDictionary
 
 from ..model.errors import DataLoss, LocalError, SettingError
+from ..settings import Address
 from ..spark.failures import cause
 from ..spark.manifest import Manifest
 from ..spark.options import SourceOptions
 from ..spark.planning import Planner
-from ..spark.positions import OffsetsDocument, document, parse_document
+from ..spark.positions import OffsetsDocument, document
 from ..spark.publish import check_schema, recover
 from ..spark.state import State, claim
 from ..spark.writing import schema_words
@@ -26,52 +25,21 @@ from ..transports.interface import TopicMeta
 from ..transports.lading import LadingTransport
 from ..transports.open import open_transport
 from .errands import deliver, ensure_topic
-from .job import PipelineJob, SourcePlace
+from .figures import Figures, exposed
+from .job import PipelineJob, SourcePlace, schema_text
 from .plan import Plan
 from .settings import PipelineSettings, Source
 from .state import note_resumed, refused, resumed_at, table_in_state
+from .watch import Progress, RunReport, Watch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from pyspark.sql.datasource import DataSource
+
+    from .sink import PipelineTables
+
+__all__ = ["Progress", "RunReport", "prepare", "run"]
 
 LOOK_INTERVAL_S: Any = 0.1
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """How far a run is; ``lag`` counts messages that still wait."""
-
-    read: int
-    good: int
-    routed: int
-    quarantined: int
-    lag: int
-    rows_per_s: float
-    batches: int
-    seconds: float
-
-
-@dataclass(frozen=True)
-class RunReport:
-    """What one run published: ``counts`` as manifests have them, read = good + routed + quarantined."""
-
-    counts: Mapping[str, int]
-    batches: int
-    files: int
-    size_bytes: int
-    seconds: float
-    first_manifest: int
-    last_manifest: int
-    tables: Mapping[str, Path] = field(default_factory=dict)
-
-    def __getitem__(self, name: str) -> int:
-        return self.counts.get(name, 0)
-
-    @property
-    def rows_per_s(self) -> float:
-        """Messages read a second."""
-        return self.counts.get("read", 0) / self.seconds if self.seconds else 0.0
 
 
 def run(
@@ -82,16 +50,24 @@ def run(
     accept_batch: bool = False,
     resume: bool = False,
     on_progress: Callable[[Progress], None] = lambda progress: None,
+    metrics: Address | None = None,
+    on_metrics: Callable[[Address], None] = lambda address: None,
 ) -> RunReport:
     """Judge and publish what the sources hold; with ``follow`` go on until interrupted.
 
     Every message that is read is in the good table, a route or quarantine, once, whatever crashes and whatever the
     settings become in between. ``session`` is asked for a Spark session when all else is ready. ``accept_batch``
     publishes the one batch that the breaker refused last; ``resume`` begins a new checkpoint where the manifests end.
+    ``metrics`` is where figures for Prometheus are shown meanwhile, else where the settings say; ``on_metrics`` is told
+    where that is.
     LocalError when the breaker stops the run, and for tables of others, changed columns, a lost checkpoint; DataLoss
     when messages are gone; transports' errors as they were raised.
     """
     plan = Plan.of(settings)
+    if settings.document.step:
+        from .sql import made_by
+
+        plan = Plan.of(settings, made_by(session(), settings))
     with _sources(settings) as planners:
         metas = {planner.options.topic: planner.topic() for planner in planners}
         check_servers(settings, plan, list(zip(settings.document.source, metas.values(), strict=True)))
@@ -105,9 +81,9 @@ def run(
             sweep(state, plan)
             last = state.manifests.last()
             starting = starting_positions(settings, state, plan, planners, last, resume=resume)
-            job = _job(settings, state, token, planners, _accepted(state, accept_batch=accept_batch))
-            watch = _Watch(state, planners, last, on_progress)
-            with _told(settings):
+            job = _job(settings, state, token, planners, plan, _accepted(state, accept_batch=accept_batch))
+            with _told(settings), _figures(settings, metrics or settings.document.metrics.address, on_metrics) as shown:
+                watch = Watch(state, planners, last, starting, on_progress, shown)
                 _query(session(), job, planners, starting, state, follow=follow, watch=watch)
             sweep(state, plan)
             return watch.report(plan)
@@ -242,7 +218,7 @@ def _accepted(state: State, *, accept_batch: bool) -> tuple[Mapping[str, Any], .
 
 
 def _job(
-    settings: PipelineSettings, state: State, token: str, planners: list[Planner], accepted: tuple[Any, ...]
+    settings: PipelineSettings, state: State, token: str, planners: list[Planner], plan: Plan, accepted: tuple[Any, ...]
 ) -> PipelineJob:
     sources = {
         planner.options.topic: SourcePlace(
@@ -254,6 +230,7 @@ def _job(
     return PipelineJob(
         settings.raw, str(settings.base), settings.name, str(state.directory), state.pipeline, token,
         command(settings, "--resume"), command(settings, "--accept-batch"), sources, accepted,
+        None if plan.made is None else schema_text(plan.made),
     )  # fmt: skip
 
 
@@ -265,9 +242,10 @@ def _query(
     state: State,
     *,
     follow: bool,
-    watch: _Watch,
+    watch: Watch,
 ) -> None:
-    from .sink import RANGES, TABLES
+    from .sink import RANGES
+    from .sql import StepBatches
 
     prepare(spark)
     settings = job.settings
@@ -282,14 +260,13 @@ def _query(
     ]  # fmt: skip
     options = settings.document.pipeline
     trigger: dict[str, Any] = {"processingTime": f"{options.trigger} seconds"} if follow else {"availableNow": True}
+    tables = _prepared[spark]
+    ranges = spark.readStream.format(RANGES).option("sources", json.dumps(sources))
+    to = ranges.option("maxrows", str(options.max_rows)).load().writeStream
+    steps = StepBatches(tables.table_writer(job)) if settings.document.step else None
+    to = to.format(tables.name()).option("job", job.text()) if steps is None else to.foreachBatch(steps)
     query = (
-        spark.readStream.format(RANGES)
-        .option("sources", json.dumps(sources))
-        .option("maxrows", str(options.max_rows))
-        .load()
-        .writeStream.format(TABLES)
-        .queryName(f"lading {job.pipeline}")
-        .option("job", job.text())
+        to.queryName(f"lading {job.pipeline}")
         .option("checkpointLocation", state.checkpoint.as_uri())
         .trigger(**trigger)
         .start()
@@ -302,17 +279,18 @@ def _query(
         if not follow:
             raise
     except Exception as error:
-        raise (cause(error) or error) from None
+        told = None if steps is None else steps.error
+        raise (told or cause(error) or error) from None
     finally:
         with suppress(Exception):
             query.stop()
         watch.look()
 
 
-_prepared: WeakSet[SparkSession] = WeakSet()
+_prepared: WeakKeyDictionary[SparkSession, type[PipelineTables]] = WeakKeyDictionary()
 
 
-def prepare(spark: SparkSession, sink: type[DataSource] | None = None) -> None:
+def prepare(spark: SparkSession, sink: type[PipelineTables] | None = None) -> None:
     """Register the two ends of the pipeline's query in a session, once; ``sink`` takes the place of the usual one."""
     if spark in _prepared and sink is None:
         return
@@ -320,7 +298,20 @@ def prepare(spark: SparkSession, sink: type[DataSource] | None = None) -> None:
 
     spark.dataSource.register(PipelineRanges)
     spark.dataSource.register(sink or PipelineTables)
-    _prepared.add(spark)
+    _prepared[spark] = sink or PipelineTables
+
+
+@contextmanager
+def _figures(
+    settings: PipelineSettings, address: Address | None, on_metrics: Callable[[Address], None]
+) -> Iterator[Figures | None]:
+    if address is None:
+        yield None
+        return
+    figures = Figures(settings.id)
+    with exposed(figures, address) as shown:
+        on_metrics(shown)
+        yield figures
 
 
 @contextmanager
@@ -331,62 +322,3 @@ def _told(settings: PipelineSettings) -> Iterator[None]:
     except DataLoss as error:
         advice = f"fail_on_data_loss = false in [source] of {settings.name}"
         raise DataLoss(str(error).replace("failOnDataLoss=false", advice)) from None
-
-
-class _Watch:
-    """Follows the manifests of one run: they are the truth about what is done."""
-
-    def __init__(
-        self,
-        state: State,
-        planners: list[Planner],
-        last: Manifest | None,
-        on_progress: Callable[[Progress], None],
-    ) -> None:
-        self._manifests = state.manifests
-        self._planners = planners
-        self._first = self._number = 0 if last is None else last.number
-        self._on_progress = on_progress
-        self._begun = time.monotonic()
-        self._counts: Counter[str] = Counter()
-        self._files = self._bytes = 0
-
-    def begin(self) -> None:
-        """The clock starts."""
-        self._begun = time.monotonic()
-
-    def look(self) -> None:
-        """Take in new manifests, and tell of them."""
-        while self._manifests.path(self._number + 1).exists():
-            self._number += 1
-            manifest = self._manifests.read(self._number)
-            self._counts.update(manifest.counts)
-            self._files += len(manifest.files)
-            self._bytes += sum(file.size_bytes for file in manifest.files)
-            self._on_progress(self._progress(manifest))
-
-    def report(self, plan: Plan) -> RunReport:
-        """All of it."""
-        tables = {one.name: one.table.path for one in plan.destinations if one.table is not None}
-        return RunReport(
-            dict(self._counts), self._number - self._first, self._files, self._bytes,
-            time.monotonic() - self._begun, self._first + 1, self._number,
-            {**tables, "quarantine": plan.quarantine},
-        )  # fmt: skip
-
-    def _progress(self, manifest: Manifest) -> Progress:
-        seconds = time.monotonic() - self._begun
-        counts = self._counts
-        return Progress(
-            counts["read"], counts["good"], counts["routed"], counts["quarantined"],
-            sum(_lag(planner, manifest) for planner in self._planners), counts["read"] / seconds,
-            self._number - self._first, seconds,
-        )  # fmt: skip
-
-
-def _lag(planner: Planner, manifest: Manifest) -> int:
-    topic = planner.options.topic
-    done = parse_document(topic, manifest.positions) if topic in manifest.positions else {}
-    return sum(
-        max(0, mark.offset - (done[number].offset if number in done else 0)) for number, mark in planner.ends().items()
-    )

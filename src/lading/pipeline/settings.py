@@ -22,9 +22,12 @@ from ..columns.contract import (
 )
 from ..model.errors import SettingError
 from ..model.state import STATE_BY_WORD, State
+from ..settings import Listen
 
 DEFAULT_SERVER = "lading://127.0.0.1:7070"
 PARQUET = "parquet:"
+SEVERAL = ("source", "step", "route")
+"""Sections that may be there more than once; one alone may be written as a plain table."""
 UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 
@@ -100,6 +103,12 @@ class Quality(Section):
     """Batches with fewer messages are published whatever fails in them."""
 
 
+class Step(Section):
+    """One [[step]]: a query of Spark's SQL over what passed the checks, or over what the step before made of it."""
+
+    sql: NonEmpty
+
+
 class Good(Section):
     """[good]: the table that takes what no route takes."""
 
@@ -124,6 +133,12 @@ class Quarantine(Section):
     server: NonEmpty | None = None
 
 
+class Metrics(Section):
+    """[metrics]: where figures for Prometheus are shown while the pipeline runs."""
+
+    address: Listen | None = None
+
+
 class Document(Section):
     """The whole file."""
 
@@ -131,9 +146,11 @@ class Document(Section):
     source: tuple[Source, ...] = Field(min_length=1)
     headers: dict[str, Any] = Field(default_factory=dict)
     quality: Quality = Quality()
+    step: tuple[Step, ...] = ()
     good: Good
     route: tuple[Route, ...] = ()
     quarantine: Quarantine = Quarantine()
+    metrics: Metrics = Metrics()
 
 
 class PipelineSettings:
@@ -146,7 +163,7 @@ class PipelineSettings:
         self.raw = dict(document)
         self.base = base
         self.name = name
-        single = {key: [table] for key in ("source", "route") if isinstance(table := self.raw.get(key), dict)}
+        single = {key: [table] for key in SEVERAL if isinstance(table := self.raw.get(key), dict)}
         try:
             self.document = Document.model_validate({**self.raw, **single})
         except ValidationError as error:
@@ -157,6 +174,11 @@ class PipelineSettings:
                 raise SettingError(f"{name}: route {at + 1} does nothing; give it to = … or set_state = … or both")
             if route.columns is not None and route.to is None:
                 raise SettingError(f"{name}: route {at + 1} has columns but no table; add to = …, or take columns away")
+            if route.set_state is not None and self.document.step:
+                raise SettingError(
+                    f"{name}: route {at + 1} sets states, but what it takes are rows that the steps made, and those "
+                    "are no messages; take set_state away, or do it in a pipeline without steps"
+                )
 
     @classmethod
     def load(cls, file: Path) -> PipelineSettings:
@@ -274,6 +296,7 @@ _EXAMPLES = {
     "good": '; for example [good] with to = "parquet:./tables/flights"',
     "to": '; for example to = "parquet:./tables/flights"',
     "where": "; it takes a filter, for example where = \"delay > 60\"",
+    "sql": "; it takes a query, for example sql = \"SELECT *, delay / 60 AS hours FROM messages\"",
 }  # fmt: skip
 
 

@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceStreamArrowWriter,
@@ -18,16 +19,18 @@ from pyspark.sql.datasource import (
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
+from ..spark.manifest import same_ranges
 from ..spark.options import SourceOptions
 from ..spark.positions import OffsetsDocument
-from ..spark.publish import abandon, commit
-from ..spark.ranges import Range
+from ..spark.publish import Batch, Derived, abandon, commit
+from ..spark.ranges import Range, merged
 from ..spark.state import State
 from ..spark.table_sink import RANGE_SCHEMA, RangeReader, Staged, batch_of, stage, staged_files
 from ..spark.writing import schema_words
 from .breaker import admit
 from .errands import deliver
 from .job import PipelineJob
+from .rows_made import stage_rows
 from .state import table_in_state
 from .writing import write_range
 
@@ -118,7 +121,12 @@ class PipelineTables(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> PipelineWriter:
         """For the pipeline's own query."""
-        return PipelineWriter(PipelineJob.parse(self.options["job"]))
+        return self.table_writer(PipelineJob.parse(self.options["job"]))
+
+    @classmethod
+    def table_writer(cls, job: PipelineJob) -> PipelineWriter:
+        """What tasks and the driver do in this run."""
+        return PipelineWriter(job)
 
 
 class PipelineWriter(DataSourceStreamArrowWriter):
@@ -135,13 +143,30 @@ class PipelineWriter(DataSourceStreamArrowWriter):
         """One range."""
         return write_range(self.job, piece, attempt)
 
+    def stage_rows(self, rows: Iterator[pa.RecordBatch]) -> Derived:
+        """In a task: stage rows that SQL steps made."""
+        context = TaskContext.get()
+        assert context is not None
+        return stage_rows(self.job, rows, context.partitionId(), f"{context.stageId()}-{context.taskAttemptId()}")
+
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Publish the batch, exactly once, unless too much of it failed."""
+        self.publish(batch_of(messages, batchId))
+
+    def admit(self, batch: Batch) -> None:
+        """LocalError where too much of a batch failed, unless it was published before."""
+        ranges = merged(result.piece for result in batch.written)
+        last = self.state.manifests.last()
+        if last is None or not same_ranges(last.ranges, ranges):
+            admit(self.job, self.state, ranges, batch.counts)
+
+    def publish(self, batch: Batch) -> None:
+        """Publish a batch, exactly once, unless too much of it failed."""
         job, state = self.job, self.state
         commit(
             state,
             job.run,
-            batch_of(messages, batchId),
+            batch,
             {table_in_state(state, path): schema_words(schema) for path, schema in job.plan.schemas.items()},
             resume_command=job.resume_command,
             admit=lambda ranges, counts: admit(job, state, ranges, counts),

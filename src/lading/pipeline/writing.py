@@ -17,7 +17,7 @@ from ..model.batch import FIELDS, SCHEMA
 from ..model.errors import LocalError
 from ..model.run import Decoded
 from ..model.state import State
-from ..spark.manifest import File
+from ..spark.manifest import TABLE, File
 from ..spark.publish import Written
 from ..spark.ranges import Range
 from ..spark.reading import Stretch, fetch_range
@@ -27,8 +27,9 @@ from .job import PipelineJob
 from .judge import Judged, judge
 from .rows import COPY_SCHEMA, copies, quarantined
 
-COPIES, STATES = "copies", "states"
-"""Kinds of staged files that are no table's: copies for the quarantine topic, states to set at the source."""
+COPIES, STATES, PASSED = "copies", "states", "passed"
+"""Kinds of staged files that are no table's: copies for the quarantine topic, states to set at the source, messages
+that SQL steps are to read."""
 _STATE_FIELDS: list[pa.Field[Any]] = [
     pa.field("topic", pa.string()), pa.field("partition", pa.int32()), pa.field("first", pa.int64()),
      pa.field("end", pa.int64()), pa.field("state", pa.int8()),
@@ -67,20 +68,22 @@ class _Range:
         self._piece = piece
         self._stem = staged_stem(job.run, piece, attempt)
         options = job.settings.document.pipeline
-        targets = {
-            table.path: Target(
-                table.path, Path(job.state), table.schema, table.repeating, int(options.file_size), options.compression
-            )
-            for table in self._plan.tables
+
+        def files(table: Path, schema: pa.Schema, repeating: tuple[str, ...], kind: str, stem: str) -> TableFiles:
+            size, state = int(options.file_size), Path(job.state)
+            target = Target(table, state, schema, repeating, size, options.compression, kind)
+            return TableFiles(target, piece.start, stem)
+
+        kind, stem = (PASSED, f"{self._stem}-{PASSED}") if job.settings.document.step else (TABLE, self._stem)
+        self._files = {
+            table.path: files(table.path, table.schema, table.repeating, kind, stem) for table in self._plan.tables
         }
-        targets[self._plan.quarantine] = Target(
-            self._plan.quarantine, Path(job.state), self._plan.quarantine_schema, ("reason", "header", "detail"),
-            int(options.file_size), options.compression,
-        )  # fmt: skip
-        self._files = {path: TableFiles(target, piece, self._stem) for path, target in targets.items()}
+        failed = ("reason", "header", "detail")
+        self._failed = files(self._plan.quarantine, self._plan.quarantine_schema, failed, TABLE, self._stem)
         self._copies: _Staged | None = None
         self._marked: list[tuple[int, int, int]] = []
-        self.counts: Counter[str] = Counter(read=0, good=0, routed=0, quarantined=0)
+        begun = ("read", "quarantined", *(one.counter for one in self._plan.destinations), "good", "routed")
+        self.counts: Counter[str] = Counter(dict.fromkeys(begun, 0))
 
     def take(self, stretch: Stretch) -> None:
         """Judge what one fetch brought."""
@@ -98,7 +101,7 @@ class _Range:
 
     def finish(self) -> list[tuple[int, File]]:
         """Close everything; every file with the number that orders it."""
-        files = [entry for table in self._files.values() for entry in table.finish()]
+        files = [entry for table in (*self._files.values(), self._failed) for entry in table.finish()]
         if self._copies is not None:
             files.append((self._piece.start, self._copies.close()))
         if self._marked:
@@ -107,7 +110,7 @@ class _Range:
 
     def discard(self) -> None:
         """Delete everything of this attempt."""
-        for table in self._files.values():
+        for table in (*self._files.values(), self._failed):
             table.discard()
         for path in (Path(self._job.state) / OWN / STAGED).glob(f"{self._stem}-*"):
             path.unlink(missing_ok=True)
@@ -117,8 +120,9 @@ class _Range:
         counts["read"] += decoded.count
         taken = np.bincount(judged.destination[judged.destination >= 0], minlength=len(plan.destinations)).tolist()
         for one, count in zip(plan.destinations, taken, strict=True):
-            counts["good" if one.filter is None else "routed"] += count
-            counts[f"to.{one.name}"] += count
+            counts[one.counter] += count
+            if one.counter != "passed":
+                counts[f"to.{one.name}"] += count
         failed = np.bincount(judged.failure[judged.failure >= 0], minlength=len(plan.failures)).tolist()
         for failure, count in zip(plan.failures, failed, strict=True):
             if count:
@@ -167,7 +171,7 @@ class _Range:
         self, messages: pa.RecordBatch, which: pa.Array[Any], place: Mapping[str, str | int], now_us: int
     ) -> None:
         made = quarantined(messages, list(self._plan.failures), which, place, now_us)
-        self._files[self._plan.quarantine].add(made)
+        self._failed.add(made)
         topic = self._job.settings.document.quarantine.topic
         if topic is not None:
             if self._copies is None:

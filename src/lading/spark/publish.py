@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -31,12 +32,40 @@ class Written:
 
 
 @dataclass(frozen=True, slots=True)
+class Derived:
+    """What a task staged that was given rows made from messages, and no range: its number, files and counts."""
+
+    task: int
+    files: tuple[File, ...]
+    counts: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
 class Batch:
     """One batch as Spark names it, with all that its tasks did."""
 
     query_id: str
     batch_id: int
     written: Sequence[Written]
+    derived: Sequence[Derived] = ()
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """What all tasks counted."""
+        counts: Counter[str] = Counter()
+        for result in self.written:
+            counts.update(result.counts)
+        for made in self.derived:
+            counts.update(made.counts)
+        return dict(counts)
+
+    @property
+    def files(self) -> list[File]:
+        """Every staged file."""
+        return [
+            *(file for result in self.written for _, file in result.files),
+            *(file for result in self.derived for file in result.files),
+        ]
 
 
 def commit(
@@ -60,7 +89,7 @@ def commit(
     """
     with state.committing(run):
         ranges = merged(result.piece for result in batch.written)
-        staged = [file for result in batch.written for _, file in result.files]
+        staged = batch.files
         if not ranges:
             return None
         last = state.manifests.last()
@@ -171,10 +200,6 @@ def _manifest(
     state: State, run: str, batch: Batch, ranges: Sequence[Range], schemas: Schemas, last: Manifest | None
 ) -> Manifest:
     number = 1 if last is None else last.number + 1
-    counts: dict[str, int] = {}
-    for result in batch.written:
-        for name, count in result.counts.items():
-            counts[name] = counts.get(name, 0) + count
     topics = sorted({piece.topic for piece in ranges})
     files = [
         replace(
@@ -189,8 +214,13 @@ def _manifest(
         )
         for first, file in result.files
     ]
+    files += [
+        replace(file, name=f"{state.pipeline}-{number:08d}-sql-{result.task:05d}-{at:05d}.parquet")
+        for result in sorted(batch.derived, key=lambda result: result.task)
+        for at, file in enumerate(result.files)
+    ]
     return Manifest(
-        state.pipeline, number, run, batch.query_id, batch.batch_id, ranges, files, counts,
+        state.pipeline, number, run, batch.query_id, batch.batch_id, ranges, files, batch.counts,
         {**(last.schemas if last else {}), **schemas},
         cover(last.covered if last else {}, ranges), advance(last.positions if last else {}, ranges),
         time.time_ns() // 1000,

@@ -81,7 +81,7 @@ def register(spark: SparkSession) -> None:
     from .source import LadingSource
 
     # what Spark says of a name that is replaced by itself is of no use to anybody
-    with _quiet("py4j"):
+    with quiet("py4j"):
         spark.dataSource.register(LadingSource)
     register_functions(spark)
 
@@ -119,10 +119,11 @@ def _surroundings(java: Java, local: bool) -> Iterator[None]:
 
 
 @contextmanager
-def _quiet(logger: str) -> Iterator[None]:
+def quiet(logger: str) -> Iterator[None]:
+    """Let a logger say nothing for a while: what it would say is raised and told as well."""
     log = logging.getLogger(logger)
     before = log.level
-    log.setLevel(logging.ERROR)
+    log.setLevel(logging.CRITICAL)
     try:
         yield
     finally:

@@ -40,6 +40,11 @@ class State:
         return self.own / "checkpoint"
 
     @property
+    def staged(self) -> Path:
+        """Where files are staged that belong to no table."""
+        return self.own / STAGED
+
+    @property
     def manifests(self) -> Manifests:
         """The manifests."""
         return Manifests(self.own / "manifests", self.pipeline)

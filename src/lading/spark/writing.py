@@ -16,7 +16,7 @@ import xxhash
 
 from ..columns.contract import Projection, parse_columns
 from ..transports.fetched import States
-from .manifest import File
+from .manifest import TABLE, File
 from .publish import HASH_NAME, Written
 from .ranges import Range
 from .reading import Counts, Reading, read_range
@@ -107,6 +107,7 @@ class Target:
     repeating: tuple[str, ...] = ()
     file_bytes: int = FILE_BYTES
     compression: str = COMPRESSION
+    kind: str = TABLE
 
 
 def schema_words(schema: pa.Schema) -> dict[str, str]:
@@ -120,7 +121,7 @@ def write_range(job: TableJob, piece: Range, attempt: str) -> Written:
     Errors are those of ``read_range``, and OSError; what was begun is deleted then.
     """
     counts = Counts()
-    writer = TableFiles(job.target, piece, staged_stem(job.run, piece, attempt))
+    writer = TableFiles(job.target, piece.start, staged_stem(job.run, piece, attempt))
     try:
         for part in read_range(job.reading, piece, counts):
             writer.add(dict(zip(part.batch.schema.names, part.batch.columns, strict=True)))
@@ -138,11 +139,14 @@ def staged_stem(run: str, piece: Range, attempt: str) -> str:
 
 
 class TableFiles:
-    """The files of one range in one table: rows are gathered into row groups, files closed at their size."""
+    """The files of one task in one table: rows are gathered into row groups, files closed at their size.
 
-    def __init__(self, target: Target, piece: Range, stem: str) -> None:
+    ``first`` orders them among the files of other tasks; the names of staged files begin with ``stem``.
+    """
+
+    def __init__(self, target: Target, first: int, stem: str) -> None:
         self._target = target
-        self._piece = piece
+        self._first = first
         self._stem = stem
         self._table = target.table
         self._schema = target.schema
@@ -217,8 +221,9 @@ class TableFiles:
         sink.close()
         table = os.path.relpath(self._table, self._target.state)
         # no two files of a batch begin at the same number: it orders the files of a range
-        order = self._piece.start + len(self._done)
-        self._done.append((order, File(table, name, "", self._file_rows, sink.size_bytes, sink.hash)))
+        order = self._first + len(self._done)
+        done = File(table, name, "", self._file_rows, sink.size_bytes, sink.hash, self._target.kind)
+        self._done.append((order, done))
         self._open, self._file_rows = None, 0
 
 

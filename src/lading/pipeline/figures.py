@@ -1,0 +1,105 @@
+"""Figures of a running pipeline for Prometheus, on a small HTTP server of their own (docs/reference/metrics.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from ..metrics import Counter, Gauge, Histogram
+from ..model.errors import LocalError
+from ..settings import Address
+from ..spark.manifest import Manifest
+from .reasons import reason_of
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+
+BATCH_SECONDS = (0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 900.0)
+OUTCOMES = ("read", "passed", "good", "routed", "quarantined")
+
+
+class Figures:
+    """What one run has done so far; ``lag`` and ``published_us`` are set by whoever follows it."""
+
+    def __init__(self, pipeline: str) -> None:
+        self._pipeline = (pipeline,)
+        self.lag = self.published_us = 0
+        self._rows_per_s = 0.0
+        of = ("pipeline",)
+        self._messages = Counter(
+            "lading_pipeline_messages", "Messages of published batches by what became of them.", (*of, "outcome")
+        )
+        self._failures = Counter(
+            "lading_pipeline_failures", "Messages put into quarantine, by reason and header.", (*of, "reason", "header")
+        )
+        self._rows = Counter(
+            "lading_pipeline_rows", "Rows by destination: route or good.", (*of, "destination")
+        )  # fmt: skip
+        self._manifests = Counter("lading_pipeline_manifests", "Batches published.", of)
+        self._files = Counter("lading_pipeline_files", "Files published.", of)
+        self._bytes = Counter("lading_pipeline_file_bytes", "Bytes of published files.", of)
+        self._seconds = Histogram(
+            "lading_pipeline_batch_seconds", "Time from planning a batch to its manifest.", BATCH_SECONDS
+        )
+        self._sources: list[Counter | Histogram | Gauge] = [
+            self._messages, self._failures, self._rows, self._manifests, self._files, self._bytes, self._seconds,
+            Gauge("lading_pipeline_lag_messages", "Messages that wait in the sources.", of,
+                  lambda: [(self._pipeline, float(self.lag))]),
+            Gauge("lading_pipeline_rows_per_second", "Messages read a second in the last batch.", of,
+                  lambda: [(self._pipeline, self._rows_per_s)]),
+            Gauge("lading_pipeline_last_publish_timestamp_seconds", "When the last batch was published, since 1970.",
+                  of, lambda: [(self._pipeline, self.published_us / 1e6)] if self.published_us else []),
+        ]  # fmt: skip
+        for outcome in ("read", "good", "routed", "quarantined"):
+            self._messages.values[(pipeline, outcome)] += 0
+        self._manifests.values[self._pipeline] += 0
+
+    def add(self, manifest: Manifest, seconds: float) -> None:
+        """Count one published batch that took ``seconds``."""
+        counts = manifest.counts
+        for outcome in OUTCOMES:
+            if outcome in counts:
+                self._messages.values[(*self._pipeline, outcome)] += counts[outcome]
+        for name, count in counts.items():
+            if (why := reason_of(name)) is not None:
+                self._failures.values[(*self._pipeline, *why)] += count
+            elif name.startswith("to."):
+                self._rows.values[(*self._pipeline, name.removeprefix("to."))] += count
+        self._manifests.values[self._pipeline] += 1
+        self._files.values[self._pipeline] += len(manifest.files)
+        self._bytes.values[self._pipeline] += sum(file.size_bytes for file in manifest.files)
+        self._seconds.observe(seconds)
+        self._rows_per_s = counts.get("read", 0) / seconds if seconds else 0.0
+        self.published_us = manifest.written_us
+
+    def collect(self) -> Iterable[Metric]:
+        """Every figure as Prometheus sees it."""
+        for source in self._sources:
+            yield from source.families()
+
+
+@contextmanager
+def exposed(figures: Figures, address: Address) -> Iterator[Address]:
+    """Answer ``GET /metrics`` at ``address`` for a while; gives the address with the port that was taken.
+
+    LocalError where nothing can listen there.
+    """
+    from prometheus_client import CollectorRegistry, ProcessCollector, start_http_server
+
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(figures)
+    ProcessCollector(registry=registry)
+    try:
+        server, thread = start_http_server(address.port, address.host, registry)
+    except OSError as error:
+        raise LocalError(
+            f"metrics cannot be shown at {address}: {error.strerror or error}; name another address, with port 0 for a "
+            "free one"
+        ) from None
+    try:
+        yield Address(address.host, server.server_port)
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

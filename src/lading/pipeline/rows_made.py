@@ -1,0 +1,82 @@
+"""Rows that SQL steps made: staged by destination in tasks, told to the driver as text."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..model.errors import LocalError
+from ..spark.manifest import File
+from ..spark.publish import Derived, Written
+from ..spark.ranges import Range
+from ..spark.writing import TableFiles, Target
+from .job import PipelineJob
+
+DESTINATION: Final = "_lading_destination"
+"""The column that says which destination takes a row."""
+
+
+def stage_rows(job: PipelineJob, batches: Iterator[pa.RecordBatch], task: int, attempt: str) -> Derived:
+    """Stage what the steps made, by destination, synced; LocalError where a disk refuses: what was begun is deleted."""
+    results, options = job.plan.results, job.settings.document.pipeline
+    stem = f"{job.run}-{attempt}-sql-{task:05d}"
+    files: dict[Path, TableFiles] = {}
+    for one in results:
+        target = Target(one.path, Path(job.state), one.schema, (), int(options.file_size), options.compression)
+        files.setdefault(one.path, TableFiles(target, 0, stem))
+    counts: Counter[str] = Counter({"good": 0, "routed": 0})
+    try:
+        for batch in batches:
+            chosen: Any = batch.column(DESTINATION)
+            for at, one in enumerate(results):
+                rows = batch.filter(pc.equal(chosen, pa.scalar(at, pa.int32())))
+                if rows.num_rows:
+                    files[one.path].add({name: rows.column(name) for name in one.schema.names})
+                    counts[one.counter] += rows.num_rows
+                    counts[f"to.{one.name}"] += rows.num_rows
+        done = tuple(file for table in files.values() for _, file in table.finish())
+        return Derived(task, done, dict(counts))
+    except BaseException as error:
+        for table in files.values():
+            table.discard()
+        if isinstance(error, OSError):
+            place = f" ({error.filename})" if error.filename else ""
+            raise LocalError(
+                f"pipeline {job.settings.id!r}: the rows that its steps made cannot be written{place}: "
+                f"{error.strerror or error}. Nothing of this batch was published; run it again when that is mended"
+            ) from None
+        raise
+
+
+def written_text(written: Written) -> str:
+    """What a task did with a range, as JSON."""
+    files = [[first, _row(file)] for first, file in written.files]
+    return json.dumps({"piece": written.piece.document(), "files": files, "counts": dict(written.counts)})
+
+
+def written_of(text: str) -> Written:
+    """The inverse of ``written_text``."""
+    held = json.loads(text)
+    files = tuple((first, File(**row)) for first, row in held["files"])
+    return Written(Range.parse(held["piece"]), files, held["counts"])
+
+
+def derived_text(derived: Derived) -> str:
+    """What a task made of rows, as JSON."""
+    return json.dumps({"task": derived.task, "files": [_row(file) for file in derived.files], "counts": derived.counts})
+
+
+def derived_of(text: str) -> Derived:
+    """The inverse of ``derived_text``."""
+    held = json.loads(text)
+    return Derived(held["task"], tuple(File(**row) for row in held["files"]), held["counts"])
+
+
+def _row(file: File) -> dict[str, Any]:
+    return {name: getattr(file, name) for name in File.__slots__}

@@ -1,0 +1,239 @@
+"""SQL steps in Spark: what they make is known before anything is read; each batch goes through them and is published.
+
+The checks stay in Arrow: what passed them is staged as Parquet, Spark reads that natively, and the rows that the steps
+make are staged by destination in tasks, so that one manifest publishes a batch as ever.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import functions as F
+
+from ..columns.contract import did_you_mean
+from ..model.errors import LadingError, LocalError, SettingError
+from ..spark.failures import cause
+from ..spark.manifest import File
+from ..spark.publish import Batch, Written, abandon, drop
+from ..spark.session import quiet
+from ..spark.types import arrow_schema, schema_of
+from .plan import Result
+from .rows_made import DESTINATION, derived_of, derived_text, written_of, written_text
+from .settings import Good, PipelineSettings, Route
+from .steps import EVERY, MESSAGES, default_columns, every_column
+from .writing import PASSED
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from .sink import PipelineWriter
+
+LOGGER: Final = "SQLQueryContextLogger"
+"""Where PySpark tells a second time, with stacks, what it raises."""
+_NO_COLUMN: Final = (pa.types.is_null, pa.types.is_duration, pa.types.is_interval)
+
+
+def made_by(spark: SparkSession, settings: PipelineSettings) -> pa.Schema:
+    """The columns that the steps make; SettingError with the first problem of steps, conditions or columns."""
+    schema, found = examine(spark, settings)
+    if schema is None or found:
+        raise SettingError(found[0])
+    return schema
+
+
+def examine(spark: SparkSession, settings: PipelineSettings) -> tuple[pa.Schema | None, list[str]]:
+    """The columns that the steps make (None where a step is wrong), and every problem, without reading messages."""
+    contract, name = settings.contract, settings.name
+    every = spark.createDataFrame([], schema_of(every_column(contract)))
+    with quiet(LOGGER):
+        try:
+            frame = through(spark, settings, every)
+            schema = _schema(name, frame)
+        except SettingError as error:
+            return None, [str(error)]
+        sections: list[tuple[str, Route | Good]] = [
+            *((f"route[{at + 1}]", route) for at, route in enumerate(settings.document.route)),
+            ("good", settings.document.good),
+        ]
+        found: list[str] = []
+        for key, section in sections:
+            if isinstance(section, Route):
+                try:
+                    frame.filter(F.expr(section.where))
+                except AnalysisException as error:
+                    found.append(f"{name}: {key}.where: {_explained(error, section.where)}")
+            found += [
+                f"{name}: {key}.columns: the steps make no column {column!r}{did_you_mean(column, schema.names)}"
+                for column in section.columns or ()
+                if column not in schema.names
+            ]
+    return schema, found
+
+
+def through(spark: SparkSession, settings: PipelineSettings, every: DataFrame) -> DataFrame:
+    """What the steps make of ``every``, lazily; SettingError, with the place in its text, for a step that is wrong."""
+    shown = [column for column in default_columns(settings.contract) if column in every.columns]
+    every.createOrReplaceTempView(EVERY)
+    frame = every.select(*(F.col(f"`{column}`") for column in shown))
+    for at, step in enumerate(settings.document.step):
+        frame.createOrReplaceTempView(MESSAGES)
+        try:
+            # anything but a query would be done at once
+            spark._jsparkSession.sessionState().sqlParser().parseQuery(step.sql)
+            frame = spark.sql(step.sql)
+        except AnalysisException as error:
+            raise SettingError(f"{settings.name}: step[{at + 1}].sql: {_explained(error, step.sql)}") from None
+    return frame
+
+
+class StepBatches:
+    """Called with the ranges of every batch: judges them, hands what passed to the steps, publishes what they make.
+
+    ``error`` keeps what ended a run: Spark tells it wrapped into its own.
+    """
+
+    def __init__(self, writer: PipelineWriter) -> None:
+        self._writer = writer
+        self.error: LadingError | None = None
+
+    def __call__(self, ranges: DataFrame, batch_id: int) -> None:
+        try:
+            self._publish(ranges, batch_id)
+        except LadingError as error:
+            self.error = error
+            raise
+        except PySparkException as error:
+            self.error = cause(error) or self._failed(error)
+            raise self.error from None
+
+    def _publish(self, ranges: DataFrame, batch_id: int) -> None:
+        writer, spark = self._writer, ranges.sparkSession
+        judged = ranges.mapInArrow(_judging(writer), "written string").collect()
+        written = [written_of(row.written) for row in judged]
+        passed = [file for result in written for _, file in result.files if file.kind == PASSED]
+        batch = Batch(
+            spark.sparkContext.getLocalProperty("sql.streaming.queryId") or "", batch_id,
+            [_without(result, passed) for result in written],
+        )  # fmt: skip
+        try:
+            # a batch that is refused need not go through the steps
+            writer.admit(batch)
+            frame = through(spark, writer.job.settings, self._read(spark, passed))
+            with quiet(LOGGER):
+                rows = _sorted_out(frame, writer.job.plan.results).mapInArrow(_staging(writer), "derived string")
+                derived = [derived_of(row.derived) for row in rows.collect()]
+            batch = Batch(batch.query_id, batch_id, batch.written, derived)
+            writer.publish(batch)
+        except BaseException:
+            abandon(writer.state, batch.files)
+            raise
+        finally:
+            drop(writer.state, passed)
+
+    def _read(self, spark: SparkSession, passed: Sequence[File]) -> DataFrame:
+        schema = schema_of(self._writer.job.plan.tables[0].projection)
+        if not passed:
+            return spark.createDataFrame([], schema)
+        staged = self._writer.state.staged
+        return spark.read.schema(schema).parquet(*((staged / file.staged).as_uri() for file in passed))
+
+    def _failed(self, error: PySparkException) -> LocalError:
+        settings = self._writer.job.settings
+        texts = [step.sql for step in settings.document.step]
+        return LocalError(
+            f"pipeline {settings.id!r}: the steps of {settings.name} failed: {_explained(error, *texts)}\nNothing of "
+            "this batch was published; mend the step and run it again"
+        )
+
+
+def _judging(writer: PipelineWriter) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Judges the ranges of a task; one text a range."""
+
+    def judged(ranges: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        done = [written_text(result) for result in writer.write(ranges).written]
+        yield pa.record_batch({"written": pa.array(done, pa.string())})
+
+    return judged
+
+
+def _staging(writer: PipelineWriter) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Stages the rows of a task; one text a task."""
+
+    def staged(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield pa.record_batch({"derived": pa.array([derived_text(writer.stage_rows(rows))], pa.string())})
+
+    return staged
+
+
+def _sorted_out(frame: DataFrame, results: Sequence[Result]) -> DataFrame:
+    """The rows with the number of their destination: the first whose condition holds, a null one does not."""
+    tried = [F.when(F.expr(one.where), F.lit(at)) for at, one in enumerate(results) if one.where is not None]
+    return frame.withColumn(DESTINATION, F.coalesce(*tried, F.lit(len(results) - 1)))
+
+
+def _without(written: Written, passed: Sequence[File]) -> Written:
+    return Written(written.piece, tuple(entry for entry in written.files if entry[1] not in passed), written.counts)
+
+
+def _schema(name: str, frame: DataFrame) -> pa.Schema:
+    """The columns of what the last step makes; every one may be null, as Spark's guess at that is no promise."""
+    names = [column.lower() for column in frame.columns]
+    if twice := next((column for column in names if names.count(column) > 1), None):
+        raise SettingError(f"{name}: the last step makes the column {twice!r} twice; give one another name: … AS other")
+    fields: list[pa.Field[Any]] = []
+    for field in frame.schema.fields:
+        try:
+            type_ = arrow_schema(type(frame.schema)([field])).field(0).type
+        except PySparkException:
+            type_ = pa.null()
+        if any(no(type_) for no in _NO_COLUMN):
+            raise SettingError(
+                f"{name}: the last step makes the column {field.name!r} of type {field.dataType.simpleString()}, which "
+                "no table can hold; CAST it to another"
+            )
+        fields.append(pa.field(field.name, type_))
+    return pa.schema(fields)
+
+
+_PLACE = re.compile(r"\(line (\d+), pos (\d+)\)")
+_NOISE = re.compile(
+    r"^\s*\[[\w.]+\] |\s*SQLSTATE: \w+.*|\s*\(line \d+, pos \d+\).*|\s*Search path:.*|\s*== SQL.*", re.DOTALL
+)
+
+
+def _explained(error: PySparkException, *texts: str) -> str:
+    """What Spark says of a text, without its plans, and below it the place in the text."""
+    said = str(error)
+    sentence = " ".join(_NOISE.sub("", said).split())
+    if error.getCondition() == "TABLE_OR_VIEW_NOT_FOUND":
+        missing = (error.getMessageParameters() or {}).get("relationName", "").strip("`")
+        known = (MESSAGES, EVERY)
+        sentence = f"there is no view {missing!r}{did_you_mean(missing, known)}; a step reads {' or '.join(known)}"
+    place = _place(error, said, texts)
+    return sentence if place is None else f"{sentence}\n{place}"
+
+
+def _place(error: PySparkException, said: str, texts: Sequence[str]) -> str | None:
+    found = _PLACE.search(said)
+    if found is not None:
+        line, column, width = int(found[1]) - 1, int(found[2]), 1
+        lines = texts[0].splitlines()
+        return _pointed(lines[line], column, width) if line < len(lines) else None
+    for context in error.getQueryContext() or ():
+        fragment = context.fragment()
+        text = next((text for text in texts if text[context.startIndex() :].startswith(fragment)), None)
+        if text is not None and fragment != text:
+            before = text[: context.startIndex()]
+            start = before.rfind("\n") + 1
+            line_text = text[start:].split("\n", 1)[0]
+            column = len(before) - start
+            return _pointed(line_text, column, min(len(fragment), len(line_text) - column))
+    return None
+
+
+def _pointed(line: str, column: int, width: int) -> str:
+    return f"  {line}\n  {' ' * column}{'^' * max(1, width)}"

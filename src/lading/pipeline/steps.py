@@ -1,0 +1,53 @@
+"""SQL steps as the settings name them: which messages and columns they can see."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from ..columns.contract import FIELD_TYPES, Projection
+
+BEFORE_HEADERS = ("topic", "partition", "offset", "timestamp", "key")
+AFTER_HEADERS = ("payload",)
+"""The message fields of a table that names no columns, around those of the contract."""
+MESSAGES: Final = "messages"
+"""The view that a step reads: what passed the checks with the columns of a table that names none, or what the step
+before made."""
+EVERY: Final = "messages_all"
+"""The view of what passed the checks with every message field, for any step."""
+_COUNTED = re.compile(r"\bcount\s*\(\s*\*\s*\)", re.IGNORECASE)
+_QUOTED = re.compile(r"'(?:[^'\\]|\\.|'')*'|--[^\n]*|/\*.*?\*/", re.DOTALL)
+
+
+def default_columns(contract: Projection) -> tuple[str, ...]:
+    """The columns of a table that names none."""
+    return (*BEFORE_HEADERS, *(column.name for column in contract.headers), *AFTER_HEADERS)
+
+
+def every_column(contract: Projection) -> Projection:
+    """All that a step can see."""
+    names = default_columns(contract)
+    order = (*names, *(name for name in FIELD_TYPES if name not in names))
+    return _projection(order, contract)
+
+
+def staged_columns(texts: Sequence[str], contract: Projection) -> Projection:
+    """The columns that these steps may read: one that no step names and no ``*`` means is not worth writing.
+
+    It errs on the side of too many: a name anywhere in the text counts, and so does every asterisk.
+    """
+    said = " ".join(_QUOTED.sub(" ", _COUNTED.sub(" ", text)) for text in texts).lower()
+    every = every_column(contract).order
+    if "*" in said or re.search(r"\bnatural\b", said):
+        names = every if EVERY in said else default_columns(contract)
+        starred = set(names)
+    else:
+        starred = set()
+    wanted = {name for name in every if name in starred or name.lower() in said}
+    return _projection(tuple(name for name in every if name in wanted | {"offset"}), contract)
+
+
+def _projection(order: tuple[str, ...], contract: Projection) -> Projection:
+    headers = tuple(column for column in contract.headers if column.name in order)
+    return Projection(tuple(name for name in order if name in FIELD_TYPES), headers, order)
