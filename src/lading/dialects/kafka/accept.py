@@ -117,6 +117,8 @@ def facts_of(source: Bytes, start: int, size_bytes: int, *, version: int, size_m
         raise NotTaken(INVALID_RECORD, f"the batch claims {count} records and {last_delta} as its last offset delta")
     if attributes & CONTROL:
         raise NotTaken(INVALID_RECORD, "a producer may not write control batches")
+    if attributes & TRANSACTIONAL and producer_id < 0:
+        raise NotTaken(INVALID_RECORD, "a batch of a transaction has no producer id")
     codec = attributes & CODEC_BITS
     if codec >= len(NAMES) or (codec == ZSTD and version < ZSTD_VERSION):
         raise NotTaken(

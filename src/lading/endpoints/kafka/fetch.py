@@ -173,8 +173,8 @@ class Fetching:
     def _fetched(self, wanted: Wanted, partition: Partition, batches: Batches) -> Fetched:
         log = partition.log
         aborted: Sequence[tuple[int, int]] = ()
-        if self._request.committed and (batches.size_bytes or batches.make):
-            aborted = _aborted(self._fetcher.broker, partition, wanted.offset, log.stable_end)
+        if self._request.committed and batches.end_offset > wanted.offset:
+            aborted = self._fetcher.broker.producers.aborted(partition, wanted.offset, batches.end_offset)
         return Fetched(
             wanted.partition,
             0,
@@ -279,8 +279,3 @@ def _refused(wanted: Wanted, error: int, partition: Partition | None) -> Fetched
         return Fetched(wanted.partition, error)
     log = partition.log
     return Fetched(wanted.partition, error, log.synced_end, log.stable_end, log.first_offset)
-
-
-def _aborted(broker: Broker, partition: Partition, first: int, end: int) -> Sequence[tuple[int, int]]:
-    """(producer id, first offset) of the aborted transactions that a reader of committed messages leaves out."""
-    return ()

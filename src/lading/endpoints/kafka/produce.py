@@ -16,6 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...broker.append import Append, Written
+from ...broker.native_append import PLAIN
+from ...broker.produced import Sequenced
 from ...dialects import registry
 from ...dialects.kafka import accept
 from ...dialects.kafka.accept import Facts, NotTaken, Times
@@ -218,9 +220,16 @@ class Producer:
         if partition.topic.settings.append_time:
             append_ms = self._broker.append_time_us(partition, now_us()) // 1000
         write = partial(_write, source, start, facts, times, partition.log.epoch, append_ms)
-        append = self._broker.append(partition, registry.KAFKA, 0, facts.size_bytes, write)
+        if facts.producer_id < 0:
+            append = self._broker.append(partition, registry.KAFKA, PLAIN, facts.size_bytes, write)
+        else:
+            append = self._broker.producers.append(partition, _sequenced(facts), facts.size_bytes, write)
         self._messages_in[self._labels] += append.count
         return append
+
+
+def _sequenced(facts: Facts) -> Sequenced:
+    return Sequenced(facts.producer_id, facts.producer_epoch, facts.sequence, facts.records, facts.transactional)
 
 
 def _write(

@@ -32,13 +32,14 @@ Key = tuple[object, ...]
 
 @dataclass(slots=True)
 class Batches:
-    """The answer for a partition from one offset on: record batches, about ``size_bytes``.
+    """The answer for a partition from one offset up to ``end_offset``: record batches, about ``size_bytes``.
 
     With ``make`` they are still to be made, in a worker, and kept under ``key``.
     """
 
     parts: Sequence[Bytes] = ()
     size_bytes: int = 0
+    end_offset: int = 0
     make: Callable[[], Made] | None = None
     key: Key = ()
 
@@ -72,7 +73,7 @@ class Batcher:
             return Batches()
         if not reading.pieces:
             made = passing.empty(offset, reading.end_offset)
-            return Batches((made,), len(made))
+            return Batches((made,), len(made), reading.end_offset)
         if _as_it_lies(reading, offset):
             return _stored(reading, max_bytes, force=force)
         return self._to_make(partition, reading, offset)
@@ -84,12 +85,12 @@ class Batcher:
         made = self._made.get(key)
         if made is not None:
             self._made.move_to_end(key)
-            return Batches(made.parts, made.size_bytes)
+            return Batches(made.parts, made.size_bytes, reading.end_offset)
 
         def make() -> Made:
             return _made(reading, left_out)
 
-        return Batches((), reading.size_bytes, make, key)
+        return Batches((), reading.size_bytes, reading.end_offset, make, key)
 
     def keep(self, key: Key, made: Made) -> None:
         """Keep what was made; the least recently used goes."""
@@ -113,15 +114,16 @@ def _as_it_lies(reading: Reading, offset: int) -> bool:
 
 def _stored(reading: Reading, max_bytes: int, *, force: bool) -> Batches:
     parts: list[Bytes] = []
-    size_bytes = 0
+    size_bytes, end_offset = 0, reading.first_offset
     for piece in reading.pieces:
         room = max_bytes - size_bytes
         passed = passing.stored(piece.run, piece.first, piece.end, room, force=force and not parts)
         parts += passed.parts
         size_bytes += passed.size_bytes
+        end_offset = passed.end_offset
         if passed.end_offset < piece.end:
             break
-    return Batches(parts, size_bytes)
+    return Batches(parts, size_bytes, end_offset)
 
 
 def _made(reading: Reading, left_out: Sequence[tuple[int, int]]) -> Made:
