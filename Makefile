@@ -19,7 +19,7 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m lading.kernels.compile
 	@touch $@
 
-demo: install ## the flights of 2013, from messages with typed headers to a Spark table
+demo: install ## the flights of 2013, from messages with typed headers to tables, good and bad ones apart
 	$(BIN)/lading demo
 
 serve: install ## the broker on the default ports, data in ./data

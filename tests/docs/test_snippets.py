@@ -7,7 +7,6 @@ import shlex
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
-from multiprocessing import get_context
 from pathlib import Path
 from typing import NamedTuple
 
@@ -70,19 +69,6 @@ def _real_kafka(stack: ExitStack, directory: Path) -> str:
         return stack.enter_context(kafka_broker.running(directory)).address
     except kafka_broker.Unavailable as reason:
         pytest.skip(str(reason))
-
-
-@pytest.fixture(scope="module")
-def shared() -> Iterator[ProcessPoolExecutor]:
-    """One process for all pages that start Spark: a JVM needs ten seconds of CPU before its first row."""
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-        yield pool
-
-
-@pytest.fixture(scope="module")
-def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The working directory of the pages that start Spark."""
-    return tmp_path_factory.mktemp("pages")
 
 
 @pytest.mark.spark

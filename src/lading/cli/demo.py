@@ -1,4 +1,4 @@
-"""``lading demo``: the flights of 2013, from messages with typed headers to a Spark table."""
+"""``lading demo``: the flights of 2013, from messages with typed headers to tables, good and bad ones apart."""
 
 from __future__ import annotations
 
@@ -12,17 +12,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..model.errors import LocalError
-from .output import meter, note, size
+from .demo_pipeline import FILE, pipeline
+from .output import meter, note
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 TOPIC = "flights"
-COLUMNS = (
-    "offset, timestamp, carrier string, flight int, origin string, dest string, "
-    "dep_delay int, arr_delay int, scheduled timestamp, tail string"
-)
 MARK = ".lading-demo"
+QUICK_COMPILER = "-XX:TieredStopAtLevel=1"
+"""A JVM that lives for half a minute spends more on optimising what it runs than it saves."""
 
 
 def demo(
@@ -34,8 +33,8 @@ def demo(
 ) -> None:
     """Send 336,776 flights with typed headers over two protocols, then read them as a typed table.
 
-    The first screen needs no Java. Then Spark reads the same log: a typed DataFrame, an aggregate, and a
-    Parquet table by the table path.
+    Some flights are damaged on the way, on purpose. The first screen needs no Java. Then Spark reads the same log,
+    and a pipeline sorts it into tables of good, late and broken flights, mends what can be mended and adds up.
 
     Examples:
 
@@ -81,22 +80,33 @@ def _send(flights: pa.Table, endpoints: dict[str, str]) -> int:
     _title("2  Messages with typed headers")
     half = flights.num_rows // 2
     routes = (
-        ("Iggy TCP", f"iggy://{endpoints['iggy_tcp']}", f"airlines.{TOPIC}", flights.slice(0, half)),
-        ("native", f"lading://{endpoints['admin']}", f"airlines.{TOPIC}", flights.slice(half)),
+        ("Iggy TCP", f"iggy://{endpoints['iggy_tcp']}", batches(flights.slice(0, half)), half),
+        ("native", f"lading://{endpoints['admin']}", _careless(flights.slice(half)), flights.num_rows - half),
     )
     with Producer(f"lading://{endpoints['admin']}") as admin:
         admin.transport.create_topic(f"airlines.{TOPIC}", 4)
-    for label, url, topic, part in routes:
+    for label, url, parts, count in routes:
         begun = time.monotonic()
-        with Producer(url) as producer, meter(f"   {label}", part.num_rows) as progress:
-            for batch in batches(part):
-                producer.send_batch(topic, batch)
+        with Producer(url) as producer, meter(f"   {label}", count) as progress:
+            for batch in parts:
+                producer.send_batch(f"airlines.{TOPIC}", batch)
                 progress.advance(batch.num_rows)
         took = time.monotonic() - begun
-        rate = f"{part.num_rows / took:,.0f} messages/s, acknowledged after sync"
-        note(f"   {label:<10} [bold]{part.num_rows:>9,}[/] flights in {took:.1f} s, {rate}")
+        rate = f"{count / took:,.0f} messages/s, acknowledged after sync"
+        note(f"   {label:<10} [bold]{count:>9,}[/] flights in {took:.1f} s, {rate}")
     note("   [dim]a null delay cannot travel in an Iggy header: it rides in the carrier and is rebuilt on reading[/]")
     return int(flights.num_rows)
+
+
+def _careless(flights: pa.Table) -> Iterator[pa.RecordBatch]:
+    """A sender that damages some payloads and says some delays in words."""
+    from .demo_faults import with_faults
+    from .flights import batches
+
+    first = 0
+    for batch in batches(flights):
+        yield from with_faults(batch, first)
+        first += batch.num_rows
 
 
 def _header_table(url: str, sent: int) -> None:
@@ -124,13 +134,12 @@ def _step(label: str) -> Iterator[None]:
 
 
 def _spark(url: str, directory: Path, sent: int) -> None:
-    from ..spark import tables
     from ..spark.session import session
 
     _title("4  The same messages in Spark")
     begun = time.monotonic()
     with _step("starting Spark …"):
-        spark = session("lading demo")
+        spark = session("lading demo", **{"spark.driver.extraJavaOptions": QUICK_COMPILER})
     note(f"   session up after {time.monotonic() - begun:.1f} s")
     try:
         schema = "carrier string, dest string, dep_delay int, tail string"
@@ -154,28 +163,7 @@ def _spark(url: str, directory: Path, sent: int) -> None:
             sent,
         )
 
-        _title("5  Into Parquet by the table path")
-        target = directory / "tables" / TOPIC
-        with meter("   ingest", sent, "rows") as progress:
-            report = tables.ingest(
-                spark,
-                url,
-                f"airlines.{TOPIC}",
-                target,
-                columns=COLUMNS,
-                on_progress=lambda now: progress.reach(now.rows, sent),
-            )
-        rate = f"{report.rows_per_s:,.0f} rows/s"
-        note(f"   [bold]{report.rows:,}[/] rows, {report.files} files, {size(report.size_bytes)}, {rate}")
-        import pyarrow.parquet as pq
-
-        _adds_up(
-            "rows in the Parquet table", sum(pq.read_metadata(file).num_rows for file in target.glob("*.parquet")), sent
-        )
-        manifests = sorted((directory / "tables").rglob("manifests/*.json"))
-        note(
-            f"   [dim]table {target}, {len(manifests)} manifest(s) in {manifests[0].parent if manifests else target}[/]"
-        )
+        pipeline(spark, url, f"airlines.{TOPIC}", directory, sent, _adds_up)
     finally:
         spark.stop()
 
@@ -207,15 +195,6 @@ def _next_steps(directory: Path, spark: bool) -> None:
         ),
         (f"lading headers airlines.{TOPIC} --from {log} --output json", "the header table for programs"),
         (f"lading serve --data {log}", "the same broker for your own clients"),
-        *(
-            [
-                (
-                    f'lading ingest airlines.{TOPIC} {directory}/tables/late --from {log} --where "dep_delay > 60"',
-                    "another table",
-                )
-            ]
-            if spark
-            else []
-        ),
+        *([(f"lading pipeline run {directory}/{FILE}", "the pipeline, with that broker up")] if spark else []),
     ):
         note(f"   {command}\n      [dim]{what}[/]")

@@ -1,0 +1,58 @@
+"""What goes wrong with some of the demo's flights, on purpose: broken headers, damaged payloads, a poisoned carrier."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ..model.batch import SCHEMA
+from ..model.kinds import Kind
+from ..model.state import State
+from ..transports.lading import LadingTransport
+
+DAMAGED_EVERY, MISTYPED_EVERY = 4_999, 2_503
+"""Of so many flights one has a byte of its payload changed on the way, one says its delay in words."""
+POISONED = "carrier = 'HA'"
+SENT = pa.schema([SCHEMA.field("checksum"), SCHEMA.field("headers"), SCHEMA.field("payload")])
+
+
+def with_faults(batch: pa.RecordBatch, first: int) -> list[pa.RecordBatch]:
+    """The batch, whose first message is the ``first``-th of all, as a careless sender sends it.
+
+    Every message has the CRC-32 of what its payload should be; the broken ones come in a batch of their own.
+    """
+    at = first + np.arange(batch.num_rows)
+    damaged, mistyped = at % DAMAGED_EVERY == 7, at % MISTYPED_EVERY == 11
+    payloads: list[Any] = batch.column("payload").to_pylist()
+    checksums = pa.array([zlib.crc32(payload) for payload in payloads], SENT.field("checksum").type)
+    whole = pa.RecordBatch.from_arrays([checksums, batch.column("headers"), batch.column("payload")], schema=SENT)
+    broken = []
+    for row in np.flatnonzero(damaged | mistyped).tolist():
+        (message,) = whole.slice(row, 1).to_pylist()
+        if damaged[row]:
+            message["payload"] = b"?" + message["payload"][1:]
+        if mistyped[row]:
+            for header in message["headers"]:
+                if header["key"] == "dep_delay":
+                    header.update(kind=int(Kind.STRING), value=b"soon")
+        broken.append(message)
+    sound = whole.filter(pa.array(~(damaged | mistyped)))
+    return [sound, *([pa.RecordBatch.from_pylist(broken, schema=SENT)] if broken else [])]
+
+
+def poison(url: str, topic: str) -> int:
+    """Mark the messages that POISONED chooses: readers who ask for what is available do not see them any more."""
+    from ..client.bulk import read_arrow
+
+    found: list[Any] = read_arrow(url, topic, "partition, offset", where=POISONED).to_pylist()
+    transport = LadingTransport(url)
+    try:
+        for partition in sorted({place["partition"] for place in found}):
+            offsets = [place["offset"] for place in found if place["partition"] == partition]
+            transport.set_state_of(topic, partition, offsets, State.POISONED)
+    finally:
+        transport.close()
+    return len(found)

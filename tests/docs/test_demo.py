@@ -1,0 +1,49 @@
+"""``lading demo``, small: every flight is where the flights' own data say it belongs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pyarrow.dataset as ds
+import pytest
+
+from lading.cli.demo_faults import DAMAGED_EVERY, MISTYPED_EVERY
+from lading.cli.flights import read_table
+from lading.pipeline.settings import PipelineSettings
+from tests.docs.pages import Step, run_here
+
+FLIGHTS = 12_000
+
+
+def fates(flight: dict[str, Any], native: int) -> list[str]:
+    """The tables that a flight ends in; ``native`` counts those that were sent carelessly, from 0."""
+    if flight["carrier"] == "HA":
+        return []
+    broken = native >= 0 and (native % DAMAGED_EVERY == 7 or native % MISTYPED_EVERY == 11)
+    late = (flight["dep_delay"] or 0) > 60
+    end = "quarantine" if broken else "late" if late else "flights"
+    # a flight without tail was in quarantine before it was sent again
+    return [end] if flight["tailnum"] is not None else ["quarantine", end]
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(300)
+def test_the_demo_adds_up(shared: ProcessPoolExecutor, directory: Path, tmp_path: Path) -> None:
+    place = tmp_path / "demo"
+    step = Step("sh", "lading demo", ("demo", "--dir", str(place), "--limit", str(FLIGHTS)))
+    failure = shared.submit(run_here, directory, {}, [step]).result(280)
+    assert failure is None, failure
+    flights = read_table().slice(0, FLIGHTS).to_pylist()
+    expected = Counter(table for at, flight in enumerate(flights) for table in fates(flight, at - FLIGHTS // 2))
+    tables: dict[str, Any] = {name: ds.dataset(place / "tables" / name, format="parquet") for name in expected}
+    assert {name: table.count_rows() for name, table in tables.items()} == expected
+    assert min(expected.values()) > 10
+    reasons = Counter(tables["quarantine"].to_table(["reason"])["reason"].to_pylist())
+    assert reasons["checksum_mismatch"] >= 1
+    assert reasons["bad_value"] >= 2
+    settings = PipelineSettings.load(place / "flights.toml")
+    assert settings.document.source[0].from_ == "lading://127.0.0.1:7070"
+    assert "<svg" in (place / "report.html").read_text()
