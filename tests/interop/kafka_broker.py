@@ -183,6 +183,7 @@ def _settings(directory: Path, port: int, secure: int, controller: int) -> str:
         "group.initial.rebalance.delay.ms": "0",
         "group.min.session.timeout.ms": "1000",
         "transaction.state.log.min.isr": "1",
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
         "share.coordinator.state.topic.min.isr": "1",
         **{f"{name}.replication.factor": "1" for name in small},
         **{f"{name}.num.partitions": "1" for name in small},

@@ -129,6 +129,24 @@ def headers_of(batch: pa.RecordBatch, columns: Mapping[str, str], nulls: Nulls) 
     return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), entries, type=HEADERS_TYPE)
 
 
+def with_header(headers: Any, key: str, values: Any) -> Any:
+    """A headers column with one raw header more at the end of each row; ``values`` are binary, one a row."""
+    rows = len(headers)
+    counts = pc.list_value_length(headers).to_numpy(zero_copy_only=False)
+    ends = np.zeros(rows + 1, np.int32)
+    np.cumsum(counts + 1, out=ends[1:])
+    old = headers.flatten()
+    order = np.empty(int(ends[-1]), np.int64)
+    fresh = np.zeros(len(order), np.bool_)
+    fresh[ends[1:] - 1] = True
+    order[fresh], order[~fresh] = np.arange(len(old), len(order)), np.arange(len(old))
+    keys: Any = pa.repeat(pa.scalar(key), rows)
+    kinds = pa.array(np.full(rows, int(Kind.RAW), np.int8))
+    more = pa.StructArray.from_arrays([keys, kinds, values], fields=list(HEADER_TYPE))
+    entries = pa.concat_arrays([old, more]).take(pa.array(order))
+    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), entries, type=HEADERS_TYPE)
+
+
 def header_names(headers: Sequence[str] | Mapping[str, str]) -> dict[str, str]:
     """Header key → column, from a mapping or from column names that are the keys."""
     return dict(headers) if isinstance(headers, Mapping) else {name: name for name in headers}

@@ -14,6 +14,8 @@ from .ranges import ROWS_PER_PARTITION
 from .starting import Word, parse_offsets
 
 OnBadValue = Literal["null", "fail"]
+DEDUPE_HEADER = "lading-dedupe"
+"""The header that is the same in each try to send a message, where a target is at least once."""
 PREFIXES = ("column.", "encoding.", "transport.")
 """Options that name a column or an option of the transport after the dot."""
 
@@ -77,6 +79,9 @@ class SinkOptions:
     to: str
     topic: str
     headers: tuple[str, ...] = ()
+    transactional_id: str | None = None
+    transaction_timeout_s: float | None = None
+    dedupe_header: str | None = DEDUPE_HEADER
     transport: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
@@ -87,6 +92,9 @@ class SinkOptions:
             to=_required(values, "to", "a URL such as lading://127.0.0.1:7070"),
             topic=_required(values, "topic", "the name of a topic"),
             headers=tuple(name.strip() for name in values.get("headers", "").split(",") if name.strip()),
+            transactional_id=values.get("transactionalid", "").strip() or None,
+            transaction_timeout_s=_count("transactionTimeoutS", values),
+            dedupe_header=values.get("dedupe_header", DEDUPE_HEADER).strip() or None,
             transport=transport_options(values),
         )
 
@@ -96,7 +104,7 @@ SOURCE = (
     "maxBytesPerTrigger", "maxRowsPerPartition", "maxRowsPerBatch", "maxBytesPerBatch", "on_bad_value", "headers",
     "verify_checksum", "where", "pushdown",
 )  # fmt: skip
-SINK = ("to", "topic", "headers")
+SINK = ("to", "topic", "headers", "transactionalId", "transactionTimeoutS", "dedupe_header")
 SPARKS_OWN = ("checkpointlocation", "path")
 """What Spark puts among the options by itself."""
 TRANSPORT: dict[str, Callable[[str], Any]] = {"timeout_s": float, "retries": int, "token": str}

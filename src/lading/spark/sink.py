@@ -1,13 +1,11 @@
 """DataFrames into topics: rows become messages in Arrow, and a batch becomes visible once, whole, or not at all.
 
-To a Lading broker every task attempt appends under its own open transaction; the driver commits those of the winning
-attempts under a key made of query and batch, so that a repeated commit changes nothing. Other targets have no such
-transactions: there a batch that is tried again is sent again (at least once).
+What a target can promise is in ``delivery``: exactly once to a Lading broker, and to Kafka with a transactional id;
+else at least once, with a header by which repetitions are found.
 """
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -25,10 +23,9 @@ from ..client.header_columns import form_of, headers_of
 from ..client.outgoing import OUT_SCHEMA, complete
 from ..client.partitioning import partitions_of
 from ..model.errors import LadingError, LocalError, SettingError
-from ..transports.blocks import WRITER_ID_BYTES
 from ..transports.interface import Transport
-from ..transports.lading import LadingTransport
 from ..transports.open import open_transport
+from .delivery import Sent, Task, delivery_of
 from .options import SinkOptions
 from .types import arrow_schema, renamed
 
@@ -97,15 +94,6 @@ def _part(column: Any, wanted: pa.DataType) -> Any:
     return renamed(column, wanted) if pa.types.is_list(wanted) else column.cast(wanted)
 
 
-@dataclass
-class Sent(WriterCommitMessage):
-    """What one task attempt sent: its transaction (None where the target has none), for which work, how many."""
-
-    transaction: int | None
-    work: str
-    count: int
-
-
 class _Writer:
     """What batch and streaming writes share."""
 
@@ -114,42 +102,32 @@ class _Writer:
         self.mapping = Mapping.of(schema, options.headers)
 
     def send(self, batches: Iterator[pa.RecordBatch], work: str) -> Sent:
-        """Send the rows of one task attempt; to a broker none of it is readable before the driver commits it.
+        """Send the rows of one task attempt; where the target can hide them, until the driver commits.
 
         ``work`` names what all attempts and tasks together do.
         """
         context = _context()
+        number = context.partitionId()
         with self._open() as transport:
+            delivery = delivery_of(transport, self.options)
             partitions = len(transport.topic(self.options.topic).partitions)
             # tasks begin at different partitions, so that batches without keys spread evenly
-            parts = self._parts(batches, partitions, context.partitionId())
-            if isinstance(transport, LadingTransport):
-                attempt = f"{work}/{context.partitionId()}/{context.taskAttemptId()}"
-                return self._in_transaction(transport, parts, work, attempt)
-            count = 0
-            for number, batch in parts:
-                transport.send(self.options.topic, number, batch)
-                count += batch.num_rows
-            return Sent(None, work, count)
+            parts = self._parts(batches, partitions, number)
+            return delivery.write(parts, Task(work, number, context.taskAttemptId()))
 
     def finish(self, messages: Messages) -> None:
-        """Make all that the winning attempts sent readable at once; a repeat changes nothing."""
+        """Make all that the winning attempts sent readable; a repeat changes nothing."""
         sent = _sent(messages)
         if sent:
             with self._open() as transport:
-                assert isinstance(transport, LadingTransport)
-                transport.commit(f"spark/{sent[0].work}", [one.transaction for one in sent if one.transaction])
+                delivery_of(transport, self.options).commit(sent[0].work, sent)
 
     def give_up(self, messages: Messages) -> None:
-        """Take back what was sent, as far as it can be: what stays open the broker aborts when its time is over.
-
-        What a commit showed already, whose answer was lost, stays: the batch comes again and finds its key.
-        """
+        """Take back what was sent, as far as it can be."""
         sent = _sent(messages)
         if sent:
             with suppress(LadingError), self._open() as transport:
-                assert isinstance(transport, LadingTransport)
-                transport.abort([one.transaction for one in sent if one.transaction])
+                delivery_of(transport, self.options).abort(sent[0].work, sent)
 
     @contextmanager
     def _open(self) -> Iterator[Transport]:
@@ -158,23 +136,6 @@ class _Writer:
             yield transport
         finally:
             transport.close()
-
-    def _in_transaction(
-        self, transport: LadingTransport, parts: Iterator[tuple[int, pa.RecordBatch]], work: str, attempt: str
-    ) -> Sent:
-        transaction = transport.begin(work)
-        try:
-            writer_id = hashlib.blake2b(attempt.encode(), digest_size=WRITER_ID_BYTES).digest()
-            writer = transport.writer(writer_id, 0, transaction)
-            count = 0
-            for number, batch in parts:
-                writer.send(self.options.topic, number, batch)
-                count += batch.num_rows
-            return Sent(transaction, work, count)
-        except BaseException:
-            with suppress(LadingError):
-                transport.abort([transaction])
-            raise
 
     def _parts(
         self, batches: Iterator[pa.RecordBatch], partitions: int, turn: int

@@ -18,12 +18,16 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Capacity",
+    "Deciding",
+    "Decision",
     "Fetched",
     "Filtering",
     "Lack",
     "Membership",
+    "OpenTransaction",
     "PartitionMeta",
     "Position",
+    "Prepared",
     "Queried",
     "Sent",
     "States",
@@ -199,6 +203,60 @@ class Transport(Protocol):
 
     def close(self) -> None:
         """Let go of connections; further calls do nothing."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """An open transaction that only waits to be decided about; its id, and who wrote it."""
+
+    id: str
+    producer_id: int
+    epoch: int
+
+
+class OpenTransaction(Protocol):
+    """Messages that nobody sees yet."""
+
+    def send(
+        self, topic: str, partition: int, batch: pa.RecordBatch, *, compression: Literal["lz4"] | None
+    ) -> Sent: ...
+
+    def prepared(self) -> Prepared | None:
+        """What another process needs to decide about it; None where nothing was sent."""
+        ...
+
+    def abort(self) -> None:
+        """Let nobody ever see what was sent."""
+        ...
+
+
+class Decision(Protocol):
+    """What was decided under one name for one topic; kept by the server, so that any process can go on with it."""
+
+    def begin(self, task: int) -> OpenTransaction:
+        """A transaction for the task of this number; it ends what an earlier one left open."""
+        ...
+
+    def settled(self) -> str | None:
+        """The work decided last, after its commits are finished; None where nothing was decided yet."""
+        ...
+
+    def decide(self, work: str, prepared: Sequence[Prepared]) -> None:
+        """Show all of it; a repeat for the same work changes nothing."""
+        ...
+
+    def withdraw(self, work: str, prepared: Sequence[Prepared]) -> None:
+        """Show none of it, unless that was decided already."""
+        ...
+
+
+@runtime_checkable
+class Deciding(Protocol):
+    """A transport whose server hides what many tasks sent until one process decides."""
+
+    def decision(self, name: str, topic: str, *, timeout_s: float | None = None) -> Decision:
+        """What was decided under ``name``; a transaction may stay open for ``timeout_s``, None for the longest."""
         ...
 
 

@@ -15,7 +15,7 @@ from ..model.errors import ChecksumMismatch, CorruptError, DataLoss, SettingErro
 from ..model.names import DEFAULT_STREAM
 from ..model.run import BASE_OFFSET, BODY_END, BODY_START, COUNT, LAST_OFFSET, MAX_TIMESTAMP_US, MIN_TIMESTAMP_US, Run
 from .fetched import Fetched
-from .interface import Capacity, Membership, PartitionMeta, Sent, TopicMeta
+from .interface import Capacity, Decision, Membership, PartitionMeta, Sent, TopicMeta
 from .kafka_cluster import Address, KafkaCluster, Retriable, checked, kafka_error
 from .kafka_socket import Access, KafkaSocket
 from .open import SCHEMES
@@ -204,6 +204,12 @@ class KafkaTransport:
     ) -> int:
         """Send many, the next while those before are on their way; see ``kafka_sending``."""
         return self._sending().send_all(topic, parts, strict=strict, compression=compression)
+
+    def decision(self, name: str, topic: str, *, timeout_s: float | None = None) -> Decision:
+        """What was decided under a transactional id; see ``kafka_transactions``."""
+        from .kafka_transactions import TIMEOUT_S, KafkaDecision
+
+        return KafkaDecision(self._cluster, name, topic, TIMEOUT_S if timeout_s is None else timeout_s)
 
     def _sending(self) -> KafkaWriter:
         if self._writer is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from ..dialects.kafka import errors
@@ -18,6 +18,8 @@ from .kafka_socket import KafkaSocket
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from .kafka_transactions import KafkaTransaction
 
 UNDER_WAY_MAX: Final = 5
 """Batches of one partition sent and not acknowledged: a broker remembers the last five of each producer."""
@@ -117,11 +119,13 @@ class KafkaWriter:
     """An idempotent producer: the cluster knows each batch by producer id and sequence, and appends it once.
 
     A batch whose fate stayed unknown goes on where it stopped when the same object is sent again; when another batch
-    follows instead, a new producer id begins, because the count of the old one is unsure.
+    follows instead, a new producer id begins, because the count of the old one is unsure. In a ``transaction``, which
+    has one producer id, nothing can be sent any more after an error.
     """
 
-    def __init__(self, cluster: KafkaCluster) -> None:
+    def __init__(self, cluster: KafkaCluster, transaction: KafkaTransaction | None = None) -> None:
         self._cluster = cluster
+        self._transaction = transaction
         self._producer: Producer | None = None
         self._sequences: dict[Place, int] = {}
         self._unfinished: dict[Place, _Delivery] = {}
@@ -246,6 +250,8 @@ class KafkaWriter:
 
     def _identify(self) -> Producer:
         """Who we are to the cluster; asked for when first needed."""
+        if self._transaction is not None:
+            return self._transaction.producer
         if self._producer is None:
 
             def ask() -> Producer:
@@ -281,7 +287,7 @@ class KafkaWriter:
                 delivery.back()
                 if refused.code in _TOO_LARGE:
                     self._halve(place, delivery)
-                elif refused.code in _LOST_COUNT and not numbered:
+                elif refused.code in _LOST_COUNT and not numbered and self._transaction is None:
                     # the broker has forgotten us, as after our messages were deleted by retention
                     numbered = True
                     self._renumber()
@@ -290,6 +296,8 @@ class KafkaWriter:
 
     def _sent_through(self, place: Place, delivery: _Delivery) -> None:
         """Send what is left over one connection and take the answers; anything unexpected closes it."""
+        if self._transaction is not None:
+            self._transaction.enlist(place)
         broker = self._cluster.leader(*place)
         try:
             while delivery.more or delivery.sent:
@@ -304,9 +312,10 @@ class KafkaWriter:
         known = self._identify()
         part = delivery.next()
         delivery.sent.append(part)
-        producer = Producer(known.id, known.epoch, part.sequence)
+        producer = replace(known, sequence=part.sequence)
         data = part.records.encode(part.low, part.high, producer, delivery.compression)
-        broker.send_produce(*place, data, timeout_ms=int(self._cluster.timeout_s * 1000))
+        id_ = None if self._transaction is None else self._transaction.id
+        broker.send_produce(*place, data, timeout_ms=int(self._cluster.timeout_s * 1000), transactional_id=id_)
 
     def _take_answer(self, broker: KafkaSocket, place: Place, delivery: _Delivery) -> None:
         answer = broker.receive_produce()

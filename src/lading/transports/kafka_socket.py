@@ -75,9 +75,18 @@ class KafkaSocket:
         answer = self._receive(wait_ms / 1000)
         return commands.parse_fetch(answer[:-SPARE_BYTES].data), answer
 
-    def send_produce(self, topic: str, partition: int, batch: bytes | bytearray, *, timeout_ms: int) -> None:
+    def send_produce(
+        self,
+        topic: str,
+        partition: int,
+        batch: bytes | bytearray,
+        *,
+        timeout_ms: int,
+        transactional_id: str | None = None,
+    ) -> None:
         """Send a batch; the answer is for ``receive_produce``."""
-        frame = commands.encode_produce(self._next(), CLIENT, topic, partition, batch, timeout_ms=timeout_ms)
+        how: Any = {"timeout_ms": timeout_ms, "transactional_id": transactional_id}
+        frame = commands.encode_produce(self._next(), CLIENT, topic, partition, batch, **how)
         self._ready().sendall(frame)
 
     def receive_produce(self) -> commands.ProduceAnswer:

@@ -207,7 +207,14 @@ def parse_fetch(answer: memoryview) -> FetchAnswer:
 
 
 def encode_produce(
-    correlation: int, client: str, topic: str, partition: int, batch: bytes | bytearray, *, timeout_ms: int
+    correlation: int,
+    client: str,
+    topic: str,
+    partition: int,
+    batch: bytes | bytearray,
+    *,
+    timeout_ms: int,
+    transactional_id: str | None = None,
 ) -> bytes:
     """A Produce of one batch that is to be acknowledged by all replicas in sync."""
     return _frame(
@@ -215,7 +222,8 @@ def encode_produce(
         PRODUCE_VERSION,
         correlation,
         client,
-        struct.pack(">hhii", -1, -1, timeout_ms, 1),
+        struct.pack(">h", -1) if transactional_id is None else _text(transactional_id),
+        struct.pack(">hii", -1, timeout_ms, 1),
         _text(topic),
         struct.pack(">iii", 1, partition, len(batch)),
         batch,

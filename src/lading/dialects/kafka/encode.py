@@ -18,7 +18,7 @@ from lading.model.names import key_bytes
 
 from . import send_twin
 from .compression import LZ4, compressed_lz4
-from .layout import BATCH_HEADER, BATCH_HEADER_BYTES, CRC_AT, FRAME_BYTES, MAGIC
+from .layout import BATCH_HEADER, BATCH_HEADER_BYTES, CRC_AT, FRAME_BYTES, MAGIC, TRANSACTIONAL
 from .limits import BATCH_BYTES_WANTED, BATCH_RECORDS_MAX
 
 HOME = "lading.dialects.kafka.send_kernels"
@@ -33,6 +33,7 @@ class Producer:
     id: int = -1
     epoch: int = -1
     sequence: int = -1
+    transactional: bool = False
 
 
 class Records:
@@ -84,12 +85,12 @@ class Records:
         facts = (self.sizes, self._offsets, self._times_ms, low, high, target, BATCH_HEADER_BYTES)
         end = self._kernels.write(*self._columns, *facts)
         records = target[BATCH_HEADER_BYTES:end]
-        attributes = 0
+        attributes = TRANSACTIONAL if producer.transactional else 0
         made = bytearray(target[:end])
         if compression is not None:
             packed = compressed_lz4(records.data)
             if len(packed) < len(records):
-                made, attributes = bytearray(BATCH_HEADER_BYTES) + packed, LZ4
+                made, attributes = bytearray(BATCH_HEADER_BYTES) + packed, attributes | LZ4
         times_ms = self._times_ms[low:high]
         delta = int(self._offsets[high - 1] - self._offsets[low])
         base_offset = int(self._offsets[low]) if self._stored else 0

@@ -1,0 +1,222 @@
+"""Transactions that several processes prepare and one decides about, with the decision kept in the cluster.
+
+Kafka ties a transaction to one producer. So every task of a piece of work has one of its own, under the transactional
+id and the task's number, and leaves it open. To decide, the work's name and all open transactions are stored as the
+position of a group (one append of the cluster: whole or not at all); then each is committed, then the decision is
+marked as done. Whoever comes later finishes what was decided before anything else, so a crash at any point neither
+shows a piece of work twice nor half of it for good. A later task of the same number ends what an earlier one left open.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from ..dialects.kafka import errors
+from ..dialects.kafka.encode import Producer
+from ..model.errors import DataLoss, LadingError, LocalError
+from .interface import Decision, Prepared, Sent
+from .kafka_cluster import GROUP, TRANSACTION, KafkaCluster, checked
+from .kafka_socket import KafkaSocket
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+TIMEOUT_S: Final = 900.0
+"""How long a transaction may stay open: the longest that a cluster takes unless its settings say otherwise."""
+METADATA_BYTES_MAX: Final = 4000
+"""What the cluster keeps beside a position, a little below its default limit."""
+Place = tuple[str, int]
+
+
+class KafkaTransaction:
+    """An open transaction; messages sent in it are seen by nobody who reads what is committed.
+
+    Making it aborts what an earlier transaction of the same id left open, and shuts its writer out.
+    """
+
+    def __init__(self, cluster: KafkaCluster, id_: str, timeout_s: float) -> None:
+        from .kafka_sending import KafkaWriter
+
+        self.id = id_
+        self._cluster = cluster
+        self._places: set[Place] = set()
+
+        def ask(broker: KafkaSocket) -> Any:
+            answer = broker.ask(
+                "InitProducerId", transactional_id=id_, transaction_timeout_ms=int(timeout_s * 1000), producer_id=-1,
+                producer_epoch=-1,
+            )  # fmt: skip
+            checked(f"transaction {id_!r} cannot begin", answer.error_code)
+            return answer
+
+        answer = cluster.at_coordinator(TRANSACTION, id_, ask)
+        self.producer = Producer(answer.producer_id, answer.producer_epoch, transactional=True)
+        self._writer = KafkaWriter(cluster, self)
+
+    def send(self, topic: str, partition: int, batch: pa.RecordBatch, *, compression: Literal["lz4"] | None) -> Sent:
+        """Send in order, as a transport does."""
+        return self._writer.send(topic, partition, batch, strict=False, compression=compression)
+
+    def enlist(self, place: Place) -> None:
+        """Tell the cluster that the transaction writes to this partition, before it does."""
+        if place in self._places:
+            return
+
+        def ask(broker: KafkaSocket) -> None:
+            answer = broker.ask(
+                "AddPartitionsToTxn", v3_and_below_transactional_id=self.id,
+                v3_and_below_producer_id=self.producer.id, v3_and_below_producer_epoch=self.producer.epoch,
+                v3_and_below_topics=[{"name": place[0], "partitions": [place[1]]}],
+            )  # fmt: skip
+            for row in answer.results_by_topic_v3_and_below:
+                for part in row.results_by_partition:
+                    checked(f"transaction {self.id!r} cannot write to {place[0]!r}", part.partition_error_code)
+
+        self._cluster.at_coordinator(TRANSACTION, self.id, ask)
+        self._places.add(place)
+
+    def prepared(self) -> Prepared | None:
+        """What another process needs to decide about it; None where nothing was sent."""
+        return Prepared(self.id, self.producer.id, self.producer.epoch) if self._places else None
+
+    def abort(self) -> None:
+        """Let nobody ever see what was sent."""
+        if self._places:
+            end(self._cluster, Prepared(self.id, self.producer.id, self.producer.epoch), committed=False)
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """The decision as the cluster keeps it: of which work, whether its commits are done, else about what."""
+
+    work: str
+    done: bool
+    prepared: tuple[Prepared, ...] = ()
+
+    def text(self) -> str:
+        rows = [[each.id, each.producer_id, each.epoch] for each in self.prepared]
+        return json.dumps([self.work, self.done, rows], separators=(",", ":"))
+
+    @classmethod
+    def parse(cls, text: str) -> _Stored:
+        work, done, rows = json.loads(text)
+        return cls(work, done, tuple(Prepared(*row) for row in rows))
+
+
+class KafkaDecision(Decision):
+    """What was decided under one transactional id for one topic."""
+
+    def __init__(self, cluster: KafkaCluster, id_: str, topic: str, timeout_s: float = TIMEOUT_S) -> None:
+        self._cluster = cluster
+        self._id = id_
+        self._topic = topic
+        self._timeout_s = timeout_s
+        self._group = f"lading-decisions-{id_}"
+
+    def begin(self, task: int) -> KafkaTransaction:
+        """A transaction for the task of this number."""
+        return KafkaTransaction(self._cluster, f"{self._id}-{task}", self._timeout_s)
+
+    def settled(self) -> str | None:
+        """The work decided last, after its commits are finished; None where nothing was decided yet.
+
+        DataLoss where they cannot be, because a transaction timed out after the decision.
+        """
+        stored = self._read()
+        if stored is None:
+            return None
+        if not stored.done:
+            self._finish(stored)
+        return stored.work
+
+    def decide(self, work: str, prepared: Sequence[Prepared]) -> None:
+        """Show all of it; a repeat for the same work changes nothing. LocalError for too many transactions."""
+        if self.settled() != work:
+            stored = _Stored(work, False, tuple(prepared))
+            self._write(stored)
+            self._finish(stored)
+
+    def withdraw(self, work: str, prepared: Sequence[Prepared]) -> None:
+        """Show none of it, unless that was decided already; what cannot be told now times out in the cluster."""
+        with suppress(LadingError):
+            stored = self._read()
+            if stored is None or stored.work != work:
+                for each in prepared:
+                    end(self._cluster, each, committed=False)
+
+    def _finish(self, stored: _Stored) -> None:
+        # a commit is answered before it is seen; asked for again, it is answered when it is
+        for each in (*stored.prepared, *stored.prepared):
+            try:
+                end(self._cluster, each, committed=True)
+            except LadingError as error:
+                now = self._read()
+                if now != stored:
+                    # somebody else finished it meanwhile
+                    return
+                if getattr(error, "code", None) not in errors.SHUT_OUT:
+                    raise
+                raise DataLoss(
+                    f"{stored.work} was decided, but transaction {each.id!r} was ended by the cluster before it was "
+                    f"committed (it stays open for {self._timeout_s:g} s at most): its messages for topic "
+                    f"{self._topic!r} are missing, those of the other tasks are there. To go on without them delete "
+                    f"the group {self._group!r}"
+                ) from error
+        self._write(_Stored(stored.work, True))
+
+    def _write(self, stored: _Stored) -> None:
+        text = stored.text()
+        pieces = [text[at : at + METADATA_BYTES_MAX] for at in range(0, len(text), METADATA_BYTES_MAX)]
+        partitions = self._partitions()
+        if len(pieces) > len(partitions):
+            raise LocalError(
+                f"{len(stored.prepared)} tasks are too many for one decision about topic {self._topic!r}: coalesce "
+                f"the frame to {len(stored.prepared) * len(partitions) // len(pieces)}"
+            )
+        rows = [
+            {"partition_index": partitions[at], "committed_offset": len(pieces), "committed_metadata": piece}
+            for at, piece in enumerate(pieces)
+        ]
+
+        def ask(broker: KafkaSocket) -> None:
+            answer = broker.ask(
+                "OffsetCommit", group_id=self._group, generation_id_or_member_epoch=-1, member_id="",
+                topics=[{"name": self._topic, "partitions": rows}],
+            )  # fmt: skip
+            for part in answer.topics[0].partitions:
+                checked(f"the decision about {stored.work} cannot be stored", part.error_code)
+
+        self._cluster.at_coordinator(GROUP, self._group, ask)
+
+    def _read(self) -> _Stored | None:
+        wanted = [{"name": self._topic, "partition_indexes": self._partitions()}]
+
+        def ask(broker: KafkaSocket) -> Any:
+            answer = broker.ask("OffsetFetch", group_id=self._group, topics=wanted, require_stable=True)
+            checked(f"the decisions under {self._id!r}", answer.error_code)
+            return sorted(answer.topics[0].partitions, key=lambda row: row.partition_index)
+
+        rows = self._cluster.at_coordinator(GROUP, self._group, ask)
+        pieces = rows[0].committed_offset
+        return _Stored.parse("".join(row.metadata for row in rows[:pieces])) if pieces > 0 else None
+
+    def _partitions(self) -> list[int]:
+        (row,) = self._cluster.metadata([self._topic]).topics
+        return sorted(part.partition_index for part in row.partitions)
+
+
+def end(cluster: KafkaCluster, prepared: Prepared, *, committed: bool) -> None:
+    """Commit or abort a transaction; that it is so already is no error."""
+
+    def ask(broker: KafkaSocket) -> None:
+        answer = broker.ask(
+            "EndTxn", transactional_id=prepared.id, producer_id=prepared.producer_id, producer_epoch=prepared.epoch,
+            committed=committed,
+        )  # fmt: skip
+        checked(f"transaction {prepared.id!r} cannot be {'committed' if committed else 'aborted'}", answer.error_code)
+
+    cluster.at_coordinator(TRANSACTION, prepared.id, ask)
