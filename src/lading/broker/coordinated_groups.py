@@ -118,6 +118,12 @@ class CoordinatedGroups:
             if not (group.kept or group.named):
                 del self._groups[group.name]
 
+    def stop(self) -> None:
+        """The broker stops: answer everybody who waits."""
+        for group in self._groups.values():
+            for member in group.members.values():
+                member.refuse(Refusal(Reason.STOPPING, "the broker stops"))
+
     # -- groups
 
     def names(self) -> Iterable[str]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from ...dialects.kafka.versions import API_VERSIONS, FETCH, PRODUCE, SERVED
-from . import api_versions, configs, metadata, offsets, topics
+from . import api_versions, configs, group_positions, groups, metadata, offsets, topics, transactions
 from .handling import Context, Handler
 
 ROOMS: Final[tuple[Callable[[Context], Mapping[int, Handler]], ...]] = (
@@ -14,6 +14,9 @@ ROOMS: Final[tuple[Callable[[Context], Mapping[int, Handler]], ...]] = (
     offsets.handlers,
     topics.handlers,
     configs.handlers,
+    groups.handlers,
+    group_positions.handlers,
+    transactions.handlers,
 )
 """Each gives its handlers by API key. An API that nobody handles is not told to clients."""
 

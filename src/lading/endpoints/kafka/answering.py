@@ -1,0 +1,39 @@
+"""From what the broker answers, now or later, to the fields of an answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from ...broker.answer import Answer
+from ...dialects.kafka.errors import COORDINATOR_NOT_AVAILABLE, code_of
+from ...model.errors import Reason, Refusal
+from .handling import Fields
+
+T = TypeVar("T")
+
+
+def coordinator_code(error: Refusal) -> int:
+    """The code for a refusal of the coordinator; while it stops, clients look for it anew."""
+    return COORDINATOR_NOT_AVAILABLE if error.reason is Reason.STOPPING else code_of(error)
+
+
+def answered(
+    answer: Answer[T], fields: Callable[[T], Fields], refused: Callable[[Refusal], Fields]
+) -> Fields | Awaitable[Fields]:
+    """The fields of an answer, at once where it is there."""
+
+    def made(done: Answer[T]) -> Fields:
+        return fields(done.value) if done.error is None else refused(done.error)
+
+    if answer.done:
+        return made(answer)
+    future: asyncio.Future[Fields] = asyncio.get_running_loop().create_future()
+
+    def finish(done: Answer[T]) -> None:
+        if not future.done():
+            future.set_result(made(done))
+
+    answer.on_done(finish)
+    return future

@@ -1,0 +1,136 @@
+"""Positions of consumer groups: OffsetCommit and OffsetFetch, of members and of readers that work alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from ...broker.coordinated_groups import MemberCall
+from ...broker.positions import COORDINATED, PositionKey, StoredPosition
+from ...broker.topology import Partition
+from ...dialects.kafka import versions
+from ...dialects.kafka.errors import NONE, POSITION_TEXT_TOO_LARGE, UNSTABLE_OFFSET_COMMIT, code_of
+from ...model.errors import Refusal
+from ..interface import now_us
+from .answering import coordinator_code
+from .handling import Context, Fields, Handler, Request, Session
+
+METADATA_BYTES_MAX: Final = 4096
+"""What a consumer may store beside a position, as ``offset.metadata.max.bytes`` of the real server."""
+_MANY_GROUPS_FROM: Final = 8
+_NOTHING: Final = {"committed_offset": -1, "committed_leader_epoch": -1, "metadata": "", "error_code": NONE}
+
+
+def handlers(context: Context) -> Mapping[int, Handler]:
+    """The handlers of this page."""
+    positions = GroupPositions(context)
+    return {versions.OFFSET_COMMIT: positions.commit, versions.OFFSET_FETCH: positions.fetch}
+
+
+class GroupPositions:
+    """Handlers of one endpoint."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._broker = context.broker
+        self._groups = context.broker.coordinated_groups
+
+    def commit(self, session: Session, request: Request) -> Fields:
+        body = request.body
+        call = MemberCall(body.group_id, body.member_id, body.generation_id_or_member_epoch, body.group_instance_id)
+        refused = NONE
+        try:
+            self._groups.admit(call, now_us=now_us())
+        except Refusal as refusal:
+            refused = coordinator_code(refusal)
+        now = now_us()
+
+        def store(partition: Partition, position: StoredPosition) -> None:
+            self._groups.store(call.group, partition, position)
+
+        return {"topics": stored(self._context, body.topics, store, now, refused)}
+
+    def fetch(self, session: Session, request: Request) -> Fields:
+        body, version = request.body, request.version
+        stable = version >= 7 and body.require_stable
+        if version >= _MANY_GROUPS_FROM:
+            return {
+                "groups": [
+                    {"group_id": one.group_id, "topics": self._found(one.group_id, one.topics, stable)}
+                    for one in body.groups
+                ]
+            }
+        return {"error_code": NONE, "topics": self._found(body.group_id, body.topics, stable)}
+
+    def _found(self, group: str, topics: Sequence[Any] | None, stable: bool) -> list[Fields]:
+        if topics is None:
+            return self._all(group, stable)
+        found: list[Fields] = []
+        for topic in topics:
+            rows = []
+            for number in topic.partition_indexes:
+                try:
+                    place: Partition | None = self._broker.resolve(topic.name).partition(number)
+                except Refusal:
+                    place = None
+                rows.append({"partition_index": number, **(self._row(group, place, stable) if place else _NOTHING)})
+            found.append({"name": topic.name, "partitions": rows})
+        return found
+
+    def _all(self, group: str, stable: bool) -> list[Fields]:
+        key = PositionKey(COORDINATED, group)
+        found: list[Fields] = []
+        for stream in self._broker.streams():
+            for topic in stream.topics.values():
+                rows = [
+                    {"partition_index": one.number, **self._row(group, one, stable)}
+                    for one in topic.partitions
+                    if key in one.positions or self._broker.producers.waits(one, key)
+                ]
+                if rows:
+                    found.append({"name": topic.flat_name, "partitions": rows})
+        return found
+
+    def _row(self, group: str, partition: Partition, stable: bool) -> Fields:
+        if stable and self._broker.producers.waits(partition, PositionKey(COORDINATED, group)):
+            return {**_NOTHING, "error_code": UNSTABLE_OFFSET_COMMIT}
+        position = self._groups.position(group, partition)
+        if position is None:
+            return _NOTHING
+        return {
+            "committed_offset": position.offset,
+            "committed_leader_epoch": -1 if position.epoch is None else position.epoch,
+            "metadata": (position.extra or b"").decode("utf-8", "replace"),
+            "error_code": NONE,
+        }
+
+
+def stored(
+    context: Context,
+    topics: Iterable[Any],
+    store: Callable[[Partition, StoredPosition], None],
+    now: int,
+    refused: int = NONE,
+) -> list[Fields]:
+    """Give every position of a commit to ``store``; the answer's topics, with ``refused`` for all where it is set."""
+    found: list[Fields] = []
+    for topic in topics:
+        rows = []
+        for one in topic.partitions:
+            code = refused
+            text = (one.committed_metadata or "").encode()
+            try:
+                partition = context.broker.resolve(topic.name).partition(one.partition_index)
+                if not code and len(text) > METADATA_BYTES_MAX:
+                    code = POSITION_TEXT_TOO_LARGE
+                if not code:
+                    epoch = one.committed_leader_epoch
+                    position = StoredPosition(
+                        one.committed_offset, None if epoch is None or epoch < 0 else epoch, text or None, now
+                    )
+                    store(partition, position)
+            except Refusal as refusal:
+                code = code or code_of(refusal)
+            rows.append({"partition_index": one.partition_index, "error_code": code})
+        found.append({"name": topic.name, "partitions": rows})
+    return found

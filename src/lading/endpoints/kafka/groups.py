@@ -1,0 +1,230 @@
+"""Consumer groups of the classic protocol: join, sync, heartbeat, leave; describe, list, delete (kafka.md 3).
+
+The coordinator of every group and transaction is this broker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Mapping
+from typing import Any, Final
+
+from ...broker.coordinated_group import Group, GroupState, JoinCall, Joined, MemberIdRequired, Synced
+from ...broker.coordinated_groups import MemberCall
+from ...dialects.kafka import versions
+from ...dialects.kafka.errors import GROUP_NOT_FOUND, INVALID_GROUP_ID, INVALID_REQUEST, NONE
+from ...model.errors import Refusal
+from ..interface import now_us
+from .answering import answered, coordinator_code
+from .handling import NODE_ID, Context, Fields, Handler, Request, Session
+
+CLASSIC: Final = "classic"
+KEY_TYPES: Final = (0, 1)
+"""What a coordinator is asked for: a group, a transactional id."""
+_NAMED_FIRST_FROM: Final = 4
+"""From this JoinGroup on a member without a name gets one and joins again (kafka.md 3.3)."""
+_SKIPS_FROM: Final = 9
+_MANY_KEYS_FROM: Final = 4
+_MANY_LEAVE_FROM: Final = 3
+_MISSING_IS_ERROR_FROM: Final = 6
+
+
+def handlers(context: Context) -> Mapping[int, Handler]:
+    """The handlers of this page."""
+    groups = Groups(context)
+    return {
+        versions.FIND_COORDINATOR: groups.find_coordinator,
+        versions.JOIN_GROUP: groups.join,
+        versions.SYNC_GROUP: groups.sync,
+        versions.HEARTBEAT: groups.heartbeat,
+        versions.LEAVE_GROUP: groups.leave,
+        versions.DESCRIBE_GROUPS: groups.describe,
+        versions.LIST_GROUPS: groups.list,
+        versions.DELETE_GROUPS: groups.delete,
+    }
+
+
+class Groups:
+    """Handlers of one endpoint."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._groups = context.broker.coordinated_groups
+        context.services.on_stop(self._groups.stop)
+
+    def find_coordinator(self, session: Session, request: Request) -> Fields:
+        body = request.body
+        place = self._context.advertised(session)
+        here = {"node_id": NODE_ID, "host": place.host, "port": place.port, "error_code": NONE, "error_message": None}
+        nowhere = {"node_id": -1, "host": "", "port": -1, "error_code": INVALID_REQUEST, "error_message": "key type"}
+        found = here if request.version == 0 or body.key_type in KEY_TYPES else nowhere
+        if request.version < _MANY_KEYS_FROM:
+            return found
+        return {"coordinators": [{"key": key, **found} for key in body.coordinator_keys]}
+
+    def join(self, session: Session, request: Request) -> Fields | Awaitable[Fields]:
+        body, version = request.body, request.version
+        session_timeout_us = body.session_timeout_ms * 1000
+        call = JoinCall(
+            body.group_id,
+            body.member_id,
+            body.protocol_type,
+            tuple((one.name, bytes(one.metadata)) for one in body.protocols),
+            session_timeout_us,
+            body.rebalance_timeout_ms * 1000 if version else session_timeout_us,
+            body.group_instance_id,
+            request.client_id or "",
+            f"/{session.host}",
+            named_first=version >= _NAMED_FIRST_FROM,
+            told_to_skip=version >= _SKIPS_FROM,
+        )
+
+        def refused(error: Refusal) -> Fields:
+            member = error.member if isinstance(error, MemberIdRequired) else call.member
+            return {
+                "error_code": coordinator_code(error),
+                "generation_id": -1,
+                "protocol_name": None if version >= 7 else "",
+                "leader": "",
+                "member_id": member,
+                "members": [],
+            }
+
+        return answered(self._groups.join(call, now_us=now_us()), _joined, refused)
+
+    def sync(self, session: Session, request: Request) -> Fields | Awaitable[Fields]:
+        body = request.body
+        protocol = (body.protocol_type, body.protocol_name) if request.version >= 5 else (None, None)
+        work = {one.member_id: bytes(one.assignment) for one in body.assignments}
+        answer = self._groups.sync(_member_call(body), protocol, work, now_us=now_us())
+        return answered(
+            answer,
+            _synced,
+            lambda error: {
+                "error_code": coordinator_code(error),
+                "protocol_type": None,
+                "protocol_name": None,
+                "assignment": b"",
+            },
+        )
+
+    def heartbeat(self, session: Session, request: Request) -> Fields:
+        try:
+            self._groups.heartbeat(_member_call(request.body), now_us=now_us())
+        except Refusal as refusal:
+            return {"error_code": coordinator_code(refusal)}
+        return {"error_code": NONE}
+
+    def leave(self, session: Session, request: Request) -> Fields:
+        body = request.body
+        many = request.version >= _MANY_LEAVE_FROM
+        members = [(one.member_id, one.group_instance_id) for one in body.members] if many else [(body.member_id, None)]
+        errors = self._groups.leave(body.group_id, members, now_us=now_us())
+        codes = [NONE if error is None else coordinator_code(error) for error in errors]
+        if not many:
+            return {"error_code": codes[0]}
+        return {
+            "error_code": NONE,
+            "members": [
+                {"member_id": member, "group_instance_id": instance, "error_code": code}
+                for (member, instance), code in zip(members, codes, strict=True)
+            ],
+        }
+
+    def describe(self, session: Session, request: Request) -> Fields:
+        found = [_described(name, self._groups.find(name), request.version) for name in request.body.groups]
+        return {"groups": found}
+
+    def list(self, session: Session, request: Request) -> Fields:
+        body = request.body
+        states = {one.lower() for one in (body.states_filter or ())} if request.version >= 4 else set()
+        types = {one.lower() for one in (body.types_filter or ())} if request.version >= 5 else set()
+        return {
+            "error_code": NONE,
+            "groups": [
+                {
+                    "group_id": group.name,
+                    "protocol_type": group.protocol_type,
+                    "group_state": group.state.value,
+                    "group_type": CLASSIC,
+                }
+                for group in map(self._groups.find, sorted(self._groups.names()))
+                if group is not None
+                and (not states or group.state.value.lower() in states)
+                and (not types or CLASSIC in types)
+            ],
+        }
+
+    def delete(self, session: Session, request: Request) -> Fields:
+        topics = [topic for stream in self._context.broker.streams() for topic in stream.topics.values()]
+        results = []
+        for name in request.body.groups_names:
+            code = NONE
+            try:
+                self._groups.delete(name, topics)
+            except Refusal as refusal:
+                code = coordinator_code(refusal)
+            results.append({"group_id": name, "error_code": code})
+        return {"results": results}
+
+
+def _member_call(body: Any) -> MemberCall:
+    return MemberCall(body.group_id, body.member_id, body.generation_id, body.group_instance_id)
+
+
+def _joined(joined: Joined) -> Fields:
+    return {
+        "error_code": NONE,
+        "generation_id": joined.generation,
+        "protocol_type": joined.protocol_type,
+        "protocol_name": joined.protocol,
+        "leader": joined.leader,
+        "skip_assignment": joined.skip_assignment,
+        "member_id": joined.member,
+        "members": [
+            {"member_id": member, "group_instance_id": instance, "metadata": metadata}
+            for member, instance, metadata in joined.members
+        ],
+    }
+
+
+def _synced(synced: Synced) -> Fields:
+    return {
+        "error_code": NONE,
+        "protocol_type": synced.protocol_type,
+        "protocol_name": synced.protocol,
+        "assignment": synced.assignment,
+    }
+
+
+def _described(name: str, group: Group | None, version: int) -> Fields:
+    if not name or group is None:
+        missing = GROUP_NOT_FOUND if version >= _MISSING_IS_ERROR_FROM else NONE
+        return {
+            "error_code": missing if name else INVALID_GROUP_ID,
+            "error_message": None if not missing else f"there is no group {name!r}",
+            "group_id": name,
+            "group_state": GroupState.DEAD.value,
+            "protocol_type": "",
+            "protocol_data": "",
+            "members": [],
+        }
+    stable = group.state is GroupState.STABLE
+    return {
+        "error_code": NONE,
+        "error_message": None,
+        "group_id": name,
+        "group_state": group.state.value,
+        "protocol_type": group.protocol_type,
+        "protocol_data": (group.protocol or "") if stable else "",
+        "members": [
+            {
+                "member_id": member.id,
+                "group_instance_id": member.call.instance,
+                "client_id": member.call.client_id,
+                "client_host": member.call.host,
+                "member_metadata": member.metadata(group.protocol) if stable else b"",
+                "member_assignment": member.assignment if stable else b"",
+            }
+            for member in group.members.values()
+        ],
+    }

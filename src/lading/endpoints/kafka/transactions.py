@@ -1,0 +1,147 @@
+"""Producer ids and transactions: InitProducerId to EndTxn, and positions that a transaction commits (kafka.md 3.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Mapping
+from typing import Any, Final
+
+from ...broker.coordinated_groups import MemberCall
+from ...broker.positions import COORDINATED, PositionKey, StoredPosition
+from ...broker.producer_state import Caller, Identity
+from ...broker.topology import Partition
+from ...dialects.kafka import versions
+from ...dialects.kafka.errors import INVALID_REQUEST, NONE, OPERATION_NOT_ATTEMPTED, PRODUCER_FENCED, code_of
+from ...model.errors import Reason, Refusal
+from ..interface import now_us
+from .answering import answered, coordinator_code
+from .group_positions import stored
+from .handling import Context, Fields, Handler, Request, Session
+
+_FENCED_FROM: Final = {versions.INIT_PRODUCER_ID: 4, versions.TXN_OFFSET_COMMIT: versions.NEVER}
+_FENCED_FROM_ELSE: Final = 2
+"""From these versions a producer that was shut out is told so; before it is told that its epoch is over."""
+
+
+def handlers(context: Context) -> Mapping[int, Handler]:
+    """The handlers of this page."""
+    transactions = Transactions(context)
+    return {
+        versions.INIT_PRODUCER_ID: transactions.init,
+        versions.ADD_PARTITIONS_TO_TXN: transactions.add_partitions,
+        versions.ADD_OFFSETS_TO_TXN: transactions.add_positions,
+        versions.END_TXN: transactions.end,
+        versions.TXN_OFFSET_COMMIT: transactions.commit_positions,
+    }
+
+
+class Transactions:
+    """Handlers of one endpoint."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._producers = context.broker.producers
+        self._groups = context.broker.coordinated_groups
+
+    def init(self, session: Session, request: Request) -> Fields | Awaitable[Fields]:
+        body = request.body
+        name = body.transactional_id
+        nobody = {"producer_id": -1, "producer_epoch": -1}
+        if name == "":
+            return {"error_code": INVALID_REQUEST, **nobody}
+        known = None
+        if request.version >= 3 and body.producer_id >= 0:
+            known = Identity(body.producer_id, body.producer_epoch)
+
+        def refused(error: Refusal) -> Fields:
+            return {"error_code": _code(request, error), **nobody}
+
+        try:
+            answer = self._producers.init(name, body.transaction_timeout_ms * 1000, known, now_us=now_us())
+        except Refusal as refusal:
+            return refused(refusal)
+        return answered(
+            answer,
+            lambda identity: {
+                "error_code": NONE,
+                "producer_id": identity.producer_id,
+                "producer_epoch": identity.epoch,
+            },
+            refused,
+        )
+
+    def add_partitions(self, session: Session, request: Request) -> Fields:
+        body = request.body
+        found: dict[tuple[str, int], Partition] = {}
+        codes: dict[tuple[str, int], int] = {}
+        for topic in body.v3_and_below_topics:
+            for number in topic.partitions:
+                try:
+                    found[topic.name, number] = self._context.broker.resolve(topic.name).partition(number)
+                except Refusal as refusal:
+                    codes[topic.name, number] = code_of(refusal)
+        code = OPERATION_NOT_ATTEMPTED if codes else NONE
+        if not codes:
+            caller = Caller(
+                body.v3_and_below_transactional_id, body.v3_and_below_producer_id, body.v3_and_below_producer_epoch
+            )
+            try:
+                self._producers.add_partitions(caller, found.values(), now_us=now_us())
+            except Refusal as refusal:
+                code = _code(request, refusal)
+        return {
+            "results_by_topic_v3_and_below": [
+                {
+                    "name": topic.name,
+                    "results_by_partition": [
+                        {"partition_index": number, "partition_error_code": codes.get((topic.name, number), code)}
+                        for number in topic.partitions
+                    ],
+                }
+                for topic in body.v3_and_below_topics
+            ]
+        }
+
+    def add_positions(self, session: Session, request: Request) -> Fields:
+        try:
+            self._producers.add_group(_caller(request.body), now_us=now_us())
+        except Refusal as refusal:
+            return {"error_code": _code(request, refusal)}
+        return {"error_code": NONE}
+
+    def end(self, session: Session, request: Request) -> Fields | Awaitable[Fields]:
+        try:
+            answer = self._producers.end(_caller(request.body), bool(request.body.committed), now_us=now_us())
+        except Refusal as refusal:
+            return {"error_code": _code(request, refusal)}
+        return answered(answer, lambda _: {"error_code": NONE}, lambda error: {"error_code": _code(request, error)})
+
+    def commit_positions(self, session: Session, request: Request) -> Fields:
+        body = request.body
+        now = now_us()
+        refused = NONE
+        call = MemberCall(body.group_id, "", -1)
+        if request.version >= 3:
+            call = MemberCall(body.group_id, body.member_id, body.generation_id, body.group_instance_id)
+        positions: dict[tuple[Partition, PositionKey], StoredPosition] = {}
+        key = PositionKey(COORDINATED, body.group_id)
+
+        def collect(partition: Partition, position: StoredPosition) -> None:
+            positions[partition, key] = position
+
+        topics = stored(self._context, body.topics, collect, now)
+        try:
+            self._groups.admit(call, in_transaction=True, now_us=now)
+            self._producers.store_positions(_caller(body), positions)
+        except Refusal as refusal:
+            refused = _code(request, refusal)
+        return {"topics": stored(self._context, body.topics, collect, now, refused) if refused else topics}
+
+
+def _caller(body: Any) -> Caller:
+    return Caller(body.transactional_id, body.producer_id, body.producer_epoch)
+
+
+def _code(request: Request, error: Refusal) -> int:
+    if error.reason is Reason.PRODUCER_FENCED and request.version >= _FENCED_FROM.get(request.key, _FENCED_FROM_ELSE):
+        return PRODUCER_FENCED
+    return coordinator_code(error)
