@@ -301,3 +301,9 @@ def _and(left: Truth3, right: Truth3) -> Truth3:
 
 def _not(value: Truth3) -> Truth3:
     return None if value is None else not value
+
+
+def readable(row: Row, key: str, type_: pa.DataType, encoding: Encoding) -> bool:
+    """Whether the last value of a header, where there is one, can be read as a type."""
+    held = _held(row, Header(key, type_, encoding), None)
+    return held is None or held.value is None or _read(held, type_, encoding) is not None
