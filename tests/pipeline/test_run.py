@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 from pathlib import Path
 from shutil import rmtree
 from typing import Any
@@ -15,7 +14,6 @@ from lading.model.errors import DataLoss, LocalError
 from lading.pipeline.report import report
 from lading.pipeline.settings import PipelineSettings
 from lading.pipeline.state import existing
-from lading.spark.writing import TableFiles
 
 from .conftest import PARTITIONS, ROWS, Place
 from .direct import Driver, checked
@@ -174,19 +172,6 @@ def test_a_topic_made_anew_is_a_loss(place: Place) -> None:
     place.transport.create_topic(place.topic, PARTITIONS)
     with pytest.raises(DataLoss, match="deleted and created again"):
         Driver(place.write()).run()
-
-
-def test_a_full_disk_publishes_nothing(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(self: object, columns: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device", "x.parquet")
-
-    monkeypatch.setattr(TableFiles, "add", full)
-    with pytest.raises(LocalError, match=r"cannot be written .x.parquet.: No space left on device. Nothing of this"):
-        Driver(place.write()).run()
-    monkeypatch.undo()
-    assert not list(place.tables.glob("*/_lading/staged/*"))
-    Driver(place.write()).run()
-    assert_every_message_once(place.tables, PARTITIONS, ROWS)
 
 
 def test_check_names_what_cannot_be_reached(place: Place, tmp_path: Path) -> None:

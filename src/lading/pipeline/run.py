@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 
 from ..model.errors import DataLoss, LocalError, SettingError
 from ..settings import Address
-from ..spark.failures import cause
+from ..spark.failures import cause, disk_refused, disk_told
 from ..spark.manifest import Manifest
 from ..spark.options import SourceOptions
 from ..spark.planning import Planner
@@ -68,7 +68,7 @@ def run(
         from .sql import made_by
 
         plan = Plan.of(settings, made_by(session(), settings))
-    with _sources(settings) as planners:
+    with disk_told(f"pipeline {settings.id!r}"), _sources(settings) as planners:
         metas = {planner.options.topic: planner.topic() for planner in planners}
         check_servers(settings, plan, list(zip(settings.document.source, metas.values(), strict=True)))
         state = State.open(Path(settings.state_directory), settings.id, "pipeline")
@@ -280,7 +280,8 @@ def _query(
             raise
     except Exception as error:
         told = None if steps is None else steps.error
-        raise (told or cause(error) or error) from None
+        who = f"pipeline {settings.id!r}"
+        raise (told or cause(error) or disk_refused(error, who, state.checkpoint) or error) from None
     finally:
         with suppress(Exception):
             query.stop()

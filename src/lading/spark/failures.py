@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
+from typing import Final
 
 from ..model.errors import LadingError, LocalError
 
@@ -11,6 +16,34 @@ _RAISED = re.compile(
     r"^\W*(lading(?:\.\w+)+)\.(\w+): (.+?)(?=\n\s*\n|\n\s*at |\nDriver stacktrace|\s+SQLSTATE: |\n=== |\Z)",
     re.DOTALL | re.MULTILINE,
 )
+
+
+DISK: Final = frozenset(
+    {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.ENOTDIR}
+)
+"""What a disk says that takes no more, or not from us."""
+_DISK_WORDS = re.compile("|".join(re.escape(os.strerror(number)) for number in sorted(DISK)))
+ADVICE: Final = (
+    "Nothing is lost: what a manifest lists counts, all else is made again. Run it again when that is mended"
+)
+
+
+@contextmanager
+def disk_told(who: str) -> Iterator[None]:
+    """Say what a disk refused as a LocalError; every other OSError passes as it is."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in DISK:
+            raise
+        place = error.filename or "a file"
+        raise LocalError(f"{who}: {place} cannot be written: {error.strerror}. {ADVICE}") from None
+
+
+def disk_refused(error: BaseException, who: str, directory: object) -> LocalError | None:
+    """What a disk refused to Spark itself, which keeps its checkpoint in ``directory``; None for another error."""
+    found = _DISK_WORDS.search(str(error))
+    return None if found is None else LocalError(f"{who}: {directory} cannot be written: {found[0]}. {ADVICE}")
 
 
 def cause(error: BaseException) -> LadingError | None:

@@ -13,6 +13,7 @@ from typing import Any
 import xxhash
 
 from ..model.errors import CorruptLog, LocalError
+from .failures import disk_told
 from .files import sync_directory
 from .manifest import TABLE, File, Manifest, Schemas, advance, cover, overlap, same_ranges
 from .ranges import Range, merged
@@ -87,7 +88,7 @@ def commit(
     before anything of it is published; ``deliver`` does what a published manifest holds besides tables, and may be
     called again for the same one.
     """
-    with state.committing(run):
+    with disk_told(f"publishing a batch of {state.pipeline!r}"), state.committing(run):
         ranges = merged(result.piece for result in batch.written)
         staged = batch.files
         if not ranges:
