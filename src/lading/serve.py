@@ -150,6 +150,8 @@ def _broker_settings(settings: Settings) -> BrokerSettings:
         unsynced_bytes_max=limits.unsynced_bytes_max,
         position_flush_us=limits.position_flush_ms * 1_000,
         session_timeout_us=limits.session_timeout_ms * 1_000,
+        session_timeout_us_min=limits.member_session_min_ms * 1_000,
+        rebalance_delay_us=limits.rebalance_delay_ms * 1_000,
         transaction_timeout_us=limits.transaction_timeout_ms * 1_000,
         transaction_memory_us=limits.transaction_memory_ms * 1_000,
         writers_per_partition_max=limits.writers_per_partition_max,

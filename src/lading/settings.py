@@ -232,6 +232,10 @@ def load(config: Path | None = None, sets: Sequence[str] = (), env: Mapping[str,
     """
     given: dict[str, _Given] = {}
     for key, value, origin in (*_from_file(config), *_from_environment(env or {}), *_from_options(sets)):
+    member_session_min_ms: int = Field(default=6_000, ge=100)
+    """The shortest session timeout that a member of a Kafka group may ask for."""
+    rebalance_delay_ms: int = Field(default=100, ge=0)
+    """The first members of a Kafka group wait this long for others."""
         _require_known(key, value, origin)
         given[key] = _Given(value, origin)
     try:
