@@ -152,13 +152,56 @@ class KafkaSettings(WithoutCredentials):
     """A fetch answers at most about this many bytes, whatever it asks for (Kafka: fetch.max.bytes)."""
 
 
+class NsqEndpointSettings(WithoutCredentials):
+    """What the faces of the NSQ node have in common (nsq.md 1, 5)."""
+
+    connections_max: int = Field(default=4096, ge=1)
+
+
+class NsqdTcpSettings(NsqEndpointSettings):
+    """The NSQ endpoint that clients publish to and read from."""
+
+    address: Listen = Address("127.0.0.1", 4150)
+    advertised: Listen | None = None
+    """Where lookups send clients; unset: where it listens."""
+
+
+class NsqdHttpSettings(NsqEndpointSettings):
+    """The HTTP face of the same."""
+
+    address: Listen = Address("127.0.0.1", 4151)
+    advertised: Listen | None = None
+    """Where lookups send clients; unset: where it listens."""
+
+
+class NsqlookupdTcpSettings(NsqEndpointSettings):
+    """Where nodes of NSQ say what they have."""
+
+    address: Listen = Address("127.0.0.1", 4160)
+
+
+class NsqlookupdHttpSettings(NsqEndpointSettings):
+    """Where clients of NSQ look topics up."""
+
+    address: Listen = Address("127.0.0.1", 4161)
+
+
 class EndpointSettings(Section):
     """One table an endpoint; an endpoint that is not built is an unknown key."""
 
     iggy_tcp: IggyTcpSettings = IggyTcpSettings()
     iggy_http: IggyHttpSettings = IggyHttpSettings()
     kafka: KafkaSettings = KafkaSettings()
+    nsqd_tcp: NsqdTcpSettings = NsqdTcpSettings()
     admin: AdminSettings = AdminSettings()
+
+
+class NsqSettings(Section):
+    """How NSQ's faces answer where its two implementations differ (docs/reference/nsq.md)."""
+
+    compat: Literal["upstream", "youzan"] = "upstream"
+    """``upstream``: topics are made by publishing and subscribing, the first channel gets what was kept, DPUB works.
+    ``youzan``: none of it, as the fork with extend headers answers."""
 
 
 class LogSettings(Section):
@@ -189,6 +232,10 @@ class BrokerLimits(Section):
     """Stored positions are written together, at most this long after they were stored."""
     session_timeout_ms: int = Field(default=30_000, ge=100)
     """A native group member that sends no heartbeat for this long has left."""
+    member_session_min_ms: int = Field(default=6_000, ge=100)
+    """The shortest session timeout that a member of a Kafka group may ask for."""
+    rebalance_delay_ms: int = Field(default=100, ge=0)
+    """The first members of a Kafka group wait this long for others."""
     transaction_timeout_ms: int = Field(default=3_600_000, ge=100)
     """A transaction that is open for longer is aborted."""
     transaction_memory_ms: int = Field(default=30 * 86_400_000, ge=1_000)
@@ -207,6 +254,7 @@ class Settings(Section):
     endpoints: EndpointSettings = EndpointSettings()
     log: LogSettings = LogSettings()
     retention: RetentionSettings = RetentionSettings()
+    nsq: NsqSettings = NsqSettings()
     broker: BrokerLimits = BrokerLimits()
 
 
@@ -232,10 +280,6 @@ def load(config: Path | None = None, sets: Sequence[str] = (), env: Mapping[str,
     """
     given: dict[str, _Given] = {}
     for key, value, origin in (*_from_file(config), *_from_environment(env or {}), *_from_options(sets)):
-    member_session_min_ms: int = Field(default=6_000, ge=100)
-    """The shortest session timeout that a member of a Kafka group may ask for."""
-    rebalance_delay_ms: int = Field(default=100, ge=0)
-    """The first members of a Kafka group wait this long for others."""
         _require_known(key, value, origin)
         given[key] = _Given(value, origin)
     try:

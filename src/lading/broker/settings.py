@@ -66,6 +66,9 @@ class TopicSettings:
     """The largest batch of messages that a producer may send at once, where its protocol has such a limit."""
     append_time: bool = False
     """Whether messages get the time of their append instead of their producer's, where a protocol lets producers say."""
+    header_form: str | None = None
+    """``extended`` or ``plain``: the only form in which clients of a protocol that has both may read; None lets each
+    choose."""
     dead_letter_topic: str | None = None
     """Flat name of the topic that gets a copy of every message that is marked poisoned; made when it is needed."""
 
@@ -94,6 +97,7 @@ class TopicSettings:
 _VALUES: Final[Mapping[str, tuple[Callable[[Any], bool], str]]] = {
     "number": (lambda value: type(value) is int and 1 <= value < 1 << 63, "a whole number from 1"),
     "flag": (lambda value: type(value) is bool, "true or false"),
+    "form": (lambda value: value in ("extended", "plain"), "extended or plain"),
     "name": (lambda value: isinstance(value, str) and 0 < len(value.encode(errors="replace")) <= 255, "a topic name"),
 }
 _TOPIC_VALUES: Final[Mapping[str, str]] = {
@@ -103,6 +107,7 @@ _TOPIC_VALUES: Final[Mapping[str, str]] = {
     "hide_states": "flag",
     "message_bytes_max": "number",
     "append_time": "flag",
+    "header_form": "form",
     "dead_letter_topic": "name",
 }
 """Which values each topic setting takes."""

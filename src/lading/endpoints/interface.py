@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from ..metrics import Metrics
 from ..model.errors import LocalError
@@ -65,6 +65,8 @@ class Services:
     process: Process = field(default_factory=Process)
     receive: ReceiveBudget = field(default_factory=ReceiveBudget)
     stopping: bool = False
+    shared: dict[type, Any] = field(default_factory=dict)
+    """What the faces of one protocol share, by its type."""
     _stop_callbacks: dict[object, Callable[[], None]] = field(default_factory=dict)
 
     def on_stop(self, callback: Callable[[], None]) -> Callable[[], None]:

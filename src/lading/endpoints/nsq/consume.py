@@ -1,0 +1,244 @@
+"""One subscribed client: deliveries become frames, and what it says of messages reaches the channel."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...broker.channels import Channel, Delivery, HeaderFilter, Page, Subscriber
+from ...dialects import registry
+from ...dialects.carrier import carry
+from ...dialects.nsq import delivery, encode, limits
+from ...dialects.nsq.delivery import Records
+from ...dialects.nsq.errors import INVALID_ID, NOT_IN_FLIGHT, Fault, id_text
+from ...model.errors import FilterError, MalformedMessage, Reason, Refusal
+from ..interface import Services, now_us
+
+if TYPE_CHECKING:
+    from ...dialects.nsq.identify import Identity
+
+log = logging.getLogger(__name__)
+
+CARRIER_TARGET: Final = "nsq"
+_FIN_BYTES: Final = 21
+_ID_AT: Final = 4
+_MS_US: Final = 1_000
+
+Bytes = NDArray[np.uint8]
+
+
+class Consumer:
+    """The reading half of a connection, from SUB on."""
+
+    def __init__(
+        self,
+        services: Services,
+        channel: Channel,
+        identity: Identity,
+        send: Callable[[Bytes], None],
+        closed: Callable[[str], None],
+        *,
+        with_ext: bool,
+        detail: bool,
+        name: str,
+    ) -> None:
+        self._services = services
+        self.channel = channel
+        self._send = send
+        self._with_ext, self._detail = with_ext, detail
+        self._waiting: deque[Delivery] = deque()
+        """Deliveries behind one whose messages are still being brought into our form."""
+        self._closed = False
+        self.subscriber = Subscriber(
+            self._take,
+            closed,
+            tag=identity.desired_tag if with_ext else "",
+            header_filter=filter_of(identity) if with_ext else None,
+            sample_percent=identity.sample_rate,
+            timeout_us=identity.message_timeout_ms * _MS_US,
+            timeout_max_us=limits.MESSAGE_TIMEOUT_MS_MAX * _MS_US,
+            name=name,
+        )
+        self._labels = (name.partition("/")[0],)
+        self._messages_out = services.metrics.messages_out.values
+
+    def close(self) -> None:
+        """Read no more: what is in flight goes to others."""
+        if not self._closed:
+            self._closed = True
+            self.channel.leave(self.subscriber)
+
+    # -- deliveries
+
+    def _take(self, given: Delivery) -> None:
+        if self._waiting or (given.page.index is None and given.page.run.dialect != registry.NSQ):
+            self._waiting.append(given)
+            if len(self._waiting) == 1:
+                self._convert(given.page)
+            return
+        self._deliver(given)
+
+    def _convert(self, page: Page) -> None:
+        """Have the messages of another dialect brought into our form, in a worker; what follows waits its turn."""
+        if page.index is not None or page.run.dialect == registry.NSQ:
+            asyncio.get_running_loop().call_soon(self._go_on)
+            return
+        loop = asyncio.get_running_loop()
+        work = loop.run_in_executor(self._services.workers, carried_records, page)
+        work.add_done_callback(partial(self._converted, page))
+
+    def _converted(self, page: Page, work: asyncio.Future[Records]) -> None:
+        if work.cancelled():
+            return
+        error = work.exception()
+        if error is None:
+            page.index = work.result()
+        else:
+            log.error("messages of %s cannot be brought into NSQ's form", self.channel.topic.flat_name, exc_info=error)
+            self._services.metrics.dropped.values[self._labels[0], "unreadable"] += len(page.offsets)
+            page.index = Records(np.empty(0, np.uint8), *np.empty((3, 0), np.int64))
+        self._go_on()
+
+    def _go_on(self) -> None:
+        while self._waiting and not self._closed:
+            page = self._waiting[0].page
+            if page.index is None and page.run.dialect != registry.NSQ:
+                self._convert(page)
+                return
+            self._deliver(self._waiting.popleft())
+
+    def _deliver(self, given: Delivery) -> None:
+        page = given.page
+        if page.index is None:
+            try:
+                page.index = delivery.survey(page.run, page.first, page.end, page.end - page.first)
+            except MalformedMessage:
+                log.exception("messages of %s cannot be delivered", given.partition)
+                page.index = Records(np.empty(0, np.uint8), *np.empty((3, 0), np.int64))
+        records: Records = page.index
+        picked = np.searchsorted(records.offsets, given.offsets)
+        there = picked < len(records.offsets)
+        there[there] = records.offsets[picked[there]] == given.offsets[there]
+        attempts = given.attempts
+        if not there.all():
+            # what cannot be read is done for this channel: nobody could ever take it
+            self.channel.finish(self.subscriber, given.partition.number, given.offsets[~there])
+            picked, attempts = picked[there], attempts[there]
+        if len(picked):
+            self._messages_out[self._labels] += len(picked)
+            self._send(
+                delivery.frames(
+                    records, picked, attempts, given.partition.number, ext=self._with_ext, detail=self._detail
+                )
+            )
+
+    # -- what the client says
+
+    def finish(self, source: Bytes, start: int, end: int) -> tuple[int, list[Fault]]:
+        """The run of FIN commands at ``source[start:end]``: position behind it, and what of it is refused.
+
+        A fatal fault is the last one, and the position is behind its command.
+        """
+        stop, ids = delivery.take_fins(source, start, end)
+        faults: list[Fault] = []
+        done = 0
+        while done < len(ids):
+            partitions, offsets = delivery.split(ids[done:])
+            same = int(np.argmax(partitions != partitions[0])) or len(partitions)
+            bad = offsets[:same] < 0
+            good = int(np.argmax(bad)) if bad.any() else same
+            taken = self._finished(int(partitions[0]), offsets[:good]) if good else 0
+            done += taken
+            if taken == same:
+                continue
+            at = start + _FIN_BYTES * done
+            if offsets[taken] < 0:
+                faults.append(Fault("E_INVALID", INVALID_ID))
+                return at + _FIN_BYTES, faults
+            message_id = source[at + _ID_AT : at + _FIN_BYTES - 1].tobytes()
+            faults.append(Fault("E_FIN_FAILED", f"FIN {id_text(message_id)} failed {NOT_IN_FLIGHT}"))
+            done += 1
+        return stop, faults
+
+    def _finished(self, partition: int, offsets: NDArray[np.int64]) -> int:
+        try:
+            return self.channel.finish(self.subscriber, partition, offsets)
+        except Refusal:
+            return 0
+
+    def requeue(self, message_id: bytes, delay_ms: int) -> None:
+        """Have a message delivered again; Fault where it is not with this client."""
+        partition, offset = _place(message_id)
+        delay_us = min(delay_ms, limits.REQUEUE_MS_MAX) * _MS_US
+        try:
+            self.channel.requeue(self.subscriber, partition, offset, delay_us, now_us=now_us())
+        except Refusal as refusal:
+            raise _failed("REQ", message_id, refusal) from None
+
+    def touch(self, message_id: bytes) -> None:
+        """Begin a message's time anew; Fault where it is not with this client."""
+        partition, offset = _place(message_id)
+        try:
+            self.channel.touch(self.subscriber, partition, offset, now_us=now_us())
+        except Refusal as refusal:
+            raise _failed("TOUCH", message_id, refusal) from None
+
+
+def _place(message_id: bytes) -> tuple[int, int]:
+    partitions, offsets = delivery.split(np.frombuffer(message_id[:8], ">i8").astype(np.int64))
+    if offsets[0] < 0:
+        raise Fault("E_INVALID", INVALID_ID)
+    return int(partitions[0]), int(offsets[0])
+
+
+def _failed(verb: str, message_id: bytes, refusal: Refusal) -> Fault:
+    why = NOT_IN_FLIGHT if refusal.reason is not Reason.TOO_MANY_DEFERRED else "Too much deferred messages in flight"
+    return Fault(f"E_{verb}_FAILED", f"{verb} {id_text(message_id)} failed {why}")
+
+
+def carried_records(page: Page) -> Records:
+    """Messages of another dialect as NSQ's readers get them, by carrier; from any thread."""
+    made: list[bytes] = []
+    offsets: list[Any] = []
+    for some in registry.dialect(page.run.dialect).decode(page.run, first=page.first, end=page.end):
+        batch = carry(registry.to_batches(some), CARRIER_TARGET).batch
+        made += encode.records(batch)
+        offsets += batch.column("offset").to_pylist()
+    sizes = np.array([len(record) for record in made], np.int64)
+    starts = np.cumsum(sizes) - sizes
+    return Records(np.frombuffer(b"".join(made), np.uint8), np.array(offsets, np.int64), starts, sizes)
+
+
+def filter_of(identity: Identity) -> HeaderFilter | None:
+    """The filter that a client asked for; None where it asked for none, or for one that cannot be (nsq.md 4.4)."""
+    asked: Any = identity.ext_filter
+    if not asked:
+        return None
+    inverse = asked.get("inverse") is True
+    key, text = asked.get("filter_ext_key"), asked.get("filter_data")
+    try:
+        match asked.get("type"):
+            case 1:
+                return HeaderFilter.exact(str(key or ""), str(text or ""), inverse=inverse)
+            case 2:
+                return HeaderFilter.regex(str(key or ""), str(text or ""), inverse=inverse)
+            case 3:
+                return HeaderFilter.glob(str(key or ""), str(text or ""), inverse=inverse)
+            case 4 if key in ("any", "all"):
+                tests = [
+                    (str(one.get("filter_ext_key") or ""), str(one.get("filter_data") or ""))
+                    for one in asked.get("filter_data_list") or ()
+                    if isinstance(one, dict)
+                ]
+                make = HeaderFilter.any if key == "any" else HeaderFilter.all
+                return make(tests, inverse=inverse)
+    except (FilterError, TypeError) as error:
+        log.warning("an ext_filter is passed over: %s", error)
+    return None

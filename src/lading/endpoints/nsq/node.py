@@ -1,0 +1,166 @@
+"""One NSQ node: what its four faces share, from the topics by their NSQ names to the clock of the channels."""
+
+from __future__ import annotations
+
+import asyncio
+import platform
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from ...broker.channels import Channel, Start
+from ...dialects.nsq import limits
+from ...dialects.nsq.errors import Fault
+from ...model.errors import Reason, Refusal
+from ...model.names import DEFAULT_STREAM
+from ...settings import Address
+from ..interface import Services, now_us
+
+if TYPE_CHECKING:
+    from ...broker.topology import Topic
+    from .connection import Connection
+
+VERSION: Final = "0.3.7-HA.1.13.0"
+"""What clients are told: the fork's clients pass over nodes whose version has no HA in it (nsq.md 5.3)."""
+
+YOUZAN: Final = "youzan"
+EXTENDED: Final = "extended"
+PLAIN: Final = "plain"
+"""Forms a topic may be fixed to (TopicSettings.header_form); None leaves it to each client."""
+
+_MISSING: Final = frozenset({Reason.TOPIC_NAME_NOT_FOUND, Reason.STREAM_NAME_NOT_FOUND})
+EPHEMERAL: Final = "#ephemeral"
+
+
+class Node:
+    """The node of one broker. ``of(services)`` gives the same one to every face."""
+
+    def __init__(self, services: Services) -> None:
+        self.services = services
+        self.broker = services.broker
+        self.channels = services.broker.channels
+        self.settings = services.settings.nsq
+        self.strict = self.settings.compat == YOUZAN
+        """Answer as the fork does, instead of with upstream's friendliness."""
+        self.started_s = int(time.time())
+        self.hostname = platform.node()
+        self.connections: set[Connection] = set()
+        self.tcp: Address | None = None
+        self.http: Address | None = None
+        """Where the faces of nsqd really listen."""
+        self._pump_at: asyncio.TimerHandle | None = None
+        self._pump_soon = False
+        self.channels.on_work = self.pump_soon
+        self.channels.on_unused = self._drop
+
+    # -- delivering
+
+    def pump_soon(self) -> None:
+        """Deliver at the end of this pass of the event loop."""
+        if not self._pump_soon:
+            self._pump_soon = True
+            asyncio.get_running_loop().call_soon(self.pump)
+
+    def pump(self) -> None:
+        """Deliver what can be, and see when to come back."""
+        self._pump_soon = False
+        now = now_us()
+        due_us = self.channels.pump(now)
+        if self._pump_at is not None:
+            self._pump_at.cancel()
+            self._pump_at = None
+        if due_us is not None:
+            self._pump_at = asyncio.get_running_loop().call_later(max(due_us - now, 0) / 1e6, self.pump)
+
+    # -- topics and channels by their names here
+
+    def topics(self) -> Iterator[Topic]:
+        """Those whose names NSQ can express, by name."""
+        found = [topic for stream in self.broker.streams() for topic in stream.topics.values()]
+        yield from sorted((one for one in found if limits.is_name(one.flat_name)), key=lambda one: one.flat_name)
+
+    def find(self, name: str) -> Topic:
+        """The topic; Refusal where there is none."""
+        if not limits.is_name(name):
+            raise Refusal(Reason.TOPIC_NAME_NOT_FOUND, f"{name!r} is no topic name")
+        return self.broker.resolve(name)
+
+    def publishable(self, name: str, partition: int) -> Topic:
+        """The topic that a client publishes to, made where it is missing; Fault where it may not be.
+
+        ``partition`` -1 is any. The fork's server makes no topics and takes a bad name for one that is missing.
+        """
+        if not limits.is_name(name) and not self.strict:
+            raise Fault("E_BAD_TOPIC", f'PUB topic name "{name}" is not valid')
+        try:
+            topic = self.find(name)
+        except Refusal as refusal:
+            if self.strict or refusal.reason not in _MISSING:
+                raise Fault("E_TOPIC_NOT_EXIST") from None
+            topic = self.create(name)
+        if partition >= len(topic.partitions) or not topic.partitions:
+            raise Fault("E_TOPIC_NOT_EXIST")
+        return topic
+
+    def create(self, name: str, partitions: int = 1, form: str | None = None) -> Topic:
+        """A new topic in stream ``default``; ``form`` as in TopicSettings.header_form."""
+        from ...broker.settings import TopicSettings
+
+        now = now_us()
+        if all(stream.name != DEFAULT_STREAM for stream in self.broker.streams()):
+            self.broker.create_stream(None, DEFAULT_STREAM, now_us=now)
+        settings = TopicSettings(header_form=form)
+        return self.broker.create_topic(DEFAULT_STREAM, None, name, partitions, now_us=now, settings=settings)
+
+    def require(self, name: str, partitions: int, form: str) -> Topic:
+        """The topic with at least so many partitions, made in that form where it is missing; Refusal."""
+        if partitions > limits.PARTITIONS_MAX:
+            raise Refusal(Reason.TOO_MANY_PARTITIONS, f"NSQ counts partitions up to {limits.PARTITIONS_MAX - 1}")
+        try:
+            topic = self.find(name)
+        except Refusal as refusal:
+            if refusal.reason not in _MISSING:
+                raise
+            return self.create(name, partitions, form)
+        if partitions > len(topic.partitions):
+            self.broker.add_partitions(topic, partitions - len(topic.partitions))
+        return topic
+
+    def upgrade(self, topic: Topic) -> None:
+        """From now on clients must take the extended form; readers of the plain one are told so and disconnected."""
+        self.broker.alter_topic(topic, replace(topic.settings, header_form=EXTENDED))
+        for connection in list(self.connections):
+            connection.topic_upgraded(topic)
+
+    def open_channel(self, topic: Topic, name: str) -> Channel:
+        """The channel, made where it is missing."""
+        return self.channels.open(topic, name, start=Start.END if self.strict else Start.KEPT)
+
+    def find_channel(self, topic: Topic, name: str) -> Channel | None:
+        """The channel, if there is one."""
+        return self.channels.find(topic, name)
+
+    def delete(self, topic: Topic) -> None:
+        """The topic with its channels; their clients are disconnected."""
+        self.broker.delete_topic(topic.stream.id, topic.id)
+
+    def _drop(self, topic: Topic) -> None:
+        asyncio.get_running_loop().call_soon(self._delete_unused, topic)
+
+    def _delete_unused(self, topic: Topic) -> None:
+        if topic.name.endswith(EPHEMERAL) and not self.channels.of_topic(topic):
+            self.delete(topic)
+
+    # -- where clients are told to go
+
+    def advertised_tcp(self) -> Address | None:
+        """The address of nsqd for clients of lookups; None where it is off."""
+        return self.services.settings.endpoints.nsqd_tcp.advertised or self.tcp
+
+
+def of(services: Services) -> Node:
+    """The node of this process's services; the same one each time."""
+    node: Node = services.shared.setdefault(Node, None) or Node(services)
+    services.shared[Node] = node
+    return node

@@ -1,0 +1,220 @@
+"""Publications: from the bytes of a connection straight into the log's open chunk, answered when they last."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...broker.append import Append, Balanced, ByNumber, Choice, Written
+from ...dialects import registry
+from ...dialects.nsq import commands, limits, publishing, send_layout
+from ...dialects.nsq.commands import Command
+from ...dialects.nsq.errors import Fault, refused
+from ...dialects.nsq.ext import first_text
+from ...dialects.nsq.publishing import Stored
+from ...model.errors import LimitExceeded
+from ..interface import now_us
+from .node import PLAIN, Node
+
+if TYPE_CHECKING:
+    from ...broker.topology import Topic
+
+Bytes = NDArray[np.uint8]
+
+RUN_BYTES_MAX: Final = 256 << 10
+"""A run of PUB commands is taken in pieces of this size: what one chunk holds a few of."""
+ROUTES_MAX: Final = 4096
+_COUNT_BYTES: Final = 4
+_COUNT_MAX: Final = (limits.REQUEST_BYTES_MAX - _COUNT_BYTES) // 5
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """What a publishing line means, for as long as topics stay the same."""
+
+    command: Command
+    topic: Topic
+    choice: Choice
+    takes_ext: bool
+
+
+@dataclass(slots=True)
+class Taken:
+    """Messages on their way to the disk, ``answers`` for when they are there, and where the next command begins."""
+
+    append: Append
+    answers: bytes
+    count: int
+    end: int
+
+
+class Publisher:
+    """Takes publications; one for all connections of a face."""
+
+    def __init__(self, node: Node, face: str) -> None:
+        self._node = node
+        self._broker = node.broker
+        self._routes: dict[bytes, Route] = {}
+        self._topology = -1
+        self._labels = (face,)
+        self._messages_in = node.services.metrics.messages_in.values
+
+    def route(self, line: bytes) -> Route | None:
+        """What a line that was met before means."""
+        if self._topology != self._broker.topology_version:
+            self._routes.clear()
+            self._topology = self._broker.topology_version
+        return self._routes.get(line)
+
+    def resolve(self, line: bytes, command: Command, parameters: list[bytes]) -> Route:
+        """What a publishing line means, remembered; Fault where it may not be published."""
+        # a parameter too many is passed over, as it is by the server
+        number = commands.partition_of(parameters[1]) if len(parameters) == 2 and not command.lacking else -1
+        name = parameters[0].decode(errors="replace")
+        topic = self._node.publishable(name, number)
+        route = self.to(topic, command, number)
+        self.route(line)
+        if len(self._routes) < ROUTES_MAX:
+            self._routes[line] = route
+        return route
+
+    def to(self, topic: Topic, command: Command, number: int = -1) -> Route:
+        """A route to a partition, -1 for any in turn."""
+        choice: Choice = ByNumber(number) if number >= 0 else Balanced()
+        return Route(command, topic, choice, topic.settings.header_form != PLAIN)
+
+    def run(self, route: Route, source: Bytes, start: int, end: int, line_bytes: int) -> Taken:
+        """The PUB commands at ``source[start:end]``, of which the first is whole; Fault where that is refused."""
+        end = min(end, max(start + RUN_BYTES_MAX, _first_end(source, start, line_bytes)))
+        form = route.command.form
+        made: list[Stored] = []
+
+        def write(array: Bytes, at: int, base_offset: int, number: int, time_us: int) -> Stored:
+            return publishing.store_pubs(
+                source,
+                start,
+                end,
+                line_bytes,
+                form or 0,
+                route.takes_ext,
+                array,
+                at,
+                base_offset,
+                number,
+                time_us * 1000,
+            )
+
+        room = publishing.pubs_room(end - start, line_bytes)
+        append = self._append(route, room, write, made, source[start + line_bytes : end])
+        return Taken(append, made[0].answers, made[0].count, made[0].end)
+
+    def batch(self, route: Route, source: Bytes, start: int, size: int) -> Taken:
+        """The MPUB whose body is ``source[start : start + size]``; Fault where anything in it is refused."""
+        if route.command.form == send_layout.EXT and not route.takes_ext:
+            raise refused(send_layout.PLAIN_TOPIC, size, limits.MESSAGE_BYTES_MAX, route.topic.flat_name)
+        count = require_count(_size_at(source, start) if size >= _COUNT_BYTES else -1)
+        made: list[Stored] = []
+        form = route.command.form or 0
+
+        def write(array: Bytes, at: int, base_offset: int, number: int, time_us: int) -> Stored:
+            where = (array, at, base_offset, number, time_us * 1000)
+            items = (source, start + _COUNT_BYTES, start + size, count, form, route.takes_ext)
+            return publishing.store_batch(*items, *where)
+
+        room = publishing.batch_room(size, count)
+        append = self._append(route, room, write, made, source[start : start + size], batch=True)
+        return Taken(append, made[0].answers, 1, start + size)
+
+    def deferred(self, route: Route, source: Bytes, start: int, end: int, line_bytes: int, delay_us: int) -> Taken:
+        """The DPUB that is ``source[start:end]``: it is seen when its time has come."""
+        made: list[Stored] = []
+
+        def write(array: Bytes, at: int, base_offset: int, number: int, time_us: int) -> Stored:
+            where = (array, at, base_offset, number, time_us * 1000)
+            return publishing.store_pubs(source, start, end, line_bytes, 0, route.takes_ext, *where)
+
+        room = publishing.pubs_room(end - start, line_bytes)
+        append = self._append(route, room, write, made, source[start + line_bytes : end], delay_us=delay_us)
+        return Taken(append, made[0].answers, 1, end)
+
+    def _append(
+        self,
+        route: Route,
+        room_bytes: int,
+        write: Any,
+        made: list[Stored],
+        published: Bytes,
+        *,
+        batch: bool = False,
+        delay_us: int = 0,
+    ) -> Append:
+        partition = self._broker.partition_for(route.topic, route.choice)
+        now = now_us()
+        time_us = self._broker.append_time_us(partition, now)
+
+        def written(array: Bytes, at: int, base_offset: int) -> Written:
+            stored: Stored = write(array, at, base_offset, partition.number, time_us)
+            if (batch and stored.reason) or not stored.count:
+                raise _refused(stored, route, published, batch=batch)
+            made.append(stored)
+            return Written(stored.size_bytes, stored.count, time_us, time_us)
+
+        try:
+            if delay_us:
+                due_us = now + delay_us
+                append = self._broker.postponed.append(partition, due_us, registry.NSQ, 0, room_bytes, written)
+            else:
+                append = self._broker.append(partition, registry.NSQ, 0, room_bytes, written)
+        except LimitExceeded as error:
+            raise Fault("E_PUB_FAILED", str(error)) from None
+        self._messages_in[self._labels] += made[0].count
+        return append
+
+
+def require_count(count: int) -> int:
+    """How many messages an MPUB says it has; Fault E_BAD_BODY."""
+    if not 0 < count <= _COUNT_MAX:
+        raise Fault("E_BAD_BODY", f"MPUB invalid message count {count}")
+    return count
+
+
+def _size_at(source: Bytes, at: int) -> int:
+    return int.from_bytes(source[at : at + 4].tobytes(), "big", signed=True)
+
+
+def _first_end(source: Bytes, start: int, line_bytes: int) -> int:
+    return start + line_bytes + 4 + _size_at(source, start + line_bytes)
+
+
+def _refused(stored: Stored, route: Route, published: Bytes, *, batch: bool) -> Fault:
+    """The fault for the first message that is refused; of a batch it is item ``stored.count``."""
+    at = _item_at(published, stored.count) if batch else 0
+    size, most = _size_at(published, at), limits.MESSAGE_BYTES_MAX
+    texts = {
+        send_layout.NO_BODY: f"MPUB invalid message({stored.count}) body size {size}",
+        send_layout.TOO_LARGE: f"MPUB message too big {size} > {most}",
+        send_layout.BAD_ITEM: f"MPUB invalid message({stored.count}): the items do not add up to the body",
+    }
+    if batch and stored.reason in texts:
+        return Fault("E_BAD_MESSAGE", texts[stored.reason])
+    traced = False
+    if stored.reason == send_layout.BAD_TRACE:
+        message = published[at + 4 : at + 4 + size].tobytes()
+        traced = first_text(message[2 : 2 + int.from_bytes(message[:2], "big")], limits.TRACE_NAME)[1] is not None
+    short = route.command.form == send_layout.EXT and size <= 2
+    if stored.reason == send_layout.BAD_EXT_LENGTH and short:
+        return Fault("E_BAD_BODY", f"invalid body size {size} with ext json header enabled")
+    if stored.reason == send_layout.BAD_ITEM:
+        return Fault("E_BAD_BODY", f"invalid body size {size} with trace id enabled")
+    return refused(stored.reason, size, most, route.topic.flat_name, traced=traced)
+
+
+def _item_at(body: Bytes, index: int) -> int:
+    """Where item ``index`` of a batch begins."""
+    at = _COUNT_BYTES
+    for _ in range(index):
+        at += 4 + max(_size_at(body, at), 0)
+    return at

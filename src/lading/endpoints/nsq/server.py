@@ -1,0 +1,74 @@
+"""nsqd over TCP: the listening socket and its connections."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Callable
+from typing import Final
+
+from ...settings import Address
+from ..interface import Services
+from . import node as nodes
+from .connection import NAME, Connection
+from .publish import Publisher, require_count
+
+DRAIN_TIMEOUT_S: Final = 5.0
+
+
+class Nsqd:
+    """The endpoint."""
+
+    def __init__(self, services: Services) -> None:
+        self.services = services
+        self.node = nodes.of(services)
+        self.publisher = Publisher(self.node, NAME)
+        self.require_count = require_count
+        self._settings = services.settings.endpoints.nsqd_tcp
+        self._server: asyncio.Server | None = None
+        self._all_gone = asyncio.Event()
+
+    async def start(self, listener: socket.socket) -> None:
+        """Accept from now on."""
+        self.node.tcp = Address(*listener.getsockname()[:2])
+        self._server = await asyncio.get_running_loop().create_server(lambda: Connection(self), sock=listener)
+
+    async def stop(self) -> None:
+        """Accept no more, answer what is on its way to the disk, close; a client that does not read is cut."""
+        if self._server is not None:
+            self._server.close()
+        for connection in list(self.node.connections):
+            connection.work()
+        with contextlib.suppress(TimeoutError):
+            if self.node.connections:
+                await asyncio.wait_for(self._all_gone.wait(), DRAIN_TIMEOUT_S)
+        for connection in list(self.node.connections):
+            connection.abort()
+
+    def admit(self, connection: Connection) -> bool:
+        """Whether there is room for one more."""
+        if len(self.node.connections) >= self._settings.connections_max:
+            self.dropped("connections_max")
+            return False
+        self.node.connections.add(connection)
+        self.services.metrics.connections[NAME] = len(self.node.connections)
+        return True
+
+    def leave(self, connection: Connection) -> None:
+        """The client is gone."""
+        self.node.connections.discard(connection)
+        self.services.metrics.connections[NAME] = len(self.node.connections)
+        if not self.node.connections:
+            self._all_gone.set()
+
+    def wait_for_disk(self, relieved: Callable[[], None]) -> bool:
+        """Whether the disk is so far behind that no command may be read; ``relieved`` is called when it is not."""
+        if not self.services.broker.congested:
+            return False
+        self.services.broker.when_relieved(relieved)
+        return True
+
+    def dropped(self, reason: str, count: int = 1) -> None:
+        """Count what nobody could be told in the protocol."""
+        self.services.metrics.dropped.values[NAME, reason] += count

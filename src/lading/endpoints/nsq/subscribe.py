@@ -1,0 +1,87 @@
+"""What a SUB asks for: topic, channel, partition and where to begin (nsq.md 1.4, 1.8)."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from ...dialects.nsq import commands, limits
+from ...dialects.nsq.commands import Line
+from ...dialects.nsq.errors import Fault
+from ...model.errors import Refusal
+
+if TYPE_CHECKING:
+    from ...broker.channels import Channel
+    from ...broker.topology import Topic
+    from .node import Node
+
+_START: Final = re.compile(r"(timestamp|virtual_queue|msgcount|special):(-?[0-9]{1,18})")
+_WITHOUT_NODES: Final = "Not supported while coordinator disabled"
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Where a client wants to read; ``partition`` None is all of them."""
+
+    node: Node
+    topic: Topic
+    channel: str
+    partition: int | None
+    start: tuple[str, int] | None
+
+    def move(self, channel: Channel) -> None:
+        """Have the channel begin where the client asked, if it is its first one."""
+        if self.start is None or channel.subscribers:
+            return
+        for partition in self.topic.partitions:
+            if self.partition in (None, partition.number):
+                channel.move(partition.number, _OFFSETS[self.start[0]](self, partition, self.start[1]))
+
+
+_OFFSETS: Final = {
+    "special": lambda asked, partition, value: partition.log.stable_end,
+    "msgcount": lambda asked, partition, value: partition.log.first_offset + max(value, 0),
+    # a queue offset is an offset of messages here
+    "virtual_queue": lambda asked, partition, value: max(value, 0),
+    "timestamp": lambda asked, partition, value: asked.node.broker.offset_at(partition, value * 1_000_000),
+}
+"""Where each form of a start lies in a partition."""
+
+
+def start_of(node: Node, line: Line) -> Asked:
+    """What the line asks for; Fault where it cannot be."""
+    name = line.command.name
+    topic_name, channel = (word.decode(errors="replace") for word in line.parameters[:2])
+    if not limits.is_name(topic_name):
+        raise Fault("E_BAD_TOPIC", f'{name} topic name "{topic_name}" is not valid')
+    if not limits.is_name(channel):
+        raise Fault("E_BAD_CHANNEL", f'{name} channel name "{channel}" is not valid')
+    number = commands.partition_of(line.parameters[2]) if len(line.parameters) > 2 else -1
+    start = _parsed_start(node, line) if len(line.parameters) > 3 else None
+    topic = _topic(node, topic_name, number)
+    return Asked(node, topic, channel, number if number >= 0 else None, start)
+
+
+def _parsed_start(node: Node, line: Line) -> tuple[str, int] | None:
+    if line.command.name != "SUB_ADVANCED":
+        return None
+    text = line.parameters[3].decode(errors="replace")
+    found = _START.fullmatch(text)
+    if found is None:
+        raise Fault("E_INVALID", f"invalid consume offset:{text}")
+    if node.strict and found[1] != "special":
+        raise Fault("E_INVALID", _WITHOUT_NODES)
+    return found[1], int(found[2])
+
+
+def _topic(node: Node, name: str, number: int) -> Topic:
+    try:
+        topic = node.find(name)
+    except Refusal:
+        if node.strict:
+            raise Fault("E_TOPIC_NOT_EXIST") from None
+        topic = node.create(name)
+    if number >= len(topic.partitions) or not topic.partitions:
+        raise Fault("E_TOPIC_NOT_EXIST")
+    return topic

@@ -1,0 +1,129 @@
+"""A client of nsqd that sends bytes and takes frames apart, and nothing more."""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+from typing import Any, NamedTuple
+
+TIMEOUT_S = 5.0
+Ext = "bytes | None"
+
+
+class Message(NamedTuple):
+    """A message frame; ``ext`` is None where the frame has no ext block."""
+
+    time_ns: int
+    attempts: int
+    id: bytes
+    version: int | None
+    ext: bytes
+    body: bytes
+
+    @property
+    def offset(self) -> int:
+        return (int.from_bytes(self.id[:8], "big") & (1 << 50) - 1) - 1
+
+
+def message_of(data: bytes, *, extended: bool) -> Message:
+    time_ns, attempts = struct.unpack_from(">qH", data)
+    version, ext, at = None, b"", 26
+    if extended:
+        version, at = data[26], 27
+        if version:
+            (size,) = struct.unpack_from(">H", data, 27)
+            ext, at = data[29 : 29 + size], 29 + size
+    return Message(time_ns, attempts, data[10:26], version, ext, data[at:])
+
+
+class NsqClient:
+    """One connection, identified when ``told`` says something."""
+
+    def __init__(self, address: str, **told: Any) -> None:
+        host, _, port = address.rpartition(":")
+        self.extended = bool(told.get("extend_support"))
+        self._socket = socket.create_connection((host, int(port)), TIMEOUT_S)
+        self._buffer = b""
+        self.send(b"  V2")
+        if told:
+            self.identity = json.loads(self.identify(feature_negotiation=True, **told))
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def send(self, data: bytes) -> None:
+        self._socket.sendall(data)
+
+    def identify(self, **told: Any) -> bytes:
+        return self.ask(sized(b"IDENTIFY\n", json.dumps(told).encode()))
+
+    def frame(self, timeout_s: float = TIMEOUT_S) -> tuple[int, bytes]:
+        """The next frame that is no heartbeat; EOFError where the server has closed."""
+        while True:
+            (size,) = struct.unpack(">I", self._read(4, timeout_s))
+            data = self._read(size, timeout_s)
+            if data[4:] != b"_heartbeat_":
+                return int.from_bytes(data[:4], "big"), data[4:]
+
+    def ask(self, data: bytes) -> bytes:
+        """What a command is answered; an error shows as its text."""
+        self.send(data)
+        return self.frame()[1]
+
+    def message(self) -> Message:
+        kind, data = self.frame()
+        assert kind == 2, data
+        return message_of(data, extended=self.extended)
+
+    def messages(self, count: int) -> list[Message]:
+        return [self.message() for _ in range(count)]
+
+    def quiet(self, seconds: float = 0.15) -> bool:
+        """Whether nothing comes for a moment."""
+        try:
+            self.frame(seconds)
+        except TimeoutError:
+            return True
+        return False
+
+    def closed(self) -> bool:
+        """Whether the server has closed, after at most what is still on its way."""
+        try:
+            while True:
+                self.frame()
+        except (EOFError, ConnectionError):
+            return True
+
+    def fin(self, *messages: Message) -> None:
+        self.send(b"".join(b"FIN " + each.id + b"\n" for each in messages))
+
+    def _read(self, size: int, timeout_s: float) -> bytes:
+        self._socket.settimeout(timeout_s)
+        while len(self._buffer) < size:
+            data = self._socket.recv(1 << 16)
+            if not data:
+                raise EOFError
+            self._buffer += data
+        read, self._buffer = self._buffer[:size], self._buffer[size:]
+        return read
+
+
+def sized(line: bytes, body: bytes) -> bytes:
+    return line + struct.pack(">i", len(body)) + body
+
+
+def pub(topic: str, body: bytes, ext: bytes | None = None) -> bytes:
+    if ext is None:
+        return sized(b"PUB %s\n" % topic.encode(), body)
+    return sized(b"PUB_EXT %s\n" % topic.encode(), struct.pack(">H", len(ext)) + ext + body)
+
+
+def mpub(topic: str, *bodies: bytes) -> bytes:
+    items = b"".join(struct.pack(">i", len(body)) + body for body in bodies)
+    return sized(b"MPUB %s\n" % topic.encode(), struct.pack(">i", len(bodies)) + items)
+
+
+def mpub_ext(topic: str, *items: tuple[bytes, bytes]) -> bytes:
+    told = b"".join(struct.pack(">iH", 2 + len(ext) + len(body), len(ext)) + ext + body for ext, body in items)
+    return sized(b"MPUB_EXT %s\n" % topic.encode(), struct.pack(">i", len(items)) + told)

@@ -1,0 +1,263 @@
+"""nsqd over TCP: publishing, reading, errors and their consequences, over plain sockets."""
+
+from __future__ import annotations
+
+import json
+import random
+import struct
+import time
+from collections.abc import Callable, Iterator
+from itertools import count
+from typing import Any
+
+import pytest
+
+from lading import testing
+from tests.endpoints.nsq_client import NsqClient, mpub, mpub_ext, pub, sized
+
+_numbers = count(1)
+Connect = Callable[..., NsqClient]
+
+
+@pytest.fixture
+def connect(broker: testing.Running) -> Iterator[Connect]:
+    opened: list[NsqClient] = []
+
+    def open_(**told: Any) -> NsqClient:
+        opened.append(NsqClient(broker.endpoints["nsqd_tcp"], **told))
+        return opened[-1]
+
+    yield open_
+    for client in opened:
+        client.close()
+
+
+@pytest.fixture
+def topic() -> str:
+    return f"topic-{next(_numbers)}"
+
+
+def reader(connect: Connect, topic: str, channel: str = "ch", ready: int = 100, **told: Any) -> NsqClient:
+    client = connect(**{"heartbeat_interval": 30_000, **told})
+    assert client.ask(f"SUB {topic} {channel}\n".encode()) == b"OK"
+    client.send(b"RDY %d\n" % ready)
+    return client
+
+
+def test_what_is_published_is_read_in_both_forms(connect: Connect, topic: str) -> None:
+    publisher = connect()
+    ext = b'{"carrier":"UA", "delay":12}'
+    assert publisher.ask(pub(topic, b"plain")) == b"OK"
+    assert publisher.ask(pub(topic, b"with", ext)) == b"OK"
+    assert publisher.ask(mpub(topic, b"one", b"two")) == b"OK"
+    assert publisher.ask(mpub_ext(topic, (ext, b"three"), (b"", b"four"))) == b"OK"
+    extended = reader(connect, topic, extend_support=True)
+    found = extended.messages(6)
+    assert [each.body for each in found] == [b"plain", b"with", b"one", b"two", b"three", b"four"]
+    assert [(each.version, each.ext) for each in found] == [(0, b""), (4, ext), (0, b""), (0, b""), (4, ext), (0, b"")]
+    assert [each.offset for each in found] == list(range(6))
+    assert {each.attempts for each in found} == {1}
+    assert abs(found[0].time_ns / 1e9 - time.time()) < 60
+    extended.fin(*found)
+    # another channel begins at the end, as with upstream's server
+    plain = reader(connect, topic, "plain")
+    assert publisher.ask(pub(topic, b"last", ext)) == b"OK"
+    (message,) = plain.messages(1)
+    assert (message.version, message.body) == (None, b"last")
+    assert extended.message().body == b"last"
+
+
+def test_traced_publications_are_answered_with_30_bytes(connect: Connect, topic: str) -> None:
+    publisher = connect()
+    answer = publisher.ask(pub(topic, b"x", b'{"##trace_id":"123"}'))
+    assert answer[:18] == b"OK" + (1).to_bytes(8, "big") + (123).to_bytes(8, "big")
+    assert len(answer) == 30
+    assert len(publisher.ask(sized(f"PUB_TRACE {topic}\n".encode(), (7).to_bytes(8, "big") + b"y"))) == 30
+    body = struct.pack(">i", 1) + struct.pack(">iQ", 9, 8) + b"z"
+    assert publisher.ask(sized(f"MPUB_TRACE {topic}\n".encode(), body))[:18] == b"OK" + (3).to_bytes(8, "big") + bytes(
+        8
+    )
+    found = reader(connect, topic).messages(3)
+    assert [int.from_bytes(each.id[8:], "big") for each in found] == [123, 7, 8]
+
+
+def test_pipelined_publications_are_answered_in_order(connect: Connect, topic: str) -> None:
+    publisher = connect()
+    commands = [pub(topic, b"%d" % n) if n % 5 else pub(topic, b"%d" % n, b"no json") for n in range(1, 101)]
+    publisher.send(b"".join(commands) + b"NOP\n" + mpub(topic, b"end"))
+    answers = [publisher.frame() for _ in range(101)]
+    assert [kind for kind, _ in answers] == [0 if n % 5 else 1 for n in range(1, 101)] + [0]
+    found = reader(connect, topic).messages(81)
+    assert [each.body for each in found] == [b"%d" % n for n in range(1, 101) if n % 5] + [b"end"]
+
+
+def test_ready_requeue_touch_and_a_leaving_reader(connect: Connect, topic: str) -> None:
+    publisher = connect()
+    publisher.ask(mpub(topic, *[b"%d" % n for n in range(5)]))
+    first = reader(connect, topic, ready=2)
+    one, two = first.messages(2)
+    assert first.quiet()
+    first.send(b"TOUCH " + one.id + b"\nREQ " + one.id + b" 0\n")
+    again = first.message()
+    assert (again.body, again.attempts) == (b"0", 2)
+    first.send(b"REQ " + two.id + b" 200\n")
+    first.fin(again)
+    later = first.messages(2)
+    assert [each.body for each in later] == [b"2", b"3"]
+    first.close()
+    second = reader(connect, topic)
+    found = {each.body: each.attempts for each in second.messages(4)}
+    # what the first had goes back with its attempt; what it gave back itself keeps it
+    assert found == {b"1": 2, b"2": 1, b"3": 1, b"4": 1}
+
+
+def test_a_time_out_brings_a_message_back(connect: Connect, topic: str) -> None:
+    connect().ask(pub(topic, b"x"))
+    client = reader(connect, topic, msg_timeout=1000)
+    one = client.message()
+    again = client.message()
+    assert (again.body, again.attempts, again.id) == (b"x", 2, one.id)
+    client.fin(again)
+    assert client.ask(b"FIN " + one.id + b"\n").startswith(b"E_FIN_FAILED FIN [0 0 0 0 0 0 0 1 0")
+
+
+def test_deferred_publishing(connect: Connect, topic: str) -> None:
+    publisher = connect()
+    client = reader(connect, topic)
+    began_s = time.monotonic()
+    assert publisher.ask(sized(f"DPUB {topic} 300\n".encode(), b"later")) == b"OK"
+    publisher.ask(pub(topic, b"now"))
+    assert [each.body for each in client.messages(2)] == [b"now", b"later"]
+    assert time.monotonic() - began_s > 0.29
+
+
+def test_tags_and_filters(connect: Connect, topic: str) -> None:
+    publisher = connect()
+    tagged = reader(connect, topic, extend_support=True, desired_tag="A")
+    untagged = reader(connect, topic, extend_support=True)
+    wanted = {"type": 1, "filter_ext_key": "k", "filter_data": "v"}
+    filtered = reader(connect, topic, "filtered", extend_support=True, ext_filter=wanted)
+    pairs = [("A", "v"), ("B", "w"), ("A", "w"), ("", "v")]
+    exts = [json.dumps({"##client_dispatch_tag": tag, "k": k}).encode() for tag, k in pairs]
+    publisher.ask(mpub_ext(topic, *[(ext, "".join(pair).encode()) for ext, pair in zip(exts, pairs, strict=True)]))
+    assert [each.body for each in tagged.messages(2)] == [b"Av", b"Aw"]
+    assert [each.body for each in untagged.messages(2)] == [b"Bw", b"v"]
+    assert [each.body for each in filtered.messages(2)] == [b"Av", b"v"]
+
+
+def test_topics_fixed_to_a_form(connect: Connect, topic: str) -> None:
+    client = connect()
+    assert client.ask(f"INTERNAL_CREATE_TOPIC {topic}-e 1 true\n".encode()) == b"OK"
+    assert client.ask(f"INTERNAL_CREATE_TOPIC {topic}-p 0\n".encode()) == b"OK"
+    refused = f"E_EXT_NOT_SUPPORT ext content not supported in topic {topic}-p".encode()
+    assert client.ask(pub(f"{topic}-p", b"x", b'{"a":1}')) == refused
+    assert client.ask(pub(f"{topic}-e 1", b"x", b'{"a":1}')) == b"OK"
+    plain, extended = connect(client_id="c"), connect(extend_support=True)
+    assert plain.ask(f"SUB {topic}-e ch\n".encode()).startswith(b"E_SUB_EXTEND_NEED this topic is extended")
+    assert plain.closed()
+    assert extended.ask(f"SUB {topic}-p ch\n".encode()).startswith(b"E_SUB_EXTEND_FORBIDDON this topic is not extended")
+    assert extended.closed()
+    # a tag is passed over where there are no exts
+    tagged = reader(connect, f"{topic}-p", desired_tag="A")
+    client.ask(pub(f"{topic}-p", b"for all"))
+    assert tagged.message().body == b"for all"
+    detailed = connect(extend_support=True)
+    assert detailed.ask(f"SUB_ADVANCED {topic}-e ch 1\n".encode()) == b"OK"
+    detailed.send(b"RDY 1\n")
+    assert detailed.message().body[12:] == b"x"
+
+
+@pytest.mark.parametrize(
+    ("data", "answer", "fatal"),
+    [
+        (b"FOO bar\n", b"E_INVALID invalid command [[70 79 79] [98 97 114]]", True),
+        (b"\n", b"E_INVALID invalid command [[]]", True),
+        (b"x" * 5000, b"E_INVALID a command line is longer", True),
+        (b"PUB\n", b"E_INVALID insufficient number of parameters", True),
+        (b"PUB t x\n\0\0\0\1x", b"E_BAD_PARTITION topic partition is not valid", True),
+        (b"PUB t\n\0\0\0\0", b"E_BAD_BODY invalid body size 0", True),
+        (b"PUB t\n\xff\xff\xff\xff", b"E_BAD_BODY invalid body size -1", True),
+        (b"PUB t\n\x7f\xff\xff\xff", b"E_BAD_MESSAGE message too big 2147483647 > 1048576", True),
+        (b"MPUB t\n\x7f\xff\xff\xff", b"E_BAD_BODY body too big 2147483647 > 5242880", True),
+        (b"MPUB t\n\0\0\0\x08\x05\xf5\xe0\xff", b"E_BAD_BODY MPUB invalid message count 99999999", True),
+        (b"MPUB t\n\0\0\0\x08\0\0\0\1\0\0\0\0", b"E_BAD_MESSAGE MPUB invalid message(0) body size 0", True),
+        (pub("t", b"", b'{"a":1}'), b"E_BAD_BODY invalid body size 9 in ext json header content length", True),
+        (b"PUB_EXT t\n\0\0\0\2\0\0", b"E_BAD_BODY invalid body size 2 with ext json header enabled", True),
+        (pub("t", b"x", b"{x"), b"E_INVALID_JSON_HEADER fail to parse json header:", False),
+        (pub("t", b"x", b""), b"E_INVALID_JSON_HEADER fail to parse json header:", False),
+        (pub("t", b"x", b"[" * 50_000), b"E_INVALID_JSON_HEADER fail to parse json header:", False),
+        (pub("t", b"x", b'{"##trace_id":5}'), b"INVALID_TRACE_ID passin trace id should be string", False),
+        (pub("t", b"x", b'{"##trace_id":"-5"}'), b"INVALID_TRACE_ID invalid trace id", False),
+        (mpub_ext("t", (b"{x", b"a"), (b"", b"b")), b"E_INVALID_JSON_HEADER", False),
+        (b"PUB b@d\n\0\0\0\1x", b"E_BAD_TOPIC", True),
+        (b"SUB b@d ch\n", b'E_BAD_TOPIC SUB topic name "b@d" is not valid', True),
+        (b"SUB t b@d\n", b'E_BAD_CHANNEL SUB channel name "b@d" is not valid', True),
+        (b"SUB t\n", b"E_INVALID SUB insufficient number of parameters", True),
+        (b"RDY 1\n", b"E_INVALID cannot RDY in current state", True),
+        (b"FIN " + bytes(16) + b"\n", b"E_INVALID cannot FIN in current state", True),
+        (b"SUB t ch 9\n", b"E_TOPIC_NOT_EXIST ", True),
+        (b"SUB t bad\nRDY 2501\n", b"OK|E_INVALID RDY count 2501 out of range 0-2500", True),
+        (b"SUB t bad\nRDY -1\n", b"OK|E_INVALID RDY could not parse count -1", True),
+        (b"SUB t bad\nFIN " + bytes(16) + b"\n", b"OK|E_INVALID Invalid Message ID", True),
+        (b"SUB t bad\nFIN " + bytes(7) + b"\x09" + bytes(8) + b"\n", b"OK|E_FIN_FAILED FIN [0 0 0 0 0 0 0 9 0", False),
+        (b"SUB t bad\nREQ " + bytes(7) + b"\x09" + bytes(8) + b" x\n", b"OK|E_INVALID REQ could not parse", True),
+        (b"SUB t bad\nTOUCH " + b"\x7f" * 16 + b"\n", b"OK|E_TOUCH_FAILED TOUCH [127 127", False),
+        (b"SUB t bad\nSUB t bad\n", b"OK|E_INVALID cannot SUB in current state", True),
+        (b"SUB t bad\nCLS\nCLS\n", b"OK|CLOSE_WAIT|E_INVALID cannot CLS in current state", True),
+        (sized(b"AUTH\n", b"secret"), b"E_AUTH_DISABLED", True),
+        (sized(b"IDENTIFY\n", b"{bad"), b"E_BAD_BODY IDENTIFY failed to decode JSON body", True),
+        (sized(b"IDENTIFY\n", b"[" * 9_000), b"E_BAD_BODY IDENTIFY failed to decode JSON body", True),
+        (b"IDENTIFY\n\0\x10\0\0", b"E_BAD_BODY IDENTIFY invalid body size 1048576", True),
+        (b"DPUB t -1\n\0\0\0\1x", b"E_INVALID DPUB could not parse timeout -1", True),
+    ],
+    ids=lambda value: None,
+)  # fmt: skip
+def test_bad_input_gets_its_error(connect: Connect, data: bytes, answer: bytes, fatal: bool) -> None:
+    connect().ask(pub("t", b"x"))
+    client = connect()
+    client.send(data)
+    for expected in answer.split(b"|"):
+        assert client.frame()[1].startswith(expected)
+    if fatal:
+        assert client.closed()
+    else:
+        assert client.ask(pub("t", b"still here")) == b"OK"
+
+
+def test_a_wrong_magic(connect: Connect, broker: testing.Running) -> None:
+    client = NsqClient.__new__(NsqClient)
+    import socket
+
+    host, _, port = broker.endpoints["nsqd_tcp"].rpartition(":")
+    client._socket, client._buffer = socket.create_connection((host, int(port)), 5), b""
+    client.send(b"GET / HTTP/1.1\r\n\r\n")
+    assert client.frame() == (1, b"E_BAD_PROTOCOL")
+    assert client.closed()
+    client.close()
+
+
+def test_heartbeats_and_silence(connect: Connect) -> None:
+    client = connect(heartbeat_interval=1000)
+    began_s = time.monotonic()
+    client._socket.settimeout(5)
+    size = 4 + 15
+    data = b""
+    while chunk := client._socket.recv(4096):
+        data += chunk
+    assert len(data) == 2 * size
+    assert data.count(b"_heartbeat_") == 2
+    assert 2.4 < time.monotonic() - began_s < 4.5
+
+
+def test_any_bytes_leave_the_broker_well(connect: Connect, full: bool) -> None:
+    generator = random.Random(3)
+    fin = b"SUB fuzz ch\nRDY 5\nFIN " + bytes(7) + b"\x01" + bytes(8) + b"\n"
+    seeds = [pub("fuzz", b"x", b'{"a":1}'), mpub("fuzz", b"a", b"b"), mpub_ext("fuzz", (b'{"a":"b"}', b"x")), fin]
+    for _ in range(2_000 if full else 60):
+        data = bytearray(b"".join(generator.choices(seeds, k=3)))
+        for _ in range(generator.choice((1, 3))):
+            data[generator.randrange(len(data))] = generator.choice((0, 1, 10, 32, 127, 255))
+        client = connect()
+        client.send(bytes(data))
+        client.close()
+    assert connect().ask(pub("fuzz", b"fine")) == b"OK"
