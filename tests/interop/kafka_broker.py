@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
 import re
 import shutil
 import socket
@@ -14,25 +12,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.interop import maven
+from tests.interop.maven import Unavailable as Unavailable
+
 VERSION = "4.3.1"
-FETCH_TIMEOUT_S = 300
 READY_TIMEOUT_S = 60.0
 USER, PASSWORD, STORE_PASSWORD = "ann", "correct horse", "store-password"
 HEAP = "512m"
-POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
-  <modelVersion>4.0.0</modelVersion>
-  <groupId>local</groupId><artifactId>kafka-node</artifactId><version>1</version><packaging>pom</packaging>
-  <dependencies>
-    <dependency>
-      <groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{VERSION}</version>
-    </dependency>
-    <dependency>
-      <groupId>org.apache.logging.log4j</groupId><artifactId>log4j-slf4j-impl</artifactId><version>2.25.4</version>
-    </dependency>
-  </dependencies>
-</project>
-"""
-PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
+JARS = (f"org.apache.kafka:kafka_2.13:{VERSION}", "org.apache.logging.log4j:log4j-slf4j-impl:2.25.4")
 LOGGING = """status=error
 appender.f.type=Console
 appender.f.name=F
@@ -41,10 +28,6 @@ appender.f.layout.pattern=%d %p %c{1} %m%n
 rootLogger.level=info
 rootLogger.appenderRef.f.ref=F
 """
-
-
-class Unavailable(Exception):
-    """The broker cannot run here; the sentence says what is missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,28 +47,14 @@ class RunningKafka:
 
 def jars() -> Path:
     """The directory of the broker's jars; Unavailable without Java 17, Maven or the artefacts."""
-    java, maven = shutil.which("java"), shutil.which("mvn")
+    java = shutil.which("java")
     if java is None:
         raise Unavailable("java is not installed")
     told = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False).stderr
     version = re.search(r'version "(\d+)', told)
     if version is None or int(version[1]) < 17:
         raise Unavailable(f"Kafka {VERSION} needs Java 17 or newer")
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "lading" / f"kafka-{VERSION}"
-    cache.mkdir(parents=True, exist_ok=True)
-    with (cache / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (cache / "complete").exists():
-            if maven is None:
-                raise Unavailable("mvn is not installed, and the broker's jars are not in the cache")
-            (cache / "pom.xml").write_text(POM)
-            command = [maven, "-q", "-B", "-f", str(cache / "pom.xml"), PLUGIN]
-            command += ["-DincludeScope=runtime", f"-DoutputDirectory={cache / 'libs'}"]
-            done = subprocess.run(command, capture_output=True, text=True, timeout=FETCH_TIMEOUT_S, check=False)
-            if done.returncode:
-                raise Unavailable(f"Kafka's jars cannot be fetched: {done.stdout.strip().splitlines()[:1]}")
-            (cache / "complete").touch()
-    return cache / "libs"
+    return maven.fetched(f"kafka-{VERSION}", JARS)
 
 
 @contextmanager

@@ -124,7 +124,7 @@ def test_offsets_document_is_readable_and_survives() -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    ["first", "{}", "[1]", '{"x": 1}', '{"0": -1}', '{"0": 1.5}', '{"0": true}', '{"9": 1}', '{"timestamp": "soon"}'],
+    ["first", "{}", "[1]", '{"x": 1}', '{"0": -3}', '{"0": 1.5}', '{"0": true}', '{"9": 1}', '{"timestamp": "soon"}'],
 )  # fmt: skip
 def test_wrong_starting_offsets_are_named(wrong: str) -> None:
     part = PartitionMeta(0, 0, 50, 1, ((1, 0),))
@@ -141,6 +141,10 @@ def test_starting_offsets_per_partition() -> None:
     found = resolve("startingOffsets", value, None, topic(*parts), "earliest")  # type: ignore[arg-type]
     assert [found[number].offset for number in range(4)] == [11, 50, 4, 2]
     assert found[2].epoch == 9
+    # as Spark's Kafka connector has it
+    value = parse_offsets("startingOffsets", '{"t": {"0": 11, "1": -1, "2": -2}}')
+    found = resolve("startingOffsets", value, None, topic(*parts), "latest")  # type: ignore[arg-type]
+    assert [found[number].offset for number in range(4)] == [11, 50, 2, 50]
 
 
 def test_points_in_time() -> None:

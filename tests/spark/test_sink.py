@@ -14,8 +14,9 @@ from pyspark.sql.types import StructType
 from lading import testing
 from lading.client.bulk import read_arrow
 from lading.model.errors import SettingError
+from lading.spark.delivery import Sent
 from lading.spark.options import SinkOptions
-from lading.spark.sink import Mapping, Sent, StreamWriter
+from lading.spark.sink import Mapping, StreamWriter
 from lading.spark.source import LadingSource
 from lading.transports.lading import LadingTransport
 from lading.transports.open import open_transport

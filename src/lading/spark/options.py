@@ -105,6 +105,19 @@ SOURCE = (
     "verify_checksum", "where", "pushdown",
 )  # fmt: skip
 SINK = ("to", "topic", "headers", "transactionalId", "transactionTimeoutS", "dedupe_header")
+SYNONYMS = {"maxoffsetspertrigger": "maxRowsPerTrigger"}
+"""Names that Spark's Kafka connector has for the same."""
+INSTEAD = {
+    "subscribe": "topic",
+    "assign": "topic, and startingOffsets by partition",
+    "subscribepattern": "topic: one topic a source",
+    "kafka.bootstrap.servers": 'from, as "kafka://host:9092"',
+    "includeheaders": "nothing: there always is a column headers, and a header can be a column of the schema",
+    "minpartitions": "maxRowsPerPartition",
+    "startingtimestamp": 'startingOffsets, as {"timestamp": "2026-01-31T12:00:00Z"}',
+    "endingtimestamp": 'endingOffsets, as {"timestamp": "2026-01-31T12:00:00Z"}',
+}
+"""What to say here where Spark's Kafka connector takes another option."""
 SPARKS_OWN = ("checkpointlocation", "path")
 """What Spark puts among the options by itself."""
 TRANSPORT: dict[str, Callable[[str], Any]] = {"timeout_s": float, "retries": int, "token": str}
@@ -115,7 +128,9 @@ def _normal(options: Mapping[str, str], known: Iterable[str]) -> dict[str, str]:
     words = {name.lower(): name for name in known}
     values: dict[str, str] = {}
     for name, value in options.items():
-        low = name.lower()
+        low = SYNONYMS.get(name.lower(), name).lower()
+        if low in INSTEAD:
+            raise SettingError(f"{name!r} is an option of Spark's Kafka connector; here it is {INSTEAD[low]}")
         if low not in words and low not in SPARKS_OWN and not low.startswith(PREFIXES):
             near = get_close_matches(low, words, 1, 0.6)
             hint = f"did you mean {words[near[0]]}? " if near else ""

@@ -13,6 +13,8 @@ from .positions import Mark, Marks, here
 
 Word = Literal["earliest", "latest"]
 WORDS: tuple[Word, ...] = ("earliest", "latest")
+KAFKA_WORDS: Mapping[int, Word] = {-2: "earliest", -1: "latest"}
+"""The numbers that Spark's Kafka connector has for them."""
 EXAMPLES = (
     'earliest, latest, {"0": 4711, "1": "latest"} or {"timestamp": "2026-01-31T12:00:00Z"}; '
     "what a checkpoint or manifest holds may be copied as it is"
@@ -69,6 +71,8 @@ def _mark(option: str, value: object, meta: TopicMeta, part: PartitionMeta) -> M
         return Mark.parse(value)
     if isinstance(value, bool) or not isinstance(value, int | str):
         raise SettingError(f"{option}: partition {part.number} is {value!r}; it takes an offset, earliest or latest")
+    if isinstance(value, int) and value in KAFKA_WORDS:
+        return here(meta, part, _edge(part, KAFKA_WORDS[value]))
     if isinstance(value, int):
         if value < 0:
             raise SettingError(f"{option}: partition {part.number} has offset {value}; offsets count from 0")
