@@ -10,15 +10,12 @@ from __future__ import annotations
 import struct
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx
-
-from bench.measure import anonymous_mb, cpu_s, median
+from bench.measure import anonymous_mb, cpu_s, kernels_loaded, median
 from lading import testing
 from tests.endpoints.frames import Frames
 from tests.interop import rust_client
@@ -46,7 +43,7 @@ def run(quick: bool) -> list[dict[str, Any]]:
         }
     for durability in ("os", "fsync"):
         with testing.broker(durability=durability) as broker:
-            _wait_for_kernels(broker)
+            kernels_loaded(broker)
             topics = iter(range(1, 1000))
             for batch, count in MESSAGES.items():
                 for connections in (1, 4):
@@ -114,16 +111,6 @@ def _create(address: str, topic: int, partitions: int) -> None:
     name = f"topic{topic}".encode()
     assert frames.ask(302, b"\1\4" + struct.pack("<III", STREAM, topic, partitions) + name) == (0, b"")
     frames.close()
-
-
-def _wait_for_kernels(broker: testing.Running) -> None:
-    """Kernels load in the background; before that the twins serve, which is not what is measured here."""
-    url = f"http://{broker.endpoints['admin']}/metrics"
-    deadline = time.monotonic() + 120
-    while "lading_kernels_ready 1.0" not in httpx.get(url).text:
-        if time.monotonic() > deadline:
-            raise TimeoutError("the kernels were not loaded within 2 minutes")
-        time.sleep(0.2)
 
 
 @contextmanager

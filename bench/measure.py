@@ -8,6 +8,10 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+import httpx
+
+from lading import testing
+
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
@@ -39,3 +43,13 @@ def anonymous_mb(pid: int) -> float:
         if line.startswith("RssAnon:"):
             return int(line.split()[1]) * 1024 / 1e6
     raise LookupError(f"no RssAnon in the status of process {pid}")
+
+
+def kernels_loaded(broker: testing.Running) -> None:
+    """Return when the broker's kernels are loaded; before that the twins serve, which is not what is measured."""
+    url = f"http://{broker.endpoints['admin']}/metrics"
+    deadline = time.monotonic() + 120
+    while "lading_kernels_ready 1.0" not in httpx.get(url).text:
+        if time.monotonic() > deadline:
+            raise TimeoutError("the kernels were not loaded within 2 minutes")
+        time.sleep(0.2)
