@@ -242,7 +242,7 @@ def _parse(text: str, type_: pa.DataType) -> Any:
         value = float(text)
         return None if math.isinf(value) and not re.search("(?i)inf", text) else _convert(value, type_)
     if whole:
-        return int(text)
+        return _convert(int(text), type_)
     try:
         when = datetime.fromisoformat(text) if re.match(r"\d{4}-\d\d-\d\d", text) else None
     except ValueError:
