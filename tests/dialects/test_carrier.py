@@ -202,6 +202,68 @@ def kafka_can_hold(rows: list[Row]) -> bool:
     return all(row[0] is None and all(kind == 1 for _, kind, _ in row[2]) for row in rows)
 
 
+def nsq_can_hold(rows: list[Row]) -> bool:
+    """What JSON, as it is read back, can be: each name once, text, numbers, words; written from nsq.md 3 and JSON."""
+    for id_, key, headers, payload, _ in rows:
+        if (
+            id_ is not None
+            or key is not None
+            or not payload
+            or len({key_bytes(key) for key, _, _ in headers}) < len(headers)
+        ):
+            return False
+        for name, kind, value in headers:
+            key_bytes(name)[0].decode()
+            if name == NAME and kind == 1 and value is not None:
+                continue
+            if kind == 2 and value is not None:
+                value.decode()
+            elif (kind, None if value is None else len(value)) not in ((1, None), (3, 1), (7, 8), (15, 8)):
+                return False
+    return True
+
+
+def test_nsq_shows_what_a_plain_reader_of_json_can_use() -> None:
+    nan = b"\x01\x00\xc0\x7f"
+    headers: list[Header] = [
+        ("text", 2, b"x"), ("raw", 1, b"y"), ("bytes", 1, b"\xff\x00"), ("yes", 3, b"\1"), ("small", 4, b"\xff"),
+        ("u32", 11, b"\xff\xff\xff\xff"), ("i64", 7, b"\5" + bytes(7)), ("u128", 13, b"\xff" * 16),
+        ("f32", 14, b"\0\0\xc0\x3f"),
+        ("nan", 14, nan), ("none", 2, None), ("twice", 2, b"1"), ("twice", 2, b"2"),
+        ("##trace_id", 2, b"none"), ("", 2, b""),
+    ]  # fmt: skip
+    (shown,) = rows_of(carry(batch_of([(None, b"key", headers, None, 5)]), "nsq").batch)
+    assert shown[:2] == (None, None) and shown[3] == b"\0"
+    assert shown[2][:-1] == [
+        ("text", 2, b"x"), ("raw", 2, b"y"), ("bytes", 2, b"/wA="), ("yes", 3, b"\1"), ("small", 7, b"\xff" * 8),
+        ("u32", 7, b"\xff\xff\xff\xff\0\0\0\0"), ("i64", 2, b"5"),
+        ("u128", 2, b"340282366920938463463374607431768211455"),
+        ("f32", 15, b"\0\0\0\0\0\0\xf8\x3f"), ("nan", 2, b"NaN"), ("none", 1, None), ("twice", 2, b"2"), ("", 2, b""),
+    ]  # fmt: skip
+    assert shown[2][-1][:2] == (NAME, 1)
+    batch = batch_of([(None, None, [("a", 2, "ü".encode()), ("n", 1, None)], b"p", 5)])
+    assert carry(batch, "nsq").batch is batch
+
+
+def test_what_nsq_takes_no_more_of_is_told() -> None:
+    rows: list[Row] = [
+        (None, None, [("a", 2, b"x" * 65_500)], b"p", 0),
+        (None, None, [("a", 2, b"x" * 65_535)], b"p", 0),
+        (None, None, [("a", 1, b"\xff" * 40_000)], b"p", 0),
+        (None, None, [("a", 2, b"x")], b"p" * (1 << 20), 0),
+        (None, None, [("a", 2, b'"' * 32_750)], b"p", 0),
+        (None, None, [("a", 2, b'"' * 32_770)], b"p", 0),
+        (None, None, [], b"p" * (1 << 20), 0),
+    ]
+    found = [(each.row, each.reason) for each in carry(batch_of(rows), "nsq").unholdable]
+    assert found == [
+        (1, Reason.HEADERS_TOO_LARGE),
+        (2, Reason.HEADERS_TOO_LARGE),
+        (3, Reason.PAYLOAD_TOO_LARGE),
+        (5, Reason.HEADERS_TOO_LARGE),
+    ]
+
+
 def test_kafka_shows_raw_bytes_and_the_carrier_has_kinds_id_and_time() -> None:
     headers: list[Header] = [("a", 2, b"x"), ("a", 1, None), ("n", 6, b"\1\0\0\0"), ("\\k4:05", 2, b"")]
     row: Row = (bytes(range(16)), b"k", headers, None, 1_700_000_000_123_456)
@@ -218,6 +280,9 @@ def test_kafka_shows_raw_bytes_and_the_carrier_has_kinds_id_and_time() -> None:
     assert carry(batch, "kafka").batch is batch
 
 
+HOLDS = {"iggy": can_hold, "kafka": kafka_can_hold, "nsq": nsq_can_hold}
+
+
 @pytest.mark.parametrize("target", TARGETS)
 @given(rows=st.lists(ROWS, min_size=1, max_size=4), shuffle=st.randoms(use_true_random=False))
 @settings(max_examples=ROUND_TRIPS, suppress_health_check=[HealthCheck.too_slow], deadline=None)
@@ -226,7 +291,7 @@ def test_round_trip(target: str, rows: list[Row], shuffle: random.Random) -> Non
     carried = carry(batch, target)
     assert not carried.unholdable
     shown = rows_of(carried.batch)
-    assert can_hold(shown) if target.startswith("iggy") else kafka_can_hold(shown)
+    assert HOLDS[target.partition("_")[0]](shown)
     if target == "kafka":
         shown = [(*row[:4], None if row[4] is None else row[4] // 1000 * 1000) for row in shown]
     if not TARGETS[target].keeps_order:

@@ -19,6 +19,7 @@ from lading.dialects.registry import dialect, to_batches
 from lading.model.batch import SCHEMA
 from lading.model.kinds import KIND_BY_WORD
 from lading.model.names import key_text
+from lading.model.run import Run
 from lading.model.state import STATE_BY_WORD
 from tests.dialects.test_carrier import Row, batch_of, random_row, rows_of
 
@@ -82,11 +83,30 @@ def through_http_send(batch: pa.RecordBatch) -> pa.RecordBatch:
     return decoded(as_sent(parse_send(json.dumps(document).encode()).batch))
 
 
+def through_nsq(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """As an NSQ client gets it and gives it to another server, whose ids are no loss."""
+    stored = dialect("nsq").encode(carry(batch, "nsq").batch)
+    low, count = batch["offset"][0].as_py(), batch.num_rows
+    run = Run(5, np.frombuffer(stored, np.uint8), np.array([[0, len(stored), low, count, low + count - 1, 0, 0, 0]]))
+    (back,) = map(to_batches, dialect("nsq").decode(run, max_rows=1 << 20, max_bytes=1 << 30))
+    return back
+
+
+def through_kafka(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """As a Kafka client gets it."""
+    stored = dialect("kafka").encode(carry(batch, "kafka").batch)
+    low, count = batch["offset"][0].as_py(), batch.num_rows
+    run = Run(4, np.frombuffer(stored, np.uint8), np.array([[0, len(stored), low, count, low + count - 1, 0, 0, 0]]))
+    (back,) = map(to_batches, dialect("kafka").decode(run, max_rows=1 << 20, max_bytes=1 << 30))
+    return back
+
+
 ROUTES: list[Callable[[pa.RecordBatch], pa.RecordBatch]] = [
     through_send,
     through_poll,
     through_http_poll,
     through_http_send,
+    through_nsq,
 ]
 
 
@@ -106,6 +126,17 @@ def test_two_hops_rebuild_as_one() -> None:
     rng = random.Random(1)
     rows: list[Row] = [(row[0] or b"\x01" * 16, *row[1:]) for row in (random_row(rng) for _ in range(100))]
     assert rows_of(through_poll(through_send(batch_of(rows)))) == rows
+
+
+@pytest.mark.parametrize("half", ["kernel", "twin"], indirect=True)
+def test_from_kafka_by_iggy_and_nsq_back_to_kafka(half: str, full: bool) -> None:
+    rng, count = random.Random(2), 20_000 if full else 200
+    for _ in range(0, count, 100):
+        rows: list[Row] = [(b"\x01" * 16, *row[1:]) for row in (random_row(rng) for _ in range(100))]
+        batch = through_kafka(batch_of(rows))
+        for route in (through_poll, through_nsq, through_kafka):
+            batch = route(batch)
+        assert rows_of(batch) == rows
 
 
 def test_a_message_without_id_gets_one_from_a_server_and_none_in_a_poll() -> None:

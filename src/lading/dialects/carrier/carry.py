@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 from ...model.errors import Reason
 from ...model.headers import Header
 from ...model.kinds import Kind
-from .form import Entry, Facts, PayloadWas, Typed, encode, fingerprints, split
+from .form import Entry, Facts, PayloadWas, Replaced, Typed, encode, fingerprints, split
 from .rows import Items, Row, items_of, replaced, rows_at, with_columns
-from .targets import TARGETS, Losses, Target, losses, numpy_of, shows
+from .targets import TARGETS, Losses, Target, losses, numpy_of
+from .targets import shown as shown_by
 from .typed import with_typed_carriers
 
 STAND_IN: Final = b"\x00"
@@ -95,7 +96,7 @@ def _with_facts(
                 id=None if target.keeps_id else id_,
             )
         )
-        if lost.values_bytes[at] + len(data) > target.values_sum_max:
+        if lost.values_bytes[at] + (2 if target.json else 1) * len(data) > target.values_sum_max:
             light[at] = False
             continue
         for name, value in split(data, target.value_bytes_max):
@@ -122,20 +123,17 @@ def _fit(row: Row, target: Target) -> Row | tuple[Reason, str]:
         sentence = f"the payload has {len(row.payload)} bytes; the target takes {target.payload_bytes_max}"
         return Reason.PAYLOAD_TOO_LARGE, sentence
     last = {header.key: at for at, header in enumerate(row.headers)}
-    shown_at = [
-        at
+    forms = {
+        at: form
         for at, header in enumerate(row.headers)
-        if (target.keeps_shape or last[header.key] == at) and shows(header, target)
-    ]
-    shown = [row.headers[at] for at in shown_at]
-    if not target.keeps_kinds:
-        shown = [header._replace(kind=int(Kind.RAW)) for header in shown]
+        if (target.keeps_shape or last[header.key] == at) and (form := shown_by(header, target)) is not None
+    }
+    shown = list(forms.values())
     entries: list[Entry] | None = None
     if shown != list(row.headers) or (len(shown) > 1 and not target.keeps_order):
         entries = list(row.headers)
-        for at, header, mark in zip(shown_at, shown, fingerprints(shown), strict=True):
-            kind = row.headers[at].kind
-            entries[at] = mark if kind == header.kind else Typed(mark, kind)
+        for at, mark in zip(forms, fingerprints(shown), strict=True):
+            entries[at] = _entry(row.headers[at], forms[at], mark)
     payload_was = PayloadWas.SHOWN
     if not row.payload and not target.keeps_shape:
         payload_was = PayloadWas.NULL if row.payload is None else PayloadWas.EMPTY
@@ -151,13 +149,25 @@ def _fit(row: Row, target: Target) -> Row | tuple[Reason, str]:
     )
     if facts != Facts():
         shown += [Header(key, Kind.RAW, value) for key, value in split(encode(facts), target.value_bytes_max)]
-    values_bytes = sum(len(header.value or b"") for header in shown)
+    values_bytes = target.size_bytes(shown)
     if values_bytes > target.values_sum_max:
         sentence = f"header values and carrier have {values_bytes} bytes; a request takes {target.values_sum_max}"
         return Reason.HEADERS_TOO_LARGE, sentence
+    whole_bytes = values_bytes + len(row.payload or STAND_IN)
+    if shown and target.whole_bytes_max is not None and whole_bytes > target.whole_bytes_max:
+        sentence = f"payload and headers have {whole_bytes} bytes; a message takes {target.whole_bytes_max}"
+        return Reason.PAYLOAD_TOO_LARGE, sentence
     if target.keeps_shape:
         return Row(row.key, shown, row.payload, row.id if target.keeps_id else None, row.checksum, row.timestamp_us)
-    return Row(None, shown, row.payload or STAND_IN, None if zero_id else row.id, _checksum(row), row.timestamp_us)
+    id_ = row.id if target.keeps_id and not zero_id else None
+    return Row(None, shown, row.payload or STAND_IN, id_, _checksum(row), row.timestamp_us)
+
+
+def _entry(header: Header, form: Header, mark: int) -> Entry:
+    """How the carrier speaks of a header that the target shows in this form."""
+    if header == form:
+        return mark
+    return Typed(mark, header.kind) if header.value == form.value else Replaced(mark, header.kind, header.value)
 
 
 def _checksum(row: Row) -> int | None:

@@ -19,7 +19,7 @@ NAME: Final = "lading-carrier"
 VERSION: Final = 1
 _KEY, _NULL_PAYLOAD, _EMPTY_PAYLOAD, _ZERO_ID, _ENTRIES, _TIME, _ID = 1, 2, 4, 8, 16, 32, 64
 _KNOWN_FLAGS: Final = 127
-_SHOWN, _CARRIED, _TYPED = 0, 1, 2
+_SHOWN, _CARRIED, _TYPED, _REPLACED = 0, 1, 2, 3
 _ID_BYTES: Final = 16
 _CRC: Final = struct.Struct("<I")
 _TIME_US: Final = struct.Struct("<q")
@@ -41,9 +41,17 @@ class Typed(NamedTuple):
     kind: int
 
 
-Entry = int | Typed | Header
+class Replaced(NamedTuple):
+    """A header that the target shows in another form: the fingerprint of that, and the kind and value it has."""
+
+    mark: int
+    kind: int
+    value: bytes | None
+
+
+Entry = int | Typed | Replaced | Header
 """One header of the message: the fingerprint of one that the target shows, the same with the kind that the target has
-no form for, or one that only the carrier holds."""
+no form for, or with kind and value, or one that only the carrier holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +165,9 @@ def _entry_bytes(entry: Entry) -> bytes:
         return bytes((_SHOWN,)) + _CRC.pack(entry)
     if isinstance(entry, Typed):
         return bytes((_TYPED,)) + _CRC.pack(entry.mark) + bytes((entry.kind & 0xFF,))
+    if isinstance(entry, Replaced):
+        size = _varint(0 if entry.value is None else len(entry.value) + 1)
+        return bytes((_REPLACED,)) + _CRC.pack(entry.mark) + bytes((entry.kind & 0xFF,)) + size + (entry.value or b"")
     return bytes((_CARRIED,)) + _header_bytes(entry)
 
 
@@ -200,6 +211,10 @@ class _Reader:
         if tag in (_SHOWN, _TYPED):
             mark: int = _CRC.unpack(self.take(_CRC.size))[0]
             return mark if tag == _SHOWN else Typed(mark, _signed(self.take(1)[0]))
+        if tag == _REPLACED:
+            mark = _CRC.unpack(self.take(_CRC.size))[0]
+            kind = _signed(self.take(1)[0])
+            return Replaced(mark, kind, self.value())
         if tag != _CARRIED:
             raise MalformedMessage(f"a carrier entry has the unknown tag {tag}", at=self.at - 1)
         try:
@@ -207,5 +222,8 @@ class _Reader:
         except UnicodeDecodeError:
             raise MalformedMessage("a carrier holds a header key that is not UTF-8", at=self.at) from None
         kind = self.take(1)[0]
+        return Header(key, _signed(kind), self.value())
+
+    def value(self) -> bytes | None:
         size = self.varint()
-        return Header(key, _signed(kind), self.take(size - 1) if size else None)
+        return self.take(size - 1) if size else None

@@ -13,7 +13,7 @@ from ...model.errors import MalformedMessage
 from ...model.headers import Header
 from ...model.kinds import Kind
 from .carry import STAND_IN
-from .form import NAME, Entry, Facts, PayloadWas, Typed, decode, fingerprints, part_name
+from .form import NAME, Entry, Facts, PayloadWas, Replaced, Typed, decode, fingerprints, part_name
 from .rows import Row, items_of, patched, replaced, rows_at, with_columns
 from .typed import without_typed_carriers
 
@@ -113,10 +113,14 @@ def _in_order(entries: Sequence[Entry], others: Sequence[Header]) -> list[Header
         if isinstance(entry, Header):
             headers.append(entry)
             continue
-        mark = entry.mark if isinstance(entry, Typed) else entry
+        mark = entry if isinstance(entry, int) else entry.mark
         if places.get(mark):
             header = left.pop(places[mark].pop(0))
-            headers.append(header._replace(kind=entry.kind) if isinstance(entry, Typed) else header)
+            if isinstance(entry, Typed):
+                header = header._replace(kind=entry.kind)
+            elif isinstance(entry, Replaced):
+                header = header._replace(kind=entry.kind, value=entry.value)
+            headers.append(header)
     return headers + list(left.values())
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -16,9 +16,14 @@ from ...model.headers import Header
 from ...model.kinds import Kind
 from ...model.names import key_bytes, key_text
 from ..iggy_classic import limits as iggy
+from ..nsq import limits as nsq
+from . import json_form
 from .form import NAME, is_reserved
 from .rows import Items
 
+_JSON_NAMES: Final = (nsq.TRACE_NAME, nsq.CARRIER_NAME)
+_JSON_ESCAPE_BYTES: Final = 6
+_JSON_HEADER_BYTES: Final = 30
 _CELLS_MAX: Final = 1 << 22
 """Up to this many (row, key) pairs repeated keys are counted in a table, beyond by sorting."""
 
@@ -28,7 +33,8 @@ class Target:
     """What a dialect can hold of a message; sizes in bytes, times in steps of ``time_step_us``.
 
     ``keeps_kinds`` False: every header is shown as raw. ``keeps_shape``: headers may repeat and be null or empty, there
-    is a message key, and a payload may be null or empty.
+    is a message key, and a payload may be null or empty. ``json``: headers show as JSON does, which ``values_sum_max``
+    then bounds; ``whole_bytes_max`` is what headers and payload may have together.
     """
 
     key_bytes_max: int
@@ -42,6 +48,12 @@ class Target:
     keeps_shape: bool = False
     keeps_id: bool = True
     time_step_us: int = 1
+    json: bool = False
+    whole_bytes_max: int | None = None
+
+    def size_bytes(self, headers: Sequence[Header]) -> int:
+        """What the headers, as they are shown, count towards ``values_sum_max``."""
+        return json_form.size_bytes(headers) if self.json else sum(len(header.value or b"") for header in headers)
 
 
 _IGGY: Final[dict[str, Any]] = {
@@ -52,6 +64,16 @@ _IGGY: Final[dict[str, Any]] = {
     "kind_max": iggy.KIND_MAX,
 }
 _ANY_BYTES: Final = (1 << 31) - 1
+_NSQ: Final[dict[str, Any]] = {
+    "key_bytes_max": nsq.EXT_BYTES_MAX,
+    "value_bytes_max": nsq.EXT_BYTES_MAX,
+    "payload_bytes_max": nsq.MESSAGE_BYTES_MAX,
+    "whole_bytes_max": nsq.MESSAGE_BYTES_MAX - 2,
+    "kind_max": 127,
+    "keeps_order": True,
+    "keeps_id": False,
+    "json": True,
+}
 TARGETS: Final[Mapping[str, Target]] = {
     "kafka": Target(
         key_bytes_max=_ANY_BYTES,
@@ -69,6 +91,8 @@ TARGETS: Final[Mapping[str, Target]] = {
     "iggy": Target(**_IGGY, keeps_time=True, keeps_order=True),
     "iggy_sent": Target(**_IGGY, keeps_time=False, keeps_order=True),
     "iggy_unordered": Target(**_IGGY, keeps_time=False, keeps_order=False),
+    "nsq": Target(**_NSQ, keeps_time=True, values_sum_max=nsq.EXT_BYTES_MAX),
+    "nsq_sent": Target(**_NSQ, keeps_time=False, values_sum_max=nsq.SENT_EXT_BYTES_MAX),
 }
 """Iggy holds each key once, with a kind of 1-15 and a value of 1-255 bytes, no message key and a payload that is there.
 
@@ -78,22 +102,30 @@ so that for ``iggy_unordered`` every message of two headers or more loses someth
 
 Kafka holds everything but the kinds of headers, ids, and times finer than a millisecond; its limits are on whole
 batches and a broker's own.
+
+NSQ holds each name once, with a value of JSON, no message key, no id but its own, and a payload that is there. ``nsq``
+is what Lading lets NSQ clients read, ``nsq_sent`` what a sender gives, whose time is the server's, and whose ext stays
+below what the fork's server survives.
 """
 
 
-def shows(header: Header, target: Target) -> bool:
-    """Whether the target can show this header, if no later one has its key."""
+def shown(header: Header, target: Target) -> Header | None:
+    """The header as the target shows it, if no later one has its key; None where it cannot."""
     if is_reserved(header.key) or not _wire_key_fits(header.key, target):
-        return False
+        return None
+    if target.json:
+        return None if header.key == nsq.CARRIER_NAME else json_form.shown(header)
     if target.keeps_shape:
-        return True
+        return header if target.keeps_kinds else header._replace(kind=int(Kind.RAW))
     value = header.value
-    return value is not None and 1 <= len(value) <= target.value_bytes_max and 1 <= header.kind <= target.kind_max
+    fits = value is not None and 1 <= len(value) <= target.value_bytes_max and 1 <= header.kind <= target.kind_max
+    return header if fits else None
 
 
 def _wire_key_fits(key: str, target: Target) -> bool:
+    empty = target.keeps_shape or target.json
     if not key.startswith("\\"):
-        return target.keeps_shape or 1 <= len(key.encode()) <= target.key_bytes_max
+        return target.keeps_shape or int(not empty) <= len(key.encode()) <= target.key_bytes_max
     try:
         raw, kind = key_bytes(key)
         if not target.keeps_shape:
@@ -101,9 +133,7 @@ def _wire_key_fits(key: str, target: Target) -> bool:
     except (MalformedMessage, UnicodeDecodeError):
         return False
     # an escape of what needs none would come back as another text
-    return (
-        kind == 2 and len(raw) <= target.key_bytes_max and key_text(raw) == key and (target.keeps_shape or raw != b"")
-    )
+    return kind == 2 and len(raw) <= target.key_bytes_max and key_text(raw) == key and (empty or raw != b"")
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,8 +178,14 @@ def losses(batch: pa.RecordBatch, items: Items, target: Target) -> Losses:
     sizes_bytes = numpy_of(pc.fill_null(pc.binary_length(payload), 0))
     values: Any = items.array.field("value")
     value_sizes = numpy_of(pc.fill_null(pc.binary_length(values), 0)).astype(np.int64)
+    if target.json:
+        # what no escaping exceeds, names and syntax included: a row over the limit is looked at for itself
+        value_sizes = _JSON_ESCAPE_BYTES * (value_sizes + _key_sizes(items)) + _JSON_HEADER_BYTES
     # bincount adds float64, exact far beyond any batch
     values_bytes = np.bincount(items.rows, value_sizes, items.rows_count).astype(np.int64)
+    too_large = (sizes_bytes > target.payload_bytes_max) | (values_bytes > target.values_sum_max)
+    if target.whole_bytes_max is not None:
+        too_large |= (values_bytes > 0) & (sizes_bytes + values_bytes > target.whole_bytes_max)
     return Losses(
         headers=_headers_lost(items, value_sizes, target),
         key=numpy_of(pc.is_valid(batch.column("key"))) & (not target.keeps_shape),
@@ -157,7 +193,7 @@ def losses(batch: pa.RecordBatch, items: Items, target: Target) -> Losses:
         id=_zero_ids(batch.column("id")) if target.keeps_id else numpy_of(pc.is_valid(batch.column("id"))),
         time=_times_lost(batch.column("timestamp"), target),
         values_bytes=values_bytes,
-        too_large=(sizes_bytes > target.payload_bytes_max) | (values_bytes > target.values_sum_max),
+        too_large=too_large,
     )
 
 
@@ -176,8 +212,10 @@ def _headers_lost(items: Items, value_sizes: NDArray[np.int64], target: Target) 
         return lost
     keys = items.array.field("key")
     kind_codes = numpy_of(items.array.field("kind"))
-    key_sizes = numpy_of(pc.binary_length(keys))
-    if target.keeps_shape:
+    key_sizes = _key_sizes(items)
+    if target.json:
+        bad = ~_same_in_json(items, kind_codes) | (key_sizes > target.key_bytes_max)
+    elif target.keeps_shape:
         bad = np.zeros(len(key_sizes), np.bool_)
     else:
         bad = (key_sizes == 0) | (key_sizes > target.key_bytes_max) | (value_sizes == 0)
@@ -189,7 +227,7 @@ def _headers_lost(items: Items, value_sizes: NDArray[np.int64], target: Target) 
         lost[items.rows[bad]] = True
         return lost
     encoded = keys.dictionary_encode()
-    odd = [key.startswith(("\\", NAME)) for key in encoded.dictionary.to_pylist()]
+    odd = [key.startswith(("\\", NAME, *_JSON_NAMES)) for key in encoded.dictionary.to_pylist()]
     codes = numpy_of(encoded.indices).astype(np.int64)
     bad |= np.array(odd, np.bool_)[codes]
     lost[items.rows[bad]] = True
@@ -198,6 +236,22 @@ def _headers_lost(items: Items, value_sizes: NDArray[np.int64], target: Target) 
     if not target.keeps_order:
         lost |= np.bincount(items.rows, minlength=items.rows_count) > 1
     return lost
+
+
+def _key_sizes(items: Items) -> NDArray[np.int64]:
+    return numpy_of(pc.binary_length(items.array.field("key"))).astype(np.int64)
+
+
+def _same_in_json(items: Items, kind_codes: NDArray[np.int8]) -> NDArray[np.bool_]:
+    """Which headers JSON surely keeps as they are: text, and null of kind raw."""
+    values: Any = items.array.field("value")
+    null = numpy_of(values.is_null())
+    text = (kind_codes == Kind.STRING) & ~null
+    try:
+        values.filter(pa.array(text)).cast(pa.string())
+    except pa.ArrowInvalid:
+        text = np.zeros(len(text), np.bool_)
+    return np.asarray(text | (null & (kind_codes == Kind.RAW)), np.bool_)
 
 
 def _rows_with_repeats(

@@ -1,0 +1,94 @@
+"""How headers show in NSQ's JSON (docs/reference/carrier.md): every kind as what a plain reader can use."""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import re
+import struct
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+from ...model.headers import Header
+from ...model.kinds import FLOATS, INTEGERS, Kind
+from ..nsq.limits import TRACE_NAME
+from .form import NAME
+
+_TRACE: Final = re.compile(rb"[0-9]{1,19}")
+_NUMBER_BYTES_MAX: Final = 4
+"""Integers up to so many bytes are numbers in JSON, larger ones text: many readers hold all numbers as float64."""
+_NAME_BYTES: Final = len("##" + NAME)
+_SYNTAX_BYTES: Final = 6
+"""Two pairs of quotes, a colon and a comma."""
+
+_Form = tuple[int, bytes]
+
+
+def shown(header: Header) -> Header | None:
+    """The header as it is read back from JSON; None where none of its name can be shown."""
+    if header.key == TRACE_NAME and (header.kind != Kind.STRING or not _TRACE.fullmatch(header.value or b"")):
+        # servers refuse a message whose trace id is none
+        return None
+    if header.value is None:
+        return header._replace(kind=int(Kind.RAW))
+    kind, value = _FORMS.get(header.kind, _text)(header.kind, header.value) or _text(header.kind, header.value)
+    return header._replace(kind=int(kind), value=value)
+
+
+def _text(kind: int, value: bytes) -> _Form:
+    """Text as it is, other bytes as base64."""
+    try:
+        value.decode()
+    except UnicodeDecodeError:
+        return Kind.STRING, base64.b64encode(value)
+    return Kind.STRING, value
+
+
+def _bool(kind: int, value: bytes) -> _Form | None:
+    return (Kind.BOOL, value) if value in (b"\x00", b"\x01") else None
+
+
+def _integer(kind: int, value: bytes) -> _Form | None:
+    form = INTEGERS[kind]
+    if len(value) != form.size_bytes:
+        return None
+    number = int.from_bytes(value, "little", signed=form.signed)
+    if form.size_bytes <= _NUMBER_BYTES_MAX:
+        return Kind.INT64, number.to_bytes(8, "little", signed=True)
+    return Kind.STRING, str(number).encode()
+
+
+def _float(kind: int, value: bytes) -> _Form | None:
+    if len(value) != FLOATS[kind].size:
+        return None
+    (number,) = FLOATS[kind].unpack(value)
+    if math.isfinite(number):
+        return Kind.FLOAT64, struct.pack("<d", number)
+    return Kind.STRING, b"NaN" if math.isnan(number) else b"Infinity" if number > 0 else b"-Infinity"
+
+
+_FORMS: Final[Mapping[int, Callable[[int, bytes], _Form | None]]] = {
+    Kind.BOOL: _bool,
+    **dict.fromkeys(INTEGERS, _integer),
+    **dict.fromkeys(FLOATS, _float),
+}
+"""How a value of a kind shows; None for bytes that are none of that kind, which show as text or base64."""
+
+
+def size_bytes(headers: Iterable[Header]) -> int:
+    """At most so many bytes of JSON that headers, as ``shown`` gives them, and a carrier among them take."""
+    return 2 + sum(map(_header_bytes, headers))
+
+
+def _header_bytes(header: Header) -> int:
+    value = header.value or b""
+    if header.key == NAME and header.kind == Kind.RAW:
+        return _NAME_BYTES + _SYNTAX_BYTES + -(-len(value) // 3) * 4
+    # a number or word has at most 24 characters
+    text = len(_quoted(value.decode())) if header.kind == Kind.STRING else 24
+    return len(_quoted(header.key)) + text + 2
+
+
+def _quoted(text: str) -> bytes:
+    return json.dumps(text, ensure_ascii=False).encode()
