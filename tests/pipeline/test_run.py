@@ -188,7 +188,11 @@ def test_the_report_stands_alone(place: Place) -> None:
     settings = PipelineSettings.load(file)
     page = report(existing(settings), settings.id)
     assert page.count("<svg") >= 4
-    assert "good + routed + quarantined = read" in page
+    assert "good + routed + quarantined = read: " in page
+    for head in ("Messages by batch", "Rate of a task", "Rate from batch to batch", "Delay from event to table"):
+        assert f"<h2>{head}</h2>" in page
+    for name in ("flights", "late", "quarantine"):
+        assert f"<td>{place.tables / name}</td>" in page
     assert f"{PARTITIONS * ROWS:,}" in page
     assert "missing_header carrier" in page
     for outside in ("http://", "https://", "src=", "@import", "url("):

@@ -36,6 +36,8 @@ _STATE_FIELDS: list[pa.Field[Any]] = [
 ]  # fmt: skip
 STATE_SCHEMA = pa.schema(_STATE_FIELDS)
 DELAY_UNIT_US = 1000
+TASK_US = "task_us"
+"""The count of the time that tasks took, from the first byte asked for to the last one staged."""
 
 
 def write_range(job: PipelineJob, piece: Range, attempt: str) -> Written:
@@ -43,11 +45,12 @@ def write_range(job: PipelineJob, piece: Range, attempt: str) -> Written:
 
     Errors are those of reading; LocalError where a disk refuses. What was begun is deleted then.
     """
-    work = _Range(job, piece, attempt)
+    work, begun_ns = _Range(job, piece, attempt), time.perf_counter_ns()
     try:
         for stretch in fetch_range(job.reading(piece), piece):
             work.take(stretch)
-        return Written(piece, tuple(work.finish()), dict(work.counts))
+        files = tuple(work.finish())
+        return Written(piece, files, {**work.counts, TASK_US: (time.perf_counter_ns() - begun_ns) // 1000})
     except OSError as error:
         work.discard()
         place = f" ({error.filename})" if error.filename else ""
