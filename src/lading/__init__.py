@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from .client.bulk import read_arrow, write_arrow
     from .client.consumer import Consumer
     from .client.producer import Producer
+    from .client.states import set_state
     from .model.headers import Header, Headers
     from .model.kinds import Kind
     from .model.message import Message
@@ -37,6 +38,7 @@ _HOMES = {
     "client.bulk": ("read_arrow", "write_arrow"),
     "client.consumer": ("Consumer",),
     "client.producer": ("Producer",),
+    "client.states": ("set_state",),
     "model.headers": ("Header", "Headers"),
     "model.kinds": ("Kind",),
     "model.values": (
@@ -50,7 +52,8 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "Consumer", "Header", "HeaderValue", "Headers", "Kind", "Message", "Producer", "State", "boolean", "f32", "f64",
-    "i8", "i16", "i32", "i64", "i128", "raw", "read_arrow", "string", "u8", "u16", "u32", "u64", "u128", "write_arrow",
+    "i8", "i16", "i32", "i64", "i128", "raw", "read_arrow", "set_state", "string", "u8", "u16", "u32", "u64", "u128",
+    "write_arrow",
 ]  # fmt: skip
 
 

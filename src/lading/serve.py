@@ -24,7 +24,7 @@ from . import __version__
 from .endpoints.interface import Endpoint, Services, bound, listen, now_us
 from .kernels import engine
 from .metrics import Histogram, Metrics
-from .model.errors import LocalError
+from .model.errors import LocalError, Refusal
 from .settings import EndpointSettings, Settings
 
 if TYPE_CHECKING:
@@ -88,7 +88,8 @@ async def serve(
             endpoint: Endpoint = import_module(f"{__package__}.endpoints.{name}").endpoint(services)
             await endpoint.start(listener)
             endpoints.append(endpoint)
-        timers = [loop.create_task(_tick(broker)), loop.create_task(_watch_lag(metrics))]
+        work = (_tick(broker), _watch_lag(metrics), _copy_dead_letters(services))
+        timers = [loop.create_task(one) for one in work]
         (announce or _print)(_ready_line(settings, listeners, output))
         _settle_down()
         await stopped.wait()
@@ -225,6 +226,33 @@ async def _tick(broker: Broker) -> None:
             log.exception("a duty of the broker failed; it is tried again")
             due_us = now_us() + round(TICK_MAX_S * 1e6)
         await asyncio.sleep(min(max((due_us - now_us()) / 1e6, TICK_MIN_S), TICK_MAX_S))
+
+
+async def _copy_dead_letters(services: Services) -> None:
+    """Copies of messages that were marked poisoned, made in a worker, one block at a time."""
+    from .endpoints.acknowledged import acknowledged
+
+    broker = services.broker
+    letters = broker.dead_letters
+    woken = asyncio.Event()
+    letters.on_pending = woken.set
+    while True:
+        due_us = letters.due_us
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(None if due_us is None else max((due_us - now_us()) / 1e6, TICK_MIN_S)):
+                await woken.wait()
+        woken.clear()
+        try:
+            while not broker.congested and (copy := letters.next(now_us())) is not None:
+                await services.worked(1, 0, type(copy).encode, copy)
+                append = letters.send(copy, now_us())
+                if append is not None:
+                    with contextlib.suppress(Refusal):
+                        # what was refused is tried again when it is due
+                        await acknowledged(append)
+        except Exception:
+            log.exception("copying dead letters failed; it is tried again")
+            await asyncio.sleep(TICK_MAX_S)
 
 
 async def _watch_lag(metrics: Metrics) -> None:

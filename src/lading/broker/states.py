@@ -120,15 +120,19 @@ class Found(NamedTuple):
     end_offset: int
 
 
+def selecting(where: str) -> Query:
+    """What a Search asks; FilterError says what is wrong with ``where``. It may take long: not in the event loop."""
+    return Query(parse(where, closed=False), parse_columns("offset"), "all")
+
+
 class Search:
     """The messages of a partition that a filter selects, whatever their state, a bounded piece at a time.
 
     ``look`` in the event loop, ``find`` in any thread, ``holds`` in the event loop before what was found is acted on.
     """
 
-    def __init__(self, where: str, first: int, end: int) -> None:
-        """FilterError says what is wrong with ``where``."""
-        self._query = Query(parse(where, closed=False), parse_columns("offset"), "all")
+    def __init__(self, query: Query, first: int, end: int) -> None:
+        self._query = query
         self.at = first
         self._end = end
 
@@ -155,11 +159,16 @@ class Search:
         seen = min(reading.count, self._end - self.at)
         return Found(_runs(together), seen, len(together), max(selected.end_offset, self.at))
 
-    def holds(self, reading: Reading, partition: Partition) -> bool:
-        """Whether the states are still those that the filter saw, where it looked at them."""
+    def holds(self, reading: Reading, partition: Partition, first: int, end: int) -> bool:
+        """Whether the states of ``first`` to ``end`` are still those that the filter saw, where it looked at them."""
         if self._query.filter is None or "state" not in self._query.filter.fields:
             return True
-        return partition.log.hidden(reading.first_offset, reading.end_offset) == list(reading.hidden)
+        seen = [
+            (max(start, first), min(stop, end), state)
+            for start, stop, state in reading.hidden
+            if start < end and stop > first
+        ]
+        return partition.log.hidden(first, end) == seen
 
 
 def _runs(offsets: np.ndarray[tuple[int], np.dtype[np.int64]]) -> list[tuple[int, int]]:

@@ -11,7 +11,21 @@ import typer
 
 from .. import __version__
 from ..model.errors import LadingError
-from . import config, contract, demo, doctor, headers, ingest, message, pipeline, quarantine, serve, stream, topic
+from . import (
+    config,
+    contract,
+    demo,
+    doctor,
+    headers,
+    ingest,
+    message,
+    pipeline,
+    quarantine,
+    serve,
+    state,
+    stream,
+    topic,
+)
 
 app = typer.Typer(
     name="lading",
@@ -28,6 +42,7 @@ app.command("doctor", rich_help_panel="First steps")(doctor.doctor)
 app.add_typer(stream.app, name="stream", rich_help_panel="Broker")
 app.add_typer(topic.app, name="topic", rich_help_panel="Broker")
 app.add_typer(message.app, name="message", rich_help_panel="Messages")
+app.add_typer(state.app, name="state", rich_help_panel="Messages")
 app.command("headers", rich_help_panel="Messages")(headers.headers)
 app.command("ingest", rich_help_panel="Spark")(ingest.ingest)
 app.add_typer(pipeline.app, name="pipeline", rich_help_panel="Spark")

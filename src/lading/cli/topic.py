@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Annotated, Any
 
 import typer
 
@@ -20,6 +22,16 @@ TOPIC_COLUMNS = {
 PARTITION_COLUMNS = {
     "partition": "partition", "first_offset": "first", "end_offset": "end", "messages": "messages", "epoch": "epoch",
 }  # fmt: skip
+GOING_COLUMNS = {
+    "partition": "partition", "first": "first", "last": "last", "messages": "messages", "size": "size",
+    "due": "due", "why": "why", "marked": "marked", "held": "held",
+}  # fmt: skip
+SettingWords = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="KEY=VALUE", help="A setting, such as dead_letter_topic=dead or retention_age_us=7d."
+    ),
+]
 
 
 @app.command("list")
@@ -52,9 +64,11 @@ def show(name: str, from_: From = DEFAULT_SERVER, output: AsOutput = Output.TEXT
         meta = transport.topic(name)
     rows = [partition_row(partition) for partition in meta.partitions]
     if output is Output.JSON:
-        document(topic_row(meta) | {"partitions": rows})
+        document(topic_row(meta) | {"partitions": rows, "settings": meta.settings})
         return
     table(rows, PARTITION_COLUMNS, output=output, title=f"{meta.name}")
+    if meta.settings:
+        note(f"settings: {_shown(meta.settings)}")
     note(f"Iggy: stream {meta.stream!r}, topic {meta.topic!r} · everywhere else: {meta.name!r}")
 
 
@@ -62,18 +76,26 @@ def show(name: str, from_: From = DEFAULT_SERVER, output: AsOutput = Output.TEXT
 def create(
     name: str,
     partitions: Annotated[int, typer.Option("--partitions", "-p", min=1, max=100_000, help="How many.")] = 1,
+    settings: SettingWords = None,
     server: Server = DEFAULT_SERVER,
 ) -> None:
     """Make a topic; ``stream.topic`` makes it in that stream, a plain name in ``default``.
 
-    Example:
+    Examples:
 
         lading topic create airlines.flights --partitions 4
-    """
-    from .connection import opened
 
-    with opened(server) as transport:
-        meta = transport.create_topic(name, partitions)
+        lading topic create flights --set dead_letter_topic=flights-dead --set retention_age_us=7d
+    """
+    from .connection import admin, opened
+    from .units import topic_settings
+
+    if settings:
+        with admin(server) as lading:
+            meta = lading.create_topic(name, partitions, topic_settings(settings))
+    else:
+        with opened(server) as transport:
+            meta = transport.create_topic(name, partitions)
     note(f"topic [bold]{meta.name}[/] is there, {len(meta.partitions)} partition(s)")
 
 
@@ -95,3 +117,97 @@ def delete(
     with admin(server) as transport:
         transport.delete_topic(name)
     note(f"topic [bold]{name}[/] is gone")
+
+
+@app.command("set")
+def set_(
+    name: str,
+    settings: Annotated[list[str], typer.Argument(metavar="KEY=VALUE...", help="KEY= takes a setting back.")],
+    server: Server = DEFAULT_SERVER,
+    output: AsOutput = Output.TEXT,
+) -> None:
+    """Change settings of a topic: retention, dead letters, what Iggy polls show.
+
+    Examples:
+
+        lading topic set flights dead_letter_topic=flights-dead
+
+        lading topic set flights retention_age_us=7d retention_bytes=10GB hide_states=true
+
+        lading topic set flights dead_letter_topic=
+    """
+    from .connection import admin
+    from .units import topic_settings
+
+    with admin(server) as transport:
+        meta = transport.alter_topic(name, topic_settings(settings))
+    if output is Output.JSON:
+        document(meta.settings)
+        return
+    note(f"settings of [bold]{meta.name}[/]: {_shown(meta.settings) or 'none'}")
+
+
+@app.command()
+def retention(
+    name: str,
+    within: Annotated[str, typer.Option("--within", metavar="DURATION", help="Look this far ahead.")] = "1h",
+    server: Server = DEFAULT_SERVER,
+    output: AsOutput = Output.TEXT,
+) -> None:
+    """What retention is about to delete, when, and why; what is due soon is marked_for_deletion before it goes.
+
+    Examples:
+
+        lading topic retention flights
+
+        lading topic retention flights --within 7d --output json
+    """
+    from .connection import admin
+    from .units import duration_us, span
+
+    with admin(server) as transport:
+        found = transport.retention(name, max(duration_us(within) // 1_000, 0))
+    if output is Output.JSON:
+        document(found)
+        return
+    if found["age_us"] is None and found["size_bytes"] is None:
+        note(f"nothing of {name} ever goes: neither retention_age_us nor retention_bytes is set")
+        return
+    rows = [_going(part["partition"], one, found["now_us"]) for part in found["partitions"] for one in part["going"]]
+    if rows:
+        table(rows, GOING_COLUMNS, output=output)
+    else:
+        note(f"nothing of {name} is due within {within}")
+    rule = [
+        f"older than {span(found['age_us'])}" if found["age_us"] is not None else "",
+        f"beyond {found['size_bytes']:,} bytes a partition" if found["size_bytes"] is not None else "",
+    ]
+    note(
+        f"messages go when they are {' or '.join(filter(None, rule))}, a segment at a time; they are marked "
+        f"{span(found['mark_us'])} before, and this is looked at every {span(found['check_us'])}"
+    )
+
+
+def _going(partition: int, one: dict[str, Any], now_us: int) -> dict[str, Any]:
+    from .output import size
+    from .units import span
+
+    left_us = one["due_us"] - now_us
+    moment = datetime.fromtimestamp(one["due_us"] / 1e6, UTC)
+    return {
+        "partition": partition,
+        "first": one["first"],
+        "last": one["end"] - 1,
+        "messages": one["end"] - one["first"],
+        "size": size(one["size_bytes"]),
+        "due": "now" if left_us <= 0 else f"{moment:%Y-%m-%d %H:%M:%S} (in {span(left_us)})",
+        "why": one["why"],
+        "marked": one["marked"],
+        "held": one["held"],
+    }
+
+
+def _shown(settings: Mapping[str, Any]) -> str:
+    from .units import span
+
+    return ", ".join(f"{key} = {span(value) if key.endswith('_us') else value}" for key, value in settings.items())

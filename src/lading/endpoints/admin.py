@@ -17,6 +17,7 @@ from ..kernels import engine
 from ..metrics import Gauge, Labels
 from .admin_data import AdminData
 from .admin_groups import AdminGroups
+from .admin_states import AdminStates
 from .admin_topics import AdminTopics
 from .documents import answer, refuse
 from .http import HttpEndpoint
@@ -122,7 +123,13 @@ def _guard(token: SecretStr | None) -> Guard:
 def endpoint(services: Services) -> Endpoint:
     """The endpoint, for serve."""
     settings = services.settings.endpoints.admin
-    rooms = (AdminStatus(services), AdminTopics(services), AdminData(services), AdminGroups(services))
+    rooms = (
+        AdminStatus(services),
+        AdminTopics(services),
+        AdminData(services),
+        AdminStates(services),
+        AdminGroups(services),
+    )
     routes = [route for room in rooms for route in room.routes()]
     router = Router(NAME, routes, refuse, services.metrics, _guard(settings.token))
     return HttpEndpoint(router, settings.connections_max)

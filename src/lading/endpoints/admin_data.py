@@ -1,4 +1,4 @@
-"""Admin: messages of one partition, as raw chunks, as filtered batches, and appended as native blocks; states."""
+"""Admin: messages of one partition, as raw chunks, as filtered batches, and appended as native blocks."""
 
 from __future__ import annotations
 
@@ -16,12 +16,11 @@ from ..broker.query import parse_query as parse_filter
 from ..dialects.native import messages as native
 from ..model.limits import REQUEST_BYTES_MAX
 from .acknowledged import acknowledged
-from .documents import BatchesQuery, ChunksQuery, RangeQuery, TimeQuery, answer, parse_query
+from .documents import BatchesQuery, ChunksQuery, TimeQuery, answer, parse_query
 from .http import read_body
 from .interface import Services, now_us
 from .partitions import partition_of
 from .routing import Parameters, Route
-from .states import parse_states, states_document
 
 if TYPE_CHECKING:
     from ..broker.topology import Partition
@@ -56,8 +55,6 @@ class AdminData:
             Route("GET", f"{_PARTITION}/chunks", "chunks.get", self._chunks),
             Route("POST", f"{_PARTITION}/chunks", "chunks.append", self._append),
             Route("GET", f"{_PARTITION}/batches", "batches.get", self._batches),
-            Route("GET", f"{_PARTITION}/states", "states.get", self._states),
-            Route("PUT", f"{_PARTITION}/states", "states.set", self._set_states),
             Route("GET", f"{_PARTITION}/offset", "offset.at", self._offset),
         ]
 
@@ -133,23 +130,9 @@ class AdminData:
         headers["lading-end-offset"] = str(selected.end_offset)
         return Response(memoryview(stream), headers=headers, media_type=BATCHES_TYPE)
 
-    async def _states(self, request: Request, path: Parameters) -> Response:
-        query = parse_query(RangeQuery, request.query_params)
-        partition = partition_of(self._broker, path)
-        return answer(states_document(self._broker.states(partition, query.first, query.end)))
-
-    async def _set_states(self, request: Request, path: Parameters) -> Response:
-        partition = partition_of(self._broker, path)
-        ranges, state = parse_states(await read_body(request, OFFSETS_BODY_MAX, self._services.receive))
-        self._broker.set_states(partition, ranges, state, now_us=now_us())
-        return Response(status_code=204)
-
     async def _offset(self, request: Request, path: Parameters) -> Response:
         query = parse_query(TimeQuery, request.query_params)
         return answer({"offset": self._broker.offset_at(partition_of(self._broker, path), query.timestamp_us)})
-
-
-OFFSETS_BODY_MAX: Final = 4 << 20
 
 
 def _facts(partition: Partition) -> dict[str, str]:

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from ..broker.settings import TopicSettings
 from ..model.errors import Reason, Refusal
-from .documents import NewStream, NewTopic, answer, parse_body
+from .documents import NewSettings, NewStream, NewTopic, answer, parse_body
 from .interface import Services, now_us
 from .routing import Parameters, Route
 
@@ -34,6 +34,7 @@ class AdminTopics:
             Route("GET", "/topics/{stream}/{topic}", "topic.get", self._topic),
             Route("POST", "/topics/{stream}/{topic}", "topic.create", self._create_topic),
             Route("DELETE", "/topics/{stream}/{topic}", "topic.delete", self._delete_topic),
+            Route("PUT", "/topics/{stream}/{topic}/settings", "topic.alter", self._alter_topic),
         ]
 
     async def _streams(self, request: Request, path: Parameters) -> Response:
@@ -80,6 +81,12 @@ class AdminTopics:
             stream.id, None, path["topic"], wanted.partitions, now_us=time_us, settings=settings
         )
         return answer(_document(topic), 201)
+
+    async def _alter_topic(self, request: Request, path: Parameters) -> Response:
+        changes = await parse_body(NewSettings, request, self._services.receive)
+        topic = self._broker.topic(path["stream"], path["topic"])
+        self._broker.alter_topic(topic, topic.settings.changed(changes.model_extra or {}))
+        return answer(_document(topic))
 
     async def _delete_topic(self, request: Request, path: Parameters) -> Response:
         self._broker.delete_topic(path["stream"], path["topic"])

@@ -34,6 +34,12 @@ class NewTopic(Document):
     settings: dict[str, Any] = {}
 
 
+class NewSettings(Document):
+    """PUT /topics/{stream}/{topic}/settings: the settings that change, null for one that is taken back."""
+
+    model_config = ConfigDict(extra="allow")
+
+
 class NewStream(Document):
     """POST /streams/{stream}"""
 
@@ -104,6 +110,12 @@ class RangeQuery(Document):
     end: Count = OFFSET_MAX
 
 
+class RetentionQuery(Document):
+    """GET /topics/{stream}/{topic}/retention"""
+
+    within_ms: Count = 3_600_000
+
+
 class TimeQuery(Document):
     """GET …/offset"""
 
@@ -119,7 +131,7 @@ async def parse_body(kind: type[D], request: Request, budget: ReceiveBudget) -> 
     try:
         return kind.model_validate_json(body or b"{}", strict=True)
     except ValidationError as error:
-        raise Refusal(Reason.MALFORMED, _sentence(error, "the body")) from None
+        raise Refusal(Reason.MALFORMED, sentence(error, "the body")) from None
 
 
 def parse_query(kind: type[D], query: Mapping[str, str]) -> D:
@@ -127,10 +139,11 @@ def parse_query(kind: type[D], query: Mapping[str, str]) -> D:
     try:
         return kind.model_validate(dict(query))
     except ValidationError as error:
-        raise Refusal(Reason.MALFORMED, _sentence(error, "the query")) from None
+        raise Refusal(Reason.MALFORMED, sentence(error, "the query")) from None
 
 
-def _sentence(error: ValidationError, whole: str) -> str:
+def sentence(error: ValidationError, whole: str) -> str:
+    """What is wrong with a document, in words; ``whole`` is what it is called."""
     first = error.errors(include_url=False)[0]
     place = ".".join(map(str, first["loc"])) or whole
     return f"{place}: {first['msg'][:1].lower()}{first['msg'][1:]}"

@@ -32,9 +32,9 @@ from .http import HttpEndpoint, read_body
 from .iggy_poll import Poller, batch_of
 from .iggy_send import Sender, choice_of
 from .iggy_service import IggyService
-from .interface import Endpoint, Services, now_us
+from .interface import Endpoint, Services
 from .routing import Parameters, Route, Router
-from .states import parse_states, states_document
+from .states import StateRequests, parse_states, states_document
 
 NAME: Final = "iggy_http"
 
@@ -102,6 +102,7 @@ class IggyHttp:
         self._services = services
         self._service = IggyService(services)
         self._sender = Sender(services, NAME)
+        self._states_requests = StateRequests(services)
         self._poller = Poller(services, NAME, services.settings.endpoints.iggy_http.answer_bytes_max)
 
     def routes(self) -> list[Route]:
@@ -179,10 +180,12 @@ class IggyHttp:
         return Response(json.dumps(document, separators=(",", ":")), media_type="application/json")
 
     async def _set_states(self, request: Request, path: Parameters) -> Response:
-        partition = self._partition(path)
-        ranges, state = parse_states(await self._body(request))
-        self._services.broker.set_states(partition, ranges, state, now_us=now_us())
-        return Response(status_code=204)
+        self._partition(path)
+        wanted = parse_states(await self._body(request))
+        progress = await self._states_requests.set(lambda: self._partition(path), wanted)
+        if wanted.where is None:
+            return Response(status_code=204)
+        return Response(json.dumps(progress.document(), separators=(",", ":")), media_type="application/json")
 
     def _partition(self, path: Parameters) -> Partition:
         fields = _fields(path)

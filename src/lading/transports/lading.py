@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import json
-import secrets
 from collections.abc import Sequence
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from ..chunk.runs import runs
-from ..model.errors import MalformedMessage, Reason, Refusal, Unreachable
+from ..model.errors import MalformedMessage, Reason, Refusal
 from ..model.limits import REQUEST_BYTES_MAX
-from ..model.names import flat_name, spellings
+from ..model.names import spellings
 from ..model.state import STATE_BY_WORD, State
 from .blocks import BlockWriter, Compression
 from .fetched import Fetched, States, missing
 from .http import AdminHttp, Answer
-from .interface import Capacity, PartitionMeta, Position, Queried, Sent, TopicMeta
+from .interface import Capacity, PartitionMeta, Queried, Sent, TopicMeta
+from .lading_group import LadingMembership
 from .open import address
 from .topics import created_as, unknown_topic
 
@@ -195,13 +194,34 @@ class LadingTransport:
 
     def set_state(self, topic: str, partition: int, first: int, end: int, state: State) -> None:
         """Set the state of offsets from ``first`` up to, not including, ``end``."""
-        body = {"first": first, "end": end, "state": State(state).word}
-        self._http.request("PUT", *self._path(topic, partition), "states", again=True, document=body)
+        self.put_states(topic, {"first": first, "end": end, "state": State(state).word}, partition)
 
     def set_state_of(self, topic: str, partition: int, offsets: Sequence[int], state: State) -> None:
         """Set the state of single offsets, at most 100,000 in one call."""
-        body = {"offsets": list(offsets), "state": State(state).word}
-        self._http.request("PUT", *self._path(topic, partition), "states", again=True, document=body)
+        self.put_states(topic, {"offsets": list(offsets), "state": State(state).word}, partition)
+
+    def put_states(self, topic: str, document: dict[str, Any], partition: int | None = None) -> dict[str, Any]:
+        """One request that sets states, in a partition or in all, and its answer (docs/reference/http-states)."""
+        path = ("topics", *self._place(topic)) if partition is None else self._path(topic, partition)
+        answer: dict[str, Any] = self._http.request("PUT", *path, "states", again=True, document=document).json()
+        return answer
+
+    def state_counts(self, topic: str) -> list[dict[str, Any]]:
+        """Per ``partition`` its ``first_offset``, ``next_offset`` and ``states``: word -> number of messages."""
+        rows: list[dict[str, Any]] = self._http.get("topics", *self._place(topic), "states").json()
+        return rows
+
+    def retention(self, topic: str, within_ms: int) -> dict[str, Any]:
+        """What retention will delete within this time, and by which rule (docs/reference/admin-api)."""
+        document: dict[str, Any] = self._http.get(
+            "topics", *self._place(topic), "retention", within_ms=within_ms
+        ).json()
+        return document
+
+    def alter_topic(self, name: str, settings: dict[str, Any]) -> TopicMeta:
+        """Change the settings of a topic that are named; None takes one back."""
+        path = ("topics", *self._place(name), "settings")
+        return _topic(self._http.request("PUT", *path, again=True, document=settings).json())
 
     def begin(self, scope: str = "") -> int:
         """Open a transaction; blocks that name its id stay unread until it is committed.
@@ -268,61 +288,6 @@ _NOT_FOUND = (
     Reason.STREAM_ID_NOT_FOUND,
     Reason.TOPIC_ID_NOT_FOUND,
 )
-
-
-class LadingMembership:
-    """A member of a native group; the broker drops it when it is not heard of for the session time-out."""
-
-    changing = False
-    """The broker tells of a change by what it answers to a heartbeat."""
-
-    def __init__(self, transport: LadingTransport, http: AdminHttp, group: str, topics: Sequence[str]) -> None:
-        self._transport = transport
-        self._http = http
-        self._group = group
-        self._topics = list(topics)
-        self._member: str | None = secrets.token_hex(16)
-        self.generation = -1
-        self.partitions: list[tuple[str, int]] = []
-        self._call("join")
-
-    def heartbeat(self) -> bool:
-        """Tell the broker that this member lives; True when the assignment changed."""
-        before = self.generation
-        try:
-            self._call("heartbeat")
-        except Refusal as error:
-            if error.reason not in (Reason.GROUP_MEMBER_NOT_FOUND, Reason.GROUP_NOT_FOUND, Reason.STALE_GENERATION):
-                raise
-            self._call("join")
-        return self.generation != before
-
-    def position(self, topic: str, partition: int) -> Position | None:
-        """The group's stored position, None when there is none."""
-        found = self._http.get(*self._transport.position_path(self._group, topic, partition)).json()
-        if found is None or found.get("offset") is None:
-            return None
-        return Position(found["offset"], found.get("epoch") or 0)
-
-    def store(self, topic: str, partition: int, position: Position) -> None:
-        """Store the group's position; Refusal STALE_GENERATION after the partition went to another member."""
-        path = self._transport.position_path(self._group, topic, partition)
-        body = {"offset": position.offset, "epoch": position.epoch, "generation": self.generation}
-        self._http.request("PUT", *path, again=True, document=body)
-
-    def leave(self) -> None:
-        """Give the partitions back; further calls do nothing."""
-        if self._member is not None:
-            # a leave that does not arrive does no harm: the broker drops a silent member by itself
-            with suppress(Refusal, Unreachable):
-                self._call("leave")
-            self._member, self.partitions = None, []
-
-    def _call(self, what: str) -> None:
-        body = {"member": self._member, "topics": self._topics}
-        answer = self._http.request("POST", "groups", self._group, what, again=True, document=body).json()
-        self.generation = answer.get("generation", self.generation)
-        self.partitions = [(flat_name(stream, topic), number) for stream, topic, number in answer.get("partitions", [])]
 
 
 def _topic(row: dict[str, Any]) -> TopicMeta:

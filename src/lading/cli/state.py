@@ -1,0 +1,145 @@
+"""``lading state``: which messages may be consumed, set by filter, offset or range, and counted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from ..model.errors import LocalError
+from .options import DEFAULT_SERVER, AsOutput, Server
+from .output import Output, document, meter, note, table
+
+if TYPE_CHECKING:
+    from ..client.states import Changed
+
+app = typer.Typer(
+    help="States of messages: available, unavailable, poisoned, marked_for_deletion.", no_args_is_help=True
+)
+Word = Literal["available", "unavailable", "poisoned", "marked_for_deletion"]
+Partition = Annotated[int | None, typer.Option("--partition", "-p", min=0, help="This partition only, counted from 0.")]
+COUNT_COLUMNS = {
+    "partition": "partition", "messages": "messages", "available": "available", "unavailable": "unavailable",
+    "poisoned": "poisoned", "marked_for_deletion": "marked for deletion",
+}  # fmt: skip
+RANGE_COLUMNS = {"partition": "partition", "first": "first", "last": "last", "messages": "messages", "state": "state"}
+
+
+@app.command("set")
+def set_(
+    topic: str,
+    state: Annotated[Word, typer.Option("--state", help="What the messages are from now on.")],
+    where: Annotated[
+        str | None,
+        typer.Option(
+            "--where", "-w", metavar="FILTER", help="Those it holds for, e.g. \"carrier = 'UA' AND delay > 15\"."
+        ),
+    ] = None,
+    offset: Annotated[list[int] | None, typer.Option("--offset", min=0, help="This one; repeatable.")] = None,
+    range_: Annotated[
+        str | None,
+        typer.Option("--range", metavar="A-B", help="Those from A to B, both included; with --where of these."),
+    ] = None,
+    partition: Partition = None,
+    reason: Annotated[
+        str | None, typer.Option("--reason", help="Why; it goes with the copies in the dead letter topic.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count, change nothing.")] = False,
+    server: Server = DEFAULT_SERVER,
+    output: AsOutput = Output.TEXT,
+) -> None:
+    """Set the state of messages; what has it already stays as it is, so a command may be repeated.
+
+    Examples:
+
+        lading state set flights --state poisoned --where "delay > 1000" --reason "no such delay"
+
+        lading state set flights --state available --where "state = 'poisoned'" --dry-run
+
+        lading state set flights --state unavailable --partition 0 --range 100-199
+    """
+    from ..client.states import set_state
+
+    if sum((where is not None or range_ is not None, bool(offset))) != 1:
+        raise LocalError("say which messages: --where FILTER, --offset N (repeatable), or --range A-B")
+    first, last = _range(range_) if range_ is not None else (None, None)
+    with meter("looking", None) as progress:
+
+        def on_progress(done: Changed) -> None:
+            progress.reach(done.seen)
+
+        done = set_state(
+            server, topic, state,
+            where=where, offsets=offset or None, first=first, end=None if last is None else last + 1,
+            partition=partition, reason=reason, dry_run=dry_run, on_progress=on_progress,
+        )  # fmt: skip
+    if output is Output.JSON:
+        document({"topic": topic, "state": state, **done._asdict(), "dry_run": dry_run})
+        return
+    same = done.matched - done.changed
+    was = f"; {same:,} had it already" if same else ""
+    what = "would become" if dry_run else "became"
+    looked = f", of {done.seen:,} looked at" if where is not None else ""
+    note(f"[bold]{done.changed:,}[/] message(s) of {topic} {what} {state}{looked}{was}")
+
+
+def _range(text: str) -> tuple[int, int]:
+    first, dash, last = text.partition("-")
+    if not (first.isdecimal() and dash and last.isdecimal() and int(first) <= int(last)):
+        raise LocalError(f"--range {text!r}: write two offsets like 100-199; both are included")
+    return int(first), int(last)
+
+
+@app.command("list")
+def list_states(
+    topic: str,
+    ranges: Annotated[
+        bool, typer.Option("--ranges", help="Every range that is not available, not only counts.")
+    ] = False,
+    partition: Partition = None,
+    server: Server = DEFAULT_SERVER,
+    output: AsOutput = Output.TEXT,
+) -> None:
+    """How many messages are in which state; with --ranges where they are.
+
+    Examples:
+
+        lading state list flights
+
+        lading state list flights --ranges --output json
+    """
+    from .connection import admin
+
+    with admin(server) as transport:
+        counted = [row for row in transport.state_counts(topic) if partition in (None, row["partition"])]
+        if not counted:
+            raise LocalError(f"topic {topic!r} has no partition {partition}")
+        if not ranges:
+            rows = [_counts(row) for row in counted]
+            table(
+                [*rows, _total(rows)] if len(rows) > 1 and output is Output.TEXT else rows, COUNT_COLUMNS, output=output
+            )
+            return
+        found = [
+            {
+                "partition": row["partition"],
+                "first": first,
+                "last": end - 1,
+                "messages": end - first,
+                "state": state.word,
+            }
+            for row in counted
+            for first, end, state in transport.states(topic, row["partition"])
+        ]
+    if found or output is Output.JSON:
+        table(found, RANGE_COLUMNS, output=output)
+    else:
+        note(f"every message of {topic} is available")
+
+
+def _counts(row: dict[str, Any]) -> dict[str, Any]:
+    return {"partition": row["partition"], "messages": row["next_offset"] - row["first_offset"], **row["states"]}
+
+
+def _total(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"partition": None} | {name: sum(row[name] for row in rows) for name in COUNT_COLUMNS if name != "partition"}

@@ -1,0 +1,69 @@
+"""Durations and sizes as people write them: ``90s``, ``1h``, ``7d``; ``500MB``, ``1GiB``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from ..model.errors import SettingError
+
+_MICROSECONDS: Final = {
+    "us": 1, "ms": 1_000, "s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000, "d": 86_400_000_000,
+    "w": 604_800_000_000,
+}  # fmt: skip
+_BYTES: Final = {
+    "": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
+    "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40,
+}  # fmt: skip
+_NUMBER: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([a-zA-Z]*)")
+
+
+def duration_us(text: str) -> int:
+    """Microseconds; SettingError where it is no duration."""
+    return _amount(text, _MICROSECONDS, "a duration like 90s, 1h or 7d")
+
+
+def size_bytes(text: str) -> int:
+    """Bytes; SettingError where it is no size."""
+    return _amount(text, _BYTES, "a size like 500MB or 1GiB")
+
+
+def _amount(text: str, units: Mapping[str, int], wanted: str) -> int:
+    found = _NUMBER.fullmatch(text.strip())
+    if found is None or found[2].lower() not in units:
+        raise SettingError(f"{text!r} is not {wanted}")
+    return round(float(found[1]) * units[found[2].lower()])
+
+
+def topic_settings(given: list[str]) -> dict[str, Any]:
+    """Settings of a topic from ``KEY=VALUE`` words; an empty value takes a setting back."""
+    settings: dict[str, Any] = {}
+    for word in given:
+        key, equals, text = word.partition("=")
+        if not equals:
+            raise SettingError(f"{word!r}: write KEY=VALUE, or KEY= to take a setting back")
+        settings[key] = _value(key, text)
+    return settings
+
+
+def _value(key: str, text: str) -> Any:
+    if not text:
+        return None
+    if text in ("true", "false"):
+        return text == "true"
+    if key.endswith("_us"):
+        return duration_us(text) if not text.isdecimal() else int(text)
+    if "bytes" in key:
+        return size_bytes(text)
+    return int(text) if text.isdecimal() and not key.endswith("topic") else text
+
+
+def span(microseconds: float) -> str:
+    """A duration in the unit people read: ``1.5 h``."""
+    if microseconds < 1_000_000:
+        return f"{microseconds / 1_000:.0f} ms"
+    for unit, length in (("d", 86_400e6), ("h", 3_600e6), ("min", 60e6)):
+        if microseconds >= length:
+            return f"{microseconds / length:.4g} {unit}"
+    return f"{microseconds / 1e6:.3g} s"

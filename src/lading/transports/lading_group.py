@@ -1,0 +1,71 @@
+"""Members of native groups, as the admin endpoint keeps them."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from ..model.errors import Reason, Refusal, Unreachable
+from ..model.names import flat_name
+from .http import AdminHttp
+from .interface import Position
+
+if TYPE_CHECKING:
+    from .lading import LadingTransport
+
+
+class LadingMembership:
+    """A member of a native group; the broker drops it when it is not heard of for the session time-out."""
+
+    changing = False
+    """The broker tells of a change by what it answers to a heartbeat."""
+
+    def __init__(self, transport: LadingTransport, http: AdminHttp, group: str, topics: Sequence[str]) -> None:
+        self._transport = transport
+        self._http = http
+        self._group = group
+        self._topics = list(topics)
+        self._member: str | None = secrets.token_hex(16)
+        self.generation = -1
+        self.partitions: list[tuple[str, int]] = []
+        self._call("join")
+
+    def heartbeat(self) -> bool:
+        """Tell the broker that this member lives; True when the assignment changed."""
+        before = self.generation
+        try:
+            self._call("heartbeat")
+        except Refusal as error:
+            if error.reason not in (Reason.GROUP_MEMBER_NOT_FOUND, Reason.GROUP_NOT_FOUND, Reason.STALE_GENERATION):
+                raise
+            self._call("join")
+        return self.generation != before
+
+    def position(self, topic: str, partition: int) -> Position | None:
+        """The group's stored position, None when there is none."""
+        found = self._http.get(*self._transport.position_path(self._group, topic, partition)).json()
+        if found is None or found.get("offset") is None:
+            return None
+        return Position(found["offset"], found.get("epoch") or 0)
+
+    def store(self, topic: str, partition: int, position: Position) -> None:
+        """Store the group's position; Refusal STALE_GENERATION after the partition went to another member."""
+        path = self._transport.position_path(self._group, topic, partition)
+        body = {"offset": position.offset, "epoch": position.epoch, "generation": self.generation}
+        self._http.request("PUT", *path, again=True, document=body)
+
+    def leave(self) -> None:
+        """Give the partitions back; further calls do nothing."""
+        if self._member is not None:
+            # a leave that does not arrive does no harm: the broker drops a silent member by itself
+            with suppress(Refusal, Unreachable):
+                self._call("leave")
+            self._member, self.partitions = None, []
+
+    def _call(self, what: str) -> None:
+        body = {"member": self._member, "topics": self._topics}
+        answer = self._http.request("POST", "groups", self._group, what, again=True, document=body).json()
+        self.generation = answer.get("generation", self.generation)
+        self.partitions = [(flat_name(stream, topic), number) for stream, topic, number in answer.get("partitions", [])]

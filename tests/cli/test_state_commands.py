@@ -1,0 +1,161 @@
+"""``lading state`` and the settings and retention of topics, as a person uses them."""
+
+from __future__ import annotations
+
+import io
+import json
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import pytest
+
+from lading import testing
+from lading.cli import units
+from lading.cli.main import main
+from lading.model.errors import SettingError
+
+
+class Done(NamedTuple):
+    """What a command said."""
+
+    stdout: str
+    stderr: str
+
+
+Run = Callable[..., Done]
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[testing.Running]:
+    with testing.broker() as running:
+        yield running
+
+
+@pytest.fixture
+def lading(broker: testing.Running, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    monkeypatch.setenv("LADING_SERVER", broker.url)
+    monkeypatch.setenv("NO_COLOR", "1")
+
+    def run(*arguments: str, stdin: str = "", code: int = 0) -> Done:
+        capsys.readouterr()
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
+        with pytest.raises(SystemExit) as ended:
+            main(arguments)
+        done = Done(*capsys.readouterr())
+        assert (ended.value.code or 0) == code, f"{arguments}: {ended.value.code}\n{done.stdout}\n{done.stderr}"
+        return done
+
+    return run
+
+
+def document(done: Done) -> Any:
+    return json.loads(done.stdout)
+
+
+def payloads(done: Done) -> list[str]:
+    return [json.loads(line)["payload"] for line in done.stdout.splitlines()]
+
+
+def test_mark_count_poll_and_find_the_dead_letter(lading: Run) -> None:
+    lading("topic", "create", "flights", "--set", "dead_letter_topic=flights-dead", "--set", "retention_age_us=7d")
+    lading("message", "send", "flights", "--lines", "-H", "delay:uint16=9", stdin="one\ntwo\nthree\n")
+    lading("message", "send", "flights", "late", "-H", "delay:uint16=900")
+    chosen = ("state", "set", "flights", "--state", "poisoned", "--where", "delay > 60 AND state = 'available'")
+    counts = {"topic": "flights", "state": "poisoned", "seen": 4, "matched": 1, "changed": 1}
+    assert document(lading(*chosen, "--dry-run", "-o", "json")) == counts | {"dry_run": True}
+    assert "became poisoned, of 4 looked at" in lading(*chosen, "--reason", "no such delay").stderr
+    assert document(lading(*chosen, "-o", "json"))["matched"] == 0
+    lading("state", "set", "flights", "--state", "unavailable", "--offset", "0", "--offset", "1")
+    lading("state", "set", "flights", "--state", "available", "--range", "1-1")
+    (row,) = document(lading("state", "list", "flights", "-o", "json"))
+    assert row == {
+        "partition": 0, "messages": 4, "available": 2, "unavailable": 1, "poisoned": 1, "marked_for_deletion": 0,
+    }  # fmt: skip
+    assert document(lading("state", "list", "flights", "--ranges", "-o", "json")) == [
+        {"partition": 0, "first": 0, "last": 0, "messages": 1, "state": "unavailable"},
+        {"partition": 0, "first": 3, "last": 3, "messages": 1, "state": "poisoned"},
+    ]
+    assert payloads(lading("message", "poll", "flights", "-o", "json")) == ["two", "three"]
+    assert payloads(lading("message", "poll", "flights", "--states", "available", "-o", "json")) == ["two", "three"]
+    everything = payloads(lading("message", "poll", "flights", "--states", "all", "-o", "json"))
+    assert everything == ["one", "two", "three", "late"]
+    deadline = time.monotonic() + 10
+    dead: list[str] = []
+    while not dead and time.monotonic() < deadline:
+        dead = payloads(lading("message", "poll", "flights-dead", "-o", "json"))
+    assert dead == ["late"]
+
+
+def test_what_cannot_be_done_is_a_sentence(lading: Run) -> None:
+    lading("topic", "create", "two", "-p", "2")
+    cases = {
+        ("state", "set", "two", "--state", "poisoned"): "say which messages",
+        ("state", "set", "two", "--state", "poisoned", "--offset", "1"): "say which one the offsets are of",
+        ("state", "set", "two", "--state", "poisoned", "--range", "8-3", "-p", "0"): "two offsets like 100-199",
+        ("state", "set", "two", "--state", "poisoned", "--offset", "1", "--where", "a = 1"): "say which messages",
+        ("state", "set", "two", "--state", "poisoned", "--where", "a ="): "filter cannot be read",
+        ("state", "set", "two", "--state", "poisoned", "-p", "0", "--range", "0-5"): "cannot be set",
+        ("state", "list", "too"): "did you mean 'two'",
+        ("state", "list", "two", "-p", "7"): "no partition 7",
+        ("topic", "set", "two", "dead_letter=x"): "did you mean dead_letter_topic",
+        ("topic", "set", "two", "dead_letter_topic=two"): "cannot be its own",
+        ("topic", "set", "two", "retention_age_us=soon"): "a duration like",
+        ("topic", "set", "two", "hide_states"): "write KEY=VALUE",
+        ("topic", "retention", "two", "--within", "late"): "a duration like",
+    }
+    for arguments, sentence in cases.items():
+        assert sentence in lading(*arguments, code=2).stderr, arguments
+
+
+def test_settings_and_retention_of_a_topic(lading: Run) -> None:
+    lading("topic", "create", "kept")
+    lading("message", "send", "kept", "x")
+    assert "nothing of kept ever goes" in lading("topic", "retention", "kept").stderr
+    changed = lading(
+        "topic", "set", "kept", "retention_age_us=1h", "retention_bytes=10GB", "hide_states=true", "-o", "json"
+    )
+    assert document(changed) == {
+        "retention_age_us": 3_600_000_000, "retention_bytes": 10**10, "hide_states": True,
+    }  # fmt: skip
+    assert "retention_age_us = 1 h" in lading("topic", "show", "kept").stderr
+    assert document(lading("topic", "show", "kept", "-o", "json"))["settings"]["hide_states"] is True
+    assert "is due within 10m" in lading("topic", "retention", "kept", "--within", "10m").stderr
+    ahead = lading("topic", "retention", "kept", "--within", "2h")
+    assert "age" in ahead.stdout and "(in " in ahead.stdout
+    (part,) = document(lading("topic", "retention", "kept", "--within", "2h", "-o", "json"))["partitions"]
+    assert [(one["first"], one["end"]) for one in part["going"]] == [(0, 1)]
+    assert (
+        document(lading("topic", "set", "kept", "retention_age_us=", "retention_bytes=", "hide_states=", "-o", "json"))
+        == {}
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "microseconds"),
+    [
+        ("90s", 90_000_000),
+        ("1.5h", 5_400_000_000),
+        ("7 d", 604_800_000_000),
+        ("250ms", 250_000),
+        ("2w", 1_209_600_000_000),
+    ],
+)
+def test_durations(text: str, microseconds: int) -> None:
+    assert units.duration_us(text) == microseconds
+
+
+@pytest.mark.parametrize("text", ["", "soon", "3", "1x", "-1s", "1s2"])
+def test_no_durations(text: str) -> None:
+    with pytest.raises(SettingError):
+        units.duration_us(text)
+
+
+def test_sizes_and_spans() -> None:
+    assert [units.size_bytes(text) for text in ("12", "500MB", "1GiB", "1.5 kB")] == [12, 500_000_000, 1 << 30, 1_500]
+    assert [units.span(value) for value in (250_000, 90e6, 3_600e6, 7 * 86_400e6)] == [
+        "250 ms",
+        "1.5 min",
+        "1 h",
+        "7 d",
+    ]
