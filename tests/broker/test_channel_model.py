@@ -178,7 +178,7 @@ class ChannelMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.subscribers)
     @rule(which=st.integers(0, 4), count=st.integers(1, 12), backwards=st.booleans())
     def finish(self, which: int, count: int, backwards: bool) -> None:
-        subscriber = self._one(which)
+        subscriber = self._busy(which)
         for number in range(PARTITIONS):
             mine = [(key, one) for key, one in self._flying(subscriber) if key[0] == number][:count]
             offsets = [key[1] for key, _ in (reversed(mine) if backwards else mine)]
@@ -193,7 +193,7 @@ class ChannelMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.subscribers)
     @rule(which=st.integers(0, 4), at=st.integers(0, 8), delay_s=st.sampled_from([0, 0, 3, 30]))
     def requeue(self, which: int, at: int, delay_s: int) -> None:
-        subscriber = self._one(which)
+        subscriber = self._busy(which)
         flying = self._flying(subscriber)
         if flying:
             (number, offset), one = flying[at % len(flying)]
@@ -206,7 +206,7 @@ class ChannelMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.subscribers)
     @rule(which=st.integers(0, 4), at=st.integers(0, 8))
     def touch(self, which: int, at: int) -> None:
-        subscriber = self._one(which)
+        subscriber = self._busy(which)
         if flying := self._flying(subscriber):
             (number, offset), one = flying[at % len(flying)]
             self.channel.touch(subscriber, number, offset, now_us=self.now_us)
@@ -290,6 +290,11 @@ class ChannelMachine(RuleBasedStateMachine):
 
     def _one(self, which: int) -> Subscriber:
         return list(self.subscribers.values())[which % len(self.subscribers)]
+
+    def _busy(self, which: int) -> Subscriber:
+        """One that has messages, if any has."""
+        busy = [one for one in self.subscribers.values() if one.in_flight]
+        return busy[which % len(busy)] if busy else self._one(which)
 
     def _flying(self, subscriber: Subscriber) -> list[tuple[Key, Expected]]:
         return [

@@ -278,9 +278,9 @@ class Lane:
 
     def _hand_over(self, offsets: NDArray[np.int64], subscriber: Subscriber, now_us: int) -> NDArray[np.int64]:
         deadline_us = now_us + subscriber.timeout_us
-        left_behind = int(np.searchsorted(offsets, self.window.first))
-        if not left_behind:
+        if offsets[0] >= self.window.first:
             return self.window.hand_over(offsets, subscriber.number, now_us, deadline_us)
+        left_behind = int(np.searchsorted(offsets, self.window.first))
         counted = np.empty(len(offsets), np.int64)
         for at, offset in enumerate(offsets[:left_behind].tolist()):
             entry = self.aside.get(offset)

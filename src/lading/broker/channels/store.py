@@ -127,8 +127,9 @@ def _encoded(state: LaneState, flags: int) -> bytes:
         end = int(firsts[RANGES_MAX])
         firsts, ends = firsts[:RANGES_MAX], ends[:RANGES_MAX]
     ranges: NDArray[np.int64] = np.stack((firsts, ends), axis=1).astype("<i8")
-    entries = np.array(state.entries, "<i8")
-    head = _HEAD.pack(_VERSION, flags, 0, len(ranges), len(state.entries), end)
+    entries = np.array(state.entries, "<i8").reshape(-1, 3)
+    entries = entries[entries[:, 0] < end]
+    head = _HEAD.pack(_VERSION, flags, 0, len(ranges), len(entries), end)
     return head + ranges.tobytes() + entries.tobytes()
 
 

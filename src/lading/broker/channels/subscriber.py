@@ -131,13 +131,10 @@ class Points:
 
     def __init__(self) -> None:
         self._points: dict[str, Point] = {"": Point("")}
+        self.in_order: Sequence[Point] = tuple(self._points.values())
+        """The point without a tag, then those of ``tags``."""
         self.tags: tuple[str, ...] = ()
         """The tags that are asked for; a message of any other goes to those who asked for none."""
-
-    @property
-    def in_order(self) -> Sequence[Point]:
-        """The point without a tag, then those of ``tags``."""
-        return list(self._points.values())
 
     def add(self, subscriber: Subscriber) -> bool:
         """One more; whether there is a tag more."""
@@ -159,5 +156,6 @@ class Points:
 
     def _changed(self, tags: bool) -> bool:
         if tags:
+            self.in_order = tuple(self._points.values())
             self.tags = tuple(tag for tag in self._points if tag)
         return tags

@@ -1,0 +1,510 @@
+"""Channels: where they begin, what subscribers may say, what operators ask, what a restart leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lading.broker.append import Append
+from lading.broker.broker import Broker
+from lading.broker.channels import Channel, HeaderFilter, Start, lane, store
+from lading.broker.channels.twin import finish as finish_twin
+from lading.broker.topology import Partition, Topic
+from lading.kernels import engine
+from lading.model.errors import FilterError, Reason, Refusal
+from tests.broker.channel_room import Headers, Reader, put
+from tests.broker.room import NOW, SECOND, append_block, block, fill, opened, topic_of
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Broker]:
+    """An empty broker."""
+    made = opened(tmp_path)
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def topic(broker: Broker) -> Topic:
+    """A topic with two partitions."""
+    return topic_of(broker, 2)
+
+
+def pump(broker: Broker, now_us: int = NOW) -> None:
+    """Deliver everything, held-back credit too."""
+    while (due_us := broker.channels.pump(now_us)) is not None:
+        now_us = due_us
+
+
+def refused(reason: Reason) -> pytest.RaisesExc[Refusal]:
+    """The Refusal with this reason."""
+    return pytest.raises(Refusal, check=lambda error: error.reason is reason)
+
+
+# -- where a channel begins
+
+
+def test_the_first_channel_gets_what_was_kept_a_later_one_what_comes(broker: Broker, topic: Topic) -> None:
+    put(broker, topic.partition(0), b"kept")
+    first = Reader().subscribe(broker.channels.open(topic, "first"), 10)
+    later = Reader().subscribe(broker.channels.open(topic, "later"), 10)
+    at_end = Reader().subscribe(broker.channels.open(topic_of(broker, name="u"), "c", start=Start.END), 10)
+    put(broker, at_end.subscriber.channel.topic.partition(0), b"fresh")  # type: ignore[union-attr]
+    put(broker, topic.partition(1), b"fresh")
+    pump(broker)
+    assert sorted(first.payloads()) == [b"fresh", b"kept"]
+    assert later.payloads() == at_end.payloads() == [b"fresh"]
+
+
+def test_after_the_last_channel_was_deleted_the_next_one_gets_what_came_since(tmp_path: Path) -> None:
+    broker = opened(tmp_path)
+    topic = topic_of(broker)
+    put(broker, topic.partition(0), b"before")
+    channel = broker.channels.open(topic, "c")
+    reader = Reader().subscribe(channel)
+    broker.channels.delete(channel)
+    assert reader.reason == "channel 'c' of topic 's.t' was deleted"
+    put(broker, topic.partition(0), b"since")
+    broker.stop()
+    broker = opened(tmp_path)
+    again = Reader().subscribe(broker.channels.open(broker.topic("s", "t"), "c"), 10)
+    pump(broker)
+    assert again.payloads() == [b"since"]
+    broker.stop()
+
+
+def test_an_ephemeral_channel_goes_with_its_last_subscriber(tmp_path: Path) -> None:
+    broker = opened(tmp_path)
+    topic = topic_of(broker)
+    unused: list[Topic] = []
+    broker.channels.on_unused = unused.append
+    brief = topic_of(broker, name="u#ephemeral")
+    for one in (topic, brief):
+        channel = broker.channels.open(one, "tail#ephemeral")
+        reader = Reader().subscribe(channel)
+        channel.leave(reader.subscriber)
+        assert broker.channels.of_topic(one) == []
+    assert unused == [brief]
+    broker.channels.open(topic, "tail#ephemeral")
+    broker.stop()
+    broker = opened(tmp_path)
+    assert broker.channels.of_topic(broker.topic("s", "t")) == []
+    broker.stop()
+
+
+def test_new_partitions_are_read_from_their_beginning_deleted_ones_are_forgotten(broker: Broker, topic: Topic) -> None:
+    channel = broker.channels.open(topic, "c")
+    reader = Reader().subscribe(channel, 10)
+    broker.add_partitions(topic, 1)
+    put(broker, topic.partition(2), b"new")
+    pump(broker)
+    assert reader.got == [(2, 0, b"new", 1)]
+    broker.delete_partitions(topic, 1)
+    assert reader.subscriber.in_flight == 0
+    with refused(Reason.PARTITION_NOT_FOUND):
+        reader.finish(0, partition=2)
+
+
+# -- what subscribers say
+
+
+def test_one_partition_or_all(broker: Broker, topic: Topic) -> None:
+    channel = broker.channels.open(topic, "c")
+    one, all_ = Reader().subscribe(channel, 100, 1), Reader().subscribe(channel, 0)
+    for number in (0, 1):
+        put(broker, topic.partition(number), b"%d" % number)
+    pump(broker)
+    assert one.payloads() == [b"1"]
+    all_.subscriber.set_ready(5)
+    pump(broker)
+    assert all_.payloads() == [b"0"]
+
+
+def test_a_blocked_subscriber_gets_nothing_more_until_it_is_free(broker: Broker, topic: Topic) -> None:
+    channel = broker.channels.open(topic, "c")
+    reader = Reader().subscribe(channel, 100)
+    take = reader.subscriber.take
+
+    def full_at_once(delivery: object) -> None:
+        take(delivery)  # type: ignore[arg-type]
+        reader.subscriber.blocked = True
+
+    reader.subscriber.take = full_at_once
+    fill(broker, topic.partition(0), 3)
+    pump(broker)
+    fill(broker, topic.partition(0), 3)
+    fill(broker, topic.partition(1), 3)
+    pump(broker)
+    assert len(reader.got) == 3
+    reader.subscriber.blocked = False
+    pump(broker)
+    assert len(reader.got) == 6
+
+
+def test_a_finish_of_a_strangers_message_changes_nothing(broker: Broker, topic: Topic) -> None:
+    channel = broker.channels.open(topic, "c")
+    one, other = Reader().subscribe(channel, 2), Reader().subscribe(channel, 2)
+    fill(broker, topic.partition(0), 4)
+    pump(broker)
+    mine, theirs = [got[1] for got in one.got], [got[1] for got in other.got]
+    assert one.finish(*mine[:1], *theirs, *mine[1:]) == 1
+    assert one.finish(mine[0]) == one.finish(10**12) == one.finish(-1) == 0
+    assert one.finish(mine[1], mine[1]) == 1
+    for answer in (channel.requeue, channel.touch):
+        with refused(Reason.NOT_IN_FLIGHT):
+            answer(one.subscriber, 0, theirs[0], *([0] if answer == channel.requeue else []), now_us=NOW)
+    assert (one.subscriber.in_flight, other.subscriber.in_flight) == (0, 2)
+
+
+def test_time_outs_touches_and_their_limit(broker: Broker, topic: Topic) -> None:
+    channel = broker.channels.open(topic, "c")
+    reader = Reader(timeout_us=10 * SECOND, timeout_max_us=25 * SECOND).subscribe(channel, 1)
+    put(broker, topic.partition(0), b"m")
+    pump(broker)
+    for second in (8, 16, 24):
+        channel.touch(reader.subscriber, 0, 0, now_us=NOW + second * SECOND)
+        broker.tick(NOW + (second + 1) * SECOND - 1)
+        assert reader.subscriber.in_flight == 1 if second < 24 else True
+    broker.tick(NOW + 25 * SECOND)
+    assert (reader.subscriber.in_flight, reader.subscriber.timed_out) == (0, 1)
+    pump(broker, NOW + 25 * SECOND)
+    assert reader.got[-1] == (0, 0, b"m", 2)
+
+
+def test_a_requeue_with_delay_lets_others_pass_and_outlives_a_kill(tmp_path: Path) -> None:
+    broker = opened(tmp_path)
+    topic = topic_of(broker)
+    reader = Reader().subscribe(broker.channels.open(topic, "c"), 2)
+    put(broker, topic.partition(0), b"late", b"one", b"two")
+    pump(broker)
+    reader.subscriber.channel.requeue(reader.subscriber, 0, 0, 3600 * SECOND, now_us=NOW)  # type: ignore[union-attr]
+    pump(broker)
+    assert reader.payloads() == [b"late", b"one", b"two"]
+    assert reader.finish(1, 2) == 2
+    broker.tick(NOW + SECOND)
+    broker._catalog.close()
+    broker = opened(tmp_path)
+    channel = broker.channels.open(broker.topic("s", "t"), "c")
+    assert (channel.statistics().depth, channel.statistics().deferred) == (0, 1)
+    again = Reader().subscribe(channel, 2)
+    broker.tick(NOW + 3599 * SECOND)
+    pump(broker)
+    assert again.got == []
+    broker.tick(NOW + 3600 * SECOND)
+    pump(broker, NOW + 3600 * SECOND)
+    assert again.got == [(0, 0, b"late", 2)]
+    broker.stop()
+
+
+def test_too_many_put_off_are_refused_and_stay_in_flight(
+    broker: Broker, topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lane, "ASIDE_MAX", 2)
+    channel = broker.channels.open(topic, "c")
+    reader = Reader().subscribe(channel, 3)
+    fill(broker, topic.partition(0), 3)
+    pump(broker)
+    for offset in (0, 1):
+        channel.requeue(reader.subscriber, 0, offset, SECOND, now_us=NOW)
+    with refused(Reason.TOO_MANY_DEFERRED):
+        channel.requeue(reader.subscriber, 0, 2, SECOND, now_us=NOW)
+    assert reader.finish(2) == 1
+
+
+# -- tags and filters
+
+
+def test_a_holder_of_a_tag_without_credit_holds_up_only_its_own(broker: Broker, topic: Topic) -> None:
+    channel = broker.channels.open(topic, "c")
+    stuck, free = Reader(tag="A").subscribe(channel, 0), Reader().subscribe(channel, 100)
+    put(broker, topic.partition(0), *(b"%d" % at for at in range(6)), tags=["A", None, "A", "B", "", "a"])
+    pump(broker)
+    assert free.payloads() == [b"1", b"3", b"4", b"5"]
+    stuck.subscriber.set_ready(1)
+    pump(broker)
+    assert stuck.payloads() == [b"0"]
+    channel.leave(stuck.subscriber)
+    pump(broker)
+    assert [got[1:] for got in free.got] == [(0, b"0", 1), (2, b"2", 1)]
+
+
+def test_tags_that_are_no_text_are_none(broker: Broker, topic: Topic) -> None:
+    channel = broker.channels.open(topic, "c")
+    tagged, plain = Reader(tag="1").subscribe(channel, 100), Reader().subscribe(channel, 100)
+    name = "##client_dispatch_tag"
+    headers: list[Headers] = [
+        [(name, 4, b"1")],
+        [(name, 3, b"\1")],
+        [(name, 2, None)],
+        [(name, 1, b"1")],
+        [(name, b"0"), (name, b"1")],
+    ]
+    put(broker, topic.partition(0), b"int8", b"bool", b"null", b"raw", b"last", headers=headers)
+    pump(broker)
+    assert tagged.payloads() == [b"raw", b"last"]
+    assert plain.payloads() == [b"int8", b"bool", b"null"]
+
+
+FILTERED: list[Headers] = [
+    [("k", b"ab"), ("n", b"1")],
+    [("k", b"xaby")],
+    [("k", 7, (5).to_bytes(8, "little"))],
+    [("other", b"ab")],
+    [],
+    [("k", b'{"z": "ab", "list": ["no", "yes"]}')],
+]
+"""Headers of messages 0 to 5."""
+
+FILTERS = [
+    (HeaderFilter.exact("k", "ab"), [0]),
+    (HeaderFilter.exact("k", "ab", inverse=True), [1, 2, 3, 4, 5]),
+    (HeaderFilter.exact("k", "5"), []),
+    (HeaderFilter.regex("k", "a.$"), [0]),
+    (HeaderFilter.regex("k", "^$"), [2, 3]),
+    (HeaderFilter.regex("k", "ab", inverse=True), [2, 3, 4]),
+    (HeaderFilter.glob("k", "*ab?"), [1]),
+    (HeaderFilter.glob("k", "{a,xa}[!c-z]*"), [0, 1]),
+    (HeaderFilter.any([("k", "ab"), ("other", "ab")]), [0, 3]),
+    (HeaderFilter.all([("k", "ab"), ("n", "1")]), [0]),
+    (HeaderFilter.all([("k", "ab"), ("n", "1")], inverse=True), [1, 2, 3, 4, 5]),
+    (HeaderFilter.exact("k.z", "ab"), [5]),
+    (HeaderFilter.exact("k.list.1", "yes"), [5]),
+    (HeaderFilter.exact(r"k\.z", "ab"), []),
+]
+
+
+@pytest.mark.parametrize(("wanted", "expected"), FILTERS)
+def test_filters_let_through_what_they_say_the_rest_is_done(
+    broker: Broker, wanted: HeaderFilter, expected: list[int]
+) -> None:
+    topic = topic_of(broker)
+    channel = broker.channels.open(topic, "c")
+    reader = Reader(header_filter=wanted).subscribe(channel, 4)
+    put(broker, topic.partition(0), *(b"%d" % at for at in range(6)), headers=FILTERED)
+    pump(broker)
+    reader.finish(*[got[1] for got in reader.got])
+    pump(broker)
+    assert [int(payload) for payload in reader.payloads()] == expected
+    counts = channel.statistics()
+    assert (counts.depth, counts.filtered) == (0, 6 - len(expected))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: HeaderFilter.exact("", "x"),
+        lambda: HeaderFilter.exact("k", ""),
+        lambda: HeaderFilter.regex("k", "("),
+        lambda: HeaderFilter.regex("k", r"(a)\1"),
+        lambda: HeaderFilter.regex("k", "x" * 5000),
+        lambda: HeaderFilter.glob("k", "[a"),
+        lambda: HeaderFilter.glob("k", "{a"),
+        lambda: HeaderFilter.any([]),
+        lambda: HeaderFilter.all([("k", "x")] * 300),
+    ],
+)
+def test_what_is_no_filter_is_refused(make: Callable[[], HeaderFilter]) -> None:
+    with pytest.raises(FilterError):
+        make()
+
+
+def test_a_pattern_cannot_hold_up_the_broker(broker: Broker) -> None:
+    """``(a+)+$`` takes a backtracking matcher longer than anybody lives."""
+    topic = topic_of(broker)
+    channel = broker.channels.open(topic, "c")
+    reader = Reader(header_filter=HeaderFilter.regex("k", "^(a+)+$")).subscribe(channel, 4)
+    put(broker, topic.partition(0), b"m", headers=[[("k", b"a" * 5000 + b"!")]])
+    pump(broker)
+    assert reader.got == []
+
+
+def test_sampling_takes_about_its_share(broker: Broker) -> None:
+    topic = topic_of(broker)
+    channel = broker.channels.open(topic, "c")
+    reader = Reader(sample_percent=30).subscribe(channel, 5000)
+    fill(broker, topic.partition(0), 2000)
+    pump(broker)
+    assert 500 < len(reader.got) < 700
+    assert channel.statistics().filtered == 2000 - len(reader.got)
+
+
+# -- order, operators, exhaustion
+
+
+def test_an_ordered_channel_gives_the_next_message_when_the_one_before_is_finished(tmp_path: Path) -> None:
+    broker = opened(tmp_path)
+    topic = topic_of(broker)
+    channel = broker.channels.open(topic, "c")
+    reader, other = Reader().subscribe(channel, 100, ordered=True), Reader().subscribe(channel, 100)
+    fill(broker, topic.partition(0), 3)
+    pump(broker)
+    assert [got[1] for got in reader.got + other.got] == [0]
+    holder = reader if reader.got else other
+    channel.requeue(holder.subscriber, 0, 0, 60 * SECOND, now_us=NOW)
+    pump(broker)
+    assert sorted(got[1:] for got in reader.got + other.got) == [(0, b"0", 1), (0, b"0", 2)]
+    second = max(reader, other, key=lambda one: one.subscriber.in_flight)
+    assert second.finish(0) == 1
+    pump(broker)
+    assert max(got[1] for got in reader.got + other.got) == 1
+    broker.stop()
+    broker = opened(tmp_path)
+    assert broker.channels.open(broker.topic("s", "t"), "c").ordered
+    broker.stop()
+
+
+def test_pause_skip_empty_and_move(broker: Broker, topic: Topic) -> None:
+    channel = broker.channels.open(topic, "c")
+    reader = Reader().subscribe(channel, 2, 0)
+    channel.pause()
+    fill(broker, topic.partition(0), 5)
+    pump(broker)
+    assert reader.got == [] and channel.statistics().depth == 5
+    channel.unpause()
+    pump(broker)
+    assert reader.payloads() == [b"0", b"1"]
+    assert channel.empty() == 3
+    assert (reader.subscriber.in_flight, channel.statistics().depth, reader.finish(0)) == (0, 0, 0)
+    channel.move(0, 3)
+    pump(broker)
+    assert reader.payloads() == [b"3", b"4"]
+    channel.skip()
+    fill(broker, topic.partition(0), 5)
+    broker.tick(NOW)
+    assert channel.statistics().skipped == 8
+    channel.unskip()
+    fill(broker, topic.partition(0), 1, prefix="last ")
+    pump(broker)
+    assert reader.payloads() == [b"last 0"]
+
+
+def test_what_was_delivered_as_often_as_allowed_leaves_once_it_has_arrived_elsewhere(
+    broker: Broker, topic: Topic
+) -> None:
+    letters: list[tuple[int, int, Append]] = []
+
+    def exhausted(channel: Channel, partition: Partition, offset: int, attempts: int) -> Append:
+        letters.append((offset, attempts, Append(0, 1, 1, 1)))
+        return letters[-1][2]
+
+    broker.channels.on_exhausted = exhausted
+    channel = broker.channels.open(topic, "c")
+    for one in channel.lanes:
+        one.attempts_max = 2
+    reader = Reader(timeout_us=SECOND).subscribe(channel, 1)
+    put(broker, topic.partition(0), b"poison", b"fine")
+    pump(broker)
+    channel.requeue(reader.subscriber, 0, 0, 0, now_us=NOW)
+    pump(broker)
+    broker.tick(NOW + 2 * SECOND)
+    pump(broker)
+    assert [got[2:] for got in reader.got] == [(b"poison", 1), (b"poison", 2), (b"fine", 1)]
+    assert [letter[:2] for letter in letters] == [(0, 2)]
+    # it did not arrive: it is tried again, then it is done
+    letters[0][2].finish(Refusal(Reason.DISK_FULL, "full"))
+    broker.tick(NOW + 4 * SECOND)
+    assert len(letters) == 2 and channel.statistics().exhausted == 0
+    letters[1][2].finish(None)
+    assert channel.statistics().exhausted == 1
+    assert broker.states(topic.partition(0), 0, 2) == []
+
+
+# -- bounds
+
+
+def test_a_message_nobody_finishes_does_not_stop_the_others(
+    broker: Broker, topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lane, "LOOKAHEAD_MAX", 64)
+    monkeypatch.setattr(lane, "PAGE_MESSAGES", 16)
+    channel = broker.channels.open(topic, "c")
+    reader = Reader(timeout_us=3600 * SECOND).subscribe(channel, 20)
+    fill(broker, topic.partition(0), 500)
+    pump(broker)
+    for _ in range(200):
+        rest = [got[1] for got in reader.got if got[1]]
+        reader.got = [got for got in reader.got if not got[1]]
+        if not rest:
+            break
+        assert reader.finish(*rest) == len(rest)
+        pump(broker)
+    assert channel.statistics().finished == 499
+    assert channel.lanes[0].window.first > 0 and len(channel.lanes[0].aside) == 1
+    assert reader.finish(0) == 1 and reader.subscriber.in_flight == 0
+
+
+def test_of_a_window_with_many_holes_the_rest_is_delivered_again_after_a_kill(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "RANGES_MAX", 3)
+    broker = opened(tmp_path)
+    topic = topic_of(broker)
+    reader = Reader().subscribe(broker.channels.open(topic, "c"), 100)
+    fill(broker, topic.partition(0), 20)
+    pump(broker)
+    for offset in range(1, 20, 2):
+        reader.finish(offset)
+    broker.tick(NOW + SECOND)
+    broker._catalog.close()
+    broker = opened(tmp_path)
+    again = Reader().subscribe(broker.channels.open(broker.topic("s", "t"), "c"), 100)
+    pump(broker)
+    assert sorted(got[1] for got in again.got) == [0, 2, 4, *range(6, 20)]
+    broker.stop()
+
+
+def test_what_the_log_lost_is_not_taken_for_done(tmp_path: Path) -> None:
+    """A channel that was ahead of a log whose tail was cut gets the messages that have those offsets now."""
+    broker = opened(tmp_path)
+    partition = topic_of(broker).partition(0)
+    fill(broker, partition, 3)
+    channel = broker.channels.open(partition.topic, "c")
+    reader = Reader().subscribe(channel, 10)
+    pump(broker)
+    reader.finish_all()
+    row = store.row_of("c", channel.lanes[0], 0, NOW)
+    broker._catalog.put_positions([replace(row, offset=9)])
+    broker._catalog.close()
+    broker = opened(tmp_path)
+    again = Reader().subscribe(broker.channels.open(broker.topic("s", "t"), "c"), 10)
+    put(broker, broker.topic("s", "t").partition(0), b"new")
+    pump(broker)
+    assert again.payloads() == [b"new"]
+    broker.stop()
+
+
+def test_open_and_aborted_transactions_are_not_delivered(broker: Broker, topic: Topic) -> None:
+    reader = Reader().subscribe(broker.channels.open(topic, "c"), 10)
+    partition = topic.partition(0)
+    aborted, committed = broker.begin(now_us=NOW), broker.begin(now_us=NOW)
+    append_block(broker, partition, block(b"never", transaction=aborted))
+    append_block(broker, partition, block(b"in the end", transaction=committed))
+    put(broker, partition, b"behind")
+    pump(broker)
+    assert reader.payloads() == []
+    broker.abort([aborted], now_us=NOW)
+    broker.commit("key", [committed], now_us=NOW)
+    pump(broker)
+    assert reader.payloads() == [b"in the end", b"behind"]
+
+
+# -- kernels and their twins
+
+
+def test_kernels_and_twins_agree() -> None:
+    kernels = engine.compiled("lading.broker.channels.kernels")
+    random = np.random.default_rng(7)
+    for _ in range(200):
+        first = int(random.integers(0, 1000))
+        end = first + int(random.integers(0, 64))
+        owners = random.integers(-2, 3, 64).astype(np.int32)
+        offsets = random.integers(first - 2, end + 2, int(random.integers(0, 12)))
+        results = []
+        for implementation in (finish_twin, kernels.finish):
+            mine = owners.copy()
+            results.append((*implementation(offsets, 0, mine, first, end, 1), mine.tolist()))
+        assert results[0] == results[1]

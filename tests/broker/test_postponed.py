@@ -1,0 +1,97 @@
+"""Messages that enter the log later: nobody sees them before they are due, nothing is lost by a crash."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from lading.broker.append import Append, Written
+from lading.broker.broker import Broker
+from lading.broker.topology import Partition
+from lading.dialects import registry
+from lading.dialects.native.messages import BlockHeader, encode_block
+from tests.broker.channel_room import Reader
+from tests.broker.room import NOW, SECOND, batch, opened, payloads, read, topic_of
+
+
+def postpone(broker: Broker, partition: Partition, due_s: int, *texts: bytes, dialect: str = "native") -> Append:
+    """Messages that are due so many seconds from now, acknowledged."""
+    room = registry.dialect(dialect)
+    if dialect == "native":
+        body = encode_block(batch(*texts, timestamp_us=NOW), BlockHeader(bytes(16), 0, 0, 0))
+    else:
+        body = room.encode(batch(*texts, timestamp_us=NOW))
+    source = np.frombuffer(body, np.uint8)
+
+    def write(array: NDArray[np.uint8], at: int, base_offset: int) -> Written:
+        array[at : at + len(source)] = source
+        return Written(len(source), len(texts), NOW, NOW)
+
+    done = broker.postponed.append(partition, NOW + due_s * SECOND, room.code, 0, len(source), write)
+    broker.flush()
+    assert done.done and done.error is None
+    return done
+
+
+def later(broker: Broker, seconds: int) -> list[bytes]:
+    """What any reader sees after so many seconds."""
+    broker.tick(NOW + seconds * SECOND)
+    broker.flush()
+    return payloads(read(broker, broker.topic("s", "t").partition(0)))
+
+
+@pytest.mark.parametrize("dialect", ["native", "nsq"])
+def test_they_enter_in_order_of_their_time_and_only_once(tmp_path: Path, dialect: str) -> None:
+    broker = opened(tmp_path)
+    partition = topic_of(broker).partition(0)
+    for due_s, text in ((30, b"c"), (10, b"a"), (20, b"b")):
+        postpone(broker, partition, due_s, text, dialect=dialect)
+    assert later(broker, 9) == []
+    assert later(broker, 10) == [b"a"]
+    assert broker.postponed.count(partition) == 2
+    later(broker, 11)
+    broker._catalog.close()
+    broker = opened(tmp_path)
+    assert later(broker, 25) == [b"a", b"b"]
+    broker.stop()
+    broker = opened(tmp_path)
+    assert later(broker, 40) == [b"a", b"b", b"c"]
+    assert later(broker, 50) == [b"a", b"b", b"c"]
+    assert broker.topic("s", "t").partition(0).log.next_offset == 3
+    broker.stop()
+
+
+def test_a_kill_before_it_was_noted_repeats_but_loses_nothing(tmp_path: Path) -> None:
+    broker = opened(tmp_path)
+    postpone(broker, topic_of(broker).partition(0), 10, b"m")
+    assert later(broker, 10) == [b"m"]
+    broker._catalog.close()
+    broker = opened(tmp_path)
+    assert set(later(broker, 11)) == {b"m"}
+    broker.stop()
+
+
+def test_channels_get_them_when_due_also_those_that_came_meanwhile(tmp_path: Path) -> None:
+    broker = opened(tmp_path)
+    topic = topic_of(broker)
+    postpone(broker, topic.partition(0), 10, b"m")
+    readers = [Reader().subscribe(broker.channels.open(topic, name), 5) for name in ("one", "two")]
+    broker.channels.pump(NOW)
+    assert [reader.got for reader in readers] == [[], []]
+    later(broker, 10)
+    broker.channels.pump(NOW + 10 * SECOND)
+    assert [reader.payloads() for reader in readers] == [[b"m"], [b"m"]]
+    broker.stop()
+
+
+def test_they_go_with_their_topic(tmp_path: Path) -> None:
+    broker = opened(tmp_path)
+    postpone(broker, topic_of(broker).partition(0), 10, b"m")
+    broker.delete_topic("s", "t")
+    topic_of(broker)
+    assert later(broker, 20) == []
+    broker.stop()
+    assert not list(tmp_path.glob("topics/*/*/postponed"))
