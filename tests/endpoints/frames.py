@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import socket
 import struct
 
+from tests.endpoints.connection import Connection
+
 HEAD = struct.Struct("<II")
-TIMEOUT_S = 10.0
 
 
-class Frames:
+class Frames(Connection):
     """One TCP connection."""
-
-    def __init__(self, address: str) -> None:
-        host, port = address.rsplit(":", 1)
-        self.socket = socket.create_connection((host, int(port)), timeout=TIMEOUT_S)
 
     def send(self, code: int, payload: bytes = b"") -> None:
         """A whole request frame."""
@@ -22,33 +18,13 @@ class Frames:
 
     def answer(self) -> tuple[int, bytes]:
         """Status and body of the next answer; ConnectionError where the server closed instead."""
-        status, size = HEAD.unpack(self._receive(HEAD.size))
-        return status, self._receive(size)
+        status, size = HEAD.unpack(self.receive(HEAD.size))
+        return status, self.receive(size)
 
     def ask(self, code: int, payload: bytes = b"") -> tuple[int, bytes]:
         """A request and its answer."""
         self.send(code, payload)
         return self.answer()
-
-    def closed(self) -> bool:
-        """Whether the server has closed: nothing more comes."""
-        try:
-            return self.socket.recv(1) == b""
-        except ConnectionError:
-            return True
-
-    def close(self) -> None:
-        """Close it."""
-        self.socket.close()
-
-    def _receive(self, size: int) -> bytes:
-        data = bytearray()
-        while len(data) < size:
-            part = self.socket.recv(size - len(data))
-            if not part:
-                raise ConnectionError("the server closed the connection")
-            data += part
-        return bytes(data)
 
 
 def header(key: bytes, kind: int, value: bytes) -> bytes:

@@ -151,7 +151,7 @@ def judge(source: Bytes, start: int, facts: Facts, plain_bytes_max: int = PLAIN_
     if reason != layout.FINE:
         code = CORRUPT_MESSAGE if reason == layout.BAD_CRC else INVALID_RECORD
         raise NotTaken(code, f"the record batch {layout.REASONS[reason]}")
-    if highest_ms > TIME_MS_MAX:
+    if highest_ms >= TIME_MS_MAX:
         raise NotTaken(INVALID_TIMESTAMP, f"the time {highest_ms} of a record is later than any that can be kept")
     return Times(lowest_ms, highest_ms)
 

@@ -7,7 +7,7 @@ on that is flexible; an answer's head likewise, but never that of ApiVersions (k
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import cache
 from importlib import import_module
 from typing import Any, Final, NamedTuple
@@ -45,7 +45,8 @@ def parse_head(frame: memoryview) -> Head:
         raise MalformedMessage(f"the request claims a client id of {size} bytes", at=HEAD.size)
     client_id = None if size < 0 else str(frame[HEAD.size : at], "utf-8", "replace")
     served = SERVED.get(key)
-    if served is not None and version >= served.flexible:
+    # of a version from the future nobody knows what its head is
+    if served is not None and served.flexible <= version <= served.high:
         at = skip_tags(frame, at)
     return Head(key, version, correlation, client_id, at)
 
@@ -84,8 +85,11 @@ def decode_request(key: int, version: int, body: memoryview) -> Any:
 
     Lengths are checked against what is there by the library's own decoder, which reads from a bounded buffer.
     """
+    kind = _message(key, "Request")
     try:
-        return _message(key, "Request").decode(body, version=version)
+        decoded = kind.decode(body, version=version)
+        _require_values(kind, version, decoded)
+        return decoded
     except Exception as error:
         raise MalformedMessage(
             f"the request {SERVED[key].name} cannot be read: {error or type(error).__name__}"
@@ -102,14 +106,14 @@ def encode_answer(key: int, version: int, correlation: int, fields: Mapping[str,
     return bytes(answer.encode(header=True, framed=True))
 
 
-def unsupported_versions(correlation: int, keys: Mapping[int, Any]) -> bytes:
+def unsupported_versions(correlation: int, keys: Collection[int]) -> bytes:
     """The whole answer to an ApiVersions of a version that is not served: version 0, with an error."""
     rows = b"".join(struct.pack(">hhh", key, SERVED[key].low, SERVED[key].high) for key in keys)
     body = _INT32.pack(correlation) + struct.pack(">hi", UNSUPPORTED_VERSION, len(keys)) + rows
     return _INT32.pack(len(body)) + body
 
 
-def load_codecs(keys: Mapping[int, Any]) -> None:
+def load_codecs(keys: Iterable[int]) -> None:
     """Import and prepare the codecs of all versions of rare messages, which takes some hundred ms; from any thread."""
     for key in keys:
         served = SERVED[key]
@@ -126,6 +130,19 @@ def load_codecs(keys: Mapping[int, Any]) -> None:
 def _message(key: int, kind: str) -> Any:
     served = SERVED[key]
     return getattr(import_module(f"kafka.protocol.{served.module}"), served.name + kind)
+
+
+def _require_values(kind: Any, version: int, decoded: Any) -> None:
+    """Refuse null where the version has none, which the library lets in; ids of zeros are None to it."""
+    for name, field in kind.fields.items():
+        if not field.for_version_q(version) or field.type_str == "uuid" or field._tag is not None:
+            continue
+        value = getattr(decoded, name)
+        if value is None and not field.nullable_for_version_q(version):
+            raise ValueError(f"{name} is null")
+        if field.is_struct_array():
+            for one in value or ():
+                _require_values(getattr(kind, field.type_str), version, one)
 
 
 def _container(kind: Any, version: int, fields: Mapping[str, Any]) -> Any:

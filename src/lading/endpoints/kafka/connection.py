@@ -180,6 +180,10 @@ class Connection(asyncio.BufferedProtocol):
                 except MalformedMessage as error:
                     self.lose(str(error))
                     break
+                except Exception:
+                    log.exception("a request failed")
+                    self.lose("the request failed")
+                    break
         finally:
             self._working = False
         if not self._ended and not inbox.tend(whole):
@@ -212,7 +216,7 @@ class Connection(asyncio.BufferedProtocol):
         if not served.low <= head.version <= served.high:
             if head.key != versions.API_VERSIONS:
                 raise MalformedMessage(f"version {head.version} of {served.name} is not served")
-            self.slot().fill((unsupported_versions(head.correlation, handlers),))
+            self.slot().fill((unsupported_versions(head.correlation, self.endpoint.told),))
             return
         body = decode_request(head.key, head.version, frame[head.body_at :])
         answer = handler(self.session, Request(head.key, head.version, head.client_id, body))

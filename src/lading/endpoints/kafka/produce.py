@@ -40,7 +40,7 @@ from ...dialects.kafka.produce import (
     produce_answer,
 )
 from ...dialects.kafka.requests import parse_head, unsigned
-from ...dialects.kafka.versions import PRODUCE_LOW
+from ...dialects.kafka.versions import PRODUCE, PRODUCE_LOW, SERVED
 from ...kernels import engine
 from ...model.errors import LadingError, MalformedMessage
 from ..interface import now_us
@@ -107,6 +107,8 @@ class Producer:
             return
         frame = inbox.view[start:end]
         head = parse_head(frame)
+        if not 0 <= head.version <= SERVED[PRODUCE].high:
+            raise MalformedMessage(f"version {head.version} of Produce is not served")
         request = parse_produce_request(frame, head)
         answer = _Answer(self, connection, head.correlation, head.version, request.acks)
         rows: list[tuple[bytes, list[Row]]] = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
 from ...dialects.kafka.versions import API_VERSIONS, FETCH, PRODUCE, SERVED
@@ -22,10 +22,14 @@ ROOMS: Final[tuple[Callable[[Context], Mapping[int, Handler]], ...]] = (
 
 
 def handlers(context: Context) -> dict[int, Handler]:
-    """All handlers of an endpoint, in the order of their keys."""
+    """All handlers of an endpoint, by key."""
     found: dict[int, Handler] = {}
     for room in ROOMS:
         found |= room(context)
-    told = [key for key in SERVED if key in (PRODUCE, FETCH, API_VERSIONS) or key in found]
-    found |= api_versions.handlers(told)
-    return {key: found[key] for key in SERVED if key in found}
+    found |= api_versions.handlers(told(found))
+    return found
+
+
+def told(found: Collection[int]) -> list[int]:
+    """Keys of the APIs that clients are told of: those that are handled, and the two that need no handler."""
+    return [key for key in SERVED if key in (PRODUCE, FETCH, API_VERSIONS) or key in found]

@@ -15,7 +15,7 @@ from .connection import NAME, Connection
 from .fetch import Fetcher
 from .handling import Context, Session
 from .produce import Producer
-from .registry import handlers
+from .registry import handlers, told
 
 DRAIN_TIMEOUT_S: Final = 5.0
 
@@ -28,6 +28,8 @@ class Kafka:
         self.settings = services.settings.endpoints.kafka
         self.context = Context(services, self.settings)
         self.handlers = handlers(self.context)
+        self.told = told(self.handlers)
+        """Keys of the APIs that clients are told of."""
         self.producer = Producer(self.context)
         self.fetcher = Fetcher(self.context)
         self._ids = count(1)
