@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from lading import testing
+from lading import Consumer, testing
 from lading.cli.main import app
 from lading.settings import EndpointSettings
 
@@ -95,6 +95,21 @@ def test_streams_and_topics(lading: Run) -> None:
     lading("topic", "delete", "airlines.arrivals", "--yes")
     lading("stream", "delete", "airlines", "--yes")
     assert "airlines" not in lading("topic", "list").stdout
+
+
+def test_groups_of_all_protocols_with_their_lag(lading: Run, broker: testing.Running) -> None:
+    lading("topic", "create", "grouped")
+    lading("message", "send", "grouped", "--lines", stdin="a\nb\nc\n")
+    with Consumer(broker.url, "grouped", group="ops") as consumer:
+        assert len(consumer.poll(10, 5.0)) == 3
+        consumer.commit()
+        lading("message", "send", "grouped", "--lines", stdin="d\ne\n")
+        (row,) = json.loads(lading("group", "list", "--output", "json").stdout)
+        assert (row["protocol"], row["group"], row["members"], row["lag"]) == ("native", "ops", 1, 2)
+        shown = lading("group", "show", "ops")
+        assert "native group ops: Stable, generation 1, lag 2" in shown.stdout
+        assert "member " in shown.stderr
+    assert "no kafka group 'nobody'" in lading("group", "show", "nobody", code=2).stderr
 
 
 def test_a_data_directory_can_be_read_without_a_broker(lading: Run, tmp_path: Path) -> None:

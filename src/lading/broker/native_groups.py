@@ -148,6 +148,11 @@ class NativeGroups:
         """All groups."""
         return self._groups.keys()
 
+    def members(self, group: str) -> tuple[int, list[str]]:
+        """The generation, and who is in it; nobody where there is no such group."""
+        found = self._groups.get(group)
+        return (0, []) if found is None else (found.generation, list(found.members))
+
     def _find(self, group: str, member: str) -> _Group:
         found = self._groups.get(group)
         if found is None:

@@ -16,6 +16,7 @@ from . import (
     contract,
     demo,
     doctor,
+    group,
     headers,
     ingest,
     message,
@@ -41,6 +42,7 @@ app.command("demo", rich_help_panel="First steps")(demo.demo)
 app.command("doctor", rich_help_panel="First steps")(doctor.doctor)
 app.add_typer(stream.app, name="stream", rich_help_panel="Broker")
 app.add_typer(topic.app, name="topic", rich_help_panel="Broker")
+app.add_typer(group.app, name="group", rich_help_panel="Broker")
 app.add_typer(message.app, name="message", rich_help_panel="Messages")
 app.add_typer(state.app, name="state", rich_help_panel="Messages")
 app.command("headers", rich_help_panel="Messages")(headers.headers)

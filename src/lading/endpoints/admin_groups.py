@@ -1,11 +1,15 @@
-"""Admin: native groups with their positions, and transactions."""
+"""Admin: groups of all protocols with their lag, native groups with their positions, and transactions."""
 
 from __future__ import annotations
+
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ..broker.group_view import GroupView, views
 from ..broker.native_groups import Assignment
+from ..model.errors import Reason, Refusal
 from .documents import (
     AbortTransactions,
     CommitTransactions,
@@ -33,6 +37,8 @@ class AdminGroups:
     def routes(self) -> list[Route]:
         """The table for the router."""
         return [
+            Route("GET", "/groups", "group.list", self._list),
+            Route("GET", "/groups/{protocol}/{group}", "group.show", self._show),
             Route("POST", "/groups/{group}/join", "group.join", self._join),
             Route("POST", "/groups/{group}/heartbeat", "group.heartbeat", self._heartbeat),
             Route("POST", "/groups/{group}/leave", "group.leave", self._leave),
@@ -42,6 +48,17 @@ class AdminGroups:
             Route("POST", "/transactions/commit", "transaction.commit", self._commit),
             Route("POST", "/transactions/abort", "transaction.abort", self._abort),
         ]
+
+    async def _list(self, request: Request, path: Parameters) -> Response:
+        return answer([_summary(view) | {"members": len(view.members)} for view in views(self._broker)])
+
+    async def _show(self, request: Request, path: Parameters) -> Response:
+        protocol, group = path["protocol"], path["group"]
+        for view in views(self._broker):
+            if (view.protocol, view.name) == (protocol, group):
+                partitions = [one._asdict() for one in view.progress]
+                return answer(_summary(view) | {"members": view.members, "partitions": partitions})
+        raise Refusal(Reason.GROUP_NOT_FOUND, f"there is no {protocol} group {group!r}; lading group list shows all")
 
     async def _join(self, request: Request, path: Parameters) -> Response:
         call = await parse_body(MemberCall, request, self._services.receive)
@@ -90,6 +107,16 @@ class AdminGroups:
         wanted = await parse_body(AbortTransactions, request, self._services.receive)
         self._broker.abort(wanted.transactions, now_us=now_us())
         return answer({})
+
+
+def _summary(view: GroupView) -> dict[str, Any]:
+    return {
+        "protocol": view.protocol,
+        "group": view.name,
+        "state": view.state,
+        "generation": view.generation,
+        "lag": view.lag,
+    }
 
 
 def _assignment(assignment: Assignment) -> Response:

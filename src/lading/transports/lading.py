@@ -243,6 +243,16 @@ class LadingTransport:
 
     # groups
 
+    def groups(self) -> list[dict[str, Any]]:
+        """Groups of all protocols: ``protocol``, ``group``, ``state``, ``generation``, ``members`` (how many), ``lag``."""
+        rows: list[dict[str, Any]] = self._http.get("groups").json()
+        return rows
+
+    def group(self, protocol: str, name: str) -> dict[str, Any]:
+        """One of them, with the names of its ``members`` and its ``partitions``."""
+        group: dict[str, Any] = self._http.get("groups", protocol, name).json()
+        return group
+
     def join(self, group: str, topics: Sequence[str]) -> LadingMembership:
         """Become a member of the native group."""
         return LadingMembership(self, self._http, group, [self.topic(name).name for name in topics])

@@ -1,0 +1,91 @@
+"""Groups of all protocols in one form: who is in them, how far they are, and how much is left (DESIGN 7)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from .poll import ConsumerKind, ConsumerRef
+from .positions import COORDINATED, IGGY, NATIVE, PositionKey
+from .topology import Partition, Topic
+
+if TYPE_CHECKING:
+    from .broker import Broker
+
+
+class Progress(NamedTuple):
+    """One partition: the next offset the group reads, the end of what may be read, and what lies between."""
+
+    topic: str
+    partition: int
+    position: int
+    end: int
+    lag: int
+
+
+class GroupView(NamedTuple):
+    """A group; ``name`` is unique within its protocol (Iggy: topic/id). ``state`` is the protocol's own word."""
+
+    protocol: str
+    name: str
+    state: str
+    generation: int
+    members: list[str]
+    progress: list[Progress]
+
+    @property
+    def lag(self) -> int:
+        """Messages left to read, by offsets, where the group has a position."""
+        return sum(one.lag for one in self.progress)
+
+
+Places = dict[PositionKey, list[Partition]]
+
+
+def views(broker: Broker) -> list[GroupView]:
+    """All groups, by protocol and name."""
+    topics = [topic for stream in broker.streams() for topic in stream.topics.values()]
+    places: Places = {}
+    for topic in topics:
+        for partition in topic.partitions:
+            for key in partition.positions:
+                places.setdefault(key, []).append(partition)
+    return sorted([*_iggy(broker, topics, places), *_native(broker, places), *_coordinated(broker, places)])
+
+
+def _iggy(broker: Broker, topics: Iterable[Topic], places: Places) -> Iterator[GroupView]:
+    for topic in topics:
+        for group in broker.groups(topic):
+            members = [f"client {member.id}" for member in group.members]
+            key = ConsumerRef(ConsumerKind.GROUP, group.id).key
+            # Iggy stores the offset that was consumed last
+            progress = [_one(one, key, next_after=1) for one in places.get(key, ()) if one.topic is topic]
+            yield GroupView(IGGY, f"{topic.flat_name}/{group.id}", _word(members), 0, members, progress)
+
+
+def _native(broker: Broker, places: Places) -> Iterator[GroupView]:
+    for name in broker.native_groups.names():
+        generation, members = broker.native_groups.members(name)
+        key = PositionKey(NATIVE, name)
+        progress = [_one(one, key) for one in places.get(key, ())]
+        yield GroupView(NATIVE, name, _word(members), generation, members, progress)
+
+
+def _coordinated(broker: Broker, places: Places) -> Iterator[GroupView]:
+    for name in broker.coordinated_groups.names():
+        group = broker.coordinated_groups.find(name)
+        if group is not None:
+            key = PositionKey(COORDINATED, name)
+            progress = [_one(one, key) for one in places.get(key, ())]
+            yield GroupView(COORDINATED, name, group.state.value, group.generation, list(group.members), progress)
+
+
+def _word(members: list[str]) -> str:
+    return "Stable" if members else "Empty"
+
+
+def _one(partition: Partition, key: PositionKey, *, next_after: int = 0) -> Progress:
+    log = partition.log
+    position = partition.positions[key].offset + next_after
+    lag = max(log.stable_end - max(position, log.first_offset), 0)
+    return Progress(partition.topic.flat_name, partition.number, position, log.stable_end, lag)

@@ -1,0 +1,61 @@
+"""``lading group``: groups of all protocols, who is in them and how far they are."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from .options import DEFAULT_SERVER, AsOutput, Server
+from .output import Output, document, note, table
+
+app = typer.Typer(help="Consumer groups of all protocols, with their lag.", no_args_is_help=True)
+COLUMNS = {"protocol": "protocol", "group": "group", "state": "state", "members": "members", "lag": "lag"}
+PARTITION_COLUMNS = {
+    "topic": "topic", "partition": "partition", "position": "position", "end": "end", "lag": "lag",
+}  # fmt: skip
+
+
+@app.command("list")
+def list_groups(server: Server = DEFAULT_SERVER, output: AsOutput = Output.TEXT) -> None:
+    """All groups; lag is the number of messages that a group has not read where it has a position.
+
+    Example:
+
+        lading group list
+    """
+    from .connection import admin
+
+    with admin(server) as transport:
+        table(transport.groups(), COLUMNS, output=output)
+
+
+@app.command()
+def show(
+    name: str,
+    protocol: Annotated[str | None, typer.Option("--protocol", "-p", help="Where several have the name.")] = None,
+    server: Server = DEFAULT_SERVER,
+    output: AsOutput = Output.TEXT,
+) -> None:
+    """One group: its members, and its position and lag in every partition.
+
+    Example:
+
+        lading group show ops
+    """
+    from .connection import admin
+
+    with admin(server) as transport:
+        if protocol is None:
+            known = [row["protocol"] for row in transport.groups() if row["group"] == name]
+            protocol = known[0] if known else "kafka"
+            if len(known) > 1:
+                note(f"{' and '.join(known)} have a group {name!r}; this is the one of {protocol}, see --protocol")
+        group = transport.group(protocol, name)
+    if output is Output.JSON:
+        document(group)
+        return
+    title = f"{group['protocol']} group {name}: {group['state']}, generation {group['generation']}, lag {group['lag']}"
+    table(group["partitions"], PARTITION_COLUMNS, output=output, title=title)
+    for member in group["members"]:
+        note(f"member {member}")
