@@ -55,7 +55,7 @@ def show(
     if output is Output.JSON:
         document(group)
         return
-    title = f"{group['protocol']} group {name}: {group['state']}, generation {group['generation']}, lag {group['lag']}"
-    table(group["partitions"], PARTITION_COLUMNS, output=output, title=title)
+    table(group["partitions"], PARTITION_COLUMNS, output=output, title=name)
+    note(f"{group['protocol']} group: {group['state']}, generation {group['generation']}, lag {group['lag']}")
     for member in group["members"]:
         note(f"member {member}")
