@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -31,7 +31,7 @@ def demo(
     spark: Annotated[bool, typer.Option("--spark/--no-spark", help="Go on with Spark after the first screen.")] = True,
     limit: Annotated[int | None, typer.Option("--limit", min=2, help="Send this many flights only.")] = None,
 ) -> None:
-    """Send 336,776 flights with typed headers over two protocols, then read them as a typed table.
+    """Send 336,776 flights with typed headers over three protocols, then read them as a typed table.
 
     Some flights are damaged on the way, on purpose. The first screen needs no Java. Then Spark reads the same log,
     and a pipeline sorts it into tables of good, late and broken flights, mends what can be mended and adds up.
@@ -73,29 +73,57 @@ def _clear(directory: Path) -> None:
 
 
 def _send(flights: pa.Table, endpoints: dict[str, str]) -> int:
-    """Half over Iggy TCP, half natively; returns how many were sent."""
+    """Half over Iggy TCP, a few by a Kafka client, the others natively; returns how many were sent."""
+    from rich.markup import escape
+
     from ..client.producer import Producer
+    from . import demo_kafka
     from .flights import batches
 
     _title("2  Messages with typed headers")
-    half = flights.num_rows // 2
-    routes = (
-        ("Iggy TCP", f"iggy://{endpoints['iggy_tcp']}", batches(flights.slice(0, half)), half),
-        ("native", f"lading://{endpoints['admin']}", _careless(flights.slice(half)), flights.num_rows - half),
+    half, few = flights.num_rows // 2, demo_kafka.share(flights.num_rows)
+    iggy, native, kafka = (
+        flights.slice(0, half),
+        flights.slice(half, flights.num_rows - half - few),
+        flights.slice(flights.num_rows - few),
     )
     with Producer(f"lading://{endpoints['admin']}") as admin:
         admin.transport.create_topic(f"airlines.{TOPIC}", 4)
-    for label, url, parts, count in routes:
+    routes = (
+        ("Iggy TCP", _through_producer(f"iggy://{endpoints['iggy_tcp']}", batches(iggy)), half),
+        ("native", _through_producer(f"lading://{endpoints['admin']}", _careless(native)), native.num_rows),
+        ("Kafka", _through_kafka(endpoints["kafka"], batches(kafka)), few),
+    )
+    for label, sending, count in routes:
         begun = time.monotonic()
-        with Producer(url) as producer, meter(f"   {label}", count) as progress:
-            for batch in parts:
-                producer.send_batch(f"airlines.{TOPIC}", batch)
-                progress.advance(batch.num_rows)
+        with meter(f"   {label}", count) as progress:
+            for rows in sending:
+                progress.advance(rows)
         took = time.monotonic() - begun
         rate = f"{count / took:,.0f} messages/s, acknowledged after sync"
         note(f"   {label:<10} [bold]{count:>9,}[/] flights in {took:.1f} s, {rate}")
     note("   [dim]a null delay cannot travel in an Iggy header: it rides in the carrier and is rebuilt on reading[/]")
+    seen = demo_kafka.first(endpoints["kafka"], f"airlines.{TOPIC}")
+    headers = ", ".join(f"{key}={value!r}" for key, value in seen[:5])
+    note(f"   kafka-python reads what the Iggy client sent: [bold]{escape(headers)}, …[/]")
     return int(flights.num_rows)
+
+
+def _through_producer(url: str, parts: Iterable[pa.RecordBatch]) -> Iterator[int]:
+    from ..client.producer import Producer
+
+    with Producer(url) as producer:
+        for batch in parts:
+            producer.send_batch(f"airlines.{TOPIC}", batch)
+            yield batch.num_rows
+
+
+def _through_kafka(address: str, parts: Iterable[pa.RecordBatch]) -> Iterator[int]:
+    from . import demo_kafka
+
+    for batch in parts:
+        demo_kafka.send(address, f"airlines.{TOPIC}", batch)
+        yield batch.num_rows
 
 
 def _careless(flights: pa.Table) -> Iterator[pa.RecordBatch]:

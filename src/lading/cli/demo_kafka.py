@@ -1,0 +1,61 @@
+"""A plain Kafka client in the demo: it sends flights of its own, and reads one that an Iggy client sent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from ..model.kinds import decode_value
+
+TIMEOUT_MS = 10_000
+SHARE, MOST = 20, 3_000
+"""One flight in so many is sent by the Kafka client, and no more than this: it takes one message at a time."""
+
+
+def share(flights: int) -> int:
+    """How many of the flights the Kafka client sends."""
+    return min(-(-flights // SHARE), MOST)
+
+
+def send(address: str, topic: str, batch: pa.RecordBatch) -> None:
+    """Send messages with kafka-python, their headers as text, and wait until all are acknowledged."""
+    from kafka import KafkaProducer
+
+    producer = KafkaProducer(bootstrap_servers=address, acks="all", linger_ms=5, max_block_ms=TIMEOUT_MS)
+    try:
+        waiting = [producer.send(topic, payload, headers=headers) for headers, payload in _as_text(batch)]
+        for future in waiting:
+            future.get(TIMEOUT_MS / 1000)
+    finally:
+        producer.close()
+
+
+def first(address: str, topic: str) -> list[tuple[str, bytes | None]]:
+    """The headers of the first message of the topic, as kafka-python reads them."""
+    from kafka import KafkaConsumer, TopicPartition
+
+    consumer = KafkaConsumer(
+        bootstrap_servers=address, auto_offset_reset="earliest", enable_auto_commit=False,
+        consumer_timeout_ms=TIMEOUT_MS,
+    )  # fmt: skip
+    try:
+        consumer.assign([TopicPartition(topic, 0)])
+        return list(next(iter(consumer)).headers)
+    finally:
+        consumer.close()
+
+
+def _as_text(batch: pa.RecordBatch) -> Iterator[tuple[list[tuple[str, bytes]], bytes]]:
+    """Headers as Kafka clients write them; this one can write no null."""
+    for message in batch.to_pylist():
+        held: list[Any] = message["headers"]
+        yield (
+            [
+                (header["key"], str(decode_value(header["kind"], header["value"])).encode())
+                for header in held
+                if header["value"] is not None
+            ],
+            message["payload"],
+        )
