@@ -7,7 +7,7 @@ import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +19,7 @@ VERSION = "4.3.1"
 READY_TIMEOUT_S = 60.0
 USER, PASSWORD, STORE_PASSWORD = "ann", "correct horse", "store-password"
 HEAP = "512m"
+CLUSTER = "MkU3OEVBNTcwNTJENDM2Qg"
 JARS = (f"org.apache.kafka:kafka_2.13:{VERSION}", "org.apache.logging.log4j:log4j-slf4j-impl:2.25.4")
 LOGGING = """status=error
 appender.f.type=Console
@@ -60,36 +61,57 @@ def jars() -> Path:
 @contextmanager
 def running(directory: Path) -> Iterator[RunningKafka]:
     """A broker on free ports with its data under ``directory``; it is ended with the block."""
-    libs = jars()
-    port, secure, controller = _free_ports(3)
+    port, secure, controller = free_ports(3)
     directory.mkdir(parents=True, exist_ok=True)
     ca_file = _certificate(directory)
-    (directory / "server.properties").write_text(_settings(directory, port, secure, controller))
-    (directory / "log4j2.properties").write_text(LOGGING)
-    java = ["nice", "java", f"-Dlog4j2.configurationFile={directory / 'log4j2.properties'}", "-cp", f"{libs}/*"]
-    settings = str(directory / "server.properties")
-    tool = [*java, "kafka.tools.StorageTool", "format", "-t", "MkU3OEVBNTcwNTJENDM2Qg", "-c", settings]
-    done = subprocess.run(tool, capture_output=True, text=True, timeout=60, check=False)
-    if done.returncode:
-        raise Unavailable(f"Kafka cannot format its directory: {done.stderr.strip().splitlines()[-1:]}")
-    log = directory / "server.log"
-    # exec, so that the pid is Java's
-    broker = [*java[1:2], f"-Xms{HEAP}", f"-Xmx{HEAP}", "-Djava.awt.headless=true", *java[2:], "kafka.Kafka", settings]
-    with log.open("w") as out:
-        child = subprocess.Popen(broker, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT)
+    write_settings(directory, _settings(directory, port, secure, controller))
+    child = start(directory)
     try:
-        _wait_until_ready(child, log, port)
+        wait_until_ready(child, directory, port)
         yield RunningKafka(f"127.0.0.1:{port}", child.pid, f"127.0.0.1:{secure}", ca_file)
     finally:
-        child.terminate()
-        try:
-            child.wait(20)
-        except subprocess.TimeoutExpired:
-            child.kill()
-            child.wait()
+        stop(child)
 
 
-def _wait_until_ready(child: subprocess.Popen[bytes], log: Path, port: int) -> None:
+def write_settings(directory: Path, rows: Mapping[str, str]) -> None:
+    """Make ``directory`` that of a node: its settings, and its data directory formatted."""
+    (directory / "server.properties").write_text("".join(f"{name}={value}\n" for name, value in rows.items()))
+    (directory / "log4j2.properties").write_text(LOGGING)
+    tool = [*_java(directory), "kafka.tools.StorageTool", "format", "-t", CLUSTER, "-c"]
+    command = [*tool, str(directory / "server.properties")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    if done.returncode:
+        raise Unavailable(f"Kafka cannot format its directory: {done.stderr.strip().splitlines()[-1:]}")
+
+
+def start(directory: Path, heap: str = HEAP) -> subprocess.Popen[bytes]:
+    """The node of a directory as a child."""
+    # without nice: the pid is Java's
+    java, *rest = _java(directory)[1:]
+    memory = [f"-Xms{heap}", f"-Xmx{heap}", "-Djava.awt.headless=true"]
+    command = [java, *memory, *rest, "kafka.Kafka", str(directory / "server.properties")]
+    with (directory / "server.log").open("w") as out:
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT)
+
+
+def stop(child: subprocess.Popen[bytes]) -> None:
+    """End a node, at first politely."""
+    child.terminate()
+    try:
+        child.wait(20)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.wait()
+
+
+def _java(directory: Path) -> list[str]:
+    log4j = f"-Dlog4j2.configurationFile={directory / 'log4j2.properties'}"
+    return ["nice", "java", log4j, "-cp", f"{jars()}/*"]
+
+
+def wait_until_ready(child: subprocess.Popen[bytes], directory: Path, port: int) -> None:
+    """Until the node answers; Unavailable where it ends or takes too long."""
+    log = directory / "server.log"
     deadline = time.monotonic() + READY_TIMEOUT_S
     while time.monotonic() < deadline:
         if child.poll() is not None:
@@ -101,7 +123,8 @@ def _wait_until_ready(child: subprocess.Popen[bytes], log: Path, port: int) -> N
     raise Unavailable(f"Kafka was not ready after {READY_TIMEOUT_S:g} s")
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on."""
     taken = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports = [each.getsockname()[1] for each in taken]
     for each in taken:
@@ -129,9 +152,9 @@ def _certificate(directory: Path) -> Path:
     return directory / "ca.pem"
 
 
-def _settings(directory: Path, port: int, secure: int, controller: int) -> str:
+def _settings(directory: Path, port: int, secure: int, controller: int) -> dict[str, str]:
     small = ("offsets.topic", "transaction.state.log", "share.coordinator.state.topic")
-    rows = {
+    return {
         "process.roles": "broker,controller",
         "node.id": "1",
         "controller.quorum.voters": f"1@127.0.0.1:{controller}",
@@ -157,4 +180,3 @@ def _settings(directory: Path, port: int, secure: int, controller: int) -> str:
         **{f"{name}.replication.factor": "1" for name in small},
         **{f"{name}.num.partitions": "1" for name in small},
     }
-    return "".join(f"{name}={value}\n" for name, value in rows.items())

@@ -160,4 +160,4 @@ def _aborted(kafka: kafka_broker.RunningKafka, topic: str) -> bool:
 def test_too_many_tasks_for_one_decision(kafka: kafka_broker.RunningKafka, transport: KafkaTransport) -> None:
     topic = made(kafka)
     with pytest.raises(LocalError, match="coalesce the frame"):
-        decision(transport, topic).decide("a", [Prepared(f"sink-{topic}-{at}", at, 0) for at in range(300)])
+        decision(transport, topic).decide("a", [Prepared(f"sink-{topic}-{at}", at, 0) for at in range(400)])

@@ -44,7 +44,7 @@ class KafkaTransport:
         url: str,
         *,
         timeout_s: float = 30.0,
-        retries: int = 6,
+        retries: int = 20,
         tls: bool | str = False,
         ca_file: str | None = None,
         username: str | None = None,

@@ -97,14 +97,14 @@ class _Stored:
     done: bool
     prepared: tuple[Prepared, ...] = ()
 
-    def text(self) -> str:
-        rows = [[each.id, each.producer_id, each.epoch] for each in self.prepared]
+    def text(self, prefix: str) -> str:
+        rows = [[each.id.removeprefix(prefix), each.producer_id, each.epoch] for each in self.prepared]
         return json.dumps([self.work, self.done, rows], separators=(",", ":"))
 
     @classmethod
-    def parse(cls, text: str) -> _Stored:
+    def parse(cls, text: str, prefix: str) -> _Stored:
         work, done, rows = json.loads(text)
-        return cls(work, done, tuple(Prepared(*row) for row in rows))
+        return cls(work, done, tuple(Prepared(prefix + task, *who) for task, *who in rows))
 
 
 class KafkaDecision(Decision):
@@ -115,11 +115,12 @@ class KafkaDecision(Decision):
         self._id = id_
         self._topic = topic
         self._timeout_s = timeout_s
+        self._prefix = f"{id_}-"
         self._group = f"lading-decisions-{id_}"
 
     def begin(self, task: int) -> KafkaTransaction:
         """A transaction for the task of this number."""
-        return KafkaTransaction(self._cluster, f"{self._id}-{task}", self._timeout_s)
+        return KafkaTransaction(self._cluster, f"{self._prefix}{task}", self._timeout_s)
 
     def settled(self) -> str | None:
         """The work decided last, after its commits are finished; None where nothing was decided yet.
@@ -169,7 +170,7 @@ class KafkaDecision(Decision):
         self._write(_Stored(stored.work, True))
 
     def _write(self, stored: _Stored) -> None:
-        text = stored.text()
+        text = stored.text(self._prefix)
         pieces = [text[at : at + METADATA_BYTES_MAX] for at in range(0, len(text), METADATA_BYTES_MAX)]
         partitions = self._partitions()
         if len(pieces) > len(partitions):
@@ -202,7 +203,9 @@ class KafkaDecision(Decision):
 
         rows = self._cluster.at_coordinator(GROUP, self._group, ask)
         pieces = rows[0].committed_offset
-        return _Stored.parse("".join(row.metadata for row in rows[:pieces])) if pieces > 0 else None
+        if pieces <= 0:
+            return None
+        return _Stored.parse("".join(row.metadata for row in rows[:pieces]), self._prefix)
 
     def _partitions(self) -> list[int]:
         (row,) = self._cluster.metadata([self._topic]).topics

@@ -1,0 +1,199 @@
+"""Reading a real Kafka topic in Spark: our source, the table path and the pipeline, beside Spark's own connector."""
+
+from __future__ import annotations
+
+import secrets
+import struct
+import sys
+import time
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+from bench._spark import spark_session, tree_cpu_s
+from bench.measure import median
+from lading.transports.open import open_transport
+from tests.interop import kafka_broker, maven
+from tests.spark import connector
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+QUESTION = (
+    "Spark reads a real Kafka topic (10 B key, 100 B payload, 3 headers, 4 partitions): "
+    "ours / Spark's connector with SQL extraction of the same columns"
+)
+ROWS = 1_000_000
+TRIGGER_ROWS = 250_000
+PARTITIONS = 4
+ROUNDS = 5
+TOPIC = "flights"
+SCHEMA = "partition int, offset bigint, carrier string, trace binary, delay int"
+COLUMNS = "partition, offset, carrier string, trace binary, delay int be"
+FIRST_VALUE = "try_element_at(headers.value, CAST(array_position(headers.key, '{}') AS INT))"
+"""The fastest way that Spark SQL has to one value of the header array."""
+
+
+def run(quick: bool) -> list[dict[str, Any]]:
+    """Rows: what is read how to where, rows/s and CPU seconds (JVM and workers) per million rows, ratios; median of 5.
+
+    The ways take turns, so that what else the machine does hits all of them.
+    """
+    rows, rounds = (ROWS // 10, 1) if quick else (ROWS, ROUNDS)
+    with TemporaryDirectory() as directory:
+        try:
+            with kafka_broker.running(Path(directory, "kafka")) as broker, spark_session() as spark:
+                connector.add(spark)
+                _fill(broker.address, rows)
+                return _Bench(spark, broker, rows, rounds, Path(directory)).rows()
+        except (ImportError, maven.Unavailable) as missing:
+            print(f"not measured: {missing}", file=sys.stderr)
+            return []
+
+
+def _fill(address: str, rows: int) -> None:
+    """The topic, as librdkafka writes it."""
+    from confluent_kafka import Producer
+
+    maker = open_transport(f"kafka://{address}")
+    maker.create_topic(TOPIC, PARTITIONS)
+    maker.close()
+    sender = Producer({"bootstrap.servers": address, "linger.ms": 20, "batch.size": 1_000_000, "acks": "all"})
+    payloads = [b'{"flight": %6d, "note": "%s"}' % (number, b"x" * 74) for number in range(4096)]
+    noise = secrets.token_bytes(4096 + 16)
+    for row in range(rows):
+        headers: Any = [
+            ("carrier", b"UA"),
+            ("trace", noise[row % 4096 : row % 4096 + 16]),
+            ("delay", struct.pack(">i", row % 1000)),
+        ]
+        while True:
+            try:
+                sender.produce(
+                    TOPIC, payloads[row % 4096], key=b"%010d" % row, headers=headers, partition=row % PARTITIONS
+                )
+                break
+            except BufferError:
+                sender.poll(0.1)
+    assert sender.flush(60) == 0
+
+
+class _Bench:
+    def __init__(
+        self, spark: SparkSession, broker: kafka_broker.RunningKafka, rows: int, rounds: int, scratch: Path
+    ) -> None:
+        self._spark = spark
+        self._broker = broker
+        self._rows = rows
+        self._rounds = rounds
+        self._fresh = (scratch / str(number) for number in count())
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Every sink and mode; within each, the connector's typed columns are what others are compared with."""
+        typed, raw, ours = self._connector_typed, self._connector_raw, self._ours
+        return [
+            *self._compared("batch, no-op sink", {
+                "connector, three typed columns": lambda: _noop(typed()),
+                "connector, raw rows with the header array": lambda: _noop(raw()),
+                "lading, three typed columns": lambda: _noop(ours()),
+            }),
+            *self._compared("batch, Parquet", {
+                "connector, three typed columns": lambda: self._parquet(typed()),
+                "lading, DataFrame path": lambda: self._parquet(ours()),
+            }),
+            *self._compared("AvailableNow stream, Parquet", {
+                "connector, three typed columns": lambda: self._stream(typed(stream=True)),
+                "lading, DataFrame path": lambda: self._stream(ours(stream=True)),
+                "lading, table path": self._table,
+                "lading, pipeline with contract and one route": self._pipeline,
+            }),
+        ]  # fmt: skip
+
+    def _compared(self, what: str, ways: dict[str, Callable[[], None]]) -> list[dict[str, Any]]:
+        pid = self._spark.sparkContext._gateway.proc.pid  # type: ignore[union-attr]
+        held: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
+        for _ in range(self._rounds + 1):
+            for name, work in ways.items():
+                begun, cpu = time.perf_counter(), tree_cpu_s(pid)
+                work()
+                held[name].append((time.perf_counter() - begun, tree_cpu_s(pid) - cpu))
+        figures = {
+            name: (median(wall for wall, _ in runs[1:]), median(cpu for _, cpu in runs[1:]))
+            for name, runs in held.items()
+        }
+        base_wall, base_cpu = next(iter(figures.values()))
+        return [
+            {
+                "what": what,
+                "way": name,
+                "rows/s": round(self._rows / wall),
+                "CPU s per million": round(cpu / self._rows * 1e6, 2),
+                "/ connector typed": round(base_wall / wall, 2),
+                "CPU / connector typed": round(cpu / base_cpu, 2),
+            }
+            for name, (wall, cpu) in figures.items()
+        ]
+
+    # frames
+
+    def _ours(self, stream: bool = False) -> DataFrame:
+        reader = self._spark.readStream if stream else self._spark.read
+        made = reader.format("lading").schema(SCHEMA).option("from", self._broker.url).option("topic", TOPIC)
+        return made.option("encoding.delay", "be").option("maxRowsPerTrigger", TRIGGER_ROWS).load()
+
+    def _connector_raw(self, stream: bool = False) -> DataFrame:
+        reader = self._spark.readStream if stream else self._spark.read
+        made = reader.format("kafka").option("kafka.bootstrap.servers", self._broker.address).option("subscribe", TOPIC)
+        if stream:
+            made = made.option("maxOffsetsPerTrigger", TRIGGER_ROWS)
+        return made.option("startingOffsets", "earliest").option("includeHeaders", True).load()
+
+    def _connector_typed(self, stream: bool = False) -> DataFrame:
+        return self._connector_raw(stream).selectExpr(
+            "partition", "offset", f"CAST({FIRST_VALUE.format('carrier')} AS STRING) AS carrier",
+            f"{FIRST_VALUE.format('trace')} AS trace",
+            f"CAST(conv(hex({FIRST_VALUE.format('delay')}), 16, 10) AS INT) AS delay",
+        )  # fmt: skip
+
+    # sinks
+
+    def _parquet(self, frame: DataFrame) -> None:
+        frame.write.parquet(str(next(self._fresh)))
+
+    def _stream(self, frame: DataFrame) -> None:
+        target = next(self._fresh)
+        writer = frame.writeStream.format("parquet").option("path", str(target / "table"))
+        query = writer.option("checkpointLocation", str(target / "checkpoint")).trigger(availableNow=True).start()
+        query.awaitTermination()
+
+    def _table(self) -> None:
+        from lading.spark.tables import ingest
+
+        target = next(self._fresh)
+        report = ingest(self._spark, self._broker.url, TOPIC, target, columns=COLUMNS, max_rows=TRIGGER_ROWS)
+        assert report.rows == self._rows
+
+    def _pipeline(self) -> None:
+        from lading.pipeline.run import run as run_pipeline
+        from lading.pipeline.settings import PipelineSettings
+
+        directory = next(self._fresh)
+        directory.mkdir()
+        document = {
+            "pipeline": {"max_rows": TRIGGER_ROWS},
+            "source": {"from": self._broker.url, "topic": TOPIC},
+            "headers": {
+                "carrier": "string required",
+                "trace": "binary",
+                "delay": {"type": "int", "encoding": "be"},
+            },
+            "good": {"to": "parquet:./good", "columns": ["partition", "offset", "carrier", "trace", "delay"]},
+            "route": [{"where": "delay > 900", "to": "parquet:./late"}],
+        }
+        run_pipeline(lambda: self._spark, PipelineSettings(document, directory, "bench.toml"))
+
+
+def _noop(frame: DataFrame) -> None:
+    frame.write.format("noop").mode("overwrite").save()

@@ -1,0 +1,139 @@
+"""A cluster of three real brokers: leaders move and brokers die while we write and read; nothing is lost or doubled."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import lading
+from lading import Consumer
+from lading.transports.kafka import KafkaTransport
+from tests.interop import kafka_broker, kafka_nodes
+from tests.interop.kafka_clients import admin_of, confluent
+
+# kafka.protocol reads its schemas in a way that importlib.resources wants no more
+pytestmark = [pytest.mark.filterwarnings("ignore::DeprecationWarning"), pytest.mark.timeout(400)]
+
+PARTITIONS = 6
+TOPIC = "moving"
+BATCH_ROWS = 200
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory, full: bool) -> Iterator[kafka_nodes.Nodes]:
+    """Three brokers."""
+    if not full:
+        pytest.skip("three brokers take 30 s and a gigabyte; LADING_TEST_FULL=1 starts them")
+    try:
+        with kafka_nodes.running(tmp_path_factory.mktemp("nodes")) as nodes:
+            yield nodes
+    except kafka_broker.Unavailable as reason:
+        pytest.skip(str(reason))
+
+
+class Writer(threading.Thread):
+    """Sends numbered messages to every partition until it is told to stop."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(daemon=True)
+        self.url = url
+        self.sent = 0
+        self.error: BaseException | None = None
+        self.ended = threading.Event()
+
+    def run(self) -> None:
+        try:
+            transport = KafkaTransport(self.url)
+            while not self.ended.is_set():
+                for partition in range(PARTITIONS):
+                    low = self.sent * BATCH_ROWS
+                    rows = [b"%d" % number for number in range(low, low + BATCH_ROWS)]
+                    transport.send(TOPIC, partition, pa.RecordBatch.from_pydict({"payload": rows}))
+                self.sent += 1
+            transport.close()
+        except BaseException as error:
+            self.error = error
+
+
+class Reader(threading.Thread):
+    """A member of a group that reads all of it."""
+
+    def __init__(self, url: str, name: str) -> None:
+        super().__init__(daemon=True)
+        self.url, self.group = url, name
+        self.seen: dict[int, list[int]] = {number: [] for number in range(PARTITIONS)}
+        self.error: BaseException | None = None
+        self.ended = threading.Event()
+
+    def run(self) -> None:
+        try:
+            with Consumer(self.url, TOPIC, group=self.group) as consumer:
+                while not self.ended.is_set():
+                    for message in consumer.poll(500, 0.2):
+                        self.seen[message.partition].append(int(message.payload or b"-1"))
+        except BaseException as error:
+            self.error = error
+
+
+def leaders(admin: Any) -> dict[int, int]:
+    return {number: part.leader for number, part in admin.list_topics(TOPIC, 10).topics[TOPIC].partitions.items()}
+
+
+def test_brokers_die_and_leaders_move(cluster: kafka_nodes.Nodes) -> None:
+    admin = admin_of.AdminClient({"bootstrap.servers": cluster.address, "log_level": 2})
+    admin.create_topics([admin_of.NewTopic(TOPIC, PARTITIONS, 3)])[TOPIC].result(30)
+    writer, reader = Writer(cluster.url), Reader(cluster.url, "all")
+    writer.start()
+    reader.start()
+    moved = 0
+    for victim in (2, 3, 2):
+        time.sleep(2)
+        assert writer.error is None and reader.error is None
+        before = leaders(admin)
+        assert victim in before.values()
+        sent = writer.sent
+        cluster.nodes[victim].kill()
+        _until(lambda at=victim: at not in leaders(admin).values(), 60)
+        _until(lambda at=sent: writer.sent > at + 3 or writer.error is not None, 60)
+        assert writer.error is None
+        cluster.nodes[victim].start()
+        # leaders go back where they belong while everybody is at work
+        _until(lambda: _all_in_sync(admin), 90)
+        chosen = [confluent.TopicPartition(TOPIC, number) for number in range(PARTITIONS)]
+        admin.elect_leaders(confluent.ElectionType.PREFERRED, chosen).result(30)
+        moved += sum(before[number] == victim for number in before)
+    writer.ended.set()
+    writer.join(60)
+    assert writer.error is None
+    want = list(range(writer.sent * BATCH_ROWS))
+    _until(lambda: all(seen[-1:] == want[-1:] for seen in reader.seen.values()) or reader.error is not None, 60)
+    reader.ended.set()
+    reader.join(60)
+    assert reader.error is None
+    for number in range(PARTITIONS):
+        table = lading.read_arrow(cluster.url, TOPIC, columns="payload", start={number: "earliest"})
+        assert [int(payload or b"-1") for payload in table["payload"].to_pylist()] == want
+        # a position that a dying coordinator did not take is read again; in order and without a gap
+        assert list(dict.fromkeys(reader.seen[number])) == want
+    twice = sum(len(seen) for seen in reader.seen.values()) - PARTITIONS * len(want)
+    total = PARTITIONS * len(want)
+    print(
+        f"cluster: 3 brokers killed, {moved} leaders moved: {total:,} of {total:,} written once, {twice:,} read twice"
+    )
+
+
+def _all_in_sync(admin: Any) -> bool:
+    parts = admin.list_topics(TOPIC, 10).topics[TOPIC].partitions.values()
+    return all(len(part.isrs) == 3 for part in parts)
+
+
+def _until(enough: Any, longest_s: float) -> None:
+    until = time.monotonic() + longest_s
+    while not enough():
+        assert time.monotonic() < until
+        time.sleep(0.1)
