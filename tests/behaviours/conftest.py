@@ -47,7 +47,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture(scope="session")
-def servers(request: pytest.FixtureRequest) -> Iterator[Callable[[Server], Mapping[str, str]]]:
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Server], Mapping[str, str]]]:
     """The endpoints of a server, started once."""
     with ExitStack() as stack:
 
@@ -55,8 +55,13 @@ def servers(request: pytest.FixtureRequest) -> Iterator[Callable[[Server], Mappi
         def lading() -> Mapping[str, str]:
             return stack.enter_context(testing.broker()).endpoints
 
+        # not the fixture of other tests: asked for on the way it would end before the sessions do
+        @cache
         def apache_kafka() -> Mapping[str, str]:
-            running: kafka_broker.RunningKafka = request.getfixturevalue("kafka")
+            try:
+                running = stack.enter_context(kafka_broker.running(tmp_path_factory.mktemp("kafka")))
+            except kafka_broker.Unavailable as reason:
+                pytest.skip(str(reason))
             return {"kafka": running.address}
 
         start: dict[str, Callable[[], Mapping[str, str]]] = {"lading": lading, "apache-kafka": apache_kafka}

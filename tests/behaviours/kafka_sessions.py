@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 TIMEOUT_S = 20.0
 POLL_S = 0.1
+WAIT_MS = 20
+"""How long a broker holds a fetch: a client that turns to another partition waits for the one under way."""
 
 
 def _plain(headers: Iterable[tuple[str, bytes | None]] | None) -> list[HeaderRow]:
@@ -49,9 +51,11 @@ class LibrdkafkaSession:
 
         # librdkafka's own complaints would come after the broker has ended
         self._facts: dict[str, str | int | float | bool] = {"bootstrap.servers": address, "log_level": 2}
+        self._wait = {"fetch.wait.max.ms": WAIT_MS}
         self._admin = AdminClient(self._facts)
         self._producer = Producer({**self._facts, "acks": "all", "linger.ms": 0})
-        self._consumer = Consumer({**self._facts, "group.id": "positions of its own", "enable.auto.commit": False})
+        own = {"group.id": "positions of its own", "enable.auto.commit": False}
+        self._consumer = Consumer({**self._facts, **self._wait, **own})
 
     def create_topic(self, topic: str, partitions: int) -> None:
         from confluent_kafka import KafkaException
@@ -154,7 +158,9 @@ class KafkaPythonSession:
         self._address = address
         self._admin = KafkaAdminClient(bootstrap_servers=address)
         self._producer = KafkaProducer(bootstrap_servers=address, acks="all", max_block_ms=5000)
-        self._consumer = KafkaConsumer(bootstrap_servers=address, enable_auto_commit=False, group_id=None)
+        self._consumer = KafkaConsumer(
+            bootstrap_servers=address, enable_auto_commit=False, group_id=None, fetch_max_wait_ms=WAIT_MS
+        )
 
     def create_topic(self, topic: str, partitions: int) -> None:
         from kafka.admin import NewTopic
@@ -241,7 +247,7 @@ class AiokafkaSession:
             clients = (
                 AIOKafkaAdminClient(bootstrap_servers=address),
                 AIOKafkaProducer(bootstrap_servers=address, acks="all"),
-                AIOKafkaConsumer(bootstrap_servers=address, enable_auto_commit=False, fetch_max_wait_ms=100),
+                AIOKafkaConsumer(bootstrap_servers=address, enable_auto_commit=False, fetch_max_wait_ms=WAIT_MS),
             )
             for client in clients:
                 await client.start()
@@ -317,7 +323,7 @@ class AiokafkaSession:
                 group_id=group,
                 auto_offset_reset="earliest",
                 enable_auto_commit=False,
-                fetch_max_wait_ms=100,
+                fetch_max_wait_ms=WAIT_MS,
             )
             await consumer.start()
             seen: list[Seen] = []

@@ -139,6 +139,6 @@ class Server:
 
 
 SERVERS: tuple[Server, ...] = (
-    Server("lading", ("admin", "iggy_tcp", "iggy_http")),
+    Server("lading", ("admin", "iggy_tcp", "iggy_http", "kafka")),
     Server("apache-kafka", ("kafka",)),
 )
