@@ -60,7 +60,8 @@ def run(
     from ..pipeline.settings import PipelineSettings
 
     settings = PipelineSettings.load(file)
-    with _terminated(), _spark() as session, meter(settings.id, None, "messages") as progress:
+    interruption = Interruption()
+    with interruption.taken(), _spark(interruption) as session, meter(settings.id, None, "messages") as progress:
 
         def on_progress(now: Progress) -> None:
             progress.reach(now.read, now.read + now.lag)
@@ -77,6 +78,7 @@ def run(
         done = run_pipeline(
             session, settings, follow=follow, accept_batch=accept_batch, resume=resume, on_progress=on_progress,
             metrics=None if metrics is None else _address(metrics), on_metrics=on_metrics,
+            stopped=lambda: interruption.came,
         )  # fmt: skip
     if output is Output.JSON:
         json_line({"event": "done", **_document(done)})
@@ -136,15 +138,18 @@ def _address(text: str) -> Address:
 
 
 @contextmanager
-def _spark() -> Iterator[Callable[[], SparkSession]]:
+def _spark(interruption: Interruption | None = None) -> Iterator[Callable[[], SparkSession]]:
     """Makes a Spark session when it is called, which takes seconds; what was made is stopped at the end."""
     made: list[SparkSession] = []
 
     def start() -> SparkSession:
-        note("[dim]starting Spark …[/]")
-        from ..spark.session import session
+        if not made:
+            note("[dim]starting Spark …[/]")
+            from ..spark.session import session
 
-        made.append(session("lading pipeline"))
+            made.append(session("lading pipeline"))
+            if interruption is not None:
+                interruption.wait()
         return made[0]
 
     try:
@@ -154,14 +159,40 @@ def _spark() -> Iterator[Callable[[], SparkSession]]:
             spark.stop()
 
 
-@contextmanager
-def _terminated() -> Iterator[None]:
-    """Let SIGTERM end a run as Ctrl-C does."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
+class Interruption:
+    """Ctrl-C and SIGTERM: at once while a run begins, between two looks once Spark runs, at once when they come again.
+
+    An exception in the middle of a call to the JVM, and PySpark's own handler, would leave pages of stacks.
+    """
+
+    def __init__(self) -> None:
+        self.came = False
+        self._waits = False
+
+    def wait(self) -> None:
+        """From now on somebody asks whether it came; PySpark has taken the signals, so they are taken again."""
+        self._waits = True
+        self._take()
+
+    @contextmanager
+    def taken(self) -> Iterator[None]:
+        """Be the one who is told."""
+        before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        self._take()
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _take(self) -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._interrupted)
+
+    def _interrupted(self, number: int, frame: object) -> None:
+        if self.came or not self._waits:
+            raise KeyboardInterrupt
+        self.came = True
 
 
 def _write_report(settings: PipelineSettings, to: Path, first: int) -> None:

@@ -52,6 +52,7 @@ def run(
     on_progress: Callable[[Progress], None] = lambda progress: None,
     metrics: Address | None = None,
     on_metrics: Callable[[Address], None] = lambda address: None,
+    stopped: Callable[[], bool] = lambda: False,
 ) -> RunReport:
     """Judge and publish what the sources hold; with ``follow`` go on until interrupted.
 
@@ -59,7 +60,7 @@ def run(
     settings become in between. ``session`` is asked for a Spark session when all else is ready. ``accept_batch``
     publishes the one batch that the breaker refused last; ``resume`` begins a new checkpoint where the manifests end.
     ``metrics`` is where figures for Prometheus are shown meanwhile, else where the settings say; ``on_metrics`` is told
-    where that is.
+    where that is. When ``stopped`` says so, a run that follows ends, and another one raises KeyboardInterrupt.
     LocalError when the breaker stops the run, and for tables of others, changed columns, a lost checkpoint; DataLoss
     when messages are gone; transports' errors as they were raised.
     """
@@ -84,7 +85,7 @@ def run(
             job = _job(settings, state, token, planners, plan, _accepted(state, accept_batch=accept_batch))
             with _told(settings), _figures(settings, metrics or settings.document.metrics.address, on_metrics) as shown:
                 watch = Watch(state, planners, last, starting, on_progress, shown)
-                _query(session(), job, planners, starting, state, follow=follow, watch=watch)
+                _query(session(), job, planners, starting, state, follow=follow, watch=watch, stopped=stopped)
             sweep(state, plan)
             return watch.report(plan)
 
@@ -243,6 +244,7 @@ def _query(
     *,
     follow: bool,
     watch: Watch,
+    stopped: Callable[[], bool],
 ) -> None:
     from .sink import RANGES
     from .sql import StepBatches
@@ -275,6 +277,8 @@ def _query(
     try:
         while not query.awaitTermination(LOOK_INTERVAL_S):
             watch.look()
+            if stopped():
+                raise KeyboardInterrupt
     except KeyboardInterrupt:
         if not follow:
             raise

@@ -133,6 +133,11 @@ class _Range:
                 counts[failure.counter] += count
         sent_us: Any = decoded.columns["timestamp"].cast(pa.int64()).to_numpy(zero_copy_only=False)
         units = np.maximum(1, (now_us - sent_us) // DELAY_UNIT_US)
+        low, high = (int(bound).bit_length() - 1 for bound in (units.min(), units.max()))
+        if low == high:
+            # messages of one fetch were most often sent at about the same time
+            counts[f"delay.{low}"] += decoded.count
+            return
         for power, count in enumerate(np.bincount(np.log2(units).astype(np.int64)).tolist()):
             if count:
                 counts[f"delay.{power}"] += count
