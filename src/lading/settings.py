@@ -193,6 +193,9 @@ class EndpointSettings(Section):
     iggy_http: IggyHttpSettings = IggyHttpSettings()
     kafka: KafkaSettings = KafkaSettings()
     nsqd_tcp: NsqdTcpSettings = NsqdTcpSettings()
+    nsqd_http: NsqdHttpSettings = NsqdHttpSettings()
+    nsqlookupd_tcp: NsqlookupdTcpSettings = NsqlookupdTcpSettings()
+    nsqlookupd_http: NsqlookupdHttpSettings = NsqlookupdHttpSettings()
     admin: AdminSettings = AdminSettings()
 
 

@@ -46,8 +46,11 @@ class Router:
         refuse: Callable[[LadingError], Response],
         metrics: Metrics,
         guard: Guard = lambda request: None,
+        missing: Callable[[Request, int], Response] = lambda request, status: Response(status_code=status),
     ) -> None:
+        """``missing`` answers 404 and 405, where no route matches path or method."""
         self._guard = guard
+        self._missing = missing
         self._endpoint = endpoint
         self._routes = [(tuple(route.pattern.strip("/").split("/")), route) for route in routes]
         self._refuse = refuse
@@ -62,8 +65,9 @@ class Router:
         if refused is not None:
             name, response = "refused", refused
         elif route is None:
-            headers = {"allow": ", ".join(sorted(allowed))} if allowed else None
-            name, response = "unknown", Response(status_code=405 if allowed else 404, headers=headers)
+            name, response = "unknown", self._missing(request, 405 if allowed else 404)
+            if allowed:
+                response.headers["allow"] = ", ".join(sorted(allowed))
         else:
             name = route.name
             try:

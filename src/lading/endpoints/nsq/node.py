@@ -113,7 +113,7 @@ class Node:
         settings = TopicSettings(header_form=form)
         return self.broker.create_topic(DEFAULT_STREAM, None, name, partitions, now_us=now, settings=settings)
 
-    def require(self, name: str, partitions: int, form: str) -> Topic:
+    def require(self, name: str, partitions: int, form: str | None) -> Topic:
         """The topic with at least so many partitions, made in that form where it is missing; Refusal."""
         if partitions > limits.PARTITIONS_MAX:
             raise Refusal(Reason.TOO_MANY_PARTITIONS, f"NSQ counts partitions up to {limits.PARTITIONS_MAX - 1}")
@@ -157,6 +157,10 @@ class Node:
     def advertised_tcp(self) -> Address | None:
         """The address of nsqd for clients of lookups; None where it is off."""
         return self.services.settings.endpoints.nsqd_tcp.advertised or self.tcp
+
+    def advertised_http(self) -> Address | None:
+        """The same for its HTTP face."""
+        return self.services.settings.endpoints.nsqd_http.advertised or self.http
 
 
 def of(services: Services) -> Node:

@@ -1,0 +1,132 @@
+"""What NSQ's HTTP faces answer, in the two styles there are (nsq.md 5.1).
+
+The style of today (V1): JSON, plain text or nothing, and errors with their own status. The old one wraps JSON in
+``status_code``, ``status_txt`` and ``data``, and makes every error a 500; the fork keeps it as the default.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ...dialects.nsq.errors import Fault
+from ...model.errors import LadingError, MalformedMessage, Reason, Refusal
+from ..routing import Handler, Parameters
+
+V1: Final = "application/vnd.nsq; version=1.0"
+_V1_HEADERS: Final = {"X-NSQ-Content-Type": "nsq; version=1.0"}
+_JSON: Final = "application/json; charset=utf-8"
+_TEXT: Final = "text/plain; charset=utf-8"
+
+STATUS: Final = {
+    "MSG_TOO_BIG": 413,
+    "BODY_TOO_BIG": 413,
+    "MSG_EMPTY": 406,
+    "E_TOPIC_NOT_EXIST": 404,
+    "TOPIC_NOT_FOUND": 404,
+    "CHANNEL_NOT_FOUND": 404,
+    "NOT_FOUND": 404,
+    "METHOD_NOT_ALLOWED": 405,
+    "E_PUB_TOO_MUCH_WAITING": 429,
+    "E_PUB_FAILED": 503,
+    "E_MPUB_FAILED": 503,
+    "EXITING": 503,
+    "INTERNAL_ERROR": 500,
+}
+"""The status of a code in V1 style; any other is 400."""
+
+OF_FAULT: Final = {"E_BAD_MESSAGE": "MSG_TOO_BIG", "E_BAD_TOPIC": "INVALID_TOPIC", "E_BAD_CHANNEL": "INVALID_CHANNEL"}
+"""What HTTP calls the codes of the TCP protocol that it has other words for."""
+
+OF_REASON: Final = {
+    Reason.TOPIC_NAME_NOT_FOUND: "E_TOPIC_NOT_EXIST",
+    Reason.STREAM_NAME_NOT_FOUND: "E_TOPIC_NOT_EXIST",
+    Reason.PARTITION_NOT_FOUND: "E_TOPIC_NOT_EXIST",
+    Reason.REQUEST_TOO_LARGE: "BODY_TOO_BIG",
+    Reason.INVALID_CHANNEL_NAME: "INVALID_ARG_CHANNEL",
+    Reason.INVALID_TOPIC_NAME: "INVALID_TOPIC",
+    Reason.TOO_MANY_PARTITIONS: "INVALID_ARG_TOPIC_PARTITION_NUM",
+    Reason.STOPPING: "EXITING",
+}
+
+
+class HttpFault(LadingError):
+    """A refusal in the words of NSQ's HTTP; ``status`` where it is not that of the code."""
+
+    def __init__(self, code: str, status: int | None = None) -> None:
+        super().__init__(code)
+        self.code = code
+        self.status = STATUS.get(code, 400) if status is None else status
+
+
+Work = Callable[[Request, Parameters], Awaitable[Any]]
+"""A handler that gives the data of its answer: a document, a text, or None for nothing."""
+
+
+def is_v1(request: Request, strict: bool) -> bool:
+    """Whether the client gets the style of today; without ``strict`` everybody does."""
+    return not strict or request.headers.get("accept", "") == V1
+
+
+def handled(work: Work, *, strict: bool, always_v1: bool = False) -> Handler:
+    """The handler of a route: answers and refusals of ``work`` in the style that the client asks for."""
+
+    async def handle(request: Request, parameters: Parameters) -> Response:
+        modern = always_v1 or is_v1(request, strict)
+        try:
+            return answered(await work(request, parameters), modern)
+        except LadingError as error:
+            return refused(fault_of(error), modern)
+
+    return handle
+
+
+def answered(data: Any, modern: bool) -> Response:
+    """Success."""
+    headers = _V1_HEADERS if modern else None
+    if data is None:
+        return Response(b"", headers=headers, media_type=None)
+    if isinstance(data, str):
+        return Response(data, headers=headers, media_type=_TEXT)
+    document = data if modern else {"status_code": 200, "status_txt": "OK", "data": data}
+    return Response(_dump(document), headers=headers, media_type=_JSON)
+
+
+def refused(fault: HttpFault, modern: bool) -> Response:
+    """A refusal."""
+    if modern:
+        return Response(_dump({"message": fault.code}), fault.status, _V1_HEADERS, _JSON)
+    return Response(_dump({"status_code": 500, "status_txt": fault.code, "data": None}), 500, media_type=_JSON)
+
+
+def refuse(error: LadingError) -> Response:
+    """The answer to what no handler took on itself."""
+    return refused(fault_of(error), True)
+
+
+def missing(strict: bool) -> Callable[[Request, int], Response]:
+    """The answer where there is no such path or method."""
+    return lambda request, status: refused(HttpFault(_MISSING[status]), is_v1(request, strict))
+
+
+_MISSING: Final = {404: "NOT_FOUND", 405: "METHOD_NOT_ALLOWED"}
+
+
+def fault_of(error: LadingError) -> HttpFault:
+    """An error in the words of NSQ's HTTP."""
+    if isinstance(error, HttpFault):
+        return error
+    if isinstance(error, Fault):
+        code = OF_FAULT.get(error.code, error.code)
+        return HttpFault(code)
+    if isinstance(error, Refusal | MalformedMessage):
+        return HttpFault(OF_REASON.get(error.reason, "E_PUB_FAILED"))
+    return HttpFault("INTERNAL_ERROR")
+
+
+def _dump(document: Any) -> bytes:
+    return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()

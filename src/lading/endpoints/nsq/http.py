@@ -1,0 +1,248 @@
+"""nsqd over HTTP: publishing, topics, channels and figures (nsq.md 5.2)."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from starlette.requests import Request
+
+from ...dialects.nsq import commands, ext, limits
+from ...dialects.nsq.commands import COMMANDS, Command
+from ...dialects.nsq.encode import text_json
+from ...dialects.nsq.errors import fault_of
+from ...model.errors import LadingError
+from ..acknowledged import acknowledged
+from ..http import read_body
+from ..routing import Parameters, Route
+from .answers import HttpFault, handled
+from .node import EXTENDED, PLAIN, VERSION, Node
+from .parameters import channel_name, channel_of, topic_name, topic_of
+from .publish import Publisher, Taken
+from .statistics import statistics, statistics_text
+
+if TYPE_CHECKING:
+    from ...broker.channels import Channel
+    from ...broker.topology import Topic
+
+NAME: Final = "nsqd_http"
+EXT_HEADER: Final = "x-nsqext-"
+_TRUE: Final = frozenset({"true", "1"})
+_DIGITS: Final = re.compile(r"[0-9]{1,20}")
+_U64_MAX: Final = (1 << 64) - 1
+
+
+class NsqdHttp:
+    """The handlers of nsqd's routes."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._publisher = Publisher(node, NAME)
+
+    def routes(self) -> list[Route]:
+        """The table of routes. The fork makes and deletes topics at its nsqlookupd only."""
+        channel_work: dict[str, Callable[[Channel], Any]] = {
+            "delete": self._node.channels.delete,
+            "empty": lambda channel: channel.empty(),
+            "pause": lambda channel: channel.pause(),
+            "unpause": lambda channel: channel.unpause(),
+            "skip": lambda channel: channel.skip(),
+            "unskip": lambda channel: channel.unskip(),
+        }
+        topic_work: dict[str, Callable[[Topic], Any]] = {
+            "delete": self._node.delete,
+            "empty": partial(self._each_channel, "empty"),
+            "pause": partial(self._each_channel, "pause"),
+            "unpause": partial(self._each_channel, "unpause"),
+        }
+        rows: list[tuple[str, str, Any, bool]] = [
+            ("GET", "/ping", self._ping, False),
+            ("GET", "/info", self._info, False),
+            ("POST", "/pub", self._pub, False),
+            ("POST", "/pub_ext", self._pub_ext, False),
+            ("POST", "/pubtrace", self._pubtrace, True),
+            ("POST", "/mpub", self._mpub, False),
+            ("GET", "/stats", self._stats, False),
+            ("POST", "/channel/create", self._channel_create, True),
+            *(("POST", f"/channel/{verb}", partial(self._channel, work), True) for verb, work in channel_work.items()),
+        ]
+        if not self._node.strict:
+            rows.append(("POST", "/topic/create", self._topic_create, True))
+            rows += [("POST", f"/topic/{verb}", partial(self._topic, work), True) for verb, work in topic_work.items()]
+        strict = self._node.strict
+        return [
+            Route(method, path, path.strip("/"), handled(work, strict=strict, always_v1=always))
+            for method, path, work, always in rows
+        ]
+
+    async def _ping(self, request: Request, path: Parameters) -> str:
+        return "OK"
+
+    async def _info(self, request: Request, path: Parameters) -> dict[str, Any]:
+        node = self._node
+        tcp, http = node.advertised_tcp(), node.advertised_http()
+        return {
+            "version": VERSION,
+            "broadcast_address": (tcp or http).host if tcp or http else "",  # type: ignore[union-attr]
+            "hostname": node.hostname,
+            "http_port": http.port if http else 0,
+            "tcp_port": tcp.port if tcp else 0,
+            "start_time": node.started_s,
+            "ha_support": False,
+        }
+
+    # -- publishing
+
+    async def _pub(self, request: Request, path: Parameters) -> str:
+        command = COMMANDS[b"DPUB" if "defer" in request.query_params and not self._node.strict else b"PUB"]
+        await self._published(request, command, await self._body(request, limits.MESSAGE_BYTES_MAX, "MSG_TOO_BIG"))
+        return "OK"
+
+    async def _pub_ext(self, request: Request, path: Parameters) -> Any:
+        data = self._ext(request)
+        body = await self._body(request, limits.MESSAGE_BYTES_MAX, "MSG_TOO_BIG")
+        if len(data) > limits.EXT_BYTES_MAX:
+            raise HttpFault("E_INVALID_JSON_HEADER")
+        if 2 + len(data) + len(body) > limits.MESSAGE_BYTES_MAX:
+            raise HttpFault("MSG_TOO_BIG")
+        return await self._published(request, COMMANDS[b"PUB_EXT"], len(data).to_bytes(2, "big") + data + body)
+
+    async def _pubtrace(self, request: Request, path: Parameters) -> Any:
+        text = request.query_params.get("trace_id", "")
+        if _DIGITS.fullmatch(text) is None or int(text) > _U64_MAX:
+            raise HttpFault("INVALID_TRACE_ID")
+        body = await self._body(request, limits.MESSAGE_BYTES_MAX - 8, "MSG_TOO_BIG")
+        return await self._published(request, COMMANDS[b"PUB_TRACE"], int(text).to_bytes(8, "big") + body)
+
+    async def _mpub(self, request: Request, path: Parameters) -> str:
+        body = await self._body(request, limits.REQUEST_BYTES_MAX, "BODY_TOO_BIG")
+        if request.query_params.get("binary", "").lower() in ("", "false", "0"):
+            lines = [line for line in body.split(b"\n") if line]
+            if not lines:
+                raise HttpFault("MSG_EMPTY")
+            if max(map(len, lines)) > limits.MESSAGE_BYTES_MAX:
+                raise HttpFault("MSG_TOO_BIG")
+            body = len(lines).to_bytes(4, "big") + b"".join(len(line).to_bytes(4, "big") + line for line in lines)
+        await self._published(request, COMMANDS[b"MPUB"], body)
+        return "OK"
+
+    def _ext(self, request: Request) -> bytes:
+        """The ext of a publication: the parameter as it is, with members from headers, which stand over those in it."""
+        added = {
+            name[len(EXT_HEADER) :]: value
+            for name, value in reversed(request.headers.items())
+            if name.startswith(EXT_HEADER)
+        }
+        text = request.query_params.get("ext", "")
+        if not text and (self._node.strict or not added):
+            raise HttpFault("E_INVALID_JSON_HEADER")
+        try:
+            # strict first: numbers, escapes and all; null is as good as an empty object
+            document = json.loads(text or "{}", parse_constant=_no_constant)
+            if not isinstance(document, dict) and document is not None:
+                raise ValueError("no object")
+        except (ValueError, RecursionError):
+            raise HttpFault("E_INVALID_JSON_HEADER") from None
+        data = (text if document is not None and text else "{}").encode(errors="replace")
+        if not added:
+            return data
+        kept = [member for member in ext.members(data) or () if _name_of(member.name) not in added]
+        told = [b'"' + member.name + b'":' + member.value for member in kept]
+        told += [f"{text_json(name)}:{text_json(value)}".encode() for name, value in sorted(added.items())]
+        return b"{" + b",".join(told) + b"}"
+
+    async def _body(self, request: Request, most: int, fault: str) -> bytes:
+        declared = request.headers.get("content-length", "")
+        if declared.isdigit() and int(declared) > most:
+            raise HttpFault(fault)
+        body = await read_body(request, most, self._node.services.receive)
+        if not body:
+            raise HttpFault("MSG_EMPTY")
+        return body
+
+    async def _published(self, request: Request, command: Command, body: bytes) -> Any:
+        """Publish a command's body; the answer when it lasts."""
+        number = _partition(request)
+        name = request.query_params.get("topic", "")
+        if not name and not self._node.strict:
+            raise HttpFault("MISSING_ARG_TOPIC")
+        if not limits.is_name(name):
+            raise HttpFault("E_TOPIC_NOT_EXIST" if self._node.strict else "INVALID_TOPIC")
+        try:
+            route = self._publisher.to(self._node.publishable(name, number), command, number)
+            taken = self._take(request, route, command, body)
+        except LadingError as error:
+            raise fault_of(error, "E_PUB_FAILED") from None
+        await acknowledged(taken.append)
+        answer = commands.read_trace_answer(taken.answers[8:])
+        if answer is None or command.batch:
+            return "OK"
+        return {
+            "status": "OK",
+            "id": answer.internal_id,
+            "trace_id": str(answer.trace_id),
+            "queue_offset": answer.queue_offset,
+            "rawsize": answer.raw_bytes,
+        }
+
+    def _take(self, request: Request, route: Any, command: Command, body: bytes) -> Taken:
+        if command.batch:
+            return self._publisher.batch(route, np.frombuffer(body, np.uint8), 0, len(body))
+        data = commands.write(command.name, body=body)
+        line_bytes, source = len(data) - len(body) - 4, np.frombuffer(data, np.uint8)
+        if not command.lacking:
+            return self._publisher.run(route, source, 0, source.size, line_bytes)
+        text = request.query_params["defer"]
+        if _DIGITS.fullmatch(text) is None or int(text) > limits.DEFER_MS_MAX:
+            raise HttpFault("INVALID_DEFER")
+        return self._publisher.deferred(route, source, 0, source.size, line_bytes, int(text) * 1_000)
+
+    # -- topics, channels, figures
+
+    async def _topic_create(self, request: Request, path: Parameters) -> None:
+        name = topic_name(request)
+        told = request.query_params.get("extend", "").lower()
+        form = None if not told else EXTENDED if told in _TRUE else PLAIN
+        try:
+            self._node.find(name)
+        except LadingError:
+            self._node.create(name, form=form)
+
+    async def _topic(self, work: Callable[[Topic], Any], request: Request, path: Parameters) -> None:
+        work(topic_of(self._node, request))
+
+    def _each_channel(self, verb: str, topic: Topic) -> None:
+        for channel in self._node.channels.of_topic(topic):
+            getattr(channel, verb)()
+
+    async def _channel_create(self, request: Request, path: Parameters) -> None:
+        self._node.open_channel(topic_of(self._node, request), channel_name(request))
+
+    async def _channel(self, work: Callable[[Channel], Any], request: Request, path: Parameters) -> None:
+        work(channel_of(self._node, request))
+
+    async def _stats(self, request: Request, path: Parameters) -> Any:
+        query = request.query_params
+        found = statistics(self._node, query.get("topic", ""), query.get("channel", ""))
+        return found if query.get("format") == "json" else statistics_text(found)
+
+
+def _name_of(name: bytes) -> str:
+    return str(json.loads(b'"' + name + b'"')).lower()
+
+
+def _no_constant(word: str) -> Any:
+    raise ValueError(f"{word} is no JSON")
+
+
+def _partition(request: Request) -> int:
+    text = request.query_params.get("partition", "")
+    if not text:
+        return -1
+    if re.fullmatch(r"-1|[0-9]{1,9}", text) is None:
+        raise HttpFault("INVALID_ARG_TOPIC_PARTITION")
+    return int(text)

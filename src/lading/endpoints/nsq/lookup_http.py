@@ -1,0 +1,137 @@
+"""nsqlookupd over HTTP: where topics are, and making them (nsq.md 5.3)."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from starlette.requests import Request
+
+from ...model.errors import LadingError, Refusal
+from ..routing import Parameters, Route
+from .answers import HttpFault, handled
+from .lookup import Lookup
+from .node import EXTENDED, PLAIN, VERSION, Node
+from .parameters import channel_name, channel_of, number, topic_name, topic_of
+
+NAME: Final = "nsqlookupd_http"
+PARTITIONS_MAX: Final = 254
+REPLICATOR_MAX: Final = 5
+_ACCESS: Final = ("", "r", "w")
+
+
+class LookupHttp:
+    """The handlers of nsqlookupd's routes."""
+
+    def __init__(self, node: Node, lookup: Lookup) -> None:
+        self._node = node
+        self._lookup = lookup
+
+    def routes(self) -> list[Route]:
+        """The table of routes; the seed spells one of them in two ways."""
+        creating = ("/topic/create", "/topic/creat")
+        rows: list[tuple[str, str, Any]] = [
+            ("GET", "/ping", self._ping),
+            ("GET", "/info", self._info),
+            ("GET", "/lookup", self._where),
+            ("GET", "/topics", self._topics),
+            ("GET", "/channels", self._channels),
+            ("GET", "/nodes", self._nodes),
+            ("GET", "/listlookup", self._listlookup),
+            *((method, path, self._create) for method in ("POST", "PUT") for path in creating),
+            ("POST", "/topic/meta/update", self._update),
+            ("POST", "/topic/delete", self._delete),
+            ("POST", "/channel/create", self._channel_create),
+            ("POST", "/channel/delete", self._channel_delete),
+        ]
+        strict = self._node.strict
+        return [Route(method, path, path.strip("/"), handled(work, strict=strict)) for method, path, work in rows]
+
+    async def _ping(self, request: Request, path: Parameters) -> str:
+        return "OK"
+
+    async def _info(self, request: Request, path: Parameters) -> dict[str, Any]:
+        return {"version": VERSION, "ha_support": False}
+
+    async def _where(self, request: Request, path: Parameters) -> dict[str, Any]:
+        name = request.query_params.get("topic", "")
+        if not name:
+            raise HttpFault("MISSING_ARG_TOPIC")
+        if request.query_params.get("access", "") not in _ACCESS:
+            raise HttpFault("INVALID_ACCESS_MODE")
+        partition = number(request, "partition", "INVALID_ARG_TOPIC_PARTITION", -1)
+        found = self._lookup.lookup(name, partition)
+        if not found["producers"] and not self._node.strict:
+            raise HttpFault("TOPIC_NOT_FOUND")
+        if not self._node.strict or request.query_params.get("metainfo"):
+            found["meta"] = self._meta(name)
+        return found
+
+    def _meta(self, name: str) -> dict[str, Any]:
+        """What the seed's clients go by: who may, takes exts."""
+        try:
+            topic = self._node.find(name)
+        except Refusal:
+            return {"partition_num": 0, "replica": 0, "extend_support": False}
+        return {
+            "partition_num": len(topic.partitions),
+            "replica": 1,
+            "extend_support": topic.settings.header_form != PLAIN,
+            "ordered": False,
+            "multi_part": len(topic.partitions) > 1,
+            "disable_channel_auto_create": False,
+        }
+
+    async def _topics(self, request: Request, path: Parameters) -> dict[str, Any]:
+        names = self._lookup.topics()
+        told: dict[str, Any] = {"topics": names}
+        if request.query_params.get("metaInfo") == "true":
+            told["meta_info"] = [
+                {"topic_name": name, **self._meta(name), "registered_channels": self._lookup.channels(name)}
+                for name in names
+            ]
+        return told
+
+    async def _channels(self, request: Request, path: Parameters) -> dict[str, Any]:
+        return {"channels": self._lookup.channels(topic_name(request))}
+
+    async def _nodes(self, request: Request, path: Parameters) -> dict[str, Any]:
+        return {"producers": self._lookup.nodes()}
+
+    async def _listlookup(self, request: Request, path: Parameters) -> None:
+        """There is only this one, which nobody has to be told."""
+
+    async def _create(self, request: Request, path: Parameters) -> None:
+        """A topic of a number of partitions, extended or plain; the number of copies is always one."""
+        name = topic_name(request)
+        default = None if self._node.strict else 1
+        partitions = number(request, "partition_num", "INVALID_ARG_TOPIC_PARTITION_NUM", default)
+        if not 1 <= partitions <= PARTITIONS_MAX:
+            raise HttpFault("INVALID_ARG_TOPIC_PARTITION_NUM")
+        if not 1 <= number(request, "replicator", "INVALID_ARG_TOPIC_REPLICATOR", default) <= REPLICATOR_MAX:
+            raise HttpFault("INVALID_ARG_TOPIC_REPLICATOR")
+        extend = request.query_params.get("extend")
+        # who speaks of partitions speaks the fork's language, in which a topic is plain unless it is said
+        forked = extend is not None or "partition_num" in request.query_params
+        form = EXTENDED if extend == "true" else PLAIN if forked else None
+        self._node.require(name, partitions, form)
+
+    async def _update(self, request: Request, path: Parameters) -> None:
+        topic = topic_of(self._node, request)
+        if request.query_params.get("upgradeext") == "true" and topic.settings.header_form != EXTENDED:
+            self._node.upgrade(topic)
+
+    async def _delete(self, request: Request, path: Parameters) -> None:
+        if self._node.strict and request.query_params.get("partition") != "**":
+            raise HttpFault("MISSING_ARG_TOPIC_PARTITION")
+        self._node.delete(topic_of(self._node, request))
+
+    async def _channel_create(self, request: Request, path: Parameters) -> None:
+        name = topic_name(request)
+        try:
+            topic = self._node.find(name)
+        except LadingError:
+            topic = self._node.create(name)
+        self._node.open_channel(topic, channel_name(request))
+
+    async def _channel_delete(self, request: Request, path: Parameters) -> None:
+        self._node.channels.delete(channel_of(self._node, request))

@@ -1,0 +1,195 @@
+"""nsqlookupd over TCP: other nodes say what they have (nsq.md 5.4)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import socket
+import struct
+from typing import Any, Final
+
+from ...dialects.nsq import limits
+from ...dialects.nsq.commands import partition_of
+from ...dialects.nsq.errors import Fault
+from ..interface import Services
+from . import lookup as lookups
+from .lookup import Producer
+from .node import VERSION
+from .node import of as node_of
+
+NAME: Final = "nsqlookupd_tcp"
+MAGIC: Final = b"  V1"
+MAGIC_TIMEOUT_S: Final = 3.0
+SILENT_S: Final = 15.0
+"""A node that says nothing for so long is gone (nsqd-ping-timeout)."""
+PARTITIONS_MAX: Final = 255
+_SIZE: Final = struct.Struct(">i")
+_FACTS: Final = {"version": str, "tcp_port": int, "http_port": int, "broadcast_address": str}
+
+
+class LookupTcp:
+    """The endpoint."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._lookup = lookups.of(services)
+        self._node = node_of(services)
+        self._settings = services.settings.endpoints.nsqlookupd_tcp
+        self._server: asyncio.Server | None = None
+        self._peers: set[asyncio.Task[Any]] = set()
+
+    async def start(self, listener: socket.socket) -> None:
+        """Accept from now on."""
+        self._server = await asyncio.start_server(self._serve, sock=listener, limit=limits.LINE_BYTES_MAX)
+
+    async def stop(self) -> None:
+        """Close; nodes register again elsewhere."""
+        if self._server is not None:
+            self._server.close()
+        for task in list(self._peers):
+            task.cancel()
+        await asyncio.gather(*self._peers, return_exceptions=True)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        if len(self._peers) >= self._settings.connections_max:
+            self._services.metrics.dropped.values[NAME, "connections_max"] += 1
+            writer.transport.abort()
+            return
+        self._peers.add(task)
+        self._services.metrics.connections[NAME] = len(self._peers)
+        peer = _Peer(self, reader, writer)
+        try:
+            with contextlib.suppress(
+                OSError, asyncio.IncompleteReadError, asyncio.CancelledError, TimeoutError, ValueError
+            ):
+                await peer.talk()
+        finally:
+            self._peers.discard(task)
+            self._services.metrics.connections[NAME] = len(self._peers)
+            peer.forget()
+            writer.close()
+
+    def own(self) -> dict[str, Any]:
+        """What a node is told of this one."""
+        tcp, http = self._node.advertised_tcp(), self._node.advertised_http()
+        return {
+            "tcp_port": tcp.port if tcp else 0,
+            "http_port": http.port if http else 0,
+            "version": VERSION,
+            "broadcast_address": tcp.host if tcp else "",
+            "hostname": self._node.hostname,
+        }
+
+    @property
+    def registry(self) -> lookups.Lookup:
+        """Where what nodes say is kept."""
+        return self._lookup
+
+
+class _Peer:
+    """One node that has connected."""
+
+    def __init__(self, endpoint: LookupTcp, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._endpoint = endpoint
+        self._reader, self._writer = reader, writer
+        self._producer: Producer | None = None
+
+    def forget(self) -> None:
+        """It is gone, with what it had."""
+        if self._producer is not None:
+            self._endpoint.registry.others.discard(self._producer)
+
+    async def talk(self) -> None:
+        """Answer until it says no more; every error is the last answer."""
+        try:
+            if await asyncio.wait_for(self._reader.readexactly(len(MAGIC)), MAGIC_TIMEOUT_S) != MAGIC:
+                raise Fault("E_BAD_PROTOCOL")
+            while line := await asyncio.wait_for(self._reader.readline(), SILENT_S):
+                words = line.rstrip(b"\r\n").split(b" ")
+                work = _COMMANDS.get(words[0])
+                if work is None:
+                    raise Fault("E_INVALID", f"invalid command {words[0].decode(errors='replace')}")
+                await self._send(await getattr(self, work)(words[1:]))
+        except Fault as fault:
+            await self._send(str(fault).encode())
+
+    async def _send(self, data: bytes) -> None:
+        self._writer.write(_SIZE.pack(len(data)) + data)
+        await self._writer.drain()
+
+    async def _ping(self, words: list[bytes]) -> bytes:
+        return b"OK"
+
+    async def _identify(self, words: list[bytes]) -> bytes:
+        if self._producer is not None:
+            raise Fault("E_INVALID", "cannot IDENTIFY again")
+        (size,) = _SIZE.unpack(await asyncio.wait_for(self._reader.readexactly(_SIZE.size), SILENT_S))
+        if not 0 < size <= limits.IDENTIFY_BYTES_MAX:
+            raise Fault("E_BAD_BODY", f"IDENTIFY invalid body size {size}")
+        body = await asyncio.wait_for(self._reader.readexactly(size), SILENT_S)
+        try:
+            told = json.loads(body)
+            if not isinstance(told, dict):
+                raise ValueError("no object")
+        except (ValueError, RecursionError):
+            raise Fault("E_BAD_BODY", "IDENTIFY failed to decode JSON body") from None
+        for name, kind in _FACTS.items():
+            if type(told.get(name)) is not kind or not told[name]:
+                raise Fault("E_BAD_BODY", "IDENTIFY missing fields")
+        host, port = self._writer.get_extra_info("peername")[:2]
+        told_host, told_id = told.get("hostname"), told.get("distributed_id")
+        self._producer = Producer(
+            f"{host}:{port}",
+            told_host if isinstance(told_host, str) else "",
+            told["broadcast_address"],
+            told["tcp_port"],
+            told["http_port"],
+            told["version"],
+            told_id if isinstance(told_id, str) else "",
+        )
+        self._endpoint.registry.others.add(self._producer)
+        return json.dumps(self._endpoint.own(), separators=(",", ":")).encode()
+
+    async def _register(self, words: list[bytes]) -> bytes:
+        producer, topic, partition, channel = self._place(words, "REGISTER")
+        channels = producer.topics.setdefault(topic, {}).setdefault(partition, set())
+        if channel:
+            channels.add(channel)
+        return b"OK"
+
+    async def _unregister(self, words: list[bytes]) -> bytes:
+        producer, topic, partition, channel = self._place(words, "UNREGISTER")
+        partitions = producer.topics.get(topic, {})
+        if channel:
+            partitions.get(partition, set()).discard(channel)
+        else:
+            partitions.pop(partition, None)
+            if not partitions:
+                producer.topics.pop(topic, None)
+        return b"OK"
+
+    def _place(self, words: list[bytes], verb: str) -> tuple[Producer, str, int, str]:
+        """Topic, partition and channel; upstream's nodes name no partition."""
+        if self._producer is None:
+            raise Fault("E_INVALID", "client must IDENTIFY")
+        if not words:
+            raise Fault("E_INVALID", f"{verb} insufficient number of params")
+        names = [word.decode(errors="replace") for word in words]
+        partition, rest = 0, names[1:]
+        if "HA" in self._producer.version:
+            partition = partition_of(words[1]) if len(words) > 1 else 0
+            rest = names[2:]
+        channel = rest[0] if rest else ""
+        if not limits.is_name(names[0]):
+            raise Fault("E_BAD_TOPIC", f"{verb} topic name '{names[0]}' is not valid")
+        if channel and not limits.is_name(channel):
+            raise Fault("E_BAD_CHANNEL", f"{verb} channel name '{channel}' is not valid")
+        if not 0 <= partition < PARTITIONS_MAX:
+            raise Fault("E_BAD_PARTITION", f"{verb} partition '{partition}' is not valid")
+        return self._producer, names[0], partition, channel
+
+
+_COMMANDS: Final = {b"IDENTIFY": "_identify", b"REGISTER": "_register", b"UNREGISTER": "_unregister", b"PING": "_ping"}

@@ -1,0 +1,67 @@
+"""Query parameters of NSQ's HTTP faces."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from starlette.requests import Request
+
+from ...dialects.nsq import limits
+from ...model.errors import Refusal
+from .answers import HttpFault
+
+if TYPE_CHECKING:
+    from ...broker.channels import Channel
+    from ...broker.topology import Topic
+    from .node import Node
+
+_NUMBER_DIGITS_MAX: Final = 9
+
+
+def topic_name(request: Request) -> str:
+    """The ``topic`` parameter; HttpFault where it is missing or no name."""
+    name = request.query_params.get("topic", "")
+    if not name:
+        raise HttpFault("MISSING_ARG_TOPIC")
+    if not limits.is_name(name):
+        raise HttpFault("INVALID_TOPIC")
+    return name
+
+
+def channel_name(request: Request) -> str:
+    """The ``channel`` parameter."""
+    name = request.query_params.get("channel", "")
+    if not name:
+        raise HttpFault("MISSING_ARG_CHANNEL")
+    if not limits.is_name(name):
+        raise HttpFault("INVALID_ARG_CHANNEL")
+    return name
+
+
+def topic_of(node: Node, request: Request) -> Topic:
+    """The topic that a request names; HttpFault where there is none."""
+    name = topic_name(request)
+    try:
+        return node.find(name)
+    except Refusal:
+        raise HttpFault("E_TOPIC_NOT_EXIST" if node.strict else "TOPIC_NOT_FOUND", 404) from None
+
+
+def channel_of(node: Node, request: Request) -> Channel:
+    """The channel that a request names."""
+    channel = node.find_channel(topic_of(node, request), channel_name(request))
+    if channel is None:
+        raise HttpFault("CHANNEL_NOT_FOUND")
+    return channel
+
+
+def number(request: Request, name: str, fault: str, default: int | None = None) -> int:
+    """A whole number from 0; HttpFault ``fault`` where it is none, MISSING_… where there is none and no default."""
+    text = request.query_params.get(name, "")
+    if not text:
+        if default is None:
+            raise HttpFault(fault.replace("INVALID_", "MISSING_", 1))
+        return default
+    if not text.isascii() or not text.isdigit() or len(text) > _NUMBER_DIGITS_MAX:
+        raise HttpFault(fault)
+    return int(text)

@@ -1,0 +1,143 @@
+"""What ``/stats`` of nsqd tells: topics, channels and clients in NSQ's words."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from ...dialects.nsq.commands import State
+from .node import EXTENDED, VERSION
+
+if TYPE_CHECKING:
+    from ...broker.channels import Channel
+    from ...broker.topology import Topic
+    from .connection import Connection
+    from .node import Node
+
+_STATES = {State.FRESH: 2, State.SUBSCRIBED: 3, State.CLOSING: 4}
+_NS_PER_MS = 1_000_000
+
+
+def statistics(node: Node, topic: str = "", channel: str = "") -> dict[str, Any]:
+    """The document; only one topic or channel where named. Times in it are nanoseconds where NSQ's are."""
+    topics = [one for one in node.topics() if topic in ("", one.flat_name)]
+    return {
+        "version": VERSION,
+        "health": "OK",
+        "start_time": node.started_s,
+        "topics": [_topic(node, one, channel) for one in topics],
+        "producers": [_client(one) for one in node.connections if one.published],
+    }
+
+
+def _topic(node: Node, topic: Topic, channel: str) -> dict[str, Any]:
+    channels = [one for one in node.channels.of_topic(topic) if channel in ("", one.name)]
+    depth = 0 if channels else topic.messages_count
+    return {
+        "topic_name": topic.flat_name,
+        "topic_full_name": f"{topic.flat_name}-0",
+        "topic_partition": "0",
+        "partition_num": len(topic.partitions),
+        "channels": [_channel(node, one) for one in channels],
+        "channel_num": len(channels),
+        "depth": depth,
+        "backend_depth": depth,
+        "message_count": sum(partition.log.next_offset for partition in topic.partitions),
+        "message_bytes": topic.size_bytes,
+        "paused": False,
+        "is_leader": True,
+        "is_multi_part": len(topic.partitions) > 1,
+        "is_multi_ordered": False,
+        "is_ext": topic.settings.header_form == EXTENDED,
+        "is_channel_auto_create_disabled": False,
+        "client_pub_stats": [
+            {
+                "remote_addr": one.address,
+                "user_agent": one.identity.user_agent,
+                "pub_count": one.published[topic.flat_name],
+            }
+            for one in node.connections
+            if topic.flat_name in one.published
+        ],
+        "e2e_processing_latency": {"count": 0, "percentiles": None},
+    }
+
+
+def _channel(node: Node, channel: Channel) -> dict[str, Any]:
+    told = channel.statistics()
+    clients = [one for one in node.connections if one.consumer is not None and one.consumer.channel is channel]
+    return {
+        "channel_name": channel.name,
+        "depth": told.depth,
+        "backend_depth": told.depth,
+        "backlogs": told.depth,
+        "in_flight_count": told.in_flight,
+        "deferred_count": told.deferred,
+        "message_count": told.delivered,
+        "requeue_count": told.requeued,
+        "timeout_count": told.timed_out,
+        "clients": [_client(one) for one in clients],
+        "client_num": len(clients),
+        "client_count": len(clients),
+        "paused": channel.paused,
+        "skipped": channel.skipping,
+        "zan_test_skipped": False,
+        "delayed_queue_count": 0,
+        "e2e_processing_latency": {"count": 0, "percentiles": None},
+    }
+
+
+def _client(connection: Connection) -> dict[str, Any]:
+    identity = connection.identity
+    subscriber = connection.consumer.subscriber if connection.consumer is not None else None
+    return {
+        "name": identity.client_id,
+        "client_id": identity.client_id,
+        "hostname": identity.hostname,
+        "version": "V2",
+        "remote_address": connection.address,
+        "state": _STATES[connection.state],
+        "ready_count": subscriber.ready if subscriber else 0,
+        "in_flight_count": subscriber.in_flight if subscriber else 0,
+        "message_count": subscriber.delivered if subscriber else 0,
+        "finish_count": subscriber.finished if subscriber else 0,
+        "requeue_count": subscriber.requeued if subscriber else 0,
+        "timeout_count": subscriber.timed_out if subscriber else 0,
+        "connect_ts": connection.connected_s,
+        "sample_rate": identity.sample_rate,
+        "deflate": False,
+        "snappy": False,
+        "tls": False,
+        "user_agent": identity.user_agent,
+        "desired_tag": identity.desired_tag,
+        "extend_support": identity.extend_support,
+        "ext_filter": identity.ext_filter,
+        "output_buffer_size": identity.output_buffer_bytes,
+        "output_buffer_timeout": identity.output_buffer_ms * _NS_PER_MS,
+        "msg_timeout": identity.message_timeout_ms * _NS_PER_MS,
+    }
+
+
+def statistics_text(document: dict[str, Any]) -> str:
+    """The same for people."""
+    lines = [
+        f"nsqd v{document['version']}",
+        f"start_time {time.strftime('%FT%TZ', time.gmtime(document['start_time']))}",
+    ]
+    lines += ["", f"Health: {document['health']}", ""]
+    for topic in document["topics"]:
+        lines.append(f"   [{topic['topic_name']:<15}] depth: {topic['depth']:<5} msgs: {topic['message_count']}")
+        for channel in topic["channels"]:
+            counts = " ".join(f"{name}: {channel[f'{key}_count']:<5}" for name, key in _COLUMNS)
+            state = "*P " if channel["paused"] else "   "
+            lines.append(f"      {state}[{channel['channel_name']:<20}] depth: {channel['depth']:<5} {counts}")
+    return "\n".join(lines) + "\n"
+
+
+_COLUMNS = (
+    ("inflt", "in_flight"),
+    ("def", "deferred"),
+    ("re-q", "requeue"),
+    ("timeout", "timeout"),
+    ("msgs", "message"),
+)

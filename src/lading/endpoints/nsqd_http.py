@@ -1,0 +1,33 @@
+"""nsqd over HTTP (nsq.md 5.2); the work is done in ``endpoints.nsq``."""
+
+from __future__ import annotations
+
+import socket
+
+from ..settings import Address
+from .http import HttpEndpoint
+from .interface import Endpoint, Services
+from .nsq import node as nodes
+from .nsq.answers import missing, refuse
+from .nsq.http import NAME, NsqdHttp
+from .routing import Router
+
+
+class _Endpoint(HttpEndpoint):
+    """The endpoint, which tells the node where it listens."""
+
+    def __init__(self, services: Services) -> None:
+        self._node = nodes.of(services)
+        routes, absent = NsqdHttp(self._node).routes(), missing(self._node.strict)
+        app = Router(NAME, routes, refuse, services.metrics, missing=absent)
+        super().__init__(app, services.settings.endpoints.nsqd_http.connections_max)
+
+    async def start(self, listener: socket.socket) -> None:
+        """Serve from now on."""
+        self._node.http = Address(*listener.getsockname()[:2])
+        await super().start(listener)
+
+
+def endpoint(services: Services) -> Endpoint:
+    """The endpoint, for serve."""
+    return _Endpoint(services)

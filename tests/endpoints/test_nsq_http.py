@@ -1,0 +1,246 @@
+"""nsqd and nsqlookupd over HTTP, and nodes that register over TCP."""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+import time
+from collections.abc import Callable, Iterator
+from itertools import count
+from typing import Any
+
+import httpx
+import pytest
+
+from lading import testing
+from tests.dialects.nsq import vectors
+from tests.endpoints.nsq_client import NsqClient, pub
+
+_numbers = count(1)
+Ask = Callable[..., httpx.Response]
+
+
+@pytest.fixture
+def web(broker: testing.Running) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url="http://" + broker.endpoints["nsqd_http"]) as client:
+        yield client
+
+
+@pytest.fixture
+def lookup(broker: testing.Running) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url="http://" + broker.endpoints["nsqlookupd_http"]) as client:
+        yield client
+
+
+@pytest.fixture
+def topic() -> str:
+    return f"web-{next(_numbers)}"
+
+
+def read(broker: testing.Running, topic: str, number: int) -> list[tuple[bytes, bytes]]:
+    """Ext and body of so many messages."""
+    client = NsqClient(broker.endpoints["nsqd_tcp"], extend_support=True)
+    assert client.ask(f"SUB {topic} read\n".encode()) == b"OK"
+    client.send(b"RDY 100\n")
+    found = client.messages(number)
+    client.close()
+    return [(each.ext, each.body) for each in found]
+
+
+def test_publishing_as_the_seed_says(broker: testing.Running, web: httpx.Client, topic: str) -> None:
+    assert web.post(f"/pub?topic={topic}", content=b"plain").text == "OK"
+    given: dict[str, Any] = {"topic": topic, "ext": '{"b":"1", "A":12345678901234567890,"key-test":"old"}'}
+    assert web.post("/pub_ext", params=given, content=b"one", headers={"X-NSQEXT-Key-Test": "v"}).text == "OK"
+    given = {"topic": topic, "ext": '{"##trace_id":"123456789"}'}
+    told = web.post("/pub_ext", params=given, content=b"two").json()
+    assert (told["status"], told["id"], told["trace_id"]) == ("OK", 3, "123456789")
+    headers = {"X-Nsqext-##client_dispatch_tag": 'say "hi"'}
+    assert web.post(f"/pub_ext?topic={topic}", content=b"three", headers=headers).text == "OK"
+    assert web.post(f"/mpub?topic={topic}", content=b"four\n\nfive\n").text == "OK"
+    binary = struct.pack(">II", 1, 3) + b"six"
+    assert web.post(f"/mpub?topic={topic}&binary=true", content=binary).text == "OK"
+    assert web.post(f"/pubtrace?topic={topic}&trace_id=5", content=b"seven").json()["trace_id"] == "5"
+    assert read(broker, topic, 8) == [
+        (b"", b"plain"),
+        # order, digits and all that headers do not replace stay as they were given
+        (b'{"b":"1","A":12345678901234567890,"key-test":"v"}', b"one"),
+        (b'{"##trace_id":"123456789"}', b"two"),
+        (b'{"##client_dispatch_tag":"say \\"hi\\""}', b"three"),
+        (b"", b"four"),
+        (b"", b"five"),
+        (b"", b"six"),
+        (b"", b"seven"),
+    ]
+
+
+@pytest.mark.parametrize("entry", vectors()["http"], ids=lambda entry: entry["name"])
+def test_vectors(web: httpx.Client, entry: dict[str, Any]) -> None:
+    if "wrapped" in entry["name"] or entry["name"] == "http_pub_empty":
+        pytest.skip("the old style of answers: only with nsq.compat=youzan")
+    web.post("/topic/delete?topic=t1")
+    answer = web.request(entry["method"], entry["target"], headers=entry["headers"], content=entry["body"])
+    assert answer.status_code == entry["status"]
+    if "response_json" in entry:
+        assert answer.json().keys() == entry["response_json"].keys()
+        assert answer.json()["trace_id"] == entry["response_json"]["trace_id"]
+    else:
+        assert answer.text == entry["response"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "code"),
+    [
+        ("POST", "/pub", b"x", 400, "MISSING_ARG_TOPIC"),
+        ("POST", "/pub?topic=b@d", b"x", 400, "INVALID_TOPIC"),
+        ("POST", "/pub?topic=t", b"", 406, "MSG_EMPTY"),
+        ("POST", "/pub?topic=t&partition=99", b"x", 404, "E_TOPIC_NOT_EXIST"),
+        ("POST", "/pub?topic=t&partition=x", b"x", 400, "INVALID_ARG_TOPIC_PARTITION"),
+        ("POST", "/pub?topic=t", b"x" * ((1 << 20) + 1), 413, "MSG_TOO_BIG"),
+        ("POST", "/mpub?topic=t", b"\n\n", 406, "MSG_EMPTY"),
+        ("POST", "/mpub?topic=t&binary=1", b"\0\0\0\2\0\0\0\1a", 413, "MSG_TOO_BIG"),
+        ("POST", "/pub_ext?topic=t&ext={'k1':'v1'}", b"x", 400, "E_INVALID_JSON_HEADER"),
+        ("POST", "/pub_ext?topic=t&ext=[1]", b"x", 400, "E_INVALID_JSON_HEADER"),
+        ("POST", "/pub_ext?topic=t&ext=" + "[" * 4000, b"x", 400, "E_INVALID_JSON_HEADER"),
+        ("POST", '/pub_ext?topic=t&ext={"%23%23trace_id":12}', b"x", 400, "INVALID_TRACE_ID"),
+        ("POST", "/pubtrace?topic=t&trace_id=x", b"x", 400, "INVALID_TRACE_ID"),
+        ("POST", "/channel/pause?topic=t&channel=nobody", b"", 404, "CHANNEL_NOT_FOUND"),
+        ("POST", "/channel/pause?topic=nobody&channel=c", b"", 404, "TOPIC_NOT_FOUND"),
+        ("POST", "/channel/create?topic=t", b"", 400, "MISSING_ARG_CHANNEL"),
+        ("GET", "/nope", b"", 404, "NOT_FOUND"),
+        ("GET", "/pub", b"", 405, "METHOD_NOT_ALLOWED"),
+    ],
+)
+def test_refusals(web: httpx.Client, method: str, path: str, body: bytes, status: int, code: str) -> None:
+    web.post("/topic/create?topic=t")
+    answer = web.request(method, path, content=body)
+    assert (answer.status_code, answer.json()) == (status, {"message": code})
+
+
+def test_channels_topics_and_figures(broker: testing.Running, web: httpx.Client, topic: str) -> None:
+    assert web.get("/ping").text == "OK"
+    assert web.get("/info").json()["tcp_port"] == int(broker.endpoints["nsqd_tcp"].rpartition(":")[2])
+    assert web.post(f"/topic/create?topic={topic}").status_code == 200
+    assert web.post(f"/channel/create?topic={topic}&channel=ch").content == b""
+    web.post(f"/pub?topic={topic}", content=b"x")
+    assert web.post(f"/channel/pause?topic={topic}&channel=ch").status_code == 200
+    client = NsqClient(broker.endpoints["nsqd_tcp"], client_id="me", desired_tag="A", extend_support=True)
+    client.ask(f"SUB {topic} ch\n".encode())
+    client.send(b"RDY 5\n")
+    assert client.quiet()
+    (told,) = web.get(f"/stats?format=json&topic={topic}").json()["topics"]
+    (channel,) = told["channels"]
+    assert (told["message_count"], channel["depth"], channel["paused"]) == (1, 1, True)
+    assert (channel["clients"][0]["desired_tag"], channel["clients"][0]["ready_count"]) == ("A", 5)
+    assert f"[{topic}" in web.get("/stats").text and "*P [ch" in web.get("/stats").text
+    assert web.post(f"/channel/empty?topic={topic}&channel=ch").status_code == 200
+    assert web.post(f"/channel/unpause?topic={topic}&channel=ch").status_code == 200
+    web.post(f"/pub_ext?topic={topic}&ext=%7B%22%23%23client_dispatch_tag%22%3A%22A%22%7D", content=b"y")
+    assert client.message().body == b"y"
+    assert web.post(f"/topic/delete?topic={topic}").status_code == 200
+    assert client.closed()
+    assert web.get(f"/stats?format=json&topic={topic}").json()["topics"] == []
+
+
+@pytest.mark.parametrize("spelling", ["create", "creat"])
+def test_topics_are_made_and_upgraded_at_the_lookup(
+    broker: testing.Running, lookup: httpx.Client, topic: str, spelling: str
+) -> None:
+    made = lookup.post(f"/topic/{spelling}?topic={topic}&partition_num=2&replicator=2&extend=true")
+    assert (made.status_code, made.content) == (200, b"")
+    told = lookup.get(f"/lookup?topic={topic}").json()
+    assert told["meta"] == {
+        "partition_num": 2,
+        "replica": 1,
+        "extend_support": True,
+        "ordered": False,
+        "multi_part": True,
+        "disable_channel_auto_create": False,
+    }
+    assert [one["tcp_port"] for one in told["producers"]] == [int(broker.endpoints["nsqd_tcp"].rpartition(":")[2])]
+    assert sorted(told["partitions"]) == ["0", "1"]
+    lookup.post(f"/topic/create?topic={topic}-p&partition_num=1&replicator=1")
+    assert lookup.get(f"/lookup?topic={topic}-p").json()["meta"]["extend_support"] is False
+    client, plain = NsqClient(broker.endpoints["nsqd_tcp"]), NsqClient(broker.endpoints["nsqd_tcp"])
+    client.ask(pub(f"{topic}-p", b"before"))
+    assert plain.ask(f"SUB {topic}-p ch\n".encode()) == b"OK"
+    assert lookup.post(f"/topic/meta/update?topic={topic}-p&upgradeext=true").status_code == 200
+    assert lookup.get(f"/lookup?topic={topic}-p").json()["meta"]["extend_support"] is True
+    assert plain.closed()
+    assert client.ask(pub(f"{topic}-p", b"after", b'{"a":"b"}')) == b"OK"
+    extended = NsqClient(broker.endpoints["nsqd_tcp"], extend_support=True)
+    assert extended.ask(f"SUB {topic}-p ch\n".encode()) == b"OK"
+    extended.send(b"RDY 2\n")
+    assert [(each.version, each.body) for each in extended.messages(2)] == [(0, b"before"), (4, b"after")]
+    for each in (client, extended):
+        each.close()
+
+
+def test_what_lookups_list(lookup: httpx.Client, web: httpx.Client, topic: str) -> None:
+    web.post(f"/topic/create?topic={topic}")
+    lookup.post(f"/channel/create?topic={topic}&channel=c1")
+    assert topic in lookup.get("/topics").json()["topics"]
+    assert lookup.get(f"/channels?topic={topic}").json() == {"channels": ["c1"]}
+    assert any(topic in one["topics"] for one in lookup.get("/nodes").json()["producers"])
+    assert lookup.get("/lookup?topic=nobody").status_code == 404
+    assert lookup.get("/lookup").json() == {"message": "MISSING_ARG_TOPIC"}
+    assert lookup.get("/ping").text == "OK"
+    assert lookup.post(f"/topic/create?topic={topic}-x&partition_num=0").status_code == 400
+    assert lookup.post(f"/topic/create?topic={topic}-x&partition_num=99999999999").status_code == 400
+    assert lookup.post(f"/channel/delete?topic={topic}&channel=c1").status_code == 200
+    assert lookup.post(f"/topic/delete?topic={topic}").status_code == 200
+    assert topic not in lookup.get("/topics").json()["topics"]
+
+
+def sized(data: bytes) -> bytes:
+    return struct.pack(">i", len(data)) + data
+
+
+def node(broker: testing.Running) -> socket.socket:
+    host, _, port = broker.endpoints["nsqlookupd_tcp"].rpartition(":")
+    return socket.create_connection((host, int(port)), 5)
+
+
+def answers(connection: socket.socket, number: int) -> list[bytes]:
+    found = []
+    file = connection.makefile("rb")
+    for _ in range(number):
+        (size,) = struct.unpack(">i", file.read(4))
+        found.append(file.read(size))
+    return found
+
+
+FACTS = {"version": "0.3.7-HA.1", "tcp_port": 9, "http_port": 8, "broadcast_address": "10.9.8.7", "hostname": "other"}
+
+
+def test_other_nodes_register_and_leave(broker: testing.Running, lookup: httpx.Client, topic: str) -> None:
+    with node(broker) as one:
+        lines = f"REGISTER {topic} 3\nREGISTER {topic} 3 ch\nPING\nREGISTER {topic} 4\nUNREGISTER {topic} 4\n".encode()
+        one.sendall(b"  V1IDENTIFY\n" + sized(json.dumps(FACTS).encode()) + lines)
+        told, *rest = answers(one, 6)
+        assert json.loads(told)["tcp_port"] == int(broker.endpoints["nsqd_tcp"].rpartition(":")[2])
+        assert rest == [b"OK"] * 5
+        found = lookup.get(f"/lookup?topic={topic}").json()
+        assert (found["channels"], list(found["partitions"])) == (["ch"], ["3"])
+        assert found["partitions"]["3"]["broadcast_address"] == "10.9.8.7"
+    deadline = time.monotonic() + 5
+    while topic in lookup.get("/topics").json()["topics"]:
+        assert time.monotonic() < deadline
+
+
+@pytest.mark.parametrize(
+    ("data", "error"),
+    [
+        (b"  V9", b"E_BAD_PROTOCOL"),
+        (b"  V1FOO\n", b"E_INVALID"),
+        (b"  V1REGISTER t 0\n", b"E_INVALID client must IDENTIFY"),
+        (b"  V1IDENTIFY\n\x7f\xff\xff\xff", b"E_BAD_BODY"),
+        (b"  V1IDENTIFY\n" + sized(b"{}"), b"E_BAD_BODY IDENTIFY missing fields"),
+        (b"  V1IDENTIFY\n" + sized(b"[" * 5000), b"E_BAD_BODY"),
+    ],
+)
+def test_bad_nodes_are_told_and_closed(broker: testing.Running, data: bytes, error: bytes) -> None:
+    with node(broker) as one:
+        one.sendall(data)
+        assert answers(one, 1)[0].startswith(error)
+        assert one.recv(1) == b""
