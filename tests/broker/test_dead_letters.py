@@ -179,7 +179,7 @@ def test_a_dead_letter_topic_that_cannot_be_made_refuses_before_anything_is_mark
     fill(broker, source, 1)
     broker.set_states(source, [(0, 1)], State.UNAVAILABLE, now_us=NOW)
     monkeypatch.setattr(broker._topology, "_partitions_max", 0)
-    with pytest.raises(Refusal, match="dead letter topic .* of 'flights' cannot be made"):
+    with pytest.raises(Refusal, match=r"dead letter topic .* of 'flights' cannot be made"):
         broker.set_states(source, [(0, 1)], State.POISONED, now_us=NOW)
     assert broker.states(source, 0, 1) == [(0, 1, State.UNAVAILABLE)]
     assert broker.dead_letters.due_us is None

@@ -181,7 +181,7 @@ def test_looking_ahead_says_what_goes_when_and_why(tmp_path: Path) -> None:
     marked = [one for one in retention.ahead(partition, broker.settings, NOW, 10**12) if one.marked]
     assert marked and marked[0].first == 0
     # it says what will be deleted: every look finds gone what the look ahead promised
-    due = [one for one in retention.ahead(partition, broker.settings, NOW + 200 * SECOND, 0)]
+    due = retention.ahead(partition, broker.settings, NOW + 200 * SECOND, 0)
     enforce(broker, NOW + 200 * SECOND)
     assert partition.log.first_offset == due[-1].end
 
