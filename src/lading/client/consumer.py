@@ -46,6 +46,9 @@ class Consumer:
     a ``close`` without error. A member that does not read for the group's session time-out (over ``kafka://``, where a
     thread keeps it alive: for ``reading_timeout_s``) loses its partitions to others.
 
+    Over ``nsq://`` the group is the ``channel``; the option ``tag`` asks for the messages with that tag. There a
+    message that was not done with comes again, and offsets only number what this consumer received.
+
     ``on_loss`` says what to do when messages at the position are gone: ``fail`` with DataLoss, or ``skip`` with a
     warning. Other ``options`` go to the transport.
     """
@@ -56,6 +59,7 @@ class Consumer:
         topics: str | Sequence[str],
         *,
         group: str | None = None,
+        channel: str | None = None,
         where: str | None = None,
         states: States = "available",
         start: Bound = "earliest",
@@ -77,6 +81,9 @@ class Consumer:
             raise SettingError(f"states is 'available' or 'all', not {states!r}")
         if on_loss not in ("fail", "skip"):
             raise SettingError(f"on_loss is 'fail' or 'skip', not {on_loss!r}")
+        if group is not None and channel is not None:
+            raise SettingError("channel is what NSQ calls a group: name one of the two")
+        group = channel if group is None else group
         if group is not None and end is not None:
             raise SettingError("a group has no end: its members read on; leave out end, or the group")
         self._selection = Selection.parse(None, where, states, verify_checksum, on_loss)

@@ -25,6 +25,7 @@ SCHEMES: dict[str, Scheme] = {
     "lading": Scheme("lading", "LadingTransport", 7070, "lading://127.0.0.1:7070"),
     "iggy": Scheme("iggy", "IggyTransport", 8090, "iggy://127.0.0.1:8090"),
     "kafka": Scheme("kafka", "KafkaTransport", 9092, "kafka://127.0.0.1:9092"),
+    "nsq": Scheme("nsq", "NsqTransport", 4161, "nsq://127.0.0.1:4161"),
     "file": Scheme("files", "FilesTransport", None, "file:///srv/lading/data or ./data"),
 }
 

@@ -1,0 +1,226 @@
+"""NSQ as a transport: publishing, and reading as a member of a channel. NSQ is a queue: there is nothing to seek in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, Literal
+
+from ..dialects.nsq import limits
+from ..dialects.nsq.commands import write
+from ..model.errors import LocalError, SettingError, Unreachable
+from .fetched import Fetched
+from .fitting import complete, fitted
+from .interface import Capacity, Membership, PartitionMeta, Sent, TopicMeta
+from .nsq_connection import Identity, NsqConnection, NsqRefusal
+from .nsq_lookup import Discovery, Node
+from .nsq_queue import NsqQueue
+from .open import address
+from .topics import unknown_topic
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+TARGET: Final = "nsq"
+REQUEST_MESSAGES_MAX: Final = 1000
+REQUEST_BYTES_WANTED: Final = 1 << 20
+_NO_EXT_THERE: Final = frozenset({"E_EXT_NOT_SUPPORT", "E_INVALID"})
+
+
+class NsqTransport:
+    """One nsqd, or all nsqd that an nsqlookupd knows (``nsq://host:4161``).
+
+    ``tag`` asks for the messages with that tag, ``in_flight`` bounds what is with this process unfinished,
+    ``message_timeout_s`` is how long a message may be with it before it goes to another reader.
+    """
+
+    idempotent = False
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        tag: str = "",
+        in_flight: int = limits.READY_MAX,
+        message_timeout_s: float | None = None,
+        timeout_s: float = 30.0,
+        retries: int = 6,
+    ) -> None:
+        host, port = address(url, "nsq")
+        for name, value in (("timeout_s", timeout_s), ("in_flight", in_flight)):
+            if value <= 0:
+                raise SettingError(f"{name} is above 0, not {value!r}")
+        if len(tag.encode()) > limits.TAG_BYTES_MAX:
+            raise SettingError(f"a tag has at most {limits.TAG_BYTES_MAX} bytes, not {len(tag.encode())}")
+        self.url = url
+        self._timeout_s = timeout_s
+        self._retries = retries
+        self._in_flight = in_flight
+        self._identity = Identity(tag=tag, timeout_ms=int((message_timeout_s or 0) * 1000))
+        self._discovery = Discovery(host, port, timeout_s=timeout_s)
+        self._publisher: NsqConnection | None = None
+        self._queues: dict[str, NsqQueue] = {}
+
+    # -- topics
+
+    def topics(self) -> list[TopicMeta]:
+        """All topics that the nsqlookupd knows; LocalError where the URL names an nsqd, which cannot say."""
+        names = self._discovery.topics()
+        if names is None:
+            raise LocalError(f"{self.url} is an nsqd, which does not list topics; give an nsqlookupd's URL")
+        return [self._meta(name) for name in names]
+
+    def topic(self, name: str) -> TopicMeta:
+        """The topic as one partition; its offsets number what was received. Whether it exists only nsqd finds out."""
+        if not limits.is_name(name):
+            raise unknown_topic(name, (), f"{self.url} (names there are 1 to 64 of .a-zA-Z0-9_-)")
+        return self._meta(name)
+
+    def _meta(self, name: str) -> TopicMeta:
+        queue = self._queues.get(name)
+        part = PartitionMeta(0, 0, 0) if queue is None else PartitionMeta(0, 0, queue.end)
+        return TopicMeta("default", name, name, None, (part,))
+
+    def create_topic(self, name: str, partitions: int = 1) -> TopicMeta:
+        """Make a topic with ext headers where the servers can; elsewhere it comes with the first message."""
+        meta = self.topic(name)
+        if self._discovery.lookup() and self._discovery.create(name, partitions):
+            return meta
+        publisher = self._connected(name)
+        if publisher.knows_ext:
+            publisher.ask(write("INTERNAL_CREATE_TOPIC", name, 0, "true"))
+        return meta
+
+    # -- reading
+
+    def join(self, group: str, topics: Sequence[str]) -> Membership:
+        """Become a reader of channel ``group`` of one topic."""
+        if len(topics) != 1:
+            raise LocalError(f"a channel belongs to one topic; make a consumer for each of {', '.join(topics)}")
+        if not limits.is_name(group):
+            raise LocalError(f"{group!r} is no channel name: 1 to 64 of .a-zA-Z0-9_-, then perhaps #ephemeral")
+        (topic,) = topics
+        queue = self._queues[topic] = NsqQueue(
+            self._discovery, topic, group, self._identity, in_flight=self._in_flight, timeout_s=self._timeout_s
+        )
+        return queue
+
+    def fetch(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        *,
+        max_bytes: int = 1 << 20,
+        max_messages: int | None = None,
+        wait_ms: int = 0,
+    ) -> Fetched:
+        """What the channel gave, by number of arrival; LocalError without a channel."""
+        queue = self._queues.get(topic)
+        if queue is None:
+            raise LocalError(
+                f"{self.url} is a queue: reading takes messages from it, for a channel. Name one: "
+                f'Consumer("{self.url}", "{topic}", channel="name")'
+            )
+        return queue.fetch(offset, max_messages=max_messages, wait_ms=wait_ms)
+
+    def offset_at(self, topic: str, partition: int, timestamp_us: int) -> int:
+        """A queue has no times to go to: LocalError."""
+        raise LocalError(f"{self.url} is a queue; reading cannot begin at a time, a channel goes on where it was")
+
+    # -- sending
+
+    def capacity(self, *, strict: bool) -> Capacity:
+        """Of one message: the body, and all headers as JSON."""
+        lacks = {"empty payload", "null payload", "message key", "timestamp", "duplicate headers"} if strict else set()
+        return Capacity(
+            headers_bytes_max=limits.SENT_EXT_BYTES_MAX,
+            payload_bytes_max=limits.MESSAGE_BYTES_MAX,
+            lacks=frozenset(lacks),  # type: ignore[arg-type]
+        )
+
+    def send(
+        self,
+        topic: str,
+        partition: int | None,
+        batch: pa.RecordBatch,
+        *,
+        strict: bool = False,
+        compression: Literal["lz4"] | None = None,
+    ) -> Sent:
+        """Publish by MPUB_EXT, messages without headers by MPUB; at least once when it has to be repeated."""
+        from ..dialects.nsq.encode import batch_body, exts_and_bodies, item
+
+        pairs = exts_and_bodies(fitted(complete(batch), TARGET, "NSQ", strict=strict))
+        plain = not any(ext for ext, _ in pairs)
+        command = "MPUB" if plain else "MPUB_EXT"
+        waiting = [_plain_item(body) if plain else item(ext, body) for ext, body in pairs]
+        for items in _requests(waiting):
+            self._publish(topic, write(command, topic, body=batch_body(items)))
+        return Sent(batch.num_rows)
+
+    def _publish(self, topic: str, command: bytes) -> None:
+        for left in range(self._retries, -1, -1):
+            try:
+                self._connected(topic).ask(command)
+                return
+            except NsqRefusal as refusal:
+                # most refusals of publications end the connection
+                self._forget()
+                if refusal.word in _NO_EXT_THERE and command.startswith(b"MPUB_EXT"):
+                    raise LocalError(
+                        f"topic {topic!r} at {self.url} takes no headers ({refusal}); make it an ext topic, "
+                        "or send messages without headers, key and time"
+                    ) from None
+                raise
+            except Unreachable:
+                self._forget()
+                if not left:
+                    raise
+
+    def _connected(self, topic: str) -> NsqConnection:
+        if self._publisher is None or self._publisher.broken:
+            nodes = self._discovery.of_topic(topic).nodes or self._discovery.all()
+            if not nodes:
+                raise Unreachable(f"the nsqlookupd at {self.url} knows no nsqd; start one and let it register")
+            self._publisher = self._first(nodes)
+        return self._publisher
+
+    def _first(self, nodes: Sequence[Node]) -> NsqConnection:
+        """A connection to the first node that answers."""
+        failure: Unreachable | None = None
+        for node in nodes:
+            try:
+                return NsqConnection(node.host, node.port, Identity(), timeout_s=self._timeout_s)
+            except Unreachable as error:
+                failure = error
+        assert failure is not None
+        raise failure
+
+    def _forget(self) -> None:
+        if self._publisher is not None:
+            self._publisher.close()
+            self._publisher = None
+
+    def close(self) -> None:
+        """Let go of all connections."""
+        self._forget()
+        for queue in self._queues.values():
+            queue.leave()
+
+
+def _plain_item(body: bytes) -> bytes:
+    return len(body).to_bytes(4, "big") + body
+
+
+def _requests(items: Sequence[bytes]) -> list[list[bytes]]:
+    """Items in order, cut to what one MPUB may hold."""
+    found: list[list[bytes]] = []
+    size_bytes = 0
+    for one in items:
+        full = found and (len(found[-1]) >= REQUEST_MESSAGES_MAX or size_bytes + len(one) > REQUEST_BYTES_WANTED)
+        if not found or full:
+            found.append([])
+            size_bytes = 0
+        found[-1].append(one)
+        size_bytes += len(one)
+    return found

@@ -1,0 +1,179 @@
+"""One connection to an nsqd: the greeting, commands out, frames in, heartbeats answered."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import socket
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from ..dialects.nsq.commands import ERROR, HEARTBEAT, MAGIC, MESSAGE, RESPONSE, read_frame, write
+from ..model.errors import MalformedMessage, RemoteError, Unreachable
+
+RECEIVE_BYTES: Final = 1 << 18
+END_S: Final = 2.0
+"""So long a server that was told to end may take."""
+USER_AGENT: Final = "lading"
+WITH_EXT: Final = "HA"
+"""Part of the version of servers that know ext headers (nsq.md 5.3)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What a connection says of itself: IDENTIFY's members (nsq.md 1.5) beside name and agent."""
+
+    extend_support: bool = False
+    tag: str = ""
+    timeout_ms: int = 0
+    more: dict[str, Any] = field(default_factory=dict)
+
+    def document(self) -> bytes:
+        """The body of IDENTIFY."""
+        name = f"{socket.gethostname()}-{os.getpid()}"
+        said: dict[str, Any] = {
+            "client_id": name,
+            "hostname": socket.gethostname(),
+            "user_agent": USER_AGENT,
+            "feature_negotiation": True,
+            **self.more,
+        }
+        if self.extend_support:
+            said["extend_support"] = True
+        if self.tag:
+            said["desired_tag"] = self.tag
+        if self.timeout_ms:
+            said["msg_timeout"] = self.timeout_ms
+        return json.dumps(said).encode()
+
+
+class NsqRefusal(RemoteError):
+    """nsqd answered with an error frame; ``word`` is its code, e.g. ``E_BAD_TOPIC``."""
+
+    def __init__(self, place: str, text: str) -> None:
+        self.word = text.partition(" ")[0]
+        super().__init__(f"nsqd at {place} refused it: {text.strip()}")
+
+
+class NsqConnection:
+    """Connected and greeted when made; Unreachable when it breaks, which ``broken`` remembers.
+
+    It does not wait for messages by itself: ``pump`` takes what has arrived, into ``messages`` and ``answers``.
+    """
+
+    def __init__(self, host: str, port: int, identity: Identity, *, timeout_s: float) -> None:
+        self.place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        self.messages: deque[bytes] = deque()
+        self.errors: list[str] = []
+        """Errors that answer no request, such as a FIN that came too late."""
+        self.broken = False
+        self.extend_support = identity.extend_support
+        self._timeout_s = timeout_s
+        self._buffer = bytearray()
+        self._answers: deque[tuple[int, bytes]] = deque()
+        try:
+            self._socket = socket.create_connection((host, port), timeout_s)
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        except OSError as failure:
+            raise Unreachable(
+                f"no nsqd answers at {self.place} ({failure}); see that one listens there "
+                "(Lading prints its address as nsqd_tcp when it starts)"
+            ) from None
+        try:
+            answer = self.ask(MAGIC + write("IDENTIFY", body=identity.document()))
+            self.facts: dict[str, Any] = json.loads(answer) if answer.startswith(b"{") else {}
+        except (ValueError, RemoteError, MalformedMessage):
+            self.close()
+            raise
+
+    @property
+    def knows_ext(self) -> bool:
+        """Whether the server knows ext headers."""
+        return WITH_EXT in str(self.facts.get("version", ""))
+
+    @property
+    def ready_max(self) -> int:
+        """The most that may be in flight at once."""
+        return int(self.facts.get("max_rdy_count") or 2500)
+
+    def fileno(self) -> int:
+        """To wait for what arrives."""
+        return self._socket.fileno()
+
+    def send(self, data: bytes) -> None:
+        """Send commands that have no answer."""
+        try:
+            self._socket.sendall(data)
+        except OSError as failure:
+            raise self._broken(failure) from None
+
+    def ask(self, data: bytes) -> bytes:
+        """Send a command and wait for its answer; NsqRefusal for an error frame."""
+        self.send(data)
+        until = time.monotonic() + self._timeout_s
+        while not self._answers:
+            left_s = until - time.monotonic()
+            if left_s <= 0:
+                raise self._broken(TimeoutError(f"no answer within {self._timeout_s:g} s"))
+            if self.errors:
+                raise NsqRefusal(self.place, self.errors.pop(0))
+            self.pump(left_s, awaiting=True)
+        kind, answer = self._answers.popleft()
+        if kind == ERROR:
+            raise NsqRefusal(self.place, answer.decode(errors="replace"))
+        return answer
+
+    def pump(self, wait_s: float = 0.0, *, awaiting: bool = False) -> None:
+        """Take what has arrived, after waiting up to ``wait_s`` for it; ``awaiting``: an error is somebody's answer."""
+        try:
+            if not select.select([self._socket], [], [], wait_s)[0]:
+                return
+            data = self._socket.recv(RECEIVE_BYTES)
+        except (OSError, ValueError) as failure:
+            raise self._broken(failure) from None
+        if not data:
+            said = f", after it said: {self.errors[-1].strip()}" if self.errors else ""
+            raise self._broken(ConnectionError(f"it closed the connection{said}"))
+        self._buffer += data
+        self._take(awaiting)
+
+    def _take(self, awaiting: bool) -> None:
+        at, beats = 0, 0
+        buffer = bytes(self._buffer)
+        while (frame := read_frame(buffer, at, len(buffer))) is not None:
+            at = frame.end
+            data = bytes(frame.data)
+            if frame.kind == MESSAGE:
+                self.messages.append(data)
+            elif frame.kind == RESPONSE and data == HEARTBEAT:
+                beats += 1
+            elif frame.kind == ERROR and not awaiting:
+                self.errors.append(data.decode(errors="replace"))
+            else:
+                self._answers.append((frame.kind, data))
+        del self._buffer[:at]
+        if beats:
+            self.send(write("NOP") * beats)
+
+    def _broken(self, failure: BaseException) -> Unreachable:
+        self.close()
+        return Unreachable(f"the connection to nsqd at {self.place} broke: {str(failure) or type(failure).__name__}")
+
+    def end(self) -> None:
+        """Close when the server has done all it was told; it is told nothing more."""
+        try:
+            self._socket.shutdown(socket.SHUT_WR)
+            self._socket.settimeout(END_S)
+            while self._socket.recv(RECEIVE_BYTES):
+                pass
+        except OSError:
+            pass
+        self.close()
+
+    def close(self) -> None:
+        """Let go of it; nsqd gives what was in flight to others."""
+        self.broken = True
+        self._socket.close()

@@ -1,0 +1,130 @@
+"""Which nsqd to talk to: the one that a URL names, or those that an nsqlookupd knows (nsq.md 5.3)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from contextlib import closing
+from http.client import HTTPConnection, HTTPException
+from typing import Any, Final, NamedTuple
+from urllib.parse import urlencode
+
+from ..model.errors import RemoteError, Unreachable
+
+V1: Final = {"Accept": "application/vnd.nsq; version=1.0"}
+LOOKUP_PARAMETERS: Final = {"access": "r", "metainfo": "true"}
+
+
+class Node(NamedTuple):
+    """An nsqd's address."""
+
+    host: str
+    port: int
+
+
+class Found(NamedTuple):
+    """The nodes that have a topic; ``ext`` is whether it has ext headers, None where the server does not say."""
+
+    nodes: list[Node]
+    ext: bool | None = None
+
+
+class Discovery:
+    """What stands behind an address: an nsqlookupd's HTTP port, an nsqd's HTTP port, or an nsqd."""
+
+    def __init__(self, host: str, port: int, *, timeout_s: float) -> None:
+        self._host = host
+        self._port = port
+        self._timeout_s = timeout_s
+        self._speaks_http: bool | None = None
+        self._is_lookup = False
+        self._direct = Node(host, port)
+
+    def lookup(self) -> bool:
+        """Whether an nsqlookupd answers there; looked up once. Unreachable where nobody does."""
+        if self._speaks_http is None:
+            try:
+                facts = self._get("/info", {})
+            except _NotHttp:
+                self._speaks_http = False
+                return False
+            self._speaks_http = True
+            self._is_lookup = not facts.get("tcp_port")
+            if not self._is_lookup:
+                self._direct = Node(self._host, int(facts["tcp_port"]))
+        return self._is_lookup
+
+    def of_topic(self, topic: str) -> Found:
+        """The nodes that have the topic; none where nobody has it yet."""
+        if not self.lookup():
+            return Found([self._direct])
+        try:
+            found = self._get("/lookup", {"topic": topic, **LOOKUP_PARAMETERS})
+        except RemoteError as error:
+            if error.code == 404:
+                return Found([])
+            raise
+        meta = found.get("meta") or {}
+        nodes = {_node(one, self._host): None for one in found.get("producers") or ()}
+        nodes |= {_node(one, self._host): None for one in (found.get("partitions") or {}).values()}
+        return Found(list(nodes), meta.get("extend_support"))
+
+    def all(self) -> list[Node]:
+        """Every node that is up."""
+        if not self.lookup():
+            return [self._direct]
+        return [_node(one, self._host) for one in self._get("/nodes", {}).get("producers") or ()]
+
+    def topics(self) -> list[str] | None:
+        """All topics; None where only an nsqlookupd could say."""
+        return sorted(self._get("/topics", {}).get("topics") or ()) if self.lookup() else None
+
+    def create(self, topic: str, partitions: int) -> bool:
+        """Have an ext topic made; False where the nsqlookupd cannot, so that it is made by publishing."""
+        parameters = {"topic": topic, "partition_num": partitions, "replicator": 1, "extend": "true"}
+        try:
+            self._ask("POST", "/topic/create", parameters)
+        except RemoteError as error:
+            if error.code is None:
+                raise
+            return False
+        return True
+
+    def _get(self, path: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
+        found = self._ask("GET", path, parameters)
+        # servers before 1.0 wrap every answer
+        return dict(found.get("data") or {}) if "status_code" in found else found
+
+    def _ask(self, method: str, path: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
+        place = f"{self._host}:{self._port}"
+        with closing(HTTPConnection(self._host, self._port, timeout=self._timeout_s)) as http:
+            try:
+                http.request(method, f"{path}?{urlencode(parameters)}", headers=V1)
+                answer = http.getresponse()
+                content = answer.read()
+            except HTTPException:
+                raise _NotHttp(place) from None
+            except ConnectionResetError as failure:
+                # an nsqd closes a connection that does not greet it
+                raise _NotHttp(str(failure)) from None
+            except OSError as failure:
+                raise Unreachable(
+                    f"neither nsqlookupd nor nsqd answers at {place} ({failure}); "
+                    "see that one listens there (Lading prints nsqlookupd_http and nsqd_tcp when it starts)"
+                ) from None
+        if answer.status >= 400:
+            text = content.decode(errors="replace")[:200]
+            raise RemoteError(f"{place} answered {path} with {answer.status} {text}", code=answer.status)
+        try:
+            found = json.loads(content or b"{}")
+        except ValueError:
+            found = {}
+        return found if isinstance(found, dict) else {}
+
+
+class _NotHttp(Exception):
+    """What listens there does not speak HTTP: it is an nsqd."""
+
+
+def _node(one: Mapping[str, Any], host: str) -> Node:
+    return Node(str(one.get("broadcast_address") or host), int(one["tcp_port"]))

@@ -1,0 +1,295 @@
+"""A subscription to an NSQ channel over all nodes that have the topic, seen as one partition of a log.
+
+A queue has no offsets: messages are numbered as they arrive, from 0, for as long as the subscription lives. Storing a
+position finishes (FIN) everything before it; what was not finished comes again, to anybody, when the connection ends.
+"""
+
+from __future__ import annotations
+
+import random
+import select
+import struct
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from ..dialects.nsq.commands import ID_BYTES, write
+from ..dialects.nsq.encode import record
+from ..model.errors import LadingError, MalformedMessage, Unreachable
+from ..model.run import Run
+from .fetched import Fetched
+from .interface import Position
+from .nsq_connection import Identity, NsqConnection, NsqRefusal
+from .nsq_lookup import Discovery, Node
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+LOOK_S: Final = 60.0
+"""Nodes are looked up again after this long, give or take a quarter."""
+PAUSE_S: Final = 0.2
+PAUSE_S_MAX: Final = 30.0
+CODE: Final = 5
+"""The dialect's number in chunk envelopes."""
+
+_HEAD: Final = struct.Struct(">qH16s")
+_EXT: Final = struct.Struct(">BH")
+_NO_EXT: Final = 0
+
+
+@dataclass(slots=True)
+class _Subscribed:
+    """A node and how far talking to it is."""
+
+    node: Node
+    connection: NsqConnection | None = None
+    again_at: float = 0.0
+    pause_s: float = PAUSE_S
+    error: LadingError | None = None
+
+
+@dataclass(slots=True)
+class Received:
+    """One message: as it is stored (dialect nsq), who gave it, its 16-byte id, and which attempt it is."""
+
+    stored: bytes
+    connection: NsqConnection
+    message_id: bytes
+    attempts: int
+
+
+@dataclass(slots=True)
+class _Window:
+    """Messages that are not finished; the first of them has number ``first``."""
+
+    first: int = 0
+    messages: deque[Received] = field(default_factory=deque)
+
+
+class NsqQueue:
+    """A member of a channel: ``in_flight`` messages at most are with it, over all nodes together."""
+
+    generation = 0
+
+    def __init__(
+        self, discovery: Discovery, topic: str, channel: str, identity: Identity, *, in_flight: int, timeout_s: float
+    ) -> None:
+        """Connects to every node that has the topic; Unreachable or NsqRefusal where none can be talked to."""
+        self.topic = topic
+        self.channel = channel
+        self.partitions: Sequence[tuple[str, int]] = [(topic, 0)]
+        self._discovery = discovery
+        self._identity = identity
+        self._in_flight = in_flight
+        self._timeout_s = timeout_s
+        self._nodes: dict[Node, _Subscribed] = {}
+        self._window = _Window()
+        self._look_at = 0.0
+        self._closed = False
+        self._look()
+        self._connect()
+        failed = [one.error for one in self._nodes.values() if one.error is not None]
+        if failed and not self._connected():
+            raise failed[0]
+
+    # -- as a membership
+
+    @property
+    def changing(self) -> bool:
+        """Whether so much waits to be finished that the servers hold back."""
+        return 2 * len(self._window.messages) >= self._in_flight
+
+    def heartbeat(self) -> bool:
+        """Answer the servers; the assignment never changes."""
+        self._receive(0.0)
+        return False
+
+    def position(self, topic: str, partition: int) -> Position | None:
+        """The number of the first message that is not finished."""
+        return Position(self._window.first)
+
+    def store(self, topic: str, partition: int, position: Position) -> None:
+        """Finish everything before a number; what its node has given to others meanwhile stays theirs."""
+        self.finish(position.offset)
+
+    def leave(self) -> None:
+        """End it: what was not finished comes again, to anybody."""
+        if self._closed:
+            return
+        self._closed = True
+        for connection in self._connected():
+            try:
+                connection.ask(write("CLS"))
+                self._arrived(connection)
+                mine = [one.message_id for one in self._window.messages if one.connection is connection]
+                # upstream's nsqd waits for their time-out otherwise
+                connection.send(b"".join(write("REQ", 0, message_id=one) for one in mine))
+                connection.end()
+            except (Unreachable, NsqRefusal, MalformedMessage):
+                connection.close()
+
+    # -- receiving
+
+    @property
+    def end(self) -> int:
+        """The number that the next message gets."""
+        return self._window.first + len(self._window.messages)
+
+    def fetch(self, offset: int, *, max_messages: int | None, wait_ms: int) -> Fetched:
+        """The messages from a number on, after waiting for one if there is none."""
+        until = time.monotonic() + wait_ms / 1000
+        self._receive(0.0)
+        while offset >= self.end and (left_s := until - time.monotonic()) > 0:
+            self._receive(min(left_s, 0.5))
+        found = self.messages(offset, max_messages)
+        runs = [run_of(found, offset)] if found else []
+        end = offset + len(found)
+        return Fetched(self.topic, 0, runs, end, self._window.first, self.end)
+
+    def messages(self, offset: int, count: int | None = None) -> list[Received]:
+        """Messages that are not finished, from a number on."""
+        skipped = max(offset - self._window.first, 0)
+        listed = list(self._window.messages)[skipped:]
+        return listed if count is None else listed[:count]
+
+    def finish(self, offset: int) -> None:
+        """Finish everything before a number."""
+        bursts: dict[NsqConnection, list[bytes]] = {}
+        window = self._window
+        while window.first < offset and window.messages:
+            done = window.messages.popleft()
+            window.first += 1
+            bursts.setdefault(done.connection, []).append(write("FIN", message_id=done.message_id))
+        for connection, burst in bursts.items():
+            if not connection.broken:
+                try:
+                    connection.send(b"".join(burst))
+                except Unreachable as error:
+                    self._lost(connection, error)
+
+    def _receive(self, wait_s: float) -> None:
+        self._look()
+        self._connect()
+        connected = self._connected()
+        if not connected:
+            time.sleep(min(wait_s, PAUSE_S))
+            return
+        readable = select.select(connected, [], [], wait_s)[0]
+        for connection in readable:
+            try:
+                connection.pump()
+            except (Unreachable, MalformedMessage) as error:
+                self._lost(connection, error)
+        for connection in connected:
+            connection.errors.clear()
+            self._arrived(connection)
+
+    def _arrived(self, connection: NsqConnection) -> None:
+        while connection.messages:
+            self._window.messages.append(_received(connection.messages.popleft(), connection))
+
+    def _connected(self) -> list[NsqConnection]:
+        return [one.connection for one in self._nodes.values() if one.connection and not one.connection.broken]
+
+    def _look(self) -> None:
+        now = time.monotonic()
+        if now < self._look_at:
+            return
+        self._look_at = now + LOOK_S * random.uniform(0.75, 1.25)
+        try:
+            found = self._discovery.of_topic(self.topic)
+        except Unreachable:
+            if not self._nodes:
+                raise
+            return
+        if not found.nodes:
+            # nobody has it yet: ask again soon
+            self._look_at = now + PAUSE_S
+        for node in found.nodes:
+            self._nodes.setdefault(node, _Subscribed(node))
+
+    def _connect(self) -> None:
+        now = time.monotonic()
+        fresh = False
+        for one in self._nodes.values():
+            if (one.connection is None or one.connection.broken) and now >= one.again_at:
+                try:
+                    one.connection = self._subscribed(one.node)
+                    one.pause_s, one.error = PAUSE_S, None
+                    fresh = True
+                except (Unreachable, NsqRefusal) as error:
+                    one.error = error
+                    self._put_off(one)
+        if fresh:
+            self._share()
+
+    def _subscribed(self, node: Node) -> NsqConnection:
+        """A connection that reads the channel, with ext headers where server and topic have them."""
+        connection = self._greeted(node, self._identity)
+        if connection.knows_ext and not connection.extend_support:
+            connection.close()
+            connection = self._greeted(node, _with_ext(self._identity))
+        try:
+            connection.ask(write("SUB", self.topic, self.channel))
+        except NsqRefusal as refusal:
+            connection.close()
+            if refusal.word != "E_SUB_EXTEND_FORBIDDON":
+                raise
+            connection = self._greeted(node, self._identity)
+            connection.ask(write("SUB", self.topic, self.channel))
+        return connection
+
+    def _greeted(self, node: Node, identity: Identity) -> NsqConnection:
+        return NsqConnection(node.host, node.port, identity, timeout_s=self._timeout_s)
+
+    def _share(self) -> None:
+        """Give every node its part of what may be in flight."""
+        connected = self._connected()
+        for connection in connected:
+            ready = max(1, min(self._in_flight // len(connected), connection.ready_max))
+            try:
+                connection.send(write("RDY", ready))
+            except Unreachable as error:
+                self._lost(connection, error)
+
+    def _lost(self, connection: NsqConnection, error: LadingError) -> None:
+        connection.close()
+        for one in self._nodes.values():
+            if one.connection is connection:
+                one.connection, one.error = None, error
+                self._put_off(one)
+        self._look_at = 0.0
+
+    def _put_off(self, one: _Subscribed) -> None:
+        one.again_at = time.monotonic() + one.pause_s * random.uniform(0.5, 1.0)
+        one.pause_s = min(2 * one.pause_s, PAUSE_S_MAX)
+
+
+def _with_ext(identity: Identity) -> Identity:
+    return Identity(True, identity.tag, identity.timeout_ms, identity.more)
+
+
+def _received(data: bytes, connection: NsqConnection) -> Received:
+    """A message frame's data as it would be stored."""
+    if len(data) < _HEAD.size:
+        raise MalformedMessage(f"nsqd at {connection.place} sent a message of {len(data)} bytes")
+    time_ns, attempts, message_id = _HEAD.unpack_from(data)
+    version, ext, at = _NO_EXT, b"", _HEAD.size
+    if connection.extend_support:
+        version, at = data[at] if len(data) > at else _NO_EXT, at + 1
+        if version != _NO_EXT:
+            if len(data) < at + 2:
+                raise MalformedMessage(f"nsqd at {connection.place} sent a message that ends in its ext")
+            size = int.from_bytes(data[at : at + 2], "big")
+            ext, at = data[at + 2 : at + 2 + size], at + 2 + size
+    return Received(record(time_ns, message_id, version, ext, data[at:]), connection, message_id[:ID_BYTES], attempts)
+
+
+def run_of(messages: Sequence[Received], first: int) -> Run:
+    """Messages as one chunk whose first offset is ``first``."""
+    region = np.frombuffer(b"".join(one.stored for one in messages), np.uint8)
+    count = len(messages)
+    return Run(CODE, region, np.array([[0, region.size, first, count, first + count - 1, 0, 0, 0]], np.int64))

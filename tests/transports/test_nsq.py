@@ -1,0 +1,136 @@
+"""nsq:// against real servers: upstream's nsqd and nsqlookupd for what is plain, our own for headers and tags."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lading import Consumer, Producer
+from lading.model.errors import LocalError, SettingError, Unreachable
+from lading.transports import nsq_queue
+from lading.transports.open import open_transport
+from tests.interop.go_programs import RunningNsq, Unavailable, running
+
+pytestmark = pytest.mark.interop
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNsq]:
+    """Upstream's servers."""
+    try:
+        with running(tmp_path_factory.mktemp("nsq")) as servers:
+            yield servers
+    except Unavailable as reason:
+        pytest.skip(str(reason))
+
+
+@pytest.fixture(params=["nsqlookupd", "nsqd", "nsqd_http"])
+def url(request: pytest.FixtureRequest, real: RunningNsq) -> str:
+    """The ways to name a real server."""
+    places = {"nsqlookupd": real.nsqlookupd_http, "nsqd": real.nsqd_tcp, "nsqd_http": real.nsqd_http}
+    return f"nsq://{places[request.param]}"
+
+
+def test_what_is_sent_arrives_once_and_is_finished(url: str, request: pytest.FixtureRequest) -> None:
+    topic = f"plain-{request.node.callspec.id}"
+    with Producer(url) as producer:
+        for number in range(3000):
+            producer.send(topic, b"%d" % number)
+    got: list[bytes] = []
+    with Consumer(url, topic, channel="c", in_flight=100, timeout_s=5.0) as consumer:
+        for message in consumer:
+            got.append(message.payload or b"")
+            assert (message.topic, message.partition, message.offset) == (topic, 0, len(got) - 1)
+            if len(got) == 3000:
+                break
+    assert sorted(got, key=int) == [b"%d" % number for number in range(3000)]
+    with Consumer(url, topic, channel="c", timeout_s=0.3) as consumer:
+        assert list(consumer) == []
+
+
+def test_what_was_not_done_with_comes_again(real: RunningNsq) -> None:
+    url = f"nsq://{real.nsqd_tcp}"
+    with Producer(url) as producer:
+        for number in range(10):
+            producer.send("again", b"%d" % number)
+
+    class Stop(Exception):
+        pass
+
+    with pytest.raises(Stop), Consumer(url, "again", channel="c", timeout_s=5.0) as consumer:
+        for count, _ in enumerate(consumer, 1):
+            if count == 4:
+                raise Stop
+    with Consumer(url, "again", channel="c", timeout_s=1.0) as consumer:
+        left = [message.payload for message in consumer]
+    # three were done when the fourth was asked for
+    assert len(left) == 7
+
+
+def test_readers_share_a_channel_and_batches_are_finished_too(real: RunningNsq) -> None:
+    url = f"nsq://{real.nsqlookupd_http}"
+    with Producer(url) as producer:
+        producer.send("shared", b"first")
+    found: list[list[bytes]] = [[], []]
+
+    def read(mine: list[bytes]) -> None:
+        with Consumer(url, "shared", channel="c", in_flight=10, timeout_s=2.0) as consumer:
+            for batch in consumer.batches("payload"):
+                mine.extend(payload or b"" for payload in batch.column("payload").to_pylist())
+
+    threads = [threading.Thread(target=read, args=(mine,)) for mine in found]
+    for thread in threads:
+        thread.start()
+    with Producer(url) as producer:
+        for number in range(500):
+            producer.send("shared", b"%d" % number)
+    for thread in threads:
+        thread.join(30)
+    assert sorted(found[0] + found[1]) == sorted([b"first", *(b"%d" % number for number in range(500))])
+
+
+def test_a_broken_connection_is_made_again(real: RunningNsq, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nsq_queue, "PAUSE_S", 0.05)
+    url = f"nsq://{real.nsqd_tcp}"
+    with Producer(url) as producer, Consumer(url, "broken", channel="c", timeout_s=5.0) as consumer:
+        producer.send("broken", b"before")
+        producer.flush()
+        assert next(consumer).payload == b"before"
+        consumer.commit()
+        queue = consumer.transport._queues["broken"]  # type: ignore[attr-defined]
+        (one,) = queue._nodes.values()
+        one.connection._socket.shutdown(2)
+        producer.transport._publisher._socket.shutdown(2)  # type: ignore[attr-defined]
+        producer.send("broken", b"after")
+        producer.flush()
+        assert next(consumer).payload == b"after"
+
+
+def test_what_a_plain_server_cannot_take_is_said(real: RunningNsq) -> None:
+    url = f"nsq://{real.nsqd_tcp}"
+    producer = Producer(url)
+    producer.send("plain", b"x", headers=[("carrier", "UA")])
+    with pytest.raises(LocalError, match="takes no headers"):
+        producer.flush()
+    producer.close()
+    with pytest.raises(LocalError, match="is a queue"):
+        next(Consumer(url, "plain", timeout_s=0.1))
+    with pytest.raises(LocalError, match="a channel belongs to one topic"):
+        Consumer(url, ["a", "b"], channel="c")
+    with pytest.raises(LocalError, match="no channel name"):
+        Consumer(url, "plain", channel="c c")
+    with pytest.raises(SettingError, match="one of the two"):
+        Consumer(url, "plain", channel="c", group="c")
+    with pytest.raises(LocalError, match="does not list topics"):
+        open_transport(url).topics()
+    with pytest.raises(SettingError, match="at most 100 bytes"):
+        open_transport(url, tag="x" * 101)
+    assert "shared" in [meta.name for meta in open_transport(f"nsq://{real.nsqlookupd_http}").topics()]
+
+
+def test_nobody_there_is_said(tmp_path: Path) -> None:
+    with pytest.raises(Unreachable, match="neither nsqlookupd nor nsqd answers"):
+        Consumer("nsq://127.0.0.1:1", "t", channel="c", timeout_s=1.0)
