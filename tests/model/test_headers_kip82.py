@@ -29,6 +29,7 @@ def test_insertion_order_is_iteration_order() -> None:
 def test_remove_leaves_nothing() -> None:
     headers = Headers().add("key", b"value").remove("key")
     assert list(headers) == []
+    assert Headers([("key", b"value")]).remove("absent").keys() == ["key"]
 
 
 def test_order_survives_removals_between_adds() -> None:
