@@ -203,7 +203,7 @@ def test_an_identity_can_be_asked_for_again(broker: Broker) -> None:
 def test_epochs_run_out(broker: Broker, partition: Partition) -> None:
     caller = named(broker)
     producer = broker.producers._names["tx"]
-    broker.producers._put(producer, epoch=(1 << 15) - 2)
+    broker.producers._put(producer, producer.moved(ProducerState.EMPTY, epoch=(1 << 15) - 2))
     renewed = named(broker)
     assert renewed.producer_id != caller.producer_id
     assert renewed.epoch == 0

@@ -5,6 +5,7 @@ What members say of themselves and what their leader assigns is passed on unread
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -62,6 +63,10 @@ class JoinCall(NamedTuple):
     host: str = ""
     named_first: bool = False
     told_to_skip: bool = False
+
+    def new_member(self) -> str:
+        """A member id that nobody else has."""
+        return f"{self.instance or self.client_id}-{uuid.uuid4()}"
 
 
 class Joined(NamedTuple):
@@ -226,3 +231,8 @@ class Group:
     def all_joined(self) -> bool:
         """Whether nobody is missing any more."""
         return not self.named and all(one.joining is not None for one in self.members.values())
+
+
+def no_group(name: str, reason: Reason = Reason.GROUP_NOT_FOUND) -> Refusal:
+    """What is said of a group, or of a member of one, that is not there."""
+    return Refusal(reason, f"there is no such member or group {name!r} (it left, or was silent for too long); join")

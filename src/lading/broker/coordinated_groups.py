@@ -6,14 +6,13 @@ are answered later; ``expire`` goes on without those that stay away.
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from ..log.catalog import Catalog, GroupRow
 from ..model.errors import Reason, Refusal
 from .answer import Answer
-from .coordinated_group import Group, GroupState, JoinCall, Joined, Member, MemberIdRequired, Synced
+from .coordinated_group import Group, GroupState, JoinCall, Joined, Member, MemberIdRequired, Synced, no_group
 from .positions import COORDINATED, PositionKey, Positions, StoredPosition
 from .settings import BrokerSettings
 from .topology import Partition, Topic
@@ -100,7 +99,7 @@ class CoordinatedGroups:
         for member_id, instance in members:
             try:
                 if group is None:
-                    raise _no_group(name)
+                    raise no_group(name)
                 self._leave(group, member_id, instance, now_us)
                 results.append(None)
             except Refusal as refusal:
@@ -138,7 +137,7 @@ class CoordinatedGroups:
         """The group and its positions; GROUP_NOT_EMPTY while it has members."""
         group = self._groups.get(name)
         if group is None:
-            raise _no_group(name)
+            raise no_group(name)
         if group.state is not GroupState.EMPTY:
             raise Refusal(Reason.GROUP_NOT_EMPTY, f"group {name!r} has members; stop them, then delete it")
         self._catalog.remove_group(COORDINATED, b"", name)
@@ -187,7 +186,7 @@ class CoordinatedGroups:
     def _require(self, call: MemberCall, now_us: int) -> tuple[Group, Member]:
         group = self._groups.get(call.group)
         if group is None:
-            raise _no_group(call.group, Reason.GROUP_MEMBER_NOT_FOUND)
+            raise no_group(call.group, Reason.GROUP_MEMBER_NOT_FOUND)
         member = group.require(call.member, call.instance)
         group.require_generation(call.generation)
         member.seen(now_us)
@@ -233,7 +232,7 @@ class CoordinatedGroups:
             raise Refusal(
                 Reason.GROUP_FULL, f"group {group.name!r} has {self._settings.group_members_max} members, the most"
             )
-        member_id = _new_id(call)
+        member_id = call.new_member()
         if call.named_first and call.instance is None:
             self._groups[group.name] = group
             group.named[member_id] = now_us + call.session_timeout_us
@@ -271,7 +270,7 @@ class CoordinatedGroups:
         """An instance was started again: it takes the place of its former member."""
         former = group.members.pop(group.instances[instance])
         former.refuse(group.replaced(instance))
-        member = Member(_new_id(call), call, now_us + call.session_timeout_us)
+        member = Member(call.new_member(), call, now_us + call.session_timeout_us)
         member.assignment = former.assignment
         group.members[member.id] = member
         group.instances[instance] = member.id
@@ -368,7 +367,7 @@ class CoordinatedGroups:
             del group.instances[member.call.instance]
         if group.leader == member.id:
             group.leader = next(iter(group.members), None)
-        member.refuse(_no_group(group.name, Reason.GROUP_MEMBER_NOT_FOUND))
+        member.refuse(no_group(group.name, Reason.GROUP_MEMBER_NOT_FOUND))
 
     def _remove(self, group: Group, member: Member, now_us: int) -> None:
         self._take_out(group, member)
@@ -397,11 +396,3 @@ class CoordinatedGroups:
             for member in [one for one in group.members.values() if one.must_sync]:
                 if member.id in group.members:
                     self._remove(group, member, now_us)
-
-
-def _new_id(call: JoinCall) -> str:
-    return f"{call.instance or call.client_id}-{uuid.uuid4()}"
-
-
-def _no_group(name: str, reason: Reason = Reason.GROUP_NOT_FOUND) -> Refusal:
-    return Refusal(reason, f"there is no such member or group {name!r} (it left, or was silent for too long); join")

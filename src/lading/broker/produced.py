@@ -173,6 +173,8 @@ def _repeated(writers: Writers, batch: Sequenced) -> Block | None:
     writer = writers.get(batch.writer)
     if writer is None:
         return None
+    if (batch.epoch, batch.sequence) == (writer.epoch, writer.next_sequence % SEQUENCES):
+        return None
     who = f"producer {batch.producer_id} epoch {batch.epoch}"
     if batch.epoch < writer.epoch:
         raise Refusal(Reason.PRODUCER_FENCED, f"{who}: epoch {writer.epoch} of it has written here already")
@@ -183,9 +185,7 @@ def _repeated(writers: Writers, batch: Sequenced) -> Block | None:
     for block in reversed(writer.recent):
         if (block.sequence, block.numbers) == (batch.sequence, batch.records):
             return block
-    if (batch.sequence - writer.next_sequence) % SEQUENCES:
-        raise Refusal(
-            Reason.OUT_OF_SEQUENCE,
-            f"{who}: record {batch.sequence} does not follow, the next is {writer.next_sequence % SEQUENCES}",
-        )
-    return None
+    raise Refusal(
+        Reason.OUT_OF_SEQUENCE,
+        f"{who}: record {batch.sequence} does not follow, the next is {writer.next_sequence % SEQUENCES}",
+    )

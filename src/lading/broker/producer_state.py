@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from ..log.producer_table import ProducerRow
 from ..model.errors import Reason, Refusal
@@ -82,6 +82,12 @@ class Producer:
     def state(self) -> ProducerState:
         """What it is doing."""
         return ProducerState(self.row.state)
+
+    def moved(self, state: ProducerState, **changes: Any) -> ProducerRow:
+        """Its row in the next state; only those of TRANSITIONS."""
+        if state not in TRANSITIONS[self.state]:
+            raise AssertionError(f"{told(self)} cannot go from {self.state} to {state}")
+        return replace(self.row, state=state, **changes)
 
     @property
     def identity(self) -> Identity:

@@ -8,7 +8,6 @@ finishes it. What is open then stays open until its producer or its time-out end
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -262,7 +261,7 @@ class Producers:
         self._require_idle(producer)
         if producer.state is not ProducerState.ONGOING:
             deadline_us = now_us + producer.row.timeout_us
-            self._put(producer, state=ProducerState.ONGOING, deadline_us=deadline_us, updated_us=now_us)
+            self._put(producer, producer.moved(ProducerState.ONGOING, deadline_us=deadline_us, updated_us=now_us))
             producer.ended = Answer()
             self._busy.add(producer)
 
@@ -272,26 +271,19 @@ class Producers:
         producer_id, epoch = before.producer_id, before.epoch + 1
         if before.epoch >= EPOCH_MAX:
             producer_id, epoch = self._take_id(), 0
-        self._put(
-            producer,
-            id=producer_id,
-            epoch=epoch,
-            state=ProducerState.EMPTY,
-            timeout_us=timeout_us,
-            updated_us=now_us,
-        )
+        row = producer.moved(ProducerState.EMPTY, id=producer_id, epoch=epoch, timeout_us=timeout_us, updated_us=now_us)
+        self._put(producer, row)
         producer.before = before
         del self._ids[before.producer_id]
         self._ids[producer_id] = producer
 
-    def _put(self, producer: Producer, **changes: object) -> None:
-        row = replace(producer.row, **changes)  # type: ignore[arg-type]
+    def _put(self, producer: Producer, row: ProducerRow) -> None:
         self._table.put(row)
         producer.row = row
 
     def _decide(self, producer: Producer, committed: bool, now_us: int, *, fence: bool = False) -> None:
         epoch = producer.row.epoch + fence
-        row = replace(producer.row, state=DECIDED[committed], epoch=epoch, updated_us=now_us)
+        row = producer.moved(DECIDED[committed], epoch=epoch, updated_us=now_us)
         made_true = dict(producer.waiting) if committed else {}
         self._table.decide(row, [_row(*place, stored) for place, stored in made_true.items()])
         producer.row = row
@@ -328,7 +320,7 @@ class Producers:
         if ended is None or producer.unacknowledged:
             return
         if not producer.partitions:
-            producer.row = replace(producer.row, state=ended)
+            producer.row = producer.moved(ended)
             self._busy.discard(producer)
         if not producer.ended.done:
             producer.ended.finish(None)

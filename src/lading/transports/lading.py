@@ -244,7 +244,7 @@ class LadingTransport:
     # groups
 
     def groups(self) -> list[dict[str, Any]]:
-        """Groups of all protocols: ``protocol``, ``group``, ``state``, ``generation``, how many ``members``, ``lag``."""
+        """Groups of all protocols: ``protocol``, ``group``, ``state``, ``generation``, ``members``, ``lag``."""
         rows: list[dict[str, Any]] = self._http.get("groups").json()
         return rows
 
