@@ -12,7 +12,7 @@ from .errors import Fault
 
 OUTPUT_BUFFER_BYTES_MIN: Final = 64
 OUTPUT_BUFFER_BYTES_MAX: Final = 65_536
-OUTPUT_BUFFER_BYTES: Final = 4096
+OUTPUT_BUFFER_BYTES: Final = 100
 OUTPUT_BUFFER_MS: Final = 50
 OUTPUT_BUFFER_MS_MIN: Final = 10
 OUTPUT_BUFFER_MS_MAX: Final = 1_000
@@ -61,14 +61,14 @@ _NUMBERS: Final[Mapping[str, _Number]] = {
         "output buffer size",
         OUTPUT_BUFFER_BYTES,
         lambda size: size == -1 or size >= OUTPUT_BUFFER_BYTES_MIN,
-        lambda size: min(size, OUTPUT_BUFFER_BYTES_MAX),
+        lambda size: 1 if size < 0 else min(size, OUTPUT_BUFFER_BYTES_MAX),
     ),
     "output_buffer_timeout": _Number(
         "output_buffer_ms",
         "output buffer timeout",
         OUTPUT_BUFFER_MS,
         lambda ms: ms == -1 or 1 <= ms <= OUTPUT_BUFFER_MS_MAX,
-        lambda ms: ms if ms < 0 else max(ms, OUTPUT_BUFFER_MS_MIN),
+        lambda ms: 0 if ms < 0 else max(ms, OUTPUT_BUFFER_MS_MIN),
     ),
     "sample_rate": _Number("sample_rate", "sample rate", 0, lambda percent: 0 <= percent <= 99),
     "msg_timeout": _Number(
