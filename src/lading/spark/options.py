@@ -16,6 +16,8 @@ from .starting import Word, parse_offsets
 OnBadValue = Literal["null", "fail"]
 DEDUPE_HEADER = "lading-dedupe"
 """The header that is the same in each try to send a message, where a target is at least once."""
+CHANNEL = "spark"
+"""The channel of a queue that a stream takes messages for, unless it names one."""
 PREFIXES = ("column.", "encoding.", "transport.")
 """Options that name a column or an option of the transport after the dot."""
 
@@ -42,6 +44,8 @@ class SourceOptions:
     verify_checksum: bool = False
     where: str | None = None
     pushdown: bool = False
+    spool: str | None = None
+    channel: str = CHANNEL
     transport: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
@@ -68,6 +72,8 @@ class SourceOptions:
             verify_checksum=_flag("verify_checksum", values.get("verify_checksum", "false")),
             where=where if where and where.strip() else None,
             pushdown=_flag("pushdown", values.get("pushdown", "false")),
+            spool=values.get("spool", "").strip() or None,
+            channel=values.get("channel", CHANNEL).strip(),
             transport=transport_options(values),
         )
 
@@ -102,7 +108,7 @@ class SinkOptions:
 SOURCE = (
     "from", "topic", "startingOffsets", "endingOffsets", "failOnDataLoss", "states", "maxRowsPerTrigger",
     "maxBytesPerTrigger", "maxRowsPerPartition", "maxRowsPerBatch", "maxBytesPerBatch", "on_bad_value", "headers",
-    "verify_checksum", "where", "pushdown",
+    "verify_checksum", "where", "pushdown", "spool", "channel",
 )  # fmt: skip
 SINK = ("to", "topic", "headers", "transactionalId", "transactionTimeoutS", "dedupe_header")
 SYNONYMS = {"maxoffsetspertrigger": "maxRowsPerTrigger"}

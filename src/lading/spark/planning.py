@@ -13,6 +13,7 @@ from ..transports.open import open_transport
 from .options import SourceOptions
 from .positions import Loss, Mark, Marks, here, loss
 from .ranges import Range, admit, between
+from .spooling import Filling
 from .starting import resolve
 
 LOG = logging.getLogger("lading.spark")
@@ -24,14 +25,16 @@ class Planner:
     def __init__(self, options: SourceOptions) -> None:
         self.options = options
         self._transport: Transport | None = None
+        self._filling = Filling()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"options": self.options, "_transport": None}
+        return {"options": self.options, "_transport": None, "_filling": Filling()}
 
     @property
     def transport(self) -> Transport:
         """The open transport."""
         if self._transport is None:
+            self._filling.start(self.options)
             self._transport = open_transport(self.options.from_, **self.options.transport)
         return self._transport
 
@@ -44,6 +47,7 @@ class Planner:
         if self._transport is not None:
             self._transport.close()
             self._transport = None
+        self._filling.stop()
 
     def batch(self) -> list[Range]:
         """The ranges of a batch read: from startingOffsets to endingOffsets as they are now."""

@@ -14,6 +14,7 @@ from .options import SinkOptions, SourceOptions
 from .planning import Planner
 from .ranges import Range
 from .reading import Part, Reading, read_range
+from .spooling import refuse_queue, spooled
 from .types import CHECKSUM_OK, Wanted, conform, default_schema, wanted
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ class LadingSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """For ``spark.read``."""
         options = SourceOptions.parse(self.options)
+        refuse_queue(options)
         made = LadingReader if not options.pushdown else PushingReader
         return made(options, schema)
 
@@ -47,7 +49,7 @@ class LadingSource(DataSource):
         """For ``spark.readStream``."""
         from .stream import LadingStreamReader
 
-        return LadingStreamReader(SourceOptions.parse(self.options), schema)
+        return LadingStreamReader(spooled(SourceOptions.parse(self.options)), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         """For ``df.write``, appending."""

@@ -20,6 +20,7 @@ __all__ = [
     "Capacity",
     "Deciding",
     "Decision",
+    "Delivered",
     "Fetched",
     "Filtering",
     "Lack",
@@ -29,6 +30,7 @@ __all__ = [
     "Position",
     "Prepared",
     "Queried",
+    "Queue",
     "Sent",
     "States",
     "Streaming",
@@ -131,6 +133,52 @@ class Membership(Protocol):
 
     def leave(self) -> None:
         """Give the partitions back; further calls do nothing."""
+        ...
+
+
+class Delivered(Protocol):
+    """A message that a queue gave: as it is stored in a chunk of the queue's dialect, and what tells it from others.
+
+    ``identity`` is the same when the same node gives the same message again; ``attempts`` counts how often it did.
+    """
+
+    @property
+    def stored(self) -> bytes: ...
+
+    @property
+    def identity(self) -> tuple[object, ...]: ...
+
+    @property
+    def attempts(self) -> int: ...
+
+    @property
+    def timestamp_us(self) -> int: ...
+
+
+@runtime_checkable
+class Queue(Protocol):
+    """A membership where reading takes: messages are numbered as they arrive and are gone when they are finished."""
+
+    @property
+    def dialect(self) -> int:
+        """In which dialect messages are stored."""
+        ...
+
+    @property
+    def end(self) -> int:
+        """The number that the next message gets."""
+        ...
+
+    def fetch(self, offset: int, *, max_messages: int | None, wait_ms: int) -> Fetched:
+        """Wait up to ``wait_ms`` for messages from a number on."""
+        ...
+
+    def messages(self, offset: int, count: int | None = None) -> Sequence[Delivered]:
+        """Messages that are not finished, from a number on."""
+        ...
+
+    def finish(self, offset: int) -> None:
+        """Everything before a number is done with."""
         ...
 
 

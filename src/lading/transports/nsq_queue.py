@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from ..dialects.nsq.commands import ID_BYTES, write
+from ..dialects.nsq.commands import write
 from ..dialects.nsq.encode import record
 from ..model.errors import LadingError, MalformedMessage, Unreachable
 from ..model.run import Run
@@ -59,6 +59,17 @@ class Received:
     connection: NsqConnection
     message_id: bytes
     attempts: int
+    time_ns: int
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """Ids begin anew when an nsqd does; with node and time they tell messages apart."""
+        return self.connection.place, self.message_id, self.time_ns
+
+    @property
+    def timestamp_us(self) -> int:
+        """When it was published."""
+        return self.time_ns // 1000
 
 
 @dataclass(slots=True)
@@ -73,6 +84,7 @@ class NsqQueue:
     """A member of a channel: ``in_flight`` messages at most are with it, over all nodes together."""
 
     generation = 0
+    dialect = CODE
 
     def __init__(
         self, discovery: Discovery, topic: str, channel: str, identity: Identity, *, in_flight: int, timeout_s: float
@@ -285,7 +297,7 @@ def _received(data: bytes, connection: NsqConnection) -> Received:
                 raise MalformedMessage(f"nsqd at {connection.place} sent a message that ends in its ext")
             size = int.from_bytes(data[at : at + 2], "big")
             ext, at = data[at + 2 : at + 2 + size], at + 2 + size
-    return Received(record(time_ns, message_id, version, ext, data[at:]), connection, message_id[:ID_BYTES], attempts)
+    return Received(record(time_ns, message_id, version, ext, data[at:]), connection, message_id, attempts, time_ns)
 
 
 def run_of(messages: Sequence[Received], first: int) -> Run:

@@ -19,13 +19,15 @@ class Scheme(NamedTuple):
     name: str
     port: int | None
     example: str
+    queue: bool = False
+    """Whether reading takes: there is nothing to seek in, and nothing to read twice."""
 
 
 SCHEMES: dict[str, Scheme] = {
     "lading": Scheme("lading", "LadingTransport", 7070, "lading://127.0.0.1:7070"),
     "iggy": Scheme("iggy", "IggyTransport", 8090, "iggy://127.0.0.1:8090"),
     "kafka": Scheme("kafka", "KafkaTransport", 9092, "kafka://127.0.0.1:9092"),
-    "nsq": Scheme("nsq", "NsqTransport", 4161, "nsq://127.0.0.1:4161"),
+    "nsq": Scheme("nsq", "NsqTransport", 4161, "nsq://127.0.0.1:4161", queue=True),
     "file": Scheme("files", "FilesTransport", None, "file:///srv/lading/data or ./data"),
 }
 
@@ -43,6 +45,11 @@ def open_transport(url: str | Path | Transport, **options: Any) -> Transport:
     made = getattr(import_module(f".{row.module}", __package__), row.name)
     transport: Transport = made(text, **options)
     return transport
+
+
+def is_queue(url: str | Path) -> bool:
+    """Whether a URL names a queue; SettingError for an unknown scheme."""
+    return "://" in str(url) and _scheme(str(url)).queue
 
 
 def _scheme(url: str) -> Scheme:

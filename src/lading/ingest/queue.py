@@ -1,0 +1,91 @@
+"""The ingest loop: take from the queue, append to the spool, sync, and only then tell the queue that it is done.
+
+At least once: what was appended but not yet finished when a process or connection ends comes again. Of these the ones
+that the same node gives again, with the same id and time, are known for as long as this process lives and left out.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from ..model.errors import LocalError
+from ..transports.interface import Delivered, Queue
+from ..transports.open import open_transport
+from .spool import Spool
+
+WAIT_MS: Final = 250
+BATCH_MESSAGES: Final = 10_000
+KNOWN_MAX: Final = 200_000
+"""So many messages are known again when they come a second time."""
+QUIET_S: Final = 0.5
+CAUGHT_UP_S: Final = 10.0
+"""``caught_up`` is called when nothing came for QUIET_S, and after this long at the latest."""
+
+
+def ingest(
+    url: str,
+    topic: str,
+    channel: str,
+    directory: Path,
+    *,
+    stopped: Callable[[], bool],
+    caught_up: Callable[[int], None],
+    **options: Any,
+) -> int:
+    """Fill the spool until ``stopped``; gives how many messages were appended.
+
+    ``caught_up`` is called once, with the spool's end, when what waited in the queue at the start has been taken.
+    LadingError where the queue cannot be reached or the spool not be written; what was taken stays the queue's then.
+    """
+    transport = open_transport(url, **options)
+    try:
+        membership = transport.join(channel, [topic])
+        if not isinstance(membership, Queue):
+            raise LocalError(f"{url} is no queue: it can be read directly, without a spool")
+        spool = Spool(directory, topic)
+        try:
+            return _fill(spool, membership, stopped, caught_up)
+        finally:
+            membership.leave()
+            spool.close()
+    finally:
+        transport.close()
+
+
+def _fill(spool: Spool, queue: Queue, stopped: Callable[[], bool], caught_up: Callable[[int], None]) -> int:
+    known: dict[tuple[object, ...], None] = {}
+    at = count = 0
+    began = last = time.monotonic()
+    told = False
+    while not stopped():
+        queue.fetch(at, max_messages=1, wait_ms=WAIT_MS)
+        messages = queue.messages(at, BATCH_MESSAGES)
+        now = time.monotonic()
+        if messages:
+            fresh = [one for one in messages if not _again(one, known)]
+            if fresh:
+                spool.append(queue.dialect, [one.stored for one in fresh], [one.timestamp_us for one in fresh])
+            at += len(messages)
+            count += len(fresh)
+            queue.finish(at)
+            last = now
+        else:
+            spool.maintain()
+        if not told and (now - last >= QUIET_S or now - began >= CAUGHT_UP_S):
+            told = True
+            caught_up(spool.end)
+    return count
+
+
+def _again(message: Delivered, known: dict[tuple[object, ...], None]) -> bool:
+    """Whether it was appended before; only a message that was given before can have been."""
+    identity = message.identity
+    if message.attempts > 1 and identity in known:
+        return True
+    known[identity] = None
+    if len(known) > KNOWN_MAX:
+        del known[next(iter(known))]
+    return False

@@ -1,0 +1,94 @@
+"""A spool: one topic in a data directory of its own, which only the ingest process writes and anybody reads."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from ..log.commit import SyncNow
+from ..log.directory import DataDirectory, TopicDescription, read_descriptions
+from ..log.disk import RealDisk
+from ..log.partition import open_partition
+from ..model.errors import LocalError
+from ..model.names import DEFAULT_STREAM
+
+LOCK_FILE: Final = "spool.lock"
+SEGMENT_BYTES: Final = 64 << 20
+
+
+class SpoolTaken(LocalError):
+    """Another process writes this spool."""
+
+
+class Spool:
+    """The topic's one partition, open for appending. What ``append`` took lasts when it returns."""
+
+    def __init__(self, directory: Path, topic: str) -> None:
+        """Opens the spool, or makes it; LocalError where the directory holds another topic."""
+        directory.mkdir(parents=True, exist_ok=True)
+        home = DataDirectory(directory)
+        found = list(read_descriptions(directory))
+        if any(one.name != topic for one in found):
+            raise LocalError(
+                f"{directory} is the spool of topic {found[0].name!r}, not of {topic!r}; give each topic its own"
+            )
+        if not found:
+            found = [TopicDescription(uuid.uuid4().bytes, DEFAULT_STREAM, topic, 1, 1, _now_us(), 1, {})]
+            home.create(found[0])
+        self._log = open_partition(
+            RealDisk(),
+            home.partition(found[0].uuid, 0),
+            found[0].uuid,
+            segment_bytes=SEGMENT_BYTES,
+            now_us=_now_us(),
+        )
+        self._log.hold_stable(None)
+        self._log.maintain(_now_us())
+        self._commit = SyncNow()
+
+    @property
+    def end(self) -> int:
+        """The offset of the next message."""
+        return self._log.next_offset
+
+    def append(self, dialect: int, messages: Sequence[bytes], times_us: Sequence[int]) -> None:
+        """Messages as their dialect stores them; on disk and to be read when this returns. Refusal where it cannot."""
+        self._log.append(dialect, 0, b"".join(messages), len(messages), min(times_us), max(times_us))
+        self._log.flush()
+        self._commit.submit(self._log)
+        if self._log.synced_end < self._log.next_offset and self._log.refusal is not None:
+            raise self._log.refusal
+        self.maintain()
+
+    def maintain(self) -> None:
+        """Write down how far readers may go; now and then, also when nothing comes."""
+        self._log.maintain(_now_us())
+
+    def close(self) -> None:
+        """Close the log in order."""
+        self._log.close()
+
+
+@contextmanager
+def owned(directory: Path) -> Iterator[None]:
+    """Be the one process that writes the spool; SpoolTaken where another is. The lock ends with the process."""
+    directory.mkdir(parents=True, exist_ok=True)
+    handle = os.open(directory / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise SpoolTaken(f"another process fills the spool {directory} already") from None
+        yield
+    finally:
+        os.close(handle)
+
+
+def _now_us() -> int:
+    return time.time_ns() // 1000

@@ -1,0 +1,111 @@
+"""Queues as streaming sources: a child process takes messages into a spool, and Spark reads the spool (DESIGN 9)."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import logging
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import IO, Any, Final
+
+from ..model.errors import LadingError, RemoteError, SettingError
+from ..transports.open import is_queue
+from .options import SourceOptions
+
+LOG: Final = logging.getLogger("lading.spark")
+START_S: Final = 60.0
+STOP_S: Final = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class Spooled(SourceOptions):
+    """Options of a stream whose ``from_`` is the spool; ``queue`` is where it is filled from, and how."""
+
+    queue: str = ""
+    queue_options: Mapping[str, Any] = field(default_factory=dict)
+
+
+def refuse_queue(options: SourceOptions) -> None:
+    """A batch read of a queue would take messages from it: SettingError."""
+    if is_queue(options.from_):
+        raise SettingError(
+            f"{options.from_} is a queue: reading takes messages from it, so that a batch read could not be repeated. "
+            'Use spark.readStream with .option("spool", DIRECTORY); what lies in the spool can then be read with '
+            'spark.read.format("lading").option("from", DIRECTORY)'
+        )
+
+
+def spooled(options: SourceOptions) -> SourceOptions:
+    """The options to read a stream by: of a queue its spool is read. SettingError where a queue has none."""
+    if not is_queue(options.from_):
+        if options.spool is not None:
+            raise SettingError(f"spool is for queues; {options.from_} is read directly")
+        return options
+    if options.spool is None:
+        raise SettingError(
+            f"{options.from_} is a queue: messages are gone from it when they are read, and Spark reads them again "
+            'after a failure. Name a directory that all executors reach: .option("spool", "/path/to/spool")'
+        )
+    known = {name: getattr(options, name) for name in SourceOptions.__dataclass_fields__}
+    return Spooled(
+        **{**known, "from_": options.spool, "transport": {}},
+        queue=options.from_,
+        queue_options=dict(options.transport),
+    )
+
+
+class Filling:
+    """The child process that fills a spool, on the driver. It ends with ``stop``, or when this process does."""
+
+    def __init__(self) -> None:
+        self._child: subprocess.Popen[bytes] | None = None
+
+    def start(self, options: SourceOptions) -> None:
+        """Start it where the options are a queue's; returns when what waited there has been taken (10 s at most).
+
+        RemoteError with its sentence where it fails.
+        """
+        if not isinstance(options, Spooled) or self._child is not None:
+            return
+        arguments = (options.queue, options.topic, options.channel, options.from_, json.dumps(options.queue_options))
+        command = [sys.executable, "-m", "lading.ingest", *arguments]
+        self._child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        atexit.register(self.stop)
+        assert self._child.stdout is not None
+        told = _first_line(self._child.stdout)
+        if told.get("event") not in ("caught_up", "taken"):
+            self.stop()
+            raise RemoteError(f"messages cannot be taken from {options.queue}: {told.get('message', 'it ended')}")
+        if told["event"] == "taken":
+            LOG.info("%s", told["message"])
+
+    def stop(self) -> None:
+        """End it: what it took is in the spool, what it did not finish is the queue's."""
+        child, self._child = self._child, None
+        if child is None:
+            return
+        atexit.unregister(self.stop)
+        assert child.stdin is not None and child.stdout is not None
+        child.stdin.close()
+        try:
+            child.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+        child.stdout.close()
+
+
+def _first_line(stream: IO[bytes]) -> dict[str, Any]:
+    """What the child says first; a LadingError where it says nothing in time."""
+    lines: list[bytes] = []
+    reader = threading.Thread(target=lambda: lines.append(stream.readline()), daemon=True)
+    reader.start()
+    reader.join(START_S)
+    if not lines:
+        raise LadingError(f"the process that fills the spool said nothing for {START_S:.0f} s")
+    found: dict[str, Any] = json.loads(lines[0] or b"{}")
+    return found

@@ -1,0 +1,136 @@
+"""A queue into a spool, by the process that Spark starts: nothing is lost when it is killed, duplicates are rare."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+import lading
+from lading import Consumer, Producer
+from lading.ingest.queue import ingest
+from lading.ingest.spool import Spool
+from lading.model.errors import LocalError
+from tests.interop.go_programs import RunningNsq, Unavailable, running
+
+pytestmark = pytest.mark.interop
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNsq]:
+    """Upstream's servers."""
+    try:
+        with running(tmp_path_factory.mktemp("nsq")) as servers:
+            yield servers
+    except Unavailable as reason:
+        pytest.skip(str(reason))
+
+
+class Child:
+    """The ingest process."""
+
+    def __init__(self, real: RunningNsq, topic: str, spool: Path) -> None:
+        command = [sys.executable, "-m", "lading.ingest", f"nsq://{real.nsqlookupd_http}", topic, "spark", str(spool)]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+    def said(self) -> dict[str, Any]:
+        """The next line it says."""
+        assert self.process.stdout is not None
+        found: dict[str, Any] = json.loads(self.process.stdout.readline())
+        return found
+
+    def end(self, *, kill: bool = False) -> int:
+        """Kill it, or end its standard input; its exit code."""
+        assert self.process.stdin is not None and self.process.stdout is not None
+        if kill:
+            self.process.kill()
+        self.process.stdin.close()
+        code = self.process.wait(20)
+        self.process.stdout.close()
+        return code
+
+
+def sent(real: RunningNsq, topic: str, first: int, end: int) -> None:
+    """Numbers as messages."""
+    with Producer(f"nsq://{real.nsqd_tcp}") as producer:
+        for number in range(first, end):
+            producer.send(topic, b"%d" % number)
+
+
+def spooled(spool: Path, topic: str) -> list[int]:
+    """What lies in the spool."""
+    if not list(spool.glob("topics/*/topic.json")):
+        return []
+    return [int(payload or b"-1") for payload in lading.read_arrow(str(spool), topic)["payload"].to_pylist()]
+
+
+def test_what_is_in_the_queue_comes_into_the_spool_and_is_finished(real: RunningNsq, tmp_path: Path) -> None:
+    sent(real, "ingest", 0, 2000)
+    child = Child(real, "ingest", tmp_path / "spool")
+    assert child.said() == {"event": "caught_up", "end": 2000}
+    second = Child(real, "ingest", tmp_path / "spool")
+    assert second.said()["event"] == "taken"
+    assert second.end() == 0
+    sent(real, "ingest", 2000, 2500)
+    with Consumer(str(tmp_path / "spool"), "ingest", timeout_s=10.0) as consumer:
+        following = [next(consumer) for _ in range(2500)]
+    assert [message.offset for message in following] == list(range(2500))
+    assert sorted(int(message.payload or b"") for message in following) == list(range(2500))
+    assert all(message.id is not None and message.timestamp_us > 0 for message in following)
+    assert child.end() == 0
+    with Consumer(f"nsq://{real.nsqd_tcp}", "ingest", channel="spark", timeout_s=0.3) as consumer:
+        assert list(consumer) == []
+
+
+def test_kill_9_of_the_ingest_process_loses_nothing(real: RunningNsq, tmp_path: Path, full: bool) -> None:
+    """Upstream's nsqd gives unfinished messages again after their time-out; a short one is asked for."""
+    random, count = Random(3), 0
+    rounds = 20 if full else 3
+    spool = tmp_path / "spool"
+    command = [sys.executable, "-m", "lading.ingest", f"nsq://{real.nsqd_tcp}", "killed", "spark", str(spool)]
+    command.append(json.dumps({"message_timeout_s": 1, "in_flight": 200}))
+    killed = 0
+    for number in range(rounds + 1):
+        sent(real, "killed", count, count + 3000)
+        count += 3000
+        before = len(spooled(spool, "killed"))
+        child = subprocess.Popen(command, stdin=subprocess.PIPE)
+        try:
+            wanted = count if number == rounds else 0
+            deadline = time.monotonic() + 60
+            while len(found := spooled(spool, "killed")) == before or len(set(found)) < wanted:
+                assert time.monotonic() < deadline, f"{len(set(found))} of {count} arrived"
+                time.sleep(0.01 if number < rounds else 0.2)
+            time.sleep(random.uniform(0, 0.05))
+        finally:
+            child.kill()
+            child.wait(20)
+            killed += 1
+    found = spooled(spool, "killed")
+    print(f"\ningest killed {killed} times: {count:,} sent, lost {count - len(set(found))}, twice {len(found) - count}")
+    assert set(found) == set(range(count))
+
+
+def test_what_cannot_be_is_said(real: RunningNsq, tmp_path: Path) -> None:
+    Spool(tmp_path / "spool", "one").close()
+    with pytest.raises(LocalError, match="is the spool of topic 'one'"):
+        Spool(tmp_path / "spool", "two")
+    (tmp_path / "data").mkdir()
+    broken = subprocess.run(
+        [sys.executable, "-m", "lading.ingest", "nsq://127.0.0.1:1", "t", "c", str(tmp_path / "x")],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=60,
+    )
+    assert broken.returncode == 1
+    said = json.loads(broken.stdout)
+    assert said["event"] == "failed" and "neither nsqlookupd nor nsqd answers" in said["message"]
+    with pytest.raises(LocalError):
+        ingest(str(tmp_path / "data"), "t", "c", tmp_path / "y", stopped=lambda: True, caught_up=print)
