@@ -431,3 +431,43 @@ def test_any_state_may_follow_any_other(broker: Broker, states: Iterable[State])
         assert broker.set_states(source, [(0, 3)], state, now_us=NOW) == 3
     copy_all(broker)
     assert len(origins(broker)) == 3
+
+
+def test_states_that_wait_for_their_sync_are_answered_by_it(broker: Broker) -> None:
+    source = flights(broker).partition(0)
+    fill(broker, source, 4)
+    answers: list[Refusal | None] = []
+    commit = broker._states._commit
+    waiting: list[Any] = []
+    commit.submit = lambda log, done=None: waiting.append((log, done))  # type: ignore[method-assign]
+    assert broker.set_states_soon(source, [(1, 3)], State.POISONED, now_us=NOW, done=answers.append) == 2
+    assert broker.set_states_soon(source, [(1, 3)], State.POISONED, now_us=NOW, done=answers.append) == 0
+    # the second changes nothing and need not wait; what is not on disk is not copied
+    assert answers == [None] and broker.dead_letters.next(NOW) is None
+    del commit.submit
+    commit.submit(*waiting[0])
+    assert answers == [None, None]
+    copy_all(broker)
+    assert len(origins(broker)) == 2
+
+
+def test_a_sync_that_fails_is_told(broker: Broker) -> None:
+    source = flights(broker).partition(0)
+    fill(broker, source, 4)
+    answers: list[Refusal | None] = []
+
+    def failing() -> None:
+        raise OSError(5, "input/output error")
+
+    overlay = source.log._overlay  # type: ignore[attr-defined]
+    opened_file = broker._disk.open(overlay.path, write=True)
+
+    class Failing:
+        def __getattr__(self, name: str) -> Any:
+            return failing if name == "sync" else getattr(opened_file, name)
+
+    overlay._exists, overlay._file = True, Failing()
+    broker.set_states_soon(source, [(1, 3)], State.POISONED, now_us=NOW, done=answers.append)
+    (refusal,) = answers
+    assert refusal is not None and refusal.reason is Reason.READ_ONLY
+    assert broker.dead_letters.due_us is None

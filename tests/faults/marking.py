@@ -25,7 +25,8 @@ from lading.model.state import State
 from tests.broker.room import NOW, SECOND, append_block, block, fill, read
 from tests.faults.faulty import FaultyDisk
 
-dead_letters.MESSAGES_PER_MARKING = 3  # type: ignore[misc]
+MESSAGES_PER_MARKING = 3
+"""So few, that a story has many markings."""
 LATER = NOW + 100 * SECOND
 Ranges = list[tuple[int, int]]
 
@@ -217,6 +218,7 @@ def _count(home: Path) -> None:
 
 def main(directory: Path, points: list[int]) -> None:
     """Without points, how many there are."""
+    dead_letters.MESSAGES_PER_MARKING = MESSAGES_PER_MARKING  # type: ignore[misc]
 
     def prepared(name: str) -> Path:
         home = directory / name

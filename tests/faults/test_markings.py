@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from lading.broker import dead_letters
 from lading.log.catalog import FILE_NAME, Catalog, Level
 from tests.faults import marking
 from tests.faults.power import MemoryDisk, MemoryFile, PowerCuts
@@ -118,6 +119,7 @@ def _recorded(home: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Disk, list[C
 def test_power_cuts_while_marking(
     tmp_path: Path, full: bool, record_figures: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(dead_letters, "MESSAGES_PER_MARKING", marking.MESSAGES_PER_MARKING)
     home = tmp_path / "home"
     disk, commits, answers = _recorded(home, monkeypatch)
     assert disk.log is not None

@@ -18,6 +18,7 @@ from ..log.disk import Disk, RealDisk
 from ..log.interface import Commit, PartitionLog, RecoveryReport
 from ..log.partition import open_partition
 from ..log.producer_table import ProducerTable
+from ..model.errors import Refusal
 from .append import Append, Appender, Choice, Write, choose_partition
 from .channels import Channels
 from .coordinated_groups import CoordinatedGroups
@@ -103,7 +104,7 @@ class Broker:
             lambda partition, block, now_us: self.append_blocks(partition, block, now_us=now_us),
         )  # fmt: skip
         self._duties.others += (self.postponed, self.channels)
-        self._states = States(self.dead_letters, self.counters, self._duties.touched)
+        self._states = States(self.dead_letters, self._commit, self.counters, self._duties.touched)
         self._transactions.touched = self._produced.touched = self._duties.touched
         self._load()
 
@@ -410,6 +411,13 @@ class Broker:
     ) -> int:  # fmt: skip
         """Set the state of offset ranges, on disk when this returns; how many messages it changed. See ``States``."""
         return self._states.set(partition, ranges, state, reason=reason, now_us=now_us)
+
+    def set_states_soon(
+        self, partition: Partition, ranges: Sequence[tuple[int, int]], state: int, *, now_us: int,
+        reason: str | None = None, done: Callable[[Refusal | None], None],
+    ) -> int:  # fmt: skip
+        """Likewise; ``done`` hears when it is on disk."""
+        return self._states.set_soon(partition, ranges, state, reason=reason, now_us=now_us, done=done)
 
     def states(self, partition: Partition, first: int, end: int) -> list[tuple[int, int, int]]:
         """(first, end, state) of what is not available."""

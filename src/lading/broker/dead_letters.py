@@ -9,7 +9,7 @@ work for another thread: ``next``, ``Copy.encode``, ``send``, in this order, one
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from hashlib import blake2b
@@ -46,6 +46,8 @@ class Marking:
     partition: Partition
     read_bytes: int = READ_BYTES
     due_us: int = 0
+    states_waiting: bool = False
+    """Whether its states are not known to be on disk."""
 
 
 class DeadLetters:
@@ -116,18 +118,28 @@ class DeadLetters:
         ]
         rows = [replace(draft, id=ident) for draft, ident in zip(drafts, self._store.add(drafts), strict=True)]
         ids = [row.id for row in rows]
+        for row in rows:
+            self._markings[row.id] = Marking(row, partition, states_waiting=True)
+        self._hold(partition)
         try:
             yield
         except BaseException:
+            self._drop(ids)
+            self._hold(partition)
             # where this fails too, the next start sets the states after all
             self._store.remove(ids, firm=True)
             raise
         for row in rows:
-            self._markings[row.id] = Marking(replace(row, confirmed=True), partition)
-        self._hold(partition)
+            marking = self._markings.get(row.id)
+            if marking is not None:
+                marking.row, marking.states_waiting = replace(row, confirmed=True), False
         self._count()
         self._store.confirm(ids, firm=False)
         self.on_pending()
+
+    def _drop(self, ids: Iterable[int]) -> None:
+        for ident in ids:
+            self._markings.pop(ident, None)
 
     def _confirm_over(self, partition: Partition, ranges: Ranges) -> None:
         """Other states replace some that a start would set again: make sure that it does not."""
@@ -172,8 +184,7 @@ class DeadLetters:
     def abandon(self, partition: Partition) -> None:
         """The partition is deleted, and with it what was to be copied from it."""
         ids = [ident for ident, marking in self._markings.items() if marking.partition is partition]
-        for ident in ids:
-            del self._markings[ident]
+        self._drop(ids)
         if ids:
             self._store.remove(ids, firm=False)
         self._count()
@@ -183,7 +194,7 @@ class DeadLetters:
     def next(self, now_us: int) -> Copy | None:
         """Something to copy now; encode it in any thread, then hand it to ``send``. None where nothing can be done."""
         for marking in self._markings.values():
-            if marking.due_us > now_us:
+            if marking.due_us > now_us or marking.states_waiting:
                 continue
             try:
                 copy = self._begin(marking, now_us)
@@ -199,7 +210,7 @@ class DeadLetters:
     @property
     def due_us(self) -> int | None:
         """When ``next`` should be asked again at the latest; None where nothing waits."""
-        return min((marking.due_us for marking in self._markings.values()), default=None)
+        return min((one.due_us for one in self._markings.values() if not one.states_waiting), default=None)
 
     def _begin(self, marking: Marking, now_us: int) -> Copy | None:
         self._set_again(marking)

@@ -7,6 +7,7 @@ nothing, so a request may be repeated.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from itertools import islice
 from typing import Final, NamedTuple
 
@@ -14,6 +15,7 @@ import numpy as np
 
 from ..columns.contract import parse_columns
 from ..filter.parse import parse
+from ..log.interface import Commit
 from ..model.errors import Reason, Refusal
 from ..model.state import State
 from .counters import Counters
@@ -23,16 +25,19 @@ from .read import Reading, read
 from .topology import Partition
 
 Ranges = Sequence[tuple[int, int]]
-RANGES_AT_ONCE: Final = 256
-"""Ranges that are set in one go: about a millisecond and a sync."""
+RANGES_AT_ONCE: Final = 128
+"""Ranges that are set in one go: about a millisecond."""
 
 
 class States:
     """Setting and listing the states of one broker's messages."""
 
-    def __init__(self, dead_letters: DeadLetters, counters: Counters, touched: Callable[[Partition], None]) -> None:
+    def __init__(
+        self, dead_letters: DeadLetters, commit: Commit, counters: Counters, touched: Callable[[Partition], None]
+    ) -> None:
         """``touched`` hears of every partition in which a state was set."""
         self._dead_letters = dead_letters
+        self._commit = commit
         self._counters = counters
         self._touched = touched
 
@@ -44,11 +49,50 @@ class States:
         changed = changes(partition, ranges, state)
         if not changed:
             return 0
-        log = partition.log
         with self._dead_letters.marking(partition, changed, state, reason, now_us):
-            for first, end in changed:
-                log.set_state(first, end, state, now_us)
-            log.sync_states()
+            self._write(partition, changed, state, now_us)
+            partition.log.sync_states()
+        return self._changed(partition, changed)
+
+    def set_soon(
+        self,
+        partition: Partition,
+        ranges: Ranges,
+        state: int,
+        *,
+        done: Callable[[Refusal | None], None],
+        reason: str | None = None,
+        now_us: int,
+    ) -> int:
+        """As ``set``, but the sync is shared with what else waits for one: ``done`` hears when it is on disk."""
+        changed = changes(partition, ranges, state)
+        if not changed:
+            done(None)
+            return 0
+        with ExitStack() as stack:
+            stack.enter_context(self._dead_letters.marking(partition, changed, state, reason, now_us))
+            self._write(partition, changed, state, now_us)
+            marking = stack.pop_all()
+
+        def synced(error: OSError | None) -> None:
+            refusal = None if error is None else Refusal(Reason.READ_ONLY, str(partition.log.refusal or error))
+            try:
+                with marking:
+                    if refusal is not None:
+                        raise refusal
+            except Refusal as caught:
+                # also where the catalog refuses what follows
+                refusal = caught
+            done(refusal)
+
+        self._commit.submit(partition.log, synced)
+        return self._changed(partition, changed)
+
+    def _write(self, partition: Partition, changed: Ranges, state: int, now_us: int) -> None:
+        for first, end in changed:
+            partition.log.set_state(first, end, state, now_us)
+
+    def _changed(self, partition: Partition, changed: Ranges) -> int:
         count = sum(end - first for first, end in changed)
         self._counters.states_set += count
         self._touched(partition)

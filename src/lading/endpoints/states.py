@@ -99,13 +99,27 @@ class StateRequests:
             progress.changed = sum(end - first for first, end in different)
             return progress
         for portion in portions(different):
-            if progress.changed:
-                await asyncio.sleep(0)
-                _require_same(find, partition)
-            progress.changed += self._broker.set_states(
-                partition, portion, state, now_us=now_us(), reason=wanted.reason
-            )
+            _require_same(find, partition)
+            progress.changed += await self._set(partition, portion, state, wanted.reason)
         return progress
+
+    async def _set(
+        self, partition: Partition, ranges: Sequence[tuple[int, int]], state: State, reason: str | None
+    ) -> int:
+        """Set states and wait until they are on disk; how many messages it changed."""
+        answered = asyncio.Event()
+        refusal: Refusal | None = None
+
+        def done(refused: Refusal | None) -> None:
+            nonlocal refusal
+            refusal = refused
+            answered.set()
+
+        count = self._broker.set_states_soon(partition, ranges, state, now_us=now_us(), reason=reason, done=done)
+        await answered.wait()
+        if refusal is not None:
+            raise refusal
+        return count
 
     async def query(self, where: str) -> Query:
         """A filter, ready; FilterError where it is none."""
@@ -150,9 +164,7 @@ class StateRequests:
                 if dry_run:
                     progress.changed += sum(other - one for one, other in changes(partition, portion, state))
                 else:
-                    progress.changed += self._broker.set_states(
-                        partition, portion, state, now_us=now_us(), reason=reason
-                    )
+                    progress.changed += await self._set(partition, portion, state, reason)
                 progress.matched += sum(other - one for one, other in portion)
                 await asyncio.sleep(0)
                 _require_same(find, partition)
