@@ -126,7 +126,13 @@ INSTEAD = {
 """What to say here where Spark's Kafka connector takes another option."""
 SPARKS_OWN = ("checkpointlocation", "path")
 """What Spark puts among the options by itself."""
-TRANSPORT: dict[str, Callable[[str], Any]] = {"timeout_s": float, "retries": int, "token": str}
+TRANSPORT: dict[str, Callable[[str], Any]] = {
+    "timeout_s": float,
+    "retries": int,
+    "token": str,
+    "in_flight": int,
+    "message_timeout_s": float,
+}
 """Options of transports (``transport.timeout_s``) and how each is read; others stay text."""
 
 
