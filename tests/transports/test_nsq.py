@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lading import Consumer, Producer
+from lading import Consumer, Headers, Producer, testing, u16
 from lading.model.errors import LocalError, SettingError, Unreachable
 from lading.transports import nsq_queue
 from lading.transports.open import open_transport
@@ -129,6 +129,46 @@ def test_what_a_plain_server_cannot_take_is_said(real: RunningNsq) -> None:
     with pytest.raises(SettingError, match="at most 100 bytes"):
         open_transport(url, tag="x" * 101)
     assert "shared" in [meta.name for meta in open_transport(f"nsq://{real.nsqlookupd_http}").topics()]
+
+
+@pytest.fixture(scope="module")
+def ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[testing.Running]:
+    """Our own broker."""
+    with testing.broker(data_dir=tmp_path_factory.mktemp("ours") / "data") as broker:
+        yield broker
+
+
+@pytest.mark.parametrize("face", ["nsqd_tcp", "nsqlookupd_http"])
+def test_headers_arrive_exactly_from_our_own_nsqd(ours: testing.Running, face: str) -> None:
+    url, topic = f"nsq://{ours.endpoints[face]}", f"exact-{face}"
+    headers = Headers(
+        [("carrier", "UA"), ("delay", u16(12)), ("via", None), ("via", b"\xff"), ("", ""), ("big", 1 << 62)]
+    )
+    with Producer(url) as producer:
+        producer.send(topic, b"payload", key=b"N14228", headers=headers)
+        producer.send(topic, None)
+    with Consumer(url, topic, channel="c", timeout_s=5.0) as consumer:
+        first, second = next(consumer), next(consumer)
+    assert first.headers == headers
+    assert (first.key, first.payload, second.payload) == (b"N14228", b"payload", None)
+    with Consumer(f"lading://{ours.endpoints['admin']}", topic, timeout_s=0.5) as native:
+        assert next(native).headers == headers
+
+
+def test_tags_choose_the_reader(ours: testing.Running) -> None:
+    url = f"nsq://{ours.endpoints['nsqd_tcp']}"
+    with (
+        Producer(url) as producer,
+        Consumer(url, "tagged", channel="c", tag="A", timeout_s=1.0) as tagged,
+        Consumer(url, "tagged", channel="c", timeout_s=1.0) as plain,
+    ):
+        for number in range(40):
+            tag = [("##client_dispatch_tag", "A")] if number % 2 else []
+            producer.send("tagged", b"%d" % number, headers=[("n", number), *tag])
+        producer.flush()
+        got = [[int(message.payload or b"") for message in consumer] for consumer in (tagged, plain)]
+    assert sorted(got[0]) == list(range(1, 40, 2))
+    assert sorted(got[1]) == list(range(0, 40, 2))
 
 
 def test_nobody_there_is_said(tmp_path: Path) -> None:
