@@ -6,10 +6,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from lading.broker import dead_letters
+from lading.broker.append import Written
 from lading.broker.broker import Broker
 from lading.broker.settings import TopicSettings
 from lading.broker.topology import Partition, Topic
@@ -471,3 +473,51 @@ def test_a_sync_that_fails_is_told(broker: Broker) -> None:
     (refusal,) = answers
     assert refusal is not None and refusal.reason is Reason.READ_ONLY
     assert broker.dead_letters.due_us is None
+
+
+def test_a_message_written_by_a_kafka_producer_is_copied_whole(broker: Broker) -> None:
+    """From a compressed batch in Kafka's own bytes, as from any other: copies go by the Batch."""
+    source = flights(broker).partition(0)
+    kafka = registry.dialect("kafka")
+    rows = [
+        {
+            "offset": offset, "state": 1, "timestamp": 1_600_000_000_000_000 + offset * 1_000, "key": b"k%d" % offset,
+            "headers": [
+                {"key": "a", "kind": Kind.RAW, "value": b"\xff"}, {"key": "a", "kind": Kind.RAW, "value": None},
+            ],
+            "payload": None if offset == 1 else b"v%d" % offset,
+        }
+        for offset in range(3)
+    ]  # fmt: skip
+    body = kafka.encode(pa.RecordBatch.from_pylist(rows, schema=SCHEMA))
+
+    def write(array: Any, at: int, base_offset: int) -> Written:
+        array[at : at + len(body)] = np.frombuffer(body, np.uint8)
+        return Written(len(body), 3, 1_600_000_000_000_000, 1_600_000_000_002_000)
+
+    broker.append(source, kafka.code, 0, len(body), write)
+    broker.flush()
+    broker.set_states(source, [(1, 3)], State.POISONED, now_us=NOW)
+    copy_all(broker)
+    originals = messages(source, broker)[1:]
+    copied = messages(broker.resolve("dead").partition(0), broker)
+    assert [row["payload"] for row in copied] == [None, b"v2"]
+    for original, copy in zip(originals, copied, strict=True):
+        assert copy["headers"][:2] == original["headers"] and len(copy["headers"]) == 5
+        for name in ("timestamp", "key", "payload"):
+            assert copy[name] == original[name]
+
+
+def test_a_hundred_thousand_scattered_dead_letters_do_not_slow_each_other_down(broker: Broker, full: bool) -> None:
+    source = flights(broker).partition(0)
+    count = 100_000 if full else 6_000
+    for _ in range(2 * count // 2_000):
+        fill(broker, source, 2_000)
+    ranges = [(offset, offset + 1) for offset in range(0, 2 * count, 2)]
+    for at in range(0, count, 2_000):
+        broker.set_states(source, ranges[at : at + 2_000], State.POISONED, now_us=NOW)
+    assert source.copied_before() == 0
+    assert broker.counters.dead_letters_waiting == count
+    copy_all(broker)
+    assert broker.resolve("dead").messages_count == count
+    assert (broker.counters.dead_letters_waiting, source.copied_before()) == (0, None)

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from hashlib import blake2b
 from typing import Final
 
@@ -70,6 +71,8 @@ class DeadLetters:
         self._create = create
         self._append = append
         self._markings: dict[int, Marking] = {}
+        self._soft: dict[int, Partition] = {}
+        """Markings whose confirmation a power cut may still undo, and where they are."""
         self._topics: Callable[[bytes], Topic | None] = lambda uuid: None
         self._last_failure = ""
 
@@ -84,16 +87,15 @@ class DeadLetters:
             if topic is None or row.partition >= len(topic.partitions):
                 gone.append(row.id)
             else:
-                self._markings[row.id] = Marking(row, topic.partitions[row.partition])
+                self._take_in(Marking(row, topic.partitions[row.partition]))
+                self._soft[row.id] = topic.partitions[row.partition]
         if gone:
             self._store.remove(gone, firm=False)
         for marking in list(self._markings.values()):
-            self._hold(marking.partition)
             try:
                 self._set_again(marking)
             except Refusal as refusal:
                 LOG.warning("%s", refusal)
-        self._count()
 
     @contextmanager
     def marking(
@@ -103,7 +105,7 @@ class DeadLetters:
         if reason is not None and len(reason) > REASON_LENGTH_MAX:
             raise Refusal(Reason.MALFORMED, f"a reason has at most {REASON_LENGTH_MAX} characters, not {len(reason)}")
         if state != State.POISONED:
-            self._confirm_over(partition, changed)
+            self._confirm_over(partition)
         elif partition.topic.settings.dead_letter_topic is not None:
             yield from self._intended(partition, changed, reason, now_us)
             return
@@ -118,14 +120,15 @@ class DeadLetters:
         ]
         rows = [replace(draft, id=ident) for draft, ident in zip(drafts, self._store.add(drafts), strict=True)]
         ids = [row.id for row in rows]
+        # with them all that was written to the file before is there for good
+        self._soft = {ident: where for ident, where in self._soft.items() if not self._confirmed(ident)}
+        self._soft |= dict.fromkeys(ids, partition)
         for row in rows:
-            self._markings[row.id] = Marking(row, partition, states_waiting=True)
-        self._hold(partition)
+            self._take_in(Marking(row, partition, states_waiting=True))
         try:
             yield
         except BaseException:
             self._drop(ids)
-            self._hold(partition)
             # where this fails too, the next start sets the states after all
             self._store.remove(ids, firm=True)
             raise
@@ -133,23 +136,37 @@ class DeadLetters:
             marking = self._markings.get(row.id)
             if marking is not None:
                 marking.row, marking.states_waiting = replace(row, confirmed=True), False
-        self._count()
         self._store.confirm(ids, firm=False)
         self.on_pending()
 
+    def _confirmed(self, ident: int) -> bool:
+        marking = self._markings.get(ident)
+        return marking is None or marking.row.confirmed
+
+    def _take_in(self, marking: Marking) -> None:
+        self._markings[marking.row.id] = marking
+        self._counters.dead_letters_waiting += _messages(marking.row.ranges)
+        marking.partition.copied_before = partial(self._first_of, marking.partition)
+
+    def _first_of(self, partition: Partition) -> int | None:
+        """The first offset that is still to be copied."""
+        return min(
+            (one.row.ranges[0][0] for one in self._markings.values() if one.partition is partition), default=None
+        )
+
     def _drop(self, ids: Iterable[int]) -> None:
         for ident in ids:
-            self._markings.pop(ident, None)
+            marking = self._markings.pop(ident, None)
+            self._soft.pop(ident, None)
+            if marking is not None:
+                self._counters.dead_letters_waiting -= _messages(marking.row.ranges)
 
-    def _confirm_over(self, partition: Partition, ranges: Ranges) -> None:
+    def _confirm_over(self, partition: Partition) -> None:
         """Other states replace some that a start would set again: make sure that it does not."""
-        ids = [
-            marking.row.id
-            for marking in self._markings.values()
-            if marking.partition is partition and _meet(marking.row.ranges, ranges)
-        ]
+        ids = [ident for ident, where in self._soft.items() if where is partition]
         if ids:
             self._store.confirm(ids, firm=True)
+            self._soft = {ident: where for ident, where in self._soft.items() if where is not partition}
 
     def _set_again(self, marking: Marking) -> None:
         row, log = marking.row, marking.partition.log
@@ -187,7 +204,6 @@ class DeadLetters:
         self._drop(ids)
         if ids:
             self._store.remove(ids, firm=False)
-        self._count()
 
     # ------------------------------------------------------------------------------------------ copying
 
@@ -298,15 +314,14 @@ class DeadLetters:
         try:
             if left:
                 marking.row = replace(row, ranges=left)
+                self._counters.dead_letters_waiting -= _messages(row.ranges) - _messages(left)
                 self._store.advance(marking.row)
             else:
-                del self._markings[row.id]
+                self._drop([row.id])
                 self._store.remove([row.id], firm=False)
         except Refusal as refusal:
             # the next start sends again what was sent, and finds that it was
             self._later(marking, refusal, now_us)
-        self._hold(marking.partition)
-        self._count()
         self.on_pending()
 
     def _later(self, marking: Marking, refusal: Refusal, now_us: int) -> None:
@@ -315,15 +330,6 @@ class DeadLetters:
         if str(refusal) != self._last_failure:
             self._last_failure = str(refusal)
             LOG.warning("dead letters of %s wait: %s; trying again", marking.partition, refusal)
-
-    def _hold(self, partition: Partition) -> None:
-        starts = [one.row.ranges[0][0] for one in self._markings.values() if one.partition is partition]
-        partition.copied_before = min(starts, default=None)
-
-    def _count(self) -> None:
-        self._counters.dead_letters_waiting = sum(
-            end - first for marking in self._markings.values() for first, end in marking.row.ranges
-        )
 
 
 def _writer_id(row: MarkingRow) -> bytes:
@@ -352,5 +358,5 @@ def _portions(ranges: Ranges) -> Iterator[list[tuple[int, int]]]:
         yield portion
 
 
-def _meet(some: Ranges, others: Ranges) -> bool:
-    return any(first < stop and start < end for first, end in some for start, stop in others)
+def _messages(ranges: Ranges) -> int:
+    return sum(end - first for first, end in ranges)

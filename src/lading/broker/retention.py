@@ -146,8 +146,8 @@ def _going(partition: Partition, segment: SegmentInfo, first: int, due_us: int, 
 
 
 def _held_from(partition: Partition) -> int:
-    stable = partition.log.stable_end
-    return stable if partition.copied_before is None else min(stable, partition.copied_before)
+    uncopied = partition.copied_before()
+    return partition.log.stable_end if uncopied is None else min(partition.log.stable_end, uncopied)
 
 
 def _marked(log: PartitionLog, first: int, end: int) -> bool:

@@ -106,8 +106,8 @@ class Partition:
     positions: dict[PositionKey, StoredPosition] = field(default_factory=dict)
     writers: Writers | None = None
     """Sequences of native writers; None until the first block that has one."""
-    copied_before: int | None = None
-    """From here on messages wait to be copied to a dead letter topic, and retention keeps them; None where none do."""
+    copied_before: Callable[[], int | None] = lambda: None
+    """From which offset on messages wait to be copied to a dead letter topic: retention keeps them. None: none do."""
 
     @property
     def messages_count(self) -> int:
