@@ -10,6 +10,7 @@ import pytest
 # a JVM of a test lives for seconds: optimising what it runs costs more CPU than it ever saves
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
+from lading import testing
 from tests.interop import kafka_broker
 
 
@@ -20,8 +21,18 @@ def full() -> bool:
 
 
 @pytest.fixture(scope="session")
-def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[kafka_broker.RunningKafka]:
-    """One real Apache Kafka broker for all tests that ask for it."""
+def kafka(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[kafka_broker.RunningKafka]:
+    """One real Apache Kafka broker for all tests that ask for it; ours for those that ask for ``lading``.
+
+    A module that holds both to the same answers says ``parametrize("kafka", ["apache", "lading"], indirect=True)``.
+    """
+    if getattr(request, "param", "apache") == "lading":
+        quick = {"broker.member_session_min_ms": 1000}
+        with testing.broker(data_dir=tmp_path_factory.mktemp("lading") / "data", settings=quick) as ours:
+            yield kafka_broker.RunningKafka(ours.endpoints["kafka"], ours.pid)
+        return
     try:
         with kafka_broker.running(tmp_path_factory.mktemp("kafka")) as broker:
             yield broker

@@ -33,12 +33,12 @@ rootLogger.appenderRef.f.ref=F
 
 @dataclass(frozen=True, slots=True)
 class RunningKafka:
-    """A broker that answers at ``address``, and at ``secure`` over TLS (``ca_file``) to USER with PASSWORD."""
+    """A broker that answers at ``address``, Apache's at ``secure`` over TLS (``ca_file``) to USER with PASSWORD."""
 
     address: str
     pid: int
-    secure: str
-    ca_file: Path
+    secure: str = ""
+    ca_file: Path = Path()
 
     @property
     def url(self) -> str:

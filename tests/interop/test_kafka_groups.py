@@ -1,4 +1,4 @@
-"""Groups on a real Kafka broker: our members beside librdkafka's, members that come, go, die and fall asleep."""
+"""Groups on Apache's broker and ours: our members beside librdkafka's, members that come, go, die and fall asleep."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ from tests.interop import kafka_broker
 from tests.interop.kafka_clients import made, producer
 
 # kafka.protocol reads its schemas in a way that importlib.resources wants no more
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.parametrize("kafka", ["apache", "lading"], indirect=True),
+]
 
 PARTITIONS = 6
 TIMEOUT_S = 30.0
@@ -71,7 +74,9 @@ def read_until(consumer: Consumer, seen: list[int], enough: Callable[[], bool]) 
 
 
 @pytest.mark.parametrize("strategy", ["range,roundrobin", "cooperative-sticky"])
-def test_beside_librdkafka_and_after_it_died(kafka: kafka_broker.RunningKafka, strategy: str) -> None:
+def test_beside_librdkafka_and_after_it_died(kafka: kafka_broker.RunningKafka, strategy: str, full: bool) -> None:
+    if not full and (strategy == "cooperative-sticky") == bool(kafka.secure):
+        pytest.skip("one way on each broker; LADING_TEST_FULL=1 tries all")
     topic = made(kafka, PARTITIONS)
     send(kafka, topic, 0, 600)
     seen: list[int] = []

@@ -1,4 +1,4 @@
-"""KIP-82 over a real Kafka broker: who sees and adds headers on the way out and in, beside another client."""
+"""KIP-82 over Apache's broker and ours: who sees and adds headers on the way out and in, beside another client."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from tests.interop import kafka_broker
 from tests.interop.kafka_clients import made, producer, read_all
 
 # kafka.protocol reads its schemas in a way that importlib.resources wants no more
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.parametrize("kafka", ["apache", "lading"], indirect=True),
+]
 
 
 class Stamp(ProducerInterceptor):

@@ -1,4 +1,4 @@
-"""Decisions about transactions on a real Kafka broker: whatever dies when, each piece of work is there once or not."""
+"""Decisions about transactions on Apache's broker and ours: whatever dies when, each work is there once or not."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ from tests.interop import kafka_broker
 from tests.interop.kafka_clients import made, read_all
 
 # kafka.protocol reads its schemas in a way that importlib.resources wants no more
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.parametrize("kafka", ["apache", "lading"], indirect=True),
+]
 
 TASKS = 3
 

@@ -1,4 +1,4 @@
-"""A real Apache Kafka broker: what other clients wrote is read exactly, what we write they read, losses are seen."""
+"""Apache's broker and ours: what other clients wrote is read exactly, what we write they read, losses are seen."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ confluent = pytest.importorskip("confluent_kafka", reason="confluent-kafka is no
 admin_of = pytest.importorskip("confluent_kafka.admin")
 
 # kafka.protocol reads its schemas in a way that importlib.resources wants no more
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.parametrize("kafka", ["apache", "lading"], indirect=True),
+]
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 READ_TIMEOUT_S = 20.0
@@ -124,6 +127,8 @@ def test_aborted_transactions_and_control_records_are_left_out(kafka: kafka_brok
 
 
 def test_gaps_of_compaction_are_no_loss(kafka: kafka_broker.RunningKafka, transport: KafkaTransport) -> None:
+    if not kafka.secure:
+        pytest.skip("this broker does not compact")
     settings = {"min_cleanable_dirty_ratio": "0.01", "segment_ms": "100", "max_compaction_lag_ms": "200"}
     topic = made(kafka, 1, cleanup_policy="compact", delete_retention_ms="100", **settings)
     sender = producer(kafka)
@@ -207,6 +212,8 @@ def test_a_broken_connection_neither_loses_nor_doubles(
 
 
 def test_tls_and_a_password(kafka: kafka_broker.RunningKafka) -> None:
+    if not kafka.secure:
+        pytest.skip("this broker has no TLS and no passwords")
     topic, url = made(kafka), f"kafka://{kafka.secure}"
     access: dict[str, Any] = {"ca_file": str(kafka.ca_file), "username": kafka_broker.USER}
     with Producer(url, **access, password=kafka_broker.PASSWORD) as sender:
