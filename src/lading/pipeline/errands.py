@@ -49,7 +49,7 @@ def deliver(state: PipelineState, manifest: Manifest) -> None:
             topic, _, server = target.partition(" ")
             send_copies(server, topic, f"{state.pipeline}/{manifest.number}", _batches(state, files))
         elif kind == STATES:
-            _set_states(target, _batches(state, files))
+            _set_states(target, _batches(state, files), f"a route of pipeline {state.pipeline}")
     write_document(marker, {"number": manifest.number})
     drop(state, errands)
 
@@ -105,7 +105,7 @@ def _send(batches: Iterable[pa.RecordBatch], partitions: int, send: Any) -> int:
     return count
 
 
-def _set_states(server: str, batches: Iterable[pa.RecordBatch]) -> None:
+def _set_states(server: str, batches: Iterable[pa.RecordBatch], reason: str) -> None:
     """Long ranges one by one, scattered messages many at once."""
     with _opened(server) as transport:
         if not isinstance(transport, LadingTransport):
@@ -115,12 +115,13 @@ def _set_states(server: str, batches: Iterable[pa.RecordBatch]) -> None:
             for row in batch.to_pylist():
                 topic, partition, first, end, state = (row[name] for name in batch.schema.names)
                 if end - first >= LONG_RANGE:
-                    transport.set_state(topic, partition, first, end, State(state))
+                    transport.set_state(topic, partition, first, end, State(state), reason)
                 else:
                     scattered.setdefault((topic, partition, state), []).extend(range(first, end))
         for (topic, partition, state), offsets in scattered.items():
             for at in range(0, len(offsets), OFFSETS_AT_ONCE):
-                transport.set_state_of(topic, partition, offsets[at : at + OFFSETS_AT_ONCE], State(state))
+                some = offsets[at : at + OFFSETS_AT_ONCE]
+                transport.set_state_of(topic, partition, some, State(state), reason)
 
 
 def _batches(state: PipelineState, files: Iterable[File]) -> Iterator[pa.RecordBatch]:

@@ -192,13 +192,17 @@ class LadingTransport:
         """A writer with its own numbering, e.g. one attempt of a task inside its own transaction."""
         return BlockWriter(self._post, writer_id, epoch, transaction_id)
 
-    def set_state(self, topic: str, partition: int, first: int, end: int, state: State) -> None:
-        """Set the state of offsets from ``first`` up to, not including, ``end``."""
-        self.put_states(topic, {"first": first, "end": end, "state": State(state).word}, partition)
+    def set_state(
+        self, topic: str, partition: int, first: int, end: int, state: State, reason: str | None = None
+    ) -> None:
+        """Set the state of offsets from ``first`` up to, not including, ``end``; dead letters say the ``reason``."""
+        self.put_states(topic, {"first": first, "end": end, "state": State(state).word, "reason": reason}, partition)
 
-    def set_state_of(self, topic: str, partition: int, offsets: Sequence[int], state: State) -> None:
-        """Set the state of single offsets, at most 100,000 in one call."""
-        self.put_states(topic, {"offsets": list(offsets), "state": State(state).word}, partition)
+    def set_state_of(
+        self, topic: str, partition: int, offsets: Sequence[int], state: State, reason: str | None = None
+    ) -> None:
+        """Set the state of single offsets, at most 100,000 in one call; dead letters say the ``reason``."""
+        self.put_states(topic, {"offsets": list(offsets), "state": State(state).word, "reason": reason}, partition)
 
     def put_states(self, topic: str, document: dict[str, Any], partition: int | None = None) -> dict[str, Any]:
         """One request that sets states, in a partition or in all, and its answer (docs/reference/http-states)."""
