@@ -35,7 +35,9 @@ def mutated(frame: bytes, chance: random.Random) -> bytes:
     """The frame with some of it changed: bytes, a number made extreme, cut, doubled, something put in."""
     data = bytearray(frame)
     for _ in range(chance.randint(1, 3)):
-        at = chance.randrange(2, len(data)) if len(data) > 2 else 0
+        if len(data) < 3:
+            break
+        at = chance.randrange(2, len(data))
         match chance.randrange(6):
             case 0:
                 data[at] = chance.randrange(256)

@@ -47,6 +47,11 @@ class ReceiveBudget:
         self.left_bytes -= size_bytes
         return True
 
+    @property
+    def ample(self) -> bool:
+        """Whether half of it is left: who needed much a moment ago may keep it for the next time."""
+        return 2 * self.left_bytes > RECEIVE_BYTES_MAX
+
     def give(self, size_bytes: int) -> None:
         """Return what ``take`` granted."""
         self.left_bytes += size_bytes

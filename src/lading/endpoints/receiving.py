@@ -8,7 +8,8 @@ from .interface import ReceiveBudget
 
 BUFFER_BYTES = 16 << 10
 IDLE_BUFFER_BYTES_MAX = 1 << 20
-"""A buffer that grew beyond this is given back when it is empty."""
+BUSY_BUFFER_BYTES_MAX = 4 << 20
+"""A buffer that grew beyond this is given back when it is empty; the larger holds while memory is ample."""
 
 
 class Inbox:
@@ -35,7 +36,7 @@ class Inbox:
         """
         if self.at == self.have:
             self.at = self.have = 0
-            if len(self.view) > IDLE_BUFFER_BYTES_MAX:
+            if len(self.view) > (BUSY_BUFFER_BYTES_MAX if self._budget.ample else IDLE_BUFFER_BYTES_MAX):
                 self._resize(BUFFER_BYTES)
         elif self.have == len(self.view):
             if self.at:

@@ -8,6 +8,7 @@ inside compression too: what is stored can be read.
 from __future__ import annotations
 
 import struct
+import threading
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -48,6 +49,9 @@ ZSTD_VERSION: Final = 7
 _EPOCH_AT: Final = 12
 _OFFSET, _EPOCH, _TIME = struct.Struct(">q"), struct.Struct(">i"), struct.Struct(">q")
 _ATTRIBUTES, _CRC = struct.Struct(">H"), struct.Struct(">I")
+
+SCRATCH_BYTES: Final = 2 << 20
+_threads = threading.local()
 
 Bytes = NDArray[np.uint8]
 
@@ -142,7 +146,10 @@ def judge(source: Bytes, start: int, facts: Facts, plain_bytes_max: int = PLAIN_
     if reason == layout.FINE and facts.codec != NONE:
         try:
             plain, plain_bytes = decompressed(
-                facts.codec, source.data[start + BATCH_HEADER_BYTES : end], bytes_max=plain_bytes_max
+                facts.codec,
+                source.data[start + BATCH_HEADER_BYTES : end],
+                bytes_max=plain_bytes_max,
+                scratch=_scratch(),
             )
         except MalformedMessage as error:
             raise NotTaken(INVALID_RECORD, str(error)) from None
@@ -154,6 +161,14 @@ def judge(source: Bytes, start: int, facts: Facts, plain_bytes_max: int = PLAIN_
     if highest_ms >= TIME_MS_MAX:
         raise NotTaken(INVALID_TIMESTAMP, f"the time {highest_ms} of a record is later than any that can be kept")
     return Times(lowest_ms, highest_ms)
+
+
+def _scratch() -> Bytes:
+    """Memory of this thread for records that are looked at and forgotten: fresh pages cost more than the look."""
+    if not hasattr(_threads, "scratch"):
+        _threads.scratch = np.empty(SCRATCH_BYTES, np.uint8)
+    scratch: Bytes = _threads.scratch
+    return scratch
 
 
 def kernels_for(size_bytes: int) -> Any:

@@ -35,13 +35,22 @@ _ERRORS: Final = (cramjam.DecompressionError, OSError, ValueError, OverflowError
 
 
 def decompressed(
-    codec: int, data: memoryview, spare_bytes: int = 0, *, bytes_max: int = PLAIN_BYTES_MAX
+    codec: int,
+    data: memoryview,
+    spare_bytes: int = 0,
+    *,
+    bytes_max: int = PLAIN_BYTES_MAX,
+    scratch: NDArray[np.uint8] | None = None,
 ) -> tuple[NDArray[np.uint8], int]:
     """The records that ``data`` becomes, in memory with ``spare_bytes`` behind them, and their size.
 
-    Room is taken by the size of ``data`` and grows to ``bytes_max`` at most, whatever the bytes claim.
-    MalformedMessage for bytes that are none of the codec, or larger.
+    Room is taken by the size of ``data`` and grows to ``bytes_max`` at most, whatever the bytes claim; ``scratch`` is
+    memory to use again where it is enough. MalformedMessage for bytes that are none of the codec, or larger.
     """
+    if codec == LZ4 and scratch is not None:
+        size = _lz4_blocks(data, scratch[: min(scratch.size - spare_bytes, bytes_max)])
+        if size is not None:
+            return scratch, size
     if codec == SNAPPY:
         return _snappy(data, spare_bytes, bytes_max)
     if codec not in _INTO:
@@ -50,7 +59,11 @@ def decompressed(
     room = max(_FIRST_RATIO * len(data), _LEAST_ROOM_BYTES)
     while True:
         room = min(room, bytes_max)
-        target = np.empty(room + spare_bytes, np.uint8)
+        if scratch is not None and room + spare_bytes <= scratch.size:
+            room = min(scratch.size - spare_bytes, bytes_max)
+            target = scratch
+        else:
+            target = np.empty(room + spare_bytes, np.uint8)
         try:
             return target, _INTO[codec](source, target[:room])
         except _ERRORS as error:
@@ -58,6 +71,39 @@ def decompressed(
                 room *= 4
                 continue
             raise MalformedMessage(f"the batch cannot be decompressed as {NAMES[codec]}: {error}") from None
+
+
+def _lz4_blocks(data: memoryview, target: NDArray[np.uint8]) -> int | None:
+    """The size of what a frame of independent blocks becomes in ``target``; None where only the library's reader of
+    frames can tell: linked blocks, dictionaries, several frames, more than there is room for, wrong bytes.
+
+    Block by block this takes a tenth of the time for small batches. Checksums inside are left to the batch's own.
+    """
+    if len(data) < 7 or data[:4] != _LZ4_MAGIC or data[4] & 0xE1 != _LZ4_INDEPENDENT:
+        return None
+    flags = data[4]
+    block_bytes_max = 1 << (8 + 2 * (data[5] >> 4 & 7))
+    at = 7 + (8 if flags & 8 else 0)
+    size = 0
+    try:
+        while True:
+            (length,) = _LZ4_LENGTH.unpack_from(data, at)
+            at += 4
+            if not length:
+                at += 4 if flags & 4 else 0
+                return size if at == len(data) else None
+            stored, length = length & _LZ4_STORED, length & ~_LZ4_STORED
+            room = target[size : size + block_bytes_max]
+            if length > len(data) - at or (stored and length > room.size):
+                return None
+            if stored:
+                room[:length] = np.frombuffer(data[at : at + length], np.uint8)
+                size += length
+            else:
+                size += _codecs.lz4.decompress_block_into(data[at : at + length], room)
+            at += length + (4 if flags & 16 else 0)
+    except (struct.error, *_ERRORS):
+        return None
 
 
 def compressed_lz4(data: bytes | memoryview) -> bytes:
@@ -77,7 +123,10 @@ def compressed_lz4(data: bytes | memoryview) -> bytes:
 _LZ4_BLOCK_BYTES: Final = 1 << 20
 _LZ4_DESCRIPTOR: Final = b"\x60\x60"
 """Version 1, independent blocks; blocks of 1 MiB at most."""
-_LZ4_HEAD: Final = b"\x04\x22\x4d\x18" + _LZ4_DESCRIPTOR + bytes((xxhash.xxh32_intdigest(_LZ4_DESCRIPTOR) >> 8 & 0xFF,))
+_LZ4_MAGIC: Final = b"\x04\x22\x4d\x18"
+_LZ4_INDEPENDENT: Final = 0x60
+_LZ4_LENGTH: Final = struct.Struct("<I")
+_LZ4_HEAD: Final = _LZ4_MAGIC + _LZ4_DESCRIPTOR + bytes((xxhash.xxh32_intdigest(_LZ4_DESCRIPTOR) >> 8 & 0xFF,))
 _LZ4_STORED: Final = 1 << 31
 _LZ4_END: Final = bytes(4)
 

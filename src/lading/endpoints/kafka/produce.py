@@ -21,7 +21,7 @@ from ...broker.produced import Sequenced
 from ...dialects import registry
 from ...dialects.kafka import accept
 from ...dialects.kafka.accept import Facts, NotTaken, Times
-from ...dialects.kafka.compression import NONE
+from ...dialects.kafka.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD
 from ...dialects.kafka.errors import (
     INVALID_REQUIRED_ACKS,
     UNKNOWN_SERVER_ERROR,
@@ -54,9 +54,9 @@ Bytes = NDArray[np.uint8]
 
 INLINE_BYTES: Final = 4 << 20
 """Plain batches up to this are judged on the event loop: about 0.3 ms a MiB."""
-INLINE_COMPRESSED_BYTES: Final = 16 << 10
-INLINE_PLAIN_BYTES: Final = 512 << 10
-"""Compressed ones up to this, where their records are no more than that."""
+INLINE_COMPRESSED_BYTES: Final = {GZIP: 16 << 10, SNAPPY: 256 << 10, LZ4: 256 << 10, ZSTD: 256 << 10}
+INLINE_PLAIN_BYTES: Final = 1 << 20
+"""Compressed ones up to this, where their records are no more than that: handing them over costs more."""
 INLINE_TWIN_BYTES: Final = 8 << 10
 """Any, while kernels are not loaded."""
 
@@ -126,11 +126,10 @@ class Producer:
                 refused = _version_or_acks(head.version, request.acks) or topic
                 assert isinstance(refused, LadingError)
                 rows.append((name, [Row(one, refused=refused) for one in partitions]))
-        work = [row for _, row_list in rows for row in row_list if row.facts is not None]
-        if any(_takes_long(row.facts) for row in work if row.facts is not None):
+        judged = self._judged_here(inbox.array, start, rows)
+        if judged is None:
             self._judge_elsewhere(connection, answer, rows, frame)
         else:
-            judged = [self._judged(inbox.array, start, row) for row in work]
             answer.begin(rows, judged, inbox.array, start)
 
     def _again(self, connection: Connection, place: Place, start: int, end: int) -> bool:
@@ -186,6 +185,24 @@ class Producer:
         except LadingError as error:
             return Row(sent, refused=error)
         return Row(sent, partition, facts)
+
+    def _judged_here(
+        self, source: Bytes, start: int, rows: list[tuple[bytes, list[Row]]]
+    ) -> list[Times | LadingError] | None:
+        """What is to be said of each row with facts; None where only a worker may find out."""
+        judged: list[Times | LadingError] = []
+        for row in (row for _, some in rows for row in some):
+            if row.facts is None:
+                continue
+            try:
+                times = None if _takes_long(row.facts) else _judge_inline(source, start + row.sent.start, row.facts)
+            except LadingError as error:
+                judged.append(error)
+                continue
+            if times is None:
+                return None
+            judged.append(times)
+        return judged
 
     def _judged(self, source: Bytes, start: int, row: Row) -> Times | LadingError:
         assert row.facts is not None
@@ -257,7 +274,7 @@ def _takes_long(facts: Facts) -> bool:
     """Whether judging a batch would hold up the event loop."""
     if engine.ready(accept.HOME) is None:
         return facts.size_bytes > INLINE_TWIN_BYTES
-    return facts.size_bytes > (INLINE_BYTES if facts.codec == NONE else INLINE_COMPRESSED_BYTES)
+    return facts.size_bytes > INLINE_COMPRESSED_BYTES.get(facts.codec, INLINE_BYTES)
 
 
 def _judge_inline(source: Bytes, start: int, facts: Facts) -> Times | None:
