@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
 
 from lading import testing
-from lading.spark import java
+from lading.spark import java, python
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 SCRIPT = """
 import sys
@@ -87,3 +94,37 @@ def test_the_shim_drops_one_argument_and_keeps_the_others(tmp_path: Path, monkey
     arguments = ["-Da=b c", "--add-modules=jdk.incubator.vector", "", "$HOME", "--add-modules=x", '"q"']
     told = subprocess.run([home / "bin" / "java", *arguments], capture_output=True, text=True, check=True).stdout
     assert told.splitlines() == ["<-Da=b c>", "<>", "<$HOME>", "<--add-modules=x>", '<"q">']
+
+
+def test_workers_run_this_interpreter_without_sparks_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    shim = python.worker_python()
+    assert Path(shim).is_relative_to(tmp_path)
+    assert python.worker_python() == shim
+    script = "import json, os, sys; print(json.dumps([sys.prefix, os.environ['PYTHONPATH'], sys.argv[1:]]))"
+    path = os.pathsep.join([str(tmp_path / "x y"), "/spark/python/lib/pyspark.zip", "/spark/python/lib/py4j-src.zip"])
+    told = subprocess.run(
+        [shim, "-c", script, "-m", "a b"],
+        env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+    assert json.loads(told) == [sys.prefix, f"{tmp_path / 'x y'}:/spark/python/lib/py4j-src.zip", ["-m", "a b"]]
+
+
+def test_workers_run_this_interpreter_where_no_script_can_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert python.worker_python() == sys.executable
+
+
+@pytest.mark.spark
+def test_workers_import_the_installed_package(spark: SparkSession) -> None:
+    def places(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyspark
+
+        for _ in rows:
+            yield pa.RecordBatch.from_pydict({"place": [str(pyspark.__file__)], "python": [sys.prefix]})
+
+    (row,) = spark.range(1).coalesce(1).mapInArrow(places, "place string, python string").collect()
+    import pyspark
+
+    assert (row["place"], row["python"]) == (pyspark.__file__, sys.prefix)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..model.errors import LocalError
 from .java import Java, find_java, require_java
+from .python import worker_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,7 +31,6 @@ LOCAL = {
     "spark.sql.shuffle.partitions": "4",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.python.filterPushdown.enabled": "true",
-    "spark.python.daemon.module": "lading.spark.daemon",
     "spark.sql.streaming.forceDeleteTempCheckpointLocation": "true",
 }
 """Settings of a local session, unless the caller sets them otherwise."""
@@ -104,7 +104,7 @@ def _surroundings(java: Java, local: bool) -> Iterator[None]:
     """The environment that Spark's launcher and workers read; JAVA_HOME is put back when the JVM runs."""
     if local:
         # any other interpreter would lack the packages of this one
-        os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+        os.environ["PYSPARK_PYTHON"], os.environ["PYSPARK_DRIVER_PYTHON"] = worker_python(), sys.executable
         os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     before = os.environ.get("JAVA_HOME")
     if java.home is not None:

@@ -1,0 +1,53 @@
+"""The Python that Spark's workers run on: this interpreter, with the installed PySpark instead of Spark's archive.
+
+Spark hands its workers PySpark as an archive without compiled modules, which every kind of worker process compiles
+anew: half a second each, and a streaming query has seven kinds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shlex
+import sys
+from pathlib import Path
+
+ARCHIVE = "pyspark.zip"
+SHIM = """#!/bin/sh
+# Starts Python without Spark's archive of PySpark on its path: the same package is installed, and compiled.
+kept=
+IFS=:
+for part in $PYTHONPATH; do
+    case $part in
+        */{archive}) ;;
+        *) kept=$kept${{kept:+:}}$part ;;
+    esac
+done
+unset IFS
+PYTHONPATH=$kept exec {python} "$@"
+"""
+
+
+def worker_python() -> str:
+    """The program to start workers with: a script in the user's cache, or this interpreter where that cannot be.
+
+    One script an interpreter, so that environments do not change each other's.
+    """
+    import pyspark
+
+    if os.name != "posix" or ARCHIVE in (pyspark.__file__ or ""):
+        return sys.executable
+    text = SHIM.format(archive=ARCHIVE, python=shlex.quote(sys.executable))
+    cache = os.environ.get("XDG_CACHE_HOME")
+    base = Path(cache) if cache else Path("~/.cache").expanduser()
+    script = base / "lading" / "python" / hashlib.sha256(text.encode()).hexdigest()[:16]
+    if not script.exists():
+        draft = script.with_name(f".{script.name}-{os.getpid()}")
+        try:
+            script.parent.mkdir(parents=True, exist_ok=True)
+            draft.write_text(text)
+            draft.chmod(0o755)
+            draft.replace(script)
+        except OSError:
+            return sys.executable
+    return str(script)
