@@ -83,6 +83,7 @@ def test_page(page: Path, shared: ProcessPoolExecutor, directory: Path, tmp_path
             "127.0.0.1:7070": broker.endpoints["admin"],
             "127.0.0.1:8090": broker.endpoints["iggy_tcp"],
             "127.0.0.1:3000": broker.endpoints["iggy_http"],
+            "localhost:9092": broker.endpoints["kafka"],
             "127.0.0.1:4150": broker.endpoints["nsqd_tcp"],
             "127.0.0.1:4161": broker.endpoints["nsqlookupd_http"],
             "127.0.0.1:4151": broker.endpoints["nsqd_http"],

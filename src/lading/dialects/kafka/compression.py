@@ -79,7 +79,7 @@ def _lz4_blocks(data: memoryview, target: NDArray[np.uint8]) -> int | None:
 
     Block by block this takes a tenth of the time for small batches. Checksums inside are left to the batch's own.
     """
-    if len(data) < 7 or data[:4] != _LZ4_MAGIC or data[4] & 0xE1 != _LZ4_INDEPENDENT:
+    if len(data) < 7 or bytes(data[:4]) != _LZ4_MAGIC or data[4] & 0xE1 != _LZ4_INDEPENDENT:
         return None
     flags = data[4]
     block_bytes_max = 1 << (8 + 2 * (data[5] >> 4 & 7))
