@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -269,3 +270,9 @@ def test_topic_settings_are_checked(document: dict[str, object]) -> None:
     with pytest.raises(SettingError, match=next(iter(document))):
         TopicSettings.parse(document)
     assert TopicSettings.parse({"hide_states": True}).document() == {"hide_states": True}
+
+
+def test_every_topic_setting_is_documented_and_nothing_else() -> None:
+    page = Path(__file__).parents[2] / "docs" / "reference" / "topic-settings.md"
+    documented = [line.split("`")[1] for line in page.read_text().splitlines() if line.startswith("| `")]
+    assert sorted(documented) == sorted(field.name for field in fields(TopicSettings))

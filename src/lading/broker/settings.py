@@ -65,7 +65,7 @@ class TopicSettings:
     message_bytes_max: int | None = None
     """The largest batch of messages that a producer may send at once, where its protocol has such a limit."""
     append_time: bool = False
-    """Whether messages get the time of their append instead of their producer's, where a protocol lets producers say."""
+    """Whether messages get the time of their append, not their producer's, where a protocol lets producers say."""
     header_form: str | None = None
     """``extended`` or ``plain``: the only form in which clients of a protocol that has both may read; None lets each
     choose."""

@@ -210,4 +210,8 @@ def _going(partition: int, one: dict[str, Any], now_us: int) -> dict[str, Any]:
 def _shown(settings: Mapping[str, Any]) -> str:
     from .units import span
 
-    return ", ".join(f"{key} = {span(value) if key.endswith('_us') else value}" for key, value in settings.items())
+    words = {True: "true", False: "false"}
+    return ", ".join(
+        f"{key} = {span(value) if key.endswith('_us') else words[value] if isinstance(value, bool) else value}"
+        for key, value in settings.items()
+    )

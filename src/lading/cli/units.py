@@ -1,4 +1,4 @@
-"""Durations and sizes as people write them: ``90s``, ``1h``, ``7d``; ``500MB``, ``1GiB``."""
+"""Durations and sizes as people write them: ``90s``, ``1h30m``, ``7d``; ``500MB``, ``1GiB``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _BYTES: Final = {
     "": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
     "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40,
 }  # fmt: skip
-_NUMBER: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([a-zA-Z]*)")
+_NUMBER: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*")
 
 
 def duration_us(text: str) -> int:
@@ -30,10 +30,10 @@ def size_bytes(text: str) -> int:
 
 
 def _amount(text: str, units: Mapping[str, int], wanted: str) -> int:
-    found = _NUMBER.fullmatch(text.strip())
-    if found is None or found[2].lower() not in units:
+    parts = [(number, unit.lower()) for number, unit in _NUMBER.findall(text)]
+    if not text.strip() or _NUMBER.sub("", text).strip() or any(unit not in units for _, unit in parts):
         raise SettingError(f"{text!r} is not {wanted}")
-    return round(float(found[1]) * units[found[2].lower()])
+    return round(sum(float(number) * units[unit] for number, unit in parts))
 
 
 def topic_settings(given: list[str]) -> dict[str, Any]:
@@ -65,5 +65,5 @@ def span(microseconds: float) -> str:
         return f"{microseconds / 1_000:.0f} ms"
     for unit, length in (("d", 86_400e6), ("h", 3_600e6), ("min", 60e6)):
         if microseconds >= length:
-            return f"{microseconds / length:.4g} {unit}"
+            return f"{microseconds / length:.3g} {unit}"
     return f"{microseconds / 1e6:.3g} s"
