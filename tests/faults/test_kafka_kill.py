@@ -160,7 +160,7 @@ def test_kill_9_of_the_broker_in_the_middle_of_sends(
         ).values():
             future.result(20)
         plain, transactional = Idempotent(broker.address, "plain"), Transactional(broker.address, "tx", 5)
-        for _ in range(60 if full else 4):
+        for _ in range(60 if full else 3):
             plain_done = len(plain.acknowledged) + random.randint(1, 2000)
             decided_done = len(transactional.decided) + random.randint(1, 30)
             until = time.monotonic() + 20

@@ -9,7 +9,7 @@ import socket
 import struct
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from lading.broker.produced import Sequenced
@@ -65,7 +65,6 @@ class Talk:
 
     def note(self, step: str, *outcome: Any) -> None:
         self.said.append([step, *outcome])
-        print(step, *outcome, flush=True)
 
     def coordinated(self, name: str, kind: int) -> None:
         """Wait until somebody coordinates this group (0) or transaction (1): a real broker makes topics for it."""
@@ -82,6 +81,14 @@ class Talk:
                 v.ADD_OFFSETS_TO_TXN, 3, transactional_id=name, producer_id=1, producer_epoch=1, group_id="g"
             )
         return answer.error_code in (14, 15, 16)
+
+    def settled(self, ask: Callable[[], int]) -> int:
+        """The code of a request, asked again while a real coordinator ends the transaction before on its own time."""
+        until = time.monotonic() + TIMEOUT_S
+        while (code := ask()) in (14, 15, 16, 51):
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        return code
 
     # -- groups
 
@@ -174,48 +181,39 @@ class Talk:
     def init(
         self, step: str, name: str | None, version: int = 4, *, timeout_ms: int = 60_000, known: Any = None
     ) -> Any:
-        identity = {"producer_id": -1, "producer_epoch": -1}
-        if known is not None:
-            identity = {"producer_id": known[0], "producer_epoch": known[1]}
-        for _ in range(100):
-            got = self.ask(
-                v.INIT_PRODUCER_ID, version, transactional_id=name, transaction_timeout_ms=timeout_ms, **identity
-            )
-            # a coordinator that is ending the transaction before says so at first
-            if got.error_code not in (14, 15, 16, 51):
-                break
-            time.sleep(0.05)
-        self.note(step, got.error_code, self.named(got.producer_id, "p"), got.producer_epoch)
+        identity = known or (-1, -1)
+        fields = {"transactional_id": name, "producer_id": identity[0], "producer_epoch": identity[1]}
+        got: Any = None
+
+        def ask() -> int:
+            nonlocal got
+            got = self.ask(v.INIT_PRODUCER_ID, version, transaction_timeout_ms=timeout_ms, **fields)
+            return int(got.error_code)
+
+        self.note(step, self.settled(ask), self.named(got.producer_id, "p"), got.producer_epoch)
         return got.producer_id, got.producer_epoch
 
     def add(self, step: str, name: str, who: Any, topics: Sequence[str] = (), version: int = 3) -> None:
-        for _ in range(100):
+        wanted = topics or (self.topic,)
+        codes: dict[str, list[int]] = {}
+
+        def ask() -> int:
             got = self.ask(
                 v.ADD_PARTITIONS_TO_TXN, version, v3_and_below_transactional_id=name, v3_and_below_producer_id=who[0],
                 v3_and_below_producer_epoch=who[1],
-                v3_and_below_topics=[{"name": one, "partitions": [0]} for one in topics or (self.topic,)],
+                v3_and_below_topics=[{"name": one, "partitions": [0]} for one in wanted],
             )  # fmt: skip
-            if 51 not in [
-                part.partition_error_code for part in got.results_by_topic_v3_and_below[0].results_by_partition
-            ]:
-                break
-            time.sleep(0.05)
-        codes = {
-            one.name: [part.partition_error_code for part in one.results_by_partition]
-            for one in got.results_by_topic_v3_and_below
-        }
-        self.note(step, [codes[one] for one in topics or (self.topic,)])
+            for one in got.results_by_topic_v3_and_below:
+                codes[one.name] = [part.partition_error_code for part in one.results_by_partition]
+            return codes[self.topic][0]
+
+        self.settled(ask)
+        self.note(step, [codes[one] for one in wanted])
 
     def add_group(self, step: str, name: str, who: Any, group: str, version: int = 3) -> None:
-        got = self.ask(
-            v.ADD_OFFSETS_TO_TXN,
-            version,
-            transactional_id=name,
-            producer_id=who[0],
-            producer_epoch=who[1],
-            group_id=group,
-        )
-        self.note(step, got.error_code)
+        fields = {"transactional_id": name, "producer_id": who[0], "producer_epoch": who[1], "group_id": group}
+        code = self.settled(lambda: self.ask(v.ADD_OFFSETS_TO_TXN, version, **fields).error_code)
+        self.note(step, code)
 
     def commit_later(
         self, step: str, name: str, who: Any, group: str, *, offset: int, member: str = "", generation: int = -1
@@ -229,19 +227,8 @@ class Talk:
         self.note(step, got.topics[0].partitions[0].error_code)
 
     def end(self, step: str, name: str, who: Any, committed: bool, version: int = 3) -> None:
-        for _ in range(100):
-            got = self.ask(
-                v.END_TXN,
-                version,
-                transactional_id=name,
-                producer_id=who[0],
-                producer_epoch=who[1],
-                committed=committed,
-            )
-            if got.error_code != 51:
-                break
-            time.sleep(0.05)
-        self.note(step, got.error_code)
+        fields = {"transactional_id": name, "producer_id": who[0], "producer_epoch": who[1], "committed": committed}
+        self.note(step, self.settled(lambda: self.ask(v.END_TXN, version, **fields).error_code))
 
     def produce(self, step: str, who: Any, sequence: int, count: int = 1, *, name: str | None = None) -> None:
         batch = record_batch([b"x"] * count, Sequenced(who[0], who[1], sequence, count, name is not None))
