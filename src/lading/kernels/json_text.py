@@ -20,8 +20,8 @@ njit: Any = numba.njit
 DEPTH_MAX = 62
 """Nested arrays and objects: as many as one word has bits for."""
 QUOTE, BACKSLASH, COLON, COMMA, OBJECT, ARRAY, OBJECT_END = 34, 92, 58, 44, 123, 91, 125
-NO_VALUE, PLAIN, ESCAPED, SCALAR, TRUE, FALSE, NULL, NESTED = range(8)
-"""What ``value_end`` finds."""
+NO_VALUE, PLAIN, ESCAPED, SCALAR, TRUE, FALSE, NULL, NESTED, WIDE = range(9)
+"""What ``value_end`` finds. PLAIN strings are ASCII without escapes, WIDE ones have other bytes and no escapes."""
 
 _LOW, _HIGH = np.uint64(0x0101010101010101), np.uint64(0x8080808080808080)
 _QUOTES, _SLASHES = np.uint64(0x2222222222222222), np.uint64(0x5C5C5C5C5C5C5C5C)
@@ -49,20 +49,29 @@ def _neither(word: Any) -> Any:
 
 @njit(nogil=True)
 def string_end(data: Any, at: Any, end: Any) -> Any:
-    """Where the closing quote is of the string whose text begins here (-1: nowhere), and whether it has escapes."""
-    escaped = 0
+    """Where the closing quote is of the string whose text begins here (-1: nowhere), and PLAIN, WIDE or ESCAPED."""
+    escaped = False
+    high = _ZERO
     while at < end:
-        if at + 8 <= end and _neither(load64(data, at)):
-            at += 8
-            continue
-        here = byte(data, at)
-        if here == QUOTE:
-            return at, escaped
-        if here == BACKSLASH:
-            escaped = 1
+        stop = at + 8
+        if stop <= end:
+            word = load64(data, at)
+            if _neither(word):
+                high |= word
+                at = stop
+                continue
+        else:
+            stop = end
+        while at < stop:
+            here = byte(data, at)
+            if here == QUOTE:
+                return at, ESCAPED if escaped else PLAIN if high & _HIGH == _ZERO else WIDE
+            if here == BACKSLASH:
+                escaped = True
+                at += 1
+            high |= np.uint64(here)
             at += 1
-        at += 1
-    return -1, escaped
+    return -1, NO_VALUE
 
 
 @njit(nogil=True)
@@ -165,10 +174,8 @@ def value_end(data: Any, at: Any, end: Any) -> Any:
         return -1, NO_VALUE
     here = byte(data, at)
     if here == QUOTE:
-        at, escaped = string_end(data, at + 1, end)
-        if at < 0:
-            return -1, NO_VALUE
-        return at + 1, ESCAPED if escaped else PLAIN
+        at, found = string_end(data, at + 1, end)
+        return (at + 1 if at >= 0 else -1), found
     if here in (OBJECT, ARRAY):
         return _nested_end(data, at, end), NESTED
     return _scalar_end(data, at, end)

@@ -10,7 +10,6 @@ import numpy as np
 from lading.kernels.big_endian import big16, big32, big64, byte
 from lading.kernels.crc32c import crc32c
 from lading.kernels.json_text import (
-    BACKSLASH,
     COLON,
     COMMA,
     ESCAPED,
@@ -22,6 +21,7 @@ from lading.kernels.json_text import (
     QUOTE,
     SCALAR,
     TRUE,
+    WIDE,
     decimal,
     integer,
     passed_space,
@@ -147,13 +147,11 @@ def _note(headers: Any, at: Any, name: Any, name_bytes: Any, kind: Any, form: An
 
 
 @njit(inline="always")
-def _is_name(data: Any, at: Any, size: Any) -> Any:
-    """Whether a name is its own text in a Batch: UTF-8, no backslash in front, and not that of a carrier."""
-    if size > 0 and byte(data, at) == BACKSLASH:
-        return False
+def _is_name(data: Any, at: Any, size: Any, found: Any) -> Any:
+    """Whether a name is its own text in a Batch: UTF-8 without escapes, and not that of a carrier."""
     if size == 16 and load64(data, at) == _CARRIER_LOW and load64(data, at + 8) == _CARRIER_HIGH:
         return False
-    return utf8_check(data, at, size) != UTF8_BAD
+    return found == PLAIN or (found == WIDE and utf8_check(data, at, size) != UTF8_BAD)
 
 
 @njit(nogil=True)
@@ -171,8 +169,8 @@ def _take_ext(data: Any, at: Any, end: Any, headers: Any, first: Any) -> Any:
         if at >= end or byte(data, at) != QUOTE:
             return -1
         name = at + 1
-        name_end, escaped = string_end(data, name, end)
-        if name_end < 0 or escaped != 0 or not _is_name(data, name, name_end - name):
+        name_end, found = string_end(data, name, end)
+        if name_end < 0 or not _is_name(data, name, name_end - name, found):
             return -1
         at = passed_space(data, name_end + 1, end)
         if at >= end or byte(data, at) != COLON:
@@ -182,8 +180,8 @@ def _take_ext(data: Any, at: Any, end: Any, headers: Any, first: Any) -> Any:
         if stop < 0:
             return -1
         size = name_end - name
-        if found == PLAIN:
-            if utf8_check(data, at + 1, stop - at - 2) == UTF8_BAD:
+        if found in (PLAIN, WIDE):
+            if found == WIDE and utf8_check(data, at + 1, stop - at - 2) == UTF8_BAD:
                 return -1
             _note(headers, row, name, size, _STRING, COPIED, at + 1, stop - at - 2)
         elif found == SCALAR:

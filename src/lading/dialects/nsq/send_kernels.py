@@ -20,6 +20,7 @@ from lading.kernels.json_text import (
     OBJECT_END,
     PLAIN,
     QUOTE,
+    WIDE,
     passed_space,
     string_end,
     value_end,
@@ -129,7 +130,7 @@ def _check_ext(data: Any, at: Any, end: Any) -> Any:
         if stop < 0:
             return False, trace_at, trace_bytes
         if trace_at == 0 and _is_trace(data, name, name_end - name):
-            trace_at = at + 1 if found in (PLAIN, ESCAPED) else -1
+            trace_at = at + 1 if found in (PLAIN, WIDE, ESCAPED) else -1
             trace_bytes = stop - at - 2
         at = passed_space(data, stop, end)
         if at >= end:
