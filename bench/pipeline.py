@@ -6,11 +6,11 @@ path: files by destination and one manifest. Spark's is the same source as typed
 sink partitioned by its result: one pass, exactly once as well. ``task`` is all ranges judged and staged in this process
 one after the other, without Spark around them; ``commit`` is the manifest of one batch with its renames and syncs.
 
-Where a task's time goes (cProfile, 3 headers, one route, 0.55 CPU s per million messages): Parquet encoding 25 %, typing
-and checking headers 20 %, sorting rows out by destination and copying them into files 15 %, scanning messages 8 %,
-checksums 5 %, the filter 5 %; the rest is spread thin. On the wall syncs take 10 % more. Every further header of the
-contract costs 0.07 CPU s per million, half of it scanning, half typing and Parquet. With small batches all of that is
-dwarfed by what Spark takes for any batch, some 0.3 s, and the commit's syncs, some 10 ms.
+Where a task's time goes (cProfile, 3 headers, one route, 0.55 CPU s per million messages): Parquet encoding 25 %,
+typing and checking headers 20 %, sorting rows out by destination and copying them into files 15 %, scanning messages
+8 %, checksums 5 %, the filter 5 %; the rest is spread thin. On the wall syncs take 10 % more. Every further header of
+the contract costs 0.07 CPU s per million, half of it scanning, half typing and Parquet. With small batches all of that
+is dwarfed by what Spark takes for any batch, some 0.3 s, and the commit's syncs, some 10 ms.
 """
 
 from __future__ import annotations

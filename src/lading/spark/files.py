@@ -31,11 +31,15 @@ def local_directory(name: str, target: str | Path) -> Path:
 def write_document(path: Path, document: Any) -> None:
     """The JSON document at ``path``, replacing what was there in one step, on disk when this returns."""
     draft = path.with_name(f".{path.name}.draft")
-    with draft.open("w") as file:
-        json.dump(document, file, indent=1)
-        file.write("\n")
-        file.flush()
-        os.fsync(file.fileno())
+    try:
+        with draft.open("w") as file:
+            json.dump(document, file, indent=1)
+            file.write("\n")
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        # what write and fsync raise does not say where
+        raise OSError(error.errno, error.strerror, str(path)) from None
     draft.replace(path)
     sync_directory(path.parent)
 
