@@ -17,7 +17,7 @@ from lading.broker.topology import Partition, Topic
 from lading.kernels import engine
 from lading.model.errors import FilterError, Reason, Refusal
 from tests.broker.channel_room import Headers, Reader, put
-from tests.broker.room import NOW, SECOND, append_block, block, fill, opened, topic_of
+from tests.broker.room import NOW, SECOND, append_block, block, fill, opened, payloads, read, topic_of
 
 
 @pytest.fixture
@@ -277,39 +277,38 @@ FILTERS = [
 ]
 
 
-@pytest.mark.parametrize(("wanted", "expected"), FILTERS)
-def test_filters_let_through_what_they_say_the_rest_is_done(
-    broker: Broker, wanted: HeaderFilter, expected: list[int]
-) -> None:
+def test_filters_let_through_what_they_say_the_rest_is_done(broker: Broker) -> None:
     topic = topic_of(broker)
-    channel = broker.channels.open(topic, "c")
-    reader = Reader(header_filter=wanted).subscribe(channel, 4)
     put(broker, topic.partition(0), *(b"%d" % at for at in range(6)), headers=FILTERED)
-    pump(broker)
-    reader.finish(*[got[1] for got in reader.got])
-    pump(broker)
-    assert [int(payload) for payload in reader.payloads()] == expected
-    counts = channel.statistics()
-    assert (counts.depth, counts.filtered) == (0, 6 - len(expected))
+    for number, (wanted, expected) in enumerate(FILTERS):
+        channel = broker.channels.open(topic, f"{number}#ephemeral")
+        channel.move(0, 0)
+        reader = Reader(header_filter=wanted).subscribe(channel, 4)
+        pump(broker)
+        reader.finish(*[got[1] for got in reader.got])
+        pump(broker)
+        assert [int(payload) for payload in reader.payloads()] == expected, wanted
+        counts = channel.statistics()
+        assert (counts.depth, counts.filtered) == (0, 6 - len(expected)), wanted
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: HeaderFilter.exact("", "x"),
-        lambda: HeaderFilter.exact("k", ""),
-        lambda: HeaderFilter.regex("k", "("),
-        lambda: HeaderFilter.regex("k", r"(a)\1"),
-        lambda: HeaderFilter.regex("k", "x" * 5000),
-        lambda: HeaderFilter.glob("k", "[a"),
-        lambda: HeaderFilter.glob("k", "{a"),
-        lambda: HeaderFilter.any([]),
-        lambda: HeaderFilter.all([("k", "x")] * 300),
-    ],
-)
-def test_what_is_no_filter_is_refused(make: Callable[[], HeaderFilter]) -> None:
-    with pytest.raises(FilterError):
-        make()
+WRONG: list[Callable[[], HeaderFilter]] = [
+    lambda: HeaderFilter.exact("", "x"),
+    lambda: HeaderFilter.exact("k", ""),
+    lambda: HeaderFilter.regex("k", "("),
+    lambda: HeaderFilter.regex("k", r"(a)\1"),
+    lambda: HeaderFilter.regex("k", "x" * 5000),
+    lambda: HeaderFilter.glob("k", "[a"),
+    lambda: HeaderFilter.glob("k", "{a"),
+    lambda: HeaderFilter.any([]),
+    lambda: HeaderFilter.all([("k", "x")] * 300),
+]
+
+
+def test_what_is_no_filter_is_refused() -> None:
+    for make in WRONG:
+        with pytest.raises(FilterError):
+            make()
 
 
 def test_a_pattern_cannot_hold_up_the_broker(broker: Broker) -> None:
@@ -393,8 +392,7 @@ def test_what_was_delivered_as_often_as_allowed_leaves_once_it_has_arrived_elsew
 
     broker.channels.on_exhausted = exhausted
     channel = broker.channels.open(topic, "c")
-    for one in channel.lanes:
-        one.attempts_max = 2
+    broker.alter_topic(topic, replace(topic.settings, attempts_max=2))
     reader = Reader(timeout_us=SECOND).subscribe(channel, 1)
     put(broker, topic.partition(0), b"poison", b"fine")
     pump(broker)
@@ -411,6 +409,29 @@ def test_what_was_delivered_as_often_as_allowed_leaves_once_it_has_arrived_elsew
     letters[1][2].finish(None)
     assert channel.statistics().exhausted == 1
     assert broker.states(topic.partition(0), 0, 2) == []
+
+
+@pytest.mark.parametrize("poison", [False, True])
+def test_what_a_channel_gives_up_goes_to_the_dead_letter_topic(broker: Broker, topic: Topic, poison: bool) -> None:
+    settings = replace(topic.settings, attempts_max=1, dead_letter_topic="s.dead", poison_given_up=poison)
+    broker.alter_topic(topic, settings)
+    channels = [broker.channels.open(topic, name) for name in ("one", "two")]
+    readers = [Reader().subscribe(channel, 1, 0) for channel in channels]
+    put(broker, topic.partition(0), b"poison", b"fine")
+    broker.channels.pump(NOW)
+    channels[0].requeue(readers[0].subscriber, 0, 0, 0, now_us=NOW)
+    copy = broker.dead_letters.next(NOW)
+    assert copy is not None
+    copy.encode()
+    assert broker.dead_letters.send(copy, NOW) is not None
+    broker.flush()
+    dead = broker.topic("s", "dead")
+    assert payloads(read(broker, dead.partition(0))) == [b"poison"]
+    assert broker.states(topic.partition(0), 0, 2) == ([(0, 1, 20)] if poison else [])
+    pump(broker)
+    assert readers[0].got[-1][2] == b"fine"
+    assert readers[1].got == [(0, 0, b"poison", 1)]
+    assert (channels[0].statistics().exhausted, broker.counters.given_up) == (1, 1)
 
 
 # -- bounds

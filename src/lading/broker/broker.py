@@ -25,6 +25,7 @@ from .coordinated_groups import CoordinatedGroups
 from .counters import Counters
 from .dead_letters import DeadLetters
 from .duties import Duties
+from .given_up import GivenUp
 from .groups import Group, Groups
 from .namespace import Namespace
 from .native_append import NativeAppender
@@ -105,6 +106,7 @@ class Broker:
         )  # fmt: skip
         self._duties.others += (self.postponed, self.channels)
         self._states = States(self.dead_letters, self._commit, self.counters, self._duties.touched)
+        self.channels.on_exhausted = GivenUp(self.dead_letters, self._states, self.counters, lambda: self._now_us)
         self._transactions.touched = self._produced.touched = self._duties.touched
         self._load()
 

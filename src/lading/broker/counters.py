@@ -30,6 +30,8 @@ class Counters:
     """Messages that retention marked for deletion."""
     retention_deleted: int = 0
     """Offsets that retention let go."""
+    given_up: int = 0
+    """Messages that a channel had delivered as often as their topic allows."""
     dead_letters: int = 0
     """Messages copied to a dead letter topic."""
     dead_letters_waiting: int = 0

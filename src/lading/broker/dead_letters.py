@@ -139,6 +139,18 @@ class DeadLetters:
         self._store.confirm(ids, firm=False)
         self.on_pending()
 
+    def copy(self, partition: Partition, changed: Ranges, reason: str, now_us: int) -> None:
+        """Copy messages without setting their state; that it will happen is on disk when this returns. Refusal."""
+        target = self._target(partition, now_us)
+        topic = partition.topic
+        for ranges in _portions(changed):
+            draft = MarkingRow(
+                0, topic.uuid, partition.number, ranges, target.topic.uuid, target.number, True, reason, now_us
+            )
+            (ident,) = self._store.add([draft])
+            self._take_in(Marking(replace(draft, id=ident), partition))
+        self.on_pending()
+
     def _confirmed(self, ident: int) -> bool:
         marking = self._markings.get(ident)
         return marking is None or marking.row.confirmed

@@ -71,6 +71,10 @@ class TopicSettings:
     choose."""
     dead_letter_topic: str | None = None
     """Flat name of the topic that gets a copy of every message that is marked poisoned; made when it is needed."""
+    attempts_max: int | None = None
+    """Deliveries after which a channel gives a message up: it goes to the dead letter topic and is done there."""
+    poison_given_up: bool = False
+    """Whether a message that a channel gives up is marked poisoned, for all readers."""
 
     def document(self) -> dict[str, Any]:
         """As JSON, without what is not set."""
@@ -109,5 +113,7 @@ _TOPIC_VALUES: Final[Mapping[str, str]] = {
     "append_time": "flag",
     "header_form": "form",
     "dead_letter_topic": "name",
+    "attempts_max": "number",
+    "poison_given_up": "flag",
 }
 """Which values each topic setting takes."""

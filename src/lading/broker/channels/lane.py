@@ -81,8 +81,6 @@ class Lane:
         self.aside = Aside()
         self.points = Points()
         self.ordered = False
-        self.attempts_max = 0
-        """Deliveries after which a message is given up; 0 for no limit."""
         self.exhausted: Exhausted = _nowhere
         self.changed = True
         """Whether there is something to be stored that was not."""
@@ -566,8 +564,9 @@ class Lane:
         self._give_up_or_return(offsets.tolist())
 
     def _give_up_or_return(self, offsets: list[int]) -> None:
-        if self.attempts_max:
-            given_up = [offset for offset in offsets if self._attempts(offset) >= self.attempts_max]
+        attempts_max = self.partition.topic.settings.attempts_max
+        if attempts_max is not None:
+            given_up = [offset for offset in offsets if self._attempts(offset) >= attempts_max]
             for offset in given_up:
                 self._give_up(offset)
             offsets = [offset for offset in offsets if offset not in set(given_up)]
