@@ -351,6 +351,7 @@ class NarrowMachine(ChannelMachine):
                 setattr(lane, name, value)
 
 
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("machine", [ChannelMachine, NarrowMachine])
 def test_channels_agree_with_the_table(machine: type[ChannelMachine], capsys: pytest.CaptureFixture[str]) -> None:
     from hypothesis.stateful import run_state_machine_as_test

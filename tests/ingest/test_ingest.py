@@ -118,6 +118,17 @@ def test_kill_9_of_the_ingest_process_loses_nothing(real: RunningNsq, tmp_path: 
     assert set(found) == set(range(count))
 
 
+def test_the_command_takes_what_waits(real: RunningNsq, tmp_path: Path) -> None:
+    sent(real, "command", 0, 300)
+    command = [sys.executable, "-m", "lading.cli.main", "spool", f"nsq://{real.nsqlookupd_http}", "command"]
+    done = subprocess.run(
+        [*command, str(tmp_path / "spool"), "--once"], capture_output=True, text=True, timeout=100, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "300 messages taken" in done.stdout + done.stderr
+    assert sorted(spooled(tmp_path / "spool", "command")) == list(range(300))
+
+
 def test_what_cannot_be_is_said(real: RunningNsq, tmp_path: Path) -> None:
     Spool(tmp_path / "spool", "one").close()
     with pytest.raises(LocalError, match="is the spool of topic 'one'"):

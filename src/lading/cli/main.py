@@ -23,6 +23,7 @@ from . import (
     pipeline,
     quarantine,
     serve,
+    spool,
     state,
     stream,
     topic,
@@ -47,6 +48,7 @@ app.add_typer(message.app, name="message", rich_help_panel="Messages")
 app.add_typer(state.app, name="state", rich_help_panel="Messages")
 app.command("headers", rich_help_panel="Messages")(headers.headers)
 app.command("ingest", rich_help_panel="Spark")(ingest.ingest)
+app.command("spool", rich_help_panel="Spark")(spool.spool)
 app.add_typer(pipeline.app, name="pipeline", rich_help_panel="Spark")
 app.add_typer(quarantine.app, name="quarantine", rich_help_panel="Spark")
 app.add_typer(contract.app, name="contract", rich_help_panel="Spark")

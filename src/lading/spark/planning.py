@@ -13,7 +13,7 @@ from ..transports.open import open_transport
 from .options import SourceOptions
 from .positions import Loss, Mark, Marks, here, loss
 from .ranges import Range, admit, between
-from .spooling import Filling
+from .spooling import Filling, refuse_queue
 from .starting import resolve
 
 LOG = logging.getLogger("lading.spark")
@@ -34,6 +34,7 @@ class Planner:
     def transport(self) -> Transport:
         """The open transport."""
         if self._transport is None:
+            refuse_queue(self.options)
             self._filling.start(self.options)
             self._transport = open_transport(self.options.from_, **self.options.transport)
         return self._transport

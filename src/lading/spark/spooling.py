@@ -34,8 +34,8 @@ def refuse_queue(options: SourceOptions) -> None:
     if is_queue(options.from_):
         raise SettingError(
             f"{options.from_} is a queue: reading takes messages from it, so that a batch read could not be repeated. "
-            'Use spark.readStream with .option("spool", DIRECTORY); what lies in the spool can then be read with '
-            'spark.read.format("lading").option("from", DIRECTORY)'
+            f"Take them into a directory and read that: lading spool {options.from_} {options.topic} DIRECTORY "
+            '(spark.readStream does so by itself, with .option("spool", DIRECTORY))'
         )
 
 

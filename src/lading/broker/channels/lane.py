@@ -528,6 +528,7 @@ class Lane:
     def expire(self, now_us: int) -> bool:
         """Take back what was not answered in time, and what was put off until now; whether anything was."""
         self._now_us = now_us
+        self._follow_retention()
         late = self.window.expired(now_us)
         if len(late):
             for number, count in zip(*np.unique(self.window.owners(late), return_counts=True), strict=True):

@@ -1,0 +1,44 @@
+"""``lading spool``: a queue into a directory that pipelines, Spark and Python read like any other."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .output import note
+
+
+def spool(
+    from_: Annotated[str, typer.Argument(metavar="FROM", help="The queue, e.g. nsq://127.0.0.1:4161.")],
+    topic: Annotated[str, typer.Argument(help="Its topic.")],
+    directory: Annotated[Path, typer.Argument(help="The spool: made where it is missing.")],
+    channel: Annotated[str, typer.Option(help="The channel that messages are taken for.")] = "spool",
+    once: Annotated[bool, typer.Option("--once", help="End when what waits now has been taken.")] = False,
+) -> None:
+    """Take messages from a queue into a spool, until Ctrl-C.
+
+    Each is on disk before the queue is told that it is done. The spool is a data directory with one topic: name it
+    as the source of a pipeline, or read it from Python and Spark, also while it is filled.
+
+    Example:
+
+        lading spool nsq://127.0.0.1:4161 flights ./spool --channel tables
+    """
+    from ..ingest.queue import ingest
+    from ..ingest.spool import owned
+
+    ended: list[bool] = []
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: ended.append(True))
+
+    def caught_up(end: int) -> None:
+        note(f"what waited is in [bold]{directory}[/]: {end:,} messages" + ("" if once else "; going on until Ctrl-C"))
+        if once:
+            ended.append(True)
+
+    with owned(directory):
+        count = ingest(from_, topic, channel, directory, stopped=lambda: bool(ended), caught_up=caught_up)
+    note(f"{count:,} messages taken")
