@@ -249,6 +249,27 @@ def test_heartbeats_and_silence(connect: Connect) -> None:
     assert 2.4 < time.monotonic() - began_s < 4.5
 
 
+def test_what_follows_a_fatal_error_is_thrown_away_and_the_error_arrives(connect: Connect) -> None:
+    client = connect()
+    client.send(b"FOO\n" + b"x" * 300_000)
+    assert client.frame()[1].startswith(b"E_INVALID invalid command")
+    assert client.closed()
+    client = connect()
+    client.send(b"x" * 300_000)
+    assert client.frame()[1].startswith(b"E_INVALID a command line is longer")
+
+
+def test_a_client_that_reads_nothing_takes_no_memory_and_holds_up_nobody(connect: Connect, topic: str) -> None:
+    publisher = connect()
+    for _ in range(6):
+        assert publisher.ask(mpub(topic, *[b"x" * 500_000] * 8)) == b"OK"
+    silent = reader(connect, topic, "silent", ready=2500)
+    client = reader(connect, topic, "reads", ready=2500)
+    publisher.ask(pub(topic, b"last"))
+    assert client.message().body == b"last"
+    assert len(silent.messages(48)) == 48
+
+
 def test_any_bytes_leave_the_broker_well(connect: Connect, full: bool) -> None:
     generator = random.Random(3)
     fin = b"SUB fuzz ch\nRDY 5\nFIN " + bytes(7) + b"\x01" + bytes(8) + b"\n"

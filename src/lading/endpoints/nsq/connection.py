@@ -447,6 +447,8 @@ class Connection(asyncio.BufferedProtocol):
         self._waiting.append(_Waiting(frame(ERROR, str(fault).encode(errors="replace"))))
         if fault.fatal:
             self._ended = True
+            # what still comes is thrown away: there must be room to receive it
+            self.inbox.at = self.inbox.have = 0
             if self.consumer is not None:
                 self.consumer.close()
         self._settle()
