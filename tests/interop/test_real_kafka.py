@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -209,6 +210,32 @@ def test_a_broken_connection_neither_loses_nor_doubles(
             assert connection._socket is not None
             connection._socket.shutdown(2)
     assert lading.read_arrow(kafka.url, topic, columns="offset").num_rows == 12_000
+
+
+def test_a_reader_of_several_partitions_waits_without_asking_again(
+    kafka: kafka_broker.RunningKafka, transport: KafkaTransport
+) -> None:
+    topic = made(kafka, 3)
+    consumer = Consumer(transport, topic)
+    assert consumer.poll(1, 0.2) == []
+    (connection,) = [each for each in transport._cluster._sockets.values() if each.open and each._correlation > 5]
+    before = connection._correlation
+    assert consumer.poll(1, 1.5) == []
+    # three long polls of half a second, each with a look at the three partitions
+    assert connection._correlation - before <= 16
+    timer = threading.Timer(0.3, lambda: _send_one(kafka, topic))
+    timer.start()
+    begun = time.monotonic()
+    assert [message.partition for message in consumer.poll(1, 20)] == [2]
+    assert time.monotonic() - begun < 10
+    timer.join()
+    consumer.close()
+
+
+def _send_one(kafka: kafka_broker.RunningKafka, topic: str) -> None:
+    sender = producer(kafka)
+    sender.produce(topic, value=b"x", partition=2)
+    assert sender.flush(30) == 0
 
 
 def test_tls_and_a_password(kafka: kafka_broker.RunningKafka) -> None:

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
-from ..transports.interface import Position, TopicMeta, Transport
+from ..transports.interface import Position, TopicMeta, Transport, Watching
 from .reading import PartitionReader, Selection
 from .starting import Place
 
@@ -115,6 +115,10 @@ class Readers:
 
     def _wait_for_news(self, longest_s: float) -> None:
         """Sleep until some partition has something new: one request a topic instead of one a partition."""
+        waiting = {place: reader.position for place, reader in self._readers.items() if not reader.done}
+        if waiting and isinstance(self._transport, Watching):
+            self._transport.wait_for_news(waiting, int(longest_s * 1000))
+            return
         until = time.monotonic() + longest_s
         while (left_s := until - time.monotonic()) > 0:
             time.sleep(min(IDLE_LOOK_S, left_s))

@@ -36,6 +36,7 @@ __all__ = [
     "Streaming",
     "TopicMeta",
     "Transport",
+    "Watching",
 ]
 
 Lack = Literal[
@@ -305,6 +306,15 @@ class Deciding(Protocol):
 
     def decision(self, name: str, topic: str, *, timeout_s: float | None = None) -> Decision:
         """What was decided under ``name``; a transaction may stay open for ``timeout_s``, None for the longest."""
+        ...
+
+
+@runtime_checkable
+class Watching(Protocol):
+    """A transport that can wait for news in many partitions with one request."""
+
+    def wait_for_news(self, places: Mapping[tuple[str, int], int], wait_ms: int) -> None:
+        """Return when any partition has something at its offset, or earlier; after ``wait_ms`` at the latest."""
         ...
 
 

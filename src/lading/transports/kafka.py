@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
     from .kafka_sending import KafkaWriter
 
+WATCH_MS: Final = 100
+"""How long all leaders together hold back their answers to a reader that waits for several of them."""
 _WORDS: Final[Mapping[str, bool]] = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
 
@@ -171,6 +173,25 @@ class KafkaTransport:
         return Fetched(
             topic, partition, runs, end, answer.first_offset, answer.stable_end, topic_id=self._ids.get(topic)
         )
+
+    def wait_for_news(self, places: Mapping[tuple[str, int], int], wait_ms: int) -> None:
+        """Ask the leaders, each for its partitions; where there are several, in turn and for a shorter time."""
+
+        def ask() -> None:
+            by_leader: dict[KafkaSocket, dict[tuple[str, int], int]] = {}
+            for place, offset in places.items():
+                by_leader.setdefault(self._cluster.leader(*place), {})[place] = offset
+            longest_ms = wait_ms if len(by_leader) == 1 else min(wait_ms, WATCH_MS) // len(by_leader)
+            for broker, asked in by_leader.items():
+                try:
+                    broker.watch(asked, wait_ms=max(1, longest_ms))
+                except OSError:
+                    broker.close()
+                    for topic, _ in asked:
+                        self._cluster.forget(topic)
+                    raise
+
+        self._cluster.again(ask)
 
     def offset_at(self, topic: str, partition: int, timestamp_us: int) -> int:
         """First offset whose timestamp is at or after ``timestamp_us``; the end offset when there is none."""

@@ -6,6 +6,7 @@ import socket
 import ssl
 import struct
 from collections import deque
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
@@ -74,6 +75,12 @@ class KafkaSocket:
         """The answer whose turn it is, and the bytes that it is in; some spare bytes are behind them."""
         answer = self._receive(wait_ms / 1000)
         return commands.parse_fetch(answer[:-SPARE_BYTES].data), answer
+
+    def watch(self, places: Mapping[tuple[str, int], int], *, wait_ms: int) -> None:
+        """Return when the broker has something in any of these partitions from its offset on, or after ``wait_ms``."""
+        ask = commands.encode_watch(self._next(), CLIENT, places, max_bytes=1, wait_ms=wait_ms)
+        self._ready().sendall(ask)
+        self._receive(wait_ms / 1000)
 
     def send_produce(
         self,

@@ -128,6 +128,22 @@ def encode_fetch(
     )
 
 
+def encode_watch(
+    correlation: int, client: str, places: Mapping[tuple[str, int], int], *, max_bytes: int, wait_ms: int
+) -> bytes:
+    """A Fetch of many partitions, each from its offset, that is answered when any has something."""
+    topics: dict[str, list[tuple[int, int]]] = {}
+    for (topic, partition), offset in sorted(places.items()):
+        topics.setdefault(topic, []).append((partition, offset))
+    rows = []
+    for topic, parts in topics.items():
+        rows += [_text(topic), struct.pack(">i", len(parts))]
+        rows += [_FETCH_PARTITION.pack(partition, -1, offset, -1, max_bytes) for partition, offset in parts]
+    ask = _FETCH.pack(-1, wait_ms, 1, max_bytes, READ_COMMITTED, 0, -1)
+    end = (struct.pack(">i", 0), _text(""))
+    return _frame(FETCH, FETCH_VERSION, correlation, client, ask, struct.pack(">i", len(topics)), *rows, *end)
+
+
 @dataclass(frozen=True, slots=True)
 class FetchAnswer:
     """What a broker said of one partition; the batches are ``answer[start:end]``.
