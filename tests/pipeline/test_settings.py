@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from lading.model.errors import SettingError
@@ -77,6 +78,14 @@ REFUSED = {
     "columns without table": (
         'to = "parquet:./tables/late"', 'set_state = "poisoned"\ncolumns = ["offset"]', "has columns but no table",
     ),
+    "step without text": ("[good]", "[step]\nsq = 'x'\n[good]", "unknown key step.sq; did you mean sql?"),
+    "empty step": ("[good]", "[[step]]\n[good]", r"step\[1\].sql is missing; it takes a query, for example sql = "),
+    "states of rows": (
+        '[good]\nto = "parquet:./tables/flights"\n\n[[route]]\nwhere = "delay > 60"\nto = "parquet:./tables/late"',
+        '[good]\nto = "parquet:./t"\n[step]\nsql = "SELECT 1"\n[route]\nwhere = "x"\nset_state = "poisoned"',
+        "route 1 sets states, but what it takes are rows that the steps made",
+    ),
+    "address": ("[good]", "[metrics]\naddress = 'here'\n[good]", "metrics.address cannot be 'here': an address is"),
     "no TOML": ("[source]", "[source", "is no valid TOML: .*line"),
 }  # fmt: skip
 
@@ -88,6 +97,23 @@ def test_refused_settings(tmp_path: Path, what: str) -> None:
     with pytest.raises(SettingError, match=sentence) as refused:
         _load(tmp_path, GOOD.replace(before, after, 1))
     assert "flights.toml" in str(refused.value)
+
+
+def test_steps_have_a_plan_of_their_own(tmp_path: Path) -> None:
+    text = GOOD.replace("[good]", '[step]\nsql = "SELECT carrier, delay / 60 AS hours FROM messages"\n[good]')
+    text = text.replace("delay > 60", "hours > 1").replace(
+        '"parquet:./tables/late"', '"parquet:./late"\ncolumns = ["hours"]'
+    )
+    settings = _load(tmp_path, text)
+    assert list(problems(settings)) == []
+    made = pa.schema([("carrier", pa.string()), ("hours", pa.float64())])
+    plan = Plan.of(settings, made)
+    assert [(one.name, one.counter, one.schema.names) for one in plan.results] == [
+        ("route 1", "routed", ["hours"]), ("good", "good", ["carrier", "hours"]),
+    ]  # fmt: skip
+    assert {path.name for path in plan.schemas} == {"late", "flights", "flights_quarantine"}
+    assert plan.projection.order == ("offset", "carrier", "delay")
+    assert [one.counter for one in plan.destinations] == ["passed"]
 
 
 PROBLEMS = {
