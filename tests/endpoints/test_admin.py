@@ -275,6 +275,15 @@ def test_native_groups(http: httpx.Client, topic: str) -> None:
     assert http.put(position, json=stored).status_code == 204
     assert http.get(position).json() == {"offset": 0, "epoch": 1}
     refused(http.put(position, json=stored | {"generation": one["generation"]}), 409, "stale_generation")
+    http.post(f"{topic}/0/chunks", content=block([b"not read"]))
+    told = {"protocol": "native", "group": f"group/{name}", "state": "Stable", "generation": two["generation"], "lag": 1}
+    assert told | {"members": 2} in http.get("/groups").json()
+    progress = {"topic": name, "partition": 0, "position": 0, "end": 1, "lag": 1}
+    shown = http.get(f"/groups/native/group%2F{name}").json()
+    assert shown == told | {"members": ["one", "two"], "partitions": [progress]}
+    labels = f'group="group/{name}",partition="0",protocol="native",topic="{name}"'
+    assert f"lading_group_lag{{{labels}}} 1.0" in http.get("/metrics").text
+    refused(http.get(f"/groups/kafka/group%2F{name}"), 404, "group_not_found")
     assert http.post(f"{group}/leave", json={"member": "two"}).status_code == 200
     refused(http.post(f"{group}/heartbeat", json={"member": "two"}), 404, "group_member_not_found")
 

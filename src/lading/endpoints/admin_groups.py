@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from ..broker.group_view import GroupView, views
 from ..broker.native_groups import Assignment
+from ..metrics import Gauge, Labels
 from ..model.errors import Reason, Refusal
 from .documents import (
     AbortTransactions,
@@ -23,6 +25,9 @@ from .interface import Services, now_us
 from .partitions import partition_of
 from .routing import Parameters, Route
 
+if TYPE_CHECKING:
+    from ..broker.broker import Broker
+
 _POSITION = "/groups/{group}/positions/{stream}/{topic}/{partition}"
 
 
@@ -33,6 +38,8 @@ class AdminGroups:
         self._services = services
         self._broker = services.broker
         self._groups = services.broker.native_groups
+        for gauge in _gauges(services.broker):
+            services.metrics.add(gauge)
 
     def routes(self) -> list[Route]:
         """The table for the router."""
@@ -107,6 +114,21 @@ class AdminGroups:
         wanted = await parse_body(AbortTransactions, request, self._services.receive)
         self._broker.abort(wanted.transactions, now_us=now_us())
         return answer({})
+
+
+def _gauges(broker: Broker) -> Iterator[Gauge]:
+    def lag() -> Iterator[tuple[Labels, float]]:
+        for view in views(broker):
+            for one in view.progress:
+                yield (view.protocol, view.name, one.topic, str(one.partition)), float(one.lag)
+
+    def members() -> Iterator[tuple[Labels, float]]:
+        for view in views(broker):
+            yield (view.protocol, view.name), float(len(view.members))
+
+    group = ("protocol", "group")
+    yield Gauge("lading_group_lag", "Messages a group has not read.", (*group, "topic", "partition"), lag)
+    yield Gauge("lading_group_members", "Members of a group.", group, members)
 
 
 def _summary(view: GroupView) -> dict[str, Any]:
