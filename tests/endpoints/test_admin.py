@@ -276,7 +276,8 @@ def test_native_groups(http: httpx.Client, topic: str) -> None:
     assert http.get(position).json() == {"offset": 0, "epoch": 1}
     refused(http.put(position, json=stored | {"generation": one["generation"]}), 409, "stale_generation")
     http.post(f"{topic}/0/chunks", content=block([b"not read"]))
-    told = {"protocol": "native", "group": f"group/{name}", "state": "Stable", "generation": two["generation"], "lag": 1}
+    told = {"protocol": "native", "group": f"group/{name}", "state": "Stable", "lag": 1}
+    told["generation"] = two["generation"]
     assert told | {"members": 2} in http.get("/groups").json()
     progress = {"topic": name, "partition": 0, "position": 0, "end": 1, "lag": 1}
     shown = http.get(f"/groups/native/group%2F{name}").json()
