@@ -30,7 +30,7 @@ Bytes = bytes | bytearray | memoryview
 Key = tuple[object, ...]
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Batches:
     """The answer for a partition from one offset up to ``end_offset``: record batches, about ``size_bytes``.
 
@@ -42,6 +42,9 @@ class Batches:
     end_offset: int = 0
     make: Callable[[], Made] | None = None
     key: Key = ()
+
+
+_NOTHING: Final = Batches()
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,14 +66,16 @@ class Batcher:
 
     def read(self, partition: Partition, offset: int, *, committed: bool, max_bytes: int, force: bool) -> Batches:
         """Batches from ``offset`` on, at most ``max_bytes``; at least one with ``force``, where there is any."""
-        if max_bytes <= 0 and not force:
-            return Batches()
+        log = partition.log
+        # most partitions of most fetches have nothing new
+        if offset >= (log.stable_end if committed else log.synced_end) or (max_bytes <= 0 and not force):
+            return _NOTHING
         reader = ReaderKind.KAFKA_COMMITTED if committed else ReaderKind.KAFKA_UNCOMMITTED
         reading = self._broker.read(
             partition, offset, reader=reader, max_messages=MESSAGES_UNBOUNDED, max_bytes=max(max_bytes, 1)
         )
         if reading.end_offset <= offset:
-            return Batches()
+            return _NOTHING
         if not reading.pieces:
             made = passing.empty(offset, reading.end_offset)
             return Batches((made,), len(made), reading.end_offset)

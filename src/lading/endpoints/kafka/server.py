@@ -18,6 +18,7 @@ from .produce import Producer
 from .registry import handlers, told
 
 DRAIN_TIMEOUT_S: Final = 5.0
+CODECS_AFTER_S: Final = 0.05
 
 
 class Kafka:
@@ -40,8 +41,9 @@ class Kafka:
     async def start(self, listener: socket.socket) -> None:
         """Accept from now on."""
         loop = asyncio.get_running_loop()
-        # the library that reads rare messages makes its code when it is first used: not while somebody waits
-        loop.run_in_executor(self.services.workers, load_codecs, self.handlers)
+        # the library that reads rare messages makes its code when it is first used: not while somebody waits, and
+        # not before all endpoints listen
+        loop.call_later(CODECS_AFTER_S, loop.run_in_executor, self.services.workers, load_codecs, tuple(self.handlers))
         self._server = await loop.create_server(lambda: Connection(self), sock=listener)
 
     async def stop(self) -> None:
