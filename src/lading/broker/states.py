@@ -48,6 +48,7 @@ class States:
         """
         changed = changes(partition, ranges, state)
         if not changed:
+            partition.log.sync_states()
             return 0
         with self._dead_letters.marking(partition, changed, state, reason, now_us):
             self._write(partition, changed, state, now_us)
@@ -66,12 +67,11 @@ class States:
     ) -> int:
         """As ``set``, but the sync is shared with what else waits for one: ``done`` hears when it is on disk."""
         changed = changes(partition, ranges, state)
-        if not changed:
-            done(None)
-            return 0
         with ExitStack() as stack:
-            stack.enter_context(self._dead_letters.marking(partition, changed, state, reason, now_us))
-            self._write(partition, changed, state, now_us)
+            if changed:
+                stack.enter_context(self._dead_letters.marking(partition, changed, state, reason, now_us))
+                self._write(partition, changed, state, now_us)
+            # also where nothing changes: what another request set may not be on disk yet
             marking = stack.pop_all()
 
         def synced(error: OSError | None) -> None:
@@ -86,7 +86,7 @@ class States:
             done(refusal)
 
         self._commit.submit(partition.log, synced)
-        return self._changed(partition, changed)
+        return self._changed(partition, changed) if changed else 0
 
     def _write(self, partition: Partition, changed: Ranges, state: int, now_us: int) -> None:
         for first, end in changed:

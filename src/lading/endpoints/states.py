@@ -98,7 +98,8 @@ class StateRequests:
         if wanted.dry_run:
             progress.changed = sum(end - first for first, end in different)
             return progress
-        for portion in portions(different):
+        # one without ranges waits for what another request may have set and not brought to disk yet
+        for portion in portions(different) or [()]:
             _require_same(find, partition)
             progress.changed += await self._set(partition, portion, state, wanted.reason)
         return progress
