@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Any
 
+import httpx
 import pytest
 
 from lading import testing
@@ -129,6 +130,52 @@ def test_deferred_publishing(connect: Connect, topic: str) -> None:
     publisher.ask(pub(topic, b"now"))
     assert [each.body for each in client.messages(2)] == [b"now", b"later"]
     assert time.monotonic() - began_s > 0.29
+
+
+def test_partitions_order_and_where_to_begin(connect: Connect, topic: str) -> None:
+    publisher = connect()
+    assert publisher.ask(f"INTERNAL_CREATE_TOPIC {topic} 3 true\n".encode()) == b"OK"
+    for number in range(4):
+        assert publisher.ask(pub(f"{topic} {number}", b"p%d" % number)) == b"OK"
+    one = connect(extend_support=True)
+    assert one.ask(f"SUB {topic} ch 2\n".encode()) == b"OK"
+    one.send(b"RDY 9\n")
+    (message,) = one.messages(1)
+    assert (message.body, int.from_bytes(message.id[:8], "big") >> 50) == (b"p2", 2)
+    everything = reader(connect, topic, extend_support=True)
+    assert sorted(each.body for each in everything.messages(3)) == [b"p0", b"p1", b"p3"]
+    ordered = connect(extend_support=True)
+    assert ordered.ask(f"SUB_ORDERED {topic} ordered 1\n".encode()) == b"OK"
+    ordered.send(b"RDY 9\n")
+    for number in range(3):
+        publisher.ask(pub(f"{topic} 1", b"o%d" % number))
+    first = ordered.message()
+    assert (first.body[12:], ordered.quiet()) == (b"o0", True)
+    ordered.fin(first)
+    assert ordered.message().body[12:] == b"o1"
+    for start, bodies in [("msgcount:1", [b"o0", b"o1", b"o2"]), ("timestamp:1", [b"p1", b"o0", b"o1", b"o2"])]:
+        client = connect(extend_support=True)
+        assert client.ask(f"SUB_ADVANCED {topic} {start[:4]} 1 {start}\n".encode()) == b"OK"
+        client.send(b"RDY 9\n")
+        assert [each.body[12:] for each in client.messages(len(bodies))] == bodies
+
+
+def test_ephemeral_topics_and_channels_go_with_their_readers(connect: Connect, broker: testing.Running) -> None:
+    client, publisher = connect(client_id="x"), connect()
+    assert client.ask(b"SUB gone#ephemeral ch#ephemeral\n") == b"OK"
+    client.send(b"RDY 5\n")
+    assert publisher.ask(pub("gone#ephemeral", b"1")) == b"OK"
+    assert client.message().body == b"1"
+
+    def names() -> list[str]:
+        found: list[str] = httpx.get(f"http://{broker.endpoints['nsqlookupd_http']}/topics").json()["topics"]
+        return found
+
+    assert "gone#ephemeral" in names()
+    client.close()
+    deadline = time.monotonic() + 5
+    while "gone#ephemeral" in names():
+        assert time.monotonic() < deadline
 
 
 def test_tags_and_filters(connect: Connect, topic: str) -> None:

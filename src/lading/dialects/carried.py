@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -62,10 +62,13 @@ def _has_carrier(portion: Decoded) -> bool:
 def _restored(
     decode_columns: DecodeColumns, run: Run, portion: Decoded, fields: Collection[str], keys: Sequence[str]
 ) -> Iterator[Decoded]:
-    """A portion in which some message has a carrier, decoded whole and with the carriers undone."""
-    offsets: Any = portion.columns["offset"]
-    span = {"first": offsets[0].as_py(), "end": offsets[-1].as_py() + 1}
-    for whole in decode_columns(run, **span, max_rows=portion.count, max_bytes=_ALL_BYTES):
+    """A portion in which some message has a carrier, decoded whole, if it is not yet, and with the carriers undone."""
+    wholes: Iterable[Decoded] = (portion,)
+    if not portion.columns.keys() >= set(FIELDS):
+        offsets: Any = portion.columns["offset"]
+        span = {"first": offsets[0].as_py(), "end": offsets[-1].as_py() + 1}
+        wholes = decode_columns(run, **span, max_rows=portion.count, max_bytes=_ALL_BYTES)
+    for whole in wholes:
         columns = [whole.columns[name] for name in FIELDS]
         batch = restore(pa.RecordBatch.from_arrays(columns, schema=SCHEMA))
         wanted = {name: batch.column(name) for name in FIELDS if name in fields}

@@ -86,9 +86,13 @@ def _header_bytes(header: Header) -> int:
     if header.key == NAME and header.kind == Kind.RAW:
         return _NAME_BYTES + _SYNTAX_BYTES + -(-len(value) // 3) * 4
     # a number or word has at most 24 characters
-    text = len(_quoted(value.decode())) if header.kind == Kind.STRING else 24
-    return len(_quoted(header.key)) + text + 2
+    text = _quoted_bytes(value.decode()) if header.kind == Kind.STRING else 24
+    return _quoted_bytes(header.key) + text + 2
 
 
-def _quoted(text: str) -> bytes:
-    return json.dumps(text, ensure_ascii=False).encode()
+_encode: Final[Callable[[str], str]] = json.JSONEncoder(ensure_ascii=False).encode
+"""json.dumps would make an encoder each time."""
+
+
+def _quoted_bytes(text: str) -> int:
+    return len(_encode(text).encode())

@@ -35,9 +35,8 @@ _U32: Final = struct.Struct(">I")
 _INTERNAL: Final = (1 << OFFSET_BITS) - 1
 
 
-def text_json(text: str) -> str:
-    """A JSON string."""
-    return json.dumps(text, ensure_ascii=False)
+text_json: Final[Callable[[str], str]] = json.JSONEncoder(ensure_ascii=False).encode
+"""A JSON string of a text; json.dumps would make an encoder each time."""
 
 
 def _float_json(data: bytes) -> str:
