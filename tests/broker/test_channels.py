@@ -11,7 +11,7 @@ import pytest
 
 from lading.broker.append import Append
 from lading.broker.broker import Broker
-from lading.broker.channels import Channel, HeaderFilter, Start, lane, store
+from lading.broker.channels import Channel, HeaderFilter, Start, lane, store, under_way
 from lading.broker.channels.twin import finish as finish_twin
 from lading.broker.topology import Partition, Topic
 from lading.kernels import engine
@@ -203,7 +203,7 @@ def test_a_requeue_with_delay_lets_others_pass_and_outlives_a_kill(tmp_path: Pat
 def test_too_many_put_off_are_refused_and_stay_in_flight(
     broker: Broker, topic: Topic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lane, "ASIDE_MAX", 2)
+    monkeypatch.setattr(under_way, "ASIDE_MAX", 2)
     channel = broker.channels.open(topic, "c")
     reader = Reader().subscribe(channel, 3)
     fill(broker, topic.partition(0), 3)

@@ -1,4 +1,4 @@
-"""A lane: a channel's cursor over one partition, with what is under way there.
+"""A lane: a channel's cursor over one partition, and who gets what it reads.
 
 Messages are taken from the log page by page into queues, one for each point at which subscribers wait, and from there
 to subscribers with credit. A point without credit holds up only its own messages: the lane reads on for the others,
@@ -15,18 +15,15 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ...model.errors import Reason, Refusal
-from ..append import Append
 from ..counters import Counters
 from ..read import read
 from ..topology import Partition
 from ..visibility import ReaderKind
-from .aside import DEFERRED, LEAVING, Aside, Entry
+from .aside import DEFERRED
 from .pages import Page, Portion, pages_of
 from .statistics import ChannelStatistics
 from .subscriber import Delivery, Point, Points, Subscriber
-from .twin import NEVER_US, WAITING
-from .window import Window
+from .under_way import UnderWay
 
 LOOKAHEAD_MAX: Final = 1 << 18
 PAGE_MESSAGES: Final = 8192
@@ -35,28 +32,8 @@ PASS_MESSAGES: Final = 1 << 14
 """About so many messages are looked at in one pass of the event loop."""
 DECODED_SHARE: Final = 4
 """Of both bounds a part, where messages have to be decoded for their tags or a filter: a pass stays below 2 ms."""
-ASIDE_MAX: Final = 20_000
-"""So many messages a lane sets aside: put off by subscribers, or left behind."""
 SPILL: Final = 4096
 RESOLVE: Final = 2048
-FEW: Final = 16
-RETRY_US: Final = 1_000_000
-"""What could not leave is tried again after so long."""
-
-Exhausted = Callable[[Partition, int, int], Append | None]
-"""(partition, offset, attempts) of a message that is given up -> where it goes; None where it goes nowhere."""
-
-
-class LaneState(NamedTuple):
-    """Everything before ``first`` is done but for ``entries``; of what lies up to ``end`` only ``pending`` is not.
-
-    ``entries`` are (offset, when it is due or 0, deliveries so far) of messages that were set aside or tried before.
-    """
-
-    first: int
-    end: int
-    pending: NDArray[np.int64]
-    entries: list[tuple[int, int, int]]
 
 
 class Worked(NamedTuple):
@@ -66,8 +43,8 @@ class Worked(NamedTuple):
     held: bool
 
 
-class Lane:
-    """One partition of a channel."""
+class Lane(UnderWay):
+    """One partition of a channel: who gets its messages, and when."""
 
     def __init__(
         self,
@@ -78,26 +55,14 @@ class Lane:
         wake: Callable[[], None],
     ) -> None:
         """Goes on at ``offset``; ``wake`` is called when ``work`` should be."""
-        self.partition = partition
-        self.window = Window(offset)
-        self.aside = Aside()
+        super().__init__(partition, offset, statistics, wake)
         self.points = Points()
-        self.ordered = False
-        self.exhausted: Exhausted = _nowhere
-        self.changed = True
-        """Whether there is something to be stored that was not."""
-        self.in_flight = 0
-        self._statistics = statistics
         self._counters = counters
-        self._wake = wake
-        self._subscribers: dict[int, Subscriber] = {}
         self._queues: dict[str, deque[Portion]] = {"": deque()}
-        self._again: list[int] = []
         self._filters = 0
-        """How many of them have a filter."""
+        """How many subscribers have a filter."""
         self._listening = False
         self._kept_from = -1
-        self._now_us = 0
 
     # -- subscribers
 
@@ -288,21 +253,6 @@ class Lane:
         self._drop(passed)
         return taken[mask[:looked_at]]
 
-    def _hand_over(self, offsets: NDArray[np.int64], subscriber: Subscriber, now_us: int) -> NDArray[np.int64]:
-        deadline_us = now_us + subscriber.timeout_us
-        if offsets[0] >= self.window.first:
-            return self.window.hand_over(offsets, subscriber.number, now_us, deadline_us)
-        left_behind = int(np.searchsorted(offsets, self.window.first))
-        counted = np.empty(len(offsets), np.int64)
-        for at, offset in enumerate(offsets[:left_behind].tolist()):
-            entry = self.aside.get(offset)
-            attempts = 1 if entry is None else entry.attempts + 1
-            self.aside.put(offset, Entry(subscriber.number, deadline_us, attempts, now_us))
-            counted[at] = attempts
-        rest = np.ascontiguousarray(offsets[left_behind:])
-        counted[left_behind:] = self.window.hand_over(rest, subscriber.number, now_us, deadline_us)
-        return counted
-
     # -- reading
 
     def _load(self) -> bool:
@@ -334,18 +284,6 @@ class Lane:
         for page in pages:
             self._queue(page, page.offsets)
         self.changed = True
-        return True
-
-    def _spill(self, count: int) -> bool:
-        """Set aside the oldest messages that are not done, so that the window can go on; False where it cannot."""
-        offsets = self.window.pending()[:count]
-        if len(self.aside) + len(offsets) > ASIDE_MAX:
-            return False
-        for offset, owner in zip(offsets.tolist(), self.window.owners(offsets).tolist(), strict=True):
-            due_us = NEVER_US if owner == WAITING else self.window.deadline_us(offset)
-            attempts = self.window.attempts(offset)
-            self.aside.put(offset, Entry(owner, due_us, attempts, self.window.delivered_us(offset)))
-        self.window.drop(offsets)
         return True
 
     def _find_again(self) -> None:
@@ -412,11 +350,6 @@ class Lane:
         queued = sum(len(portion) for queue in self._queues.values() for portion in queue)
         return queued + len(self._again) + max(self.partition.log.stable_end - self.window.end, 0)
 
-    @property
-    def deferred(self) -> int:
-        """Messages that were put off."""
-        return self.aside.count(DEFERRED)
-
     def move(self, offset: int) -> None:
         """Forget everything and go on at ``offset``; what is with subscribers is theirs no more."""
         pending = self.window.pending()
@@ -438,31 +371,10 @@ class Lane:
         self.move(self.partition.log.stable_end)
         return passed
 
-    def state(self) -> LaneState:
-        """What has to be stored so that nothing is lost and little is delivered twice."""
-        pending = self.window.pending()
-        retried = self.window.retried().tolist()
-        entries = [(offset, 0, self.window.attempts(offset)) for offset in retried]
-        for offset, entry in self.aside.items():
-            entries.append((offset, _stored_due_us(entry), entry.attempts))
-        return LaneState(self.window.first, self.window.end, pending, entries)
-
-    def restore(self, state: LaneState) -> None:
-        """Go on where a lane was when its state was stored; what was under way is delivered again."""
-        self.window.clear(state.first)
-        if state.end > state.first:
-            self.window.extend(state.end, state.pending)
-            self._again = state.pending.tolist()
-        for offset, due_us, attempts in state.entries:
-            if self.window.owner(offset) == WAITING:
-                self.window.set_attempts(offset, attempts)
-            elif due_us:
-                self.aside.put(offset, Entry(DEFERRED, due_us, attempts))
-            else:
-                self.aside.put(offset, Entry(WAITING, NEVER_US, attempts))
-                self._again.append(offset)
-        heapq.heapify(self._again)
-        self.changed = False
+    def expire(self, now_us: int) -> bool:
+        """Take back what was not answered in time, and what was put off until now; whether anything was."""
+        self._follow_retention()
+        return super().expire(now_us)
 
     def listen(self) -> Callable[[], None] | None:
         """Be woken when more can be seen in the partition; the callback to register, None where that is done."""
@@ -476,194 +388,8 @@ class Lane:
 
         return heard
 
-    # -- what subscribers say
-
-    def finish(self, subscriber: Subscriber, offsets: NDArray[np.int64]) -> int:
-        """Done are as many from the front as are with the subscriber; how many."""
-        at = 0
-        while True:
-            at = self.window.finish(offsets, at, subscriber.number)
-            if at == len(offsets):
-                break
-            offset = int(offsets[at])
-            entry = self.aside.get(offset)
-            if entry is None or entry.owner != subscriber.number:
-                break
-            self.aside.remove(offset)
-            at += 1
-        if at:
-            self._released(subscriber, at)
-            subscriber.finished += at
-            self._statistics.finished += at
-        return at
-
-    def requeue(self, subscriber: Subscriber, offset: int, delay_us: int, now_us: int) -> None:
-        """Deliver it again, to anybody, after a delay (none in an ordered lane)."""
-        attempts, _ = self._require_in_flight(subscriber, offset)
-        delay_us = 0 if self.ordered else delay_us
-        if delay_us > 0 and len(self.aside) >= ASIDE_MAX and self.aside.get(offset) is None:
-            raise Refusal(
-                Reason.TOO_MANY_DEFERRED,
-                f"partition {self.partition} has {len(self.aside)} messages put off in this channel already, "
-                f"the limit is {ASIDE_MAX}: requeue message {offset} without a delay, or finish it",
-            )
-        self._released(subscriber, 1)
-        subscriber.requeued += 1
-        self._statistics.requeued += 1
-        if delay_us > 0:
-            self._set_aside(offset, Entry(DEFERRED, now_us + delay_us, attempts))
-        else:
-            self._wait(np.array([offset], np.int64))
-
-    def touch(self, subscriber: Subscriber, offset: int, now_us: int) -> None:
-        """Its time begins anew, up to the most that a message may take."""
-        attempts, delivered_us = self._require_in_flight(subscriber, offset)
-        deadline_us = min(now_us + subscriber.timeout_us, delivered_us + subscriber.timeout_max_us)
-        if self.aside.get(offset) is None:
-            self.window.touch(offset, deadline_us)
-        else:
-            self.aside.put(offset, Entry(subscriber.number, deadline_us, attempts, delivered_us))
-
-    def _require_in_flight(self, subscriber: Subscriber, offset: int) -> tuple[int, int]:
-        """(attempts, when delivered) of a message that is with the subscriber."""
-        if self.window.owner(offset) == subscriber.number:
-            return self.window.attempts(offset), self.window.delivered_us(offset)
-        entry = self.aside.get(offset)
-        if entry is None or entry.owner != subscriber.number:
-            raise Refusal(
-                Reason.NOT_IN_FLIGHT,
-                f"message {offset} of partition {self.partition} is not with this client: it was finished, requeued, "
-                "timed out or never delivered to it",
-            )
-        return entry.attempts, entry.delivered_us
-
-    # -- time
-
-    def expire(self, now_us: int) -> bool:
-        """Take back what was not answered in time, and what was put off until now; whether anything was."""
-        self._now_us = now_us
-        self._follow_retention()
-        late = self.window.expired(now_us)
-        if len(late):
-            for number, count in zip(*np.unique(self.window.owners(late), return_counts=True), strict=True):
-                self._timed_out(int(number), int(count))
-            self._wait(late)
-        due = list(self.aside.due(now_us))
-        for offset, entry in due:
-            if entry.owner > 0:
-                self._timed_out(entry.owner, 1)
-            self._wait_again(offset, entry)
-        self._give_up_or_return([offset for offset, _ in due])
-        return bool(len(late) or due)
-
-    def _timed_out(self, number: int, count: int) -> None:
-        subscriber = self._subscribers[number]
-        self._released(subscriber, count)
-        subscriber.timed_out += count
-        self._statistics.timed_out += count
-
-    def _released(self, subscriber: Subscriber, count: int) -> None:
-        subscriber.in_flight -= count
-        self.in_flight -= count
-        self.changed = True
-        self._wake()
-
-    def _wait(self, offsets: NDArray[np.int64]) -> None:
-        """Messages that were with somebody wait for the next one."""
-        inside = offsets[offsets >= self.window.first]
-        self.window.give_back(inside)
-        for offset in offsets[offsets < self.window.first].tolist():
-            entry = self.aside.get(offset)
-            if entry is not None:
-                self.aside.wait(offset, entry)
-        self._give_up_or_return(offsets.tolist())
-
-    def _give_up_or_return(self, offsets: list[int]) -> None:
-        attempts_max = self.partition.topic.settings.attempts_max
-        if attempts_max is not None:
-            given_up = [offset for offset in offsets if self._attempts(offset) >= attempts_max]
-            for offset in given_up:
-                self._give_up(offset)
-            offsets = [offset for offset in offsets if offset not in set(given_up)]
-        self._returned(offsets)
-
-    def _wait_again(self, offset: int, entry: Entry) -> None:
-        """What was set aside waits: in the window, where that still reaches back to it."""
-        if offset >= self.window.first:
-            self.window.restore(offset, entry.attempts)
-            self.aside.remove(offset)
-        else:
-            self.aside.wait(offset, entry)
-
-    def _attempts(self, offset: int) -> int:
-        entry = self.aside.get(offset)
-        return self.window.attempts(offset) if entry is None else entry.attempts
-
-    def _returned(self, offsets: list[int]) -> None:
-        if offsets:
-            if len(offsets) < FEW:
-                for offset in offsets:
-                    heapq.heappush(self._again, offset)
-            else:
-                self._again += offsets
-                heapq.heapify(self._again)
-            self.changed = True
-            self._wake()
-
-    def _give_up(self, offset: int) -> None:
-        """Delivered as often as the channel allows: done here, once it has arrived where such messages go."""
-        attempts = self._attempts(offset)
-        self._set_aside(offset, Entry(LEAVING, NEVER_US, attempts))
-        try:
-            gone = self.exhausted(self.partition, offset, attempts)
-        except Refusal:
-            self.aside.put(offset, Entry(DEFERRED, self._now_us + RETRY_US, attempts))
-            return
-        if gone is None:
-            self._left(offset)
-        else:
-            gone.on_done(lambda append: self._left(offset) if append.error is None else self._stayed(offset, attempts))
-
-    def _left(self, offset: int) -> None:
-        entry = self.aside.get(offset)
-        if entry is not None and entry.owner == LEAVING:
-            self.aside.remove(offset)
-            self._statistics.exhausted += 1
-            self.changed = True
-
-    def _stayed(self, offset: int, attempts: int) -> None:
-        entry = self.aside.get(offset)
-        if entry is not None and entry.owner == LEAVING:
-            self.aside.put(offset, Entry(DEFERRED, self._now_us + RETRY_US, attempts))
-
-    def _set_aside(self, offset: int, entry: Entry) -> None:
-        self.aside.put(offset, entry)
-        if offset >= self.window.first:
-            self.window.drop(np.array([offset], np.int64))
-        self.changed = True
-
-    def _drop(self, offsets: NDArray[np.int64]) -> None:
-        """Nothing more is to be done about these."""
-        if len(offsets):
-            inside = offsets[offsets >= self.window.first]
-            for offset in offsets[offsets < self.window.first].tolist():
-                if self.aside.get(offset) is not None:
-                    self.aside.remove(offset)
-            if len(inside):
-                self.window.drop(inside)
-            self.changed = True
-
 
 def _sampled(offsets: NDArray[np.int64], percent: int) -> NDArray[np.bool_]:
     """About ``percent`` of the messages: the same ones however often they are asked for."""
     mixed = offsets.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) >> np.uint64(40)
     return mixed % np.uint64(100) < percent
-
-
-def _stored_due_us(entry: Entry) -> int:
-    """What is on its way elsewhere is due at once after a restart, so that it leaves then."""
-    return entry.due_us if entry.owner == DEFERRED else int(entry.owner == LEAVING)
-
-
-def _nowhere(partition: Partition, offset: int, attempts: int) -> None:
-    return None

@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 
 from ...log.catalog import Catalog, GroupRow, PositionRow
 from ..topology import Partition, Topic
-from .lane import Lane, LaneState
+from .lane import Lane
+from .under_way import LaneState
 
 CHANNEL: Final = "channel"
 ORIGIN: Final = ""
