@@ -14,7 +14,7 @@ import pytest
 from lading import testing
 from lading.transports.lading import LadingTransport
 from tests.behaviours.rows import SERVERS, Client, Server, Session
-from tests.interop import kafka_broker
+from tests.interop import go_programs, kafka_broker
 
 _numbers = count(1)
 
@@ -64,7 +64,19 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Serv
                 pytest.skip(str(reason))
             return {"kafka": running.address}
 
-        start: dict[str, Callable[[], Mapping[str, str]]] = {"lading": lading, "apache-kafka": apache_kafka}
+        @cache
+        def nsqd() -> Mapping[str, str]:
+            try:
+                running = stack.enter_context(go_programs.running(tmp_path_factory.mktemp("nsqd")))
+            except go_programs.Unavailable as reason:
+                pytest.skip(str(reason))
+            return {"nsqd_tcp": running.nsqd_tcp, "nsqd_http": running.nsqd_http}
+
+        start: dict[str, Callable[[], Mapping[str, str]]] = {
+            "lading": lading,
+            "apache-kafka": apache_kafka,
+            "nsqd": nsqd,
+        }
         yield lambda server: start[server.name]()
 
 
@@ -76,7 +88,10 @@ def sessions(servers: Callable[[Server], Mapping[str, str]]) -> Iterator[Callabl
     def session(seat: Seat) -> Session:
         key = (seat.server.name, seat.client.name)
         if key not in opened:
-            opened[key] = seat.client.open(servers(seat.server)[seat.client.endpoint])
+            try:
+                opened[key] = seat.client.open(servers(seat.server))
+            except go_programs.Unavailable as reason:
+                pytest.skip(str(reason))
         return opened[key]
 
     yield session
@@ -108,10 +123,7 @@ def client(request: pytest.FixtureRequest, sessions: Callable[[Seat], Session]) 
 @pytest.fixture
 def writer(request: pytest.FixtureRequest, sessions: Callable[[Seat], Session]) -> Session:
     """The client that sends."""
-    seat: Seat = request.param
-    _excuse(request, seat.client.cannot_write)
-    if reason := seat.client.by_chance.get(_behaviour(request)):
-        pytest.xfail(f"{seat.client.name}: {reason}")
+    _excuse(request, request.param.client.cannot_write)
     return _open(request, sessions)
 
 
@@ -123,6 +135,8 @@ def reader(request: pytest.FixtureRequest, sessions: Callable[[Seat], Session]) 
 
 def _open(request: pytest.FixtureRequest, sessions: Callable[[Seat], Session]) -> Session:
     seat: Seat = request.param
+    if reason := seat.client.left_out.get(_behaviour(request)):
+        pytest.xfail(f"{seat.client.name}: {reason}")
     _excuse(request, seat.client.exceptions)
     return sessions(seat)
 

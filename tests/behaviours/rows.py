@@ -2,7 +2,7 @@
 
 ``exceptions`` names the behaviours that a client or its protocol cannot have, ``cannot_write`` those it cannot have as
 the one that sends, with the reason; they are expected to fail, and a pass is reported, so that no exception outlives
-its reason. ``by_chance`` names what a writer does differently each time: it is not run.
+its reason. ``left_out`` names what is not run: what a writer draws by chance, what a queue has no words for.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Protocol
 
 from tests.behaviours.iggy_http_client import IggyHttpSession
 from tests.behaviours.kafka_sessions import AiokafkaSession, KafkaPythonSession, LibrdkafkaSession
+from tests.behaviours.nsq_sessions import GoNsqSession, PythonNsqSession, YouzanNsqSession
 from tests.behaviours.python_client import PythonSession
 
 HeaderRow = tuple[str, int, bytes | None]
@@ -76,11 +77,11 @@ class Client:
 
     name: str
     endpoint: str
-    open: Callable[[str], Session]
-    """Takes the ``host:port`` of the endpoint."""
+    open: Callable[[Mapping[str, str]], Session]
+    """Takes the ``host:port`` of the server's endpoints by name."""
     exceptions: Mapping[str, str] = field(default_factory=dict)
     cannot_write: Mapping[str, str] = field(default_factory=dict)
-    by_chance: Mapping[str, str] = field(default_factory=dict)
+    left_out: Mapping[str, str] = field(default_factory=dict)
 
 
 _NO_GROUPS = "Iggy's HTTP face has no way to join a group"
@@ -103,20 +104,64 @@ _CHOOSES: Mapping[str, str] = {
     "messages_without_a_key_go_to_every_partition": "the client draws the partition of what has no key",
 }
 
+_QUEUE = "NSQ is a queue: "
+_NSQ: Mapping[str, str] = {
+    "two_writers_share_one_order": _QUEUE + "what a channel has read it does not get again",
+    "groups_do_not_share_positions": _QUEUE + "only the first channel gets what was kept",
+    "reading_begins_at_any_offset": _QUEUE + "there is no offset to begin at",
+    "nothing_lies_behind_the_end": _QUEUE + "there is no offset to begin at",
+    "a_count_bounds_what_is_read": _QUEUE + "there is no offset to begin at",
+    "hidden_messages_are_not_read": _QUEUE + "what a channel has read it does not get again",
+    "what_a_filter_marks_is_hidden_and_copied_as_a_dead_letter": _QUEUE + "offsets are not told",
+    "equal_keys_share_a_partition": _QUEUE + "a reader is not told partitions",
+    "a_named_partition_is_the_one_written": _QUEUE + "a reader is not told partitions",
+    "messages_without_a_key_go_to_every_partition": _QUEUE + "a reader is not told partitions",
+    "a_topic_is_created_once": "NSQ: creating a topic that is there is no error",
+}
+"""What NSQ itself has not."""
+
+_NO_HEADERS = "a plain NSQ message is bytes"
+_PLAIN_NSQ: Mapping[str, str] = {
+    "an_unknown_partition_is_an_error": "plain publishing names no partition",
+    "every_kind_is_exact": _NO_HEADERS,
+    "duplicates_stay_in_order": _NO_HEADERS,
+    "order_is_kept": _NO_HEADERS,
+    "null_and_empty_values_are_different": _NO_HEADERS,
+    "long_values_are_exact": _NO_HEADERS,
+    "values_that_are_no_utf8_are_exact": _NO_HEADERS,
+    "header_keys_are_exact": _NO_HEADERS,
+    "null_and_empty_payloads_are_different": "an NSQ body has at least one byte",
+    "keys_are_exact": "an NSQ message has no key",
+}
+_JSON = "an ext header is a JSON object: "
+_EXT_NSQ: Mapping[str, str] = {
+    "an_unknown_partition_is_an_error": "the client does not wait for the answer that says so",
+    "every_kind_is_exact": _JSON + "no bytes, no kinds but string, number and bool",
+    "duplicates_stay_in_order": _JSON + "a key once",
+    "null_and_empty_values_are_different": _JSON + "this client sends strings",
+    "values_that_are_no_utf8_are_exact": _JSON + "text only",
+    "null_and_empty_payloads_are_different": "an NSQ body has at least one byte",
+    "keys_are_exact": "an NSQ message has no key",
+}
+_EXT_NSQ_WRITES: Mapping[str, str] = {"order_is_kept": _JSON + "Go writes its keys sorted"}
+
 CLIENTS: tuple[Client, ...] = (
-    Client("python-lading", "admin", lambda address: PythonSession(f"lading://{address}")),
-    Client("python-iggy", "iggy_tcp", lambda address: PythonSession(f"iggy://{address}")),
-    Client("python-kafka", "kafka", lambda address: PythonSession(f"kafka://{address}")),
-    Client("iggy-http", "iggy_http", IggyHttpSession, _PLAIN_IGGY),
-    Client("librdkafka", "kafka", LibrdkafkaSession, by_chance=_CHOOSES),
+    Client("python-lading", "admin", lambda at: PythonSession(f"lading://{at['admin']}")),
+    Client("python-iggy", "iggy_tcp", lambda at: PythonSession(f"iggy://{at['iggy_tcp']}")),
+    Client("python-kafka", "kafka", lambda at: PythonSession(f"kafka://{at['kafka']}")),
+    Client("iggy-http", "iggy_http", lambda at: IggyHttpSession(at["iggy_http"]), _PLAIN_IGGY),
+    Client("librdkafka", "kafka", lambda at: LibrdkafkaSession(at["kafka"]), left_out=_CHOOSES),
     Client(
         "kafka-python",
         "kafka",
-        KafkaPythonSession,
+        lambda at: KafkaPythonSession(at["kafka"]),
         cannot_write={"null_and_empty_values_are_different": "kafka-python refuses to send a null header value"},
-        by_chance=_CHOOSES,
+        left_out=_CHOOSES,
     ),
-    Client("aiokafka", "kafka", AiokafkaSession, by_chance=_CHOOSES),
+    Client("aiokafka", "kafka", lambda at: AiokafkaSession(at["kafka"]), left_out=_CHOOSES),
+    Client("python-nsq", "nsqd_tcp", PythonNsqSession, left_out=_NSQ),
+    Client("go-nsq", "nsqd_tcp", GoNsqSession, _PLAIN_NSQ, left_out=_NSQ),
+    Client("youzan-go-nsq", "nsqd_tcp", YouzanNsqSession, _EXT_NSQ, _EXT_NSQ_WRITES, _NSQ),
 )
 
 
@@ -126,10 +171,12 @@ class Server:
 
     name: str
     endpoints: tuple[str, ...]
+    but: tuple[str, ...] = ()
+    """Clients that want more than this server has."""
 
     def clients(self) -> list[Client]:
         """The rows that can connect."""
-        return [client for client in CLIENTS if client.endpoint in self.endpoints]
+        return [client for client in CLIENTS if client.endpoint in self.endpoints and client.name not in self.but]
 
     def routes(self, *, whole: bool) -> list[tuple[Client, Client]]:
         """Who writes for whom: every pair, or as a sample each client with itself and with our own first one."""
@@ -139,6 +186,7 @@ class Server:
 
 
 SERVERS: tuple[Server, ...] = (
-    Server("lading", ("admin", "iggy_tcp", "iggy_http", "kafka")),
+    Server("lading", ("admin", "iggy_tcp", "iggy_http", "kafka", "nsqd_tcp")),
     Server("apache-kafka", ("kafka",)),
+    Server("nsqd", ("nsqd_tcp",), but=("python-nsq", "youzan-go-nsq")),
 )
