@@ -47,6 +47,8 @@ class Fetcher:
         self.batcher = Batcher(context.broker)
         self._answer_bytes_max = int(context.settings.answer_bytes_max)
         self._dropped = context.services.metrics.dropped.values
+        self._messages_out = context.services.metrics.messages_out.values
+        self._labels = (NAME,)
         self._topics: dict[tuple[bool, bytes], Topic] = {}
         self._topology = -1
 
@@ -86,6 +88,10 @@ class Fetcher:
         """What one answer may hold."""
         return min(max(asked_bytes, 0), self._answer_bytes_max)
 
+    def messages_out(self, count: int) -> None:
+        """Count messages that were handed out."""
+        self._messages_out[self._labels] += count
+
     def stubs(self, count: int) -> None:
         """Count messages that no carrier could bring across."""
         if count:
@@ -121,6 +127,8 @@ class Fetching:
         self._unstop: Callable[[], None] | None = None
         self._watches: list[Callable[[], None]] = []
         self._waiting = False
+        self._count = 0
+        """Messages of the answer."""
 
     def try_now(self) -> None:
         """Answer, or wait for more."""
@@ -137,6 +145,7 @@ class Fetching:
         request, fetcher = self._request, self._fetcher
         limit = fetcher.limit(request.max_bytes)
         total, bad = 0, False
+        self._count = 0
         topics: list[tuple[bytes, list[Fetched]]] = []
         to_make: list[tuple[int, int, Batches]] = []
         for name, topic, wanted in self._places:
@@ -150,6 +159,7 @@ class Fetching:
                     continue
                 batches = fetcher.read(partition, one, committed=request.committed, room=limit - total, force=not total)
                 total += batches.size_bytes
+                self._count += batches.count
                 if batches.make is not None:
                     to_make.append((len(topics) - 1, len(rows), batches))
                 rows.append(self._fetched(one, partition, batches))
@@ -271,6 +281,7 @@ class Fetching:
     def _answer(self, topics: Sequence[tuple[bytes, Sequence[Fetched]]]) -> None:
         error = next((one.error for _, rows in topics for one in rows if one.error), 0)
         self._connection.count("Fetch", error)
+        self._fetcher.messages_out(self._count)
         self._slot.fill(fetch_answer(self._request, topics))
 
 

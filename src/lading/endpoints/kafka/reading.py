@@ -32,7 +32,7 @@ Key = tuple[object, ...]
 
 @dataclass(frozen=True, slots=True)
 class Batches:
-    """The answer for a partition from one offset up to ``end_offset``: record batches, about ``size_bytes``.
+    """The answer for a partition from one offset up to ``end_offset``: ``count`` messages, about ``size_bytes``.
 
     With ``make`` they are still to be made, in a worker, and kept under ``key``.
     """
@@ -40,6 +40,7 @@ class Batches:
     parts: Sequence[Bytes] = ()
     size_bytes: int = 0
     end_offset: int = 0
+    count: int = 0
     make: Callable[[], Made] | None = None
     key: Key = ()
 
@@ -90,12 +91,12 @@ class Batcher:
         made = self._made.get(key)
         if made is not None:
             self._made.move_to_end(key)
-            return Batches(made.parts, made.size_bytes, reading.end_offset)
+            return Batches(made.parts, made.size_bytes, reading.end_offset, reading.count)
 
         def make() -> Made:
             return _made(reading, left_out)
 
-        return Batches((), reading.size_bytes, reading.end_offset, make, key)
+        return Batches((), reading.size_bytes, reading.end_offset, reading.count, make, key)
 
     def keep(self, key: Key, made: Made) -> None:
         """Keep what was made; the least recently used goes."""
@@ -128,7 +129,7 @@ def _stored(reading: Reading, max_bytes: int, *, force: bool) -> Batches:
         end_offset = passed.end_offset
         if passed.end_offset < piece.end:
             break
-    return Batches(parts, size_bytes, end_offset)
+    return Batches(parts, size_bytes, end_offset, end_offset - reading.first_offset)
 
 
 def _made(reading: Reading, left_out: Sequence[tuple[int, int]]) -> Made:
