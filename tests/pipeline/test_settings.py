@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -106,7 +107,8 @@ def test_steps_have_a_plan_of_their_own(tmp_path: Path) -> None:
     )
     settings = _load(tmp_path, text)
     assert list(problems(settings)) == []
-    made = pa.schema([("carrier", pa.string()), ("hours", pa.float64())])
+    fields: list[pa.Field[Any]] = [pa.field("carrier", pa.string()), pa.field("hours", pa.float64())]
+    made = pa.schema(fields)
     plan = Plan.of(settings, made)
     assert [(one.name, one.counter, one.schema.names) for one in plan.results] == [
         ("route 1", "routed", ["hours"]), ("good", "good", ["carrier", "hours"]),

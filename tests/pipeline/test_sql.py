@@ -66,7 +66,9 @@ def test_what_steps_make_is_published_once(spark: SparkSession, place: Place) ->
     with pytest.raises(Exception, match=f"injected: {broken}"):
         run(lambda: spark, settings)
     before = existing(settings).manifests.last()
-    report = run(lambda: spark, settings)
+    # the batch with a manifest is completed, those after it go through the step as it is now
+    file.write_text(file.read_text().replace("delay / 60 AS", "delay / 60 + 0 AS"))
+    report = run(lambda: spark, PipelineSettings.load(file))
     where = assert_every_message_once(place.tables, PARTITIONS, ROWS)
     counts = Counter(report.counts) + Counter({} if before is None else before.counts)
     assert counts["read"] == counts["passed"] + counts["quarantined"] == PARTITIONS * ROWS
