@@ -12,7 +12,7 @@ import pytest
 
 @pytest.fixture(scope="session")
 def shared() -> Iterator[ProcessPoolExecutor]:
-    """One process for all pages that start Spark: a JVM needs ten seconds of CPU before its first row."""
+    """One process with one Spark session for all pages that use Spark."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         yield pool
 

@@ -1,4 +1,4 @@
-"""Runs the snippets of pages, one page after the other, in one process: all pages share one JVM, and nothing else."""
+"""Runs the snippets of pages, one page after the other, in one process: all pages share one Spark session."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, NamedTuple
+from unittest.mock import patch
+
+from pyspark.sql import SparkSession
 
 
 class Step(NamedTuple):
@@ -41,7 +44,9 @@ def run_fresh(directory: Path, environment: dict[str, str], steps: Sequence[Step
 
 
 def run_here(directory: Path, environment: dict[str, str], steps: Sequence[Step]) -> str | None:
-    """Run a page in this process, so that its Spark sessions use the JVM of the pages before.
+    """Run a page in this process, so that it uses the Spark session of the pages before.
+
+    Stopping the session does nothing: its JVM and its Python workers took ten seconds of CPU and more to get ready.
 
     ``directory`` is emptied first and becomes the working directory. It has to be the same for all pages: a JVM
     cannot change its own. Returns what the page said where it failed.
@@ -54,12 +59,13 @@ def run_here(directory: Path, environment: dict[str, str], steps: Sequence[Step]
     try:
         with said.open("w") as output, _standard_output_to(output):
             try:
-                _run(steps)
+                with patch.object(SparkSession, "stop", lambda session: None):
+                    _run(steps)
             except BaseException:
                 traceback.print_exc()
                 return said.read_text()[-6000:]
             finally:
-                _stop_spark()
+                _tidy_spark()
     finally:
         said.unlink()
     return None
@@ -83,12 +89,14 @@ def _run(steps: Sequence[Step]) -> None:
                         raise AssertionError(f"lading {' '.join(step.arguments)}: exit code {left.code}") from None
 
 
-def _stop_spark() -> None:
-    """Let the next page begin without a session; the JVM stays."""
-    from pyspark import SparkContext
-
-    if SparkContext._active_spark_context is not None:
-        SparkContext._active_spark_context.stop()
+def _tidy_spark() -> None:
+    """Let the next page find no streams and no views of this one."""
+    spark = SparkSession.getActiveSession()
+    if spark is not None:
+        for query in spark.streams.active:
+            query.stop()
+        for view in spark.catalog.listTables():
+            spark.catalog.dropTempView(view.name)
 
 
 @contextmanager
