@@ -5,7 +5,7 @@ The coordinator of every group and transaction is this broker.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Iterable, Mapping
 from typing import Any, Final
 
 from ...broker.coordinated_group import Group, GroupState, JoinCall, Joined, MemberIdRequired, Synced
@@ -136,8 +136,8 @@ class Groups:
 
     def list(self, session: Session, request: Request) -> Fields:
         body = request.body
-        states = {one.lower() for one in (body.states_filter or ())} if request.version >= 4 else set()
-        types = {one.lower() for one in (body.types_filter or ())} if request.version >= 5 else set()
+        states = _words(body.states_filter) if request.version >= 4 else set()
+        types = _words(body.types_filter) if request.version >= 5 else set()
         return {
             "error_code": NONE,
             "groups": [
@@ -165,6 +165,10 @@ class Groups:
                 code = coordinator_code(refusal)
             results.append({"group_id": name, "error_code": code})
         return {"results": results}
+
+
+def _words(asked: Iterable[str | None] | None) -> set[str]:
+    return {word.lower() for word in asked or () if word}
 
 
 def _member_call(body: Any) -> MemberCall:
