@@ -265,7 +265,8 @@ class Connection(asyncio.BufferedProtocol):
                 self._transport.write(b"".join(parts))
             else:
                 self._transport.writelines(parts)
-        if not self._working:
+        waiting = self.inbox.have > self.inbox.at
+        if not self._working and (waiting or self._ended or self.endpoint.services.stopping):
             self.work()
 
     def count(self, name: str, error: int) -> None:
