@@ -6,8 +6,8 @@ import secrets
 import struct
 import sys
 import time
-from collections.abc import Callable
-from itertools import count
+from collections.abc import Callable, Iterator
+from itertools import count as count_up
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -26,10 +26,12 @@ QUESTION = (
     "ours / Spark's connector with SQL extraction of the same columns"
 )
 ROWS = 1_000_000
-TRIGGER_ROWS = 250_000
+MANY = 4
+"""So many times the rows are streamed too: starting a query costs as much as reading a million messages."""
+TRIGGERS = 4
+"""Micro-batches of a stream."""
 PARTITIONS = 4
 ROUNDS = 5
-TOPIC = "flights"
 SCHEMA = "partition int, offset bigint, carrier string, trace binary, delay int"
 COLUMNS = "partition, offset, carrier string, trace binary, delay int be"
 FIRST_VALUE = "try_element_at(headers.value, CAST(array_position(headers.key, '{}') AS INT))"
@@ -46,19 +48,22 @@ def run(quick: bool) -> list[dict[str, Any]]:
         try:
             with kafka_broker.running(Path(directory, "kafka")) as broker, spark_session() as spark:
                 connector.add(spark)
-                _fill(broker.address, rows)
-                return _Bench(spark, broker, rows, rounds, Path(directory)).rows()
+                few, many = (_filled(broker.address, count) for count in (rows, MANY * rows))
+                scratch = (Path(directory, str(number)) for number in count_up())
+                benches = [_Bench(spark, broker, *topic, rounds, scratch) for topic in (few, many)]
+                return [*benches[0].batches(), *(row for bench in benches for row in bench.streams())]
         except (ImportError, maven.Unavailable) as missing:
             print(f"not measured: {missing}", file=sys.stderr)
             return []
 
 
-def _fill(address: str, rows: int) -> None:
-    """The topic, as librdkafka writes it."""
+def _filled(address: str, rows: int) -> tuple[str, int]:
+    """A topic of so many messages, as librdkafka writes it."""
     from confluent_kafka import Producer
 
     maker = open_transport(f"kafka://{address}")
-    maker.create_topic(TOPIC, PARTITIONS)
+    topic = f"flights-{rows}"
+    maker.create_topic(topic, PARTITIONS)
     maker.close()
     sender = Producer({"bootstrap.servers": address, "linger.ms": 20, "batch.size": 1_000_000, "acks": "all"})
     payloads = [b'{"flight": %6d, "note": "%s"}' % (number, b"x" * 74) for number in range(4096)]
@@ -72,26 +77,34 @@ def _fill(address: str, rows: int) -> None:
         while True:
             try:
                 sender.produce(
-                    TOPIC, payloads[row % 4096], key=b"%010d" % row, headers=headers, partition=row % PARTITIONS
+                    topic, payloads[row % 4096], key=b"%010d" % row, headers=headers, partition=row % PARTITIONS
                 )
                 break
             except BufferError:
                 sender.poll(0.1)
     assert sender.flush(60) == 0
+    return topic, rows
 
 
 class _Bench:
     def __init__(
-        self, spark: SparkSession, broker: kafka_broker.RunningKafka, rows: int, rounds: int, scratch: Path
+        self,
+        spark: SparkSession,
+        broker: kafka_broker.RunningKafka,
+        topic: str,
+        rows: int,
+        rounds: int,
+        scratch: Iterator[Path],
     ) -> None:
         self._spark = spark
         self._broker = broker
+        self._topic = topic
         self._rows = rows
         self._rounds = rounds
-        self._fresh = (scratch / str(number) for number in count())
+        self._fresh = scratch
 
-    def rows(self) -> list[dict[str, Any]]:
-        """Every sink and mode; within each, the connector's typed columns are what others are compared with."""
+    def batches(self) -> list[dict[str, Any]]:
+        """Batch reads into both sinks; the connector's typed columns are what others are compared with."""
         typed, raw, ours = self._connector_typed, self._connector_raw, self._ours
         return [
             *self._compared("batch, no-op sink", {
@@ -103,13 +116,17 @@ class _Bench:
                 "connector, three typed columns": lambda: self._parquet(typed()),
                 "lading, DataFrame path": lambda: self._parquet(ours()),
             }),
-            *self._compared("AvailableNow stream, Parquet", {
-                "connector, three typed columns": lambda: self._stream(typed(stream=True)),
-                "lading, DataFrame path": lambda: self._stream(ours(stream=True)),
-                "lading, table path": self._table,
-                "lading, pipeline with contract and one route": self._pipeline,
-            }),
         ]  # fmt: skip
+
+    def streams(self) -> list[dict[str, Any]]:
+        """Streams with Trigger.AvailableNow from the start of the query to its end, likewise compared."""
+        typed, ours = self._connector_typed, self._ours
+        return self._compared("AvailableNow stream, Parquet", {
+            "connector, three typed columns": lambda: self._stream(typed(stream=True)),
+            "lading, DataFrame path": lambda: self._stream(ours(stream=True)),
+            "lading, table path": self._table,
+            "lading, pipeline with contract and one route": self._pipeline,
+        })  # fmt: skip
 
     def _compared(self, what: str, ways: dict[str, Callable[[], None]]) -> list[dict[str, Any]]:
         pid = self._spark.sparkContext._gateway.proc.pid  # type: ignore[union-attr]
@@ -127,6 +144,7 @@ class _Bench:
         return [
             {
                 "what": what,
+                "messages": self._rows,
                 "way": name,
                 "rows/s": round(self._rows / wall),
                 "CPU s per million": round(cpu / self._rows * 1e6, 2),
@@ -140,14 +158,18 @@ class _Bench:
 
     def _ours(self, stream: bool = False) -> DataFrame:
         reader = self._spark.readStream if stream else self._spark.read
-        made = reader.format("lading").schema(SCHEMA).option("from", self._broker.url).option("topic", TOPIC)
-        return made.option("encoding.delay", "be").option("maxRowsPerTrigger", TRIGGER_ROWS).load()
+        made = reader.format("lading").schema(SCHEMA).option("from", self._broker.url).option("topic", self._topic)
+        return made.option("encoding.delay", "be").option("maxRowsPerTrigger", self._rows // TRIGGERS).load()
 
     def _connector_raw(self, stream: bool = False) -> DataFrame:
         reader = self._spark.readStream if stream else self._spark.read
-        made = reader.format("kafka").option("kafka.bootstrap.servers", self._broker.address).option("subscribe", TOPIC)
+        made = (
+            reader.format("kafka")
+            .option("kafka.bootstrap.servers", self._broker.address)
+            .option("subscribe", self._topic)
+        )
         if stream:
-            made = made.option("maxOffsetsPerTrigger", TRIGGER_ROWS)
+            made = made.option("maxOffsetsPerTrigger", self._rows // TRIGGERS)
         return made.option("startingOffsets", "earliest").option("includeHeaders", True).load()
 
     def _connector_typed(self, stream: bool = False) -> DataFrame:
@@ -172,7 +194,9 @@ class _Bench:
         from lading.spark.tables import ingest
 
         target = next(self._fresh)
-        report = ingest(self._spark, self._broker.url, TOPIC, target, columns=COLUMNS, max_rows=TRIGGER_ROWS)
+        report = ingest(
+            self._spark, self._broker.url, self._topic, target, columns=COLUMNS, max_rows=self._rows // TRIGGERS
+        )
         assert report.rows == self._rows
 
     def _pipeline(self) -> None:
@@ -182,8 +206,8 @@ class _Bench:
         directory = next(self._fresh)
         directory.mkdir()
         document = {
-            "pipeline": {"max_rows": TRIGGER_ROWS},
-            "source": {"from": self._broker.url, "topic": TOPIC},
+            "pipeline": {"max_rows": self._rows // TRIGGERS},
+            "source": {"from": self._broker.url, "topic": self._topic},
             "headers": {
                 "carrier": "string required",
                 "trace": "binary",
