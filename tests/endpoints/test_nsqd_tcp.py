@@ -8,6 +8,7 @@ import struct
 import time
 from collections.abc import Callable, Iterator
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -176,6 +177,26 @@ def test_ephemeral_topics_and_channels_go_with_their_readers(connect: Connect, b
     deadline = time.monotonic() + 5
     while "gone#ephemeral" in names():
         assert time.monotonic() < deadline
+
+
+def test_what_lasts_over_a_restart(tmp_path: Path) -> None:
+    with testing.broker(tmp_path) as first:
+        client = NsqClient(first.endpoints["nsqd_tcp"], extend_support=True)
+        for name in ("stays", "gone#ephemeral"):
+            assert client.ask(mpub(name, b"one", b"two")) == b"OK"
+        assert client.ask(b"SUB stays ch\n") == b"OK"
+        client.send(b"RDY 2\n")
+        one, _ = client.messages(2)
+        client.fin(one)
+        assert client.ask(pub("stays", b"three", b'{"a":1}')) == b"OK"
+        client.close()
+    with testing.broker(tmp_path) as second:
+        client = NsqClient(second.endpoints["nsqd_tcp"], extend_support=True)
+        assert client.ask(b"SUB stays ch\n") == b"OK"
+        client.send(b"RDY 5\n")
+        assert [(each.body, each.ext) for each in client.messages(2)] == [(b"two", b""), (b"three", b'{"a":1}')]
+        client.close()
+        assert httpx.get(f"http://{second.endpoints['nsqlookupd_http']}/topics").json()["topics"] == ["stays"]
 
 
 def test_tags_and_filters(connect: Connect, topic: str) -> None:

@@ -145,6 +145,11 @@ class Node:
         """The topic with its channels; their clients are disconnected."""
         self.broker.delete_topic(topic.stream.id, topic.id)
 
+    def forget_ephemeral(self) -> None:
+        """At the start nobody uses what does not outlast its users."""
+        for topic in list(self.topics()):
+            self._delete_unused(topic)
+
     def _drop(self, topic: Topic) -> None:
         asyncio.get_running_loop().call_soon(self._delete_unused, topic)
 

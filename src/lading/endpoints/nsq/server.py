@@ -32,6 +32,7 @@ class Nsqd:
     async def start(self, listener: socket.socket) -> None:
         """Accept from now on."""
         self.node.tcp = Address(*listener.getsockname()[:2])
+        self.node.forget_ephemeral()
         self._server = await asyncio.get_running_loop().create_server(lambda: Connection(self), sock=listener)
 
     async def stop(self) -> None:
