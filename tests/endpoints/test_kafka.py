@@ -539,6 +539,29 @@ def test_offsets_by_end_and_by_time(kafka: KafkaFrames, topic: str) -> None:
     assert end(kafka, topic, partition=9).error_code == UNKNOWN_TOPIC
 
 
+def test_a_control_record_is_no_message_of_its_time(kafka: KafkaFrames, topic: str) -> None:
+    told = kafka.ask("InitProducerId", 4, transactional_id=topic, transaction_timeout_ms=60_000)
+    named = {
+        "transactional_id": topic,
+        "producer_id": told.producer_id,
+        "producer_epoch": told.producer_epoch,
+    }
+    parts = [{"name": topic, "partitions": [0]}]
+    assert kafka.ask("AddPartitionsToTxn", 3, **_v3(named), v3_and_below_topics=parts).results_by_topic_v3_and_below
+    data = batch(record(0, b"x"), 1, attributes=16, producer=(told.producer_id, told.producer_epoch, 0))
+    assert sent(kafka, topic, data).error_code == NONE
+    assert kafka.ask("EndTxn", 3, **named, committed=True).error_code == NONE
+    late_ms = time.time_ns() // 1_000_000 + 3_600_000
+    sent(kafka, topic, one_batch(b"late", base_ms=late_ms))
+    # offset 1 is the control record, written now
+    assert end(kafka, topic, NOW_MS + 1).offset == 2
+    assert (end(kafka, topic).offset, end(kafka, topic, -3).offset) == (3, 2)
+
+
+def _v3(named: dict[str, Any]) -> dict[str, Any]:
+    return {f"v3_and_below_{name}": value for name, value in named.items()}
+
+
 def test_records_are_deleted_from_the_front(kafka: KafkaFrames, topic: str) -> None:
     for value in (b"a", b"b", b"c"):
         sent(kafka, topic, one_batch(value))

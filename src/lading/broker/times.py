@@ -8,6 +8,7 @@ import numpy as np
 
 from ..chunk.runs import runs
 from ..dialects import registry
+from ..log.interface import Span
 from .topology import Partition
 
 
@@ -22,10 +23,18 @@ def first_since(partition: Partition, timestamp_us: int) -> Timed | None:
     """The first message with this time or a later one, as far as readers see; None where there is none."""
     log = partition.log
     span = log.read(log.offset_at(timestamp_us), 1)
-    if span is None or span.damaged:
-        return None
+    while span is not None:
+        found = None if span.damaged else _in_span(span, log.first_offset, timestamp_us)
+        if found is not None:
+            return found
+        # what made the chunk late was a control record, or lies before the first offset that is kept
+        span = log.read(span.end_offset, 1)
+    return None
+
+
+def _in_span(span: Span, first_offset: int, timestamp_us: int) -> Timed | None:
     for run in runs(span.region, span.start, span.end, verify=False):
-        decoded = registry.dialect(run.dialect).decode(run, first=log.first_offset, fields=("offset", "timestamp"))
+        decoded = registry.dialect(run.dialect).decode(run, first=first_offset, fields=("offset", "timestamp"))
         for some in decoded:
             times = np.asarray(some.columns["timestamp"].to_numpy(zero_copy_only=False)).astype("datetime64[us]")
             late = np.flatnonzero(times.astype(np.int64) >= timestamp_us)
