@@ -56,6 +56,8 @@ class ChannelMachine(RuleBasedStateMachine):
         self.table: dict[Key, Expected] = {}
         self.hidden: set[Key] = set()
         self.wanted = 0
+        self.steps = 0
+        """Since the last restart, so that not every run consists of these."""
         self._open()
         topic_of(self.broker, PARTITIONS)
         self._find()
@@ -103,6 +105,7 @@ class ChannelMachine(RuleBasedStateMachine):
 
     def _settle(self) -> None:
         """Pump as an endpoint does; then nobody who takes more waits for what is there."""
+        self.steps += 1
         for _ in range(1000):
             due_us = self.broker.channels.pump(self.now_us)
             if due_us is not None:
@@ -132,7 +135,8 @@ class ChannelMachine(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        self.subscribe(0, 2)
+        self.subscribe(0, 5)
+        self.subscribe(1, 3)
 
     @rule(number=st.integers(0, 1), tags=st.lists(st.sampled_from([None, "A", "B", "C"]), min_size=3, max_size=16))
     def publish(self, number: int, tags: list[str | None]) -> None:
@@ -190,6 +194,12 @@ class ChannelMachine(RuleBasedStateMachine):
             self.figures["finished"] += len(mine)
         self._settle()
 
+    @precondition(lambda self: any(one.in_flight for one in self.subscribers.values()))
+    @rule(which=st.integers(0, 4), count=st.integers(1, 12))
+    def finish_more(self, which: int, count: int) -> None:
+        """What subscribers do most of the time."""
+        self.finish(which, count, False)
+
     @precondition(lambda self: self.subscribers)
     @rule(which=st.integers(0, 4), at=st.integers(0, 8), delay_s=st.sampled_from([0, 0, 3, 30]))
     def requeue(self, which: int, at: int, delay_s: int) -> None:
@@ -222,7 +232,7 @@ class ChannelMachine(RuleBasedStateMachine):
                     self.channel.touch(subscriber, number, offset, now_us=self.now_us)
                 assert caught.value.reason is Reason.NOT_IN_FLIGHT
 
-    @rule(seconds=st.sampled_from([0, 1, 5, 21, 60]))
+    @rule(seconds=st.sampled_from([0, 0, 1, 1, 1, 5, 5, 21, 60]))
     def wait(self, seconds: int) -> None:
         self.now_us += seconds * SECOND
         for one in self.table.values():
@@ -260,6 +270,7 @@ class ChannelMachine(RuleBasedStateMachine):
         self.stored = self._snapshot()
         self._settle()
 
+    @precondition(lambda self: self.steps > 10)
     @rule(kill=st.booleans())
     def restart(self, kill: bool) -> None:
         """Stopped in order everything is known; killed, what was stored last."""
@@ -269,6 +280,7 @@ class ChannelMachine(RuleBasedStateMachine):
         else:
             self.broker.stop()
             known = self.table
+        self.steps = 0
         self.subscribers.clear()
         lost = {key for key, one in self.table.items() if one.status == "lost"}
         self.table = {key: replace(known.get(key, Expected(one.tag))) for key, one in self.table.items()}
@@ -285,6 +297,7 @@ class ChannelMachine(RuleBasedStateMachine):
             if one.status == "deferred" and one.until_us <= self.now_us:
                 one.status = "waiting"
         self._settle()
+        self.begin()
 
     # -- parts
 
