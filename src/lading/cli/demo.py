@@ -49,8 +49,9 @@ def demo(
     begun = time.monotonic()
     with testing.broker(data_dir=directory / "log") as broker:
         _title("1  The broker")
+        width = max(map(len, broker.endpoints))
         for name, address in broker.endpoints.items():
-            note(f"   {name:<10} {address}")
+            note(f"   {name:<{width}} {address}")
         note(f"   [dim]one process, data in {directory / 'log'}, every acknowledged message is synced to disk[/]")
         flights = read_table()
         sent = _send(flights.slice(0, limit) if limit else flights, broker.endpoints)
