@@ -44,10 +44,9 @@ def send(made_by: Any, topic: str, work: str) -> list[Prepared]:
     found = []
     for task in range(TASKS):
         transaction = made_by.begin(task)
-        for number in range(2):
-            rows = pa.RecordBatch.from_pydict({"payload": [b"%s %d.%d.%d" % (work.encode(), task, number, at)
-                                                           for at in range(5)]})  # fmt: skip
-            transaction.send(topic, number, rows, compression="lz4")
+        texts = [b"%s %d.%d" % (work.encode(), task, at) for at in range(10)]
+        halves = [pa.RecordBatch.from_pydict({"payload": texts[at::2]}) for at in range(2)]
+        assert transaction.send_all(topic, enumerate(halves), compression="lz4") == len(texts)
         found.append(transaction.prepared())
     return found
 

@@ -21,7 +21,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 from ..client.header_columns import with_header
 from ..model.errors import LadingError, SettingError
 from ..transports.blocks import WRITER_ID_BYTES
-from ..transports.interface import Deciding, Decision, Prepared, Transport
+from ..transports.interface import Deciding, Decision, Prepared, Streaming, Transport
 from ..transports.lading import LadingTransport
 from .options import SinkOptions
 
@@ -130,9 +130,7 @@ class ByDecision:
             return Sent(None, task.work, 0)
         transaction = self._decision.begin(task.number)
         try:
-            count = 0
-            for number, batch in parts:
-                count += transaction.send(self._topic, number, batch, compression=None).count
+            count = transaction.send_all(self._topic, parts)
             return Sent(transaction.prepared(), task.work, count)
         except BaseException:
             with suppress(LadingError):
@@ -158,11 +156,10 @@ class AtLeastOnce:
 
     def write(self, parts: Parts, task: Task) -> Sent:
         """Send, each message with its mark."""
-        count = 0
-        for number, batch in parts:
-            marked = batch if self._header is None else self._marked(batch, task, count)
-            self._transport.send(self._topic, number, marked)
-            count += batch.num_rows
+        marked = parts if self._header is None else self._all_marked(parts, task)
+        if isinstance(self._transport, Streaming):
+            return Sent(None, task.work, self._transport.send_all(self._topic, marked))
+        count = sum(self._transport.send(self._topic, number, batch).count for number, batch in marked)
         return Sent(None, task.work, count)
 
     def commit(self, work: str, sent: Sequence[Sent]) -> None:
@@ -170,6 +167,12 @@ class AtLeastOnce:
 
     def abort(self, work: str, sent: Sequence[Sent]) -> None:
         """What was sent stays."""
+
+    def _all_marked(self, parts: Parts, task: Task) -> Parts:
+        count = 0
+        for number, batch in parts:
+            yield number, self._marked(batch, task, count)
+            count += batch.num_rows
 
     def _marked(self, batch: pa.RecordBatch, task: Task, before: int) -> pa.RecordBatch:
         """The messages with their mark: the work, the task, and which of its messages each is."""

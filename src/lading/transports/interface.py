@@ -267,9 +267,11 @@ class Prepared:
 class OpenTransaction(Protocol):
     """Messages that nobody sees yet."""
 
-    def send(
-        self, topic: str, partition: int, batch: pa.RecordBatch, *, compression: Literal["lz4"] | None
-    ) -> Sent: ...
+    def send_all(
+        self, topic: str, parts: Iterable[tuple[int, pa.RecordBatch]], *, compression: Literal["lz4"] | None = None
+    ) -> int:
+        """Send (partition, batch) after (partition, batch); all are acknowledged when this returns how many."""
+        ...  # fmt: skip
 
     def prepared(self) -> Prepared | None:
         """What another process needs to decide about it; None where nothing was sent."""

@@ -192,6 +192,9 @@ class KafkaWriter:
             for partition, batch in parts:
                 place = (topic, partition)
                 if place not in self._open:
+                    if self._transaction is not None:
+                        # what is asked now is answered behind what is under way
+                        self._land(flight, 0)
                     self._open[place] = self._begun(place, compression)
                 self._open[place].take(_ready(batch, strict))
                 self._fly(place, flight)
@@ -246,6 +249,8 @@ class KafkaWriter:
 
     def _begun(self, place: Place, compression: Literal["lz4"] | None) -> _Delivery:
         self._identify()
+        if self._transaction is not None:
+            self._transaction.enlist(place)
         return _Delivery(self._sequences.get(place, 0), compression, time.time_ns() // 1000)
 
     def _identify(self) -> Producer:
@@ -296,8 +301,6 @@ class KafkaWriter:
 
     def _sent_through(self, place: Place, delivery: _Delivery) -> None:
         """Send what is left over one connection and take the answers; anything unexpected closes it."""
-        if self._transaction is not None:
-            self._transaction.enlist(place)
         broker = self._cluster.leader(*place)
         try:
             while delivery.more or delivery.sent:

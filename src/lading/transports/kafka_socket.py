@@ -188,6 +188,7 @@ class KafkaSocket:
             )
 
     def _ask(self, api: str, version: int, wait_s: float = 0.0, **fields: Any) -> Any:
+        assert not self._waiting, f"{api} is asked while other answers are under way"
         frame = commands.encode_rare(api, version, self._next(), CLIENT, **fields)
         try:
             self._ready().sendall(frame)

@@ -10,7 +10,7 @@ shows a piece of work twice nor half of it for good. A later task of the same nu
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -60,6 +60,12 @@ class KafkaTransaction:
     def send(self, topic: str, partition: int, batch: pa.RecordBatch, *, compression: Literal["lz4"] | None) -> Sent:
         """Send in order, as a transport does."""
         return self._writer.send(topic, partition, batch, strict=False, compression=compression)
+
+    def send_all(
+        self, topic: str, parts: Iterable[tuple[int, pa.RecordBatch]], *, compression: Literal["lz4"] | None = None
+    ) -> int:
+        """Send many, the next while those before are on their way."""
+        return self._writer.send_all(topic, parts, strict=False, compression=compression)
 
     def enlist(self, place: Place) -> None:
         """Tell the cluster that the transaction writes to this partition, before it does."""
