@@ -19,7 +19,7 @@ from bench.measure import cpu_s, median
 from tests.interop import kafka_broker
 
 QUESTION = "Python, Arrow in and out of a real Kafka topic ÷ confluent-kafka per message, 100 B + 3 headers: messages/s"
-ROWS = 300_000
+ROWS = 1_000_000
 ROUNDS = 5
 COLUMNS = "offset, carrier string, trace string, delay int be"
 OWN_COLUMNS = "offset, carrier string, trace string, delay int"

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 UNDER_WAY_MAX: Final = 5
 """Batches of one partition sent and not acknowledged: a broker remembers the last five of each producer."""
 SEQUENCES: Final = 1 << 31
-SLICE_ROWS: Final = 8192
+SLICE_ROWS: Final = 16_384
 """So many rows are made ready at once, before the first of them is sent."""
 _TOO_LARGE: Final = (errors.MESSAGE_TOO_LARGE, errors.RECORD_LIST_TOO_LARGE)
 _LOST_COUNT: Final = (errors.OUT_OF_ORDER_SEQUENCE, errors.UNKNOWN_PRODUCER_ID, errors.INVALID_PRODUCER_EPOCH)
