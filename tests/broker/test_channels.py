@@ -200,6 +200,19 @@ def test_a_requeue_with_delay_lets_others_pass_and_outlives_a_kill(tmp_path: Pat
     broker.stop()
 
 
+def test_what_comes_back_does_not_wait_for_larger_stretches_for_ever(broker: Broker, topic: Topic) -> None:
+    """A subscriber that holds most of its window is served a moment later, also with what was requeued."""
+    channel = broker.channels.open(topic, "c")
+    reader = Reader().subscribe(channel, 5, 0)
+    fill(broker, topic.partition(0), 5)
+    pump(broker)
+    channel.requeue(reader.subscriber, 0, 2, 0, now_us=NOW)
+    due_us = broker.channels.pump(NOW)
+    assert due_us is not None and NOW < due_us <= NOW + 10_000 and len(reader.got) == 5
+    broker.channels.pump(due_us)
+    assert reader.got[-1] == (0, 2, b"2", 2)
+
+
 def test_too_many_put_off_are_refused_and_stay_in_flight(
     broker: Broker, topic: Topic, monkeypatch: pytest.MonkeyPatch
 ) -> None:

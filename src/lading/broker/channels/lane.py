@@ -143,7 +143,8 @@ class Lane(UnderWay):
                 break
             left -= self.window.end - before if self._decodes else (self.window.end - before) // 4
         held = not eager and any(
-            point.has_credit(eager=True) and (self._queues[point.tag] or self._unread) for point in points
+            point.has_credit(eager=True) and (self._queues[point.tag] or self._again or self._unread)
+            for point in points
         )
         return Worked(left <= 0, held)
 
