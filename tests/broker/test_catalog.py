@@ -9,17 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from lading.log.catalog import (
-    CHECKPOINT_COMMITS,
-    SYNC_LEVEL,
-    Catalog,
-    GroupRow,
-    Kind,
-    Level,
-    PositionRow,
-    StreamRow,
-    TopicRow,
-)
+from lading.log.catalog import CHECKPOINT_COMMITS, SYNC_LEVEL, Catalog, Kind, Level
+from lading.log.catalog_rows import GroupRow, PositionRow, StreamRow, TopicRow
 from lading.model.errors import CorruptLog, Reason, Refusal
 
 TOPIC = b"t" * 16

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from ..log.catalog import Catalog, GroupRow
+from ..log.catalog import Catalog
+from ..log.catalog_rows import GroupRow
 from ..model.errors import Reason, Refusal
 from .answer import Answer
 from .coordinated_group import Group, GroupState, JoinCall, Joined, Member, MemberIdRequired, Synced, no_group

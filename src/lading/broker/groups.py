@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from ..log.catalog import Catalog, GroupRow
+from ..log.catalog import Catalog
+from ..log.catalog_rows import GroupRow
 from ..model.errors import Reason, Refusal
 from .positions import IGGY
 from .topology import ID_MAX, Partition, Topic

@@ -13,7 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from ..log.catalog import Catalog, StreamRow, TopicRow
+from ..log.catalog import Catalog
+from ..log.catalog_rows import StreamRow, TopicRow
 from ..log.directory import DataDirectory, TopicDescription, partition_path, read_description
 from ..log.interface import PartitionLog
 from ..model.errors import CorruptLog, Reason, Refusal, SettingError

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ..log.catalog import Catalog, GroupRow
+from ..log.catalog import Catalog
+from ..log.catalog_rows import GroupRow
 from ..model.errors import Reason, Refusal
 from .positions import NATIVE, PositionKey, Positions, StoredPosition
 from .topology import Partition, Topic

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from ..log.catalog import Catalog, PositionRow
+from ..log.catalog import Catalog
+from ..log.catalog_rows import PositionRow
 from .topology import Partition, Topic
 
 IGGY: Final = "iggy"

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 from ..chunk.runs import runs
 from ..dialects import registry
-from ..log.catalog import Catalog, PositionRow
+from ..log.catalog import Catalog
+from ..log.catalog_rows import PositionRow
 from ..log.interface import PartitionLog
 from ..log.intervals import Intervals
 from ..model.errors import Refusal

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
-from ..log.catalog import PositionRow
+from ..log.catalog_rows import PositionRow
 from ..log.producer_table import ProducerRow, ProducerTable
 from ..model.errors import Reason, Refusal
 from .answer import Answer

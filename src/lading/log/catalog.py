@@ -12,12 +12,12 @@ import json
 import sqlite3
 import threading
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any, Final
 
 from ..model.errors import CorruptLog, Reason, Refusal
+from .catalog_rows import GroupRow, PositionRow, StreamRow, TopicRow, TransactionRow
 
 SCHEMA_VERSION: Final = 1
 FILE_NAME: Final = "catalog.sqlite"
@@ -95,63 +95,6 @@ PUT_POSITION: Final = (
     "INSERT INTO positions VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET "
     "offset = excluded.offset, epoch = excluded.epoch, extra = excluded.extra, updated_us = excluded.updated_us"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class StreamRow:
-    """A stream as stored; ``id`` is a u32 from 1."""
-
-    id: int
-    name: str
-    created_us: int
-
-
-@dataclass(frozen=True, slots=True)
-class TopicRow:
-    """A topic as stored; ``uuid`` is 16 bytes; ``next_epoch`` is where a partition that is made again starts."""
-
-    uuid: bytes
-    stream_id: int
-    id: int
-    name: str
-    created_us: int
-    partitions: int
-    next_epoch: int
-    settings: dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class GroupRow:
-    """A group: ``scope`` is the topic's uuid where groups belong to a topic (Iggy), empty otherwise."""
-
-    protocol: str
-    scope: bytes
-    name: str
-    generation: int
-
-
-@dataclass(frozen=True, slots=True)
-class PositionRow:
-    """A position in its protocol's own terms (DESIGN 7): Iggy the last consumed offset, native the next one."""
-
-    protocol: str
-    topic: bytes
-    partition: int
-    consumer: str
-    offset: int
-    epoch: int | None
-    extra: bytes | None
-    updated_us: int
-
-
-@dataclass(frozen=True, slots=True)
-class TransactionRow:
-    """A transaction; ``state`` is ``open``, ``committed`` or ``aborted``."""
-
-    id: int
-    scope: str
-    state: str
-    deadline_us: int
 
 
 class Catalog:

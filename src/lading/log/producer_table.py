@@ -10,7 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from .catalog import PUT_POSITION, Catalog, Kind, PositionRow
+from .catalog import PUT_POSITION, Catalog, Kind
+from .catalog_rows import PositionRow
 
 _SCHEMA: Final = (
     """CREATE TABLE IF NOT EXISTS producer_ids (one INTEGER PRIMARY KEY CHECK (one = 1), next INTEGER NOT NULL)""",

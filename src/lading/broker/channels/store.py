@@ -18,7 +18,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ...log.catalog import Catalog, GroupRow, PositionRow
+from ...log.catalog import Catalog
+from ...log.catalog_rows import GroupRow, PositionRow
 from ..topology import Partition, Topic
 from .lane import Lane
 from .under_way import LaneState
