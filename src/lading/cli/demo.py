@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..model.errors import LocalError
-from .demo_pipeline import FILE, pipeline
 from .output import meter, note
 
 if TYPE_CHECKING:
@@ -164,6 +163,7 @@ def _step(label: str) -> Iterator[None]:
 
 def _spark(url: str, directory: Path, sent: int) -> None:
     from ..spark.session import session
+    from . import demo_pipeline
 
     _title("4  The same messages in Spark")
     begun = time.monotonic()
@@ -192,7 +192,7 @@ def _spark(url: str, directory: Path, sent: int) -> None:
             sent,
         )
 
-        pipeline(spark, url, f"airlines.{TOPIC}", directory, sent, _adds_up)
+        demo_pipeline.pipeline(spark, url, f"airlines.{TOPIC}", directory, sent, _adds_up)
     finally:
         spark.stop()
 
@@ -215,6 +215,8 @@ def _title(text: str) -> None:
 
 
 def _next_steps(directory: Path, spark: bool) -> None:
+    from . import demo_pipeline
+
     _title("Try next")
     log = directory / "log"
     for command, what in (
@@ -224,6 +226,10 @@ def _next_steps(directory: Path, spark: bool) -> None:
         ),
         (f"lading headers airlines.{TOPIC} --from {log} --output json", "the header table for programs"),
         (f"lading serve --data {log}", "the same broker for your own clients"),
-        *([(f"lading pipeline run {directory}/{FILE}", "the pipeline, with that broker up")] if spark else []),
+        *(
+            [(f"lading pipeline run {directory}/{demo_pipeline.FILE}", "the pipeline, with that broker up")]
+            if spark
+            else []
+        ),
     ):
         note(f"   {command}\n      [dim]{what}[/]")

@@ -11,7 +11,6 @@ import pyarrow as pa
 from ..model.batch import SCHEMA
 from ..model.kinds import Kind
 from ..model.state import State
-from ..transports.lading import LadingTransport
 
 DAMAGED_EVERY, MISTYPED_EVERY = 4_999, 2_503
 """Of so many flights one has a byte of its payload changed on the way, one says its delay in words."""
@@ -45,14 +44,6 @@ def with_faults(batch: pa.RecordBatch, first: int) -> list[pa.RecordBatch]:
 
 def poison(url: str, topic: str) -> int:
     """Mark the messages that POISONED chooses: readers who ask for what is available do not see them any more."""
-    from ..client.bulk import read_arrow
+    from ..client.states import set_state
 
-    found: list[Any] = read_arrow(url, topic, "partition, offset", where=POISONED).to_pylist()
-    transport = LadingTransport(url)
-    try:
-        for partition in sorted({place["partition"] for place in found}):
-            offsets = [place["offset"] for place in found if place["partition"] == partition]
-            transport.set_state_of(topic, partition, offsets, State.POISONED)
-    finally:
-        transport.close()
-    return len(found)
+    return set_state(url, topic, State.POISONED, where=POISONED).changed
