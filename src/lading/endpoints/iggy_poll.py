@@ -207,10 +207,12 @@ def answer_of(reading: Reading) -> Answer:
 
 
 def _carried(piece: Piece) -> Iterator[Carried]:
-    """Messages of another dialect, or our own, as this one can hold them."""
-    decoded = registry.dialect(piece.run.dialect).decode(piece.run, first=piece.first, end=piece.end, carrier=False)
+    """Messages as this dialect can hold them: its own as they lie, those of another whole again before they are."""
+    own = piece.run.dialect == registry.IGGY_CLASSIC
+    decoded = registry.dialect(piece.run.dialect).decode(piece.run, first=piece.first, end=piece.end, carrier=not own)
     for some in decoded:
-        yield carry(registry.to_batches(some), TARGET)
+        batch = registry.to_batches(some)
+        yield Carried(batch, []) if own else carry(batch, TARGET)
 
 
 def batch_of(reading: Reading) -> tuple[pa.RecordBatch, int]:

@@ -152,8 +152,8 @@ def _made(reading: Reading, left_out: Sequence[tuple[int, int]]) -> Made:
 
 
 def _carried(piece: Piece, first: int, end: int) -> Iterator[tuple[bytes, int]]:
-    """Messages of another dialect, or our own, as batches of this one, and how many of them are stubs."""
-    for decoded in registry.dialect(piece.run.dialect).decode(piece.run, first=first, end=end, carrier=False):
+    """Messages of another dialect, whole again, as batches of this one, and how many of them are stubs."""
+    for decoded in registry.dialect(piece.run.dialect).decode(piece.run, first=first, end=end):
         carried = carry(registry.to_batches(decoded), TARGET)
         yield registry.dialect(registry.KAFKA).encode(carried.batch), len(carried.unholdable)
 
