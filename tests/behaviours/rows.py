@@ -179,10 +179,15 @@ class Server:
         return [client for client in CLIENTS if client.endpoint in self.endpoints and client.name not in self.but]
 
     def routes(self, *, whole: bool) -> list[tuple[Client, Client]]:
-        """Who writes for whom: every pair, or as a sample each client with itself and with our own first one."""
+        """Who writes for whom: every pair, or as a sample each client with itself and with our own over any protocol."""
         clients = self.clients()
-        hub = clients[0]
-        return [pair for pair in product(clients, clients) if whole or pair[0] is pair[1] or hub in pair]
+        ours = [client for client in clients if client.name.startswith("python-")]
+        hubs = clients[:1]
+        return [
+            pair
+            for pair in product(clients, clients)
+            if whole or pair[0] is pair[1] or any(each in hubs for each in pair) or all(each in ours for each in pair)
+        ]
 
 
 SERVERS: tuple[Server, ...] = (
