@@ -179,7 +179,7 @@ class Server:
         return [client for client in CLIENTS if client.endpoint in self.endpoints and client.name not in self.but]
 
     def routes(self, *, whole: bool) -> list[tuple[Client, Client]]:
-        """Who writes for whom: every pair, or a sample: each with itself and with our own, our own over all protocols."""
+        """Who writes for whom: every pair, or a sample: each with itself and with ours, ours over all protocols."""
         clients = self.clients()
         ours = [client for client in clients if client.name.startswith("python-")]
         hubs = clients[:1]
