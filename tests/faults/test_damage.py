@@ -136,14 +136,14 @@ def test_a_bad_tail_is_cut_back_to_the_last_whole_record(
     places = []
     for _ in range(5):
         add(log, 3)
-        places.append(log._active.written.position)
+        places.append(log._segments.active.written.position)
         log.flush()
         SyncNow().submit(log)
         log.maintain(10**16 + log.next_offset * 10**6)
     add(log, 4)
-    last = log._active.written.position
+    last = log._segments.active.written.position
     log.flush()
-    size = log._active.written.position
+    size = log._segments.active.written.position
     del log
     path = tmp_path / "p" / f"{0:020}.log"
     whole = path.read_bytes()[:size]
@@ -228,7 +228,7 @@ def test_the_image_of_a_chunk_in_a_payload_is_not_taken_for_one(tmp_path: Path) 
     log.append(2, 0, b"\0" * 70_000, 1, NOW, NOW)
     log.flush()
     evil = _sealed_at(image, base_offset=5)
-    place = log._active.written.position
+    place = log._segments.active.written.position
     log.append(2, 0, b"x" * 500 + evil + b"y" * 500, 1, NOW, NOW)
     log.flush()
     for _ in range(4):

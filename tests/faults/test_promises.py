@@ -32,7 +32,7 @@ def test_promise_1_acknowledged_is_on_disk(tmp_path: Path) -> None:
 
     def fault(operation: str, path: Path, data: Any) -> Any:
         if operation == "sync" and path.suffix == ".log":
-            synced_sizes.append(log._active.written.position)
+            synced_sizes.append(log._segments.active.written.position)
         return data
 
     log = opened(tmp_path / "p", disk)
@@ -141,7 +141,7 @@ def test_promise_2_through_the_sync_threads(tmp_path: Path) -> None:
     for log in (good, bad):
         add(log, 1)
         log.flush()
-    os.close(bad._active.file.fileno())
+    os.close(bad._segments.active.file.fileno())
     results: dict[str, OSError | None] = {}
     commit.submit(good, lambda error: results.__setitem__("good", error))
     commit.submit(bad, lambda error: results.__setitem__("bad", error))
@@ -150,7 +150,7 @@ def test_promise_2_through_the_sync_threads(tmp_path: Path) -> None:
     failed = results["bad"]
     assert failed is not None and failed.errno == errno.EBADF and bad.synced_end == 0
     assert bad.refusal is not None and bad.refusal.reason is Reason.READ_ONLY and good.refusal is None
-    bad._active.file._fd = -1  # type: ignore[attr-defined]
+    bad._segments.active.file._fd = -1  # type: ignore[attr-defined]
     commit.close()
 
 
@@ -216,8 +216,8 @@ def test_promise_3_a_log_opens_on_a_full_disk_for_readers(small_disk: Path) -> N
     _fill(log, until_bytes=2 << 20)
     end = log.synced_end
     # killed with a torn tail: what recovery wants to keep aside has no room
-    at = log._active.written.position
-    log._active.file.write(os.urandom(899_999) + b"!", at)
+    at = log._segments.active.written.position
+    log._segments.active.file.write(os.urandom(899_999) + b"!", at)
     del log
     ballast = small_disk / "ballast"
     with ballast.open("wb", buffering=0) as file:
@@ -265,12 +265,12 @@ def _crashed(path: Path, chunks: int = 6, synced: int | None = None) -> tuple[Pa
     places = []
     for number in range(chunks):
         add(log, 3)
-        places.append(log._active.written.position)
+        places.append(log._segments.active.written.position)
         log.flush()
         if synced is None or number < synced:
             SyncNow().submit(log)
             log.maintain(10**16 + number * 10**6)
-    return log._active.path, [*places, log._active.written.position]
+    return log._segments.active.path, [*places, log._segments.active.written.position]
 
 
 def test_promise_4_a_torn_tail_is_cut_and_kept_aside(tmp_path: Path) -> None:

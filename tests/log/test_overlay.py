@@ -152,7 +152,7 @@ def test_what_is_readable_of_a_damaged_file_still_counts(tmp_path: Path, damage:
 
 def test_states_of_messages_that_were_cut_do_not_fall_on_others(tmp_path: Path) -> None:
     log = log_of(tmp_path / "p", 10)
-    place = log._active.written.position
+    place = log._segments.active.written.position
     add(log, 10)
     log.flush()
     log.set_state(5, 15, State.POISONED, NOW)

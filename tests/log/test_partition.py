@@ -65,7 +65,7 @@ def test_epochs_tell_who_has_seen_what_is_gone(tmp_path: Path) -> None:
     log = opened(tmp_path / "p")
     append(log, 10, 3)
     seen = (log.epoch, 30)
-    place = log._active.written.position
+    place = log._segments.active.written.position
     append(log, 10, 1)
     lost = (log.epoch, 40)
     del log
@@ -252,7 +252,7 @@ def test_snapshots_last_and_are_not_believed_after_a_cut(tmp_path: Path) -> None
     log = opened(tmp_path / "p")
     append(log, 5)
     log.snapshot("sequences", b"five")
-    place = log._active.written.position
+    place = log._segments.active.written.position
     append(log, 5)
     log.maintain(NOW)
     log.snapshot("windows", b"ten")

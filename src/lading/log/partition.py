@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-from bisect import bisect_left, bisect_right
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import replace as replaced
 from pathlib import Path
@@ -18,16 +16,14 @@ from ..chunk.overlay import Range, RangeKind
 from ..model.errors import Reason, Refusal
 from ..model.limits import CHUNK_BODY_BYTES_MAX
 from . import snapshots, watermark
-from .active import ActiveSegment
 from .buffers import Buffer, BufferPool
 from .disk import Disk, File, replace
 from .interface import Damage, RecoveryReport, Reservation, SegmentInfo, Snapshot, Span
 from .overlay import Overlay
 from .recovery import Found, carry_out, is_new, look, make_last, open_tail
-from .segment import Limit, Segment
+from .segments import Reached, Segments
 
 _CHUNK_BYTES_MAX: Final = ENVELOPE_BYTES + CHUNK_BODY_BYTES_MAX
-_LOADED_MAX: Final = 4
 _MARK_EVERY_US: Final = 40_000
 _INDEX_EVERY_US: Final = 1_000_000
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
@@ -35,10 +31,9 @@ _POOL: Final = BufferPool()
 
 
 class _Syncing(NamedTuple):
-    """What the sync under way will have brought to disk: the segment, the end in it, whether states are part of it."""
+    """What the sync under way will have brought to disk: how far the segments, and whether states are part of it."""
 
-    base_offset: int
-    end: Limit
+    reached: Reached
     states: bool
 
 
@@ -84,18 +79,12 @@ class Partition:
         self._disk = disk
         self._segment_bytes = segment_bytes
         self._found: Found | None = found
-        self._gaps = found.gaps
         self._clock_us = found.clock_us
         self._held: int | None = found.stable_before if found.next_offset else None
         self._overlay = Overlay(disk, path)
         self.recovery = replaced(found.report, notes=[*found.report.notes, *self._overlay.notes])
         self._overlay.forget_from(found.next_offset)
-        self._active = open_tail(disk, path, found)
-        self._segments: list[Segment] = [*found.closed, self._active]
-        self._bases = [segment.base_offset for segment in self._segments]
-        self._closed_bytes = sum(segment.end.position for segment in found.closed if segment.end)
-        self._synced = _Syncing(self._active.base_offset, self._active.written, False)
-        self._recent: OrderedDict[int, None] = OrderedDict()
+        self._segments = Segments(disk, path, found.closed, open_tail(disk, path, found), found.gaps)
 
         self._buffer: Buffer | None = None
         self._key = self._used = self._count = self._chunk_offset = self._min_us = self._max_us = 0
@@ -189,13 +178,13 @@ class Partition:
                 min_timestamp_us=self._min_us,
                 max_timestamp_us=self._max_us,
             )
-            written = self._active.written.position
+            written = self._segments.active.written.position
             if written and written + used > self._segment_bytes:
-                self._roll(base)
-            self._active.append(buffer.view[:used], self.next_offset, self._max_us)
+                self._also_sync += self._segments.roll(base)
+            self._segments.active.append(buffer.view[:used], self.next_offset, self._max_us)
         except OSError as error:
             self.next_offset = base
-            self._active.forget_partial_write()
+            self._segments.active.forget_partial_write()
             raise self._refuse(error, "could not be written") from error
         except BaseException:
             self.next_offset = base
@@ -212,18 +201,6 @@ class Partition:
         new.array[: self._used] = old.array[: self._used]
         _POOL.give(old)
         self._buffer = new
-
-    def _roll(self, base_offset: int) -> None:
-        """Close the active segment and begin the next one; both are part of the next sync."""
-        old = self._active
-        old.finish()
-        new = ActiveSegment(self._disk, self.path, base_offset)
-        self._also_sync += [old.file, self._disk.open(self.path)]
-        self._segments[-1:] = [old.closed(), new]
-        self._bases.append(base_offset)
-        self._used_segment(old)
-        self._closed_bytes += old.written.position
-        self._active = new
 
     def _refuse(self, error: OSError, what: str) -> Refusal:
         full = error.errno in _FULL
@@ -247,7 +224,7 @@ class Partition:
                 self._overlay.compact(self.first_offset)
             if found is not None and not found.report.clean:
                 carry_out(self._disk, self.path, found.repairs, self._head())
-                self._active.was_cut()
+                self._segments.active.was_cut()
         except OSError as error:
             raise self._refuse(error, "could not be mended") from error
         self._found = None
@@ -289,11 +266,11 @@ class Partition:
         files = self._also_sync
         self._also_sync = []
         if self._written:
-            files.append(self._active.file)
+            files.append(self._segments.active.file)
             self._written = False
         if states is not None:
             files.append(states)
-        self._syncing = _Syncing(self._active.base_offset, self._active.written, states is not None)
+        self._syncing = _Syncing(self._segments.written, states is not None)
         return files
 
     def synced(self) -> None:
@@ -302,8 +279,8 @@ class Partition:
         if done is not None and not self._read_only:
             if done.states:
                 self._overlay.synced()
-            self._synced = done
-            self.synced_end = done.end.offset
+            self._segments.synced = done.reached
+            self.synced_end = done.reached.end.offset
             self._mark_stale = True
             self._settle()
         if self.on_synced is not None:
@@ -313,7 +290,7 @@ class Partition:
         self._syncing = None
         # what a failed sync left in memory may look written and not be: whatever the error, the next try proves nothing
         self._refuse(OSError(errno.EIO, error.strerror or str(error)), "could not be synced")
-        self.next_offset = max(self.synced_end, self._active.written.offset)
+        self.next_offset = max(self.synced_end, self._segments.active.written.offset)
         if self._buffer is not None:
             _POOL.give(self._buffer)
             self._buffer = None
@@ -357,7 +334,7 @@ class Partition:
                 self._write_slot(self._mark, clean=False)
         if not -_INDEX_EVERY_US < now_us - self._index_due_us < 0:
             self._index_due_us = now_us + _INDEX_EVERY_US
-            self._active.save_index()
+            self._segments.active.save_index()
             with contextlib.suppress(OSError):
                 self._overlay.compact_when_due(self.first_offset)
 
@@ -371,15 +348,15 @@ class Partition:
                 for file in self.begin_sync():
                     file.sync()
                 self.synced()
-                self._active.finish()
-                self._active.file.sync()
+                self._segments.active.finish()
+                self._segments.active.file.sync()
                 self._write_slot(self._mark, clean=True)
                 self._mark.sync()
             except OSError as error:
                 self.sync_failed(error)
         if self._syncing is None:
             # else they are closed when the sync that knows them lets go
-            self._active.file.close()
+            self._segments.active.file.close()
             if self._mark is not None:
                 self._mark.close()
         self._mark = None
@@ -390,53 +367,18 @@ class Partition:
 
     def read(self, offset: int, max_bytes: int) -> Span | None:
         offset = max(offset, self.first_offset)
-        if offset >= self.synced_end:
-            return None
-        number = max(bisect_right(self._bases, offset) - 1, 0)
-        while number < len(self._segments) and self._bases[number] < self.synced_end:
-            segment = self._segments[number]
-            span = segment.span(max(offset, segment.base_offset), self._limit(segment), max_bytes)
-            if segment is not self._active:
-                self._used_segment(segment)
-            if span is not None:
-                return span
-            number += 1
-        return None
-
-    def _limit(self, segment: Segment) -> Limit:
-        if segment.base_offset == self._synced.base_offset:
-            return self._synced.end
-        assert segment.end is not None
-        return segment.end
-
-    def _used_segment(self, segment: Segment) -> None:
-        """Keep only the maps of the closed segments read last."""
-        self._recent[segment.base_offset] = None
-        self._recent.move_to_end(segment.base_offset)
-        if len(self._recent) > _LOADED_MAX:
-            base, _ = self._recent.popitem(last=False)
-            for old in self._segments[:-1]:
-                if old.base_offset == base:
-                    old.unload()
+        return self._segments.read(offset, self.synced_end, max_bytes) if offset < self.synced_end else None
 
     def damaged(self, first: int, end: int) -> list[tuple[int, int]]:
         return [(max(damage.first, first), min(damage.end, end)) for damage in self.damage(first, end)]
 
     def damage(self, first: int, end: int) -> list[Damage]:
         """What is known to be damaged among these offsets, with the bytes where it lay."""
-        numbers = range(max(bisect_right(self._bases, first) - 1, 0), bisect_left(self._bases, end))
-        known = [*self._gaps, *(damage for number in numbers for damage in self._segments[number].damage)]
-        return [damage for damage in known if damage.first < end and damage.end > first]
+        return self._segments.damage(first, end)
 
     def offset_at(self, timestamp_us: int) -> int:
-        for segment in self._segments:
-            if segment.base_offset >= self.synced_end:
-                break
-            if segment.max_timestamp_us >= timestamp_us:
-                found = segment.first_since(timestamp_us, self._limit(segment))
-                if found is not None:
-                    return max(found, self.first_offset)
-        return self.synced_end
+        found = self._segments.first_since(timestamp_us, self.synced_end)
+        return self.synced_end if found is None else max(found, self.first_offset)
 
     def append_time_us(self, now_us: int) -> int:
         if now_us > self._clock_us:
@@ -491,20 +433,14 @@ class Partition:
 
     @property
     def size_bytes(self) -> int:
-        return self._closed_bytes + self._active.written.position
+        return self._segments.size_bytes
 
     @property
     def segments_count(self) -> int:
-        return len(self._segments)
+        return self._segments.count
 
     def segments(self) -> list[SegmentInfo]:
-        closed = [
-            SegmentInfo(segment.base_offset, segment.end.offset, segment.end.position, segment.max_timestamp_us)
-            for segment in self._segments[:-1]
-            if segment.end is not None
-        ]
-        active = self._active
-        return [*closed, SegmentInfo(active.base_offset, *active.written, active.max_timestamp_us)]
+        return self._segments.infos()
 
     def truncate_before(self, offset: int) -> None:
         self.flush()
@@ -514,22 +450,15 @@ class Partition:
         try:
             if self._mark is None:
                 self._begin_writing()
-            if offset == self.next_offset and self._active.written.position:
-                self._roll(offset)
+            if offset == self.next_offset and self._segments.active.written.position:
+                self._also_sync += self._segments.roll(offset)
             self.first_offset = offset
             replace(self._disk, self.path / watermark.FILE_NAME, self._head())
             self._mark = None
             self._begin_writing()
         except OSError as error:
             raise self._refuse(error, "could not be shortened") from error
-        while len(self._bases) > 1 and self._bases[1] <= offset:
-            segment = self._segments.pop(0)
-            self._recent.pop(self._bases.pop(0), None)
-            assert segment.end is not None
-            self._closed_bytes -= segment.end.position
-            for path in (segment.path, segment.index_path):
-                with contextlib.suppress(OSError):
-                    self._disk.remove(path)
+        self._segments.delete_before(offset)
 
     # ------------------------------------------------------------------------------------------ snapshots
 

@@ -1,0 +1,142 @@
+"""The segments of one log in order, the last one written to: reading across them, beginning and deleting them."""
+
+from __future__ import annotations
+
+import contextlib
+from bisect import bisect_left, bisect_right
+from collections import OrderedDict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from .active import ActiveSegment
+from .disk import Disk, File
+from .interface import Damage, SegmentInfo, Span
+from .segment import Limit, Segment
+
+_LOADED_MAX: Final = 4
+
+
+class Reached(NamedTuple):
+    """How far a log goes: the base offset of its last segment and the end in it."""
+
+    base_offset: int
+    end: Limit
+
+
+class Segments:
+    """All segments of one log; ``synced`` is how far they are on disk, and readers go no further."""
+
+    def __init__(
+        self, disk: Disk, directory: Path, closed: Sequence[Segment], active: ActiveSegment, gaps: Sequence[Damage]
+    ) -> None:
+        """``gaps`` are the offsets for which there is no segment."""
+        self.active = active
+        self.synced = self.written
+        self._disk = disk
+        self._directory = directory
+        self._gaps = gaps
+        self._all: list[Segment] = [*closed, active]
+        self._bases = [segment.base_offset for segment in self._all]
+        self._closed_bytes = sum(segment.end.position for segment in closed if segment.end)
+        self._recent: OrderedDict[int, None] = OrderedDict()
+
+    @property
+    def written(self) -> Reached:
+        """How far they are written."""
+        return Reached(self.active.base_offset, self.active.written)
+
+    @property
+    def closed(self) -> list[Segment]:
+        """All but the one that is written to."""
+        return self._all[:-1]
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all chunks, envelopes included."""
+        return self._closed_bytes + self.active.written.position
+
+    @property
+    def count(self) -> int:
+        """At least 1."""
+        return len(self._all)
+
+    def infos(self) -> list[SegmentInfo]:
+        """As retention sees them, in order."""
+        closed = [
+            SegmentInfo(segment.base_offset, segment.end.offset, segment.end.position, segment.max_timestamp_us)
+            for segment in self.closed
+            if segment.end is not None
+        ]
+        active = self.active
+        return [*closed, SegmentInfo(active.base_offset, *active.written, active.max_timestamp_us)]
+
+    def roll(self, base_offset: int) -> list[File]:
+        """Close the active segment and begin the next one at ``base_offset``; gives what the next sync must include."""
+        old = self.active
+        old.finish()
+        new = ActiveSegment(self._disk, self._directory, base_offset)
+        also_sync = [old.file, self._disk.open(self._directory)]
+        self._all[-1:] = [old.closed(), new]
+        self._bases.append(base_offset)
+        self._used(old)
+        self._closed_bytes += old.written.position
+        self.active = new
+        return also_sync
+
+    def read(self, offset: int, end: int, max_bytes: int) -> Span | None:
+        """As ``PartitionLog.read``, from segments that begin before ``end``."""
+        number = max(bisect_right(self._bases, offset) - 1, 0)
+        while number < len(self._all) and self._bases[number] < end:
+            segment = self._all[number]
+            span = segment.span(max(offset, segment.base_offset), self._limit(segment), max_bytes)
+            if segment is not self.active:
+                self._used(segment)
+            if span is not None:
+                return span
+            number += 1
+        return None
+
+    def first_since(self, timestamp_us: int, end: int) -> int | None:
+        """Base offset of the first chunk with a message at or after a time, None where none begins before ``end``."""
+        for segment in self._all:
+            if segment.base_offset >= end:
+                break
+            if segment.max_timestamp_us >= timestamp_us:
+                found = segment.first_since(timestamp_us, self._limit(segment))
+                if found is not None:
+                    return found
+        return None
+
+    def damage(self, first: int, end: int) -> list[Damage]:
+        """What is known to be damaged among these offsets, with the bytes where it lay."""
+        numbers = range(max(bisect_right(self._bases, first) - 1, 0), bisect_left(self._bases, end))
+        known = [*self._gaps, *(damage for number in numbers for damage in self._all[number].damage)]
+        return [damage for damage in known if damage.first < end and damage.end > first]
+
+    def delete_before(self, offset: int) -> None:
+        """Delete the segments that end at or before ``offset``; the active one stays."""
+        while len(self._bases) > 1 and self._bases[1] <= offset:
+            segment = self._all.pop(0)
+            self._recent.pop(self._bases.pop(0), None)
+            assert segment.end is not None
+            self._closed_bytes -= segment.end.position
+            for path in (segment.path, segment.index_path):
+                with contextlib.suppress(OSError):
+                    self._disk.remove(path)
+
+    def _limit(self, segment: Segment) -> Limit:
+        if segment.base_offset == self.synced.base_offset:
+            return self.synced.end
+        assert segment.end is not None
+        return segment.end
+
+    def _used(self, segment: Segment) -> None:
+        """Keep only the maps of the closed segments read last."""
+        self._recent[segment.base_offset] = None
+        self._recent.move_to_end(segment.base_offset)
+        if len(self._recent) > _LOADED_MAX:
+            base, _ = self._recent.popitem(last=False)
+            for old in self.closed:
+                if old.base_offset == base:
+                    old.unload()
