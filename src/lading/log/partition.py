@@ -22,9 +22,9 @@ from .interface import Damage, RecoveryReport, Reservation, SegmentInfo, Snapsho
 from .overlay import Overlay
 from .recovery import Found, carry_out, is_new, look, make_last, open_tail
 from .segments import Reached, Segments
+from .watermark_file import Mark, WatermarkFile
 
 _CHUNK_BYTES_MAX: Final = ENVELOPE_BYTES + CHUNK_BODY_BYTES_MAX
-_MARK_EVERY_US: Final = 40_000
 _INDEX_EVERY_US: Final = 1_000_000
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _POOL: Final = BufferPool()
@@ -94,12 +94,10 @@ class Partition:
         self._also_sync: list[File] = []
         self._syncing: _Syncing | None = None
 
-        self._mark: File | None = None
-        self._mark_at = self._mark_sequence = 0
-        self._mark_stale = False
-        self._mark_due_us = self._index_due_us = now_us
+        self._mark = WatermarkFile(disk, path, now_us)
+        self._index_due_us = now_us
         self._settle()
-        self._mark_stale = False
+        self._mark.stale = False
         if not found.report.clean or self._overlay.needs_rewrite:
             with contextlib.suppress(Refusal):
                 self._mend()
@@ -164,7 +162,7 @@ class Partition:
     def _write_chunk(self, buffer: Buffer) -> None:
         used, base = self._used, self._chunk_offset
         try:
-            if self._mark is None:
+            if not self._mark.begun:
                 self._begin_writing()
             seal(
                 buffer.array,
@@ -229,35 +227,17 @@ class Partition:
             raise self._refuse(error, "could not be mended") from error
         self._found = None
 
-    def _head(self, *, clean: bool = False) -> bytes:
-        return watermark.pack(
-            self.topic_id,
-            self.first_offset,
-            self.synced_end,
-            self.stable_end,
-            self._clock_us,
-            self.epochs,
-            clean=clean,
-        )
+    def _head(self) -> bytes:
+        return watermark.pack(self.topic_id, self.first_offset, *self._now_marked(), self.epochs)
+
+    def _now_marked(self) -> Mark:
+        return Mark(self.synced_end, self.stable_end, self._clock_us)
 
     def _begin_writing(self) -> None:
         """The first write since opening: from now on the log is not closed in order, and the disk knows it."""
         if self._found is not None:
             self._mend()
-        file = self._disk.open(self.path / watermark.FILE_NAME, write=True)
-        mark = watermark.unpack(file.read(0, file.size()))
-        assert mark is not None
-        self._mark_at, self._mark_sequence = mark.slots_at, mark.sequence
-        # both slots: a torn one must not bring back an older one that says "closed in order"
-        for _ in range(2):
-            self._write_slot(file, clean=False)
-        file.sync()
-        self._mark = file
-
-    def _write_slot(self, file: File, *, clean: bool) -> None:
-        self._mark_sequence += 1
-        slot = watermark.pack_slot(self._mark_sequence, self.synced_end, self.stable_end, self._clock_us, clean=clean)
-        file.write(slot, self._mark_at + watermark.SECTOR * (self._mark_sequence % 2))
+        self._mark.begin(self._now_marked())
 
     def begin_sync(self) -> Sequence[File]:
         states = self._overlay.begin_sync()
@@ -281,7 +261,7 @@ class Partition:
                 self._overlay.synced()
             self._segments.synced = done.reached
             self.synced_end = done.reached.end.offset
-            self._mark_stale = True
+            self._mark.stale = True
             self._settle()
         if self.on_synced is not None:
             self.on_synced()
@@ -310,7 +290,7 @@ class Partition:
             end = floor
         if end != self.stable_end:
             self.stable_end = end
-            self._mark_stale = True
+            self._mark.stale = True
 
     def hold_stable(self, offset: int | None) -> None:
         self._held = offset
@@ -319,19 +299,14 @@ class Partition:
     def maintain(self, now_us: int) -> None:
         if self._read_only:
             return
-        if self._mark is None:
-            if not self._mark_stale:
+        if not self._mark.begun:
+            if not self._mark.stale:
                 return
             with contextlib.suppress(OSError, Refusal):
                 self._begin_writing()
-            if self._mark is None:
+            if not self._mark.begun:
                 return
-        if self._mark_stale and not -_MARK_EVERY_US < now_us - self._mark_due_us < 0:
-            self._mark_stale = False
-            self._mark_due_us = now_us + _MARK_EVERY_US
-            # a watermark that cannot be written is an older one: readers of the directory wait
-            with contextlib.suppress(OSError):
-                self._write_slot(self._mark, clean=False)
+        self._mark.write_when_due(self._now_marked(), now_us)
         if not -_INDEX_EVERY_US < now_us - self._index_due_us < 0:
             self._index_due_us = now_us + _INDEX_EVERY_US
             self._segments.active.save_index()
@@ -341,25 +316,22 @@ class Partition:
     def close(self) -> None:
         with contextlib.suppress(Refusal, OSError):
             self.flush()
-            if not self.recovery.clean and self._mark is None:
+            if not self.recovery.clean and not self._mark.begun:
                 self._begin_writing()
-        if self._mark is not None and not self._read_only:
+        if self._mark.begun and not self._read_only:
             try:
                 for file in self.begin_sync():
                     file.sync()
                 self.synced()
                 self._segments.active.finish()
                 self._segments.active.file.sync()
-                self._write_slot(self._mark, clean=True)
-                self._mark.sync()
+                self._mark.finish(self._now_marked())
             except OSError as error:
                 self.sync_failed(error)
         if self._syncing is None:
             # else they are closed when the sync that knows them lets go
             self._segments.active.file.close()
-            if self._mark is not None:
-                self._mark.close()
-        self._mark = None
+        self._mark.close()
         self._overlay.close()
         self.refusal = Refusal(Reason.READ_ONLY, f"{self.path} is closed")
 
@@ -448,14 +420,12 @@ class Partition:
         if offset <= self.first_offset:
             return
         try:
-            if self._mark is None:
+            if not self._mark.begun:
                 self._begin_writing()
             if offset == self.next_offset and self._segments.active.written.position:
                 self._also_sync += self._segments.roll(offset)
             self.first_offset = offset
-            replace(self._disk, self.path / watermark.FILE_NAME, self._head())
-            self._mark = None
-            self._begin_writing()
+            self._mark.begin_again(self._head(), self._now_marked())
         except OSError as error:
             raise self._refuse(error, "could not be shortened") from error
         self._segments.delete_before(offset)

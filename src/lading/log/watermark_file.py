@@ -1,0 +1,85 @@
+"""The watermark file of a log at work: its slots written by turns, its head replaced."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from . import watermark
+from .disk import Disk, File, replace
+
+_EVERY_US: Final = 40_000
+
+
+class Mark(NamedTuple):
+    """What a slot says: how far messages are on disk, how far they are settled, and the time of the log."""
+
+    synced_end: int
+    stable_end: int
+    clock_us: int
+
+
+class WatermarkFile:
+    """Written to between ``begin`` and ``close``; errors of the disk are OSErrors and can be tried again."""
+
+    def __init__(self, disk: Disk, directory: Path, now_us: int) -> None:
+        self.stale = False
+        """Whether there is something to say that no slot says yet."""
+        self._disk = disk
+        self._path = directory / watermark.FILE_NAME
+        self._file: File | None = None
+        self._slots_at = self._sequence = 0
+        self._due_us = now_us
+
+    @property
+    def begun(self) -> bool:
+        """Whether the disk knows that the log is written to."""
+        return self._file is not None
+
+    def begin(self, mark: Mark) -> None:
+        """From now on the log is not closed in order, and the disk knows it when this returns."""
+        file = self._disk.open(self._path, write=True)
+        found = watermark.unpack(file.read(0, file.size()))
+        assert found is not None
+        self._slots_at, self._sequence = found.slots_at, found.sequence
+        # both slots: a torn one must not bring back an older one that says "closed in order"
+        for _ in range(2):
+            self._write(file, mark, clean=False)
+        file.sync()
+        self._file = file
+
+    def begin_again(self, head: bytes, mark: Mark) -> None:
+        """Replace the whole file by ``head`` and go on in it."""
+        replace(self._disk, self._path, head)
+        self._file = None
+        self.begin(mark)
+
+    def write_when_due(self, mark: Mark, now_us: int) -> None:
+        """Write a slot where there is something to say, at most every 40 ms."""
+        if self._file is None or not self.stale or -_EVERY_US < now_us - self._due_us < 0:
+            return
+        self.stale = False
+        self._due_us = now_us + _EVERY_US
+        # a watermark that cannot be written is an older one: readers of the directory wait
+        with contextlib.suppress(OSError):
+            self._write(self._file, mark, clean=False)
+
+    def finish(self, mark: Mark) -> None:
+        """Say that the log is closed in order, on disk when this returns."""
+        assert self._file is not None
+        self._write(self._file, mark, clean=True)
+        self._file.sync()
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._file is not None:
+            self._file.close()
+        self._file = None
+
+    def _write(self, file: File, mark: Mark, *, clean: bool) -> None:
+        self._sequence += 1
+        file.write(
+            watermark.pack_slot(self._sequence, *mark, clean=clean),
+            self._slots_at + watermark.SECTOR * (self._sequence % 2),
+        )
