@@ -186,7 +186,7 @@ def can_hold(rows: list[Row]) -> bool:
 
 
 KEYS = st.sampled_from(
-    ["a", "b", "", "k" * 255, "k" * 256, NAME, f"{NAME}.1", "\\xff", "\\\\x", "\\k1:00", "\\z", "\\x61"]
+    ["a", "b", "", "k" * 255, "k" * 256, NAME, f"{NAME}.1", "lading-json", "\\xff", "\\\\x", "\\k1:00", "\\z", "\\x61"]
 )
 VALUES = st.none() | st.binary(max_size=6) | st.sampled_from([b"v" * 255, b"v" * 256, b"v" * 3000])
 HEADERS = st.lists(

@@ -62,6 +62,26 @@ def test_what_nsq_writes_others_read_typed(broker: testing.Running) -> None:
     ]
     (first, second) = lading.read_arrow(urls(broker)["kafka"], "typed").select(["headers", "payload"]).to_pylist()
     assert [(header["key"], header["kind"]) for header in first["headers"]] == [
-        ("carrier", 2), ("delay", 7), ("share", 15), ("ok", 3), ("none", 1), ("deep", 2),
+        ("carrier", 2), ("delay", 7), ("share", 15), ("ok", 3), ("none", 1), ("deep", 2), ("lading-json", 1),
     ]  # fmt: skip
     assert (first["payload"], second["headers"], second["payload"]) == (b"x", [], b"y")
+
+
+@pytest.mark.parametrize("through", ["lading", "kafka"])
+def test_json_of_nsq_is_json_again_behind_another_protocol(broker: testing.Running, through: str) -> None:
+    """Read from NSQ's topic, written by another client, read by NSQ: nested values are not text."""
+    topic = f"nested-{through}"
+    client = NsqClient(broker.endpoints["nsqd_tcp"], extend_support=True)
+    document = {"deep": {"a": [1, {}]}, "text": '{"a":1}', "list": [], "large": 1 << 70, "a": "b"}
+    assert client.ask(pub(topic, b"x", json.dumps(document).encode())) == b"OK"
+    url = urls(broker)[through]
+    ((message),) = lading.read_arrow(url, topic).to_pylist()
+    with Producer(url) as producer:
+        headers = [lading.Header(each["key"], each["kind"], each["value"]) for each in message["headers"]]
+        producer.send(f"{topic}-back", message["payload"], headers=headers)
+    assert client.ask(f"SUB {topic}-back ch\n".encode()) == b"OK"
+    client.send(b"RDY 10\n")
+    (found,) = client.messages(1)
+    client.fin(found)
+    client.close()
+    assert {name: value for name, value in json.loads(found.ext).items() if "lading" not in name} == document

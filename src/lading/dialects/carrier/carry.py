@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from ...model.errors import Reason
 from ...model.headers import Header
 from ...model.kinds import Kind
+from . import json_mark
 from .form import Entry, Facts, PayloadWas, Replaced, Typed, encode, fingerprints, split
 from .rows import Items, Row, items_of, replaced, rows_at, with_columns
 from .targets import TARGETS, Losses, Target, losses, numpy_of
@@ -128,6 +129,8 @@ def _fit(row: Row, target: Target) -> Row | tuple[Reason, str]:
         for at, header in enumerate(row.headers)
         if (target.keeps_shape or last[header.key] == at) and (form := shown_by(header, target)) is not None
     }
+    if target.json and not json_mark.marked(list(forms.values())):
+        forms = {at: form for at, form in forms.items() if form.key != json_mark.NAME}
     shown = list(forms.values())
     entries: list[Entry] | None = None
     if shown != list(row.headers) or (len(shown) > 1 and not target.keeps_order):

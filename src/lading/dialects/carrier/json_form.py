@@ -14,6 +14,7 @@ from ...model.headers import Header
 from ...model.kinds import FLOATS, INTEGERS, Kind
 from ..nsq.limits import TRACE_NAME
 from .form import NAME
+from .json_mark import NAME as MARK
 
 _TRACE: Final = re.compile(rb"[0-9]{1,19}")
 _NUMBER_BYTES_MAX: Final = 4
@@ -85,6 +86,9 @@ def _header_bytes(header: Header) -> int:
     value = header.value or b""
     if header.key == NAME and header.kind == Kind.RAW:
         return _NAME_BYTES + _SYNTAX_BYTES + -(-len(value) // 3) * 4
+    if header.key == MARK:
+        # not written: it lets others stand without quotes
+        return 0
     # a number or word has at most 24 characters
     text = _quoted_bytes(value.decode()) if header.kind == Kind.STRING else 24
     return _quoted_bytes(header.key) + text + 2

@@ -17,11 +17,11 @@ from ...model.kinds import Kind
 from ...model.names import key_bytes, key_text
 from ..iggy_classic import limits as iggy
 from ..nsq import limits as nsq
-from . import json_form
+from . import json_form, json_mark
 from .form import NAME, is_reserved
 from .rows import Items
 
-_JSON_NAMES: Final = (nsq.TRACE_NAME, nsq.CARRIER_NAME)
+_JSON_NAMES: Final = (nsq.TRACE_NAME, nsq.CARRIER_NAME, json_mark.NAME)
 _JSON_ESCAPE_BYTES: Final = 6
 _JSON_HEADER_BYTES: Final = 30
 _CELLS_MAX: Final = 1 << 22
@@ -114,6 +114,8 @@ def shown(header: Header, target: Target) -> Header | None:
     if is_reserved(header.key) or not _wire_key_fits(header.key, target):
         return None
     if target.json:
+        if header.key == json_mark.NAME:
+            return header if header.kind == Kind.RAW else None
         return None if header.key == nsq.CARRIER_NAME else json_form.shown(header)
     if target.keeps_shape:
         return header if target.keeps_kinds else header._replace(kind=int(Kind.RAW))

@@ -1,7 +1,7 @@
 """Batch -> NSQ: exts as JSON, stored messages, and the bodies of MPUB_EXT.
 
 What NSQ cannot hold has to be in a carrier already (``dialects.carrier.carry``): here only string, bool, int64, finite
-float64, null and the carrier itself have a form.
+float64, null and the carrier itself have a form, and text with the mark of JSON.
 """
 
 from __future__ import annotations
@@ -18,9 +18,11 @@ import google_crc32c
 import pyarrow as pa
 
 from lading.model.errors import LimitExceeded, MalformedMessage
+from lading.model.headers import Header as BatchHeader
 from lading.model.kinds import FIXED_SIZE_BYTES, Kind
 from lading.model.names import key_bytes
 
+from ..carrier import json_mark
 from ..carrier.form import NAME as CARRIER
 from .ext import Header, trace_of
 from .layout import JSON_EXT, NO_EXT, OFFSET_BITS, OFFSET_MAX, TIME_NS_MAX
@@ -60,9 +62,14 @@ def ext_of(headers: Iterable[Header]) -> bytes:
     LimitExceeded, naming the header, for what JSON has no form for, and where the whole is over 65,535 bytes.
     """
     members = []
-    for key, kind, value in headers:
+    headers = list(headers)
+    unquoted = _unquoted(headers)
+    for at, (key, kind, value) in enumerate(headers):
+        if unquoted and key == json_mark.NAME:
+            continue
         try:
-            members.append(_member(key, kind, value))
+            as_it_is = at in unquoted
+            members.append(f"{_name(key)}:{(value or b'').decode()}" if as_it_is else _member(key, kind, value))
         except (KeyError, ValueError, MalformedMessage):
             shown = f"header {key!r} of kind {kind}"
             raise LimitExceeded(f"{shown} has no form in NSQ's JSON; a carrier has to hold it") from None
@@ -74,10 +81,21 @@ def ext_of(headers: Iterable[Header]) -> bytes:
     return ext
 
 
+def _unquoted(headers: Sequence[Header]) -> frozenset[int]:
+    """Places of the headers whose text is the JSON to write."""
+    if all(key != json_mark.NAME for key, _, _ in headers):
+        return frozenset()
+    return json_mark.marked([BatchHeader(*each) for each in headers])
+
+
+def _name(key: str) -> str:
+    return text_json(key_bytes(key)[0].decode() if key.startswith("\\") else key)
+
+
 def _member(key: str, kind: int, value: bytes | None) -> str:
     if key == CARRIER and kind == Kind.RAW and value is not None:
         return f'"{CARRIER_NAME}":"{base64.b64encode(value).decode()}"'
-    name = text_json(key_bytes(key)[0].decode() if key.startswith("\\") else key)
+    name = _name(key)
     if value is None and kind == Kind.RAW:
         return f"{name}:null"
     if value is None or len(value) != FIXED_SIZE_BYTES.get(kind, len(value)):

@@ -3,7 +3,8 @@
 The fork's server takes JSON as its parser does: control characters, unknown escapes, odd numbers and bytes that are no
 UTF-8 all pass. So they are stored, and have to come out as something. What is proper JSON comes out typed: text, int64,
 float64, bool and null; what is not, or is nested, comes out as a string of the JSON text itself, or as raw bytes where
-that is no UTF-8. No input is refused: see ``is_json`` for what a server refuses.
+that is no UTF-8. A mark behind all headers tells which strings were no strings (``carrier.json_mark``). No input is
+refused: see ``is_json`` for what a server refuses.
 """
 
 from __future__ import annotations
@@ -11,16 +12,17 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-import struct
-from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
+from lading.model.headers import Header as BatchHeader
 from lading.model.kinds import Kind
 from lading.model.names import key_text
 
+from ..carrier import json_mark
 from ..carrier.form import NAME as CARRIER
+from .json_text import Member, NotJson, is_beyond, members, text_of, unescaped, value_of
 from .layout import JSON_EXT, NO_EXT, TAG_EXT
-from .limits import CARRIER_NAME, EXT_DEPTH_MAX, TAG_NAME, TRACE_NAME
+from .limits import CARRIER_NAME, TAG_NAME, TRACE_NAME
 
 Header = tuple[str, int, bytes | None]
 """Key as a Batch has it, kind and value."""
@@ -28,31 +30,8 @@ Header = tuple[str, int, bytes | None]
 WHOLE_NAME: Final = "##ext"
 """Stands for the name where the ext is no JSON object: its value is all of the ext."""
 
-_INTEGER: Final = re.compile(rb"-?(0|[1-9][0-9]*)")
-_NUMBER: Final = re.compile(rb"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
-_WORDS: Final[dict[bytes, tuple[int, bytes | None]]] = {
-    b"true": (Kind.BOOL, b"\x01"),
-    b"false": (Kind.BOOL, b"\x00"),
-    b"null": (Kind.RAW, None),
-}
-_ESCAPES: Final = {0x22: b'"', 0x5C: b"\\", 0x2F: b"/", 0x62: b"\b", 0x66: b"\f", 0x6E: b"\n", 0x72: b"\r", 0x74: b"\t"}
-_OPENERS: Final = {0x7B: 0x7D, 0x5B: 0x5D}
-_SPACES: Final = b" \t\n\r"
-_DIGITS: Final = frozenset(b"0123456789.-+eE")
 _TRACE: Final = re.compile(rb"[0-9]{1,20}")
 _TRACE_MAX: Final = (1 << 64) - 1
-_INT64_MAX: Final = (1 << 63) - 1
-
-
-class _NotJson(Exception):
-    """These bytes are not even lenient JSON."""
-
-
-class Member(NamedTuple):
-    """A name and the text of its value, both as they stand in the JSON; names without their quotes."""
-
-    name: bytes
-    value: bytes
 
 
 def headers_of(version: int, ext: bytes) -> list[Header]:
@@ -60,18 +39,20 @@ def headers_of(version: int, ext: bytes) -> list[Header]:
     if version == NO_EXT:
         return []
     if version == TAG_EXT:
-        return [(TAG_NAME, *_text(ext))]
+        return [(TAG_NAME, *text_of(ext))]
     try:
         found = members(ext) if version == JSON_EXT else None
-    except _NotJson:
+    except NotJson:
         found = None
     if found is None:
-        return [(WHOLE_NAME, *_text(ext))]
-    return [_header(member) for member in found]
+        return [(WHOLE_NAME, *text_of(ext))]
+    headers = [_header(member) for member in found]
+    beyond = [at for at, each in enumerate(headers) if each[1] == Kind.STRING and is_beyond(found[at].value)]
+    return [*headers, json_mark.mark([BatchHeader(*each) for each in headers], beyond)] if beyond else headers
 
 
 def _header(member: Member) -> Header:
-    name = _unescaped(member.name)
+    name = unescaped(member.name)
     kind, value = value_of(member.value)
     if name == CARRIER_NAME.encode() and kind == Kind.STRING and value is not None:
         try:
@@ -81,70 +62,11 @@ def _header(member: Member) -> Header:
     return key_text(name), kind, value
 
 
-def value_of(text: bytes) -> tuple[int, bytes | None]:
-    """Kind and bytes of a JSON value, from its text."""
-    if text[:1] == b'"':
-        return _text(_unescaped(text[1:-1]))
-    if text in _WORDS:
-        return _WORDS[text]
-    # Python refuses to make a number of very many digits
-    if _INTEGER.fullmatch(text) and len(text) <= 20 and -_INT64_MAX - 1 <= int(text) <= _INT64_MAX:
-        return Kind.INT64, int(text).to_bytes(8, "little", signed=True)
-    if _NUMBER.fullmatch(text) and not _INTEGER.fullmatch(text) and abs(number := float(text)) != float("inf"):
-        return Kind.FLOAT64, struct.pack("<d", number)
-    return _text(text)
-
-
-def _text(data: bytes) -> tuple[int, bytes]:
-    try:
-        data.decode()
-    except UnicodeDecodeError:
-        return Kind.RAW, data
-    return Kind.STRING, data
-
-
-def _unescaped(text: bytes) -> bytes:
-    """A JSON string with its escapes undone; an escape that is none stays as it stands."""
-    if b"\\" not in text:
-        return text
-    out = bytearray()
-    at = 0
-    while at < len(text):
-        byte = text[at]
-        after = text[at + 1] if byte == 0x5C and at + 1 < len(text) else -1
-        if after in _ESCAPES:
-            out += _ESCAPES[after]
-            at += 2
-        elif after == 0x75 and (unit := _unit(text, at)) is not None:
-            low = _unit(text, at + 6) if 0xD800 <= unit < 0xDC00 else None
-            if low is not None and 0xDC00 <= low < 0xE000:
-                out += chr(0x10000 + ((unit - 0xD800) << 10) + low - 0xDC00).encode()
-                at += 12
-            elif 0xD800 <= unit < 0xE000:
-                out += text[at : at + 6]
-                at += 6
-            else:
-                out += chr(unit).encode()
-                at += 6
-        else:
-            out.append(byte)
-            at += 1
-    return bytes(out)
-
-
-def _unit(text: bytes, at: int) -> int | None:
-    """The number of ``\\uXXXX`` at this place, if one stands there."""
-    digits = text[at + 2 : at + 6]
-    if text[at : at + 2] != b"\\u" or re.fullmatch(rb"[0-9a-fA-F]{4}", digits) is None:
-        return None
-    return int(digits, 16)
-
-
 def is_json(ext: bytes) -> bool:
     """Whether a server takes this as a JSON ext."""
     try:
         members(ext)
-    except _NotJson:
+    except NotJson:
         return False
     return True
 
@@ -166,116 +88,3 @@ def trace_of(ext: bytes) -> tuple[bool, int | None]:
     if not present or text is None or _TRACE.fullmatch(text) is None or int(text) > _TRACE_MAX:
         return present, None
     return True, int(text)
-
-
-def members(ext: bytes) -> list[Member] | None:
-    """The members of a JSON object in order; None where the JSON is something else. _NotJson where it is none."""
-    reader = _Reader(ext)
-    found = list(reader.members()) if reader.peek() == 0x7B else None
-    if found is None:
-        reader.value()
-    if reader.peek() >= 0:
-        raise _NotJson
-    return found
-
-
-class _Reader:
-    """Goes over JSON text without recursion."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self._at = 0
-
-    def peek(self) -> int:
-        """The next byte that is no white space, -1 at the end."""
-        data = self._data
-        while self._at < len(data) and data[self._at] in _SPACES:
-            self._at += 1
-        return data[self._at] if self._at < len(data) else -1
-
-    def members(self) -> Iterator[Member]:
-        """The members of the object that begins here."""
-        self._at += 1
-        if self.peek() == 0x7D:
-            self._at += 1
-            return
-        while True:
-            name = self._string()
-            self._expect(b":")
-            yield Member(name, self.value())
-            if self._expect(b",}") == 0x7D:
-                return
-
-    def value(self) -> bytes:
-        """The text of the value that begins here."""
-        opener = self.peek()
-        start = self._at
-        if opener in _OPENERS:
-            self._nested()
-        elif opener == 0x22:
-            self._string()
-        else:
-            self._scalar()
-        return self._data[start : self._at]
-
-    def _expect(self, wanted: bytes) -> int:
-        byte = self.peek()
-        if byte < 0 or byte not in wanted:
-            raise _NotJson
-        self._at += 1
-        return byte
-
-    def _string(self) -> bytes:
-        """What stands between the quotes."""
-        if self.peek() != 0x22:
-            raise _NotJson
-        data, at = self._data, self._at + 1
-        while at < len(data) and data[at] != 0x22:
-            at += 2 if data[at] == 0x5C else 1
-        if at >= len(data):
-            raise _NotJson
-        start, self._at = self._at + 1, at + 1
-        return data[start:at]
-
-    def _scalar(self) -> None:
-        data, at = self._data, self._at
-        for word in _WORDS:
-            if data.startswith(word, at):
-                self._at += len(word)
-                return
-        while self._at < len(data) and data[self._at] in _DIGITS:
-            self._at += 1
-        if self._at == at:
-            raise _NotJson
-
-    def _nested(self) -> None:
-        """Pass over an object or array; its depth is bounded, and no call holds one."""
-        closers = bytearray()
-        while True:
-            byte = self.peek()
-            if byte in _OPENERS:
-                closers.append(_OPENERS[byte])
-                if len(closers) > EXT_DEPTH_MAX:
-                    raise _NotJson
-                self._at += 1
-                if self.peek() != closers[-1]:
-                    self._name(closers)
-                    continue
-                self._at += 1
-                closers.pop()
-            elif byte == 0x22:
-                self._string()
-            else:
-                self._scalar()
-            while closers:
-                if self._expect(b"," + closers[-1:]) == 0x2C:
-                    self._name(closers)
-                    break
-                closers.pop()
-            if not closers:
-                return
-
-    def _name(self, closers: bytearray) -> None:
-        if closers[-1] == 0x7D:
-            self._string()
-            self._expect(b":")

@@ -1,0 +1,47 @@
+"""The mark of headers whose text is JSON: what NSQ had as an object, an array or a large number.
+
+A Batch holds such a value as text, and NSQ gets it back as it was: a last header, ``lading-json``, tells which texts
+they are (docs/reference/carrier.md). Other targets take the mark as the raw header it is, JSON shows the value itself.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Collection, Sequence
+from typing import Final
+
+from ...model.headers import Header
+from ...model.kinds import Kind
+from ..nsq.json_text import is_beyond
+from .form import fingerprints, is_reserved
+
+NAME: Final = "lading-json"
+
+_MARK: Final = struct.Struct("<I")
+
+
+def mark(headers: Sequence[Header], places: Collection[int]) -> Header:
+    """The header to put behind these, of which those at ``places`` are text that is JSON."""
+    found = fingerprints(headers)
+    return Header(NAME, int(Kind.RAW), b"".join(_MARK.pack(found[at]) for at in places))
+
+
+def marked(headers: Sequence[Header]) -> frozenset[int]:
+    """Places of the headers that the mark among them names; none where it is not the last, or names others too.
+
+    What is none can only stand for itself: the mark is then a raw header like any other.
+    """
+    others = [header for header in headers if not is_reserved(header.key)]
+    last = others.pop() if others else None
+    if last is None or last.key != NAME or not last.value or len(last.value) % _MARK.size:
+        return frozenset()
+    wanted = {word for (word,) in _MARK.iter_unpack(last.value)}
+    places = [
+        at
+        for at, found in enumerate(fingerprints(others))
+        if found in wanted and others[at].kind == Kind.STRING and is_beyond(others[at].value or b"")
+    ]
+    if mark(others, places) != last:
+        return frozenset()
+    shown = [at for at, header in enumerate(headers) if not is_reserved(header.key)]
+    return frozenset(shown[at] for at in places)

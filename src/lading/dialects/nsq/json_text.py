@@ -1,0 +1,222 @@
+"""A lenient reader of JSON: the members of an object, and what the text of a value means (nsq.md 3.2)."""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from lading.model.kinds import Kind
+
+from .limits import EXT_DEPTH_MAX
+
+_INTEGER: Final = re.compile(rb"-?(0|[1-9][0-9]*)")
+_NUMBER: Final = re.compile(rb"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+_WORDS: Final[dict[bytes, tuple[int, bytes | None]]] = {
+    b"true": (Kind.BOOL, b"\x01"),
+    b"false": (Kind.BOOL, b"\x00"),
+    b"null": (Kind.RAW, None),
+}
+_ESCAPES: Final = {0x22: b'"', 0x5C: b"\\", 0x2F: b"/", 0x62: b"\b", 0x66: b"\f", 0x6E: b"\n", 0x72: b"\r", 0x74: b"\t"}
+_OPENERS: Final = {0x7B: 0x7D, 0x5B: 0x5D}
+_SPACES: Final = b" \t\n\r"
+_DIGITS: Final = frozenset(b"0123456789.-+eE")
+_INT64_MAX: Final = (1 << 63) - 1
+
+
+class NotJson(Exception):
+    """These bytes are not even lenient JSON."""
+
+
+class Member(NamedTuple):
+    """A name and the text of its value, both as they stand in the JSON; names without their quotes."""
+
+    name: bytes
+    value: bytes
+
+
+def value_of(text: bytes) -> tuple[int, bytes | None]:
+    """Kind and bytes of a JSON value, from its text."""
+    if text[:1] == b'"':
+        return text_of(unescaped(text[1:-1]))
+    if text in _WORDS:
+        return _WORDS[text]
+    # Python refuses to make a number of very many digits
+    if _INTEGER.fullmatch(text) and len(text) <= 20 and -_INT64_MAX - 1 <= int(text) <= _INT64_MAX:
+        return Kind.INT64, int(text).to_bytes(8, "little", signed=True)
+    if _NUMBER.fullmatch(text) and not _INTEGER.fullmatch(text) and abs(number := float(text)) != float("inf"):
+        return Kind.FLOAT64, struct.pack("<d", number)
+    return text_of(text)
+
+
+def is_beyond(text: bytes) -> bool:
+    """Whether this is a whole JSON value that no kind but text can hold: an object, an array, a number too large."""
+    if _NUMBER.fullmatch(text):
+        return value_of(text)[0] == Kind.STRING
+    if text[:1] not in (b"{", b"[") or text[-1:] not in (b"}", b"]"):
+        return False
+    try:
+        members(text)
+    except NotJson:
+        return False
+    return True
+
+
+def text_of(data: bytes) -> tuple[int, bytes]:
+    """Kind string, or raw for what is no UTF-8."""
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return Kind.RAW, data
+    return Kind.STRING, data
+
+
+def unescaped(text: bytes) -> bytes:
+    """A JSON string with its escapes undone; an escape that is none stays as it stands."""
+    if b"\\" not in text:
+        return text
+    out = bytearray()
+    at = 0
+    while at < len(text):
+        byte = text[at]
+        after = text[at + 1] if byte == 0x5C and at + 1 < len(text) else -1
+        if after in _ESCAPES:
+            out += _ESCAPES[after]
+            at += 2
+        elif after == 0x75 and (unit := _unit(text, at)) is not None:
+            low = _unit(text, at + 6) if 0xD800 <= unit < 0xDC00 else None
+            if low is not None and 0xDC00 <= low < 0xE000:
+                out += chr(0x10000 + ((unit - 0xD800) << 10) + low - 0xDC00).encode()
+                at += 12
+            elif 0xD800 <= unit < 0xE000:
+                out += text[at : at + 6]
+                at += 6
+            else:
+                out += chr(unit).encode()
+                at += 6
+        else:
+            out.append(byte)
+            at += 1
+    return bytes(out)
+
+
+def _unit(text: bytes, at: int) -> int | None:
+    """The number of ``\\uXXXX`` at this place, if one stands there."""
+    digits = text[at + 2 : at + 6]
+    if text[at : at + 2] != b"\\u" or re.fullmatch(rb"[0-9a-fA-F]{4}", digits) is None:
+        return None
+    return int(digits, 16)
+
+
+def members(ext: bytes) -> list[Member] | None:
+    """The members of a JSON object in order; None where the JSON is something else. NotJson where it is none."""
+    reader = _Reader(ext)
+    found = list(reader.members()) if reader.peek() == 0x7B else None
+    if found is None:
+        reader.value()
+    if reader.peek() >= 0:
+        raise NotJson
+    return found
+
+
+class _Reader:
+    """Goes over JSON text without recursion."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
+
+    def peek(self) -> int:
+        """The next byte that is no white space, -1 at the end."""
+        data = self._data
+        while self._at < len(data) and data[self._at] in _SPACES:
+            self._at += 1
+        return data[self._at] if self._at < len(data) else -1
+
+    def members(self) -> Iterator[Member]:
+        """The members of the object that begins here."""
+        self._at += 1
+        if self.peek() == 0x7D:
+            self._at += 1
+            return
+        while True:
+            name = self._string()
+            self._expect(b":")
+            yield Member(name, self.value())
+            if self._expect(b",}") == 0x7D:
+                return
+
+    def value(self) -> bytes:
+        """The text of the value that begins here."""
+        opener = self.peek()
+        start = self._at
+        if opener in _OPENERS:
+            self._nested()
+        elif opener == 0x22:
+            self._string()
+        else:
+            self._scalar()
+        return self._data[start : self._at]
+
+    def _expect(self, wanted: bytes) -> int:
+        byte = self.peek()
+        if byte < 0 or byte not in wanted:
+            raise NotJson
+        self._at += 1
+        return byte
+
+    def _string(self) -> bytes:
+        """What stands between the quotes."""
+        if self.peek() != 0x22:
+            raise NotJson
+        data, at = self._data, self._at + 1
+        while at < len(data) and data[at] != 0x22:
+            at += 2 if data[at] == 0x5C else 1
+        if at >= len(data):
+            raise NotJson
+        start, self._at = self._at + 1, at + 1
+        return data[start:at]
+
+    def _scalar(self) -> None:
+        data, at = self._data, self._at
+        for word in _WORDS:
+            if data.startswith(word, at):
+                self._at += len(word)
+                return
+        while self._at < len(data) and data[self._at] in _DIGITS:
+            self._at += 1
+        if self._at == at:
+            raise NotJson
+
+    def _nested(self) -> None:
+        """Pass over an object or array; its depth is bounded, and no call holds one."""
+        closers = bytearray()
+        while True:
+            byte = self.peek()
+            if byte in _OPENERS:
+                closers.append(_OPENERS[byte])
+                if len(closers) > EXT_DEPTH_MAX:
+                    raise NotJson
+                self._at += 1
+                if self.peek() != closers[-1]:
+                    self._name(closers)
+                    continue
+                self._at += 1
+                closers.pop()
+            elif byte == 0x22:
+                self._string()
+            else:
+                self._scalar()
+            while closers:
+                if self._expect(b"," + closers[-1:]) == 0x2C:
+                    self._name(closers)
+                    break
+                closers.pop()
+            if not closers:
+                return
+
+    def _name(self, closers: bytearray) -> None:
+        if closers[-1] == 0x7D:
+            self._string()
+            self._expect(b":")
