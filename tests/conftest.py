@@ -38,3 +38,8 @@ def kafka(
             yield broker
     except kafka_broker.Unavailable as reason:
         pytest.skip(str(reason))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files that start Spark first: few tests, minutes long, at the end they would keep one process waiting."""
+    items.sort(key=lambda item: item.get_closest_marker("spark") is None)
