@@ -20,13 +20,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from ...dialects.carrier import json_mark
 from ...model.errors import FilterError
+from ...model.headers import Header
+from ...model.kinds import Kind
 from .pages import Page
 
 Test = Literal["exact", "regex", "glob", "any", "all"]
 
 PATTERN_BYTES_MAX: Final = 4096
 CLAUSES_MAX: Final = 256
+
+_JSON_STARTS: Final = tuple(bytes((byte,)) for byte in b"{[-0123456789")
 
 Mask = NDArray[np.bool_]
 
@@ -36,7 +41,7 @@ class HeaderFilter:
     """One filter; ``clauses`` are (key, text or pattern): one of them, for ``any`` and ``all`` more.
 
     A message without headers never matches, and so passes an inverse filter. A value that is missing or no text is
-    empty for patterns and matches no exact test.
+    empty for patterns and matches no exact test; a text that the mark of JSON names is none.
     """
 
     test: Test
@@ -140,10 +145,22 @@ def values(page: Page, key: str) -> list[bytes | None]:
     cached: list[bytes | None] | None = page.columns.get(("key", key))
     if cached is None:
         path = path_of(key)
-        cached = page.texts(path[0]) if len(path) == 1 else [_within(text, path[1:]) for text in page.texts(path[0])]
+        texts = page.texts(path[0])
+        cached = [_within(text, path[1:]) for text in texts] if path[1:] else _no_json(page, path[0], texts)
         cached += [None] * (len(page.offsets) - len(cached))
         page.columns["key", key] = cached
     return cached
+
+
+def _no_json(page: Page, name: str, texts: list[bytes | None]) -> list[bytes | None]:
+    """The texts without those that only tell of an object, an array or a number: for filters these are no text."""
+    if not any(text and text[:1] in _JSON_STARTS for text in texts):
+        return texts
+    marks = page.texts(json_mark.NAME)
+    return [
+        None if text and mark and json_mark.tells(mark, Header(name, int(Kind.STRING), text)) else text
+        for text, mark in zip(texts, marks, strict=True)
+    ]
 
 
 def path_of(key: str) -> list[str]:

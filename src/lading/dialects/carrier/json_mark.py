@@ -13,17 +13,25 @@ from typing import Final
 from ...model.headers import Header
 from ...model.kinds import Kind
 from ..nsq.json_text import is_beyond
-from .form import fingerprints, is_reserved
+from .form import fingerprint, fingerprints, is_reserved
 
 NAME: Final = "lading-json"
 
 _MARK: Final = struct.Struct("<I")
+_OCCURRENCES_MAX: Final = 8
+"""Names that repeat more often are looked at so far."""
 
 
 def mark(headers: Sequence[Header], places: Collection[int]) -> Header:
     """The header to put behind these, of which those at ``places`` are text that is JSON."""
     found = fingerprints(headers)
     return Header(NAME, int(Kind.RAW), b"".join(_MARK.pack(found[at]) for at in places))
+
+
+def tells(mark: bytes, header: Header) -> bool:
+    """Whether a mark names this header, be it the first of its name or one of those behind."""
+    found = {fingerprint(header, occurrence) for occurrence in range(_OCCURRENCES_MAX)}
+    return len(mark) % _MARK.size == 0 and any(word in found for (word,) in _MARK.iter_unpack(mark))
 
 
 def marked(headers: Sequence[Header]) -> frozenset[int]:

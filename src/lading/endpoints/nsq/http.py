@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from starlette.requests import Request
 
-from ...dialects.nsq import commands, ext, limits
+from ...dialects.nsq import commands, json_text, limits
 from ...dialects.nsq.commands import COMMANDS, Command
 from ...dialects.nsq.encode import text_json
 from ...dialects.nsq.errors import fault_of
@@ -150,7 +150,7 @@ class NsqdHttp:
         data = (text if document is not None and text else "{}").encode(errors="replace")
         if not added:
             return data
-        kept = [member for member in ext.members(data) or () if _name_of(member.name) not in added]
+        kept = [member for member in json_text.members(data) or () if _name_of(member.name) not in added]
         told = [b'"' + member.name + b'":' + member.value for member in kept]
         told += [f"{text_json(name)}:{text_json(value)}".encode() for name, value in sorted(added.items())]
         return b"{" + b",".join(told) + b"}"
