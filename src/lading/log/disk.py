@@ -6,16 +6,17 @@ import errno
 import mmap
 import os
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..model.errors import CorruptLog
+from ..model.errors import CorruptLog, Reason, Refusal
 
 Data = bytes | bytearray | memoryview
 _POPULATE_READ = 22
 _sync_data = getattr(os, "fdatasync", os.fsync)
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class File(Protocol):
@@ -207,3 +208,12 @@ def read_all(disk: Disk, path: Path) -> bytes | None:
         return file.read(0, file.size())
     finally:
         file.close()
+
+
+def refusal(path: Path, error: OSError, what: str) -> Refusal:
+    """What a log at ``path`` says where it ``what`` ("could not be written"): DISK_FULL passes, READ_ONLY stays."""
+    if error.errno in _FULL:
+        message = f"the disk is full: {path} takes messages again when there is room ({error.strerror})"
+        return Refusal(Reason.DISK_FULL, message)
+    message = f"{path} is read-only until the next start: it {what} ({error.strerror or error}); "
+    return Refusal(Reason.READ_ONLY, message + "check the disk, then start again")

@@ -11,23 +11,19 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from ..chunk.envelope import ENVELOPE_BYTES, seal
+from ..chunk.envelope import ENVELOPE_BYTES
 from ..chunk.overlay import Range, RangeKind
 from ..model.errors import Reason, Refusal
-from ..model.limits import CHUNK_BODY_BYTES_MAX
 from . import snapshots, watermark
-from .buffers import Buffer, BufferPool
-from .disk import Disk, File, replace
+from .disk import Disk, File, refusal, replace
 from .interface import Damage, RecoveryReport, Reservation, SegmentInfo, Snapshot, Span
+from .open_chunk import OpenChunk
 from .overlay import Overlay
 from .recovery import Found, carry_out, is_new, look, make_last, open_tail
 from .segments import Reached, Segments
 from .watermark_file import Mark, WatermarkFile
 
-_CHUNK_BYTES_MAX: Final = ENVELOPE_BYTES + CHUNK_BODY_BYTES_MAX
 _INDEX_EVERY_US: Final = 1_000_000
-_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
-_POOL: Final = BufferPool()
 
 
 class _Syncing(NamedTuple):
@@ -86,9 +82,7 @@ class Partition:
         self._overlay.forget_from(found.next_offset)
         self._segments = Segments(disk, path, found.closed, open_tail(disk, path, found), found.gaps)
 
-        self._buffer: Buffer | None = None
-        self._key = self._used = self._count = self._chunk_offset = self._min_us = self._max_us = 0
-
+        self._chunk: OpenChunk | None = None
         self._written = False
         """Something was written since the last ``begin_sync``."""
         self._also_sync: list[File] = []
@@ -106,31 +100,21 @@ class Partition:
 
     def reserve(self, dialect: int, flags: int, room_bytes: int) -> Reservation:
         key = dialect << 16 | flags
-        if self._buffer is not None:
-            at = self._used
-            if key == self._key and at + room_bytes <= _CHUNK_BYTES_MAX:
-                if at + room_bytes > self._buffer.size:
-                    self._enlarge(at + room_bytes)
-                return Reservation(self._buffer.array, at, self.next_offset)
+        chunk = self._chunk
+        if chunk is not None:
+            at = chunk.room(key, room_bytes)
+            if at is not None:
+                return Reservation(chunk.buffer.array, at, self.next_offset)
             self.flush()
         if self.refusal is not None and self.refusal.reason is Reason.READ_ONLY:
             raise Refusal(Reason.READ_ONLY, str(self.refusal))
-        self._buffer = _POOL.take(ENVELOPE_BYTES + room_bytes)
-        self._key = key
-        self._used = ENVELOPE_BYTES
-        self._count = 0
-        self._chunk_offset = self.next_offset
-        return Reservation(self._buffer.array, ENVELOPE_BYTES, self.next_offset)
+        chunk = self._chunk = OpenChunk(key, self.next_offset, room_bytes)
+        return Reservation(chunk.buffer.array, ENVELOPE_BYTES, self.next_offset)
 
     def commit(self, size_bytes: int, count: int, min_timestamp_us: int, max_timestamp_us: int) -> int:
+        assert self._chunk is not None
+        self._chunk.add(size_bytes, count, min_timestamp_us, max_timestamp_us)
         base = self.next_offset
-        if self._count == 0:
-            self._min_us, self._max_us = min_timestamp_us, max_timestamp_us
-        else:
-            self._min_us = min(self._min_us, min_timestamp_us)
-            self._max_us = max(self._max_us, max_timestamp_us)
-        self._used += size_bytes
-        self._count += count
         self.next_offset = base + count
         return base
 
@@ -149,37 +133,26 @@ class Partition:
         return self.commit(size, count, min_timestamp_us, max_timestamp_us)
 
     def flush(self) -> None:
-        buffer = self._buffer
-        if buffer is None:
+        chunk = self._chunk
+        if chunk is None:
             return
-        self._buffer = None
+        self._chunk = None
         try:
-            if self._count:
-                self._write_chunk(buffer)
+            if chunk.count:
+                self._write(chunk)
         finally:
-            _POOL.give(buffer)
+            chunk.release()
 
-    def _write_chunk(self, buffer: Buffer) -> None:
-        used, base = self._used, self._chunk_offset
+    def _write(self, chunk: OpenChunk) -> None:
+        base = chunk.base_offset
         try:
             if not self._mark.begun:
                 self._begin_writing()
-            seal(
-                buffer.array,
-                0,
-                used,
-                dialect=self._key >> 16,
-                flags=self._key & 0xFFFF,
-                base_offset=base,
-                count=self._count,
-                last_offset_delta=self._count - 1,
-                min_timestamp_us=self._min_us,
-                max_timestamp_us=self._max_us,
-            )
+            data = chunk.sealed()
             written = self._segments.active.written.position
-            if written and written + used > self._segment_bytes:
+            if written and written + len(data) > self._segment_bytes:
                 self._also_sync += self._segments.roll(base)
-            self._segments.active.append(buffer.view[:used], self.next_offset, self._max_us)
+            self._segments.active.append(data, self.next_offset, chunk.max_timestamp_us)
         except OSError as error:
             self.next_offset = base
             self._segments.active.forget_partial_write()
@@ -191,26 +164,9 @@ class Partition:
         if self.refusal is not None:
             self.refusal = None
 
-    def _enlarge(self, size: int) -> None:
-        old = self._buffer
-        assert old is not None
-        # what grows once will grow again: twice the room, as long as it stays below the limit of a chunk
-        new = _POOL.take(max(size, min(2 * old.size, _CHUNK_BYTES_MAX)))
-        new.array[: self._used] = old.array[: self._used]
-        _POOL.give(old)
-        self._buffer = new
-
     def _refuse(self, error: OSError, what: str) -> Refusal:
-        full = error.errno in _FULL
-        if full:
-            message = f"the disk is full: {self.path} takes messages again when there is room ({error.strerror})"
-        else:
-            message = (
-                f"{self.path} is read-only until the next start: it {what} ({error.strerror or error}); "
-                "check the disk, then start again"
-            )
-        self.refusal = Refusal(Reason.DISK_FULL if full else Reason.READ_ONLY, message)
-        return Refusal(self.refusal.reason, message)
+        self.refusal = refusal(self.path, error, what)
+        return Refusal(self.refusal.reason, str(self.refusal))
 
     # ------------------------------------------------------------------------------------------ making it last
 
@@ -271,9 +227,9 @@ class Partition:
         # what a failed sync left in memory may look written and not be: whatever the error, the next try proves nothing
         self._refuse(OSError(errno.EIO, error.strerror or str(error)), "could not be synced")
         self.next_offset = max(self.synced_end, self._segments.active.written.offset)
-        if self._buffer is not None:
-            _POOL.give(self._buffer)
-            self._buffer = None
+        if self._chunk is not None:
+            self._chunk.release()
+            self._chunk = None
         if self.on_synced is not None:
             self.on_synced()
 

@@ -1,0 +1,79 @@
+"""The chunk that a log puts together in memory: messages that were appended and are not written yet."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ..chunk.envelope import ENVELOPE_BYTES, seal
+from ..model.limits import CHUNK_BODY_BYTES_MAX
+from .buffers import Buffer, BufferPool
+
+_BYTES_MAX: Final = ENVELOPE_BYTES + CHUNK_BODY_BYTES_MAX
+_POOL: Final = BufferPool()
+
+
+class OpenChunk:
+    """Messages of one dialect and flags from ``base_offset`` on; it grows up to the limit of a chunk."""
+
+    __slots__ = ("_key", "_max_us", "_min_us", "_used", "base_offset", "buffer", "count")
+
+    def __init__(self, key: int, base_offset: int, room_bytes: int) -> None:
+        """``key`` is the dialect and, in the lower 16 bits, the flags; the first message goes behind the envelope."""
+        self.base_offset = base_offset
+        self.count = 0
+        self.buffer: Buffer = _POOL.take(ENVELOPE_BYTES + room_bytes)
+        self._key = key
+        self._used = ENVELOPE_BYTES
+        self._min_us = self._max_us = 0
+
+    @property
+    def max_timestamp_us(self) -> int:
+        """Of its messages."""
+        return self._max_us
+
+    def room(self, key: int, room_bytes: int) -> int | None:
+        """Where in ``buffer`` the next messages go; None where they must go to another chunk."""
+        at = self._used
+        if key != self._key or at + room_bytes > _BYTES_MAX:
+            return None
+        if at + room_bytes > self.buffer.size:
+            self._enlarge(at + room_bytes)
+        return at
+
+    def add(self, size_bytes: int, count: int, min_timestamp_us: int, max_timestamp_us: int) -> None:
+        """What was written into the room is part of the chunk now."""
+        if self.count == 0:
+            self._min_us, self._max_us = min_timestamp_us, max_timestamp_us
+        else:
+            self._min_us = min(self._min_us, min_timestamp_us)
+            self._max_us = max(self._max_us, max_timestamp_us)
+        self._used += size_bytes
+        self.count += count
+
+    def sealed(self) -> memoryview:
+        """Its bytes, envelope and CRC included, until ``release``."""
+        seal(
+            self.buffer.array,
+            0,
+            self._used,
+            dialect=self._key >> 16,
+            flags=self._key & 0xFFFF,
+            base_offset=self.base_offset,
+            count=self.count,
+            last_offset_delta=self.count - 1,
+            min_timestamp_us=self._min_us,
+            max_timestamp_us=self._max_us,
+        )
+        return self.buffer.view[: self._used]
+
+    def release(self) -> None:
+        """Give its memory back; it cannot be used after that."""
+        _POOL.give(self.buffer)
+
+    def _enlarge(self, size: int) -> None:
+        old = self.buffer
+        # what grows once will grow again: twice the room, as long as it stays below the limit of a chunk
+        new = _POOL.take(max(size, min(2 * old.size, _BYTES_MAX)))
+        new.array[: self._used] = old.array[: self._used]
+        _POOL.give(old)
+        self.buffer = new
