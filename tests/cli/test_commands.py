@@ -97,6 +97,16 @@ def test_streams_and_topics(lading: Run) -> None:
     assert "airlines" not in lading("topic", "list").stdout
 
 
+def test_a_topic_that_others_cannot_name_says_why(lading: Run) -> None:
+    long = "a" * 65
+    for name, unseen in (("seen", []), ("a b", ["Kafka", "NSQ"]), (long, ["NSQ"]), ("x#ephemeral", ["Kafka"])):
+        lading("topic", "create", name)
+        assert list(json.loads(lading("topic", "show", name, "-o", "json").stdout)["hidden"]) == unseen
+        said = lading("topic", "show", name).stderr
+        for protocol in ("Kafka", "NSQ"):
+            assert (f"{protocol} clients cannot see it: a name there has 1 to" in said) is (protocol in unseen)
+
+
 def test_groups_of_all_protocols_with_their_lag(lading: Run, broker: testing.Running) -> None:
     lading("topic", "create", "grouped")
     lading("message", "send", "grouped", "--lines", stdin="a\nb\nc\n")

@@ -52,24 +52,28 @@ def list_topics(from_: From = DEFAULT_SERVER, output: AsOutput = Output.TEXT) ->
 
 @app.command()
 def show(name: str, from_: From = DEFAULT_SERVER, output: AsOutput = Output.TEXT) -> None:
-    """One topic, its partitions, and how each protocol names it.
+    """One topic, its partitions, how each protocol names it, and which cannot show it.
 
     Example:
 
         lading topic show flights
     """
+    from ..dialects.visibility import hidden
     from .connection import opened, partition_row, topic_row
 
     with opened(from_) as transport:
         meta = transport.topic(name)
     rows = [partition_row(partition) for partition in meta.partitions]
+    unseen = hidden(meta.name, len(rows))
     if output is Output.JSON:
-        document(topic_row(meta) | {"partitions": rows, "settings": meta.settings})
+        document(topic_row(meta) | {"partitions": rows, "settings": meta.settings, "hidden": unseen})
         return
     table(rows, PARTITION_COLUMNS, output=output, title=f"{meta.name}")
     if meta.settings:
         note(f"settings: {_shown(meta.settings)}")
     note(f"Iggy: stream {meta.stream!r}, topic {meta.topic!r} · everywhere else: {meta.name!r}")
+    for protocol, why in unseen.items():
+        note(f"{protocol} clients cannot see it: {why}")
 
 
 @app.command()
