@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from lading.broker.append import Append, Written
 from lading.broker.broker import Broker
-from lading.broker.poll import ConsumerKind, ConsumerRef
+from lading.broker.positions import ConsumerKind, ConsumerRef
 from lading.broker.read import Reading
 from lading.broker.settings import BrokerSettings
 from lading.broker.topology import Partition, Topic

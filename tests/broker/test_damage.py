@@ -63,7 +63,7 @@ def test_a_poll_by_time_in_a_damaged_chunk_gives_no_earlier_chunk(tmp_path: Path
     topic = partition.topic
     from tests.broker.room import CONSUMER
 
-    polled = broker.poll(topic, CONSUMER, None, 0, Timestamp(NOW), 3, False, max_bytes=1 << 20, now_us=NOW)
+    polled = broker.poller.poll(topic, CONSUMER, None, 0, Timestamp(NOW), 3, False, max_bytes=1 << 20, now_us=NOW)
     assert payloads(polled.reading)[0] in (b"0-1" * 20, b"1-0" * 20)
     broker.stop()
 

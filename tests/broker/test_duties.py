@@ -26,7 +26,7 @@ def test_positions_wait_for_a_catalog_that_can_be_written(tmp_path: Path) -> Non
         fill(broker, partition, 1)
     full(broker)
     for number in range(3000):
-        broker.store_position(topic, CONSUMER._replace(id=number + 1), None, number % 8, 0, now_us=NOW)
+        broker.poller.store_position(topic, CONSUMER._replace(id=number + 1), None, number % 8, 0, now_us=NOW)
     broker.tick(NOW + SECOND)
     assert (broker.counters.failed_duties, broker.counters.positions_written) == (1, 0)
     full(broker, 100_000)
@@ -34,7 +34,7 @@ def test_positions_wait_for_a_catalog_that_can_be_written(tmp_path: Path) -> Non
     assert (broker.counters.failed_duties, broker.counters.positions_written) == (1, 3000)
     broker.stop()
     again = opened(tmp_path)
-    assert again.position(again.topic("s", "t"), CONSUMER._replace(id=2999), 2998 % 8) == 0
+    assert again.poller.position(again.topic("s", "t"), CONSUMER._replace(id=2999), 2998 % 8) == 0
     again.stop()
 
 

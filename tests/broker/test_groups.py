@@ -21,20 +21,20 @@ def broker(tmp_path: Path) -> Broker:
 
 
 def shares(broker: Broker, group: int = 1) -> dict[int, list[int]]:
-    return {member.id: member.partitions for member in broker.group(broker.topic("s", "t"), group).members}
+    return {member.id: member.partitions for member in broker.groups.get(broker.topic("s", "t"), group).members}
 
 
 def test_partition_i_goes_to_member_i_mod_n_in_join_order(broker: Broker) -> None:
     topic = topic_of(broker, 5)
-    broker.create_group(topic, 1)
+    broker.groups.create(topic, 1)
     for member in (30, 10, 20):
-        broker.join(topic, 1, member)
+        broker.groups.join(topic, 1, member)
     assert shares(broker) == {30: [0, 3], 10: [1, 4], 20: [2]}
-    broker.join(topic, 1, 10)
+    broker.groups.join(topic, 1, 10)
     assert shares(broker) == {30: [0, 3], 10: [1, 4], 20: [2]}
-    broker.leave(topic, 1, 10)
+    broker.groups.leave(topic, 1, 10)
     assert shares(broker) == {30: [0, 2, 4], 20: [1, 3]}
-    broker.leave(topic, 1, 10)
+    broker.groups.leave(topic, 1, 10)
     broker.add_partitions(topic, 1)
     assert shares(broker) == {30: [0, 2, 4], 20: [1, 3, 5]}
     broker.delete_partitions(topic, 5)
@@ -43,10 +43,10 @@ def test_partition_i_goes_to_member_i_mod_n_in_join_order(broker: Broker) -> Non
 
 def test_creating_a_group_again_is_refused_without_harm(broker: Broker) -> None:
     topic = topic_of(broker, 2)
-    broker.create_group(topic, 1)
-    broker.join(topic, 1, 7)
+    broker.groups.create(topic, 1)
+    broker.groups.join(topic, 1, 7)
     with pytest.raises(Refusal) as refused:
-        broker.create_group(topic, 1)
+        broker.groups.create(topic, 1)
     assert refused.value.reason is Reason.GROUP_EXISTS
     assert shares(broker) == {7: [0, 1]}
 
@@ -58,14 +58,14 @@ def test_groups_that_cannot_be(broker: Broker, reason: Reason, group: int) -> No
     topic = topic_of(broker)
     if reason is Reason.INVALID_GROUP_ID:
         with pytest.raises(Refusal) as refused:
-            broker.create_group(topic, group)
+            broker.groups.create(topic, group)
         assert refused.value.reason is reason
         return
     for act in (
-        broker.group,
-        broker.delete_group,
-        lambda t, g: broker.join(t, g, 1),
-        lambda t, g: broker.leave(t, g, 1),
+        broker.groups.get,
+        broker.groups.delete,
+        lambda t, g: broker.groups.join(t, g, 1),
+        lambda t, g: broker.groups.leave(t, g, 1),
     ):
         with pytest.raises(Refusal) as refused:
             act(topic, group)
@@ -75,16 +75,16 @@ def test_groups_that_cannot_be(broker: Broker, reason: Reason, group: int) -> No
 def test_a_client_knows_its_groups_and_loses_them_all_at_once(broker: Broker) -> None:
     one, other = topic_of(broker, 1, "t"), topic_of(broker, 1, "u")
     for topic, group in ((one, 1), (one, 2), (other, 1)):
-        broker.create_group(topic, group)
-        broker.join(topic, group, 5)
-    broker.join(one, 1, 6)
-    assert sorted(broker.memberships(5)) == [(1, 1, 1), (1, 1, 2), (1, 2, 1)]
-    broker.leave_all(5)
-    assert broker.memberships(5) == []
+        broker.groups.create(topic, group)
+        broker.groups.join(topic, group, 5)
+    broker.groups.join(one, 1, 6)
+    assert sorted(broker.groups.memberships(5)) == [(1, 1, 1), (1, 1, 2), (1, 2, 1)]
+    broker.groups.leave_all(5)
+    assert broker.groups.memberships(5) == []
     assert shares(broker) == {6: [0]}
-    assert broker.groups_count() == 3
+    assert broker.groups.count() == 3
     broker.delete_topic("s", "t")
-    assert broker.groups_count() == 1
+    assert broker.groups.count() == 1
 
 
 class GroupMachine(RuleBasedStateMachine):
@@ -95,7 +95,7 @@ class GroupMachine(RuleBasedStateMachine):
         self._path = tempfile.TemporaryDirectory()
         self.broker = opened(Path(self._path.name), partitions_per_topic_max=8)
         self.topic = topic_of(self.broker, 3)
-        self.broker.create_group(self.topic, 1)
+        self.broker.groups.create(self.topic, 1)
         self.members: list[int] = []
 
     def teardown(self) -> None:
@@ -104,16 +104,16 @@ class GroupMachine(RuleBasedStateMachine):
 
     @rule(member=st.integers(1, 6))
     def join(self, member: int) -> None:
-        self.broker.join(self.topic, 1, member)
+        self.broker.groups.join(self.topic, 1, member)
         if member not in self.members:
             self.members.append(member)
 
     @rule(member=st.integers(1, 6), how=st.sampled_from(["leave", "leave_all"]))
     def leave(self, member: int, how: str) -> None:
         if how == "leave":
-            self.broker.leave(self.topic, 1, member)
+            self.broker.groups.leave(self.topic, 1, member)
         else:
-            self.broker.leave_all(member)
+            self.broker.groups.leave_all(member)
         self.members = [one for one in self.members if one != member]
 
     @rule(count=st.integers(1, 3))

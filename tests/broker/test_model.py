@@ -105,7 +105,7 @@ class BrokerMachine(RuleBasedStateMachine):
     def poll_next(self, count: int) -> None:
         start = 0 if self.position is None else self.position + 1
         expected = [row for row in self.visible() if row[0] >= start][:count]
-        polled = self.broker.poll(
+        polled = self.broker.poller.poll(
             self.partition.topic, CONSUMER, None, 0, Next(), count, True, max_bytes=1 << 30, now_us=NOW
         )
         assert rows(polled.reading) == expected
@@ -115,15 +115,17 @@ class BrokerMachine(RuleBasedStateMachine):
     @rule(count=st.integers(1, 10), offset=st.integers(0, 80))
     def poll_elsewhere(self, count: int, offset: int) -> None:
         topic = self.partition.topic
-        last = self.broker.poll(topic, CONSUMER, None, 0, Last(), count, False, max_bytes=1 << 30, now_us=NOW)
+        last = self.broker.poller.poll(topic, CONSUMER, None, 0, Last(), count, False, max_bytes=1 << 30, now_us=NOW)
         assert rows(last.reading) == self.visible()[-count:]
-        some = self.broker.poll(topic, CONSUMER, None, 0, Offset(offset), count, False, max_bytes=1 << 30, now_us=NOW)
+        some = self.broker.poller.poll(
+            topic, CONSUMER, None, 0, Offset(offset), count, False, max_bytes=1 << 30, now_us=NOW
+        )
         assert rows(some.reading) == [row for row in self.visible() if row[0] >= offset][:count]
 
     @rule(offset=st.integers(0, 80))
     def store(self, offset: int) -> None:
         try:
-            self.broker.store_position(self.partition.topic, CONSUMER, None, 0, offset, now_us=NOW)
+            self.broker.poller.store_position(self.partition.topic, CONSUMER, None, 0, offset, now_us=NOW)
         except Refusal:
             assert offset > max(self.synced - 1, 0)
         else:
@@ -157,7 +159,7 @@ class BrokerMachine(RuleBasedStateMachine):
     def ends_agree(self) -> None:
         log = self.partition.log
         assert (log.next_offset, log.synced_end, log.stable_end) == (len(self.written), self.synced, self.stable)
-        assert self.broker.position(self.partition.topic, CONSUMER, 0) == self.position
+        assert self.broker.poller.position(self.partition.topic, CONSUMER, 0) == self.position
 
 
 TestBrokerMachine = BrokerMachine.TestCase

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from lading.broker.broker import Broker
-from lading.broker.poll import ConsumerKind, ConsumerRef, First, Last, Next, Offset, Strategy, Timestamp
+from lading.broker.poll import First, Last, Next, Offset, Strategy, Timestamp
+from lading.broker.positions import ConsumerKind, ConsumerRef
 from lading.broker.topology import Topic
 from lading.model.errors import Reason, Refusal
 from tests.broker.room import CONSUMER, GROUP, NOW, SECOND, append, fill, opened, payloads, topic_of
@@ -30,7 +31,9 @@ def poll(
     commit: bool = False,
     max_bytes: int = 1 << 30,
 ) -> list[bytes]:
-    polled = broker.poll(topic, consumer, member, partition, strategy, count, commit, max_bytes=max_bytes, now_us=NOW)
+    polled = broker.poller.poll(
+        topic, consumer, member, partition, strategy, count, commit, max_bytes=max_bytes, now_us=NOW
+    )
     found = payloads(polled.reading)
     assert polled.count == len(found)
     return found
@@ -84,33 +87,33 @@ def test_where_a_poll_begins(
 
 def test_next_goes_on_after_the_stored_offset(broker: Broker, topic: Topic) -> None:
     assert poll(broker, topic, Next(), 2, commit=True) == numbers(0, 2)
-    assert broker.position(topic, CONSUMER, 0) == 1
+    assert broker.poller.position(topic, CONSUMER, 0) == 1
     assert poll(broker, topic, Next(), 1) == numbers(2, 3)
     assert poll(broker, topic, Next(), 100, commit=True) == numbers(2, 20)
     assert poll(broker, topic, Next(), 100, commit=True) == []
-    assert broker.position(topic, CONSUMER, 0) == 19
+    assert broker.poller.position(topic, CONSUMER, 0) == 19
     # auto-commit follows whatever was polled, also backwards
     assert poll(broker, topic, First(), 1, commit=True) == numbers(0, 1)
     assert poll(broker, topic, Next(), 1) == numbers(1, 2)
     other = ConsumerRef(ConsumerKind.CONSUMER, 44)
-    assert broker.position(topic, other, 0) is None
+    assert broker.poller.position(topic, other, 0) is None
     assert poll(broker, topic, Next(), 1, consumer=other) == numbers(0, 1)
 
 
 def test_stored_offsets_may_not_lie_past_the_last(broker: Broker, topic: Topic) -> None:
-    broker.store_position(topic, CONSUMER, None, 0, 3, now_us=NOW)
+    broker.poller.store_position(topic, CONSUMER, None, 0, 3, now_us=NOW)
     assert poll(broker, topic, Next(), 2) == numbers(4, 6)
     for offset in (20, 99_999, (1 << 64) - 1):
         with pytest.raises(Refusal) as refused:
-            broker.store_position(topic, CONSUMER, None, 0, offset, now_us=NOW)
+            broker.poller.store_position(topic, CONSUMER, None, 0, offset, now_us=NOW)
         assert refused.value.reason is Reason.INVALID_OFFSET
-    assert broker.position(topic, CONSUMER, 0) == 3
+    assert broker.poller.position(topic, CONSUMER, 0) == 3
 
 
 def test_offset_0_of_an_empty_partition_skips_nothing(broker: Broker, topic: Topic) -> None:
-    broker.store_position(topic, CONSUMER, None, 1, 0, now_us=NOW)
+    broker.poller.store_position(topic, CONSUMER, None, 1, 0, now_us=NOW)
     with pytest.raises(Refusal):
-        broker.store_position(topic, CONSUMER, None, 1, 1, now_us=NOW)
+        broker.poller.store_position(topic, CONSUMER, None, 1, 1, now_us=NOW)
     assert poll(broker, topic, Next(), partition=1) == []
     fill(broker, topic.partition(1), 2)
     assert poll(broker, topic, Next(), partition=1) == numbers(0, 2)
@@ -154,7 +157,7 @@ def test_messages_that_are_gone_are_passed_over(tmp_path: Path) -> None:
     first = log.first_offset
     assert first > 0
     for strategy in (Offset(0), First(), Next(), Timestamp(0), Last()):
-        polled = broker.poll(topic, CONSUMER, None, 0, strategy, 1000, False, max_bytes=1 << 30, now_us=NOW)
+        polled = broker.poller.poll(topic, CONSUMER, None, 0, strategy, 1000, False, max_bytes=1 << 30, now_us=NOW)
         assert polled.reading is not None
         assert (polled.reading.first_offset, polled.reading.end_offset) == (first, 80)
     assert poll(broker, topic, Last(), 3) == [b"x" * 10_000] * 3
@@ -165,33 +168,33 @@ def test_a_group_takes_its_partitions_in_turn(broker: Broker) -> None:
     topic = topic_of(broker, 3)
     for partition in topic.partitions:
         fill(broker, partition, 2, prefix=f"p{partition.number}-")
-    broker.create_group(topic, 1)
-    broker.join(topic, 1, 70)
+    broker.groups.create(topic, 1)
+    broker.groups.join(topic, 1, 70)
     seen = [poll(broker, topic, Next(), 1, consumer=GROUP, member=70, commit=True, partition=99)[0] for _ in range(6)]
     assert seen == [b"p0-0", b"p1-0", b"p2-0", b"p0-1", b"p1-1", b"p2-1"]
     assert [poll(broker, topic, Next(), 1, consumer=GROUP, member=70) for _ in range(3)] == [[], [], []]
     # consumers and groups of the same number are apart
-    assert broker.position(topic, CONSUMER, 0) is None
-    assert broker.position(topic, GROUP, 0) == 1
+    assert broker.poller.position(topic, CONSUMER, 0) is None
+    assert broker.poller.position(topic, GROUP, 0) == 1
 
 
 def test_a_group_stores_for_the_partition_its_member_polled_last(broker: Broker) -> None:
     topic = topic_of(broker, 2)
     for partition in topic.partitions:
         fill(broker, partition, 5)
-    broker.create_group(topic, 1)
-    broker.join(topic, 1, 70)
+    broker.groups.create(topic, 1)
+    broker.groups.join(topic, 1, 70)
     with pytest.raises(Refusal) as refused:
-        broker.store_position(topic, GROUP, 70, 0, 0, now_us=NOW)
+        broker.poller.store_position(topic, GROUP, 70, 0, 0, now_us=NOW)
     assert refused.value.reason is Reason.PARTITION_NOT_FOUND
     poll(broker, topic, Next(), 1, consumer=GROUP, member=70)
     poll(broker, topic, Next(), 1, consumer=GROUP, member=70)
-    broker.store_position(topic, GROUP, 70, 0, 3, now_us=NOW)
-    assert (broker.position(topic, GROUP, 0), broker.position(topic, GROUP, 1)) == (None, 3)
-    broker.join(topic, 1, 71)
+    broker.poller.store_position(topic, GROUP, 70, 0, 3, now_us=NOW)
+    assert (broker.poller.position(topic, GROUP, 0), broker.poller.position(topic, GROUP, 1)) == (None, 3)
+    broker.groups.join(topic, 1, 71)
     # partition 1 is another member's now
     with pytest.raises(Refusal) as refused:
-        broker.store_position(topic, GROUP, 70, 0, 0, now_us=NOW)
+        broker.poller.store_position(topic, GROUP, 70, 0, 0, now_us=NOW)
     assert refused.value.reason is Reason.PARTITION_NOT_FOUND
 
 
@@ -201,47 +204,47 @@ def test_who_may_poll_as_a_group(broker: Broker, topic: Topic) -> None:
             poll(broker, topic, Next(), consumer=ConsumerRef(ConsumerKind.GROUP, group), member=member)
         return refused.value.reason
 
-    broker.create_group(topic, 1)
+    broker.groups.create(topic, 1)
     assert reason(9, 70) is Reason.GROUP_NOT_FOUND
     assert reason(1, 70) is Reason.GROUP_MEMBER_NOT_FOUND
     assert reason(1, None) is Reason.GROUP_MEMBER_NOT_FOUND
     # reading a stored offset asks for neither
-    assert broker.position(topic, ConsumerRef(ConsumerKind.GROUP, 9), 0) is None
+    assert broker.poller.position(topic, ConsumerRef(ConsumerKind.GROUP, 9), 0) is None
 
 
 def test_a_member_without_partitions_polls_nothing(broker: Broker) -> None:
     topic = topic_of(broker, 1)
     fill(broker, topic.partition(0), 2)
-    broker.create_group(topic, 1)
-    broker.join(topic, 1, 70)
-    broker.join(topic, 1, 71)
+    broker.groups.create(topic, 1)
+    broker.groups.join(topic, 1, 70)
+    broker.groups.join(topic, 1, 71)
     assert poll(broker, topic, Next(), consumer=GROUP, member=71, commit=True) == []
-    broker.leave_all(70)
+    broker.groups.leave_all(70)
     assert poll(broker, topic, Next(), consumer=GROUP, member=71, commit=True) == numbers(0, 2)
 
 
 def test_positions_survive_a_restart(tmp_path: Path, broker: Broker, topic: Topic) -> None:
-    broker.create_group(topic, 1)
-    broker.join(topic, 1, 70)
+    broker.groups.create(topic, 1)
+    broker.groups.join(topic, 1, 70)
     poll(broker, topic, Next(), 7, commit=True)
     poll(broker, topic, Next(), 3, consumer=GROUP, member=70, commit=True)
     broker.stop()
     again = opened(tmp_path)
     found = again.topic("s", "t")
-    assert (again.position(found, CONSUMER, 0), again.position(found, GROUP, 0)) == (6, 2)
-    assert again.group(found, 1).members == []
+    assert (again.poller.position(found, CONSUMER, 0), again.poller.position(found, GROUP, 0)) == (6, 2)
+    assert again.groups.get(found, 1).members == []
     assert poll(again, found, Next(), 2) == numbers(7, 9)
-    again.delete_group(found, 1)
-    assert again.position(found, GROUP, 0) is None
+    again.groups.delete(found, 1)
+    assert again.poller.position(found, GROUP, 0) is None
     again.stop()
     last = opened(tmp_path)
-    assert last.groups(last.topic("s", "t")) == []
-    assert last.position(last.topic("s", "t"), GROUP, 0) is None
+    assert last.groups.of_topic(last.topic("s", "t")) == []
+    assert last.poller.position(last.topic("s", "t"), GROUP, 0) is None
     last.stop()
 
 
 def test_positions_reach_the_catalog_within_their_time(tmp_path: Path, broker: Broker, topic: Topic) -> None:
-    broker.store_position(topic, CONSUMER, None, 0, 5, now_us=NOW)
+    broker.poller.store_position(topic, CONSUMER, None, 0, 5, now_us=NOW)
     broker.tick(NOW + 99_999)
     assert broker.counters.positions_written == 0
     broker.tick(NOW + 100_000)

@@ -78,13 +78,13 @@ def test_a_consumer_that_was_overtaken_goes_on_at_the_first_message(tmp_path: Pa
     broker = opened(tmp_path, segment_bytes=SEGMENT, retention_age_us=5 * SECOND)
     topic = topic_of(broker)
     many(broker, topic.partition(0), range(40))
-    broker.store_position(topic, CONSUMER, None, 0, 2, now_us=NOW)
+    broker.poller.store_position(topic, CONSUMER, None, 0, 2, now_us=NOW)
     enforce(broker, NOW + 40 * SECOND)
     first = topic.partition(0).log.first_offset
     assert first > 10
-    polled = broker.poll(topic, CONSUMER, None, 0, Next(), 1, True, max_bytes=1 << 20, now_us=NOW)
+    polled = broker.poller.poll(topic, CONSUMER, None, 0, Next(), 1, True, max_bytes=1 << 20, now_us=NOW)
     assert payloads(polled.reading)[0][:5] == f"{first:05}".encode()
-    assert broker.position(topic, CONSUMER, 0) == first
+    assert broker.poller.position(topic, CONSUMER, 0) == first
 
 
 def test_an_open_transaction_keeps_what_it_holds_back(tmp_path: Path) -> None:

@@ -108,7 +108,7 @@ def test_a_topic_may_hide_states_from_iggy_polls(broker: Broker) -> None:
     broker.set_states(topic.partition(0), [(0, 2), (4, 5)], State.UNAVAILABLE, now_us=NOW)
 
     def poll(strategy: Next | Last, count: int) -> list[bytes]:
-        polled = broker.poll(topic, CONSUMER, None, 0, strategy, count, True, max_bytes=1 << 20, now_us=NOW)
+        polled = broker.poller.poll(topic, CONSUMER, None, 0, strategy, count, True, max_bytes=1 << 20, now_us=NOW)
         return payloads(polled.reading)
 
     assert poll(Next(), 1) == [b"2"]
@@ -119,10 +119,10 @@ def test_a_topic_may_hide_states_from_iggy_polls(broker: Broker) -> None:
 
 def test_hiding_moves_nobody_back(broker: Broker, partition: Partition) -> None:
     topic = partition.topic
-    broker.store_position(topic, CONSUMER, None, 0, 4, now_us=NOW)
+    broker.poller.store_position(topic, CONSUMER, None, 0, 4, now_us=NOW)
     broker.set_states(partition, [(0, 3)], State.UNAVAILABLE, now_us=NOW)
     broker.set_states(partition, [(0, 3)], State.AVAILABLE, now_us=NOW)
-    polled = broker.poll(topic, CONSUMER, None, 0, Next(), 1, False, max_bytes=1 << 20, now_us=NOW)
+    polled = broker.poller.poll(topic, CONSUMER, None, 0, Next(), 1, False, max_bytes=1 << 20, now_us=NOW)
     assert payloads(polled.reading) == [b"5"]
 
 

@@ -124,18 +124,18 @@ def test_a_flat_name_means_one_topic(broker: Broker) -> None:
 def test_delete_and_create_again_gives_another_topic(tmp_path: Path, broker: Broker) -> None:
     topic = broker.topic(1, 1)
     fill(broker, topic.partition(0), 3)
-    broker.store_position(topic, CONSUMER, None, 0, 2, now_us=NOW)
-    broker.create_group(topic, 4)
+    broker.poller.store_position(topic, CONSUMER, None, 0, 2, now_us=NOW)
+    broker.groups.create(topic, 4)
     broker.delete_topic(1, 1)
     fresh = broker.create_topic(1, 1, "top1", 3, now_us=NOW)
     assert fresh.uuid != topic.uuid
     assert read(broker, fresh.partition(0)).count == 0
-    assert broker.position(fresh, CONSUMER, 0) is None
-    assert broker.groups(fresh) == []
+    assert broker.poller.position(fresh, CONSUMER, 0) is None
+    assert broker.groups.of_topic(fresh) == []
     broker.stop()
     again = opened(tmp_path)
     assert again.topic(1, 1).uuid == fresh.uuid
-    assert again.position(again.topic(1, 1), CONSUMER, 0) is None
+    assert again.poller.position(again.topic(1, 1), CONSUMER, 0) is None
     assert not list((tmp_path / "topics").glob("*.deleted"))
     again.stop()
 
@@ -156,7 +156,7 @@ def test_partitions_come_and_go_with_the_highest_numbers(tmp_path: Path, broker:
     topic = broker.topic(1, 1)
     for partition in topic.partitions:
         fill(broker, partition, 2, prefix=f"p{partition.number}-")
-        broker.store_position(topic, CONSUMER, None, partition.number, 1, now_us=NOW)
+        broker.poller.store_position(topic, CONSUMER, None, partition.number, 1, now_us=NOW)
     old_epoch = topic.partition(2).log.epoch
     broker.delete_partitions(topic, 1)
     broker.add_partitions(topic, 2)
@@ -165,13 +165,13 @@ def test_partitions_come_and_go_with_the_highest_numbers(tmp_path: Path, broker:
     assert read(broker, topic.partition(2)).count == 0
     # a position in the old partition 2 must not look like one in the new
     assert topic.partition(2).log.epoch > old_epoch
-    assert broker.position(topic, CONSUMER, 2) is None
-    assert broker.position(topic, CONSUMER, 1) == 1
+    assert broker.poller.position(topic, CONSUMER, 2) is None
+    assert broker.poller.position(topic, CONSUMER, 1) == 1
     broker.stop()
     again = opened(tmp_path)
     topic = again.topic(1, 1)
     assert len(topic.partitions) == 4
-    assert again.position(topic, CONSUMER, 2) is None
+    assert again.poller.position(topic, CONSUMER, 2) is None
     again.delete_partitions(topic, 100)
     assert topic.partitions == []
     again.stop()

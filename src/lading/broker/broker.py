@@ -26,11 +26,11 @@ from .counters import Counters
 from .dead_letters import DeadLetters
 from .duties import Duties
 from .given_up import GivenUp
-from .groups import Group, Groups
+from .groups import Groups
 from .namespace import Namespace
 from .native_append import NativeAppender
 from .native_groups import NativeGroups
-from .poll import ConsumerRef, Polled, Poller, Strategy, offset_at
+from .poll import Poller, offset_at
 from .positions import Positions
 from .postponed import Postponed
 from .produced import ProducedAppender
@@ -70,7 +70,7 @@ class Broker:
         self._appender = Appender(self._commit, self.counters, self.settings.unsynced_bytes_max)
         self._topology = Namespace(self._catalog, directory, self._open_log, self.settings.partitions_per_topic_max)
         self._positions = Positions(self._catalog, self.settings.position_flush_us)
-        self._groups = Groups(self._catalog)
+        self.groups = Groups(self._catalog, self._positions)
         self._transactions = Transactions(self._catalog, self.counters, self.settings.transaction_timeout_us)
         self._memory = WriterMemory(self._appender, self._catalog, self.settings)
         self._memory.on_cut = self._transactions.cut
@@ -79,7 +79,7 @@ class Broker:
         self.producers = Producers(
             ProducerTable(self._catalog), self._produced, self._positions, self.settings.producer_timeout_us_max
         )
-        self._poller = Poller(self._groups, self._positions, self.counters)
+        self.poller = Poller(self.groups, self._positions, self.counters)
         self.native_groups = NativeGroups(self._catalog, self._positions, self.settings.session_timeout_us)
         self.coordinated_groups = CoordinatedGroups(self._catalog, self._positions, self.settings)
         self.channels = Channels(self._catalog, self.counters)
@@ -123,7 +123,7 @@ class Broker:
     def _load(self) -> None:
         partitions = self._partitions()
         self._positions.load(partitions)
-        self._groups.load(self._topology.topics())
+        self.groups.load(self._topology.topics())
         self.native_groups.load()
         self.coordinated_groups.load()
         with_writers = self._catalog.writer_partitions()
@@ -237,14 +237,14 @@ class Broker:
             partition.log.hold_stable(None)
 
     def _resized(self, topic: Topic) -> None:
-        self._groups.resized(topic)
+        self.groups.resized(topic)
         self.native_groups.resized(topic)
         self.channels.resized(topic)
 
     def _forget(self, topic: Topic) -> None:
         for partition in topic.partitions:
             self._abandon(partition)
-        self._groups.forget(topic)
+        self.groups.forget(topic)
         self.native_groups.forget(topic)
         self.channels.forget(topic)
 
@@ -334,78 +334,6 @@ class Broker:
                 partition.waiting.remove(callback)
 
         return cancel
-
-    def poll(
-        self,
-        topic: Topic,
-        consumer: ConsumerRef,
-        member: int | None,
-        partition_number: int,
-        strategy: Strategy,
-        count: int,
-        auto_commit: bool,
-        *,
-        max_bytes: int,
-        now_us: int,
-    ) -> Polled:
-        """An Iggy poll; see ``Poller.poll``."""
-        return self._poller.poll(
-            topic, consumer, member, partition_number, strategy, count, auto_commit, max_bytes=max_bytes, now_us=now_us
-        )
-
-    def position(self, topic: Topic, consumer: ConsumerRef, partition_number: int) -> int | None:
-        """The last offset an Iggy consumer or group has stored."""
-        return self._poller.position(topic, consumer, partition_number)
-
-    def store_position(
-        self,
-        topic: Topic,
-        consumer: ConsumerRef,
-        member: int | None,
-        partition_number: int,
-        offset: int,
-        *,
-        now_us: int,
-    ) -> None:
-        """Store the last offset an Iggy consumer or group member has consumed."""
-        self._poller.store_position(topic, consumer, member, partition_number, offset, now_us=now_us)
-
-    def create_group(self, topic: Topic, ident: int) -> Group:
-        """A new Iggy group."""
-        return self._groups.create(topic, ident)
-
-    def delete_group(self, topic: Topic, ident: int) -> None:
-        """The group and its positions."""
-        self._groups.delete(topic, ident)
-        self._poller.forget_group(topic, ident)
-
-    def group(self, topic: Topic, ident: int) -> Group:
-        """By id."""
-        return self._groups.get(topic, ident)
-
-    def groups(self, topic: Topic) -> list[Group]:
-        """All Iggy groups of a topic by id."""
-        return self._groups.of_topic(topic)
-
-    def groups_count(self) -> int:
-        """How many Iggy groups there are."""
-        return self._groups.count()
-
-    def join(self, topic: Topic, ident: int, member: int) -> None:
-        """A client becomes a member of an Iggy group."""
-        self._groups.join(topic, ident, member)
-
-    def leave(self, topic: Topic, ident: int, member: int) -> None:
-        """A client leaves an Iggy group."""
-        self._groups.leave(topic, ident, member)
-
-    def leave_all(self, member: int) -> None:
-        """A client has disconnected."""
-        self._groups.leave_all(member)
-
-    def memberships(self, member: int) -> list[tuple[int, int, int]]:
-        """(stream id, topic id, group id) of the groups a client is in."""
-        return self._groups.memberships(member)
 
     def set_states(
         self, partition: Partition, ranges: Sequence[tuple[int, int]], state: int, *, now_us: int,

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from .poll import ConsumerKind, ConsumerRef
-from .positions import COORDINATED, IGGY, NATIVE, PositionKey
+from .positions import COORDINATED, IGGY, NATIVE, ConsumerKind, ConsumerRef, PositionKey
 from .topology import Partition, Topic
 
 if TYPE_CHECKING:
@@ -55,7 +54,7 @@ def views(broker: Broker) -> list[GroupView]:
 
 def _iggy(broker: Broker, topics: Iterable[Topic], places: Places) -> Iterator[GroupView]:
     for topic in topics:
-        for group in broker.groups(topic):
+        for group in broker.groups.of_topic(topic):
             members = [f"client {member.id}" for member in group.members]
             key = ConsumerRef(ConsumerKind.GROUP, group.id).key
             # Iggy stores the offset that was consumed last

@@ -13,7 +13,7 @@ from typing import Final
 from ..log.catalog import Catalog
 from ..log.catalog_rows import GroupRow
 from ..model.errors import Reason, Refusal
-from .positions import IGGY
+from .positions import IGGY, ConsumerKind, ConsumerRef, Positions
 from .topology import ID_MAX, Partition, Topic
 
 
@@ -74,8 +74,9 @@ _PROTOCOL: Final = IGGY
 class Groups:
     """All Iggy groups of a broker; creating and deleting are in the catalog when they return."""
 
-    def __init__(self, catalog: Catalog) -> None:
+    def __init__(self, catalog: Catalog, positions: Positions) -> None:
         self._catalog = catalog
+        self._positions = positions
         self._groups: dict[Topic, dict[int, Group]] = {}
 
     def load(self, topics: Iterable[Topic]) -> None:
@@ -97,12 +98,15 @@ class Groups:
         group = of_topic[ident] = Group(ident, topic)
         return group
 
-    def delete(self, topic: Topic, ident: int) -> Group:
-        """The group goes, its members stay connected; gives what it was."""
-        group = self.get(topic, ident)
+    def delete(self, topic: Topic, ident: int) -> None:
+        """The group goes with its positions, its members stay connected.
+
+        One of the same id that comes later starts at the first message.
+        """
+        self.get(topic, ident)
         self._catalog.remove_group(_PROTOCOL, topic.uuid, str(ident))
         del self._groups[topic][ident]
-        return group
+        self._positions.remove(topic, ConsumerRef(ConsumerKind.GROUP, ident).key)
 
     def get(self, topic: Topic, ident: int) -> Group:
         """By id."""

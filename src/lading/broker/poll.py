@@ -6,8 +6,6 @@ As iggy.md A8 says; where the real server loses or skips messages, docs/referenc
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
-from typing import NamedTuple
 
 import numpy as np
 
@@ -16,29 +14,10 @@ from ..dialects import registry
 from ..model.errors import Reason, Refusal
 from .counters import Counters
 from .groups import Groups
-from .positions import IGGY, PositionKey, Positions, StoredPosition
+from .positions import ConsumerKind, ConsumerRef, Positions, StoredPosition
 from .read import Reading, read, skipped_ranges
 from .topology import Partition, Topic
 from .visibility import VISIBILITY, ReaderKind
-
-
-class ConsumerKind(Enum):
-    """A consumer that names its partition, or a group that is given one."""
-
-    CONSUMER = "consumer"
-    GROUP = "group"
-
-
-class ConsumerRef(NamedTuple):
-    """Who polls: the kind, and the consumer's or group's id."""
-
-    kind: ConsumerKind
-    id: int
-
-    @property
-    def key(self) -> PositionKey:
-        """Under which its position is stored."""
-        return PositionKey(IGGY, f"{self.kind.value}/{self.id}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,10 +130,6 @@ class Poller:
             # offset 0 of an empty partition was consumed by nobody; keeping it would skip the first message
             return
         self._positions.store(partition, consumer.key, StoredPosition(offset, None, None, now_us))
-
-    def forget_group(self, topic: Topic, ident: int) -> None:
-        """A group is deleted: one of the same id that comes later starts at the first message."""
-        self._positions.remove(topic, ConsumerRef(ConsumerKind.GROUP, ident).key)
 
     def _partition(
         self, topic: Topic, consumer: ConsumerRef, member: int | None, partition_number: int

@@ -7,6 +7,7 @@ at most ``position_flush_us`` later and when the broker stops; a crash may repea
 from __future__ import annotations
 
 from collections.abc import Iterable
+from enum import Enum
 from typing import Final, NamedTuple
 
 from ..log.catalog import Catalog
@@ -23,6 +24,25 @@ class PositionKey(NamedTuple):
 
     protocol: str
     consumer: str
+
+
+class ConsumerKind(Enum):
+    """A consumer that names its partition, or a group that is given one."""
+
+    CONSUMER = "consumer"
+    GROUP = "group"
+
+
+class ConsumerRef(NamedTuple):
+    """Who polls: the kind, and the consumer's or group's id."""
+
+    kind: ConsumerKind
+    id: int
+
+    @property
+    def key(self) -> PositionKey:
+        """Under which its position is stored."""
+        return PositionKey(IGGY, f"{self.kind.value}/{self.id}")
 
 
 class StoredPosition(NamedTuple):

@@ -15,7 +15,9 @@ import numpy as np
 import pyarrow as pa
 
 from ..broker import poll as polling
-from ..broker.poll import ConsumerRef, Polled
+from ..broker import positions
+from ..broker.poll import Polled
+from ..broker.positions import ConsumerRef
 from ..broker.read import Piece, Reading
 from ..dialects import registry
 from ..dialects.carrier import Carried, carry
@@ -101,7 +103,7 @@ class Poller:
         self, route: Route, client: Client | None, strategy: polling.Strategy, count: int, auto_commit: bool
     ) -> Polled:
         topic, consumer, number = route
-        polled = self._broker.poll(
+        polled = self._broker.poller.poll(
             topic,
             consumer,
             client.id if client else None,
@@ -170,8 +172,8 @@ STRATEGIES: Final[dict[int, Callable[[int], polling.Strategy]]] = {
 """What the broker is told of a strategy, by its code; first, last and next ignore the value."""
 
 _CONSUMERS: Final = {
-    ConsumerKind.CONSUMER: polling.ConsumerKind.CONSUMER,
-    ConsumerKind.GROUP: polling.ConsumerKind.GROUP,
+    ConsumerKind.CONSUMER: positions.ConsumerKind.CONSUMER,
+    ConsumerKind.GROUP: positions.ConsumerKind.GROUP,
 }
 
 

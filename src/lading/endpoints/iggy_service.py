@@ -74,7 +74,7 @@ class IggyService:
             segments_count=sum(partition.log.segments_count for partition in partitions),
             messages_count=sum(partition.messages_count for partition in partitions),
             clients_count=len(self._services.clients),
-            groups_count=self._broker.groups_count(),
+            groups_count=self._broker.groups.count(),
             hostname=self._machine.hostname,
             os_name=self._machine.os_name,
             os_version=self._machine.os_version,
@@ -93,12 +93,14 @@ class IggyService:
         return [self._client_info(one) for one in self._services.clients]
 
     def _client_info(self, client: Client) -> r.ClientInfo:
-        return r.ClientInfo(client.id, client.transport, client.address, len(self._broker.memberships(client.id)))
+        return r.ClientInfo(
+            client.id, client.transport, client.address, len(self._broker.groups.memberships(client.id))
+        )
 
     def _client_details(self, client: Client) -> r.ClientDetails:
         groups = [
             r.Membership(group_id, topic_id, stream_id)
-            for stream_id, topic_id, group_id in self._broker.memberships(client.id)
+            for stream_id, topic_id, group_id in self._broker.groups.memberships(client.id)
         ]
         return r.ClientDetails(self._client_info(client), groups)
 
@@ -143,11 +145,13 @@ class IggyService:
 
     def _offset(self, command: c.GetOffset, client: Client | None) -> r.StoredOffset:
         # as a group neither membership nor existence is asked for (iggy_measured.md 2.13)
-        stored = self._broker.position(self.topic(command), consumer_of(command.consumer), command.partition_id - 1)
+        stored = self._broker.poller.position(
+            self.topic(command), consumer_of(command.consumer), command.partition_id - 1
+        )
         return r.StoredOffset(command.consumer.id, stored or 0)
 
     def _store_offset(self, command: c.StoreOffset, client: Client | None) -> None:
-        self._broker.store_position(
+        self._broker.poller.store_position(
             self.topic(command),
             consumer_of(command.consumer),
             client.id if client else None,
@@ -157,24 +161,24 @@ class IggyService:
         )
 
     def _group(self, command: c.GetGroup, client: Client | None) -> r.GroupDetails:
-        group = self._broker.group(self.topic(command), command.group_id)
+        group = self._broker.groups.get(self.topic(command), command.group_id)
         members = [r.MemberInfo(member.id, [number + 1 for number in member.partitions]) for member in group.members]
         return r.GroupDetails(_group_info(group), members)
 
     def _groups(self, command: c.GetGroups, client: Client | None) -> list[r.GroupInfo]:
-        return [_group_info(group) for group in self._broker.groups(self.topic(command))]
+        return [_group_info(group) for group in self._broker.groups.of_topic(self.topic(command))]
 
     def _create_group(self, command: c.CreateGroup, client: Client | None) -> None:
-        self._broker.create_group(self.topic(command), command.group_id)
+        self._broker.groups.create(self.topic(command), command.group_id)
 
     def _delete_group(self, command: c.DeleteGroup, client: Client | None) -> None:
-        self._broker.delete_group(self.topic(command), command.group_id)
+        self._broker.groups.delete(self.topic(command), command.group_id)
 
     def _join(self, command: c.JoinGroup, client: Client | None) -> None:
-        self._broker.join(self.topic(command), command.group_id, _member(client))
+        self._broker.groups.join(self.topic(command), command.group_id, _member(client))
 
     def _leave(self, command: c.LeaveGroup, client: Client | None) -> None:
-        self._broker.leave(self.topic(command), command.group_id, _member(client))
+        self._broker.groups.leave(self.topic(command), command.group_id, _member(client))
 
     # -- the words of a refusal
 

@@ -363,7 +363,7 @@ class IggyTcp:
         self._connections.discard(connection)
         self.services.metrics.connections[NAME] = len(self._connections)
         self.services.clients.remove(client)
-        self.services.broker.leave_all(client.id)
+        self.services.broker.groups.leave_all(client.id)
         if not self._connections:
             self._all_gone.set()
 
