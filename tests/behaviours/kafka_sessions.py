@@ -7,6 +7,7 @@ is left out, as an application that does not know it would.
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -232,7 +233,7 @@ class KafkaPythonSession:
 
 
 class AiokafkaSession:
-    """aiokafka, in an event loop of its own."""
+    """aiokafka, in an event loop that runs in a thread of its own: between two tests it answers the broker."""
 
     holds_kinds: ClassVar[bool] = False
 
@@ -241,7 +242,9 @@ class AiokafkaSession:
         from aiokafka.admin import AIOKafkaAdminClient
 
         self._address = address
-        self._runner = asyncio.Runner()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
 
         async def opened() -> tuple[Any, Any, Any]:
             clients = (
@@ -258,11 +261,9 @@ class AiokafkaSession:
     def _run(self, work: Coroutine[Any, Any, R]) -> R:
         from aiokafka.errors import KafkaError
 
-        async def bounded() -> R:
-            return await asyncio.wait_for(work, TIMEOUT_S)
-
+        running = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
-            return self._runner.run(bounded())
+            return running.result(TIMEOUT_S)
         except (KafkaError, AssertionError, ValueError) as error:
             raise RemoteError(str(error) or type(error).__name__) from None
 
@@ -346,4 +347,6 @@ class AiokafkaSession:
             await self._admin.close()
 
         self._run(stopped())
-        self._runner.close()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(TIMEOUT_S)
+        self._loop.close()
