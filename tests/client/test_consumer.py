@@ -176,7 +176,8 @@ def test_a_partition_that_went_away_is_left_to_its_new_owner(transport: MemoryTr
     group = transport.groups["g"]
     group.partitions = [("t", 1 - first.partition)]
     group.changed = True
-    consumer._heartbeat_at = 0.0
+    assert consumer._member is not None
+    consumer._member._heartbeat_at = 0.0
     rest = list(consumer)
     consumer.close()
     # what was read before it went away is for the new owner

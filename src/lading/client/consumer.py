@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from ..model.errors import LadingError, LocalError, Reason, Refusal, SettingError
+from ..model.errors import LadingError, LocalError, SettingError
 from ..model.message import Message
 from ..transports.fetched import States
-from ..transports.interface import Membership, Position, Transport
+from ..transports.interface import Position, Transport
 from ..transports.open import open_transport
 from .interceptors import LOG, ConsumerInterceptor, chained, told
+from .member import Member
 from .readers import Readers
 from .reading import OnLoss, Selection
 from .received import received
@@ -23,11 +23,6 @@ from .starting import Bound, Place, spans
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-HEARTBEAT_S = 2.0
-STORE_ATTEMPTS = 3
-COMMIT_S = 5.0
-"""With ``auto_commit`` positions are stored at most this long after messages were done with."""
 
 
 class Consumer:
@@ -99,10 +94,7 @@ class Consumer:
         self._at: _Reading | None = None
         self._error: Exception | None = None
         self._done: dict[Place, Position] = {}
-        self._stored: dict[Place, Position] = {}
-        self._heartbeat_at = self._commit_at = time.monotonic()
-        self._membership: Membership | None = None
-        self._reassigned = False
+        self._member: Member | None = None
         self._closed = False
         try:
             metas = [self.transport.topic(name) for name in dict.fromkeys(names)]
@@ -111,7 +103,7 @@ class Consumer:
                 for span in spans(self.transport, metas, start, end).values():
                     self._readers.begin(span.meta, span.partition, span.offset, end=span.end, sure=span.sure)
             else:
-                self._membership = self.transport.join(group, self._names)
+                self._member = Member(self.transport.join(group, self._names), self._interceptors)
                 self._take_assignment()
         except BaseException:
             self.transport.close()
@@ -167,7 +159,7 @@ class Consumer:
             if not self._ready:
                 self._done[at.place] = at.after
                 self._at = None
-        if self._membership is not None and self._ready:
+        if self._member is not None and self._ready:
             self._look_after_group()
 
     def _load(self, timeout_s: float | None) -> bool:
@@ -218,7 +210,7 @@ class Consumer:
             timeout_s,
             passed=self._pass,
             duties=self._look_after_group,
-            endless=self._membership is not None,
+            endless=self._member is not None,
         )
 
     def _pass(self, place: Place) -> None:
@@ -257,7 +249,7 @@ class Consumer:
 
     def commit(self) -> None:
         """Store the group's positions behind everything handed out so far."""
-        if self._membership is None:
+        if self._member is None:
             raise LocalError("only a consumer with a group has positions to store: Consumer(..., group='name')")
         self._usable()
         if self._at is not None and self._at.handed is not None:
@@ -267,9 +259,10 @@ class Consumer:
     # groups
 
     def _take_assignment(self) -> None:
-        assert self._membership is not None
-        self._reassigned = False
-        assigned = [(topic, number) for topic, number in self._membership.partitions]
+        assert self._member is not None
+        self._member.reassigned = False
+        membership = self._member.membership
+        assigned = [(topic, number) for topic, number in membership.partitions]
         if self._at is not None and self._at.place not in assigned:
             self._ready.clear()
             self._at = None
@@ -280,7 +273,7 @@ class Consumer:
         for topic, number in assigned:
             if (topic, number) in self._readers:
                 continue
-            position = self._membership.position(topic, number)
+            position = membership.position(topic, number)
             if position is not None:
                 self._readers.begin(metas[topic], number, position.offset, epoch=position.epoch)
                 continue
@@ -289,52 +282,24 @@ class Consumer:
                 self._readers.begin(metas[topic], number, span.offset, sure=span.sure)
 
     def _look_after_group(self) -> None:
-        if self._membership is None:
+        if self._member is None:
             return
-        now = time.monotonic()
-        changing = self._membership.changing
+        changing = self._member.membership.changing
         if changing and self._auto_commit:
             # the last moment at which these partitions are ours
             self._store()
-        if changing or now - self._heartbeat_at >= HEARTBEAT_S:
-            self._heartbeat_at = now
-            self._reassigned |= self._membership.heartbeat()
-        if self._reassigned:
+        self._member.heartbeat_when_due(changing=changing)
+        if self._member.reassigned:
             self._take_assignment()
-        if self._auto_commit and now - self._commit_at >= COMMIT_S:
+        if self._auto_commit and self._member.store_due:
             self._store()
 
     def _store(self) -> None:
-        """Store what changed; a partition that another member has now is left to it."""
-        assert self._membership is not None
-        self._commit_at = time.monotonic()
+        assert self._member is not None
         done = dict(self._done)
         if self._at is not None and self._at.finished is not None:
             done[self._at.place] = Position(self._at.finished, self._at.after.epoch)
-        changed = {place: position for place, position in done.items() if self._stored.get(place) != position}
-        stored = {place: position for place, position in changed.items() if self._store_one(place, position)}
-        self._stored.update(stored)
-        told(
-            [each.on_commit for each in self._interceptors],
-            {place: position.offset for place, position in stored.items()},
-        )
-
-    def _store_one(self, place: Place, position: Position) -> bool:
-        """Whether it was stored; not so when the partition went to another member."""
-        assert self._membership is not None
-        for _ in range(STORE_ATTEMPTS):
-            try:
-                self._membership.store(*place, position)
-                return True
-            except Refusal as error:
-                if error.reason is not Reason.STALE_GENERATION:
-                    raise
-            # the members changed; what is still ours can be stored under the new generation
-            self._reassigned |= self._membership.heartbeat()
-            if place not in self._membership.partitions:
-                LOG.info("partition %d of topic %r went to another member with its position", place[1], place[0])
-                return False
-        return False
+        self._member.store(done)
 
     # life
 
@@ -347,12 +312,12 @@ class Consumer:
             return
         self._closed = True
         try:
-            if self._membership is not None:
+            if self._member is not None:
                 if self._auto_commit:
                     if self._at is not None and not failed:
                         self._at.finished = self._at.handed
                     self._store()
-                self._membership.leave()
+                self._member.membership.leave()
         finally:
             told([each.close for each in self._interceptors])
             self.transport.close()
