@@ -14,7 +14,18 @@ import pytest
 
 from lading import testing
 from tests.endpoints.nsq_client import NsqClient
-from tests.interop.nsq_captures import DIFFERENCES, OWN_WORDS, Case, cases, channels, topics
+from tests.interop.nsq_captures import (
+    DIFFERENCES,
+    HTTP_DIFFERENCES,
+    OWN_WORDS,
+    Case,
+    cases,
+    channels,
+    http_exchanges,
+    http_meaning,
+    topics,
+    why_left_out,
+)
 
 QUIET_S = 0.02
 
@@ -38,6 +49,11 @@ def nsqd() -> Iterator[testing.Running]:
 
 def replayed(address: str, case: Case) -> str:
     """What is different, "" where nothing is."""
+    if commands := case.prepared():
+        publisher = NsqClient(address)
+        for command in commands:
+            assert publisher.ask(command) == b"OK"
+        publisher.close()
     client = NsqClient.__new__(NsqClient)
     NsqClient.__init__(client, address)
     ids: dict[bytes, bytes] = {}
@@ -80,8 +96,38 @@ def _compared(client: NsqClient, wanted: dict[str, Any], ids: dict[bytes, bytes]
 
 
 def test_the_same_answers_as_the_real_server(nsqd: testing.Running) -> None:
-    everything = [case for case in cases() if case.replayable]
-    assert len(everything) > 220
+    whole = cases()
+    everything = [case for case in whole if case.replayable]
+    assert len(everything) > 240
     different = {case.name: why for case in everything if (why := replayed(nsqd.endpoints["nsqd_tcp"], case))}
-    print(f"{len(everything)} exchanges replayed, {len(different)} differ on purpose")
+    print(f"{len(everything)} of {len(whole)} connections replayed, {len(different)} differ on purpose")
     assert {name: why for name, why in different.items() if name not in DIFFERENCES} == {}
+
+
+def test_the_same_answers_over_http() -> None:
+    """Requests in the order in which they were made, to nsqd and nsqlookupd that have the two topics and a channel."""
+    everything = http_exchanges()
+    asked = [each for each in everything if not why_left_out(each["case"])]
+    different = {}
+    with testing.broker(nsq__compat="youzan", durability="os") as running:
+        client = NsqClient(running.endpoints["nsqd_tcp"])
+        for topic, extended in (("hep_49607", "true"), ("hpl_49607", "false")):
+            assert client.ask(f"INTERNAL_CREATE_TOPIC {topic} 0 {extended}\n".encode()) == b"OK"
+        client.close()
+        with httpx.Client() as web:
+            nsqd = "http://" + running.endpoints["nsqd_http"]
+            assert web.post(f"{nsqd}/channel/create?topic=hep_49607&channel=ch").status_code == 200
+            for each in asked:
+                url = (nsqd if each["server"] == "nsqd" else "http://" + running.endpoints["nsqlookupd_http"]) + each[
+                    "path"
+                ]
+                size = re.fullmatch(r"<(\d+) bytes>", each["body"] or "")
+                body = b"x" * int(size[1]) if size else (each["body"] or "").encode()
+                answer = web.request(each["method"], url, headers=each["headers"], content=body)
+                if (answer.status_code, http_meaning(answer.text)) != (
+                    each["status"],
+                    http_meaning(each["resp"] or ""),
+                ):
+                    different[each["case"]] = f"{answer.status_code} {answer.text} for {each['status']} {each['resp']}"
+    print(f"{len(asked)} of {len(everything)} requests replayed, {len(different)} differ on purpose")
+    assert {name: why for name, why in different.items() if name not in HTTP_DIFFERENCES} == {}
