@@ -292,6 +292,49 @@ def test_bad_input_gets_its_error(connect: Connect, data: bytes, answer: bytes, 
         assert client.ask(pub("t", b"still here")) == b"OK"
 
 
+LIES = [
+    (b"PUB_EXT %s\n\0\0\0\7\xff\xff{}abc", b"E_BAD_BODY invalid body size 7 in ext json header content length"),
+    (b"PUB_EXT %s\n\0\0\0\5\0\3{}x", b"E_BAD_BODY invalid body size 5 in ext json header content length"),
+    (b"MPUB_EXT %s\n\0\0\0\x0d\0\0\0\1\0\0\0\5\0\x09{}x", b"E_BAD_BODY"),
+    (b"MPUB_EXT %s\n\0\0\0\x0d\0\0\0\1\0\0\0\x50\0\2{}x", b"E_BAD_MESSAGE"),
+    (b"MPUB %s\n\0\0\0\x0e\0\0\0\2\0\0\0\1a\0\0\0\0\0", b"E_BAD_MESSAGE MPUB invalid message(1) body size 0"),
+    (b"PUB_TRACE %s\n\0\0\0\3abc", b"E_BAD_BODY"),
+]
+"""Publications whose sizes lie, and how their answer begins."""
+
+
+def test_of_publications_that_are_refused_nothing_is_stored(connect: Connect, topic: str) -> None:
+    for data, answer in LIES:
+        client = connect()
+        client.send(data.replace(b"%s", topic.encode()))
+        assert client.frame()[1].startswith(answer), data
+        assert client.closed()
+    client = connect()
+    deep = b'{"a":' + b"[" * 63 + b"]" * 63 + b"}"
+    for ext in (deep, b'{"a":' * 9_000, b"[" * 60_000, b'{"a":1}}', b'{"##trace_id":1}'):
+        assert client.ask(pub(topic, b"bad", ext)).startswith((b"E_INVALID_JSON_HEADER", b"INVALID_TRACE_ID"))
+    good = b'{"a":' + b"[" * 62 + b"]" * 62 + b',"##lading-carrier":"AAAA","##own":"x"}'
+    assert client.ask(pub(topic, b"good", good)) == b"OK"
+    found = reader(connect, topic, "all", extend_support=True).message()
+    assert (found.offset, found.ext, found.body) == (0, good, b"good")
+
+
+def test_a_strangers_message_stays_with_its_reader(connect: Connect, topic: str) -> None:
+    publisher = connect()
+    assert publisher.ask(mpub(topic, b"a", b"b")) == b"OK"
+    owner = reader(connect, topic, "ch", ready=2)
+    mine = owner.messages(2)
+    stranger = reader(connect, topic, "ch", ready=2)
+    for word in (b"FIN %s\n", b"REQ %s 0\n", b"TOUCH %s\n"):
+        assert stranger.ask(word.replace(b"%s", mine[0].id)).startswith(b"E_" + word.split()[0] + b"_FAILED")
+    assert stranger.quiet()
+    owner.fin(mine[0])
+    owner.close()
+    again = stranger.message()
+    assert (again.id, again.body) == (mine[1].id, b"b")
+    stranger.fin(again)
+
+
 def test_a_wrong_magic(connect: Connect, broker: testing.Running) -> None:
     client = NsqClient.__new__(NsqClient)
     import socket
