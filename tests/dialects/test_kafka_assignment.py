@@ -80,7 +80,8 @@ def test_what_moves_is_let_go_of_first_and_all_are_even_in_the_end(
     held: dict[str, list[Place]] = {}
     for topics in history:
         held = {member: [place for place in held.get(member, []) if place[0] in topics[member]] for member in topics}
-        for round_ in range(3):
+        # each round lets go of something and gives it away in the next; members with few topics can make it a chain
+        for round_ in range(6):
             members = {member: Subscription(wanted, frozenset(held[member])) for member, wanted in topics.items()}
             given_ = ASSIGNORS["cooperative-sticky"](members, sizes)
             owners = {place: member for member, places in held.items() for place in places}
@@ -88,7 +89,7 @@ def test_what_moves_is_let_go_of_first_and_all_are_even_in_the_end(
             if given_ == held:
                 break
             held = given_
-            assert round_ < 2, "three rounds and still moving"
+            assert round_ < 5, "six rounds and still moving"
         every = [place for places in held.values() for place in places]
         wanted_by_all = {topic for wanted in topics.values() for topic in wanted}
         assert sorted(every) == sorted((topic, number) for topic in wanted_by_all for number in range(sizes[topic]))

@@ -119,10 +119,13 @@ def by_holder(members: Mapping[str, Subscription], counts: Mapping[str, int]) ->
     for place in places:
         if place in holder:
             held[holder[place]].append(place)
-    for place in places:
+    wanting = {topic: _wanting(members, topic) for topic, _ in places}
+    # first what few want, and to those that want little: the others can have what is left
+    for place in sorted(places, key=lambda place: len(wanting[place[0]])):
         if place not in holder:
-            held[min(_wanting(members, place[0]), key=lambda member: len(held[member]))].append(place)
-    while (move := _uneven(members, held)) is not None:
+            takers = wanting[place[0]]
+            held[min(takers, key=lambda member: (len(held[member]), len(members[member].topics)))].append(place)
+    while (move := _uneven(members, held, holder)) is not None:
         place, full, light = move
         held[full].remove(place)
         held[light].append(place)
@@ -131,16 +134,18 @@ def by_holder(members: Mapping[str, Subscription], counts: Mapping[str, int]) ->
     }
 
 
-def _uneven(members: Mapping[str, Subscription], held: Mapping[str, Sequence[Place]]) -> tuple[Place, str, str] | None:
-    """A partition that the fullest possible member should give to a lighter one, by two or more."""
+def _uneven(
+    members: Mapping[str, Subscription], held: Mapping[str, Sequence[Place]], holder: Mapping[Place, str]
+) -> tuple[Place, str, str] | None:
+    """A partition that the fullest possible member should give to a lighter one, by two or more; first a free one."""
     lightest = sorted(held, key=lambda member: len(held[member]))
     for full in reversed(lightest):
         for light in lightest:
             if len(held[full]) <= len(held[light]) + 1:
                 break
-            for place in reversed(held[full]):
-                if place[0] in members[light].topics:
-                    return place, full, light
+            mine = [place for place in reversed(held[full]) if place[0] in members[light].topics]
+            if mine:
+                return min(mine, key=lambda place: place in holder), full, light
     return None
 
 
