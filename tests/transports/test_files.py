@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -120,8 +123,27 @@ def test_what_a_directory_cannot_do_is_explained(data: Path) -> None:
         FilesTransport(str(data)).fetch("other", 7, 0)
 
 
+def test_a_partition_that_is_being_made_is_waited_for(data: Path, tmp_path: Path) -> None:
+    copy, aside = tmp_path / "data", tmp_path / "aside"
+    shutil.copytree(data, copy)
+    (description,) = (
+        path for path in copy.glob("topics/*/topic.json") if json.loads(path.read_text())["topic"] == "other"
+    )
+    partition = description.parent / "0"
+    partition.rename(aside)
+    partition.mkdir()
+
+    def make() -> None:
+        partition.rmdir()
+        aside.rename(partition)
+
+    timer = threading.Timer(0.2, make)
+    timer.start()
+    assert read_arrow(str(copy), "other").column("payload").to_pylist()[0] == b"alone"
+    timer.join()
+
+
 def test_a_damaged_watermark_is_named(data: Path, tmp_path: Path) -> None:
-    import shutil
 
     copy = tmp_path / "copy"
     shutil.copytree(data, copy)
@@ -132,7 +154,6 @@ def test_a_damaged_watermark_is_named(data: Path, tmp_path: Path) -> None:
 
 
 def test_damage_is_a_loss_with_its_offsets(data: Path, tmp_path: Path) -> None:
-    import shutil
 
     copy = tmp_path / "copy"
     shutil.copytree(data, copy)

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 LOOK_S = 0.05
 """How often a waiting reader looks for news: half of what the watermark may lag."""
+MADE_S = 2.0
+"""How long a partition may be on its way after its topic was described."""
 
 
 class FilesTransport:
@@ -159,12 +161,18 @@ class FilesTransport:
         if path is None:
             numbers = ", ".join(map(str, topic.paths)) or "none"
             raise LocalError(f"topic {topic.name!r} at {self.url} has no partition {partition}; there are {numbers}")
-        try:
-            if path not in self._readers:
+        # a topic is described before its partitions are made
+        deadline = time.monotonic() + MADE_S
+        while path not in self._readers:
+            try:
                 self._readers[path] = DirectoryReader(path)
-            return self._readers[path]
-        except FileNotFoundError:
-            raise CorruptLog(f"topic {topic.name!r} has a partition {partition}, but {path} is not there") from None
+            except FileNotFoundError:
+                if time.monotonic() > deadline:
+                    raise CorruptLog(
+                        f"topic {topic.name!r} has a partition {partition}, but {path} is not there"
+                    ) from None
+                time.sleep(LOOK_S)
+        return self._readers[path]
 
     def _meta(self, topic: _Topic) -> TopicMeta:
         parts = []

@@ -151,6 +151,11 @@ public final class Conversation {
     AlterConfigOp set = new AlterConfigOp(new ConfigEntry("retention.ms", "3600000"), AlterConfigOp.OpType.SET);
     admin.incrementalAlterConfigs(Map.of(resource, List.of(set))).all().get();
     var config = admin.describeConfigs(List.of(resource)).all().get().get(resource);
+    // a broker may answer before what was altered is what it describes
+    for (int tries = 0; tries < 50 && config.get("retention.ms").isDefault(); tries++) {
+      Thread.sleep(100);
+      config = admin.describeConfigs(List.of(resource)).all().get().get(resource);
+    }
     for (String name : List.of("retention.ms", "cleanup.policy", "message.timestamp.type"))
       say("config %s = %s, default %b", name, config.get(name).value(), config.get(name).isDefault());
     admin.createPartitions(Map.of(topic, NewPartitions.increaseTo(3))).all().get();
