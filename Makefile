@@ -32,7 +32,7 @@ lint: install
 	$(BIN)/mypy
 
 test: install lint ## lint, types, import rules and all tests; long suites as seeded samples
-	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder --durations=10
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder --durations=10
 
 test-full: install lint ## the same with the long suites whole; prints their figures
 	LADING_TEST_FULL=1 $(BIN)/python -m pytest --timeout=3600

@@ -120,6 +120,11 @@ _NSQ: Mapping[str, str] = {
 }
 """What NSQ itself has not."""
 
+_GO_NSQ: Mapping[str, str] = {
+    **_NSQ,
+    "a_group_goes_on_where_it_stopped": "what go-nsq had in flight when it left comes again after nsqd's time-out",
+}
+
 _NO_HEADERS = "a plain NSQ message is bytes"
 _PLAIN_NSQ: Mapping[str, str] = {
     "an_unknown_partition_is_an_error": "plain publishing names no partition",
@@ -160,7 +165,7 @@ CLIENTS: tuple[Client, ...] = (
     ),
     Client("aiokafka", "kafka", lambda at: AiokafkaSession(at["kafka"]), left_out=_CHOOSES),
     Client("python-nsq", "nsqd_tcp", PythonNsqSession, left_out=_NSQ),
-    Client("go-nsq", "nsqd_tcp", GoNsqSession, _PLAIN_NSQ, left_out=_NSQ),
+    Client("go-nsq", "nsqd_tcp", GoNsqSession, _PLAIN_NSQ, left_out=_GO_NSQ),
     Client("youzan-go-nsq", "nsqd_tcp", YouzanNsqSession, _EXT_NSQ, _EXT_NSQ_WRITES, _NSQ),
 )
 

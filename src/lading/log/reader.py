@@ -25,7 +25,7 @@ class DirectoryReader:
     """
 
     def __init__(self, path: Path, disk: Disk | None = None) -> None:
-        """CorruptLog where ``path`` is no partition of a log, FileNotFoundError where there is none, or none yet."""
+        """CorruptLog where ``path`` is no partition of a log, FileNotFoundError where there is no such directory."""
         self.path = path
         self._disk: Disk = disk or RealDisk()
         self._segments: list[Segment] = []
@@ -37,10 +37,7 @@ class DirectoryReader:
     def refresh(self) -> None:
         """Read watermark, states and the list of segments anew."""
         names = self._disk.names(self.path)
-        data = read_all(self._disk, self.path / watermark.FILE_NAME)
-        if data is None and not segment_bases(names):
-            raise FileNotFoundError(f"{self.path} is being made")
-        mark = watermark.unpack(data or b"")
+        mark = watermark.unpack(read_all(self._disk, self.path / watermark.FILE_NAME) or b"")
         if mark is None:
             raise CorruptLog(
                 f"{self.path} is no partition of a log: its {watermark.FILE_NAME} file is missing or damaged; "

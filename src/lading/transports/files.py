@@ -163,15 +163,13 @@ class FilesTransport:
             raise LocalError(f"topic {topic.name!r} at {self.url} has no partition {partition}; there are {numbers}")
         # a topic is described before its partitions are made
         deadline = time.monotonic() + MADE_S
-        while path not in self._readers:
-            try:
+        while path not in self._readers and not (path / watermark.FILE_NAME).exists() and time.monotonic() < deadline:
+            time.sleep(LOOK_S)
+        try:
+            if path not in self._readers:
                 self._readers[path] = DirectoryReader(path)
-            except FileNotFoundError:
-                if time.monotonic() > deadline:
-                    raise CorruptLog(
-                        f"topic {topic.name!r} has a partition {partition}, but {path} is not there"
-                    ) from None
-                time.sleep(LOOK_S)
+        except FileNotFoundError:
+            raise CorruptLog(f"topic {topic.name!r} has a partition {partition}, but {path} is not there") from None
         return self._readers[path]
 
     def _meta(self, topic: _Topic) -> TopicMeta:
