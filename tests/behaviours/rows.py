@@ -184,15 +184,12 @@ class Server:
         return [client for client in CLIENTS if client.endpoint in self.endpoints and client.name not in self.but]
 
     def routes(self, *, whole: bool) -> list[tuple[Client, Client]]:
-        """Who writes for whom: every pair, or a sample: each with itself and with ours, ours over all protocols."""
+        """Who writes for whom: every pair, or a sample: each with the first of ours, ours over all protocols."""
         clients = self.clients()
+        hub = clients[0]
         ours = [client for client in clients if client.name.startswith("python-")]
-        hubs = clients[:1]
-        return [
-            pair
-            for pair in product(clients, clients)
-            if whole or pair[0] is pair[1] or any(each in hubs for each in pair) or all(each in ours for each in pair)
-        ]
+        pairs = product(clients, clients)
+        return [pair for pair in pairs if whole or hub in pair or all(each in ours for each in pair)]
 
 
 SERVERS: tuple[Server, ...] = (

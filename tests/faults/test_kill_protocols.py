@@ -118,7 +118,7 @@ def test_what_was_acknowledged_in_any_protocol_survives(
     tmp_path: Path, full: bool, record_figures: Callable[..., None]
 ) -> None:
     random = Random(7)
-    rounds = 200 if full else 4
+    rounds = 200 if full else 3
     kinds: dict[str, type[Writer]] = {"iggy": Iggy, "kafka": Kafka, "nsq": Nsq}
     acknowledged: dict[str, list[bytes]] = {name: [] for name in kinds}
     ready_s: list[float] = []
