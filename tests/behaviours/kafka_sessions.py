@@ -68,17 +68,23 @@ class LibrdkafkaSession:
             raise RemoteError(error.args[0].str(), code=error.args[0].code()) from None
 
     def send(self, topic: str, messages: Sequence[Sending], partition: int | None = None) -> None:
+        from confluent_kafka import KafkaException
+
         failed: list[Any] = []
         place: dict[str, Any] = {} if partition is None else {"partition": partition}
         for message in messages:
-            self._producer.produce(
-                topic,
-                message.payload,
-                message.key,
-                headers=_pairs(message),
-                on_delivery=lambda error, _: failed.append(error) if error else None,
-                **place,
-            )
+            try:
+                self._producer.produce(
+                    topic,
+                    message.payload,
+                    message.key,
+                    headers=_pairs(message),
+                    on_delivery=lambda error, _: failed.append(error) if error else None,
+                    **place,
+                )
+            except KafkaException as error:
+                # refused at once where it already knows the topic's partitions
+                failed.append(error.args[0])
         self._producer.flush(TIMEOUT_S)
         if failed:
             raise RemoteError(failed[0].str(), code=failed[0].code())

@@ -25,6 +25,8 @@ PARTITIONS = 6
 TIMEOUT_S = 30.0
 SESSION_MS = 1500
 QUIET = {"log_level": 2}
+MOVED = ("ILLEGAL_GENERATION", "REBALANCE_IN_PROGRESS", "UNKNOWN_MEMBER_ID", "_NO_OFFSET")
+"""What a commit is answered by the broker, or by the client itself, when its partitions have just been taken away."""
 
 WORKER = """
 import sys
@@ -118,7 +120,7 @@ class Member(threading.Thread):
                     self.consumer.commit(asynchronous=False)
                 except confluent.KafkaException as error:
                     # what was read is read again by who has the partition now
-                    assert error.args[0].name() in ("ILLEGAL_GENERATION", "REBALANCE_IN_PROGRESS", "UNKNOWN_MEMBER_ID")
+                    assert error.args[0].name() in MOVED
         self.consumer.close()
 
     def stop(self) -> None:
