@@ -198,12 +198,20 @@ def test_kafka_python_members(address: str, admin: Any) -> None:
         for _ in range(2)
     ]
     seen: list[int] = []
+    stopping = threading.Event()
 
-    def step() -> None:
-        for consumer in consumers:
+    def read(consumer: Any) -> None:
+        while not stopping.is_set():
             seen.extend(int(one.value) for some in consumer.poll(100).values() for one in some)
 
-    until(lambda: len(seen) >= len(sent) and all(one.assignment() for one in consumers), step)
+    # a thread each: a member whose poll ends while it joins begins anew, so that two taking turns may never agree
+    threads = [threading.Thread(target=read, args=(one,), daemon=True) for one in consumers]
+    for thread in threads:
+        thread.start()
+    until(lambda: len(seen) >= len(sent) and all(one.assignment() for one in consumers), lambda: time.sleep(0.05))
+    stopping.set()
+    for thread in threads:
+        thread.join(TIMEOUT_S)
     assert sorted(part.partition for one in consumers for part in one.assignment()) == list(range(PARTITIONS))
     for consumer in consumers:
         consumer.close()
