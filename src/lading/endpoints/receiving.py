@@ -36,7 +36,8 @@ class Inbox:
         """
         if self.at == self.have:
             self.at = self.have = 0
-            if len(self.view) > (BUSY_BUFFER_BYTES_MAX if self._budget.ample else IDLE_BUFFER_BYTES_MAX):
+            size = len(self.view)
+            if size > IDLE_BUFFER_BYTES_MAX and (size > BUSY_BUFFER_BYTES_MAX or not self._budget.ample):
                 self._resize(BUFFER_BYTES)
         elif self.have == len(self.view):
             if self.at:

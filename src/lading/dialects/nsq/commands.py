@@ -67,6 +67,11 @@ class Command:
     lacking: str = ""
     """What its errors say before "insufficient number of parameters"."""
 
+    @property
+    def failure(self) -> str:
+        """What a failed publication is called."""
+        return "DPUB" if self.lacking else "MPUB" if self.batch else "PUB"
+
 
 def _sub(name: str, most: int) -> Command:
     return Command(name, Body.LINE, (2, most), _FRESH, State.SUBSCRIBED, lacking=f"{name} ")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +12,7 @@ from lading.model.errors import LimitExceeded, MalformedMessage
 
 from . import send_twin
 from .layout import OFFSET_MAX, PARTITION_MAX, RECORD_BYTES_MIN
-from .send_layout import TRACED_ANSWER_BYTES
+from .send_layout import ANSWER_BYTES, TRACED_ANSWER_BYTES
 
 HOME = "lading.dialects.nsq.send_kernels"
 
@@ -23,8 +22,11 @@ _ITEM_BYTES_MIN: Final = 5
 """The smallest item of an MPUB: its size and one byte."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
+_OK: Final = b"\0\0\0\x06\0\0\0\0OK"
+"""The answer to one publication that is not traced: nearly every time the only one."""
+
+
+class Stored(NamedTuple):
     """What became of published bytes: ``end`` is where the last message taken ended, ``count`` how many were taken,
     ``size_bytes`` what they take in the log, ``answers`` the frames to send when they last, ``reason`` why the next is
     refused (see send_layout; 0 where it is only not whole)."""
@@ -63,13 +65,15 @@ def store_pubs(
 
     ``target`` needs ``pubs_room`` bytes. LimitExceeded where partition or offset have no form in a message id.
     """
-    _require_ids(partition, base_offset, (end - start) // (line_bytes + _ITEM_BYTES_MIN) + 1)
-    answers = np.empty(TRACED_ANSWER_BYTES * ((end - start) // (line_bytes + _ITEM_BYTES_MIN) + 1), np.uint8)
-    where = (target, to, base_offset, partition, now_ns)
+    most = (end - start) // (line_bytes + _ITEM_BYTES_MIN) + 1
+    _require_ids(partition, base_offset, most)
+    answers = np.empty(TRACED_ANSWER_BYTES * most, np.uint8)
     kernels: Any = engine.ready(HOME) or send_twin
-    taken = kernels.store_pubs(source, start, end, line_bytes, form, takes_ext, *where, answers)
-    at, count, stop, answered, reason = taken
-    return Stored(at, count, stop - to, answers[:answered].tobytes(), reason)
+    at, count, stop, answered, reason = kernels.store_pubs(
+        source, start, end, line_bytes, form, takes_ext, target, to, base_offset, partition, now_ns, answers
+    )
+    told = _OK if answered == ANSWER_BYTES else answers[:answered].tobytes()
+    return Stored(at, count, stop - to, told, reason)
 
 
 def store_batch(

@@ -22,7 +22,7 @@ from ..routing import Parameters, Route
 from .answers import HttpFault, handled
 from .node import EXTENDED, PLAIN, VERSION, Node
 from .parameters import channel_name, channel_of, topic_name, topic_of
-from .publish import Publisher, Taken
+from .publish import Publication, Publisher
 from .statistics import statistics, statistics_text
 
 if TYPE_CHECKING:
@@ -189,13 +189,13 @@ class NsqdHttp:
             "rawsize": answer.raw_bytes,
         }
 
-    def _take(self, request: Request, route: Any, command: Command, body: bytes) -> Taken:
+    def _take(self, request: Request, route: Any, command: Command, body: bytes) -> Publication:
         if command.batch:
             return self._publisher.batch(route, np.frombuffer(body, np.uint8), 0, len(body))
         data = commands.write(command.name, body=body)
         line_bytes, source = len(data) - len(body) - 4, np.frombuffer(data, np.uint8)
         if not command.lacking:
-            return self._publisher.run(route, source, 0, source.size, line_bytes)
+            return self._publisher.run(route, source, 0, source.size, line_bytes, source.size)
         text = request.query_params["defer"]
         if _DIGITS.fullmatch(text) is None or int(text) > limits.DEFER_MS_MAX:
             raise HttpFault("INVALID_DEFER")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,8 +12,8 @@ from numpy.typing import NDArray
 from ...broker.append import Append, Balanced, ByNumber, Choice, Written
 from ...dialects import registry
 from ...dialects.nsq import commands, limits, publishing, send_layout
-from ...dialects.nsq.commands import Command
-from ...dialects.nsq.errors import Fault, refused
+from ...dialects.nsq.commands import ERROR, Command, frame
+from ...dialects.nsq.errors import Fault, fault_of, refused
 from ...dialects.nsq.ext import first_text
 from ...dialects.nsq.publishing import Stored
 from ...model.errors import LimitExceeded
@@ -20,9 +21,11 @@ from ..interface import now_us
 from .node import PLAIN, Node
 
 if TYPE_CHECKING:
-    from ...broker.topology import Topic
+    from ...broker.topology import Partition, Topic
 
 Bytes = NDArray[np.uint8]
+Store = Callable[[Bytes, int, int, int, int], Stored]
+"""(array, at, base offset, partition, time in us) -> what was stored there."""
 
 RUN_BYTES_MAX: Final = 256 << 10
 """A run of PUB commands is taken in pieces of this size: what one chunk holds a few of."""
@@ -33,22 +36,38 @@ _COUNT_MAX: Final = (limits.REQUEST_BYTES_MAX - _COUNT_BYTES) // 5
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """What a publishing line means, for as long as topics stay the same."""
+    """What a publishing line means, for as long as topics stay the same; ``partition`` where it can only be that one.
+
+    ``failure`` is what a publication that the log does not take is called, ``size_max`` what a body may have.
+    """
 
     command: Command
     topic: Topic
     choice: Choice
+    partition: Partition | None
     takes_ext: bool
+    name: str
+    failure: str
+    size_max: int
 
 
-@dataclass(slots=True)
-class Taken:
-    """Messages on their way to the disk, ``answers`` for when they are there, and where the next command begins."""
+class Publication:
+    """Messages on their way to the disk, and what their publisher hears then; the next command begins at ``end``."""
 
-    append: Append
-    answers: bytes
-    count: int
-    end: int
+    __slots__ = ("answers", "append", "count", "end", "failure")
+
+    def __init__(self, append: Append, answers: bytes, count: int, end: int, failure: str) -> None:
+        self.append = append
+        self.answers = answers
+        """Frames for when the messages last."""
+        self.count = count
+        self.end = end
+        self.failure = failure
+
+    def answer(self) -> bytes:
+        """The frames to send, now that it is done."""
+        error = self.append.error
+        return self.answers if error is None else frame(ERROR, str(fault_of(error, self.failure)).encode()) * self.count
 
 
 class Publisher:
@@ -84,94 +103,84 @@ class Publisher:
     def to(self, topic: Topic, command: Command, number: int = -1) -> Route:
         """A route to a partition, -1 for any in turn."""
         choice: Choice = ByNumber(number) if number >= 0 else Balanced()
-        return Route(command, topic, choice, topic.settings.header_form != PLAIN)
+        fixed = topic.partition(max(number, 0)) if number >= 0 or len(topic.partitions) == 1 else None
+        return Route(
+            command,
+            topic,
+            choice,
+            fixed,
+            topic.settings.header_form != PLAIN,
+            topic.flat_name,
+            f"E_{command.failure}_FAILED",
+            limits.REQUEST_BYTES_MAX if command.batch else limits.MESSAGE_BYTES_MAX,
+        )
 
-    def run(self, route: Route, source: Bytes, start: int, end: int, line_bytes: int) -> Taken:
-        """The PUB commands at ``source[start:end]``, of which the first is whole; Fault where that is refused."""
-        end = min(end, max(start + RUN_BYTES_MAX, _first_end(source, start, line_bytes)))
-        form = route.command.form
-        made: list[Stored] = []
+    def run(self, route: Route, source: Bytes, start: int, end: int, line_bytes: int, first_end: int) -> Publication:
+        """The PUB commands at ``source[start:end]``; the first is whole at ``first_end``. Fault where it is refused."""
+        end = min(end, max(start + RUN_BYTES_MAX, first_end))
+        form, takes_ext = route.command.form or 0, route.takes_ext
 
-        def write(array: Bytes, at: int, base_offset: int, number: int, time_us: int) -> Stored:
-            return publishing.store_pubs(
-                source,
-                start,
-                end,
-                line_bytes,
-                form or 0,
-                route.takes_ext,
-                array,
-                at,
-                base_offset,
-                number,
-                time_us * 1000,
-            )
-
-        room = publishing.pubs_room(end - start, line_bytes)
-        append = self._append(route, room, write, made, source[start + line_bytes : end])
-        return Taken(append, made[0].answers, made[0].count, made[0].end)
-
-    def batch(self, route: Route, source: Bytes, start: int, size: int) -> Taken:
-        """The MPUB whose body is ``source[start : start + size]``; Fault where anything in it is refused."""
-        if route.command.form == send_layout.EXT and not route.takes_ext:
-            raise refused(send_layout.PLAIN_TOPIC, size, limits.MESSAGE_BYTES_MAX, route.topic.flat_name)
-        count = require_count(_size_at(source, start) if size >= _COUNT_BYTES else -1)
-        made: list[Stored] = []
-        form = route.command.form or 0
-
-        def write(array: Bytes, at: int, base_offset: int, number: int, time_us: int) -> Stored:
+        def store(array: Bytes, at: int, base_offset: int, number: int, time_us: int) -> Stored:
             where = (array, at, base_offset, number, time_us * 1000)
-            items = (source, start + _COUNT_BYTES, start + size, count, form, route.takes_ext)
-            return publishing.store_batch(*items, *where)
+            return publishing.store_pubs(source, start, end, line_bytes, form, takes_ext, *where)
 
-        room = publishing.batch_room(size, count)
-        append = self._append(route, room, write, made, source[start : start + size], batch=True)
-        return Taken(append, made[0].answers, 1, start + size)
+        room_bytes = publishing.pubs_room(end - start, line_bytes)
+        stored, append = self._append(route, room_bytes, store, source, start + line_bytes)
+        return Publication(append, stored.answers, stored.count, stored.end, route.failure)
 
-    def deferred(self, route: Route, source: Bytes, start: int, end: int, line_bytes: int, delay_us: int) -> Taken:
+    def batch(self, route: Route, source: Bytes, start: int, size: int) -> Publication:
+        """The MPUB whose body is ``source[start : start + size]``; Fault where anything in it is refused."""
+        form, takes_ext = route.command.form or 0, route.takes_ext
+        if form == send_layout.EXT and not takes_ext:
+            raise refused(send_layout.PLAIN_TOPIC, size, limits.MESSAGE_BYTES_MAX, route.name)
+        count = require_count(_size_at(source, start) if size >= _COUNT_BYTES else -1)
+
+        def store(array: Bytes, at: int, base_offset: int, number: int, time_us: int) -> Stored:
+            where = (array, at, base_offset, number, time_us * 1000)
+            return publishing.store_batch(source, start + _COUNT_BYTES, start + size, count, form, takes_ext, *where)
+
+        room_bytes = publishing.batch_room(size, count)
+        stored, append = self._append(route, room_bytes, store, source, start)
+        return Publication(append, stored.answers, 1, start + size, route.failure)
+
+    def deferred(
+        self, route: Route, source: Bytes, start: int, end: int, line_bytes: int, delay_us: int
+    ) -> Publication:
         """The DPUB that is ``source[start:end]``: it is seen when its time has come."""
-        made: list[Stored] = []
 
-        def write(array: Bytes, at: int, base_offset: int, number: int, time_us: int) -> Stored:
+        def store(array: Bytes, at: int, base_offset: int, number: int, time_us: int) -> Stored:
             where = (array, at, base_offset, number, time_us * 1000)
             return publishing.store_pubs(source, start, end, line_bytes, 0, route.takes_ext, *where)
 
-        room = publishing.pubs_room(end - start, line_bytes)
-        append = self._append(route, room, write, made, source[start + line_bytes : end], delay_us=delay_us)
-        return Taken(append, made[0].answers, 1, end)
+        room_bytes = publishing.pubs_room(end - start, line_bytes)
+        stored, append = self._append(route, room_bytes, store, source, start + line_bytes, delay_us)
+        return Publication(append, stored.answers, 1, end, route.failure)
 
     def _append(
-        self,
-        route: Route,
-        room_bytes: int,
-        write: Any,
-        made: list[Stored],
-        published: Bytes,
-        *,
-        batch: bool = False,
-        delay_us: int = 0,
-    ) -> Append:
-        partition = self._broker.partition_for(route.topic, route.choice)
+        self, route: Route, room_bytes: int, store: Store, source: Bytes, body_at: int, delay_us: int = 0
+    ) -> tuple[Stored, Append]:
+        partition = route.partition or self._broker.partition_for(route.topic, route.choice)
         now = now_us()
-        time_us = self._broker.append_time_us(partition, now)
+        time_us = partition.log.append_time_us(now)
+        stored: Stored | None = None
 
-        def written(array: Bytes, at: int, base_offset: int) -> Written:
-            stored: Stored = write(array, at, base_offset, partition.number, time_us)
-            if (batch and stored.reason) or not stored.count:
-                raise _refused(stored, route, published, batch=batch)
-            made.append(stored)
+        def write(array: Bytes, at: int, base_offset: int) -> Written:
+            nonlocal stored
+            stored = store(array, at, base_offset, partition.number, time_us)
+            if not stored.count or (stored.reason and route.command.batch):
+                raise _refused(stored, route, source[body_at:])
             return Written(stored.size_bytes, stored.count, time_us, time_us)
 
         try:
             if delay_us:
-                due_us = now + delay_us
-                append = self._broker.postponed.append(partition, due_us, registry.NSQ, 0, room_bytes, written)
+                append = self._broker.postponed.append(partition, now + delay_us, registry.NSQ, 0, room_bytes, write)
             else:
-                append = self._broker.append(partition, registry.NSQ, 0, room_bytes, written)
+                append = self._broker.append(partition, registry.NSQ, 0, room_bytes, write)
         except LimitExceeded as error:
             raise Fault("E_PUB_FAILED", str(error)) from None
-        self._messages_in[self._labels] += made[0].count
-        return append
+        assert stored is not None
+        self._messages_in[self._labels] += stored.count
+        return stored, append
 
 
 def require_count(count: int) -> int:
@@ -185,12 +194,9 @@ def _size_at(source: Bytes, at: int) -> int:
     return int.from_bytes(source[at : at + 4].tobytes(), "big", signed=True)
 
 
-def _first_end(source: Bytes, start: int, line_bytes: int) -> int:
-    return start + line_bytes + 4 + _size_at(source, start + line_bytes)
-
-
-def _refused(stored: Stored, route: Route, published: Bytes, *, batch: bool) -> Fault:
+def _refused(stored: Stored, route: Route, published: Bytes) -> Fault:
     """The fault for the first message that is refused; of a batch it is item ``stored.count``."""
+    batch = route.command.batch
     at = _item_at(published, stored.count) if batch else 0
     size, most = _size_at(published, at), limits.MESSAGE_BYTES_MAX
     texts = {
@@ -209,7 +215,7 @@ def _refused(stored: Stored, route: Route, published: Bytes, *, batch: bool) -> 
         return Fault("E_BAD_BODY", f"invalid body size {size} with ext json header enabled")
     if stored.reason == send_layout.BAD_ITEM:
         return Fault("E_BAD_BODY", f"invalid body size {size} with trace id enabled")
-    return refused(stored.reason, size, most, route.topic.flat_name, traced=traced)
+    return refused(stored.reason, size, most, route.name, traced=traced)
 
 
 def _item_at(body: Bytes, index: int) -> int:

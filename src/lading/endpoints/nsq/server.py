@@ -12,7 +12,7 @@ from ...settings import Address
 from ..interface import Services
 from . import node as nodes
 from .connection import NAME, Connection
-from .publish import Publisher, require_count
+from .publish import Publisher
 
 DRAIN_TIMEOUT_S: Final = 5.0
 
@@ -24,7 +24,6 @@ class Nsqd:
         self.services = services
         self.node = nodes.of(services)
         self.publisher = Publisher(self.node, NAME)
-        self.require_count = require_count
         self._settings = services.settings.endpoints.nsqd_tcp
         self._server: asyncio.Server | None = None
         self._all_gone = asyncio.Event()

@@ -26,7 +26,7 @@ def statistics(node: Node, topic: str = "", channel: str = "") -> dict[str, Any]
         "health": "OK",
         "start_time": node.started_s,
         "topics": [_topic(node, one, channel) for one in topics],
-        "producers": [_client(one) for one in node.connections if one.published],
+        "producers": [_client(one) for one in node.connections if one.intake.published],
     }
 
 
@@ -54,10 +54,10 @@ def _topic(node: Node, topic: Topic, channel: str) -> dict[str, Any]:
             {
                 "remote_addr": one.address,
                 "user_agent": one.identity.user_agent,
-                "pub_count": one.published[topic.flat_name],
+                "pub_count": one.intake.published[topic.flat_name],
             }
             for one in node.connections
-            if topic.flat_name in one.published
+            if topic.flat_name in one.intake.published
         ],
         "e2e_processing_latency": {"count": 0, "percentiles": None},
     }
