@@ -4,6 +4,10 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
+FORMAT := $(BIN)/ruff format --check src tests bench && $(BIN)/ruff check src tests bench
+TYPES  := nice $(BIN)/lint-imports && nice $(BIN)/mypy
+TESTS  := $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder --durations=10
+
 .DEFAULT_GOAL := help
 .PHONY: help install demo test test-full bench serve lint
 
@@ -26,13 +30,14 @@ serve: install ## the broker on the default ports, data in ./data
 	$(BIN)/lading serve --data ./data
 
 lint: install
-	$(BIN)/ruff format --check src tests bench
-	$(BIN)/ruff check src tests bench
-	$(BIN)/lint-imports
-	$(BIN)/mypy
+	$(FORMAT)
+	$(TYPES)
 
-test: install lint ## lint, types, import rules and all tests; long suites as seeded samples
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder --durations=10
+test: install ## lint, types, import rules and all tests; long suites as seeded samples
+	$(FORMAT)
+	@# import rules and types are looked at beside the first tests and told behind the last; either fails the whole
+	@echo '$(TYPES) > $(VENV)/.types &'; ($(TYPES)) > $(VENV)/.types 2>&1 & types=$$!; \
+	echo '$(TESTS)'; $(TESTS); tests=$$?; wait $$types; types=$$?; cat $(VENV)/.types; exit $$((tests | types))
 
 test-full: install lint ## the same with the long suites whole; prints their figures
 	LADING_TEST_FULL=1 $(BIN)/python -m pytest --timeout=3600

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -11,7 +13,7 @@ import pytest
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 from lading import testing
-from tests.interop import kafka_broker
+from tests.interop import kafka_broker, shared_kafka
 
 
 @pytest.fixture(scope="session")
@@ -21,23 +23,49 @@ def full() -> bool:
 
 
 @pytest.fixture(scope="session")
-def kafka(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[kafka_broker.RunningKafka]:
+def kafka(request: pytest.FixtureRequest) -> kafka_broker.RunningKafka:
     """One real Apache Kafka broker for all tests that ask for it; ours for those that ask for ``lading``.
 
     A module that holds both to the same answers says ``parametrize("kafka", ["apache", "lading"], indirect=True)``.
     """
     if getattr(request, "param", "apache") == "lading":
-        quick = {"broker.member_session_min_ms": 1000}
-        with testing.broker(data_dir=tmp_path_factory.mktemp("lading") / "data", settings=quick) as ours:
-            yield kafka_broker.RunningKafka(ours.endpoints["kafka"], ours.pid)
-        return
+        ours: kafka_broker.RunningKafka = request.getfixturevalue("kafka_of_ours")
+        return ours
     try:
-        with kafka_broker.running(tmp_path_factory.mktemp("kafka")) as broker:
-            yield broker
+        return shared_kafka.running()
     except kafka_broker.Unavailable as reason:
         pytest.skip(str(reason))
+
+
+@pytest.fixture(scope="session")
+def kafka_of_ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[kafka_broker.RunningKafka]:
+    """Our broker as the fixture ``kafka`` shows it."""
+    quick = {"broker.member_session_min_ms": 1000}
+    with testing.broker(data_dir=tmp_path_factory.mktemp("lading") / "data", settings=quick) as ours:
+        yield kafka_broker.RunningKafka(ours.endpoints["kafka"], ours.pid)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """The first process of a run begins what all of them share."""
+    # sources are compiled once, not in each of the processes that tests start
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
+    if not shared_kafka.PROCESS:
+        shared_kafka.begin()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """And ends it."""
+    if not shared_kafka.PROCESS:
+        shared_kafka.end()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Who runs which file, where there are several processes."""
+    from tests.together import Together
+
+    return Together(config, log)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -14,7 +14,7 @@ import pytest
 from lading import testing
 from lading.transports.lading import LadingTransport
 from tests.behaviours.rows import SERVERS, Client, Server, Session
-from tests.interop import go_programs, kafka_broker
+from tests.interop import go_programs, kafka_broker, shared_kafka
 
 _numbers = count(1)
 
@@ -55,14 +55,12 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Serv
         def lading() -> Mapping[str, str]:
             return stack.enter_context(testing.broker()).endpoints
 
-        # not the fixture of other tests: asked for on the way it would end before the sessions do
         @cache
         def apache_kafka() -> Mapping[str, str]:
             try:
-                running = stack.enter_context(kafka_broker.running(tmp_path_factory.mktemp("kafka")))
+                return {"kafka": shared_kafka.running().address}
             except kafka_broker.Unavailable as reason:
                 pytest.skip(str(reason))
-            return {"kafka": running.address}
 
         @cache
         def nsqd() -> Mapping[str, str]:
@@ -110,7 +108,7 @@ def admin(servers: Callable[[Server], Mapping[str, str]]) -> Iterator[LadingTran
 @pytest.fixture
 def topic() -> str:
     """A topic name nobody used before."""
-    return f"behaviour-{next(_numbers)}"
+    return f"behaviour-{shared_kafka.PROCESS}-{next(_numbers)}"
 
 
 @pytest.fixture

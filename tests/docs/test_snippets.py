@@ -14,7 +14,7 @@ import pytest
 
 from lading import testing
 from tests.docs.pages import Step, run_fresh, run_here
-from tests.interop import kafka_broker
+from tests.interop import kafka_broker, shared_kafka
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -64,9 +64,9 @@ def test_there_are_snippets_to_run() -> None:
     assert sum(len(snippets(page)) for page in PAGES) >= 8
 
 
-def _real_kafka(stack: ExitStack, directory: Path) -> str:
+def _real_kafka() -> str:
     try:
-        return stack.enter_context(kafka_broker.running(directory)).address
+        return shared_kafka.running().address
     except kafka_broker.Unavailable as reason:
         pytest.skip(str(reason))
 
@@ -90,7 +90,7 @@ def test_page(page: Path, shared: ProcessPoolExecutor, directory: Path, tmp_path
         }
         texts = [snippet.text for snippet in snippets(page)]
         if any(KAFKA in text for text in texts):
-            addresses[KAFKA] = _real_kafka(stack, tmp_path / "kafka")
+            addresses[KAFKA] = _real_kafka()
         environment = {"LADING_SERVER": broker.url, "PYTHONUNBUFFERED": "1"}
         todo = list(steps(page, addresses))
         if any(SPARK.search(text) for text in texts):

@@ -61,6 +61,15 @@ def jars() -> Path:
 @contextmanager
 def running(directory: Path) -> Iterator[RunningKafka]:
     """A broker on free ports with its data under ``directory``; it is ended with the block."""
+    child, told = launched(directory)
+    try:
+        yield told
+    finally:
+        stop(child)
+
+
+def launched(directory: Path) -> tuple[subprocess.Popen[bytes], RunningKafka]:
+    """The same for who ends it by its process; Unavailable where it cannot be."""
     port, secure, controller = free_ports(3)
     directory.mkdir(parents=True, exist_ok=True)
     ca_file = _certificate(directory)
@@ -68,9 +77,10 @@ def running(directory: Path) -> Iterator[RunningKafka]:
     child = start(directory)
     try:
         wait_until_ready(child, directory, port)
-        yield RunningKafka(f"127.0.0.1:{port}", child.pid, f"127.0.0.1:{secure}", ca_file)
-    finally:
+    except BaseException:
         stop(child)
+        raise
+    return child, RunningKafka(f"127.0.0.1:{port}", child.pid, f"127.0.0.1:{secure}", ca_file)
 
 
 def write_settings(directory: Path, rows: Mapping[str, str]) -> None:

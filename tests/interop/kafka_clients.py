@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.interop import kafka_broker
+from tests.interop import kafka_broker, shared_kafka
 
 confluent = pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed")
 admin_of = pytest.importorskip("confluent_kafka.admin")
@@ -19,7 +19,7 @@ _numbers = count(1)
 
 def fresh_name() -> str:
     """A name that no other topic has."""
-    return f"real-{next(_numbers)}"
+    return f"real-{shared_kafka.PROCESS}-{next(_numbers)}"
 
 
 def made(kafka: kafka_broker.RunningKafka, partitions: int = 1, **settings: str) -> str:

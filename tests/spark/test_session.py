@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 from lading import testing
+from lading.kernels import engine
 from lading.spark import java, python
 
 if TYPE_CHECKING:
@@ -36,6 +37,9 @@ def bare(tmp_path: Path, script: str, *arguments: str) -> subprocess.CompletedPr
     for tool in Path("/usr/bin").iterdir():
         if tool.is_file() and not tool.name.startswith("java"):
             (tools / tool.name).symlink_to(tool)
+    # Spark's workers need not compile the kernels anew
+    (tmp_path / "cache" / "lading").mkdir(parents=True)
+    (tmp_path / "cache" / "lading" / engine.cache_dir().name).symlink_to(engine.cache_dir())
     environment = {name: value for name, value in os.environ.items() if name not in ("JAVA_HOME", "PYSPARK_PYTHON")} | {
         "PATH": str(tools),
         "XDG_CACHE_HOME": str(tmp_path / "cache"),
