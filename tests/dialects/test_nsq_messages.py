@@ -179,12 +179,19 @@ def published(line: bytes, form: int, data: bytes, *, takes_ext: bool = True, pa
 
 
 def frame_of(
-    record: bytes, *, with_ext: bool, detail: bool = False, attempts: int = 1, offset: int = 0, partition: int = 0
+    record: bytes,
+    *,
+    with_ext: bool,
+    detail: bool = False,
+    textual: bool = False,
+    attempts: int = 1,
+    offset: int = 0,
+    partition: int = 0,
 ) -> bytes:
     run = run_of([record], first=offset)
     found = delivery.survey(run, offset, offset + 1, 1)
     picked, tried = np.zeros(1, np.int64), np.array([attempts])
-    return delivery.frames(found, picked, tried, partition, ext=with_ext, detail=detail).tobytes()
+    return delivery.frames(found, picked, tried, partition, ext=with_ext, detail=detail, textual=textual).tobytes()
 
 
 def test_published_vectors_are_stored_and_delivered(half: str) -> None:
@@ -306,6 +313,21 @@ def test_bursts_of_fin(half: str) -> None:
     assert (end, found.tolist()) == (21 * 4, ids)
     partitions, offsets = delivery.split(found)
     assert (partitions.tolist()[:2], offsets.tolist()) == ([0, 1], [6, 2, 0x0A0A0A0A0A09, -1])
+
+
+def test_textual_ids_are_sixteen_digits_both_ways(half: str) -> None:
+    # offset 254 of partition 2, as in upstream's own ids: lower case, no byte that is no text
+    record = stored(254, ext=b'{"a":1}', partition=2)
+    frame = frame_of(record, with_ext=False, textual=True, offset=254, partition=2)
+    plain = frame_of(record, with_ext=False, offset=254, partition=2)
+    assert frame[18:34] == b"00080000000000ff"
+    assert frame[:18] + frame[34:] == plain[:18] + plain[34:]
+    told = [b"00080000000000ff", b"0000000000000001", b"f" * 16, b"0" * 16, b"no id of this one", b"00080000000000FF"]
+    data = b"".join(b"FIN " + one[:16] + b"\n" for one in told)
+    end, found = delivery.take_fins(np.frombuffer(data, np.uint8), 0, len(data), textual=True)
+    assert end == len(data)
+    assert found.tolist() == [2 << 50 | 255, 1, *[delivery.NO_ID] * 4]
+    assert [delivery.internal_id(one[:16], textual=True) for one in told] == found.tolist()
 
 
 def test_rebase_gives_new_ids_and_good_checksums(half: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -21,6 +22,9 @@ Longs = NDArray[np.int64]
 
 DETAIL_BYTES: Final = 12
 _OFFSET_MASK: Final = (1 << OFFSET_BITS) - 1
+NO_ID: Final = PARTITION_MAX << OFFSET_BITS | _OFFSET_MASK
+"""An internal id that no message has."""
+TEXTUAL_ID: Final = re.compile(rb"[0-7][0-9a-f]{15}")
 
 
 class Records(NamedTuple):
@@ -44,12 +48,20 @@ def survey(run: Run, first: int, end: int, count_max: int) -> Records:
 
 
 def frames(
-    records: Records, picked: Longs, attempts: Longs, partition: int, *, ext: bool, detail: bool = False
+    records: Records,
+    picked: Longs,
+    attempts: Longs,
+    partition: int,
+    *,
+    ext: bool,
+    detail: bool = False,
+    textual: bool = False,
 ) -> Bytes:
     """Message frames for the messages at these places of ``records``, ready to be sent.
 
     ``attempts`` (one each, from 1) are cut at 4000. ``ext``: with ext blocks, for a client with extend support;
-    ``detail``: with queue offset and raw size, as after SUB_ADVANCED. LimitExceeded where an id has no form.
+    ``detail``: with queue offset and raw size, as after SUB_ADVANCED; ``textual``: ids are 16 digits to base 16, as
+    upstream's are, instead of two binary numbers. LimitExceeded where an id has no form.
     """
     if not 0 <= partition <= PARTITION_MAX or (len(picked) and int(records.offsets[picked].max()) > OFFSET_MAX):
         raise LimitExceeded(f"NSQ message ids end at partition {PARTITION_MAX} and offset {OFFSET_MAX}")
@@ -57,17 +69,30 @@ def frames(
     kernels: Any = engine.ready(HOME) or send_twin
     places = (records.starts, records.sizes, records.offsets, picked)
     size_bytes = kernels.frames(
-        records.region, *places, np.minimum(attempts, ATTEMPTS_MAX), partition, ext, detail, target
+        records.region, *places, np.minimum(attempts, ATTEMPTS_MAX), partition, ext, detail, textual, target
     )
     return target[:size_bytes]
 
 
-def take_fins(source: Bytes, start: int, end: int) -> tuple[int, Longs]:
-    """The run of FIN commands at ``source[start:end]``: position behind it, and the internal ids, in order."""
+def take_fins(source: Bytes, start: int, end: int, *, textual: bool = False) -> tuple[int, Longs]:
+    """The run of FIN commands at ``source[start:end]``: position behind it, and the internal ids, in order.
+
+    With ``textual``, what is no id of ours is NO_ID.
+    """
     ids = np.empty((end - start) // 21, np.int64)
     kernels: Any = engine.ready(HOME) or send_twin
-    at, count = kernels.take_fins(source, start, end, ids)
-    return at, ids[:count]
+    at, count = kernels.take_fins(source, start, end, textual, ids)
+    taken = ids[:count]
+    if textual:
+        taken[taken <= 0] = NO_ID
+    return at, taken
+
+
+def internal_id(message_id: bytes, *, textual: bool) -> int:
+    """The internal id in the 16 bytes that a client says, as in ``take_fins``."""
+    if not textual:
+        return int.from_bytes(message_id[:8], "big", signed=True)
+    return (int(message_id, 16) or NO_ID) if TEXTUAL_ID.fullmatch(message_id) else NO_ID
 
 
 def split(ids: Longs) -> tuple[Longs, Longs]:

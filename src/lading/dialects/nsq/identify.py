@@ -36,6 +36,8 @@ class Identity:
     extend_support: bool = False
     desired_tag: str = ""
     ext_filter: Mapping[str, Any] | None = field(default=None, hash=False)
+    forked: bool = False
+    """Whether the client said anything that only the fork's clients say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +108,9 @@ _TYPES: Final[Mapping[str, Callable[[Any], bool]]] = {
 """What the keys that are known may hold; null is as good as nothing."""
 
 
+_FORKED: Final = frozenset({"extend_support", "desired_tag", "ext_filter"})
+
+
 def parse(body: bytes) -> Identity:
     """The identity in the body of an IDENTIFY; Fault E_BAD_BODY or E_IDENTIFY_FAILED. Unknown keys are passed over.
 
@@ -132,6 +137,7 @@ def parse(body: bytes) -> Identity:
         extend_support=bool(told.get("extend_support")),
         desired_tag=tag,
         ext_filter=told.get("ext_filter"),
+        forked=not _FORKED.isdisjoint(told),
         **values,
     )
 

@@ -322,7 +322,7 @@ def store_batch(
     return count, to, answered, FINE
 
 
-@njit(_long(_source, _longs, _longs, _longs, _longs, _longs, *[_long] * 3, _bytes), nogil=True, cache=True)
+@njit(_long(_source, _longs, _longs, _longs, _longs, _longs, *[_long] * 4, _bytes), nogil=True, cache=True)
 def frames(
     region: Any,
     starts: Any,
@@ -333,6 +333,7 @@ def frames(
     partition: Any,
     with_ext: Any,
     detail: Any,
+    textual: Any,
     target: Any,
 ) -> Any:
     data, out = base(region), base(target)
@@ -361,19 +362,40 @@ def frames(
         put_big32(out, to, stop - to - 4)
         put_big32(out, to + 4, 2)
         put_big16(out, to + ATTEMPTS, attempts[index])
-        put_big64(out, to + ID, (partition << OFFSET_BITS) | (offset + 1))
+        ident = (partition << OFFSET_BITS) | (offset + 1)
+        if textual != 0:
+            for place in range(16):
+                digit = (ident >> (60 - 4 * place)) & 15
+                store8(out, to + ID + place, digit + (48 if digit < 10 else 87))
+        else:
+            put_big64(out, to + ID, ident)
         to = stop
     return to
 
 
-@njit(types.UniTuple(_long, 2)(_source, _long, _long, _i64), nogil=True, cache=True)
-def take_fins(source: Any, at: Any, end: Any, ids: Any) -> Any:
+@njit(nogil=True)
+def _textual_id(data: Any, at: Any) -> Any:
+    ident = 0
+    for place in range(16):
+        letter = _int(byte(data, at + place))
+        if 48 <= letter <= 57:
+            digit = letter - 48
+        elif 97 <= letter <= 102:
+            digit = letter - 87
+        else:
+            return _int(-1)
+        ident = (ident << 4) | digit
+    return ident
+
+
+@njit(types.UniTuple(_long, 2)(_source, _long, _long, _long, _i64), nogil=True, cache=True)
+def take_fins(source: Any, at: Any, end: Any, textual: Any, ids: Any) -> Any:
     data = base(source)
     count = 0
     while at + _FIN_BYTES <= end and count < ids.size:
         if _int(load32(data, at)) != _FIN or byte(data, at + 20) != 10:
             break
-        ids[count] = big64(data, at + 4)
+        ids[count] = _textual_id(data, at + 4) if textual != 0 else big64(data, at + 4)
         count += 1
         at += _FIN_BYTES
     return at, count

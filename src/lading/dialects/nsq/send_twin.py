@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from typing import Any, Final
 
@@ -24,6 +25,7 @@ _FRAME: Final = struct.Struct(">II")
 _TRACED: Final = struct.Struct(">2sQQQI")
 _DETAIL: Final = struct.Struct(">QI")
 _FIN_BYTES: Final = 21
+_TEXTUAL: Final = re.compile(rb"[0-7][0-9a-f]{15}")
 _U64: Final = (1 << 64) - 1
 
 
@@ -173,6 +175,7 @@ def frames(
     partition: int,
     with_ext: bool,
     detail: bool,
+    textual: bool,
     target: Bytes,
 ) -> int:
     """Message frames of the ``picked`` ones among the messages that lie at ``starts``, into ``target``; their bytes."""
@@ -185,11 +188,11 @@ def frames(
         body = RECORD_BYTES_MIN
         if version != layout.NO_EXT:
             body = layout.EXT + int.from_bytes(stored[RECORD_BYTES_MIN : layout.EXT], "big")
+        ident = partition << OFFSET_BITS | offset + 1
         parts = [
             stored[layout.TIMESTAMP : layout.ATTEMPTS],
             (tried & 0xFFFF).to_bytes(2, "big"),
-            (partition << OFFSET_BITS | offset + 1).to_bytes(8, "big"),
-            stored[layout.TRACE : layout.EXT_VERSION],
+            b"%016x" % ident if textual else ident.to_bytes(8, "big") + stored[layout.TRACE : layout.EXT_VERSION],
             stored[EXT_VERSION:body] if with_ext else b"",
             _DETAIL.pack(offset, _raw_bytes(size, with_ext)) if detail else b"",
             stored[body:],
@@ -199,14 +202,21 @@ def frames(
     return to
 
 
-def take_fins(source: Bytes, at: int, end: int, ids: Any) -> tuple[int, int]:
-    """A run of ``FIN`` commands: position behind it and how many; the internal half of each id goes to ``ids``."""
+def take_fins(source: Bytes, at: int, end: int, textual: bool, ids: Any) -> tuple[int, int]:
+    """A run of ``FIN`` commands: position behind it and how many; the internal half of each id goes to ``ids``.
+
+    ``textual`` ids are 16 digits to base 16; -1 is noted for what is none.
+    """
     data = source.data
     count = 0
     while at + _FIN_BYTES <= end and count < len(ids):
         if bytes(data[at : at + 4]) != b"FIN " or data[at + 20] != 10:
             break
-        ids[count] = int.from_bytes(data[at + 4 : at + 12], "big", signed=True)
+        told = bytes(data[at + 4 : at + 20])
+        if textual:
+            ids[count] = int(told, 16) if _TEXTUAL.fullmatch(told) else -1
+        else:
+            ids[count] = int.from_bytes(told[:8], "big", signed=True)
         count, at = count + 1, at + _FIN_BYTES
     return at, count
 

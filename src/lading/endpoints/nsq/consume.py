@@ -20,6 +20,7 @@ from ...dialects.nsq.delivery import Records
 from ...dialects.nsq.errors import INVALID_ID, NOT_IN_FLIGHT, Fault, id_text
 from ...model.errors import FilterError, MalformedMessage, Reason, Refusal
 from ..interface import Services, now_us
+from .node import YOUZAN
 
 if TYPE_CHECKING:
     from ...dialects.nsq.identify import Identity
@@ -53,6 +54,9 @@ class Consumer:
         self.channel = channel
         self._send = send
         self._with_ext, self._detail = with_ext, detail
+        forked = with_ext or detail or identity.forked or services.settings.nsq.compat == YOUZAN
+        self._textual = not forked
+        """Upstream's clients may take message ids for text, and some end at bytes that are none."""
         self._waiting: deque[Delivery] = deque()
         """Deliveries behind one whose messages are still being brought into our form."""
         self._closed = False
@@ -135,7 +139,13 @@ class Consumer:
             self._messages_out[self._labels] += len(picked)
             self._send(
                 delivery.frames(
-                    records, picked, attempts, given.partition.number, ext=self._with_ext, detail=self._detail
+                    records,
+                    picked,
+                    attempts,
+                    given.partition.number,
+                    ext=self._with_ext,
+                    detail=self._detail,
+                    textual=self._textual,
                 )
             )
 
@@ -146,7 +156,7 @@ class Consumer:
 
         A fatal fault is the last one, and the position is behind its command.
         """
-        stop, ids = delivery.take_fins(source, start, end)
+        stop, ids = delivery.take_fins(source, start, end, textual=self._textual)
         faults: list[Fault] = []
         done = 0
         while done < len(ids):
@@ -163,7 +173,7 @@ class Consumer:
                 faults.append(Fault("E_INVALID", INVALID_ID))
                 return at + _FIN_BYTES, faults
             message_id = source[at + _ID_AT : at + _FIN_BYTES - 1].tobytes()
-            faults.append(Fault("E_FIN_FAILED", f"FIN {id_text(message_id)} failed {NOT_IN_FLIGHT}"))
+            faults.append(Fault("E_FIN_FAILED", f"FIN {self._shown(message_id)} failed {NOT_IN_FLIGHT}"))
             done += 1
         return stop, faults
 
@@ -175,32 +185,35 @@ class Consumer:
 
     def requeue(self, message_id: bytes, delay_ms: int) -> None:
         """Have a message delivered again; Fault where it is not with this client."""
-        partition, offset = _place(message_id)
+        partition, offset = self._place(message_id)
         delay_us = min(delay_ms, limits.REQUEUE_MS_MAX) * _MS_US
         try:
             self.channel.requeue(self.subscriber, partition, offset, delay_us, now_us=now_us())
         except Refusal as refusal:
-            raise _failed("REQ", message_id, refusal) from None
+            raise _failed("REQ", self._shown(message_id), refusal) from None
 
     def touch(self, message_id: bytes) -> None:
         """Begin a message's time anew; Fault where it is not with this client."""
-        partition, offset = _place(message_id)
+        partition, offset = self._place(message_id)
         try:
             self.channel.touch(self.subscriber, partition, offset, now_us=now_us())
         except Refusal as refusal:
-            raise _failed("TOUCH", message_id, refusal) from None
+            raise _failed("TOUCH", self._shown(message_id), refusal) from None
+
+    def _place(self, message_id: bytes) -> tuple[int, int]:
+        ids = np.array([delivery.internal_id(message_id, textual=self._textual)], np.int64)
+        partitions, offsets = delivery.split(ids)
+        if offsets[0] < 0:
+            raise Fault("E_INVALID", INVALID_ID)
+        return int(partitions[0]), int(offsets[0])
+
+    def _shown(self, message_id: bytes) -> str:
+        return message_id.decode(errors="replace") if self._textual else id_text(message_id)
 
 
-def _place(message_id: bytes) -> tuple[int, int]:
-    partitions, offsets = delivery.split(np.frombuffer(message_id[:8], ">i8").astype(np.int64))
-    if offsets[0] < 0:
-        raise Fault("E_INVALID", INVALID_ID)
-    return int(partitions[0]), int(offsets[0])
-
-
-def _failed(verb: str, message_id: bytes, refusal: Refusal) -> Fault:
+def _failed(verb: str, shown: str, refusal: Refusal) -> Fault:
     why = NOT_IN_FLIGHT if refusal.reason is not Reason.TOO_MANY_DEFERRED else "Too much deferred messages in flight"
-    return Fault(f"E_{verb}_FAILED", f"{verb} {id_text(message_id)} failed {why}")
+    return Fault(f"E_{verb}_FAILED", f"{verb} {shown} failed {why}")
 
 
 def carried_records(page: Page) -> Records:
