@@ -164,6 +164,7 @@ class _TimedCommit:
 
     def __init__(self, commit: Commit, seconds: Histogram) -> None:
         self._commit = commit
+        self.instant = commit.instant
         self._seconds = seconds
         self.fileno = commit.fileno
         self.complete = commit.complete

@@ -52,16 +52,16 @@ def sent(payloads: Sequence[bytes]) -> NDArray[np.uint8]:
     return np.frombuffer(b"".join(bytes(20) + struct.pack("<I", len(one)) + one for one in payloads), np.uint8)
 
 
-def append(broker: Broker, partition: Partition, *payloads: bytes, now_us: int = NOW) -> Append:
+def append(broker: Broker, partition: Partition, *payloads: bytes, now_us: int = NOW, source: object = None) -> Append:
     """Append Iggy messages; nothing is flushed."""
-    source = sent(payloads)
+    data = sent(payloads)
 
     def write(array: NDArray[np.uint8], at: int, base_offset: int) -> Written:
-        code, count, size = messages.restamp(source, 0, len(source), array, at, base_offset, now_us, RANDOM)
+        code, count, size = messages.restamp(data, 0, len(data), array, at, base_offset, now_us, RANDOM)
         assert code == 0
         return Written(size, count, now_us, now_us + count - 1)
 
-    return broker.append(partition, registry.IGGY_CLASSIC, 0, messages.room(len(source)), write)
+    return broker.append(partition, registry.IGGY_CLASSIC, 0, messages.room(len(data)), write, source)
 
 
 def fill(broker: Broker, partition: Partition, count: int, *, now_us: int = NOW, prefix: str = "") -> None:

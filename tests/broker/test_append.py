@@ -220,6 +220,65 @@ def test_durability_os_acknowledges_without_a_sync(tmp_path: Path) -> None:
     broker.stop()
 
 
+def test_who_is_alone_is_written_at_once_where_nobody_waits_for_the_disk(tmp_path: Path) -> None:
+    broker = Broker(tmp_path, BrokerSettings(durability="os"), now_us=NOW)
+    asked: list[bool] = []
+    broker.on_pending = lambda: asked.append(True)
+    partition = topic_of(broker).partition(0)
+    seen: list[int] = []
+    broker.on_visible(partition, lambda: seen.append(partition.log.stable_end))
+    one = append(broker, partition, b"0", b"1", source="a")
+    assert (one.done, one.base_offset, one.end_offset, seen) == (True, 0, 2, [2])
+    assert append(broker, partition, b"2", source="a").done
+    assert not asked
+    # whoever comes second in a pass makes it one that is shared
+    shared = [append(broker, partition, b"3", source="b"), append(broker, partition, b"4", source="a")]
+    assert ([one.done for one in shared], asked) == ([False, False], [True])
+    broker.flush()
+    assert all(one.done for one in shared)
+    assert append(broker, partition, b"5", source="b").done
+    assert not append(broker, partition, b"6").done
+    broker.flush()
+    assert payloads(read(broker, partition)) == [b"0", b"1", b"2", b"3", b"4", b"5", b"6"]
+    assert [len(run.chunks) for run in read(broker, partition).runs] == [5]
+    assert (broker.counters.appends, broker.counters.messages_in, broker.counters.unsynced_bytes) == (6, 7, 0)
+    broker.stop()
+    again = opened(tmp_path)
+    assert len(payloads(read(again, again.topic("s", "t").partition(0)))) == 7
+    again.stop()
+
+
+def test_nobody_is_written_at_once_who_is_promised_a_sync(broker: Broker) -> None:
+    partition = topic_of(broker).partition(0)
+    one = append(broker, partition, b"a", source="a")
+    assert (one.done, read(broker, partition).count) == (False, 0)
+    broker.flush()
+    assert one.done
+
+
+def test_what_cannot_be_written_at_once_is_refused_and_not_there(tmp_path: Path) -> None:
+    disk = FailingDisk()
+    disk.errno = errno.ENOSPC
+    broker = Broker(tmp_path, BrokerSettings(durability="os"), now_us=NOW, disk=disk)
+    partition = topic_of(broker).partition(0)
+    assert append(broker, partition, b"0", source="a").done
+    disk.failing = {"write"}
+    with pytest.raises(Refusal) as refused:
+        append(broker, partition, b"lost", source="a")
+    assert refused.value.reason is Reason.DISK_FULL
+    disk.failing = set()
+
+    def write(array: NDArray[np.uint8], at: int, base_offset: int) -> Written:
+        raise MalformedMessage("bad")
+
+    for source in (None, "a"):
+        with pytest.raises(MalformedMessage):
+            broker.append(partition, 2, 0, 100, write, source)
+    assert append(broker, partition, b"1", source="a").base_offset == 1
+    assert payloads(read(broker, partition)) == [b"0", b"1"]
+    broker.stop()
+
+
 def test_counters_add_up(broker: Broker) -> None:
     partition = topic_of(broker).partition(0)
     fill(broker, partition, 5)

@@ -2,6 +2,9 @@
 
 What arrives within one pass of the event loop shares a chunk, a checksum and a write; one sync covers all that
 arrived meanwhile (DESIGN 5). An ``Append`` is done when its messages are synced, or failed as a whole.
+
+Where nobody waits for the disk (``durability = "os"``), a source that is alone does not wait for the end of the pass
+either: what it appends is written at once. A second source in the same pass ends that until the next flush.
 """
 
 from __future__ import annotations
@@ -9,28 +12,23 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
-from ..log.interface import Commit
+from ..log.interface import Commit, Write, Written
 from ..model.errors import Reason, Refusal
 from .counters import Counters
 from .topology import Partition, Topic
 
-
-class Written(NamedTuple):
-    """What a dialect wrote into the chunk: bytes, messages, and their lowest and highest timestamp."""
-
-    size_bytes: int
-    messages_count: int
-    min_timestamp_us: int
-    max_timestamp_us: int
-
-
-Write = Callable[[NDArray[np.uint8], int, int], Written]
-"""(array, at, base offset) -> Written; may raise Refusal or MalformedMessage, then nothing is appended."""
+__all__ = [
+    "Append",
+    "Appender",
+    "Balanced",
+    "ByHash",
+    "ByNumber",
+    "Choice",
+    "Write",
+    "Written",
+    "choose_partition",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +102,8 @@ class Appender:
         self._counters = counters
         self._unsynced_bytes_max = unsynced_bytes_max
         self._dirty: list[Partition] = []
+        self._alone: object = None
+        """The one source that has appended since the last flush."""
         self._relieved: list[Callable[[], None]] = []
 
     @property
@@ -117,6 +117,23 @@ class Appender:
             self._relieved.append(callback)
         else:
             callback()
+
+    def append_now(
+        self, partition: Partition, dialect: int, flags: int, room_bytes: int, write: Write, source: object
+    ) -> Append:
+        """As ``append``; done when it returns where ``source``, which is read once in a pass, appends alone."""
+        if not self._commit.instant or self._dirty or (source is not self._alone and self._alone is not None):
+            return self.append(partition, dialect, flags, room_bytes, write)
+        self._alone = source
+        log = partition.log
+        size_bytes, count, _, _ = log.write_through(dialect, flags, room_bytes, write)
+        counters = self._counters
+        counters.appends += 1
+        counters.messages_in += count
+        counters.bytes_in += size_bytes
+        append = Append(log.next_offset - count, log.next_offset, count, size_bytes)
+        append.done = True
+        return append
 
     def append(self, partition: Partition, dialect: int, flags: int, room_bytes: int, write: Write) -> Append:
         """Append what ``write`` writes into at most ``room_bytes``; what it raises is raised, and nothing appended."""
@@ -155,7 +172,7 @@ class Appender:
 
     def flush(self) -> None:
         """Write what was appended since the last flush and hand it to the commit; the end of a loop pass calls this."""
-        dirty, self._dirty = self._dirty, []
+        dirty, self._dirty, self._alone = self._dirty, [], None
         for partition in dirty:
             partition.dirty = False
             try:
@@ -178,12 +195,16 @@ class Appender:
         """The log knows more: finish the appends that last now, or fail the rest where it will never sync again."""
         log = partition.log
         pending = partition.pending
-        finished: list[Append] = []
-        while pending and pending[0].end_offset <= log.synced_end:
-            finished.append(pending.popleft())
-        self._counters.unsynced_bytes -= sum(append.size_bytes for append in finished)
-        for append in finished:
-            append.finish(None)
+        if pending:
+            finished: list[Append] = []
+            size_bytes, synced_end = 0, log.synced_end
+            while pending and pending[0].end_offset <= synced_end:
+                append = pending.popleft()
+                finished.append(append)
+                size_bytes += append.size_bytes
+            self._counters.unsynced_bytes -= size_bytes
+            for append in finished:
+                append.finish(None)
         if pending and log.refusal is not None and log.refusal.reason is Reason.READ_ONLY:
             self._fail_from(partition, log.synced_end, log.refusal)
         if self._relieved and not self.congested:

@@ -285,8 +285,15 @@ class Broker:
         """The time to stamp on the next append: ``now_us``, or later where the clock has gone back."""
         return partition.log.append_time_us(now_us)
 
-    def append(self, partition: Partition, dialect: int, flags: int, room_bytes: int, write: Write) -> Append:
-        """Append what ``write`` writes into the log; what it raises is raised, and nothing appended."""
+    def append(
+        self, partition: Partition, dialect: int, flags: int, room_bytes: int, write: Write, source: object = None
+    ) -> Append:
+        """Append what ``write`` writes into the log; what it raises is raised, and nothing appended.
+
+        ``source`` is who appends, if it is read once in a pass of the event loop and nothing of it is left to read.
+        """
+        if source is not None:
+            return self._appender.append_now(partition, dialect, flags, room_bytes, write, source)
         return self._appender.append(partition, dialect, flags, room_bytes, write)
 
     def append_blocks(
@@ -311,7 +318,8 @@ class Broker:
         self._duties.touched(partition)
         self._appender.synced(partition)
         self._memory.synced(partition)
-        partition.seen()
+        if partition.waiting:
+            partition.seen()
 
     def read(
         self, partition: Partition, offset: int, *, reader: ReaderKind, max_messages: int, max_bytes: int

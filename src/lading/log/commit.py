@@ -30,6 +30,8 @@ _FILES_PER_TURN: Final = 8
 class SyncNow:
     """Syncs where it stands: for tests, tools and disks without file numbers."""
 
+    instant = False
+
     def submit(self, log: PartitionLog, done: Done | None = None) -> None:
         """Sync the log's files one after the other."""
         failed: OSError | None = None
@@ -63,6 +65,8 @@ class SyncNow:
 
 class WriteOnly(SyncNow):
     """``durability = "os"``: readers see what was written, the operating system brings it to disk when it likes."""
+
+    instant = True
 
     def submit(self, log: PartitionLog, done: Done | None = None) -> None:
         """Take everything as synced."""
@@ -121,6 +125,8 @@ def _run(requests: int, answers: int) -> None:
 
 class GroupCommit:
     """Sync threads for all logs of a process. Its owner waits for ``fileno`` and calls ``complete``."""
+
+    instant = False
 
     def __init__(self, threads: int = _THREADS) -> None:
         self._threads = [_Thread(number) for number in range(threads)]

@@ -25,6 +25,19 @@ class Reservation(NamedTuple):
     base_offset: int
 
 
+class Written(NamedTuple):
+    """What a dialect wrote into the chunk: bytes, messages, and their lowest and highest timestamp."""
+
+    size_bytes: int
+    messages_count: int
+    min_timestamp_us: int
+    max_timestamp_us: int
+
+
+Write = Callable[[NDArray[np.uint8], int, int], Written]
+"""(array, at, base offset) -> Written; may raise Refusal or MalformedMessage, then nothing is appended."""
+
+
 @dataclass(frozen=True, slots=True)
 class Span:
     """Whole chunks of one segment: ``region[start:end]`` of a read-only map, offsets ``base_offset`` to ``end_offset``.
@@ -155,6 +168,13 @@ class PartitionLog(Protocol):
     ) -> int:
         """``reserve``, copy and ``commit`` in one."""
 
+    def write_through(self, dialect: int, flags: int, room_bytes: int, write: Write) -> Written:
+        """Append what ``write`` writes into at most ``room_bytes`` as a chunk of its own, and take it as synced.
+
+        For those who do not wait for the disk: what was flushed before is taken as synced too. Nothing may be in the
+        open chunk. Refusal where it cannot be written; what ``write`` raises is raised; nothing is appended then.
+        """
+
     def flush(self) -> None:
         """Seal and write the open chunk, if there is one; Refusal where that fails, and the chunk is dropped."""
 
@@ -234,6 +254,9 @@ class PartitionLog(Protocol):
 
 class Commit(Protocol):
     """What makes flushed chunks last: ``GroupCommit``, or inline for tests and ``durability = "os"``."""
+
+    instant: bool
+    """Nobody waits for the disk: what is written is taken as synced."""
 
     def submit(self, log: PartitionLog, done: Callable[[OSError | None], None] | None = None) -> None:
         """Get on disk what was flushed so far; then the log's ``synced`` or ``sync_failed``, and ``done``."""

@@ -27,6 +27,8 @@ class Overlay:
         self.notes: list[str] = []
         self.unsynced = False
         """Records were written since the last ``begin_sync``."""
+        self.unsynced_floor: int | None = None
+        """First offset of the aborted and control ranges that are not on disk yet; None where all are."""
         self._floors: list[int | None] = [None, None]
         self._disk = disk
         self._file: File | None = None
@@ -94,12 +96,11 @@ class Overlay:
         if record.kind != RangeKind.STATE:
             floor = self._floors[_WRITTEN]
             self._floors[_WRITTEN] = record.first if floor is None else min(floor, record.first)
+            self._find_floor()
         self._apply(record)
 
-    @property
-    def unsynced_floor(self) -> int | None:
-        """First offset of the aborted and control ranges that are not on disk yet; None where all are."""
-        return min((floor for floor in self._floors if floor is not None), default=None)
+    def _find_floor(self) -> None:
+        self.unsynced_floor = min((floor for floor in self._floors if floor is not None), default=None)
 
     def begin_sync(self) -> File | None:
         """The file to sync for all records so far to be on disk, if it needs to be."""
@@ -107,11 +108,14 @@ class Overlay:
             return None
         self.unsynced = False
         self._floors = [None, self._floors[_WRITTEN]]
+        self._find_floor()
         return self._file
 
     def synced(self) -> None:
         """What ``begin_sync`` asked for is done."""
-        self._floors[_SYNCING] = None
+        if self._floors[_SYNCING] is not None:
+            self._floors[_SYNCING] = None
+            self._find_floor()
 
     def forget_from(self, offset: int) -> None:
         """Drop what was said of offsets from ``offset`` on: their messages were cut, others will get them."""
@@ -149,6 +153,7 @@ class Overlay:
         self._rewrite = False
         self.close()
         self.unsynced, self._floors = False, [None, None]
+        self._find_floor()
 
     def close(self) -> None:
         """Close the file; a sync thread that still has it keeps it open."""

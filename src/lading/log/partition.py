@@ -7,7 +7,7 @@ import errno
 from collections.abc import Callable, Sequence
 from dataclasses import replace as replaced
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from ..chunk.overlay import Range, RangeKind
 from ..model.errors import Reason, Refusal
 from . import snapshots, watermark
 from .disk import Disk, File, refusal, replace
-from .interface import Damage, RecoveryReport, Reservation, SegmentInfo, Snapshot, Span
+from .interface import Damage, RecoveryReport, Reservation, SegmentInfo, Snapshot, Span, Write, Written
 from .open_chunk import OpenChunk
 from .overlay import Overlay
 from .recovery import Found, carry_out, is_new, look, make_last, open_tail
@@ -26,21 +26,8 @@ from .watermark_file import Mark, WatermarkFile
 _INDEX_EVERY_US: Final = 1_000_000
 
 
-class _Syncing(NamedTuple):
-    """What the sync under way will have brought to disk: how far the segments, and whether states are part of it."""
-
-    reached: Reached
-    states: bool
-
-
 def open_partition(
-    disk: Disk,
-    path: Path,
-    topic_id: bytes,
-    *,
-    segment_bytes: int,
-    now_us: int,
-    first_epoch: int = 1,
+    disk: Disk, path: Path, topic_id: bytes, *, segment_bytes: int, now_us: int, first_epoch: int = 1
 ) -> Partition:
     """Open the log in the directory ``path``, or create it; what recovery found stands in ``.recovery``.
 
@@ -86,7 +73,8 @@ class Partition:
         self._written = False
         """Something was written since the last ``begin_sync``."""
         self._also_sync: list[File] = []
-        self._syncing: _Syncing | None = None
+        self._syncing: Reached | None = None
+        """How far the sync under way will have brought the segments."""
 
         self._mark = WatermarkFile(disk, path, now_us)
         self._index_due_us = now_us
@@ -106,17 +94,15 @@ class Partition:
             if at is not None:
                 return Reservation(chunk.buffer.array, at, self.next_offset)
             self.flush()
-        if self.refusal is not None and self.refusal.reason is Reason.READ_ONLY:
-            raise Refusal(Reason.READ_ONLY, str(self.refusal))
+        self._require_writable()
         chunk = self._chunk = OpenChunk(key, self.next_offset, room_bytes)
         return Reservation(chunk.buffer.array, ENVELOPE_BYTES, self.next_offset)
 
     def commit(self, size_bytes: int, count: int, min_timestamp_us: int, max_timestamp_us: int) -> int:
         assert self._chunk is not None
         self._chunk.add(size_bytes, count, min_timestamp_us, max_timestamp_us)
-        base = self.next_offset
-        self.next_offset = base + count
-        return base
+        self.next_offset += count
+        return self.next_offset - count
 
     def append(
         self,
@@ -127,10 +113,24 @@ class Partition:
         min_timestamp_us: int,
         max_timestamp_us: int,
     ) -> int:
-        size = len(body)
-        array, at, _ = self.reserve(dialect, flags, size)
-        array[at : at + size] = np.frombuffer(body, np.uint8)
-        return self.commit(size, count, min_timestamp_us, max_timestamp_us)
+        array, at, _ = self.reserve(dialect, flags, len(body))
+        array[at : at + len(body)] = np.frombuffer(body, np.uint8)
+        return self.commit(len(body), count, min_timestamp_us, max_timestamp_us)
+
+    def write_through(self, dialect: int, flags: int, room_bytes: int, write: Write) -> Written:
+        self.flush()
+        self._require_writable()
+        chunk = OpenChunk(dialect << 16 | flags, self.next_offset, room_bytes)
+        try:
+            written = write(chunk.buffer.array, ENVELOPE_BYTES, chunk.base_offset)
+            chunk.add(*written)
+            self.next_offset += chunk.count
+            self._write(chunk)
+        finally:
+            chunk.release()
+        self.begin_sync()
+        self.synced()
+        return written
 
     def flush(self) -> None:
         chunk = self._chunk
@@ -138,12 +138,13 @@ class Partition:
             return
         self._chunk = None
         try:
-            if chunk.count:
-                self._write(chunk)
+            self._write(chunk)
         finally:
             chunk.release()
 
     def _write(self, chunk: OpenChunk) -> None:
+        if not chunk.count:
+            return
         base = chunk.base_offset
         try:
             if not self._mark.begun:
@@ -199,24 +200,22 @@ class Partition:
         states = self._overlay.begin_sync()
         if not self._written and states is None:
             return ()
-        files = self._also_sync
-        self._also_sync = []
+        files, self._also_sync = self._also_sync, []
         if self._written:
             files.append(self._segments.active.file)
-            self._written = False
         if states is not None:
             files.append(states)
-        self._syncing = _Syncing(self._segments.written, states is not None)
+        self._written = False
+        self._syncing = self._segments.written
         return files
 
     def synced(self) -> None:
         done = self._syncing
         self._syncing = None
         if done is not None and not self._read_only:
-            if done.states:
-                self._overlay.synced()
-            self._segments.synced = done.reached
-            self.synced_end = done.reached.end.offset
+            self._overlay.synced()
+            self._segments.synced = done
+            self.synced_end = done.end.offset
             self._mark.stale = True
             self._settle()
         if self.on_synced is not None:
@@ -236,6 +235,10 @@ class Partition:
     @property
     def _read_only(self) -> bool:
         return self.refusal is not None and self.refusal.reason is Reason.READ_ONLY
+
+    def _require_writable(self) -> None:
+        if self._read_only:
+            raise Refusal(Reason.READ_ONLY, str(self.refusal))
 
     def _settle(self) -> None:
         end = self.synced_end
@@ -328,8 +331,7 @@ class Partition:
         first, end = max(first, self.first_offset), min(end, self.next_offset)
         if first >= end:
             return
-        if self._read_only:
-            raise Refusal(Reason.READ_ONLY, str(self.refusal))
+        self._require_writable()
         try:
             self._overlay.add(Range(kind, state, first, end, max(now_us, 0)))
         except OSError as error:

@@ -212,6 +212,9 @@ class Connection(asyncio.BufferedProtocol):
         """Answer a publication when it lasts; None where it is not whole."""
         if publication is None:
             return False
+        if publication.append.done and not self._waiting:
+            self._send(publication.answer())
+            return True
         self._waiting.append(publication)
         publication.append.on_done(self._acknowledge)
         self._congested = self._services.broker.congested and self.endpoint.wait_for_disk(self._relieve)
@@ -280,6 +283,11 @@ class Connection(asyncio.BufferedProtocol):
                 self.consumer.close()
         self._settle()
 
+    def _send(self, data: bytes) -> None:
+        if self._transport is not None and not self._parting:
+            self._sent_bytes[_BY_ENDPOINT] += len(data)
+            self._transport.write(data)
+
     def _settle(self) -> None:
         """Send the answers at the front, all in one write."""
         waiting = self._waiting
@@ -292,10 +300,8 @@ class Connection(asyncio.BufferedProtocol):
                 first = first.answer()
             parts.append(first)
             waiting.popleft()
-        if parts and self._transport is not None and not self._parting:
-            data = parts[0] if len(parts) == 1 else b"".join(parts)
-            self._sent_bytes[_BY_ENDPOINT] += len(data)
-            self._transport.write(data)
+        if parts:
+            self._send(b"".join(parts))
         if not self._working and (self._ended or self._services.stopping):
             self._close_at_end()
 

@@ -58,14 +58,15 @@ class Intake:
         start = inbox.at
         line_bytes = line_end - start
         inbox.at = end
+        who = self if end == inbox.have else None
         try:
             if command.batch:
-                taken = self.publisher.batch(route, inbox.array, body, size)
+                taken = self.publisher.batch(route, inbox.array, body, size, who)
             elif command.lacking:
                 delay_us = _delay_us(inbox.view[start:line_end])
                 taken = self.publisher.deferred(route, inbox.array, start, end, line_bytes, delay_us)
             else:
-                taken = self.publisher.run(route, inbox.array, start, inbox.have, line_bytes, end)
+                taken = self.publisher.run(route, inbox.array, start, inbox.have, line_bytes, end, who)
         except LadingError as error:
             raise fault_of(error, route.failure) from None
         inbox.at = taken.end

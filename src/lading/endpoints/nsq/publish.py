@@ -115,8 +115,13 @@ class Publisher:
             limits.REQUEST_BYTES_MAX if command.batch else limits.MESSAGE_BYTES_MAX,
         )
 
-    def run(self, route: Route, source: Bytes, start: int, end: int, line_bytes: int, first_end: int) -> Publication:
-        """The PUB commands at ``source[start:end]``; the first is whole at ``first_end``. Fault where it is refused."""
+    def run(
+        self, route: Route, source: Bytes, start: int, end: int, line_bytes: int, first_end: int, who: object = None
+    ) -> Publication:
+        """The PUB commands at ``source[start:end]``; the first is whole at ``first_end``. Fault where it is refused.
+
+        ``who`` is as in ``Broker.append``, here and for batches.
+        """
         end = min(end, max(start + RUN_BYTES_MAX, first_end))
         form, takes_ext = route.command.form or 0, route.takes_ext
 
@@ -125,10 +130,10 @@ class Publisher:
             return publishing.store_pubs(source, start, end, line_bytes, form, takes_ext, *where)
 
         room_bytes = publishing.pubs_room(end - start, line_bytes)
-        stored, append = self._append(route, room_bytes, store, source, start + line_bytes)
+        stored, append = self._append(route, room_bytes, store, source, start + line_bytes, who)
         return Publication(append, stored.answers, stored.count, stored.end, route.failure)
 
-    def batch(self, route: Route, source: Bytes, start: int, size: int) -> Publication:
+    def batch(self, route: Route, source: Bytes, start: int, size: int, who: object = None) -> Publication:
         """The MPUB whose body is ``source[start : start + size]``; Fault where anything in it is refused."""
         form, takes_ext = route.command.form or 0, route.takes_ext
         if form == send_layout.EXT and not takes_ext:
@@ -140,7 +145,7 @@ class Publisher:
             return publishing.store_batch(source, start + _COUNT_BYTES, start + size, count, form, takes_ext, *where)
 
         room_bytes = publishing.batch_room(size, count)
-        stored, append = self._append(route, room_bytes, store, source, start)
+        stored, append = self._append(route, room_bytes, store, source, start, who)
         return Publication(append, stored.answers, 1, start + size, route.failure)
 
     def deferred(
@@ -153,11 +158,11 @@ class Publisher:
             return publishing.store_pubs(source, start, end, line_bytes, 0, route.takes_ext, *where)
 
         room_bytes = publishing.pubs_room(end - start, line_bytes)
-        stored, append = self._append(route, room_bytes, store, source, start + line_bytes, delay_us)
+        stored, append = self._append(route, room_bytes, store, source, start + line_bytes, None, delay_us)
         return Publication(append, stored.answers, 1, end, route.failure)
 
     def _append(
-        self, route: Route, room_bytes: int, store: Store, source: Bytes, body_at: int, delay_us: int = 0
+        self, route: Route, room_bytes: int, store: Store, source: Bytes, body_at: int, who: object, delay_us: int = 0
     ) -> tuple[Stored, Append]:
         partition = route.partition or self._broker.partition_for(route.topic, route.choice)
         now = now_us()
@@ -175,7 +180,7 @@ class Publisher:
             if delay_us:
                 append = self._broker.postponed.append(partition, now + delay_us, registry.NSQ, 0, room_bytes, write)
             else:
-                append = self._broker.append(partition, registry.NSQ, 0, room_bytes, write)
+                append = self._broker.append(partition, registry.NSQ, 0, room_bytes, write, who)
         except LimitExceeded as error:
             raise Fault("E_PUB_FAILED", str(error)) from None
         assert stored is not None
