@@ -26,6 +26,7 @@ from ..spark.publish import Batch, Derived, abandon, commit
 from ..spark.ranges import Range, merged
 from ..spark.state import State
 from ..spark.table_sink import RANGE_SCHEMA, RangeReader, Staged, batch_of, stage, staged_files
+from ..spark.workers import settle
 from ..spark.writing import schema_words
 from .breaker import admit
 from .errands import deliver
@@ -101,6 +102,7 @@ class SourcesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The range itself, as one row."""
         piece: Range = partition.value
         yield piece.topic, piece.partition, piece.topic_id, piece.epoch, piece.start, piece.end, piece.resumed
+        settle()
 
     def stop(self) -> None:
         """Let go of the connections."""
@@ -152,6 +154,7 @@ class PipelineWriter(DataSourceStreamArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Publish the batch, exactly once, unless too much of it failed."""
         self.publish(batch_of(messages, batchId))
+        settle()
 
     def admit(self, batch: Batch) -> None:
         """LocalError where too much of a batch failed, unless it was published before."""

@@ -31,6 +31,7 @@ LOCAL = {
     "spark.sql.shuffle.partitions": "4",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.python.filterPushdown.enabled": "true",
+    "spark.python.daemon.module": "lading.spark.daemon",
     "spark.sql.streaming.forceDeleteTempCheckpointLocation": "true",
 }
 """Settings of a local session, unless the caller sets them otherwise."""

@@ -28,6 +28,7 @@ from ..transports.open import open_transport
 from .delivery import Sent, Task, delivery_of
 from .options import SinkOptions
 from .types import arrow_schema, renamed
+from .workers import settle
 
 OWN = ("payload", "key", "timestamp", "headers", "id")
 """Columns that are parts of a message; ``partition`` chooses where it goes."""
@@ -113,7 +114,9 @@ class _Writer:
             partitions = len(transport.topic(self.options.topic).partitions)
             # tasks begin at different partitions, so that batches without keys spread evenly
             parts = self._parts(batches, partitions, number)
-            return delivery.write(parts, Task(work, number, context.taskAttemptId()))
+            sent = delivery.write(parts, Task(work, number, context.taskAttemptId()))
+        settle()
+        return sent
 
     def finish(self, messages: Messages) -> None:
         """Make all that the winning attempts sent readable; a repeat changes nothing."""

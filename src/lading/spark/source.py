@@ -16,6 +16,7 @@ from .ranges import Range
 from .reading import Part, Reading, read_range
 from .spooling import refuse_queue, spooled
 from .types import CHECKSUM_OK, Wanted, conform, default_schema, wanted
+from .workers import settle
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -94,6 +95,7 @@ def batches(parts: Iterator[Part], schema: pa.Schema) -> Iterator[pa.RecordBatch
         if part.checksum_ok is not None and CHECKSUM_OK not in columns:
             columns[CHECKSUM_OK] = part.checksum_ok
         yield conform(columns, schema)
+    settle()
 
 
 class LadingReader(DataSourceReader):
@@ -111,6 +113,7 @@ class LadingReader(DataSourceReader):
             return [InputPartition(piece) for piece in self.pruned(planner.batch())]
         finally:
             planner.close()
+            settle()
 
     def pruned(self, ranges: list[Range]) -> list[Range]:
         """The ranges that can hold anything that is asked for."""

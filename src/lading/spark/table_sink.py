@@ -22,6 +22,7 @@ from .publish import Batch, Written, abandon, commit
 from .ranges import Range
 from .state import State
 from .stream import RangeStreamReader
+from .workers import settle
 from .writing import TableJob, schema_words, write_range
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ class RangeReader(RangeStreamReader):
         """The range itself, as one row."""
         piece: Range = partition.value
         yield piece.topic, piece.partition, piece.topic_id, piece.epoch, piece.start, piece.end, piece.resumed
+        settle()
 
 
 class TableSink(DataSource):
@@ -97,6 +99,7 @@ class TableWriter(DataSourceStreamArrowWriter):
         batch = batch_of(messages, batchId)
         schemas = {self.job.table_in_state: schema_words(self.job.schema)}
         commit(self._state, self.job.run, batch, schemas, resume_command=self.job.resume_command)
+        settle()
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Delete what was staged for nothing; what killed tasks left is swept at the next start."""
@@ -115,6 +118,7 @@ def stage(ranges: Iterator[pa.RecordBatch], write: Callable[[Range, str], Writte
     written = [write(Range.parse(row), attempt) for batch in ranges for row in batch.to_pylist()]
     query_id = context.getLocalProperty("sql.streaming.queryId") or ""
     batch_id = context.getLocalProperty("streaming.sql.batchId")
+    settle()
     return Staged(query_id, -1 if batch_id is None else int(batch_id), written)
 
 

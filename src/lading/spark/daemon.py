@@ -1,0 +1,39 @@
+"""The process that Spark forks its Python workers from, with all that our tasks need loaded before the first fork.
+
+Spark starts it by name (``spark.python.daemon.module``); a session of ``lading.spark.session`` does. Every worker would
+load the same things otherwise: 1.2 s of CPU time each, and a query has at least one worker a core.
+"""
+
+from __future__ import annotations
+
+import gc
+from contextlib import suppress
+from importlib import import_module
+
+from pyspark import daemon
+
+
+def load() -> None:
+    """Import what reads and writes topics, and the kernels where they are compiled already."""
+    from ..kernels import engine
+    from ..transports import open
+
+    for name in (".sink", ".source", ".table_sink", *(f"..transports.{one.module}" for one in open.SCHEMES.values())):
+        import_module(name, __package__)
+    if (engine.cache_dir() / "complete").exists():
+        for home in engine.homes():
+            engine.compiled(home)
+
+
+def main() -> None:
+    """Be Spark's daemon. What cannot be loaded here is said by the task that needs it."""
+    with suppress(Exception):
+        load()
+    # workers share these pages with each other as long as no collection touches them
+    gc.collect()
+    gc.freeze()
+    daemon.manager()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,51 @@
+"""What a worker of Spark has loaded is not searched for garbage after every task, and nobody else's process changes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+FORKED = """
+import gc, runpy, sys
+from importlib.machinery import ModuleSpec
+from lading.spark.workers import settle
+main = sys.modules["__main__"]
+main.__spec__ = ModuleSpec(sys.argv[1], None) if sys.argv[1] else None
+before = gc.get_freeze_count()
+settle()
+once = gc.get_freeze_count()
+kept = [[] for _ in range(1000)]
+settle()
+again = gc.get_freeze_count()
+import sqlite3
+settle()
+print(once - before > 5000, again - once, gc.get_freeze_count() - again > 1000)
+"""
+
+
+def run(started_as: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", FORKED, started_as], check=True, capture_output=True, text=True, timeout=60
+    )
+    return done.stdout.strip()
+
+
+def test_a_worker_settles_when_modules_were_loaded_and_not_again() -> None:
+    assert run("pyspark.daemon") == "True 0 True"
+    assert run("lading.spark.daemon") == "True 0 True"
+
+
+def test_other_processes_are_left_alone() -> None:
+    assert run("") == "False 0 False"
+    assert run("somebody.program") == "False 0 False"
+
+
+def test_the_daemon_has_loaded_what_tasks_need_before_it_forks() -> None:
+    code = """
+import sys
+from lading.spark.daemon import load
+load()
+print(all(name in sys.modules for name in ("lading.spark.source", "lading.transports.kafka", "pyarrow.parquet")))
+"""
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=120)
+    assert done.stdout.strip() == "True"
