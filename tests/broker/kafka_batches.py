@@ -23,7 +23,7 @@ def record_batch(payloads: Sequence[bytes], who: Sequenced) -> bytearray:
     import google_crc32c
 
     records = Records(batch(*payloads, timestamp_us=NOW), np.full(len(payloads), NOW))
-    made = records.encode(0, len(payloads), Producer(who.producer_id, who.epoch, who.sequence))
+    made = bytearray(records.encode(0, len(payloads), Producer(who.producer_id, who.epoch, who.sequence)))
     if who.transactional:
         made[ATTRIBUTES_AT + 1] |= TRANSACTIONAL
         made[CRC_AT : CRC_AT + 4] = google_crc32c.value(bytes(made[CRC_AT + 4 :])).to_bytes(4, "big")

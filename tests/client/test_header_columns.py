@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import struct
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -10,7 +11,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from lading.client.header_columns import header_names, headers_of
+from lading.client import twin
+from lading.client.header_columns import HOME, header_names, headers_of
+from lading.kernels import engine
 from lading.model.errors import LocalError
 from lading.model.kinds import Kind
 
@@ -53,6 +56,33 @@ def test_nulls_become_null_headers_or_none() -> None:
     a, b = {"key": "a", "kind": 4, "value": b"\x01"}, {"key": "b", "kind": 2, "value": b"x"}
     assert headers_of(batch, columns, "absent").to_pylist() == [[a], [b]]
     assert headers_of(batch, columns, "null").to_pylist() == [[a, b | {"value": None}], [a | {"value": None}, b]]
+
+
+def test_kernel_and_twin_make_the_same_headers(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = random.Random(5)
+    texts = [rng.choice([None, "", "UA", "é" * rng.randrange(40)]) for _ in range(700)]
+    numbers = [rng.choice([None, 0, -1, 1 << 30]) for _ in texts]
+    table = pa.RecordBatch.from_pydict({"t": texts, "n": pa.array(numbers, pa.int32()), "u": texts[::-1]})
+    columns = header_names(["n", "t", "u"])
+    want = [
+        [
+            ("n", Kind.INT32, None if number is None else struct.pack("<i", number)),
+            *((key, Kind.STRING, None if text is None else text.encode()) for key, text in (("t", one), ("u", other))),
+        ]
+        for number, one, other in zip(numbers, texts, texts[::-1], strict=True)
+    ]
+
+    def told(made: Any) -> list[Any]:
+        made.validate(full=True)
+        return [[tuple(header.values()) for header in row] for row in made.to_pylist()]
+
+    for half in (engine.compiled(HOME), twin):
+        monkeypatch.setattr(engine, "select", lambda *_, half=half: half)
+        for first, count in ((0, 700), (13, 500), (3, 0)):
+            part, rows = table.slice(first, count), want[first : first + count]
+            assert told(headers_of(part, columns, "null")) == rows
+            kept = [[header for header in row if header[2] is not None] for row in rows]
+            assert told(headers_of(part, columns, "absent")) == kept
 
 
 def test_a_mapping_names_headers_differently() -> None:

@@ -54,7 +54,7 @@ def test_requests_are_what_another_implementation_reads() -> None:
     assert (part.partition, part.fetch_offset, part.partition_max_bytes) == (3, 1 << 40, 1 << 20)
     assert asked.session_epoch == -1
     data = batch([record(0)])
-    frame = commands.encode_produce(8, "lading", "töpic", 3, data, timeout_ms=1000)
+    frame = commands.encode_produce(8, "lading", "töpic", 3, len(data), timeout_ms=1000) + data
     sent: Any = ProduceRequest.decode(frame, version=commands.PRODUCE_VERSION, header=True, framed=True)
     (row,) = sent.topic_data
     assert (sent.acks, sent.timeout_ms, row.name, sent.transactional_id) == (-1, 1000, "töpic", None)

@@ -248,7 +248,7 @@ def test_encoding_gives_the_bytes_of_real_clients(half: str, entry: dict[str, An
     times: Any = batch.column("timestamp").cast(pa.int64())
     head = entry["header"]
     producer = Producer(head["producer_id"], head["producer_epoch"], head["base_sequence"])
-    data = Records(batch, times.to_numpy()).encode(0, batch.num_rows, producer)
+    data = bytes(Records(batch, times.to_numpy()).encode(0, batch.num_rows, producer))
     want = bytes.fromhex(entry["batch_hex"])
     # the leader epoch is the broker's
     assert bytes(data[:12] + data[16:]) == want[:12] + want[16:]

@@ -232,9 +232,8 @@ class Talk:
 
     def produce(self, step: str, who: Any, sequence: int, count: int = 1, *, name: str | None = None) -> None:
         batch = record_batch([b"x"] * count, Sequenced(who[0], who[1], sequence, count, name is not None))
-        self._socket.sendall(
-            commands.encode_produce(7, "talk", self.topic, 0, batch, timeout_ms=10_000, transactional_id=name)
-        )
+        head = commands.encode_produce(7, "talk", self.topic, 0, len(batch), timeout_ms=10_000, transactional_id=name)
+        self._socket.sendall(head + batch)
         got = commands.parse_produce(memoryview(self._frame()))
         self.note(step, got.error, got.base_offset)
 

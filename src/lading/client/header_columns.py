@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..kernels import engine
 from ..model.batch import HEADER_TYPE, HEADERS_TYPE
 from ..model.errors import LocalError
 from ..model.kinds import Kind
+from . import twin
+
+HOME = "lading.client.kernels"
+VALUES_BYTES_MAX = (1 << 31) - 1
+"""What one Arrow column of binary values can hold."""
 
 Nulls = Literal["null", "absent"]
 """What a null in a column becomes: a header without a value, or no header."""
@@ -113,20 +120,57 @@ def headers_of(batch: pa.RecordBatch, columns: Mapping[str, str], nulls: Nulls) 
         form = form_of(name, column.type)
         kinds.append(form.kind)
         parts.append(form.binary(column))
-    # column by column to row by row
-    order = np.arange(rows * width, dtype=np.int64).reshape(width, rows).T.ravel()
-    values = pa.concat_arrays(parts).take(pa.array(order))
-    which = np.tile(np.arange(width, dtype=np.int32), rows)
-    ends = np.arange(rows + 1, dtype=np.int32) * np.int32(width)
+    values = _row_by_row(parts, rows)
     if nulls == "absent" and values.null_count:
         kept = np.asarray(values.is_valid())
-        values, which = values.drop_null(), which[kept]
-        ends = np.append(0, np.cumsum(kept))[ends].astype(np.int32)
-    keys = pa.array(list(columns), pa.string()).take(which)
-    entries = pa.StructArray.from_arrays(
-        [keys, pa.array(np.array(kinds, np.int8)[which]), values], fields=list(HEADER_TYPE)
-    )
-    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), entries, type=HEADERS_TYPE)
+        which = np.tile(np.arange(width, dtype=np.int32), rows)[kept]
+        ends = np.append(0, np.cumsum(kept))[::width].astype(np.int32)
+        keys = pa.array(list(columns), pa.string())
+        entries = [keys.take(which), pa.array(np.array(kinds, np.int8)[which]), values.drop_null()]
+    else:
+        ends = np.arange(rows + 1, dtype=np.int32) * np.int32(width)
+        entries = [*_repeated(tuple(columns), tuple(kinds), rows), values]
+    structs = pa.StructArray.from_arrays(entries, fields=list(HEADER_TYPE))
+    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), structs, type=HEADERS_TYPE)
+
+
+def _row_by_row(parts: Sequence[Any], rows: int) -> Any:
+    """The values of binary columns of ``rows`` rows, row by row."""
+    width = len(parts)
+    sizes = np.empty((rows, width), np.int64)
+    valid = None if not any(part.null_count for part in parts) else np.ones((rows, width), np.bool_)
+    sources = []
+    for place, part in enumerate(parts):
+        _, ends, data = part.buffers()
+        held = np.frombuffer(ends, np.int32, rows + 1, 4 * part.offset) if rows else np.zeros(1, np.int32)
+        sources.append((held, np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)))
+        np.subtract(held[1:], held[:-1], out=sizes[:, place], dtype=np.int64)
+        if valid is not None and part.null_count:
+            valid[:, place] = part.is_valid()
+            sizes[:, place] *= valid[:, place]
+    total = int(sizes.sum())
+    if total > VALUES_BYTES_MAX:
+        raise LocalError(f"the headers of {rows} rows have {total} bytes; send fewer rows at a time")
+    places = np.zeros(rows * width + 1, np.int32)
+    np.cumsum(sizes.ravel(), out=places[1:])
+    target = np.empty(total, np.uint8)
+    kernels = engine.select(HOME, twin, total)
+    for place, (held, octets) in enumerate(sources):
+        kernels.spread(held, octets, place, width, places, target)
+    bits = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little").data)
+    buffers = [bits, pa.py_buffer(places.data), pa.py_buffer(target.data)]
+    return pa.Array.from_buffers(pa.binary(), rows * width, buffers)
+
+
+@lru_cache(2)
+def _repeated(texts: tuple[str, ...], kinds: tuple[int, ...], times: int) -> tuple[Any, Any]:
+    """Keys and kinds over and over; those of the last are kept, since all batches of a table but one are alike."""
+    keys = [text.encode() for text in texts]
+    ends = np.zeros(len(keys) * times + 1, np.int32)
+    np.cumsum(np.tile([len(key) for key in keys], times), out=ends[1:])
+    data = pa.py_buffer(b"".join(keys) * times)
+    made = pa.Array.from_buffers(pa.string(), len(ends) - 1, [None, pa.py_buffer(ends.data), data])
+    return made, pa.array(np.tile(np.array(kinds, np.int8), times))
 
 
 def with_header(headers: Any, key: str, values: Any) -> Any:

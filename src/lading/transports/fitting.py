@@ -17,18 +17,20 @@ def complete(batch: pa.RecordBatch) -> pa.RecordBatch:
     import pyarrow as pa
 
     rows = batch.num_rows
-    columns: dict[str, Any] = {
-        "offset": pa.array(np.arange(rows)),
-        "state": pa.array(np.ones(rows, np.int8)),
-        "checksum": pa.nulls(rows, pa.uint32()),
-        "headers": pa.array([[]], SCHEMA.field("headers").type).take(pa.array(np.zeros(rows, np.int64))),
-    }
-    for name in ("timestamp", "id", "key", "headers", "payload"):
-        if name in batch.schema.names:
-            columns[name] = batch.column(name)
-        elif name not in columns:
-            columns[name] = pa.nulls(rows, SCHEMA.field(name).type)
-    return pa.RecordBatch.from_arrays([columns[name] for name in SCHEMA.names], schema=SCHEMA)
+    given = {name for name in ("timestamp", "id", "key", "headers", "payload") if name in batch.schema.names}
+
+    def made(name: str) -> Any:
+        if name in given:
+            return batch.column(name)
+        if name == "offset":
+            return pa.array(np.arange(rows))
+        if name == "state":
+            return pa.array(np.ones(rows, np.int8))
+        if name == "headers":
+            return pa.array([[]], SCHEMA.field("headers").type).take(pa.array(np.zeros(rows, np.int64)))
+        return pa.nulls(rows, SCHEMA.field(name).type)
+
+    return pa.RecordBatch.from_arrays([made(name) for name in SCHEMA.names], schema=SCHEMA)
 
 
 def fitted(batch: pa.RecordBatch, target: str, system: str, *, strict: bool) -> pa.RecordBatch:

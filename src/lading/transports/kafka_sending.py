@@ -55,7 +55,7 @@ class _Delivery:
     """What is left to send to one partition: parts in ``left``, then the batches in ``waiting``, all in order.
 
     ``sent`` are the parts under way, ``sequence`` the number of the first row of all; of ``rows`` taken ``prepared``
-    were made ready and ``done`` are acknowledged.
+    were made ready and ``done`` are acknowledged. ``now_us`` is a whole millisecond.
     """
 
     sequence: int
@@ -92,11 +92,14 @@ class _Delivery:
 
         if not self.left:
             first, ready = self.prepared, self.waiting.popleft()
-            rows = fitted(ready.slice(0, SLICE_ROWS), "kafka", "Kafka", strict=False)
+            rows = ready.slice(0, SLICE_ROWS)
             if ready.num_rows > SLICE_ROWS:
                 self.waiting.appendleft(ready.slice(SLICE_ROWS))
-            times: Any = rows.column("timestamp").cast(pa.int64()).fill_null(self.now_us)
-            records = Records(rows, np.ascontiguousarray(times.to_numpy(zero_copy_only=False)))
+            told: Any = rows.column("timestamp").cast(pa.int64()).fill_null(self.now_us)
+            times_us = np.ascontiguousarray(told.to_numpy(zero_copy_only=False))
+            records = Records.carrying(rows, times_us)
+            if records is None:
+                records = Records(fitted(rows, "kafka", "Kafka", strict=False), times_us)
             for low, high in records.cuts():
                 number = (self.sequence + first + low) % SEQUENCES
                 self.left.append(_Part(records, low, high, first + low, number))
@@ -251,7 +254,7 @@ class KafkaWriter:
         self._identify()
         if self._transaction is not None:
             self._transaction.enlist(place)
-        return _Delivery(self._sequences.get(place, 0), compression, time.time_ns() // 1000)
+        return _Delivery(self._sequences.get(place, 0), compression, time.time_ns() // 1_000_000 * 1000)
 
     def _identify(self) -> Producer:
         """Who we are to the cluster; asked for when first needed."""

@@ -21,6 +21,8 @@ from ..model.errors import CorruptError, MalformedMessage, RemoteError
 
 CLIENT: Final = "lading"
 RECEIVE_BUFFER_BYTES: Final = 4 << 20
+JOINED_BYTES: Final = 16 << 10
+"""Batches up to this size are copied behind their head, for one packet instead of two."""
 _LENGTH: Final = struct.Struct(">ii")
 
 
@@ -86,15 +88,20 @@ class KafkaSocket:
         self,
         topic: str,
         partition: int,
-        batch: bytes | bytearray,
+        batch: memoryview,
         *,
         timeout_ms: int,
         transactional_id: str | None = None,
     ) -> None:
         """Send a batch; the answer is for ``receive_produce``."""
         how: Any = {"timeout_ms": timeout_ms, "transactional_id": transactional_id}
-        frame = commands.encode_produce(self._next(), CLIENT, topic, partition, batch, **how)
-        self._ready().sendall(frame)
+        head = commands.encode_produce(self._next(), CLIENT, topic, partition, len(batch), **how)
+        connection = self._ready()
+        if len(batch) <= JOINED_BYTES:
+            connection.sendall(head + batch)
+        else:
+            connection.sendall(head)
+            connection.sendall(batch)
 
     def receive_produce(self) -> commands.ProduceAnswer:
         """The answer whose turn it is."""

@@ -87,7 +87,9 @@ def _with_facts(
     keys = batch.column("key").filter(pa.array(light)).to_pylist()
     ids = batch.column("id").filter(pa.array(light)).to_pylist()
     for at, key, id_, time_us in zip(np.flatnonzero(light).tolist(), keys, ids, times_us, strict=True):
-        was = PayloadWas.NULL if null_payload[at] else PayloadWas.EMPTY if lost.payload[at] else PayloadWas.SHOWN
+        was = PayloadWas.SHOWN
+        if lost.payload[at]:
+            was = PayloadWas.NULL if null_payload[at] else PayloadWas.EMPTY
         data = encode(
             Facts(
                 None if target.keeps_shape else key,

@@ -20,6 +20,7 @@ from .layout import (
     ID_FLAG,
     RAW,
     SHOWN_TAG,
+    TIME_BYTES,
     TIME_FLAG,
     TYPED_TAG,
     VERSION_BYTE,
@@ -47,6 +48,12 @@ def _put_varint(out: Any, at: Any, value: Any) -> Any:
     return at + 1
 
 
+@njit(inline="always")
+def _end(ends: Any, entry: Any) -> Any:
+    """Where the bytes of the entry before ``entry`` end; ``ends`` is an address."""
+    return _int(load32(ends, 4 * entry))
+
+
 @njit(nogil=True)
 def _mark(
     first: Any,
@@ -56,37 +63,99 @@ def _mark(
     value_ends: Any,
     values: Any,
     value_valid: Any,
-    scratch: Any,
+    out: Any,
 ) -> Any:
-    """The fingerprint of a header as Kafka shows it, among those of its message from ``first`` on."""
-    out, name_data = base(scratch), base(names)
-    name_at = _int(name_ends[header])
-    name_size = _int(name_ends[header + 1]) - name_at
+    """The fingerprint of a header as Kafka shows it, among those of its message from ``first`` on; all by address."""
+    name_at = _end(name_ends, header)
+    name_size = _end(name_ends, header + 1) - name_at
     occurrence = 0
     for other in range(first, header):
-        other_at = _int(name_ends[other])
-        if _int(name_ends[other + 1]) - other_at != name_size:
+        other_at = _end(name_ends, other)
+        if _end(name_ends, other + 1) - other_at != name_size:
             continue
         step = 0
-        while step < name_size and load8(name_data, name_at + step) == load8(name_data, other_at + step):
+        while step < name_size and load8(names, name_at + step) == load8(names, other_at + step):
             step += 1
         if step == name_size:
             occurrence += 1
     at = _put_varint(out, 0, name_size)
-    memcpy(out, at, name_data, name_at, name_size)
+    memcpy(out, at, names, name_at, name_size)
     at += name_size
     store8(out, at, RAW)
     at += 1
-    if value_valid[header] == 0:
+    if load8(value_valid, header) == 0:
         at = _put_varint(out, at, 0)
     else:
-        value_at = _int(value_ends[header])
-        size = _int(value_ends[header + 1]) - value_at
+        value_at = _end(value_ends, header)
+        size = _end(value_ends, header + 1) - value_at
         at = _put_varint(out, at, size + 1)
-        memcpy(out, at, base(values), value_at, size)
+        memcpy(out, at, values, value_at, size)
         at += size
     at = _put_varint(out, at, occurrence)
-    return _int(crc32(scratch, 0, at))
+    return _int(crc32(out, 0, at))
+
+
+@njit(inline="always")
+def carrier_size(flags: Any, first: Any, last: Any, kinds: Any) -> Any:
+    """Bytes of the carrier that ``put_carrier`` writes."""
+    size = HEAD_BYTES + CRC_BYTES
+    if flags & TIME_FLAG:
+        size += TIME_BYTES
+    if flags & ID_FLAG:
+        size += ID_BYTES
+    if flags & ENTRIES_FLAG:
+        # at most HEADERS_MAX entries: their count is one byte
+        size += 1 + ENTRY_BYTES * (last - first)
+        for header in range(first, last):
+            if load8(kinds, header) != RAW:
+                size += 1
+    return size
+
+
+@njit(nogil=True)
+def put_carrier(
+    out: Any,
+    start: Any,
+    flags: Any,
+    time_us: Any,
+    ids: Any,
+    row: Any,
+    first: Any,
+    last: Any,
+    name_ends: Any,
+    names: Any,
+    kinds: Any,
+    value_ends: Any,
+    values: Any,
+    value_valid: Any,
+    scratch: Any,
+) -> Any:
+    """Write the carrier of a message at ``start`` of ``out``; where it ends. All columns are addresses.
+
+    Its headers, all shown and HEADERS_MAX at most, are those from ``first`` up to, not including, ``last``.
+    """
+    store8(out, start, VERSION_BYTE)
+    store8(out, start + 1, flags)
+    at = start + HEAD_BYTES
+    if flags & TIME_FLAG:
+        store64(out, at, time_us)
+        at += TIME_BYTES
+    if flags & ID_FLAG:
+        memcpy(out, at, ids, ID_BYTES * row, ID_BYTES)
+        at += ID_BYTES
+    if flags & ENTRIES_FLAG:
+        at = _put_varint(out, at, last - first)
+        for header in range(first, last):
+            kind = load8(kinds, header)
+            mark = _mark(first, header, name_ends, names, value_ends, values, value_valid, scratch)
+            store8(out, at, SHOWN_TAG if kind == RAW else TYPED_TAG)
+            store32(out, at + 1, mark)
+            at += ENTRY_BYTES
+            if kind != RAW:
+                store8(out, at, kind)
+                at += 1
+    store32(out, at, crc32(out, start, at - start))
+    return at + CRC_BYTES
 
 
 @njit(types.void(_longs, *_HEADERS, _octets, _octets, _longs, _octets, _bytes, _bytes, _i32), nogil=True, cache=True)
@@ -107,39 +176,19 @@ def make(
     target: Any,
     ends: Any,
 ) -> Any:
-    out = base(target)
+    headers = (base(name_ends), base(names), base(kinds), base(value_ends), base(values), base(value_valid))
+    out, all_ids, room = base(target), base(ids), base(scratch)
     at = 0
     ends[0] = 0
     for index in range(rows.size):
         row = rows[index]
-        start = at
         flags = ENTRIES_FLAG
-        store8(out, at, VERSION_BYTE)
-        at += HEAD_BYTES
         if time_lost[row]:
             flags |= TIME_FLAG
-            store64(out, at, times_us[row])
-            at += 8
         if id_valid[row]:
             flags |= ID_FLAG
-            memcpy(out, at, base(ids), ID_BYTES * row, ID_BYTES)
-            at += ID_BYTES
-        store8(out, start + 1, flags)
         first, last = _int(list_ends[row]), _int(list_ends[row + 1])
-        at = _put_varint(out, at, last - first)
-        for header in range(first, last):
-            mark = _mark(first, header, name_ends, names, value_ends, values, value_valid, scratch)
-            if kinds[header] == RAW:
-                store8(out, at, SHOWN_TAG)
-                store32(out, at + 1, mark)
-                at += ENTRY_BYTES
-            else:
-                store8(out, at, TYPED_TAG)
-                store32(out, at + 1, mark)
-                store8(out, at + ENTRY_BYTES, kinds[header])
-                at += ENTRY_BYTES + 1
-        store32(out, at, crc32(target, start, at - start))
-        at += CRC_BYTES
+        at = put_carrier(out, at, flags, times_us[row], all_ids, row, first, last, *headers, room)
         ends[index + 1] = at
 
 
@@ -163,6 +212,7 @@ def _undone(
 ) -> Any:
     """Whether the carrier ``values[start:end]`` is one of those that ``make`` writes, for just these headers."""
     data = base(values)
+    shown = (base(name_ends), base(names), base(value_ends), data, base(value_valid), base(scratch))
     if end - start < HEAD_BYTES + 1 + CRC_BYTES or load8(data, start) != VERSION_BYTE:
         return False
     flags = _int(load8(data, start + 1))
@@ -173,7 +223,7 @@ def _undone(
         return False
     at = start + HEAD_BYTES
     time_at = at
-    at += 8 if flags & TIME_FLAG else 0
+    at += TIME_BYTES if flags & TIME_FLAG else 0
     id_at = at
     at += ID_BYTES if flags & ID_FLAG else 0
     if at >= body_end or _int(load8(data, at)) != last - first:
@@ -183,7 +233,7 @@ def _undone(
         if body_end - at < ENTRY_BYTES:
             return False
         tag = _int(load8(data, at))
-        mark = _mark(first, header, name_ends, names, value_ends, values, value_valid, scratch)
+        mark = _mark(first, header, *shown)
         if mark != _int(load32(data, at + 1)):
             return False
         at += ENTRY_BYTES

@@ -12,6 +12,7 @@ HEAD_BYTES: Final = 2
 ENTRY_BYTES: Final = 5
 """Tag and fingerprint; a typed one has its kind behind them."""
 CRC_BYTES: Final = 4
+TIME_BYTES: Final = 8
 ID_BYTES: Final = 16
 RAW: Final = 1
 HEADERS_MAX: Final = 64

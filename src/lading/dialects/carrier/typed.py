@@ -18,7 +18,8 @@ from .targets import Losses, numpy_of
 
 HOME: Final = "lading.dialects.carrier.kernels"
 _FACTS_BYTES: Final = layout.HEAD_BYTES + 8 + layout.ID_BYTES + 5 + layout.CRC_BYTES
-_VARINTS_BYTES: Final = 5 + 1 + 5 + 5
+MARKED_BYTES: Final = 5 + 1 + 5 + 5
+"""What the fingerprint of a header is made of, besides its name and value."""
 _ID_TYPE: Any = SCHEMA.field("id").type
 _TIME_TYPE: Any = SCHEMA.field("timestamp").type
 
@@ -38,7 +39,7 @@ def with_typed_carriers(batch: pa.RecordBatch, items: Items, lost: Losses) -> tu
     if not len(rows):
         return batch, fit
     columns = _columns(items)
-    ids, id_valid = _ids(batch.column("id"))
+    ids, id_valid = ids_of(batch.column("id"))
     times = np.ascontiguousarray(numpy_of(batch.column("timestamp").cast(pa.int64()).fill_null(0)))
     room = len(rows) * _FACTS_BYTES + (layout.ENTRY_BYTES + 1) * int(counts[rows].sum())
     target, ends = np.empty(room, np.uint8), np.empty(len(rows) + 1, np.int32)
@@ -61,7 +62,7 @@ def without_typed_carriers(batch: pa.RecordBatch, items: Items, rows: NDArray[np
     """
     columns = _columns(items)
     found = columns[3].copy()
-    ids, id_valid = _ids(batch.column("id"))
+    ids, id_valid = ids_of(batch.column("id"))
     ids = ids.copy()
     times = numpy_of(batch.column("timestamp").cast(pa.int64()).fill_null(0)).copy()
     changed, done = np.zeros(batch.num_rows, np.uint8), np.zeros(len(rows), np.uint8)
@@ -104,15 +105,15 @@ def _binary(array: Any) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
 def _scratch(columns: tuple[Any, ...]) -> NDArray[np.uint8]:
     """Room for the largest header as its fingerprint is made."""
     sizes = np.diff(columns[1]).astype(np.int64) + np.diff(columns[4])
-    return np.empty(int(sizes.max(initial=0)) + _VARINTS_BYTES, np.uint8)
+    return np.empty(int(sizes.max(initial=0)) + MARKED_BYTES, np.uint8)
 
 
-def _ids(column: Any) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+def ids_of(column: Any) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
     """All ids one behind the other (anything where there is none), and whether each is there."""
+    if column.null_count == len(column):
+        return np.zeros(layout.ID_BYTES * len(column), np.uint8), np.zeros(len(column), np.uint8)
     valid = np.ascontiguousarray(numpy_of(column.is_valid().cast(pa.uint8())))
     data = column.buffers()[1]
-    if data is None or not valid.any():
-        return np.zeros(layout.ID_BYTES * len(column), np.uint8), valid
     start = layout.ID_BYTES * column.offset
     return np.frombuffer(data, np.uint8)[start : start + layout.ID_BYTES * len(column)], valid
 

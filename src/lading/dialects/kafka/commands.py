@@ -98,9 +98,10 @@ _FETCHED: Final = struct.Struct(">ihqqqi")
 _ABORTED: Final = struct.Struct(">qq")
 
 
-def _frame(key: int, version: int, correlation: int, client: str, *parts: bytes | bytearray) -> bytes:
+def _frame(key: int, version: int, correlation: int, client: str, *parts: bytes, more_bytes: int = 0) -> bytes:
+    """A request, or its beginning where ``more_bytes`` follow."""
     name = client.encode()
-    size = _HEAD.size + len(name) + sum(map(len, parts))
+    size = _HEAD.size + len(name) + sum(map(len, parts)) + more_bytes
     return b"".join((struct.pack(">i", size), _HEAD.pack(key, version, correlation, len(name)), name, *parts))
 
 
@@ -227,12 +228,12 @@ def encode_produce(
     client: str,
     topic: str,
     partition: int,
-    batch: bytes | bytearray,
+    batch_bytes: int,
     *,
     timeout_ms: int,
     transactional_id: str | None = None,
 ) -> bytes:
-    """A Produce of one batch that is to be acknowledged by all replicas in sync."""
+    """A Produce that is to be acknowledged by all replicas in sync, up to its one batch of ``batch_bytes``."""
     return _frame(
         PRODUCE,
         PRODUCE_VERSION,
@@ -241,8 +242,8 @@ def encode_produce(
         struct.pack(">h", -1) if transactional_id is None else _text(transactional_id),
         struct.pack(">hii", -1, timeout_ms, 1),
         _text(topic),
-        struct.pack(">iii", 1, partition, len(batch)),
-        batch,
+        struct.pack(">iii", 1, partition, batch_bytes),
+        more_bytes=batch_bytes,
     )
 
 

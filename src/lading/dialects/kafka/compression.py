@@ -106,18 +106,28 @@ def _lz4_blocks(data: memoryview, target: NDArray[np.uint8]) -> int | None:
         return None
 
 
-def compressed_lz4(data: bytes | memoryview) -> bytes:
-    """An LZ4 frame of independent blocks: Java's clients refuse linked ones, which cramjam's own frames have."""
-    source = memoryview(data)
-    parts = [_LZ4_HEAD]
-    for at in range(0, len(source), _LZ4_BLOCK_BYTES):
-        plain = source[at : at + _LZ4_BLOCK_BYTES]
-        packed = bytes(_codecs.lz4.compress_block(plain, store_size=False))
-        if len(packed) < len(plain):
-            parts += (struct.pack("<I", len(packed)), packed)
-        else:
-            parts += (struct.pack("<I", len(plain) | _LZ4_STORED), bytes(plain))
-    return b"".join((*parts, _LZ4_END))
+def compressed_lz4(data: NDArray[np.uint8], room_bytes: int = 0) -> NDArray[np.uint8]:
+    """An LZ4 frame of independent blocks: Java's clients refuse linked ones, which cramjam's own frames have.
+
+    ``room_bytes`` stay free in front of it.
+    """
+    blocks = [data[at : at + _LZ4_BLOCK_BYTES] for at in range(0, data.size, _LZ4_BLOCK_BYTES)]
+    bound = sum(_codecs.lz4.compress_block_bound(block) + _LZ4_LENGTH.size for block in blocks)
+    target = np.empty(room_bytes + len(_LZ4_HEAD) + bound + len(_LZ4_END), np.uint8)
+    out = target.data
+    at = room_bytes + len(_LZ4_HEAD)
+    out[room_bytes:at] = _LZ4_HEAD
+    for block in blocks:
+        start = at + _LZ4_LENGTH.size
+        size = _codecs.lz4.compress_block_into(block, target[start:], store_size=False)
+        stored = size >= block.size
+        if stored:
+            size = block.size
+            target[start : start + size] = block
+        _LZ4_LENGTH.pack_into(out, at, size | (_LZ4_STORED if stored else 0))
+        at = start + size
+    out[at : at + len(_LZ4_END)] = _LZ4_END
+    return target[: at + len(_LZ4_END)]
 
 
 _LZ4_BLOCK_BYTES: Final = 1 << 20

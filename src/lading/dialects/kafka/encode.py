@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
-import google_crc32c
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,6 +15,7 @@ from lading.kernels import engine
 from lading.model.errors import LimitExceeded, MalformedMessage
 from lading.model.names import key_bytes
 
+from ..carrier.typed import MARKED_BYTES, ids_of
 from . import send_twin
 from .compression import LZ4, compressed_lz4
 from .layout import BATCH_HEADER, BATCH_HEADER_BYTES, CRC_AT, FRAME_BYTES, MAGIC, TRANSACTIONAL
@@ -41,32 +41,58 @@ class Records:
 
     ``times_us`` (int64, one a row) stands for the Batch's timestamps, which are cut to milliseconds. ``offsets`` are
     those of stored messages; without them every batch begins at 0, as a producer sends it. LimitExceeded, naming the
-    message, for header keys that Kafka has no form for.
+    message, for header keys that Kafka has no form for. Kinds, ids and fine times are lost; see ``carrying``.
     """
 
     def __init__(
         self, batch: pa.RecordBatch, times_us: NDArray[np.int64], offsets: NDArray[np.int64] | None = None
     ) -> None:
-        headers: Any = batch.column("headers")
-        lists: NDArray[np.int32] = headers.offsets.to_numpy()
-        entries = headers.values.slice(lists[0], lists[-1] - lists[0])
-        texts, _, values = (entries.field(part) for part in range(3))
-        names = _wire_keys(texts, lists)
+        headers = _Headers.of(batch)
+        flags, ids = np.zeros(batch.num_rows, np.uint8), np.empty(0, np.uint8)
+        names = _binary(_wire_keys(headers.names, headers.lists))
+        self._fill(batch, headers, names, flags, ids, times_us, offsets)
+
+    @classmethod
+    def carrying(cls, batch: pa.RecordBatch, times_us: NDArray[np.int64]) -> Records | None:
+        """The same with a carrier in each message that needs one, in one pass; ``carry`` gives the same, slower.
+
+        None where it is needed: for names that want an escape or are reserved, and very many headers.
+        """
+        headers = _Headers.of(batch)
+        names = _binary(headers.names)
+        ids, id_valid = ids_of(batch.column("id"))
+        flags = np.empty(batch.num_rows, np.uint8)
+        kernels = engine.select(HOME, send_twin, batch.nbytes)
+        if kernels.judge(headers.lists, *names[:2], headers.kinds, id_valid, times_us, flags) >= 0:
+            return None
+        self = cls.__new__(cls)
+        self._fill(batch, headers, names, flags, ids, times_us, None)
+        return self
+
+    def _fill(
+        self,
+        batch: pa.RecordBatch,
+        headers: _Headers,
+        names: _Binary,
+        flags: NDArray[np.uint8],
+        ids: NDArray[np.uint8],
+        times_us: NDArray[np.int64],
+        offsets: NDArray[np.int64] | None,
+    ) -> None:
         self.rows = batch.num_rows
-        self._times_ms = times_us // 1000
+        self._times_us = times_us
         self._stored = offsets is not None
         self._offsets = np.arange(self.rows) if offsets is None else offsets
-        self._columns = (
-            *_binary(batch.column("key")),
-            *_binary(batch.column("payload")),
-            np.ascontiguousarray(lists - lists[0]),
-            *_binary(names)[:2],
-            *_binary(values),
-        )
+        values = _binary(headers.values)
+        key, payload = _binary(batch.column("key")), _binary(batch.column("payload"))
+        self._columns = (*key, *payload, headers.lists, *names[:2], *values, headers.kinds, flags)
+        self._facts = (ids, times_us)
         self.sizes = np.empty(self.rows, np.int64)
         self._kernels = engine.select(HOME, send_twin, batch.nbytes)
         self._kernels.weigh(*self._columns, self.sizes)
         self._sums = np.concatenate(([0], np.cumsum(self.sizes)))
+        largest = np.diff(names[0]).max(initial=0) + np.diff(values[0]).max(initial=0) if flags.any() else 0
+        self._scratch = np.empty(int(largest) + MARKED_BYTES, np.uint8)
 
     def cuts(self, low: int = 0, bytes_max: int = BATCH_BYTES_WANTED) -> Iterator[tuple[int, int]]:
         """Rows from ``low`` on as (first, end) of batches below ``bytes_max``, of one row where that is larger."""
@@ -78,32 +104,31 @@ class Records:
 
     def encode(
         self, low: int, high: int, producer: Producer = Producer(), compression: Literal["lz4"] | None = None
-    ) -> bytearray:
+    ) -> memoryview:
         """The rows ``low`` up to, not including, ``high`` as one batch; compressed only where that makes it smaller."""
         room = int(self._sums[high] - self._sums[low])
-        target = np.empty(BATCH_HEADER_BYTES + room, np.uint8)
-        facts = (self.sizes, self._offsets, self._times_ms, low, high, target, BATCH_HEADER_BYTES)
-        end = self._kernels.write(*self._columns, *facts)
-        records = target[BATCH_HEADER_BYTES:end]
+        made = np.empty(BATCH_HEADER_BYTES + room, np.uint8)
+        span = (self.sizes, self._offsets, low, high, self._scratch, made, BATCH_HEADER_BYTES)
+        end = self._kernels.write(*self._columns, *self._facts, *span)
         attributes = TRANSACTIONAL if producer.transactional else 0
-        made = bytearray(target[:end])
         if compression is not None:
-            packed = compressed_lz4(records.data)
-            if len(packed) < len(records):
-                made, attributes = bytearray(BATCH_HEADER_BYTES) + packed, attributes | LZ4
-        times_ms = self._times_ms[low:high]
+            packed = compressed_lz4(made[BATCH_HEADER_BYTES:end], BATCH_HEADER_BYTES)
+            if packed.size < end:
+                made, end, attributes = packed, packed.size, attributes | LZ4
+        times_us = self._times_us[low:high]
         delta = int(self._offsets[high - 1] - self._offsets[low])
         base_offset = int(self._offsets[low]) if self._stored else 0
+        batch = made[:end].data
         BATCH_HEADER.pack_into(
-            made, 0, base_offset, len(made) - FRAME_BYTES, -1, MAGIC, 0, attributes, delta,
-            int(times_ms[0]), int(times_ms.max()), producer.id, producer.epoch, producer.sequence, high - low,
+            batch, 0, base_offset, end - FRAME_BYTES, -1, MAGIC, 0, attributes, delta, int(times_us[0]) // 1000,
+            int(times_us.max()) // 1000, producer.id, producer.epoch, producer.sequence, high - low,
         )  # fmt: skip
-        crc = google_crc32c.value(bytes(memoryview(made)[CRC_AT + 4 :]))
-        made[CRC_AT : CRC_AT + 4] = crc.to_bytes(4, "big")
-        return made
+        crc = self._kernels.checksum(made, CRC_AT + 4, end)
+        batch[CRC_AT : CRC_AT + 4] = crc.to_bytes(4, "big")
+        return batch
 
 
-def encode_batches(batch: pa.RecordBatch) -> Iterator[bytearray]:
+def encode_batches(batch: pa.RecordBatch) -> Iterator[memoryview]:
     """The record batches of a Batch with its own offsets, uncompressed. The offsets must rise."""
     if not batch.num_rows:
         return
@@ -120,7 +145,7 @@ def _wire_keys(texts: Any, lists: NDArray[np.int32]) -> Any:
         return texts
     keys = []
     for header, text in enumerate(texts.to_pylist()):
-        message = f"message {int(np.searchsorted(lists - lists[0], header, side='right')) - 1}"
+        message = f"message {int(np.searchsorted(lists, header, side='right')) - 1}"
         try:
             key, kind = key_bytes(text)
         except MalformedMessage as error:
@@ -131,7 +156,27 @@ def _wire_keys(texts: Any, lists: NDArray[np.int32]) -> Any:
     return pa.array(keys, pa.binary())
 
 
-def _binary(array: Any) -> tuple[NDArray[np.int32], NDArray[np.uint8], NDArray[np.uint8]]:
+class _Headers(NamedTuple):
+    """The headers of a Batch, also of a slice of one: ends of the lists from 0 on, names, kinds, values."""
+
+    lists: NDArray[np.int32]
+    names: Any
+    kinds: NDArray[np.int8]
+    values: Any
+
+    @classmethod
+    def of(cls, batch: pa.RecordBatch) -> _Headers:
+        headers: Any = batch.column("headers")
+        lists: NDArray[np.int32] = headers.offsets.to_numpy()
+        entries = headers.values.slice(lists[0], lists[-1] - lists[0])
+        names, kinds, values = (entries.field(part) for part in range(3))
+        return cls(np.ascontiguousarray(lists - lists[0]), names, np.ascontiguousarray(kinds.to_numpy()), values)
+
+
+_Binary = tuple[NDArray[np.int32], NDArray[np.uint8], NDArray[np.uint8]]
+
+
+def _binary(array: Any) -> _Binary:
     """Ends (one more than values), bytes, and whether each is there (1 or 0), of an array that may be a slice."""
     _, ends, data = array.buffers()
     present = np.ones(len(array), np.uint8)

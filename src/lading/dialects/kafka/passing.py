@@ -98,7 +98,7 @@ def seen(run: Run, first: int, end: int) -> Iterator[Bytes]:
                 yield from _cut(run, chunk, batch, first, end)
 
 
-def _cut(run: Run, chunk: NDArray[np.int64], batch: NDArray[np.int64], first: int, end: int) -> Iterator[bytearray]:
+def _cut(run: Run, chunk: NDArray[np.int64], batch: NDArray[np.int64], first: int, end: int) -> Iterator[memoryview]:
     """The messages of one batch from ``first`` to ``end``, with all that the old one said of itself."""
     row = chunk.copy()
     row[BODY_START], row[BODY_END] = batch[layout.START], batch[layout.END]
