@@ -424,6 +424,14 @@ def test_epochs_of_leaders(kafka: KafkaFrames, topic: str) -> None:
     told = kafka.ask("OffsetForLeaderEpoch", 4, topics=[{"topic": topic, "partitions": [part]}])
     row = told.topics[0].partitions[0]
     assert (row.error_code, row.leader_epoch, row.end_offset) == (NONE, epoch, 1)
+    # an epoch before all that are known ended where the first of them begins, also when that is deleted by and by
+    sent(kafka, topic, one_batch(b"y"))
+    kafka.ask("DeleteRecords", 2, topics=[{"name": topic, "partitions": [{"partition_index": 0, "offset": 1}]}])
+    for asked, known, end in ((epoch - 1, epoch - 1, 1), (-1, -1, -1), (epoch + 1, -1, -1)):
+        part = {"partition": 0, "current_leader_epoch": epoch, "leader_epoch": asked}
+        told = kafka.ask("OffsetForLeaderEpoch", 4, topics=[{"topic": topic, "partitions": [part]}])
+        row = told.topics[0].partitions[0]
+        assert (row.error_code, row.leader_epoch, row.end_offset) == (NONE, known, end)
 
 
 def test_sessions_are_declined(kafka: KafkaFrames, topic: str) -> None:

@@ -46,8 +46,6 @@ class CoordinatedGroups:
             if row.protocol == COORDINATED:
                 self._groups[row.name] = Group(row.name, kept=True)
 
-    # -- members
-
     def join(self, call: JoinCall, *, now_us: int) -> Answer[Joined]:
         """Be in the next generation, done when all others are too; MemberIdRequired where a name comes first."""
         answer: Answer[Joined] = Answer()
@@ -124,8 +122,6 @@ class CoordinatedGroups:
             for member in group.members.values():
                 member.refuse(Refusal(Reason.STOPPING, "the broker stops"))
 
-    # -- groups
-
     def names(self) -> Iterable[str]:
         """All groups."""
         return self._groups.keys()
@@ -166,6 +162,10 @@ class CoordinatedGroups:
     def store(self, name: str, partition: Partition, position: StoredPosition) -> None:
         """Store a position of a caller that was admitted."""
         self._positions.store(partition, PositionKey(COORDINATED, name), position)
+
+    def remove_position(self, name: str, partition: Partition) -> None:
+        """Forget where the group is in one partition; that it has no position there is no error."""
+        self._positions.remove_from(partition, PositionKey(COORDINATED, name))
 
     def position(self, name: str, partition: Partition) -> StoredPosition | None:
         """The next offset, with the epoch and text the consumer gave."""

@@ -87,6 +87,13 @@ class Positions:
             self._changed.pop((partition, key), None)
         self._catalog.remove_positions(key.protocol, topic.uuid, key.consumer)
 
+    def remove_from(self, partition: Partition, key: PositionKey) -> None:
+        """Forget a consumer in one partition; that it has no position there is no error."""
+        if key in partition.positions:
+            del partition.positions[key]
+            self._changed.pop((partition, key), None)
+            self._catalog.remove_positions(key.protocol, partition.topic.uuid, key.consumer, partition.number)
+
     def forget(self, partition: Partition) -> None:
         """The partition is deleted: nothing more is written about it."""
         for key in partition.positions:

@@ -19,6 +19,7 @@ from ..model.errors import LocalError, Reason, Refusal
 from .append import Append, Appender, Write, Written
 from .counters import Counters
 from .native_append import PLAIN, TRANSACTIONAL
+from .producer_state import Identity
 from .topology import Partition
 from .writer_memory import SCAN_BYTES, WriterMemory, hold, note_outcome
 from .writers import Block, Writers
@@ -27,6 +28,8 @@ DIALECT: Final = registry.KAFKA
 """The dialect whose producers have ids."""
 SEQUENCES: Final = 1 << 31
 """Sequences begin again at 0 here."""
+ID_BYTES: Final = 8
+"""A producer's id as the name of a writer; those of other protocols are longer."""
 
 
 class Sequenced(NamedTuple):
@@ -44,9 +47,17 @@ class Sequenced(NamedTuple):
         return writer_of(self.producer_id)
 
 
+class Writing(NamedTuple):
+    """A producer as one partition knows it: its last number, and the first offset of what it has open, if it has."""
+
+    identity: Identity
+    last_sequence: int
+    open_from: int | None
+
+
 def writer_of(producer_id: int) -> bytes:
     """A producer id as the log's dialect names the writer."""
-    return producer_id.to_bytes(8, "big")
+    return producer_id.to_bytes(ID_BYTES, "big")
 
 
 def producer_of(writer: bytes) -> int:
@@ -127,6 +138,21 @@ class ProducedAppender:
         if log.next_offset <= log.synced_end:
             return None
         return self._appender.follow(partition, log.next_offset, log.next_offset, 0, duplicate=True)
+
+    def writing(self, partition: Partition) -> list[Writing]:
+        """The producers that the partition remembers, the least recently heard first."""
+        writers = partition.writers
+        if writers is None:
+            return []
+        found = []
+        for writer, known in writers.items():
+            if len(writer) != ID_BYTES:
+                # writers of other protocols
+                continue
+            last = -1 if not known.recent else (known.next_sequence - 1) % SEQUENCES
+            first_open = writers.unmarked[writer][0][0] if writer in writers.unmarked else None
+            found.append(Writing(Identity(producer_of(writer), known.epoch), last, first_open))
+        return found
 
     def aborted(self, partition: Partition, first: int, end: int) -> list[tuple[int, int]]:
         """(producer id, first offset) of each aborted transaction with batches in ``first`` to ``end``, by offset.

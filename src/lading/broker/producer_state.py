@@ -90,6 +90,11 @@ class Producer:
         return replace(self.row, state=state, **changes)
 
     @property
+    def begun_us(self) -> int:
+        """When its last transaction was begun; means nothing before the first."""
+        return self.row.deadline_us - self.row.timeout_us
+
+    @property
     def identity(self) -> Identity:
         """What it writes under now."""
         return Identity(self.row.id, self.row.epoch)

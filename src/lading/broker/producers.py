@@ -17,7 +17,7 @@ from ..model.errors import Reason, Refusal
 from .answer import Answer
 from .append import Append, Write
 from .positions import PositionKey, Positions, StoredPosition
-from .produced import ProducedAppender, Sequenced, producer_of, writer_of
+from .produced import ProducedAppender, Sequenced, Writing, producer_of, writer_of
 from .producer_state import COMMITS, DECIDED, ENDED, Caller, Identity, Producer, ProducerState, fenced, told, under_way
 from .topology import Partition
 
@@ -230,6 +230,18 @@ class Producers:
     def rows(self) -> list[ProducerRow]:
         """The producers that have a name."""
         return [producer.row for producer in self._names.values()]
+
+    def named(self) -> list[Producer]:
+        """The producers that have a name, to be looked at."""
+        return list(self._names.values())
+
+    def find(self, name: str) -> Producer | None:
+        """The producer of a name, to be looked at."""
+        return self._names.get(name)
+
+    def writing(self, partition: Partition) -> list[Writing]:
+        """See ``ProducedAppender.writing``."""
+        return self._produced.writing(partition)
 
     def _take_id(self) -> int:
         if self._next_id == self._end_id:

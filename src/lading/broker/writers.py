@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import OrderedDict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
@@ -109,6 +110,10 @@ class Writers:
     def get(self, writer_id: bytes) -> Writer | None:
         """What is remembered of a writer."""
         return self._writers.get(writer_id)
+
+    def items(self) -> Iterable[tuple[bytes, Writer]]:
+        """All writers, the least recently heard first."""
+        return self._writers.items()
 
     @property
     def stable_before(self) -> int | None:

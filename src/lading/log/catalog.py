@@ -268,11 +268,13 @@ class Catalog:
                 ],
             )
 
-    def remove_positions(self, protocol: str, topic: bytes, consumer: str) -> None:
-        """Every position of one consumer or group in one topic."""
+    def remove_positions(self, protocol: str, topic: bytes, consumer: str, partition: int | None = None) -> None:
+        """Every position of one consumer or group in one topic; only that in ``partition`` where it is given."""
         with self.write(Kind.POSITION) as db:
             db.execute(
-                "DELETE FROM positions WHERE protocol = ? AND topic = ? AND consumer = ?", (protocol, topic, consumer)
+                "DELETE FROM positions WHERE protocol = ?1 AND topic = ?2 AND consumer = ?3 "
+                "AND partition = ifnull(?4, partition)",
+                (protocol, topic, consumer, partition),
             )
 
     # -- writers and transactions

@@ -25,8 +25,11 @@ OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR, JOIN_GROUP, HEARTBEAT, LEAVE_GROU
 DESCRIBE_GROUPS, LIST_GROUPS = 15, 16
 API_VERSIONS, CREATE_TOPICS, DELETE_TOPICS, DELETE_RECORDS, INIT_PRODUCER_ID, OFFSET_FOR_LEADER_EPOCH = range(18, 24)
 ADD_PARTITIONS_TO_TXN, ADD_OFFSETS_TO_TXN, END_TXN, TXN_OFFSET_COMMIT = 24, 25, 26, 28
-DESCRIBE_CONFIGS, CREATE_PARTITIONS, DELETE_GROUPS, INCREMENTAL_ALTER_CONFIGS = 32, 37, 42, 44
-DESCRIBE_CLUSTER = 60
+DESCRIBE_CONFIGS, ALTER_CONFIGS, CREATE_PARTITIONS, DELETE_GROUPS, INCREMENTAL_ALTER_CONFIGS = 32, 33, 37, 42, 44
+DESCRIBE_ACLS, CREATE_ACLS, DELETE_ACLS, DESCRIBE_LOG_DIRS = 29, 30, 31, 35
+ELECT_LEADERS, LIST_PARTITION_REASSIGNMENTS, OFFSET_DELETE, DESCRIBE_CLIENT_QUOTAS = 43, 46, 47, 48
+DESCRIBE_SCRAM_CREDENTIALS, DESCRIBE_CLUSTER, DESCRIBE_PRODUCERS = 50, 60, 61
+DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS, LIST_CONFIG_RESOURCES, DESCRIBE_TOPIC_PARTITIONS = 65, 66, 74, 75
 
 SERVED: Final[dict[int, Served]] = {
     PRODUCE: Served("Produce", 0, 11, 9, None),
@@ -52,11 +55,26 @@ SERVED: Final[dict[int, Served]] = {
     ADD_OFFSETS_TO_TXN: Served("AddOffsetsToTxn", 0, 3, 3, "producer"),
     END_TXN: Served("EndTxn", 0, 3, 3, "producer"),
     TXN_OFFSET_COMMIT: Served("TxnOffsetCommit", 0, 3, 3, "producer"),
+    DESCRIBE_ACLS: Served("DescribeAcls", 1, 3, 2, "admin"),
+    CREATE_ACLS: Served("CreateAcls", 1, 3, 2, "admin"),
+    DELETE_ACLS: Served("DeleteAcls", 1, 3, 2, "admin"),
     DESCRIBE_CONFIGS: Served("DescribeConfigs", 1, 4, 4, "admin"),
+    ALTER_CONFIGS: Served("AlterConfigs", 0, 2, 2, "admin"),
+    DESCRIBE_LOG_DIRS: Served("DescribeLogDirs", 1, 4, 2, "admin"),
     CREATE_PARTITIONS: Served("CreatePartitions", 0, 3, 2, "admin"),
     DELETE_GROUPS: Served("DeleteGroups", 0, 2, 2, "admin"),
+    ELECT_LEADERS: Served("ElectLeaders", 0, 2, 2, "admin"),
     INCREMENTAL_ALTER_CONFIGS: Served("IncrementalAlterConfigs", 0, 1, 1, "admin"),
+    LIST_PARTITION_REASSIGNMENTS: Served("ListPartitionReassignments", 0, 0, 0, "admin"),
+    OFFSET_DELETE: Served("OffsetDelete", 0, 0, NEVER, "consumer"),
+    DESCRIBE_CLIENT_QUOTAS: Served("DescribeClientQuotas", 0, 1, 1, "admin"),
+    DESCRIBE_SCRAM_CREDENTIALS: Served("DescribeUserScramCredentials", 0, 0, 0, "admin"),
     DESCRIBE_CLUSTER: Served("DescribeCluster", 0, 2, 0, "admin"),
+    DESCRIBE_PRODUCERS: Served("DescribeProducers", 0, 0, 0, "admin"),
+    DESCRIBE_TRANSACTIONS: Served("DescribeTransactions", 0, 0, 0, "admin"),
+    LIST_TRANSACTIONS: Served("ListTransactions", 0, 1, 0, "admin"),
+    LIST_CONFIG_RESOURCES: Served("ListConfigResources", 0, 1, 0, "admin"),
+    DESCRIBE_TOPIC_PARTITIONS: Served("DescribeTopicPartitions", 0, 0, 0, "admin"),
 }
 """By key. Produce is told from 0 on although nothing below PRODUCE_LOW is taken: old librdkafka sends uncompressed, or
 without headers, to a broker that does not tell 0 and 3 (kafka.md 3.3)."""

@@ -1,4 +1,4 @@
-"""What Kafka calls configs of a topic, as a table over our own settings; DescribeConfigs, IncrementalAlterConfigs."""
+"""What Kafka calls configs of a topic, as a table over our own settings; to be told and changed."""
 
 from __future__ import annotations
 
@@ -7,15 +7,21 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ...broker.settings import TopicSettings
 from ...dialects.kafka.errors import INVALID_CONFIG, INVALID_REQUEST, code_of
-from ...dialects.kafka.versions import DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS
+from ...dialects.kafka.versions import (
+    ALTER_CONFIGS,
+    DESCRIBE_CONFIGS,
+    INCREMENTAL_ALTER_CONFIGS,
+    LIST_CONFIG_RESOURCES,
+)
 from ...model.errors import LadingError, SettingError
 from .handling import NODE_ID, Context, Fields, Handler, Request, Session
+from .metadata import expressible
 
 if TYPE_CHECKING:
     from ...broker.topology import Topic
 
-TOPIC, BROKER = 2, 4
-"""Kinds of resources."""
+TOPIC, BROKER, CLIENT_METRICS, GROUP = 2, 4, 16, 32
+"""Kinds of resources; groups, and the metrics of clients, have no configs here."""
 _OF_TOPIC, _OF_BROKER, _DEFAULT = 1, 4, 5
 """Where a value comes from: the topic, the broker's settings, nobody."""
 _STRING, _INT, _LONG, _LIST, _BOOLEAN = 2, 3, 5, 7, 1
@@ -26,9 +32,10 @@ UNLIMITED: Final = 1 << 62
 
 
 class Config(NamedTuple):
-    """A config of topics: the setting it is, its type, and how its text becomes a value and back."""
+    """A config of topics: the setting it is, its name for all topics, its type, its text to a value and back."""
 
     setting: str
+    broker_wide: str
     kind: int
     parse: Callable[[str], Any]
     show: Callable[[Any], str]
@@ -61,11 +68,15 @@ def _shown(scale: int) -> Callable[[int], str]:
 _TIME_TYPES: Final = {"CreateTime": False, "LogAppendTime": True}
 
 CONFIGS: Final[Mapping[str, Config]] = {
-    "retention.ms": Config("retention_age_us", _LONG, _retained(1000), _shown(1000)),
-    "retention.bytes": Config("retention_bytes", _LONG, _retained(1), _shown(1)),
-    "max.message.bytes": Config("message_bytes_max", _INT, _number(1, 1 << 30), str),
+    "retention.ms": Config("retention_age_us", "log.retention.ms", _LONG, _retained(1000), _shown(1000)),
+    "retention.bytes": Config("retention_bytes", "log.retention.bytes", _LONG, _retained(1), _shown(1)),
+    "max.message.bytes": Config("message_bytes_max", "message.max.bytes", _INT, _number(1, 1 << 30), str),
     "message.timestamp.type": Config(
-        "append_time", _STRING, lambda text: _TIME_TYPES[text], lambda value: "LogAppendTime" if value else "CreateTime"
+        "append_time",
+        "log.message.timestamp.type",
+        _STRING,
+        lambda text: _TIME_TYPES[text],
+        lambda value: "LogAppendTime" if value else "CreateTime",
     ),
 }
 """The configs that mean something here and can be set."""
@@ -99,9 +110,14 @@ def changes_of(configs: Iterable[tuple[str, str | None]]) -> dict[str, Any]:
 
 
 def handlers(context: Context) -> Mapping[int, Handler]:
-    """DescribeConfigs and IncrementalAlterConfigs."""
+    """DescribeConfigs, AlterConfigs, IncrementalAlterConfigs and ListConfigResources."""
     answers = _Answers(context)
-    return {DESCRIBE_CONFIGS: answers.describe, INCREMENTAL_ALTER_CONFIGS: answers.alter}
+    return {
+        DESCRIBE_CONFIGS: answers.describe,
+        ALTER_CONFIGS: answers.replace,
+        INCREMENTAL_ALTER_CONFIGS: answers.change,
+        LIST_CONFIG_RESOURCES: answers.resources,
+    }
 
 
 class _Answers:
@@ -109,21 +125,41 @@ class _Answers:
         self._context = context
 
     def describe(self, session: Session, request: Request) -> Fields:
-        return {"results": [self._described(one) for one in request.body.resources]}
+        synonyms = bool(request.body.include_synonyms)
+        return {"results": [self._described(one, synonyms=synonyms) for one in request.body.resources]}
 
-    def _described(self, asked: Any) -> Fields:
+    def _described(self, asked: Any, *, synonyms: bool) -> Fields:
         row = {"resource_type": asked.resource_type, "resource_name": asked.resource_name, "error_message": None}
         try:
             if asked.resource_type == TOPIC:
                 rows = topic_rows(self._context, self._context.broker.resolve(asked.resource_name).settings)
             elif asked.resource_type == BROKER and asked.resource_name == str(NODE_ID):
                 rows = self._broker_rows()
+            elif asked.resource_type in (GROUP, CLIENT_METRICS) or (asked.resource_type, asked.resource_name) == _ALL:
+                rows = []
             else:
                 return {**row, "error_code": INVALID_REQUEST, "error_message": _NO_SUCH.format(asked.resource_name)}
         except LadingError as error:
             return {**row, "error_code": code_of(error), "error_message": str(error)}
         wanted = asked.configuration_keys
-        return {**row, "error_code": 0, "configs": [one for one in rows if wanted is None or one["name"] in wanted]}
+        told = [one for one in rows if wanted is None or one["name"] in wanted]
+        if not synonyms:
+            told = [{**one, "synonyms": []} for one in told]
+        return {**row, "error_code": 0, "configs": told}
+
+    def resources(self, session: Session, request: Request) -> Fields:
+        """What has configs, or could have: topics, the broker and groups, as the newer request asks for them."""
+        named = {
+            TOPIC: [topic.flat_name for topic in expressible(self._context)],
+            BROKER: [str(NODE_ID)],
+            GROUP: sorted(self._context.broker.coordinated_groups.names()),
+        }
+        # the first version asks for metrics of clients only; later on nothing asked for is everything
+        wanted = (request.body.resource_types or tuple(named)) if request.version else ()
+        rows = [
+            {"resource_name": name, "resource_type": kind} for kind in named if kind in wanted for name in named[kind]
+        ]
+        return {"error_code": 0, "config_resources": rows}
 
     def _broker_rows(self) -> list[dict[str, Any]]:
         ours, settings = self._context.settings, self._context.services.settings
@@ -139,17 +175,28 @@ class _Answers:
         }
         return [_row(name, value, _OF_BROKER, kind, read_only=True) for name, (value, kind) in values.items()]
 
-    def alter(self, session: Session, request: Request) -> Fields:
-        body = request.body
-        return {"responses": [self._altered(one, validate_only=body.validate_only) for one in body.resources]}
+    def change(self, session: Session, request: Request) -> Fields:
+        """Some configs of a resource; the others stay."""
+        return self._all_altered(request, lambda asked: changes_of(map(_change, asked.configs)))
 
-    def _altered(self, asked: Any, *, validate_only: bool) -> Fields:
+    def replace(self, session: Session, request: Request) -> Fields:
+        """All configs of a resource: those that are not named go back to what they are for all."""
+        unset: dict[str, Any] = {config.setting: None for config in CONFIGS.values()}
+        return self._all_altered(
+            request, lambda asked: unset | changes_of((config.name, config.value) for config in asked.configs)
+        )
+
+    def _all_altered(self, request: Request, changes: Callable[[Any], dict[str, Any]]) -> Fields:
+        body = request.body
+        return {"responses": [self._altered(one, changes, validate_only=body.validate_only) for one in body.resources]}
+
+    def _altered(self, asked: Any, changes: Callable[[Any], dict[str, Any]], *, validate_only: bool) -> Fields:
         row = {"resource_type": asked.resource_type, "resource_name": asked.resource_name, "error_message": None}
         if asked.resource_type != TOPIC:
             return {**row, "error_code": INVALID_REQUEST, "error_message": _NO_SUCH.format(asked.resource_name)}
         try:
             topic = self._context.broker.resolve(asked.resource_name)
-            settings = topic.settings.changed(changes_of(map(_change, asked.configs)))
+            settings = topic.settings.changed(changes(asked))
             if not validate_only:
                 self._context.broker.alter_topic(topic, settings)
         except SettingError as error:
@@ -159,6 +206,8 @@ class _Answers:
         return {**row, "error_code": 0}
 
 
+_ALL: Final = (BROKER, "")
+"""What holds for all brokers until one says otherwise: nothing here, settings are in the file."""
 _NO_SUCH: Final = (
     "configs of {!r} cannot be told or changed here: those of topics can, in the broker's settings file its own"
 )
@@ -183,22 +232,35 @@ def topic_rows(context: Context, settings: TopicSettings) -> list[dict[str, Any]
     }
     rows = []
     for name, config in CONFIGS.items():
-        set_here = config.setting in own
-        value = own[config.setting] if set_here else broker_wide[config.setting]
-        text = config.show(UNLIMITED if value is None else value)
-        rows.append(_row(name, text, _OF_TOPIC if set_here else _DEFAULT, config.kind))
-    rows += [_row(name, value, _DEFAULT, kind, read_only=True) for name, (value, kind) in FIXED.items()]
+        wide = broker_wide[config.setting]
+        levels = [(config.broker_wide, config.show(UNLIMITED if wide is None else wide), _DEFAULT)]
+        if config.setting in own:
+            levels.insert(0, (name, config.show(own[config.setting]), _OF_TOPIC))
+        _, text, source = levels[0]
+        rows.append(_row(name, text, source, config.kind, levels))
+    for name, (value, kind) in FIXED.items():
+        wide_name = "log.cleanup.policy" if name == "cleanup.policy" else name
+        rows.append(_row(name, value, _DEFAULT, kind, [(wide_name, value, _DEFAULT)], read_only=True))
     return rows
 
 
-def _row(name: str, value: str, source: int, kind: int, *, read_only: bool = False) -> dict[str, Any]:
+def _row(
+    name: str,
+    value: str,
+    source: int,
+    kind: int,
+    levels: Iterable[tuple[str, str, int]] = (),
+    *,
+    read_only: bool = False,
+) -> dict[str, Any]:
+    """One config; ``levels`` are the names, values and sources that it could take, the one in force first."""
     return {
         "name": name,
         "value": value,
         "read_only": read_only,
         "config_source": source,
         "is_sensitive": False,
-        "synonyms": [],
+        "synonyms": [dict(zip(("name", "value", "source"), level, strict=True)) for level in levels],
         "config_type": kind,
         "documentation": None,
     }

@@ -1,16 +1,26 @@
-"""Positions of consumer groups: OffsetCommit and OffsetFetch, of members and of readers that work alone."""
+"""Positions of consumer groups: OffsetCommit, OffsetFetch, OffsetDelete, of members and of readers that work alone."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from ...broker.coordinated_group import Group
 from ...broker.coordinated_groups import MemberCall
 from ...broker.positions import COORDINATED, PositionKey, StoredPosition
 from ...broker.topology import Partition
 from ...dialects.kafka import versions
-from ...dialects.kafka.errors import NONE, POSITION_TEXT_TOO_LARGE, UNSTABLE_OFFSET_COMMIT, code_of
-from ...model.errors import Refusal
+from ...dialects.kafka.assignment import PROTOCOL, parse_subscription
+from ...dialects.kafka.errors import (
+    GROUP_NOT_EMPTY,
+    GROUP_NOT_FOUND,
+    GROUP_SUBSCRIBED,
+    NONE,
+    POSITION_TEXT_TOO_LARGE,
+    UNSTABLE_OFFSET_COMMIT,
+    code_of,
+)
+from ...model.errors import MalformedMessage, Refusal
 from ..interface import now_us
 from .answering import coordinator_code
 from .handling import Context, Fields, Handler, Request, Session
@@ -24,7 +34,11 @@ _NOTHING: Final = {"committed_offset": -1, "committed_leader_epoch": -1, "metada
 def handlers(context: Context) -> Mapping[int, Handler]:
     """The handlers of this page."""
     positions = GroupPositions(context)
-    return {versions.OFFSET_COMMIT: positions.commit, versions.OFFSET_FETCH: positions.fetch}
+    return {
+        versions.OFFSET_COMMIT: positions.commit,
+        versions.OFFSET_FETCH: positions.fetch,
+        versions.OFFSET_DELETE: positions.delete,
+    }
 
 
 class GroupPositions:
@@ -61,6 +75,41 @@ class GroupPositions:
                 ]
             }
         return {"error_code": NONE, "topics": self._found(body.group_id, body.topics, stable)}
+
+    def delete(self, session: Session, request: Request) -> Fields:
+        """Forget positions; those of topics that members have subscribed stay."""
+        group = self._groups.find(request.body.group_id)
+        if group is None:
+            return {"error_code": GROUP_NOT_FOUND, "topics": []}
+        if group.members and group.protocol_type != PROTOCOL:
+            return {"error_code": GROUP_NOT_EMPTY, "topics": []}
+        subscribed = _subscribed(group)
+        return {
+            "error_code": NONE,
+            "topics": [
+                {
+                    "name": topic.name,
+                    "partitions": [
+                        {
+                            "partition_index": one.partition_index,
+                            "error_code": self._deleted(group.name, topic.name, one.partition_index, subscribed),
+                        }
+                        for one in topic.partitions
+                    ],
+                }
+                for topic in request.body.topics
+            ],
+        }
+
+    def _deleted(self, group: str, topic: str, number: int, subscribed: Collection[str] | None) -> int:
+        try:
+            partition = self._broker.resolve(topic).partition(number)
+            if subscribed is None or topic in subscribed:
+                return GROUP_SUBSCRIBED
+            self._groups.remove_position(group, partition)
+        except Refusal as refusal:
+            return coordinator_code(refusal)
+        return NONE
 
     def _found(self, group: str, topics: Sequence[Any] | None, stable: bool) -> list[Fields]:
         if topics is None:
@@ -103,6 +152,17 @@ class GroupPositions:
             "metadata": (position.extra or b"").decode("utf-8", "replace"),
             "error_code": NONE,
         }
+
+
+def _subscribed(group: Group) -> Collection[str] | None:
+    """The topics that its members want; None where that cannot be read: it might be any."""
+    topics: set[str] = set()
+    try:
+        for member in group.members.values():
+            topics |= parse_subscription(member.metadata(group.protocol or group.voted())).topics
+    except MalformedMessage:
+        return None
+    return topics
 
 
 def stored(

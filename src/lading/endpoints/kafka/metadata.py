@@ -1,4 +1,7 @@
-"""Metadata and DescribeCluster: one broker that leads every partition, and makes topics that producers ask for."""
+"""Metadata, DescribeTopicPartitions, DescribeCluster: one broker that leads every partition.
+
+It makes topics that producers ask for.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from uuid import UUID
 
 from ...dialects.kafka.errors import INVALID_TOPIC, UNKNOWN_TOPIC, UNKNOWN_TOPIC_ID, code_of
 from ...dialects.kafka.names import is_legal
-from ...dialects.kafka.versions import DESCRIBE_CLUSTER, METADATA
+from ...dialects.kafka.versions import DESCRIBE_CLUSTER, DESCRIBE_TOPIC_PARTITIONS, METADATA
 from ...model.errors import LadingError
 from ..interface import now_us
 from .creating import create_topic
@@ -21,12 +24,18 @@ if TYPE_CHECKING:
 _AUTO_CREATE_IS_ASKED: Final = 4
 """The first version in which a client says whether a topic may be made; before, it may."""
 _NOBODY: Final = UUID(int=0)
+PARTITIONS_MAX: Final = 2000
+"""Partitions of one answer to DescribeTopicPartitions; a cursor says where the next one begins."""
 
 
 def handlers(context: Context) -> Mapping[int, Handler]:
-    """Metadata and DescribeCluster."""
+    """Metadata, DescribeTopicPartitions and DescribeCluster."""
     answers = _Answers(context)
-    return {METADATA: answers.metadata, DESCRIBE_CLUSTER: answers.cluster}
+    return {
+        METADATA: answers.metadata,
+        DESCRIBE_TOPIC_PARTITIONS: answers.partitions,
+        DESCRIBE_CLUSTER: answers.cluster,
+    }
 
 
 class _Answers:
@@ -42,13 +51,37 @@ class _Answers:
             may_create = self._context.settings.auto_create and (
                 request.version < _AUTO_CREATE_IS_ASKED or body.allow_auto_topic_creation
             )
-            rows = [self._row(one, may_create=may_create) for one in asked]
+            rows = [self._row(one.name, one.topic_id, may_create=may_create) for one in asked]
         return {
             "brokers": [self._broker(session)],
             "cluster_id": CLUSTER_ID,
             "controller_id": NODE_ID,
             "topics": rows,
         }
+
+    def partitions(self, session: Session, request: Request) -> Fields:
+        """Topics by name, none asked for is all of them, a bounded number of partitions at a time from a cursor on."""
+        body = request.body
+        every = not body.topics
+        names = (
+            {topic.flat_name for topic in expressible(self._context)} if every else {one.name for one in body.topics}
+        )
+        start = ("", 0) if body.cursor is None else (body.cursor.topic_name, body.cursor.partition_index)
+        room = max(min(body.response_partition_limit, PARTITIONS_MAX), 1)
+        rows: list[Fields] = []
+        for name in sorted(one for one in names if one >= start[0]):
+            row = self._row(name, None, may_create=False)
+            places = row.get("partitions", [])[start[1] if name == start[0] else 0 :]
+            if places and not room:
+                return {"topics": rows, "next_cursor": {"topic_name": name, "partition_index": 0}}
+            told = places[:room]
+            elsewhere: Fields = {"eligible_leader_replicas": [], "last_known_elr": []}
+            rows.append({**row, "partitions": [{**one, **elsewhere} for one in told]})
+            room -= len(told)
+            if len(told) < len(places):
+                cursor = {"topic_name": name, "partition_index": places[len(told)]["partition_index"]}
+                return {"topics": rows, "next_cursor": cursor}
+        return {"topics": rows, "next_cursor": None}
 
     def cluster(self, session: Session, request: Request) -> Fields:
         row = self._broker(session)
@@ -65,10 +98,9 @@ class _Answers:
         address = self._context.advertised(session)
         return {"node_id": NODE_ID, "host": address.host, "port": address.port, "rack": None}
 
-    def _row(self, asked: Any, *, may_create: bool) -> Fields:
-        name: str | None = asked.name
+    def _row(self, name: str | None, uuid: UUID | None, *, may_create: bool) -> Fields:
         if not name:
-            uuid = asked.topic_id or _NOBODY
+            uuid = uuid or _NOBODY
             topic = topic_by_id(self._context.broker, uuid.bytes)
             return topic_row(topic) if topic else {"error_code": UNKNOWN_TOPIC_ID, "name": None, "topic_id": uuid}
         if not is_legal(name):

@@ -101,10 +101,11 @@ class _Answers:
         log = partition.log
         before = [epoch for epoch, _ in log.epochs if epoch <= asked.leader_epoch]
         after = [first for epoch, first in log.epochs if epoch > asked.leader_epoch]
-        if not before or asked.leader_epoch > log.epoch:
+        if asked.leader_epoch < 0 or asked.leader_epoch > log.epoch:
             return {**row, "error_code": 0}
-        end = after[0] if after else log.synced_end
-        return {**row, "error_code": 0, "leader_epoch": before[-1], "end_offset": end}
+        end = max(after[0], log.first_offset) if after else log.synced_end
+        # of an epoch before the first that is known nothing is left: it ended where that one begins
+        return {**row, "error_code": 0, "leader_epoch": before[-1] if before else asked.leader_epoch, "end_offset": end}
 
     def _partition(self, name: str, index: int, epoch: int) -> tuple[int, Partition | None]:
         try:

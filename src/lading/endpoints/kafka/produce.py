@@ -162,7 +162,8 @@ class Producer:
                 times = _judge_inline(inbox.array, batch_at, row.facts)
                 if times is None:
                     return False
-                outcome = self._append(row.partition, row.facts, times, inbox.array, batch_at)
+                who = connection if end == inbox.have else None
+                outcome = self.append(row.partition, row.facts, times, inbox.array, batch_at, who)
             except LadingError as error:
                 outcome = error
         _OneAnswer(self, connection, correlation, place, row).begin(outcome)
@@ -230,17 +231,16 @@ class Producer:
         loop = asyncio.get_running_loop()
         loop.run_in_executor(self._context.services.workers, judge).add_done_callback(judged)
 
-    def append(self, partition: Partition, facts: Facts, times: Times, source: Bytes, start: int) -> Append:
-        """Append a batch that was judged; Refusal."""
-        return self._append(partition, facts, times, source, start)
-
-    def _append(self, partition: Partition, facts: Facts, times: Times, source: Bytes, start: int) -> Append:
+    def append(
+        self, partition: Partition, facts: Facts, times: Times, source: Bytes, start: int, who: object = None
+    ) -> Append:
+        """Append a batch that was judged; Refusal. ``who`` is as in ``Broker.append``."""
         append_ms = None
         if partition.topic.settings.append_time:
             append_ms = self._broker.append_time_us(partition, now_us()) // 1000
         write = partial(_write, source, start, facts, times, partition.log.epoch, append_ms)
         if facts.producer_id < 0:
-            append = self._broker.append(partition, registry.KAFKA, PLAIN, facts.size_bytes, write)
+            append = self._broker.append(partition, registry.KAFKA, PLAIN, facts.size_bytes, write, who)
         else:
             append = self._broker.producers.append(partition, _sequenced(facts), facts.size_bytes, write)
         self._messages_in[self._labels] += append.count

@@ -6,7 +6,19 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
 from ...dialects.kafka.versions import API_VERSIONS, FETCH, PRODUCE, SERVED
-from . import api_versions, configs, group_positions, groups, metadata, offsets, topics, transactions
+from . import (
+    api_versions,
+    configs,
+    group_positions,
+    groups,
+    metadata,
+    offsets,
+    producers,
+    replicas,
+    security,
+    topics,
+    transactions,
+)
 from .handling import Context, Handler
 
 ROOMS: Final[tuple[Callable[[Context], Mapping[int, Handler]], ...]] = (
@@ -17,6 +29,9 @@ ROOMS: Final[tuple[Callable[[Context], Mapping[int, Handler]], ...]] = (
     groups.handlers,
     group_positions.handlers,
     transactions.handlers,
+    producers.handlers,
+    replicas.handlers,
+    security.handlers,
 )
 """Each gives its handlers by API key. An API that nobody handles is not told to clients."""
 

@@ -1,0 +1,118 @@
+"""Who produces, and which transactions are open: ListTransactions, DescribeTransactions, DescribeProducers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from ...broker.producer_state import Producer, ProducerState
+from ...dialects.kafka.errors import TRANSACTIONAL_ID_NOT_FOUND, code_of
+from ...dialects.kafka.versions import DESCRIBE_PRODUCERS, DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS
+from ...model.errors import LadingError
+from ..interface import now_us
+from .handling import Context, Fields, Handler, Request, Session
+
+if TYPE_CHECKING:
+    from ...broker.topology import Partition
+
+_DURATION_FROM: Final = 1
+_UNKNOWN: Final = -1
+
+
+def handlers(context: Context) -> Mapping[int, Handler]:
+    """ListTransactions, DescribeTransactions and DescribeProducers."""
+    answers = _Answers(context)
+    return {
+        LIST_TRANSACTIONS: answers.list,
+        DESCRIBE_TRANSACTIONS: answers.describe,
+        DESCRIBE_PRODUCERS: answers.writers,
+    }
+
+
+class _Answers:
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._producers = context.broker.producers
+
+    def list(self, session: Session, request: Request) -> Fields:
+        body = request.body
+        states, ids = set(body.state_filters), set(body.producer_id_filters)
+        longer_us = body.duration_filter * 1000 if request.version >= _DURATION_FROM else _UNKNOWN
+        now = now_us()
+        return {
+            "error_code": 0,
+            "unknown_state_filters": sorted(states - set(ProducerState)),
+            "transaction_states": [
+                {
+                    "transactional_id": one.row.name,
+                    "producer_id": one.row.id,
+                    "transaction_state": one.state.value,
+                }
+                for one in self._producers.named()
+                if (not states or one.state in states)
+                and (not ids or one.row.id in ids)
+                and (longer_us < 0 or now - one.begun_us > longer_us)
+            ],
+        }
+
+    def describe(self, session: Session, request: Request) -> Fields:
+        names = request.body.transactional_ids
+        return {"transaction_states": [_described(name, self._producers.find(name)) for name in names]}
+
+    def writers(self, session: Session, request: Request) -> Fields:
+        return {
+            "topics": [
+                {"name": one.name, "partitions": [self._written(one.name, each) for each in one.partition_indexes]}
+                for one in request.body.topics
+            ]
+        }
+
+    def _written(self, name: str, number: int) -> Fields:
+        try:
+            partition = self._context.broker.resolve(name).partition(number)
+        except LadingError as error:
+            return {"partition_index": number, "error_code": code_of(error), "error_message": str(error)}
+        return {
+            "partition_index": number,
+            "error_code": 0,
+            "error_message": None,
+            "active_producers": [
+                {
+                    "producer_id": one.identity.producer_id,
+                    "producer_epoch": one.identity.epoch,
+                    "last_sequence": one.last_sequence,
+                    "last_timestamp": _UNKNOWN,
+                    "coordinator_epoch": _UNKNOWN,
+                    "current_txn_start_offset": _UNKNOWN if one.open_from is None else one.open_from,
+                }
+                for one in self._producers.writing(partition)
+            ],
+        }
+
+
+def _described(name: str, producer: Producer | None) -> Fields:
+    if producer is None:
+        return {
+            "transactional_id": name,
+            "error_code": TRANSACTIONAL_ID_NOT_FOUND,
+            "transaction_state": "",
+            "topics": [],
+        }
+    began = producer.state is not ProducerState.EMPTY
+    return {
+        "error_code": 0,
+        "transactional_id": name,
+        "transaction_state": producer.state.value,
+        "transaction_timeout_ms": producer.row.timeout_us // 1000,
+        "transaction_start_time_ms": producer.begun_us // 1000 if began else _UNKNOWN,
+        "producer_id": producer.row.id,
+        "producer_epoch": producer.row.epoch,
+        "topics": _by_topic(producer.partitions),
+    }
+
+
+def _by_topic(partitions: Iterable[Partition]) -> list[dict[str, Any]]:
+    rows: dict[str, list[int]] = {}
+    for one in partitions:
+        rows.setdefault(one.topic.flat_name, []).append(one.number)
+    return [{"topic": name, "partitions": sorted(rows[name])} for name in sorted(rows)]
