@@ -28,8 +28,6 @@ QUESTION = (
 ROWS = 1_000_000
 MANY = 4
 """So many times the rows are streamed too: starting a query costs as much as reading a million messages."""
-TRIGGERS = 4
-"""Micro-batches of a stream."""
 PARTITIONS = 4
 ROUNDS = 5
 SCHEMA = "partition int, offset bigint, carrier string, trace binary, delay int"
@@ -119,7 +117,7 @@ class _Bench:
         ]  # fmt: skip
 
     def streams(self) -> list[dict[str, Any]]:
-        """Streams with Trigger.AvailableNow from the start of the query to its end, likewise compared."""
+        """Streams with Trigger.AvailableNow from the start of the query to its end, in the batches each makes by itself."""
         typed, ours = self._connector_typed, self._ours
         return self._compared("AvailableNow stream, Parquet", {
             "connector, three typed columns": lambda: self._stream(typed(stream=True)),
@@ -159,7 +157,7 @@ class _Bench:
     def _ours(self, stream: bool = False) -> DataFrame:
         reader = self._spark.readStream if stream else self._spark.read
         made = reader.format("lading").schema(SCHEMA).option("from", self._broker.url).option("topic", self._topic)
-        return made.option("encoding.delay", "be").option("maxRowsPerTrigger", self._rows // TRIGGERS).load()
+        return made.option("encoding.delay", "be").load()
 
     def _connector_raw(self, stream: bool = False) -> DataFrame:
         reader = self._spark.readStream if stream else self._spark.read
@@ -168,8 +166,6 @@ class _Bench:
             .option("kafka.bootstrap.servers", self._broker.address)
             .option("subscribe", self._topic)
         )
-        if stream:
-            made = made.option("maxOffsetsPerTrigger", self._rows // TRIGGERS)
         return made.option("startingOffsets", "earliest").option("includeHeaders", True).load()
 
     def _connector_typed(self, stream: bool = False) -> DataFrame:
@@ -194,9 +190,7 @@ class _Bench:
         from lading.spark.tables import ingest
 
         target = next(self._fresh)
-        report = ingest(
-            self._spark, self._broker.url, self._topic, target, columns=COLUMNS, max_rows=self._rows // TRIGGERS
-        )
+        report = ingest(self._spark, self._broker.url, self._topic, target, columns=COLUMNS)
         assert report.rows == self._rows
 
     def _pipeline(self) -> None:
@@ -206,7 +200,6 @@ class _Bench:
         directory = next(self._fresh)
         directory.mkdir()
         document = {
-            "pipeline": {"max_rows": self._rows // TRIGGERS},
             "source": {"from": self._broker.url, "topic": self._topic},
             "headers": {
                 "carrier": "string required",
