@@ -117,7 +117,7 @@ class _Bench:
         ]  # fmt: skip
 
     def streams(self) -> list[dict[str, Any]]:
-        """Streams with Trigger.AvailableNow from the start of the query to its end, in the batches each makes by itself."""
+        """Streams with Trigger.AvailableNow, from start to end of the query, in the batches each makes by itself."""
         typed, ours = self._connector_typed, self._ours
         return self._compared("AvailableNow stream, Parquet", {
             "connector, three typed columns": lambda: self._stream(typed(stream=True)),
