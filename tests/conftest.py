@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Iterator
@@ -52,6 +53,11 @@ def pytest_configure(config: pytest.Config) -> None:
     sys.dont_write_bytecode = False
     if not shared_kafka.PROCESS:
         shared_kafka.begin()
+
+
+def pytest_collection_finish() -> None:
+    """What was loaded up to here stays: the collector need not look through it again and again."""
+    gc.freeze()
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

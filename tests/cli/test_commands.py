@@ -1,7 +1,8 @@
-"""The command line as a person uses it: real processes against a real broker."""
+"""The command line as a person uses it, against a real broker."""
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import socket
@@ -9,16 +10,24 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from typer.testing import CliRunner
 
 from lading import Consumer, testing
-from lading.cli.main import app
+from lading.cli.main import app, main
 from lading.settings import EndpointSettings
 
-Run = Callable[..., subprocess.CompletedProcess[str]]
+
+class Done(NamedTuple):
+    """What a command said."""
+
+    stdout: str
+    stderr: str
+
+
+Run = Callable[..., Done]
 
 
 @pytest.fixture(scope="module")
@@ -27,9 +36,11 @@ def broker() -> Iterator[testing.Running]:
         yield running
 
 
-@pytest.fixture(scope="module")
-def lading(broker: testing.Running) -> Run:
-    def run(*arguments: str, stdin: str = "", code: int = 0, **environment: str) -> subprocess.CompletedProcess[str]:
+@pytest.fixture
+def process(broker: testing.Running) -> Run:
+    """The command as a process."""
+
+    def run(*arguments: str, stdin: str = "", code: int = 0, **environment: str) -> Done:
         done = subprocess.run(
             [sys.executable, "-m", "lading.cli.main", *arguments],
             input=stdin,
@@ -40,19 +51,47 @@ def lading(broker: testing.Running) -> Run:
         )
         assert done.returncode == code, f"{arguments}: {done.returncode}\n{done.stdout}\n{done.stderr}"
         assert "Traceback" not in done.stderr, done.stderr
+        return Done(done.stdout, done.stderr)
+
+    return run
+
+
+@pytest.fixture
+def lading(
+    broker: testing.Running,
+    process: Run,
+    full: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> Run:
+    """The command in this process, which has loaded all it needs; as a process with LADING_TEST_FULL=1."""
+
+    def run(*arguments: str, stdin: str = "", code: int = 0, **environment: str) -> Done:
+        if full or arguments[0] == "serve":
+            return process(*arguments, stdin=stdin, code=code, **environment)
+        capsys.readouterr()
+        with monkeypatch.context() as here, pytest.raises(SystemExit) as ended:
+            for name, value in {"LADING_SERVER": broker.url, "NO_COLOR": "1", **environment}.items():
+                here.setenv(name, value)
+            here.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
+            main(arguments)
+        done = Done(*capsys.readouterr())
+        assert (ended.value.code or 0) == code, f"{arguments}: {ended.value.code}\n{done.stdout}\n{done.stderr}"
         return done
 
     return run
 
 
-def documents(done: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
+def documents(done: Done) -> list[dict[str, Any]]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def test_send_and_poll_keep_every_header(lading: Run) -> None:
-    lading("topic", "create", "flights", "--partitions", "1")
-    lading("message", "send", "flights", "body", "-H", "carrier=UA", "-H", "delay:uint16=12", "-H", "via", "-H", "via=")
-    (message,) = documents(lading("message", "poll", "flights", "--output", "json"))
+def test_send_and_poll_keep_every_header(process: Run) -> None:
+    process("topic", "create", "flights", "--partitions", "1")
+    process(
+        "message", "send", "flights", "body", "-H", "carrier=UA", "-H", "delay:uint16=12", "-H", "via", "-H", "via="
+    )
+    (message,) = documents(process("message", "poll", "flights", "--output", "json"))
     assert message["headers"] == [
         {"key": "carrier", "kind": "string", "value": "UA"},
         {"key": "delay", "kind": "uint16", "value": 12},
@@ -152,11 +191,11 @@ def test_what_cannot_be_is_one_sentence_and_code_2(lading: Run, arguments: tuple
     assert done.stdout == ""
 
 
-def test_an_unreachable_server_says_what_to_start(lading: Run) -> None:
+def test_an_unreachable_server_says_what_to_start(process: Run) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
-    done = lading("topic", "list", code=2, LADING_SERVER=f"lading://127.0.0.1:{port}")
+    done = process("topic", "list", code=2, LADING_SERVER=f"lading://127.0.0.1:{port}")
     assert f"127.0.0.1:{port}" in done.stderr
     assert "lading serve" in done.stderr
 
