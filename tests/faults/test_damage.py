@@ -70,7 +70,7 @@ def test_a_flipped_bit_anywhere_is_noticed_or_harmless(full: bool, record_figure
         end = opened(HOME, copy(original), segment_bytes=2500).synced_end
         places = list(flips(original))
         if not full:
-            places = Random(seed).sample(places, 1500)
+            places = Random(seed).sample(places, 1000)
         for name, at in places:
             disk = copy(original)
             disk.contents[disk.names_[name]].array[at] ^= 1 << (at % 8)
@@ -106,7 +106,7 @@ def test_many_random_flips_at_once(full: bool, record_figures: Callable[..., Non
     original = written(5, chunks=60, segment_bytes=6000, clean=True)
     random = Random(6)
     lost = rounds = 0
-    for _ in range(2000 if full else 100):
+    for _ in range(2000 if full else 60):
         disk = copy(original)
         for _ in range(random.choice((2, 10, 50))):
             content = disk.contents[random.choice(list(disk.names_.values()))]

@@ -199,7 +199,7 @@ def test_power_cut_at_every_write(full: bool, record_figures: Callable[..., None
         plans = list(PowerCuts(story.disk.log).plans())
         possible += len(plans)
         if not full:
-            plans = Random(number).sample(plans, min(1500, len(plans)))
+            plans = Random(number).sample(plans, min(1100, len(plans)))
         for key, value in run(story, plans).items():
             total[key] = total.get(key, 0) + value
     total["states/s"] /= len(stories)
@@ -216,7 +216,7 @@ def test_power_cut_during_recovery(full: bool, record_figures: Callable[..., Non
     plans = list(cuts.plans())
     random = Random(4)
     states = 0
-    for after, choice, kept, how in sorted(random.sample(plans, 400 if full else 12)):
+    for after, choice, kept, how in sorted(random.sample(plans, 400 if full else 7)):
         first = cuts.build(after, choice, kept, how).disk
         base = MemoryDisk(
             {inode: content.copy() for inode, content in first.contents.items()}, dict(first.names_), log=[]
