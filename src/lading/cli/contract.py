@@ -31,7 +31,7 @@ def infer(
     limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Look at this many messages only.")] = None,
     output: AsOutput = Output.TEXT,
 ) -> None:
-    """Write the [headers] section that a topic's messages suggest; or say how they differ from one.
+    """Write the contract that a topic's messages suggest, as a pipeline's section; or say how they differ from one.
 
     With --against the exit code is 1 when something drifted.
 

@@ -7,17 +7,20 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ..model.errors import LocalError
+from .interruption import Interruption
 from .output import meter, note
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql import SparkSession
 
 TOPIC = "flights"
+SCHEMA = "carrier string, dest string, dep_delay int, tail string"
 MARK = ".lading-demo"
 QUICK_COMPILER = "-XX:TieredStopAtLevel=1"
 """A JVM that lives for half a minute spends more on optimising what it runs than it saves."""
@@ -74,8 +77,6 @@ def _clear(directory: Path) -> None:
 
 def _send(flights: pa.Table, endpoints: dict[str, str]) -> int:
     """Half over Iggy TCP, a few by a Kafka client, the others natively; returns how many were sent."""
-    from rich.markup import escape
-
     from ..client.producer import Producer
     from . import demo_kafka
     from .flights import batches
@@ -105,7 +106,7 @@ def _send(flights: pa.Table, endpoints: dict[str, str]) -> int:
     note("   [dim]a null delay cannot travel in an Iggy header: it rides in the carrier and is rebuilt on reading[/]")
     seen = demo_kafka.first(endpoints["kafka"], f"airlines.{TOPIC}")
     headers = ", ".join(f"{key}={value!r}" for key, value in seen[:5])
-    note(f"   kafka-python reads what the Iggy client sent: [bold]{escape(headers)}, …[/]")
+    note(f"   kafka-python reads what the Iggy client sent: [bold]{headers}, …[/]")
     return int(flights.num_rows)
 
 
@@ -162,42 +163,45 @@ def _step(label: str) -> Iterator[None]:
 
 
 def _spark(url: str, directory: Path, sent: int) -> None:
-    from ..spark.session import session
     from . import demo_pipeline
 
     _title("4  The same messages in Spark")
     begun = time.monotonic()
-    with _step("starting Spark …"):
-        spark = session("lading demo", **{"spark.driver.extraJavaOptions": QUICK_COMPILER})
-    note(f"   session up after {time.monotonic() - begun:.1f} s")
-    try:
-        schema = "carrier string, dest string, dep_delay int, tail string"
-        frame = (
-            spark.read.format("lading").schema(schema).option("from", url).option("topic", f"airlines.{TOPIC}").load()
-        )
-        note(f'   spark.read.format("lading").schema("{schema}")')
+    options = {"spark.driver.extraJavaOptions": QUICK_COMPILER}
+    with (
+        Interruption().taken() as interruption,
+        interruption.spark("lading demo", starts=lambda: None, **options) as session,
+    ):
+        with _step("starting Spark …"):
+            spark = session()
+        note(f"   session up after {time.monotonic() - begun:.1f} s")
+        note(f'   spark.read.format("lading").schema("{SCHEMA}")')
         begun = time.monotonic()
         with _step("aggregating …"):
-            frame.createOrReplaceTempView("flights")
-            rows = spark.sql(
-                "SELECT carrier, count(*) AS flights, count(dep_delay) AS left_ground,"
-                " round(avg(dep_delay), 1) AS delay_min, count_if(dep_delay > 60) AS late"
-                " FROM flights GROUP BY carrier ORDER BY flights DESC"
-            ).collect()
+            rows = interruption.waited(lambda: _by_carrier(spark, url))
         took = time.monotonic() - begun
-        _aggregate([row.asDict() for row in rows][:6])
+        _aggregate(rows[:6])
         _adds_up(
             f"flights in the DataFrame, {sent / took:,.0f} rows/s with start-up",
             sum(row["flights"] for row in rows),
             sent,
         )
-
-        demo_pipeline.pipeline(spark, url, f"airlines.{TOPIC}", directory, sent, _adds_up)
-    finally:
-        spark.stop()
+        demo_pipeline.pipeline(spark, url, f"airlines.{TOPIC}", directory, sent, _adds_up, lambda: interruption.came)
+        interruption.check()
 
 
-def _aggregate(rows: list[dict[str, object]]) -> None:
+def _by_carrier(spark: SparkSession, url: str) -> list[dict[str, Any]]:
+    frame = spark.read.format("lading").schema(SCHEMA).option("from", url).option("topic", f"airlines.{TOPIC}").load()
+    frame.createOrReplaceTempView("flights")
+    rows = spark.sql(
+        "SELECT carrier, count(*) AS flights, count(dep_delay) AS left_ground,"
+        " round(avg(dep_delay), 1) AS delay_min, count_if(dep_delay > 60) AS late"
+        " FROM flights GROUP BY carrier ORDER BY flights DESC"
+    ).collect()
+    return [row.asDict() for row in rows]
+
+
+def _aggregate(rows: list[dict[str, Any]]) -> None:
     from .output import Output, table
 
     columns = {

@@ -50,6 +50,7 @@ def pipeline(
     directory: Path,
     sent: int,
     adds_up: Callable[[str, int, int], None],
+    stopped: Callable[[], bool],
 ) -> None:
     """Run the pipeline of FILE, mend its contract, send again what failed for it; every count is checked."""
     file = directory / FILE
@@ -58,19 +59,25 @@ def pipeline(
     note("".join(f"   [dim]{line}[/]\n" for line in _shown(file.read_text())).rstrip("\n"))
     poisoned = poison(url, topic)
     note(f"   {poisoned:,} flights ({POISONED}) are marked poisoned: pipelines do not read them")
-    first = _run(spark, file)
+    first = _run(spark, file, stopped)
     table(
         [{"table": name, "messages": count} for name, count in first.items()],
         {"table": "table", "messages": "messages"},
         output=Output.TEXT,
     )
     adds_up(f"{_sum(first)} poisoned {poisoned:,}", sum(first.values()) + poisoned, sent)
-    _redrive(spark, url, topic, file, first, adds_up)
+    _redrive(spark, url, topic, file, first, adds_up, stopped)
     file.write_text(TOML.format(url=LATER, topic=topic, tail=MENDED))
 
 
 def _redrive(
-    spark: SparkSession, url: str, topic: str, file: Path, first: Counts, adds_up: Callable[[str, int, int], None]
+    spark: SparkSession,
+    url: str,
+    topic: str,
+    file: Path,
+    first: Counts,
+    adds_up: Callable[[str, int, int], None],
+    stopped: Callable[[], bool],
 ) -> None:
     from ..pipeline.quarantine import Quarantine
     from ..pipeline.report import report
@@ -82,7 +89,7 @@ def _redrive(
     note(f'   cancelled flights have no tail number, so the contract now says [bold]tail = "{MENDED}"[/]')
     again = Quarantine(_settings(file)).redrive(reasons=[REPAIRABLE]).sent
     note(f"   lading quarantine redrive {file} --reason {REPAIRABLE}: {again:,} sent again, each once")
-    more = _run(spark, file)
+    more = _run(spark, file, stopped)
     waiting = sum(row["waiting"] for row in Quarantine(_settings(file)).histogram())
     after = {name: first[name] + more[name] for name in first if name != "quarantine"} | {"quarantine": waiting}
     table(
@@ -104,12 +111,17 @@ def _why(file: Path) -> None:
     table(Quarantine(_settings(file)).histogram(), columns, output=Output.TEXT)
 
 
-def _run(spark: SparkSession, file: Path) -> Counts:
+def _run(spark: SparkSession, file: Path, stopped: Callable[[], bool]) -> Counts:
     """Run to the end of the topic; the messages of each table."""
     from ..pipeline.run import run
 
     with meter("   pipeline", None) as progress:
-        done = run(lambda: spark, _settings(file), on_progress=lambda now: progress.reach(now.read, now.read + now.lag))
+        done = run(
+            lambda: spark,
+            _settings(file),
+            on_progress=lambda now: progress.reach(now.read, now.read + now.lag),
+            stopped=stopped,
+        )
     note(f"   [bold]{done['read']:,}[/] messages judged, routed and published in {done.seconds:.1f} s")
     return {"flights": done["good"], "late": done["routed"], "quarantine": done["quarantined"]}
 
@@ -121,10 +133,8 @@ def _settings(file: Path) -> PipelineSettings:
 
 
 def _shown(text: str) -> list[str]:
-    """The file's lines without empty ones, brackets as they are."""
-    from rich.markup import escape
-
-    return [escape(line) for line in text.splitlines() if line]
+    """The file's lines without empty ones."""
+    return [line for line in text.splitlines() if line]
 
 
 def _sum(counts: Counts) -> str:

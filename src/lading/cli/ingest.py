@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..model.errors import LocalError
+from .interruption import Interruption
 from .options import DEFAULT_SERVER, AsOutput, From, Where
 from .output import Output, document, json_line, meter, note, size
 
@@ -56,36 +57,23 @@ def ingest(
     if columns is None:
         columns = inferred_columns(header_statistics(from_, topic, limit=SAMPLE_MESSAGES))
         note(f"[dim]columns: {columns}[/]")
-    note("[dim]starting Spark …[/]")
-    from ..spark.session import session
     from ..spark.tables import ingest as ingest_topic
 
-    spark = session("lading ingest")
-    try:
-        with meter(f"{topic} to Parquet", None, "rows") as progress:
+    with (
+        Interruption().taken() as interruption,
+        interruption.spark("lading ingest") as session,
+        meter(f"{topic} to Parquet", None, "rows") as progress,
+    ):
 
-            def on_progress(now: Progress) -> None:
-                progress.reach(now.rows, now.rows + now.lag)
-                if output is Output.JSON:
-                    json_line(
-                        {"event": "progress", "rows": now.rows, "lag": now.lag, "rows_per_s": round(now.rows_per_s)}
-                    )
+        def on_progress(now: Progress) -> None:
+            progress.reach(now.rows, now.rows + now.lag)
+            if output is Output.JSON:
+                json_line({"event": "progress", "rows": now.rows, "lag": now.lag, "rows_per_s": round(now.rows_per_s)})
 
-            report = ingest_topic(
-                spark,
-                from_,
-                topic,
-                to,
-                columns=columns,
-                where=where,
-                state_dir=state,
-                max_rows=max_rows,
-                follow=follow,
-                resume=resume,
-                on_progress=on_progress,
-            )
-    finally:
-        spark.stop()
+        report = ingest_topic(
+            session(), from_, topic, to, columns=columns, where=where, state_dir=state, max_rows=max_rows,
+            follow=follow, resume=resume, on_progress=on_progress, stopped=lambda: interruption.came,
+        )  # fmt: skip
     if output is Output.JSON:
         document(
             {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
+    from rich.text import Text
 
 
 class Output(StrEnum):
@@ -20,11 +22,33 @@ class Output(StrEnum):
     JSON = "json"
 
 
+STYLES = ("bold", "dim", "green", "yellow", "red")
+"""What notes write in brackets before a styled part, and ``[/]`` behind it; any other bracket is text."""
+
+
 def note(text: str) -> None:
-    """One line for the person at the terminal, on stderr, so that stdout stays data."""
+    """One line for the person at the terminal, on stderr, so that stdout stays data.
+
+    Names and values that users chose may stand in it as they are: brackets in them neither vanish nor fail.
+    """
     from rich.console import Console
 
-    Console(stderr=True, highlight=False, soft_wrap=True).print(text)
+    Console(stderr=True, highlight=False, soft_wrap=True).print(styled(text))
+
+
+def styled(text: str) -> Text:
+    """``text`` with our own styles."""
+    from rich.text import Text
+
+    made, style = Text(), ""
+    for part in re.split(rf"(\[(?:{'|'.join(STYLES)})\]|\[/\])", text):
+        if part.startswith("[") and part[1:-1] in STYLES:
+            style = part[1:-1]
+        elif part == "[/]" and style:
+            style = ""
+        else:
+            made.append(part, style)
+    return made
 
 
 def json_line(value: Any) -> None:
@@ -130,7 +154,13 @@ def meter(label: str, total: int | None, unit: str = "messages") -> Iterator[Met
         def render(self, task: Task) -> Text:
             return Text(f"{task.speed or 0:,.0f} {unit}/s", style="dim")
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Rate(), TimeRemainingColumn())
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        Rate(),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         yield Meter(progress, progress.add_task(label, total=total))
 

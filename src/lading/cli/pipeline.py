@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from .interruption import Interruption
 from .options import AsOutput
 from .output import Output, document, json_line, meter, note, table
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from ..pipeline.settings import PipelineSettings
     from ..pipeline.watch import Progress, RunReport
     from ..settings import Address
@@ -61,7 +57,11 @@ def run(
 
     settings = PipelineSettings.load(file)
     interruption = Interruption()
-    with interruption.taken(), _spark(interruption) as session, meter(settings.id, None, "messages") as progress:
+    with (
+        interruption.taken(),
+        interruption.spark("lading pipeline") as session,
+        meter(settings.id, None, "messages") as progress,
+    ):
 
         def on_progress(now: Progress) -> None:
             progress.reach(now.read, now.read + now.lag)
@@ -116,8 +116,8 @@ def check(file: File, output: AsOutput = Output.TEXT) -> None:
     from ..pipeline.settings import PipelineSettings
 
     settings = PipelineSettings.load(file)
-    with _spark() as session:
-        found = check_pipeline(settings, session)
+    with Interruption().taken() as interruption, interruption.spark("lading pipeline") as session:
+        found = interruption.waited(lambda: check_pipeline(settings, session))
     if output is Output.JSON:
         document([asdict(problem) for problem in found])
     for problem in found if output is Output.TEXT else ():
@@ -135,64 +135,6 @@ def _address(text: str) -> Address:
         return parse_address(text)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--metrics") from None
-
-
-@contextmanager
-def _spark(interruption: Interruption | None = None) -> Iterator[Callable[[], SparkSession]]:
-    """Makes a Spark session when it is called, which takes seconds; what was made is stopped at the end."""
-    made: list[SparkSession] = []
-
-    def start() -> SparkSession:
-        if not made:
-            note("[dim]starting Spark …[/]")
-            from ..spark.session import session
-
-            made.append(session("lading pipeline"))
-            if interruption is not None:
-                interruption.wait()
-        return made[0]
-
-    try:
-        yield start
-    finally:
-        for spark in made:
-            spark.stop()
-
-
-class Interruption:
-    """Ctrl-C and SIGTERM: at once while a run begins, between two looks once Spark runs, at once when they come again.
-
-    An exception in the middle of a call to the JVM, and PySpark's own handler, would leave pages of stacks.
-    """
-
-    def __init__(self) -> None:
-        self.came = False
-        self._waits = False
-
-    def wait(self) -> None:
-        """From now on somebody asks whether it came; PySpark has taken the signals, so they are taken again."""
-        self._waits = True
-        self._take()
-
-    @contextmanager
-    def taken(self) -> Iterator[None]:
-        """Be the one who is told."""
-        before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-        self._take()
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
-    def _take(self) -> None:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, self._interrupted)
-
-    def _interrupted(self, number: int, frame: object) -> None:
-        if self.came or not self._waits:
-            raise KeyboardInterrupt
-        self.came = True
 
 
 def _write_report(settings: PipelineSettings, to: Path, first: int) -> None:

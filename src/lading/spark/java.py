@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
@@ -13,17 +15,33 @@ from ..model.errors import LocalError
 
 OLDEST = 17
 VERSION_TIMEOUT_S = 20
-DROPPED = "--add-modules=jdk.incubator.vector"
-"""Spark passes this to every Java; the packaged runtime has no such module and would refuse to start. Only MLlib's
-linear algebra uses it, and does without where it is missing."""
+DROPPED = {
+    "--add-modules=jdk.incubator.vector": OLDEST,
+    "--add-opens=java.base/sun.security.action=ALL-UNNAMED": 25,
+}
+"""Arguments that Spark passes to every Java, and the version from which on one only brings a warning to the user's
+screen, or a refusal to start. The first is for MLlib's linear algebra, which does without; the packaged runtime has no
+such module. The package that the second opens is gone."""
+NOTED = "LADING_JVM"
+"""Names the file that gets the process id of the Java that starts (jvm.py)."""
 
 SHIM = """#!/bin/sh
-# Starts the packaged Java without the one argument it does not know.
+# Starts Java without arguments that it would only complain about, and notes its process id for who waits for it.
+note=${noted}
 for argument; do
     shift
-    [ "$argument" = "{dropped}" ] || set -- "$@" "$argument"
+    case $argument in
+        {dropped}) continue ;;
+        # puts a command line together and is gone
+        org.apache.spark.launcher.Main) note= ;;
+    esac
+    set -- "$@" "$argument"
 done
-exec "{java}" "$@"
+if [ -n "$note" ]; then
+    # where the note cannot be written nobody waits any more
+    {{ echo $$ > "$note"; }} 2>/dev/null || exit 1
+fi
+exec {java} "$@"
 """
 
 
@@ -32,7 +50,7 @@ class Java(NamedTuple):
 
     program: Path
     version: int
-    home: Path | None
+    home: Path
 
     def __str__(self) -> str:
         return f"{self.program} (version {self.version})"
@@ -47,8 +65,7 @@ def find_java() -> Java | None:
     for program in candidates:
         version = _version(program)
         if version is not None and version >= OLDEST:
-            # a Java from PATH needs no JAVA_HOME, unless a wrong one would win over it
-            return Java(program, version, _home(program) if home else None)
+            return Java(program, version, shim_home(program, version))
     return _packaged()
 
 
@@ -72,19 +89,20 @@ def _packaged() -> Java | None:
     version = _version(program)
     if version is None or version < OLDEST:
         return None
-    return Java(program, version, shim_home(program))
+    return Java(program, version, shim_home(program, version))
 
 
-def shim_home(program: Path) -> Path:
-    """A directory that can be JAVA_HOME, whose ``bin/java`` starts ``program`` with arguments it knows.
+def shim_home(program: Path, version: int) -> Path:
+    """A directory that can be JAVA_HOME, whose ``bin/java`` starts ``program`` with arguments it is content with.
 
-    It lies in the user's cache and is written once; processes that start together write the same.
+    It lies in the user's cache, one for each Java, and is written once; processes that start together write the same.
     """
     cache = os.environ.get("XDG_CACHE_HOME")
     base = Path(cache) if cache else Path("~/.cache").expanduser()
-    home = base / "lading" / "java"
+    dropped = "|".join(argument for argument, since in DROPPED.items() if version >= since)
+    text = SHIM.format(dropped=dropped, noted=NOTED, java=shlex.quote(str(program)))
+    home = base / "lading" / "java" / hashlib.sha256(text.encode()).hexdigest()[:16]
     script = home / "bin" / "java"
-    text = SHIM.format(dropped=DROPPED, java=program)
     try:
         if script.read_text() == text:
             return home
@@ -98,8 +116,8 @@ def shim_home(program: Path) -> Path:
         draft.replace(script)
     except OSError as error:
         raise LocalError(
-            f"{script} cannot be written ({error.strerror}), and Spark needs it to start the packaged Java: make the "
-            "directory writable, set XDG_CACHE_HOME, or install a JDK"
+            f"{script} cannot be written ({error.strerror}), and Spark needs it to start Java: make the directory "
+            "writable, or set XDG_CACHE_HOME"
         ) from None
     return home
 
@@ -112,7 +130,3 @@ def _version(program: Path) -> int | None:
         return None
     found = re.search(r'version "(?:1\.)?(\d+)', told.stderr + told.stdout)
     return int(found[1]) if found and told.returncode == 0 else None
-
-
-def _home(program: Path) -> Path:
-    return program.resolve().parent.parent

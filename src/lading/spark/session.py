@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..model.errors import LocalError
 from .java import Java, find_java, require_java
+from .jvm import starting
 from .python import worker_python
 
 if TYPE_CHECKING:
@@ -67,10 +68,17 @@ def session(app_name: str = "lading", master: str = MASTER, **conf: Any) -> Spar
     defaults = {**LOCAL, "spark.driver.extraJavaOptions": _java_options(settings)} if local else {}
     for name, value in {**defaults, **settings}.items():
         builder = builder.config(name, value)
-    with _surroundings(require_java(), local):
+    with _surroundings(require_java(), local), starting():
         made: SparkSession = builder.getOrCreate()
     register(made)
     return made
+
+
+def activate(spark: SparkSession) -> None:
+    """Make ``spark`` the session of this thread too; Spark finds formats in the one of the thread that asks."""
+    from pyspark.sql import SparkSession
+
+    SparkSession._get_j_spark_session_class(spark._jvm).setActiveSession(spark._jsparkSession)
 
 
 def register(spark: SparkSession) -> None:
@@ -108,8 +116,7 @@ def _surroundings(java: Java, local: bool) -> Iterator[None]:
         os.environ["PYSPARK_PYTHON"], os.environ["PYSPARK_DRIVER_PYTHON"] = worker_python(), sys.executable
         os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     before = os.environ.get("JAVA_HOME")
-    if java.home is not None:
-        os.environ["JAVA_HOME"] = str(java.home)
+    os.environ["JAVA_HOME"] = str(java.home)
     try:
         yield
     finally:

@@ -95,6 +95,7 @@ def ingest(
     max_rows_per_partition: int | None = None,
     transport: Mapping[str, Any] | None = None,
     on_progress: Callable[[Progress], None] | None = None,
+    stopped: Callable[[], bool] = lambda: False,
 ) -> IngestReport:
     """Write what ``topic`` holds into the Parquet table ``to``, and go on there when called again.
 
@@ -102,7 +103,7 @@ def ingest(
     ``where`` chooses messages. State lies in ``to`` unless ``state_dir`` names another directory. With ``follow`` a
     batch is made every ``interval_s`` seconds until interrupted, else this returns when all that was there at start is
     written. ``verify_checksum`` is on when the payload is among the columns. ``resume`` begins a new checkpoint where
-    the manifests end.
+    the manifests end. When ``stopped`` says so, a run that follows ends, and another one raises KeyboardInterrupt.
 
     A batch either is in the table whole or not at all to someone who reads manifests, and every message is there once
     after any crash and restart, whatever options changed in between. LocalError where the table is not ours, its
@@ -152,7 +153,7 @@ def ingest(
         }
         watch = _Watch(state, planner, topic, last, on_progress)
         try:
-            _run(spark, source, job, state, follow, interval_s, watch)
+            _run(spark, source, job, state, follow, interval_s, watch, stopped)
         finally:
             planner.close()
         # what attempts left that failed and were tried again
@@ -182,6 +183,7 @@ def _run(
     follow: bool,
     interval_s: float,
     watch: _Watch,
+    stopped: Callable[[], bool],
 ) -> None:
     prepare(spark)
     trigger: dict[str, Any] = {"processingTime": f"{interval_s} seconds"} if follow else {"availableNow": True}
@@ -199,6 +201,8 @@ def _run(
     try:
         while not query.awaitTermination(LOOK_INTERVAL_S):
             watch.look()
+            if stopped():
+                raise KeyboardInterrupt
     except KeyboardInterrupt:
         if not follow:
             raise

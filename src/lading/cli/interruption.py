@@ -1,0 +1,145 @@
+"""Ctrl-C and SIGTERM while Spark starts and works: nothing is left running, no stacks of the JVM's calls are shown."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+from .output import note
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Made = TypeVar("Made")
+EXIT_CODE = 130
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+GIVEN_UP_WAIT_S = 2.0
+"""How long a call to the JVM has to notice that it is given up."""
+SHOW_CURSOR = "\x1b[?25h"
+
+
+def _say() -> None:
+    note("[dim]starting Spark …[/]")
+
+
+class Interruption:
+    """Raises KeyboardInterrupt where that harms nothing; once Spark runs, ``came`` says so to who asks.
+
+    An exception in the middle of a call to the JVM, and PySpark's own handler, would leave pages of stacks, or a JVM
+    that waits forever. The second signal ends the process where it stands, as a crash would: what is published by then
+    is whole, and the next run goes on.
+    """
+
+    def __init__(self) -> None:
+        self.came = False
+        self._asked = False
+        self._spark: SparkSession | None = None
+
+    @contextmanager
+    def taken(self) -> Iterator[Interruption]:
+        """Be the one who is told."""
+        before = {number: signal.signal(number, self._interrupted) for number in SIGNALS}
+        try:
+            yield self
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def check(self) -> None:
+        """KeyboardInterrupt when it came."""
+        if self.came:
+            raise KeyboardInterrupt
+
+    def waited(self, work: Callable[[], Made]) -> Made:
+        """What ``work`` returns or raises; it is done in another thread, so that only the wait is interrupted."""
+        self.check()
+        done: list[Made] = []
+        failed: list[BaseException] = []
+
+        def do() -> None:
+            try:
+                self._activate()
+                done.append(work())
+            except BaseException as error:
+                failed.append(error)
+
+        thread = threading.Thread(target=do, name="lading waited", daemon=True)
+        asked, self._asked = self._asked, False
+        try:
+            thread.start()
+            thread.join()
+        except KeyboardInterrupt:
+            _give_up()
+            thread.join(GIVEN_UP_WAIT_S)
+            raise
+        finally:
+            self._asked = asked
+        if failed:
+            raise failed[0]
+        return done[0]
+
+    @contextmanager
+    def spark(self, name: str, starts: Callable[[], None] = _say, **conf: Any) -> Iterator[Callable[[], SparkSession]]:
+        """Makes a Spark session when it is called, which takes seconds; what was made is stopped at the end.
+
+        From then on signals are only noted: ask ``came``, or use ``waited`` for what takes long.
+        """
+
+        def start() -> SparkSession:
+            from ..spark.session import session
+
+            return session(name, **conf)
+
+        def started() -> SparkSession:
+            if self._spark is None:
+                starts()
+                self._spark = self.waited(start)
+                self._activate()
+                self._asked = True
+            return self._spark
+
+        try:
+            yield started
+        finally:
+            # who is interrupted again now waits for nothing else
+            self._asked = True
+            if self._spark is not None:
+                self._spark.stop()
+            self._spark, self._asked = None, False
+
+    def _activate(self) -> None:
+        if self._spark is not None:
+            from ..spark.session import activate
+
+            activate(self._spark)
+
+    def _interrupted(self, number: int, frame: FrameType | None) -> None:
+        if self.came:
+            _leave()
+        self.came = True
+        # what calls to the JVM say of being cut off
+        logging.disable(logging.CRITICAL)
+        if not self._asked:
+            raise KeyboardInterrupt
+
+
+def _give_up() -> None:
+    if "pyspark" in sys.modules:
+        from ..spark.jvm import give_up
+
+        give_up()
+
+
+def _leave() -> NoReturn:
+    _give_up()
+    if sys.stderr.isatty():
+        sys.stderr.write(SHOW_CURSOR)
+        sys.stderr.flush()
+    os._exit(EXIT_CODE)

@@ -1,0 +1,66 @@
+"""The JVM behind a session while it starts: known from its first moment, ended when nobody waits for it any more.
+
+PySpark forgets a JVM whose start was interrupted, and that JVM then waits forever to be asked something.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from .java import NOTED
+
+_NOTE_WAIT_S = 0.5
+_starting: list[Path] = []
+"""The directories of the starts that are under way."""
+
+
+@contextmanager
+def starting() -> Iterator[None]:
+    """While a session is made. What is raised inside ends the JVM, unless PySpark holds it and would use it again."""
+    place = Path(tempfile.mkdtemp(prefix="lading-jvm-"))
+    os.environ[NOTED] = str(place / "pid")
+    _starting.append(place)
+    try:
+        yield
+    except BaseException:
+        from pyspark import SparkContext
+
+        if SparkContext._gateway is None:
+            _end(place)
+        raise
+    finally:
+        os.environ.pop(NOTED, None)
+        with suppress(ValueError):
+            _starting.remove(place)
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def give_up() -> None:
+    """End the JVM of every start that is under way, in whichever thread; that start fails then."""
+    while _starting:
+        _end(_starting.pop())
+
+
+def _end(place: Path) -> None:
+    """A Java that begins from now on finds no place for its note, and goes; the one that wrote it is ended."""
+    aside = place.with_name(f"{place.name}.given-up")
+    try:
+        place.rename(aside)
+    except OSError:
+        return
+    note = aside / "pid"
+    until = time.monotonic() + _NOTE_WAIT_S
+    # a note that is there and empty is just being written
+    while note.exists() and not (text := note.read_text().strip()) and time.monotonic() < until:
+        time.sleep(0.01)
+    if note.exists() and text.isdecimal():
+        with suppress(ProcessLookupError):
+            os.kill(int(text), signal.SIGKILL)
+    shutil.rmtree(aside, ignore_errors=True)
