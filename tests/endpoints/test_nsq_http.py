@@ -192,6 +192,79 @@ def test_what_lookups_list(lookup: httpx.Client, web: httpx.Client, topic: str) 
     assert topic not in lookup.get("/topics").json()["topics"]
 
 
+def test_a_topic_is_paused_as_a_whole_and_stays_so_for_new_channels(
+    broker: testing.Running, web: httpx.Client, topic: str
+) -> None:
+    """nsqadmin offers to unpause what is told to be paused, and a channel that was paused alone stays so."""
+    web.post(f"/topic/create?topic={topic}")
+    web.post(f"/channel/create?topic={topic}&channel=c1")
+    web.post(f"/channel/pause?topic={topic}&channel=c1")
+    assert web.post(f"/topic/pause?topic={topic}").status_code == 200
+    client = NsqClient(broker.endpoints["nsqd_tcp"])
+    client.ask(f"SUB {topic} c2\n".encode())
+    client.send(b"RDY 9\n")
+    web.post(f"/mpub?topic={topic}", content=b"a\nb")
+    assert client.quiet()
+    (told,) = web.get(f"/stats?format=json&topic={topic}&include_clients=false").json()["topics"]
+    assert told["paused"] is True
+    assert [(one["paused"], one["message_count"], one["clients"]) for one in told["channels"]] == [
+        (True, 2, []),
+        (False, 2, []),
+    ]
+    assert [one["client_count"] for one in told["channels"]] == [0, 1]
+    assert f"*P [{topic}" in web.get("/stats").text
+    assert web.post(f"/topic/unpause?topic={topic}").status_code == 200
+    first, second = client.messages(2)
+    client.send(b"REQ " + first.id + b" 0\n")
+    client.fin(second)
+    assert client.message().attempts == 2
+    (told,) = web.get(f"/stats?format=json&topic={topic}").json()["topics"]
+    # as nsqd counts: what came to the channel, not what was delivered
+    assert (told["paused"], [one["paused"] for one in told["channels"]]) == (False, [True, False])
+    assert [(one["message_count"], one["requeue_count"]) for one in told["channels"]] == [(2, 0), (2, 1)]
+    client.close()
+
+
+def test_what_nsqadmin_does_to_delete(
+    broker: testing.Running, lookup: httpx.Client, web: httpx.Client, topic: str
+) -> None:
+    """First at the lookup, then at each nsqd that had it; for one node alone with a tombstone before."""
+    web.post(f"/channel/create?topic={topic}&channel=c1")
+    web.post(f"/topic/create?topic={topic}")
+    web.post(f"/channel/create?topic={topic}&channel=c1")
+    for path in (f"/channel/delete?topic={topic}&channel=c1", f"/topic/delete?topic={topic}"):
+        assert lookup.post(path).status_code == 200
+        assert web.post(path).status_code == 200
+        assert web.post(path).status_code == 404
+        assert lookup.post(path).status_code == 404
+    web.post(f"/topic/create?topic={topic}")
+    node = broker.endpoints["nsqd_http"]
+    assert lookup.post(f"/topic/tombstone?topic={topic}").json() == {"message": "MISSING_ARG_NODE"}
+    assert lookup.post(f"/topic/tombstone?topic={topic}&node={node}").status_code == 200
+    assert lookup.get(f"/lookup?topic={topic}").json()["producers"] == []
+    (told,) = lookup.get("/nodes").json()["producers"]
+    assert dict(zip(told["topics"], told["tombstones"], strict=True))[topic] is True
+    assert lookup.post(f"/topic/tombstone?topic={topic}&node={node}&restore=true").status_code == 200
+    assert len(lookup.get(f"/lookup?topic={topic}").json()["producers"]) == 1
+    lookup.post(f"/topic/tombstone?topic={topic}&node={node}")
+    assert web.post(f"/topic/delete?topic={topic}").status_code == 200
+    assert web.post(f"/topic/create?topic={topic}").status_code == 200
+    assert len(lookup.get(f"/lookup?topic={topic}").json()["producers"]) == 1
+
+
+def test_the_lookup_forgets_what_other_nodes_said(broker: testing.Running, lookup: httpx.Client, topic: str) -> None:
+    with node(broker) as one:
+        one.sendall(b"  V1IDENTIFY\n" + sized(json.dumps(FACTS).encode()) + f"REGISTER {topic} 3 ch\n".encode())
+        answers(one, 2)
+        assert lookup.post(f"/topic/tombstone?topic={topic}&node=10.9.8.7:8").status_code == 200
+        told = lookup.get(f"/lookup?topic={topic}")
+        assert (told.status_code, told.json()["producers"]) == (200, [])
+        assert lookup.post(f"/channel/delete?topic={topic}&channel=ch").status_code == 200
+        assert lookup.get(f"/channels?topic={topic}").json() == {"channels": []}
+        assert lookup.post(f"/topic/delete?topic={topic}").status_code == 200
+        assert lookup.get(f"/lookup?topic={topic}").status_code == 404
+
+
 def sized(data: bytes) -> bytes:
     return struct.pack(">i", len(data)) + data
 

@@ -106,7 +106,7 @@ class Channel:
 
     def pump(self, now_us: int) -> int | None:
         """Deliver what can be; when to come back: 0 at once, None when woken."""
-        if self.paused or self.skipping or self.deleted:
+        if self.paused or self.skipping or self.deleted or self._channels.is_paused(self.topic):
             return None
         held_us = self._held_since_us
         eager = held_us is not None and now_us - held_us >= HOLD_US

@@ -46,6 +46,7 @@ class Channels:
         self._channels: dict[Topic, dict[str, Channel]] = {}
         self._origins: dict[Topic, dict[int, int]] = {}
         """Where the first channel of a topic begins that had channels before: where the last of them ended."""
+        self._paused: set[Topic] = set()
         self._awake: dict[Channel, None] = {}
         self._held: dict[Channel, int] = {}
         """Channels that wait a moment for larger stretches, and until when."""
@@ -56,6 +57,7 @@ class Channels:
         """The channels that are stored, as they were."""
         by_uuid = {topic.uuid: topic for topic in topics}
         lanes = self._store.lanes()
+        self._paused = {by_uuid[uuid] for uuid in self._store.paused_topics() if uuid in by_uuid}
         for (uuid, name), stored in lanes.items():
             topic = by_uuid.get(uuid)
             if topic is not None and name == ORIGIN:
@@ -148,6 +150,7 @@ class Channels:
     def forget(self, topic: Topic) -> None:
         """The topic is deleted, and what is stored of it."""
         self._origins.pop(topic, None)
+        self._paused.discard(topic)
         for channel in self._channels.pop(topic, {}).values():
             self._close(channel, f"topic {topic.flat_name!r} was deleted")
 
@@ -158,6 +161,17 @@ class Channels:
             for partition in topic.partitions[len(channel.lanes) :]:
                 self._add_lane(channel, partition, partition.log.first_offset)
             self.confirm(channel)
+            channel.wake()
+
+    def is_paused(self, topic: Topic) -> bool:
+        """Whether all channels of the topic wait, those that are made later too."""
+        return topic in self._paused
+
+    def set_paused(self, topic: Topic, paused: bool) -> None:
+        """Have all channels of a topic wait, or go on, however each of them is set; on disk when this returns."""
+        self._store.set_paused(topic, paused)
+        (self._paused.add if paused else self._paused.discard)(topic)
+        for channel in self.of_topic(topic):
             channel.wake()
 
     # -- delivering

@@ -26,3 +26,9 @@ class ChannelStatistics:
     """Messages that retention or damage took before they were delivered."""
     exhausted: int = 0
     """Messages given up after as many deliveries as the channel allows."""
+
+    @property
+    def arrived(self) -> int:
+        """Messages that the channel has had, each once however often it was delivered."""
+        done = self.finished + self.filtered + self.skipped + self.lost + self.exhausted
+        return done + self.depth + self.in_flight + self.deferred

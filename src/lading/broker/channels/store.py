@@ -27,6 +27,8 @@ from .under_way import LaneState
 CHANNEL: Final = "channel"
 ORIGIN: Final = ""
 """Stands in place of a channel's name in the rows that say where the last channel of a topic ended."""
+PAUSED_TOPIC: Final = "channel-topic-paused"
+"""The protocol of rows that name topics whose channels all wait."""
 RANGES_MAX: Final = 4096
 """Of a window with more holes the rest is read again after a crash."""
 PAUSED, SKIPPING, ORDERED = 1, 2, 4
@@ -55,6 +57,17 @@ class ChannelStore:
         for row in self._catalog.groups():
             if row.protocol == CHANNEL:
                 yield row.scope, row.name
+
+    def paused_topics(self) -> set[bytes]:
+        """Ids of the topics that are paused."""
+        return {row.scope for row in self._catalog.groups() if row.protocol == PAUSED_TOPIC}
+
+    def set_paused(self, topic: Topic, paused: bool) -> None:
+        """Whether a topic is paused; on disk when this returns."""
+        if paused:
+            self._catalog.put_group(GroupRow(PAUSED_TOPIC, topic.uuid, "", 1))
+        else:
+            self._catalog.remove_group(PAUSED_TOPIC, topic.uuid, "")
 
     def lanes(self) -> dict[tuple[bytes, str], dict[int, StoredLane]]:
         """Stored lanes by (topic id, channel name) and partition number."""

@@ -15,6 +15,7 @@ from ...dialects.nsq import commands, json_text, limits
 from ...dialects.nsq.commands import COMMANDS, Command
 from ...dialects.nsq.encode import text_json
 from ...dialects.nsq.errors import fault_of
+from ...dialects.nsq.identify import DEFLATE_LEVEL_MAX, OUTPUT_BUFFER_BYTES_MAX, OUTPUT_BUFFER_MS_MAX
 from ...model.errors import LadingError
 from ..acknowledged import acknowledged
 from ..http import read_body
@@ -34,6 +35,14 @@ EXT_HEADER: Final = "x-nsqext-"
 _TRUE: Final = frozenset({"true", "1"})
 _DIGITS: Final = re.compile(r"[0-9]{1,20}")
 _U64_MAX: Final = (1 << 64) - 1
+_MS_NS: Final = 1_000_000
+_LIMITS: Final = {
+    "max_heartbeat_interval": limits.HEARTBEAT_MS_MAX * _MS_NS,
+    "max_output_buffer_size": OUTPUT_BUFFER_BYTES_MAX,
+    "max_output_buffer_timeout": OUTPUT_BUFFER_MS_MAX * _MS_NS,
+    "max_deflate_level": DEFLATE_LEVEL_MAX,
+}
+"""What upstream's ``/info`` tells besides."""
 
 
 class NsqdHttp:
@@ -46,7 +55,6 @@ class NsqdHttp:
     def routes(self) -> list[Route]:
         """The table of routes. The fork makes and deletes topics at its nsqlookupd only."""
         channel_work: dict[str, Callable[[Channel], Any]] = {
-            "delete": self._node.channels.delete,
             "empty": lambda channel: channel.empty(),
             "pause": lambda channel: channel.pause(),
             "unpause": lambda channel: channel.unpause(),
@@ -54,10 +62,9 @@ class NsqdHttp:
             "unskip": lambda channel: channel.unskip(),
         }
         topic_work: dict[str, Callable[[Topic], Any]] = {
-            "delete": self._node.delete,
-            "empty": partial(self._each_channel, "empty"),
-            "pause": partial(self._each_channel, "pause"),
-            "unpause": partial(self._each_channel, "unpause"),
+            "empty": self._empty,
+            "pause": lambda topic: self._node.channels.set_paused(topic, True),
+            "unpause": lambda topic: self._node.channels.set_paused(topic, False),
         }
         rows: list[tuple[str, str, Any, bool]] = [
             ("GET", "/ping", self._ping, False),
@@ -68,10 +75,12 @@ class NsqdHttp:
             ("POST", "/mpub", self._mpub, False),
             ("GET", "/stats", self._stats, False),
             ("POST", "/channel/create", self._channel_create, True),
+            ("POST", "/channel/delete", self._channel_delete, True),
             *(("POST", f"/channel/{verb}", partial(self._channel, work), True) for verb, work in channel_work.items()),
         ]
         if not self._node.strict:
             rows.append(("POST", "/topic/create", self._topic_create, True))
+            rows.append(("POST", "/topic/delete", self._topic_delete, True))
             rows += [("POST", f"/topic/{verb}", partial(self._topic, work), True) for verb, work in topic_work.items()]
         strict = self._node.strict
         return [
@@ -92,6 +101,7 @@ class NsqdHttp:
             "http_port": http.port if http else 0,
             "tcp_port": tcp.port if tcp else 0,
             "start_time": node.started_s,
+            **({} if node.strict else _LIMITS),
             "ha_support": False,
         }
 
@@ -215,19 +225,28 @@ class NsqdHttp:
     async def _topic(self, work: Callable[[Topic], Any], request: Request, path: Parameters) -> None:
         work(topic_of(self._node, request))
 
-    def _each_channel(self, verb: str, topic: Topic) -> None:
+    def _empty(self, topic: Topic) -> None:
         for channel in self._node.channels.of_topic(topic):
-            getattr(channel, verb)()
+            channel.empty()
 
     async def _channel_create(self, request: Request, path: Parameters) -> None:
         self._node.open_channel(topic_of(self._node, request), channel_name(request))
+
+    async def _topic_delete(self, request: Request, path: Parameters) -> None:
+        if not self._node.was_deleted(topic_name(request)):
+            self._node.delete(topic_of(self._node, request))
+
+    async def _channel_delete(self, request: Request, path: Parameters) -> None:
+        if not self._node.was_deleted(topic_name(request), channel_name(request)):
+            self._node.channels.delete(channel_of(self._node, request))
 
     async def _channel(self, work: Callable[[Channel], Any], request: Request, path: Parameters) -> None:
         work(channel_of(self._node, request))
 
     async def _stats(self, request: Request, path: Parameters) -> Any:
         query = request.query_params
-        found = statistics(self._node, query.get("topic", ""), query.get("channel", ""))
+        clients = query.get("include_clients", query.get("needClients", "true")).lower() not in ("false", "0")
+        found = statistics(self._node, query.get("topic", ""), query.get("channel", ""), clients=clients)
         return found if query.get("format") == "json" else statistics_text(found)
 
 

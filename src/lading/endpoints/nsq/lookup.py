@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from ...model.errors import Refusal
 from .node import VERSION
 
 if TYPE_CHECKING:
     from ..interface import Services
     from .node import Node
+
+
+TOMBSTONE_S: Final = 45.0
+"""So long a tombstone lasts, as upstream's."""
 
 
 @dataclass(slots=True, eq=False)
@@ -24,6 +30,11 @@ class Producer:
     version: str
     distributed_id: str = ""
     topics: dict[str, dict[int, set[str]]] = field(default_factory=dict)
+
+    @property
+    def http_address(self) -> str:
+        """What tombstones name it by."""
+        return f"{self.broadcast_address}:{self.http_port}"
 
     def document(self) -> dict[str, Any]:
         """As lookups tell of it."""
@@ -45,6 +56,8 @@ class Lookup:
     def __init__(self, node: Node) -> None:
         self._node = node
         self.others: set[Producer] = set()
+        self._tombstones: dict[tuple[str, str], tuple[float, bytes]] = {}
+        """When the tombstone of a topic at a node (its HTTP address) ends, and our topic of that name."""
 
     def producers(self) -> list[Producer]:
         """Every node there is, our own first."""
@@ -66,6 +79,36 @@ class Lookup:
         http_port = http.port if http is not None else 0
         return [Producer(address, node.hostname, tcp.host, tcp.port, http_port, VERSION, topics=topics)]
 
+    def bury(self, topic: str, node: str) -> None:
+        """Have lookups pass over a topic at one node for a while, so that it can be deleted there."""
+        self._tombstones[topic, node] = (time.monotonic() + TOMBSTONE_S, self._own_id(topic))
+
+    def exhume(self, topic: str, node: str) -> None:
+        """Take the tombstone away."""
+        self._tombstones.pop((topic, node), None)
+
+    def _buried(self, topic: str, producer: Producer) -> bool:
+        until_s, own_id = self._tombstones.get((topic, producer.http_address), (0.0, b""))
+        # one that was made anew under the name is another topic
+        return time.monotonic() < until_s and own_id == self._own_id(topic)
+
+    def _own_id(self, topic: str) -> bytes:
+        try:
+            return self._node.find(topic).uuid
+        except Refusal:
+            return b""
+
+    def forget(self, topic: str, channel: str = "") -> bool:
+        """Forget what other nodes said of a topic or channel, until they say it again; whether that was anything."""
+        found = False
+        for one in self.others:
+            for channels in one.topics.get(topic, {}).values():
+                found |= not channel or channel in channels
+                channels.discard(channel)
+            if not channel:
+                one.topics.pop(topic, None)
+        return found
+
     def topics(self) -> list[str]:
         """Names of all topics."""
         return sorted({name for one in self.producers() for name in one.topics})
@@ -75,9 +118,13 @@ class Lookup:
         partitions = (one.topics.get(topic, {}) for one in self.producers())
         return sorted({channel for some in partitions for channels in some.values() for channel in channels})
 
+    def knows(self, topic: str) -> bool:
+        """Whether any node has the topic."""
+        return any(topic in one.topics for one in self.producers())
+
     def lookup(self, topic: str, partition: int = -1) -> dict[str, Any]:
         """Which nodes have a topic, and which of them each partition; partition -1 is any."""
-        found = [one for one in self.producers() if topic in one.topics]
+        found = [one for one in self.producers() if topic in one.topics and not self._buried(topic, one)]
         numbers = {number: one for one in reversed(found) for number in one.topics[topic]}
         if partition >= 0:
             numbers = {number: one for number, one in numbers.items() if number == partition}
@@ -96,7 +143,7 @@ class Lookup:
             partitions = {name: [str(number) for number in sorted(one.topics[name])] for name in topics}
             document = {
                 **one.document(),
-                "tombstones": [False] * len(topics),
+                "tombstones": [self._buried(name, one) for name in topics],
                 "topics": topics,
                 "partitions": partitions,
             }

@@ -40,6 +40,7 @@ class LookupHttp:
             *((method, path, self._create) for method in ("POST", "PUT") for path in creating),
             ("POST", "/topic/meta/update", self._update),
             ("POST", "/topic/delete", self._delete),
+            ("POST", "/topic/tombstone", self._tombstone),
             ("POST", "/channel/create", self._channel_create),
             ("POST", "/channel/delete", self._channel_delete),
         ]
@@ -60,7 +61,7 @@ class LookupHttp:
             raise HttpFault("INVALID_ACCESS_MODE")
         partition = number(request, "partition", "INVALID_ARG_TOPIC_PARTITION", -1)
         found = self._lookup.lookup(name, partition)
-        if not found["producers"] and not self._node.strict:
+        if not self._node.strict and not self._lookup.knows(name):
             raise HttpFault("TOPIC_NOT_FOUND")
         if not self._node.strict or request.query_params.get("metainfo"):
             found["meta"] = self._meta(name)
@@ -123,7 +124,25 @@ class LookupHttp:
     async def _delete(self, request: Request, path: Parameters) -> None:
         if self._node.strict and request.query_params.get("partition") != "**":
             raise HttpFault("MISSING_ARG_TOPIC_PARTITION")
-        self._node.delete(topic_of(self._node, request))
+        if self._lookup.forget(topic_name(request)) and not self._has(request):
+            return
+        topic = topic_of(self._node, request)
+        self._node.delete(topic)
+        self._node.deleted_here(topic.flat_name)
+
+    def _has(self, request: Request) -> bool:
+        try:
+            topic_of(self._node, request)
+        except HttpFault:
+            return False
+        return True
+
+    async def _tombstone(self, request: Request, path: Parameters) -> None:
+        """Nobody is sent to this node for the topic for a while; with ``restore`` at once again."""
+        name, address = topic_name(request), request.query_params.get("node", "")
+        if not address:
+            raise HttpFault("MISSING_ARG_NODE")
+        (self._lookup.exhume if request.query_params.get("restore") == "true" else self._lookup.bury)(name, address)
 
     async def _channel_create(self, request: Request, path: Parameters) -> None:
         name = topic_name(request)
@@ -134,4 +153,8 @@ class LookupHttp:
         self._node.open_channel(topic, channel_name(request))
 
     async def _channel_delete(self, request: Request, path: Parameters) -> None:
-        self._node.channels.delete(channel_of(self._node, request))
+        if self._lookup.forget(topic_name(request), channel_name(request)) and not self._has(request):
+            return
+        channel = channel_of(self._node, request)
+        self._node.channels.delete(channel)
+        self._node.deleted_here(channel.topic.flat_name, channel.name)

@@ -169,6 +169,7 @@ class _Peer:
             partitions.pop(partition, None)
             if not partitions:
                 producer.topics.pop(topic, None)
+                self._endpoint.registry.exhume(topic, producer.http_address)
         return b"OK"
 
     def _place(self, words: list[bytes], verb: str) -> tuple[Producer, str, int, str]:

@@ -31,6 +31,7 @@ PLAIN: Final = "plain"
 
 _MISSING: Final = frozenset({Reason.TOPIC_NAME_NOT_FOUND, Reason.STREAM_NAME_NOT_FOUND})
 EPHEMERAL: Final = "#ephemeral"
+DELETED_S: Final = 10.0
 
 
 class Node:
@@ -51,6 +52,7 @@ class Node:
         """Where the faces of nsqd really listen."""
         self._pump_at: asyncio.TimerHandle | None = None
         self._pump_soon = False
+        self._deleted: dict[tuple[str, str], float] = {}
         self.channels.on_work = self.pump_soon
         self.channels.on_unused = self._drop
 
@@ -144,6 +146,16 @@ class Node:
     def delete(self, topic: Topic) -> None:
         """The topic with its channels; their clients are disconnected."""
         self.broker.delete_topic(topic.stream.id, topic.id)
+
+    def deleted_here(self, topic: str, channel: str = "") -> None:
+        """It was deleted by way of the lookup; tools of upstream, where a lookup only forgets, now ask nsqd too."""
+        now_s = time.monotonic()
+        self._deleted = {key: until_s for key, until_s in self._deleted.items() if until_s > now_s}
+        self._deleted[topic, channel] = now_s + DELETED_S
+
+    def was_deleted(self, topic: str, channel: str = "") -> bool:
+        """Whether the lookup did it already, a moment ago; said once."""
+        return self._deleted.pop((topic, channel), 0.0) > time.monotonic()
 
     def forget_ephemeral(self) -> None:
         """At the start nobody uses what does not outlast its users."""

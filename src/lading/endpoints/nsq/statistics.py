@@ -18,19 +18,22 @@ _STATES = {State.FRESH: 2, State.SUBSCRIBED: 3, State.CLOSING: 4}
 _NS_PER_MS = 1_000_000
 
 
-def statistics(node: Node, topic: str = "", channel: str = "") -> dict[str, Any]:
-    """The document; only one topic or channel where named. Times in it are nanoseconds where NSQ's are."""
+def statistics(node: Node, topic: str = "", channel: str = "", *, clients: bool = True) -> dict[str, Any]:
+    """The document; only one topic or channel where named, without ``clients`` only how many there are.
+
+    Times in it are nanoseconds where NSQ's are.
+    """
     topics = [one for one in node.topics() if topic in ("", one.flat_name)]
     return {
         "version": VERSION,
         "health": "OK",
         "start_time": node.started_s,
-        "topics": [_topic(node, one, channel) for one in topics],
+        "topics": [_topic(node, one, channel, clients) for one in topics],
         "producers": [_client(one) for one in node.connections if one.intake.published],
     }
 
 
-def _topic(node: Node, topic: Topic, channel: str) -> dict[str, Any]:
+def _topic(node: Node, topic: Topic, channel: str, clients: bool) -> dict[str, Any]:
     channels = [one for one in node.channels.of_topic(topic) if channel in ("", one.name)]
     depth = 0 if channels else topic.messages_count
     return {
@@ -38,13 +41,13 @@ def _topic(node: Node, topic: Topic, channel: str) -> dict[str, Any]:
         "topic_full_name": f"{topic.flat_name}-0",
         "topic_partition": "0",
         "partition_num": len(topic.partitions),
-        "channels": [_channel(node, one) for one in channels],
+        "channels": [_channel(node, one, clients) for one in channels],
         "channel_num": len(channels),
         "depth": depth,
         "backend_depth": depth,
         "message_count": sum(partition.log.next_offset for partition in topic.partitions),
         "message_bytes": topic.size_bytes,
-        "paused": False,
+        "paused": node.channels.is_paused(topic),
         "is_leader": True,
         "is_multi_part": len(topic.partitions) > 1,
         "is_multi_ordered": False,
@@ -63,7 +66,7 @@ def _topic(node: Node, topic: Topic, channel: str) -> dict[str, Any]:
     }
 
 
-def _channel(node: Node, channel: Channel) -> dict[str, Any]:
+def _channel(node: Node, channel: Channel, with_clients: bool) -> dict[str, Any]:
     told = channel.statistics()
     clients = [one for one in node.connections if one.consumer is not None and one.consumer.channel is channel]
     return {
@@ -73,10 +76,10 @@ def _channel(node: Node, channel: Channel) -> dict[str, Any]:
         "backlogs": told.depth,
         "in_flight_count": told.in_flight,
         "deferred_count": told.deferred,
-        "message_count": told.delivered,
+        "message_count": told.arrived,
         "requeue_count": told.requeued,
         "timeout_count": told.timed_out,
-        "clients": [_client(one) for one in clients],
+        "clients": [_client(one) for one in clients] if with_clients else [],
         "client_num": len(clients),
         "client_count": len(clients),
         "paused": channel.paused,
@@ -126,7 +129,8 @@ def statistics_text(document: dict[str, Any]) -> str:
     ]
     lines += ["", f"Health: {document['health']}", ""]
     for topic in document["topics"]:
-        lines.append(f"   [{topic['topic_name']:<15}] depth: {topic['depth']:<5} msgs: {topic['message_count']}")
+        state = "*P " if topic["paused"] else "   "
+        lines.append(f"{state}[{topic['topic_name']:<15}] depth: {topic['depth']:<5} msgs: {topic['message_count']}")
         for channel in topic["channels"]:
             counts = " ".join(f"{name}: {channel[f'{key}_count']:<5}" for name, key in _COLUMNS)
             state = "*P " if channel["paused"] else "   "
