@@ -2,6 +2,7 @@
 
 go-nsq waits for each answer, so one publisher is bound by wake-ups and 50 by the server. The consumer asks for 2,500 in
 flight and finishes each message. Latency is from PUB to the handler at 1,000 messages/s with output buffering off.
+go-nsq is what bounds that consumer: another one reads frames from a plain socket and finishes all of a read at once.
 nsqd never syncs; ours is measured both with a sync before each answer and without. The rows of ext headers are ours
 alone, over a plain socket: upstream has none.
 """
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
 
 from bench.measure import cpu_s, kernels_loaded, median
 from lading import testing
@@ -30,6 +32,8 @@ QUESTION = "NSQ clients on our broker ÷ on upstream's nsqd: go-nsq, 100 B, mess
 ROUNDS = 5
 SIZE = 100
 COUNTS = {"PUB": 20_000, "PUB, 50 publishers": 100_000, "MPUB of 200": 400_000, "consume": 200_000}
+BY_SOCKET = "consume by socket"
+SOCKET_COUNT, READY = 400_000, 2_500
 LATENCY_COUNT, PER_SECOND = 5_000, 1_000
 EXT = json.dumps({"##client_dispatch_tag": "a", "carrier": "UA", "delay": 12}, separators=(",", ":")).encode()
 _numbers = count(1)
@@ -66,6 +70,7 @@ def run(quick: bool) -> list[dict[str, Any]]:
             for _ in range(rounds):
                 for side in sides:
                     _round(client, side, scale)
+                    _by_socket(side, SOCKET_COUNT // scale)
                 for side in sides[1:]:
                     _ext(side, scale)
     except go_programs.Unavailable as missing:
@@ -130,13 +135,56 @@ def _ext(side: _Side, scale: int) -> None:
         used_s, begun = cpu_s(side.pid), time.perf_counter()
         for _ in range(requests):
             connection.socket.sendall(command)
-            answer = connection.receive(10)
-            if not answer.endswith(b"OK"):
-                raise RuntimeError(f"{side.name}, {what}: {answer!r}")
+            _told_ok(side, connection)
         took = time.perf_counter() - begun
         connection.close()
         side.rates.setdefault(what, []).append(requests * messages / took)
         side.cpu.setdefault(what, []).append((cpu_s(side.pid) - used_s) / requests / messages * 1e6)
+
+
+def _by_socket(side: _Side, messages: int) -> None:
+    """Consume what MPUB has filled a topic with: frames are of one size, so that a read is finished in one step."""
+    connection = Connection(side.tcp)
+    topic = _topic(side, channel=True).encode()
+    body = struct.pack(">I", 200) + 200 * (struct.pack(">I", SIZE) + b"x" * SIZE)
+    fill = b"MPUB " + topic + b"\n" + struct.pack(">I", len(body)) + body
+    connection.socket.sendall(b"  V2")
+    for _ in range(messages // 200):
+        connection.socket.sendall(fill)
+        _told_ok(side, connection)
+    connection.socket.sendall(b"SUB " + topic + b" bench\n")
+    _told_ok(side, connection)
+    frame_bytes = 4 + 4 + 8 + 2 + 16 + SIZE
+    buffer = bytearray(READY * frame_bytes)
+    view, array = memoryview(buffer), np.frombuffer(buffer, np.uint8)
+    fins = np.tile(np.frombuffer(b"FIN " + bytes(16) + b"\n", np.uint8), (READY, 1))
+    used_s, begun = cpu_s(side.pid), time.perf_counter()
+    connection.socket.sendall(b"RDY %d\n" % READY)
+    have = done = 0
+    while done < messages:
+        received = connection.socket.recv_into(view[have:])
+        if not received:
+            raise RuntimeError(f"{side.name}, {BY_SOCKET}: closed after {done} messages")
+        have += received
+        count = have // frame_bytes
+        frames = array[: count * frame_bytes].reshape(count, frame_bytes)
+        if (frames[:, 7] != 2).any():
+            raise RuntimeError(f"{side.name}, {BY_SOCKET}: a frame that is no message")
+        fins[:count, 4:20] = frames[:, 18:34]
+        connection.socket.sendall(fins[:count].data)
+        have -= count * frame_bytes
+        view[:have] = bytes(view[count * frame_bytes : count * frame_bytes + have])
+        done += count
+    took = time.perf_counter() - begun
+    connection.close()
+    side.rates.setdefault(BY_SOCKET, []).append(messages / took)
+    side.cpu.setdefault(BY_SOCKET, []).append((cpu_s(side.pid) - used_s) / messages * 1e6)
+
+
+def _told_ok(side: _Side, connection: Connection) -> None:
+    answer = connection.receive(10)
+    if not answer.endswith(b"OK"):
+        raise RuntimeError(f"{side.name}: {answer!r}")
 
 
 def _rows(sides: list[_Side]) -> list[dict[str, Any]]:

@@ -197,7 +197,7 @@ def frame_of(
 def test_published_vectors_are_stored_and_delivered(half: str) -> None:
     plain, json_ext = vector("pub_partition_0"), vector("pub_ext")
     told, record = published(b"PUB t1 0\n", send_layout.PLAIN_FORM, plain["bytes"])
-    assert (told.count, told.answers, told.reason) == (1, vector("ok_frame")["bytes"], 0)
+    assert (told.messages_count, told.answers, told.reason) == (1, vector("ok_frame")["bytes"], 0)
     assert frame_of(record, with_ext=False) == vector("msg_plain")["bytes"]
     assert frame_of(record, with_ext=True) == vector("msg_ext_none")["bytes"]
     assert frame_of(record, with_ext=False, detail=True) == vector("msg_plain_detail")["bytes"]
@@ -227,7 +227,7 @@ def test_batches_of_the_vectors(half: str, name: str) -> None:
     takes_ext = name == "mpub_ext"
     made = publishing.store_batch(source, at + 4, source.size, 2, form, takes_ext, target, 0, 0, 0, 7)
     answer = vector("trace_response_mpub_trace" if name == "mpub_trace" else "ok_frame")["bytes"]
-    assert (made.count, made.reason, made.answers) == (2, 0, answer)
+    assert (made.messages_count, made.reason, made.answers) == (2, 0, answer)
     body = target[: made.size_bytes].tobytes()
     run = Run(5, target[: made.size_bytes], np.array([[0, len(body), 0, 2, 1, 0, 0, 0]]))
     assert [row["payload"] for row in rows(run)] == [b"hello", b"world!"]
@@ -240,7 +240,7 @@ def test_a_run_of_publications_stops_where_the_line_changes(half: str) -> None:
         b"".join(b"PUB a\n" + struct.pack(">I", n) + b"x" * n for n in (1, 2, 3)) + b"PUB b\n\0\0\0\1x" + b"PUB a\n\0\0"
     )
     told, body = published(b"PUB a\n", send_layout.PLAIN_FORM, data)
-    assert (told.count, told.end, told.reason) == (3, 6 * 3 + 4 * 3 + 6, 0)
+    assert (told.messages_count, told.end, told.reason) == (3, 6 * 3 + 4 * 3 + 6, 0)
     assert told.answers == 3 * vector("ok_frame")["bytes"]
     run = Run(5, np.frombuffer(body, np.uint8), np.array([[0, len(body), 0, 3, 2, 0, 0, 0]]))
     assert [row["payload"] for row in rows(run)] == [b"x", b"xx", b"xxx"]
@@ -263,7 +263,7 @@ def test_negative_vectors_are_refused(half: str, entry: dict[str, Any]) -> None:
         "neg_pub_ext_trace_empty": send_layout.BAD_TRACE,
         "neg_pub_ext_trace_text": send_layout.BAD_TRACE,
     }.get(entry["name"], send_layout.BAD_JSON)
-    assert (told.count, told.reason) == (0, wanted)
+    assert (told.messages_count, told.reason) == (0, wanted)
 
 
 @pytest.mark.parametrize(
@@ -297,7 +297,7 @@ def test_sizes_at_the_edge(half: str) -> None:
     text = b'{"a":"' + b"x" * (limits.EXT_BYTES_MAX - 8) + b'"}'
     data = b"PUB_EXT t\n" + struct.pack(">IH", 2 + len(text) + 1, len(text)) + text + b"x"
     told, body = published(b"PUB_EXT t\n", send_layout.EXT, data)
-    assert (told.count, told.reason) == (1, 0)
+    assert (told.messages_count, told.reason) == (1, 0)
     run = Run(5, np.frombuffer(body, np.uint8), np.array([[0, len(body), 0, 1, 0, 0, 0, 0]]))
     assert headers(rows(run)[0]) == [("a", 2, b"x" * (limits.EXT_BYTES_MAX - 8))]
     told, _ = published(b"PUB t\n", 0, b"PUB t\n" + struct.pack(">I", limits.MESSAGE_BYTES_MAX + 1))

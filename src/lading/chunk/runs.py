@@ -31,8 +31,9 @@ def runs(region: NDArray[np.uint8], start: int = 0, end: int | None = None, *, v
     codes: list[NDArray[np.uint8]] = []
     at = start
     while at < end:
-        rows = np.empty((_ROWS, 8), np.int64)
-        dialects = np.empty(_ROWS, np.uint8)
+        most = min(_ROWS, (end - at) // layout.ENVELOPE_BYTES + 1)
+        rows = np.empty((most, 8), np.int64)
+        dialects = np.empty(most, np.uint8)
         filled, at, reason = kernels.walk(region, at, end, verify, rows, dialects)
         if reason:
             raise MalformedMessage(f"the chunk {layout.REASONS[reason]}", at=at)
@@ -40,6 +41,8 @@ def runs(region: NDArray[np.uint8], start: int = 0, end: int | None = None, *, v
         codes.append(dialects[:filled])
     if not tables:
         return []
+    if len(tables) == len(tables[0]) == 1:
+        return [Run(int(codes[0][0]), region, tables[0])]
     chunks = tables[0] if len(tables) == 1 else np.concatenate(tables)
     dialects = codes[0] if len(codes) == 1 else np.concatenate(codes)
     borders = [0, *(np.flatnonzero(np.diff(dialects)) + 1).tolist(), len(dialects)]

@@ -40,6 +40,8 @@ class Intervals:
 
     def missing(self, first: int, end: int) -> list[tuple[int, int]]:
         """The parts of [first, end) that no range covers."""
+        if first < end and (not self._ends or self._ends[-1] <= first):
+            return [(first, end)]
         gaps = []
         at = first
         for start, stop, _ in self.overlapping(first, end):
@@ -53,6 +55,10 @@ class Intervals:
     def set(self, first: int, end: int, value: int | None) -> None:
         """Give [first, end) this value, whatever it had; None takes it out."""
         if first >= end:
+            return
+        if value is not None and self._ends and self._ends[-1] == first and self._values[-1] == value:
+            # what grows at its end is nearly all that is ever asked here
+            self._ends[-1] = end
             return
         low = bisect_left(self._ends, first)
         high = bisect_right(self._firsts, end, low)

@@ -197,7 +197,7 @@ class Partition:
         self._mark.begin(self._now_marked())
 
     def begin_sync(self) -> Sequence[File]:
-        states = self._overlay.begin_sync()
+        states = self._overlay.begin_sync() if self._overlay.unsynced else None
         if not self._written and states is None:
             return ()
         files, self._also_sync = self._also_sync, []
@@ -212,7 +212,7 @@ class Partition:
     def synced(self) -> None:
         done = self._syncing
         self._syncing = None
-        if done is not None and not self._read_only:
+        if done is not None and (self.refusal is None or not self._read_only):
             self._overlay.synced()
             self._segments.synced = done
             self.synced_end = done.end.offset
@@ -237,7 +237,7 @@ class Partition:
         return self.refusal is not None and self.refusal.reason is Reason.READ_ONLY
 
     def _require_writable(self) -> None:
-        if self._read_only:
+        if self.refusal is not None and self._read_only:
             raise Refusal(Reason.READ_ONLY, str(self.refusal))
 
     def _settle(self) -> None:

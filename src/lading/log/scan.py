@@ -49,6 +49,7 @@ def walk(
     region: Region, start: int, end: int, *, verify: bool, rows: int = _ROWS
 ) -> tuple[NDArray[np.int64], int, int]:
     """At most ``rows`` chunks from ``start``: (rows as in Run.chunks, where they end, what is wrong there or 0)."""
+    rows = min(rows, max(end - start, 0) // layout.ENVELOPE_BYTES + 1)
     table = np.empty((rows, 8), np.int64)
     kernels: Any = engine.select(HOME, twin, end - start if verify else 0)
     filled, at, reason = kernels.walk(region, start, end, verify, table, np.empty(rows, np.uint8))
@@ -57,6 +58,8 @@ def walk(
 
 def follows(rows: NDArray[np.int64], offset: int) -> int:
     """How many of these chunks follow one another without a gap, the first one at ``offset``."""
+    if len(rows) == 1:
+        return int(rows[0, BASE_OFFSET] == offset)
     expected = np.empty(len(rows), np.int64)
     expected[:1] = offset
     expected[1:] = rows[:-1, LAST_OFFSET] + 1

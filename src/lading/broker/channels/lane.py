@@ -43,6 +43,9 @@ class Worked(NamedTuple):
     held: bool
 
 
+_IDLE: Final = Worked(False, False)
+
+
 class Lane(UnderWay):
     """One partition of a channel: who gets its messages, and when."""
 
@@ -124,8 +127,9 @@ class Lane(UnderWay):
         self._now_us = now_us
         self._follow_retention()
         points = self.points.in_order
-        if not any(point.has_credit(eager=True) for point in points):
-            return Worked(False, False)
+        anything = self._unread or self._again or any(self._queues.values())
+        if not anything or not any(point.has_credit(eager=True) for point in points):
+            return _IDLE
         if self._again:
             self._find_again()
         if self.ordered:

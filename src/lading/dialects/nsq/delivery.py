@@ -38,13 +38,14 @@ class Records(NamedTuple):
 
 def survey(run: Run, first: int, end: int, count_max: int) -> Records:
     """Where the messages with first <= offset < end lie, up to ``count_max``; MalformedMessage at what is none."""
-    found = np.empty((3, max(0, min(count_max, end - first))), np.int64)
+    most = max(0, min(count_max, end - first))
+    found = np.empty(most, np.int64), np.empty(most, np.int64), np.empty(most, np.int64)
     kernels: Any = engine.ready(messages.HOME) or twin
     cursor = np.array([0, -1, 0], np.int64)
     count, reason, at = kernels.survey(run.region, run.chunks, cursor, first, end, *found)
     if reason:
         raise MalformedMessage(f"the message {layout.REASONS[reason]}", at=at)
-    return Records(run.region, *found[:, :count])
+    return Records(run.region, *(found if count == most else (column[:count] for column in found)))
 
 
 def frames(
@@ -63,14 +64,19 @@ def frames(
     ``detail``: with queue offset and raw size, as after SUB_ADVANCED; ``textual``: ids are 16 digits to base 16, as
     upstream's are, instead of two binary numbers. LimitExceeded where an id has no form.
     """
-    if not 0 <= partition <= PARTITION_MAX or (len(picked) and int(records.offsets[picked].max()) > OFFSET_MAX):
+    count = len(picked)
+    if count == 1:
+        highest, size_bytes = int(records.offsets[picked[0]]), int(records.sizes[picked[0]])
+    else:
+        highest, size_bytes = int(records.offsets[picked].max(initial=0)), int(records.sizes[picked].sum())
+    if not 0 <= partition <= PARTITION_MAX or highest > OFFSET_MAX:
         raise LimitExceeded(f"NSQ message ids end at partition {PARTITION_MAX} and offset {OFFSET_MAX}")
-    target = np.empty(int(records.sizes[picked].sum()) + DETAIL_BYTES * detail * len(picked), np.uint8)
+    target = np.empty(size_bytes + DETAIL_BYTES * detail * count, np.uint8)
     kernels: Any = engine.ready(HOME) or send_twin
     places = (records.starts, records.sizes, records.offsets, picked)
-    size_bytes = kernels.frames(
-        records.region, *places, np.minimum(attempts, ATTEMPTS_MAX), partition, ext, detail, textual, target
-    )
+    if count != 1 or attempts[0] > ATTEMPTS_MAX:
+        attempts = np.minimum(attempts, ATTEMPTS_MAX)
+    size_bytes = kernels.frames(records.region, *places, attempts, partition, ext, detail, textual, target)
     return target[:size_bytes]
 
 
@@ -93,6 +99,11 @@ def internal_id(message_id: bytes, *, textual: bool) -> int:
     if not textual:
         return int.from_bytes(message_id[:8], "big", signed=True)
     return (int(message_id, 16) or NO_ID) if TEXTUAL_ID.fullmatch(message_id) else NO_ID
+
+
+def place(ident: int) -> tuple[int, int]:
+    """The same as ``split`` for one id."""
+    return ident >> OFFSET_BITS, (ident & _OFFSET_MASK) - 1 if ident > 0 else -1
 
 
 def split(ids: Longs) -> tuple[Longs, Longs]:

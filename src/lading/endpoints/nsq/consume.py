@@ -127,14 +127,17 @@ class Consumer:
                 log.exception("messages of %s cannot be delivered", given.partition)
                 page.index = Records(np.empty(0, np.uint8), *np.empty((3, 0), np.int64))
         records: Records = page.index
-        picked = np.searchsorted(records.offsets, given.offsets)
-        there = picked < len(records.offsets)
-        there[there] = records.offsets[picked[there]] == given.offsets[there]
         attempts = given.attempts
-        if not there.all():
-            # what cannot be read is done for this channel: nobody could ever take it
-            self.channel.finish(self.subscriber, given.partition.number, given.offsets[~there])
-            picked, attempts = picked[there], attempts[there]
+        if _same(records.offsets, given.offsets):
+            picked = np.arange(len(attempts))
+        else:
+            picked = np.searchsorted(records.offsets, given.offsets)
+            there = picked < len(records.offsets)
+            there[there] = records.offsets[picked[there]] == given.offsets[there]
+            if not there.all():
+                # what cannot be read is done for this channel: nobody could ever take it
+                self.channel.finish(self.subscriber, given.partition.number, given.offsets[~there])
+                picked, attempts = picked[there], attempts[there]
         if len(picked):
             self._messages_out[self._labels] += len(picked)
             self._send(
@@ -157,6 +160,8 @@ class Consumer:
         A fatal fault is the last one, and the position is behind its command.
         """
         stop, ids = delivery.take_fins(source, start, end, textual=self._textual)
+        if len(ids) == 1 and self._finished_one(int(ids[0])):
+            return stop, []
         faults: list[Fault] = []
         done = 0
         while done < len(ids):
@@ -176,6 +181,10 @@ class Consumer:
             faults.append(Fault("E_FIN_FAILED", f"FIN {self._shown(message_id)} failed {NOT_IN_FLIGHT}"))
             done += 1
         return stop, faults
+
+    def _finished_one(self, ident: int) -> bool:
+        partition, offset = delivery.place(ident)
+        return offset >= 0 and self._finished(partition, np.array([offset], np.int64)) == 1
 
     def _finished(self, partition: int, offsets: NDArray[np.int64]) -> int:
         try:
@@ -201,14 +210,24 @@ class Consumer:
             raise _failed("TOUCH", self._shown(message_id), refusal) from None
 
     def _place(self, message_id: bytes) -> tuple[int, int]:
-        ids = np.array([delivery.internal_id(message_id, textual=self._textual)], np.int64)
-        partitions, offsets = delivery.split(ids)
-        if offsets[0] < 0:
+        partition, offset = delivery.place(delivery.internal_id(message_id, textual=self._textual))
+        if offset < 0:
             raise Fault("E_INVALID", INVALID_ID)
-        return int(partitions[0]), int(offsets[0])
+        return partition, offset
 
     def _shown(self, message_id: bytes) -> str:
         return message_id.decode(errors="replace") if self._textual else id_text(message_id)
+
+
+def _same(offsets: NDArray[np.int64], given: NDArray[np.int64]) -> bool:
+    """Whether they are equal, told from their ends: both rise, and nothing is left out between."""
+    count = len(given)
+    return bool(
+        count == len(offsets)
+        and offsets[0] == given[0]
+        and offsets[-1] == given[-1]
+        and offsets[-1] - offsets[0] == count - 1
+    )
 
 
 def _failed(verb: str, shown: str, refusal: Refusal) -> Fault:

@@ -131,7 +131,7 @@ class Publisher:
 
         room_bytes = publishing.pubs_room(end - start, line_bytes)
         stored, append = self._append(route, room_bytes, store, source, start + line_bytes, who)
-        return Publication(append, stored.answers, stored.count, stored.end, route.failure)
+        return Publication(append, stored.answers, stored.messages_count, stored.end, route.failure)
 
     def batch(self, route: Route, source: Bytes, start: int, size: int, who: object = None) -> Publication:
         """The MPUB whose body is ``source[start : start + size]``; Fault where anything in it is refused."""
@@ -172,9 +172,9 @@ class Publisher:
         def write(array: Bytes, at: int, base_offset: int) -> Written:
             nonlocal stored
             stored = store(array, at, base_offset, partition.number, time_us)
-            if not stored.count or (stored.reason and route.command.batch):
+            if not stored.messages_count or (stored.reason and route.command.batch):
                 raise _refused(stored, route, source[body_at:])
-            return Written(stored.size_bytes, stored.count, time_us, time_us)
+            return Written(stored.size_bytes, stored.messages_count, time_us, time_us)
 
         try:
             if delay_us:
@@ -184,7 +184,7 @@ class Publisher:
         except LimitExceeded as error:
             raise Fault("E_PUB_FAILED", str(error)) from None
         assert stored is not None
-        self._messages_in[self._labels] += stored.count
+        self._messages_in[self._labels] += stored.messages_count
         return stored, append
 
 
@@ -200,14 +200,14 @@ def _size_at(source: Bytes, at: int) -> int:
 
 
 def _refused(stored: Stored, route: Route, published: Bytes) -> Fault:
-    """The fault for the first message that is refused; of a batch it is item ``stored.count``."""
+    """The fault for the first message that is refused; of a batch it is item ``stored.messages_count``."""
     batch = route.command.batch
-    at = _item_at(published, stored.count) if batch else 0
+    at = _item_at(published, stored.messages_count) if batch else 0
     size, most = _size_at(published, at), limits.MESSAGE_BYTES_MAX
     texts = {
-        send_layout.NO_BODY: f"MPUB invalid message({stored.count}) body size {size}",
+        send_layout.NO_BODY: f"MPUB invalid message({stored.messages_count}) body size {size}",
         send_layout.TOO_LARGE: f"MPUB message too big {size} > {most}",
-        send_layout.BAD_ITEM: f"MPUB invalid message({stored.count}): the items do not add up to the body",
+        send_layout.BAD_ITEM: f"MPUB invalid message({stored.messages_count}): the items do not add up to the body",
     }
     if batch and stored.reason in texts:
         return Fault("E_BAD_MESSAGE", texts[stored.reason])
