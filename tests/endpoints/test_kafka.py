@@ -518,6 +518,12 @@ def test_configs_are_told_changed_and_obeyed(kafka: KafkaFrames) -> None:
     assert told()["max.message.bytes"] == ("1048588", False)
     assert alter("cleanup.policy", "compact") == BAD_CONFIG
     assert alter("retention.ms", "x") == BAD_CONFIG
+    # Kafka Streams asks for these where it divides a stream anew
+    wanted = {"segment__bytes": "52428800", "cleanup__policy": "delete", "retention__ms": "-1"}
+    assert created(kafka, f"{name}-repartition", 1, **wanted).error_code == NONE
+    assert [alter("segment.bytes", text) for text in ("1000000", "x")] == [NONE, BAD_CONFIG]
+    assert [alter("preallocate", text) for text in ("true", "1")] == [NONE, BAD_CONFIG]
+    assert "segment.bytes" not in told()
 
 
 def test_topics_grow_and_go(kafka: KafkaFrames, topic: str) -> None:

@@ -65,6 +65,7 @@ def _shown(scale: int) -> Callable[[int], str]:
     return lambda value: "-1" if value >= UNLIMITED else str(value // scale)
 
 
+_FLAGS: Final = {"true": True, "false": False}
 _TIME_TYPES: Final = {"CreateTime": False, "LogAppendTime": True}
 
 CONFIGS: Final[Mapping[str, Config]] = {
@@ -89,6 +90,17 @@ FIXED: Final[Mapping[str, tuple[str, int]]] = {
 }
 """Those that are always what they are; setting them to that is no error."""
 
+_WHOLE: Final = _number(0, (1 << 63) - 1)
+NOT_KEPT: Final[Mapping[str, Callable[[str], Any]]] = {
+    **dict.fromkeys(("segment.bytes", "segment.ms", "segment.jitter.ms", "segment.index.bytes"), _WHOLE),
+    **dict.fromkeys(("index.interval.bytes", "flush.messages", "flush.ms", "file.delete.delay.ms"), _WHOLE),
+    **dict.fromkeys(("delete.retention.ms", "min.compaction.lag.ms", "max.compaction.lag.ms"), _WHOLE),
+    "min.cleanable.dirty.ratio": float,
+    "preallocate": lambda text: _FLAGS[text],
+}
+"""How a broker lays out and compacts its files: no reader or writer can tell the difference, and Kafka Streams cannot
+make a topic without some of them. Taken where they are values at all, not kept, and not told back."""
+
 
 def changes_of(configs: Iterable[tuple[str, str | None]]) -> dict[str, Any]:
     """Members of ``TopicSettings`` from names and texts of configs; SettingError says what is wrong with which."""
@@ -100,10 +112,13 @@ def changes_of(configs: Iterable[tuple[str, str | None]]) -> dict[str, Any]:
                 raise SettingError(f"{name} is {only!r} here and cannot be {text!r}")
             continue
         config = CONFIGS.get(name)
-        if config is None:
+        if config is None and name not in NOT_KEPT:
             raise SettingError(f"topics have no config {name!r} here; there are {', '.join((*CONFIGS, *FIXED))}")
         try:
-            document[config.setting] = None if text is None else config.parse(text)
+            if config is not None:
+                document[config.setting] = None if text is None else config.parse(text)
+            elif text is not None:
+                NOT_KEPT[name](text)
         except (ValueError, KeyError) as error:
             raise SettingError(f"{name} cannot be {text!r}: {error}") from None
     return document
