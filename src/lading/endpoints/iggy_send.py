@@ -38,13 +38,18 @@ class Sender:
         self._labels = (name,)
         self._messages_in = services.metrics.messages_in.values
 
-    def send(self, payload: memoryview, source: NDArray[np.uint8], start: int) -> Append:
-        """The request ``payload``, which lies at ``source[start:]``; Refusal or MalformedMessage appends nothing."""
+    def send(self, payload: memoryview, source: NDArray[np.uint8], start: int, who: object) -> Append:
+        """The request ``payload``, which lies at ``source[start:]``; Refusal or MalformedMessage appends nothing.
+
+        ``who`` is as in ``Broker.append``.
+        """
         head = _head_size(payload)
         topic, choice = self._route(payload, head)
-        return self.append(topic, choice, source, start + head, start + len(payload))
+        return self.append(topic, choice, source, start + head, start + len(payload), who)
 
-    def append(self, topic: Topic, choice: Choice, source: NDArray[np.uint8], start: int, end: int) -> Append:
+    def append(
+        self, topic: Topic, choice: Choice, source: NDArray[np.uint8], start: int, end: int, who: object = None
+    ) -> Append:
         """The sent messages ``source[start:end]``."""
         if end == start:
             raise MalformedMessage("a send holds no message", reason=Reason.INVALID_COUNT)
@@ -59,7 +64,7 @@ class Sender:
                 raise MalformedMessage(f"message {count} of the request is refused", reason=REASON_OF[code])
             return Written(size_bytes, count, time_us, time_us + count - 1)
 
-        append = self._broker.append(partition, registry.IGGY_CLASSIC, 0, messages.room(end - start), write)
+        append = self._broker.append(partition, registry.IGGY_CLASSIC, 0, messages.room(end - start), write, who)
         self._messages_in[self._labels] += append.count
         return append
 

@@ -192,7 +192,8 @@ class Connection(asyncio.BufferedProtocol):
     def _answer(self, code: int, start: int, end: int) -> None:
         try:
             if code == SEND:
-                append = self._endpoint.sender.send(self._view[start:end], self._array, start)
+                who = self if end == self._have else None
+                append = self._endpoint.sender.send(self._view[start:end], self._array, start, who)
                 self._unanswered.append(append)
                 append.on_done(self._acknowledge)
                 self._congested = self._endpoint.wait_for_disk(self._relieve)

@@ -1,0 +1,91 @@
+"""Where nobody waits for the disk a client that is alone is answered within the read: same answers, same order."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import confluent_kafka
+import pytest
+
+import lading
+from lading import Producer, testing
+from tests.endpoints.nsq_client import NsqClient, mpub, pub
+
+
+@pytest.fixture(scope="module")
+def hasty() -> Iterator[testing.Running]:
+    """A broker that syncs nothing."""
+    with testing.broker(durability="os") as running:
+        yield running
+
+
+def kept(broker: testing.Running, topic: str) -> list[bytes]:
+    found: list[bytes] = lading.read_arrow(broker.url, topic)["payload"].to_pylist()
+    return found
+
+
+def test_answers_and_messages_keep_their_order(hasty: testing.Running) -> None:
+    address = hasty.endpoints["nsqd_tcp"]
+    reader, writer = NsqClient(address), NsqClient(address)
+    assert reader.ask(b"SUB once ch\n") == b"OK"
+    reader.send(b"RDY 100\n")
+    sent: list[bytes] = []
+    for number in range(5):
+        sent.append(b"alone %d" % number)
+        assert writer.ask(pub("once", sent[-1])) == b"OK"
+        [message] = reader.messages(1)
+        assert message.body == sent[-1]
+        reader.fin(message)
+    # several commands in one read, one of them wrong: each is answered, in its place
+    group = [b"a", b"b", b"c", b"d"]
+    writer.send(pub("once", b"a") + pub("other", b"x") + mpub("once", b"b", b"c") + b"NOP\nRDY 1\n" + pub("once", b"d"))
+    answers = [writer.frame() for _ in range(4)]
+    assert [data for _, data in answers[:3]] == [b"OK", b"OK", b"OK"]
+    assert answers[3][1].startswith(b"E_INVALID")
+    assert [each.body for each in reader.messages(3)] == group[:3]
+    assert writer.closed()
+    assert kept(hasty, "once") == [*sent, *group[:3]]
+    assert kept(hasty, "other") == [b"x"]
+    reader.close()
+
+
+def test_clients_that_write_together_lose_nothing(hasty: testing.Running) -> None:
+    address, each, many = hasty.endpoints["nsqd_tcp"], 50, 8
+
+    def write(name: int) -> None:
+        client = NsqClient(address)
+        for number in range(each):
+            assert client.ask(pub("crowd", b"%d-%d" % (name, number))) == b"OK"
+        client.close()
+
+    writers = [threading.Thread(target=write, args=(name,)) for name in range(many)]
+    for one in writers:
+        one.start()
+    for one in writers:
+        one.join(30)
+    found = kept(hasty, "crowd")
+    assert len(found) == each * many
+    for name in range(many):
+        assert [one for one in found if one.startswith(b"%d-" % name)] == [b"%d-%d" % (name, n) for n in range(each)]
+
+
+@pytest.mark.parametrize("idempotent", [False, True])
+def test_a_kafka_producer_that_waits_for_each_answer(hasty: testing.Running, idempotent: bool) -> None:
+    topic = f"kafka-{idempotent}"
+    options = {"bootstrap.servers": hasty.endpoints["kafka"], "linger.ms": 0, "enable.idempotence": idempotent}
+    producer = confluent_kafka.Producer(options)
+    offsets: list[int] = []
+    for number in range(10):
+        producer.produce(topic, b"%d" % number, on_delivery=lambda error, told: offsets.append(told.offset()))
+        assert producer.flush(10) == 0
+    assert offsets == list(range(10))
+    assert kept(hasty, topic) == [b"%d" % number for number in range(10)]
+
+
+def test_an_iggy_producer_that_waits_for_each_answer(hasty: testing.Running) -> None:
+    with Producer(f"iggy://{hasty.endpoints['iggy_tcp']}") as producer:
+        for number in range(10):
+            producer.send("iggy.each", b"%d" % number)
+            producer.flush()
+    assert kept(hasty, "iggy.each") == [b"%d" % number for number in range(10)]
