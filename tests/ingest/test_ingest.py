@@ -15,9 +15,11 @@ import pytest
 
 import lading
 from lading import Consumer, Producer
+from lading.dialects.nsq.encode import record
 from lading.ingest.queue import ingest
 from lading.ingest.spool import Spool
 from lading.model.errors import LocalError
+from lading.transports.nsq_queue import CODE
 from tests.interop.go_programs import RunningNsq, Unavailable, running
 
 pytestmark = pytest.mark.interop
@@ -69,6 +71,34 @@ def spooled(spool: Path, topic: str) -> list[int]:
     if not list(spool.glob("topics/*/topic.json")):
         return []
     return [int(payload or b"-1") for payload in lading.read_arrow(str(spool), topic)["payload"].to_pylist()]
+
+
+def test_a_spool_forgets_what_is_done_with_and_old(tmp_path: Path) -> None:
+    hour_us = 3_600_000_000
+    now_us = time.time_ns() // 1000
+    spool = Spool(tmp_path / "spool", "t", segment_bytes=8192)
+    for number in range(100):
+        stored = record(1, bytes(16), 0, b"", b"%d" % number + bytes(200))
+        spool.append(CODE, [stored], [now_us - (30 if number < 60 else 1) * hour_us])
+
+    def first(done: int | None, keep_s: float) -> int:
+        spool._trim_at_s = 0.0
+        spool.trim(done, keep_s)
+        spool.maintain()
+        offsets: list[Any] = lading.read_arrow(str(tmp_path / "spool"), "t", columns="offset")["offset"].to_pylist()
+        return int(offsets[0]) if offsets else 100
+
+    assert first(0, 86_400) == 0
+    half_read = first(45, 86_400)
+    assert 0 < half_read <= 45
+    # what is younger stays, though it was read; segments go as a whole
+    old = first(100, 86_400)
+    assert half_read < old <= 60
+    assert first(None, 1800) == 100
+    spool.close()
+    again = Spool(tmp_path / "spool", "t")
+    assert again.end == 100
+    again.close()
 
 
 def test_what_is_in_the_queue_comes_into_the_spool_and_is_finished(real: RunningNsq, tmp_path: Path) -> None:

@@ -16,6 +16,9 @@ def spool(
     topic: Annotated[str, typer.Argument(help="Its topic.")],
     directory: Annotated[Path, typer.Argument(help="The spool: made where it is missing.")],
     channel: Annotated[str, typer.Option(help="The channel that messages are taken for.")] = "spool",
+    keep: Annotated[
+        str | None, typer.Option(help="Delete what is older, read or not, e.g. 7d; all is kept unless given.")
+    ] = None,
     once: Annotated[bool, typer.Option("--once", help="End when what waits now has been taken.")] = False,
 ) -> None:
     """Take messages from a queue into a spool, until Ctrl-C.
@@ -28,7 +31,10 @@ def spool(
         lading spool nsq://127.0.0.1:4161 flights ./spool --channel tables
     """
     from ..ingest.queue import ingest
-    from ..ingest.spool import owned
+    from ..ingest.spool import KEEP_S, owned
+    from .units import duration_us
+
+    keep_s = KEEP_S if keep is None else duration_us(keep) / 1e6
 
     ended: list[bool] = []
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -40,5 +46,14 @@ def spool(
             ended.append(True)
 
     with owned(directory):
-        count = ingest(from_, topic, channel, directory, stopped=lambda: bool(ended), caught_up=caught_up)
+        count = ingest(
+            from_,
+            topic,
+            channel,
+            directory,
+            stopped=lambda: bool(ended),
+            caught_up=caught_up,
+            done=lambda: 0 if keep is None else None,
+            keep_s=keep_s,
+        )
     note(f"{count:,} messages taken")

@@ -1,7 +1,9 @@
 """``python -m lading.ingest URL TOPIC CHANNEL SPOOL [OPTIONS]``: fill a spool until standard input ends or SIGTERM.
 
-OPTIONS is a JSON object for the transport. One line of JSON on standard output says that what waited has been taken
-(``{"event": "caught_up", "end": …}``), that another process fills the spool (``taken``), or what went wrong.
+OPTIONS is a JSON object for the transport. A line with a number on standard input says that everything before that
+offset is done with, so that it may be deleted when it is old. One line of JSON on standard output says that what
+waited has been taken (``{"event": "caught_up", "end": …}``), that another process fills the spool (``taken``), or what
+went wrong.
 """
 
 from __future__ import annotations
@@ -24,13 +26,13 @@ def main(arguments: list[str]) -> int:
     url, topic, channel, directory = arguments[:4]
     options: dict[str, Any] = json.loads(arguments[4]) if len(arguments) > 4 else {}
     ended: list[bool] = []
+    told = _Told()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ended.append(True))
 
     def stopped() -> bool:
         # whoever started this holds the other end: when it ends, so does this
-        readable = select.select([sys.stdin], [], [], 0)[0]
-        return bool(ended) or (bool(readable) and not os.read(sys.stdin.fileno(), 1))
+        return bool(ended) or not told.look()
 
     try:
         with owned(Path(directory)):
@@ -41,6 +43,7 @@ def main(arguments: list[str]) -> int:
                 Path(directory),
                 stopped=stopped,
                 caught_up=lambda end: _say(event="caught_up", end=end),
+                done=lambda: told.done,
                 **options,
             )
     except SpoolTaken as taken:
@@ -49,6 +52,24 @@ def main(arguments: list[str]) -> int:
         _say(event="failed", message=str(error))
         return 1
     return 0
+
+
+class _Told:
+    """What comes on standard input."""
+
+    def __init__(self) -> None:
+        self.done = 0
+        self._rest = b""
+
+    def look(self) -> bool:
+        """Take what is there; False at its end."""
+        while select.select([sys.stdin], [], [], 0)[0]:
+            data = os.read(sys.stdin.fileno(), 4096)
+            if not data:
+                return False
+            *lines, self._rest = (self._rest + data).split(b"\n")
+            self.done = max([self.done, *(int(line) for line in lines if line.isdigit())])
+        return True
 
 
 def _say(**document: Any) -> None:

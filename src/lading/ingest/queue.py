@@ -14,7 +14,7 @@ from typing import Any, Final
 from ..model.errors import LocalError
 from ..transports.interface import Delivered, Queue
 from ..transports.open import open_transport
-from .spool import Spool
+from .spool import KEEP_S, Spool
 
 WAIT_MS: Final = 250
 BATCH_MESSAGES: Final = 10_000
@@ -33,11 +33,15 @@ def ingest(
     *,
     stopped: Callable[[], bool],
     caught_up: Callable[[int], None],
+    done: Callable[[], int | None] = lambda: 0,
+    keep_s: float = KEEP_S,
     **options: Any,
 ) -> int:
     """Fill the spool until ``stopped``; gives how many messages were appended.
 
     ``caught_up`` is called once, with the spool's end, when what waited in the queue at the start has been taken.
+    ``done`` says up to which offset readers are done, None for whatever there is: what lies before it is deleted when
+    it is older than ``keep_s``.
     LadingError where the queue cannot be reached or the spool not be written; what was taken stays the queue's then.
     """
     transport = open_transport(url, **options)
@@ -47,7 +51,7 @@ def ingest(
             raise LocalError(f"{url} is no queue: it can be read directly, without a spool")
         spool = Spool(directory, topic)
         try:
-            return _fill(spool, membership, stopped, caught_up)
+            return _fill(spool, membership, stopped, caught_up, lambda: spool.trim(done(), keep_s))
         finally:
             membership.leave()
             spool.close()
@@ -55,7 +59,13 @@ def ingest(
         transport.close()
 
 
-def _fill(spool: Spool, queue: Queue, stopped: Callable[[], bool], caught_up: Callable[[int], None]) -> int:
+def _fill(
+    spool: Spool,
+    queue: Queue,
+    stopped: Callable[[], bool],
+    caught_up: Callable[[int], None],
+    trim: Callable[[], None],
+) -> int:
     known: dict[tuple[object, ...], None] = {}
     at = count = 0
     began = last = time.monotonic()
@@ -74,6 +84,7 @@ def _fill(spool: Spool, queue: Queue, stopped: Callable[[], bool], caught_up: Ca
             last = now
         else:
             spool.maintain()
+        trim()
         if not told and (now - last >= QUIET_S or now - began >= CAUGHT_UP_S):
             told = True
             caught_up(spool.end)

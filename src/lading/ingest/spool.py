@@ -15,11 +15,15 @@ from ..log.commit import SyncNow
 from ..log.directory import DataDirectory, TopicDescription, read_descriptions
 from ..log.disk import RealDisk
 from ..log.partition import open_partition
+from ..log.retention import expired_before
 from ..model.errors import LocalError
 from ..model.names import DEFAULT_STREAM
 
 LOCK_FILE: Final = "spool.lock"
 SEGMENT_BYTES: Final = 64 << 20
+KEEP_S: Final = 86_400.0
+"""Messages whose reader is done with them are deleted when they are this old, by segments."""
+TRIM_S: Final = 5.0
 
 
 class SpoolTaken(LocalError):
@@ -29,7 +33,7 @@ class SpoolTaken(LocalError):
 class Spool:
     """The topic's one partition, open for appending. What ``append`` took lasts when it returns."""
 
-    def __init__(self, directory: Path, topic: str) -> None:
+    def __init__(self, directory: Path, topic: str, *, segment_bytes: int = SEGMENT_BYTES) -> None:
         """Opens the spool, or makes it; LocalError where the directory holds another topic."""
         directory.mkdir(parents=True, exist_ok=True)
         home = DataDirectory(directory)
@@ -45,12 +49,13 @@ class Spool:
             RealDisk(),
             home.partition(found[0].uuid, 0),
             found[0].uuid,
-            segment_bytes=SEGMENT_BYTES,
+            segment_bytes=segment_bytes,
             now_us=_now_us(),
         )
         self._log.hold_stable(None)
         self._log.maintain(_now_us())
         self._commit = SyncNow()
+        self._trim_at_s = 0.0
 
     @property
     def end(self) -> int:
@@ -69,6 +74,19 @@ class Spool:
     def maintain(self) -> None:
         """Write down how far readers may go; now and then, also when nothing comes."""
         self._log.maintain(_now_us())
+
+    def trim(self, done: int | None, keep_s: float) -> None:
+        """Delete whole segments that are older than ``keep_s`` and end before offset ``done``; looks now and then.
+
+        ``done`` None: whoever has read them.
+        """
+        if time.monotonic() < self._trim_at_s:
+            return
+        self._trim_at_s = time.monotonic() + TRIM_S
+        segments = [one for one in self._log.segments() if done is None or one.end_offset <= done]
+        before = expired_before(segments, _now_us(), int(keep_s * 1e6), None)
+        if before is not None:
+            self._log.truncate_before(before)
 
     def close(self) -> None:
         """Close the log in order."""

@@ -50,6 +50,10 @@ class Planner:
             self._transport = None
         self._filling.stop()
 
+    def done(self, marks: Marks) -> None:
+        """What lies before these positions has been read for good: the spool of a queue may forget it."""
+        self._filling.done(min((mark.offset for mark in marks.values()), default=0))
+
     def batch(self) -> list[Range]:
         """The ranges of a batch read: from startingOffsets to endingOffsets as they are now."""
         options, meta = self.options, self.topic()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import json
 import logging
 import subprocess
@@ -63,6 +64,7 @@ class Filling:
 
     def __init__(self) -> None:
         self._child: subprocess.Popen[bytes] | None = None
+        self._done = 0
 
     def start(self, options: SourceOptions) -> None:
         """Start it where the options are a queue's; returns when what waited there has been taken (10 s at most).
@@ -82,6 +84,14 @@ class Filling:
             raise RemoteError(f"messages cannot be taken from {options.queue}: {told.get('message', 'it ended')}")
         if told["event"] == "taken":
             LOG.info("%s", told["message"])
+
+    def done(self, offset: int) -> None:
+        """The stream is done with everything before this offset: it may be deleted when it is old."""
+        if self._child is not None and self._child.stdin is not None and offset > self._done:
+            self._done = offset
+            with contextlib.suppress(OSError):
+                self._child.stdin.write(b"%d\n" % offset)
+                self._child.stdin.flush()
 
     def stop(self) -> None:
         """End it: what it took is in the spool, what it did not finish is the queue's."""

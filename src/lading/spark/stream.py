@@ -55,6 +55,8 @@ class RangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         DataLoss where messages after ``start`` are gone and failOnDataLoss is on.
         """
         since = parse_document(self.options.topic, start)
+        # Spark asks when the batch before is committed
+        self.planner.done(since)
         end = self.planner.newest(since)
         if self._target is not None:
             end = bounded(end, self._target)
