@@ -296,7 +296,7 @@ def test_other_nodes_register_and_leave(broker: testing.Running, lookup: httpx.C
         found = lookup.get(f"/lookup?topic={topic}").json()
         assert (found["channels"], list(found["partitions"])) == (["ch"], ["3"])
         assert found["partitions"]["3"]["broadcast_address"] == "10.9.8.7"
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 30
     while topic in lookup.get("/topics").json()["topics"]:
         assert time.monotonic() < deadline
 
