@@ -1,4 +1,4 @@
-"""Programs built from Go modules: the two go-nsq clients, and upstream's nsqd and nsqlookupd as the real servers.
+"""Programs built from Go modules: clients of NSQ and Kafka, and upstream's nsqd and nsqlookupd as the real servers.
 
 Each is built once into the user's cache. Unavailable says in one sentence why it cannot be.
 """
@@ -51,15 +51,15 @@ def _run(directory: Path, *arguments: str) -> None:
         raise Unavailable(f"go {arguments[0]} fails here: {done.stderr.strip().splitlines()[-1:]}")
 
 
-def client(name: str) -> Path:
-    """The client program of ``nsq_go/NAME``: ``upstream`` or ``youzan``."""
+def client(name: str, sources: Path = SOURCES) -> Path:
+    """The client program of ``sources``/NAME; those of NSQ are ``upstream`` and ``youzan``."""
     cache = _cache(name)
-    source = (SOURCES / name / "main.go").read_text()
+    source = (sources / name / "main.go").read_text()
     with (cache / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         built = cache / "client"
         if not built.exists() or (cache / "main.go").read_text() != source:
-            shutil.copytree(SOURCES / name, cache, dirs_exist_ok=True)
+            shutil.copytree(sources / name, cache, dirs_exist_ok=True)
             _run(cache, "mod", "tidy")
             _run(cache, "build", "-o", "client", ".")
     return built
