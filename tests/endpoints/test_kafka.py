@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import socket
 import struct
 import time
 from collections.abc import Callable, Iterator
@@ -23,6 +24,7 @@ from tests.endpoints.kafka_frames import (
     KafkaFrames,
     batch,
     fetch,
+    message,
     one_batch,
     produce,
     record,
@@ -333,6 +335,30 @@ def test_large_compressed_batches_keep_their_order(kafka: KafkaFrames, topic: st
         seen.append(gzip.decompress(stored[at + 61 : at + 12 + size])[-2])
         at += 12 + size
     assert seen == list(range(8))
+
+
+def test_large_answers_go_out_whole_and_in_order_also_to_who_hangs_up(kafka: KafkaFrames, topic: str) -> None:
+    values = [bytes((number,)) * 700_000 for number in range(4)]
+    assert [sent(kafka, topic, one_batch(value)).error_code for value in values] == [NONE] * 4
+    room = {"max_bytes": 8 << 20, "partition_bytes": 8 << 20}
+    frames = [kafka.request("Fetch", 12, **fetch(topic, offset, **room)) for offset in (0, 1, 2, 3) * 2]
+    frames.insert(3, kafka.request("Metadata", 9, topics=[]))
+    kafka.socket.sendall(b"".join(struct.pack(">i", len(frame)) + frame for frame in frames))
+    answers = [kafka.answer() for _ in frames]
+    assert [answer[:4] for answer in answers] == [frame[4:8] for frame in frames]
+    del answers[3]
+    for answer, offset in zip(answers, (0, 1, 2, 3) * 2, strict=True):
+        decoded = message("FetchResponse").decode(answer, version=12, header=True)
+        stored = bytes(decoded.responses[0].partitions[0].records)
+        seen = [number for number in range(4) if values[number] in stored]
+        # as many whole batches as an answer has room for
+        assert seen == list(range(offset, min(offset + 2, 4)))
+    kafka.send(frames[0])
+    # the answer has begun: now no more is asked
+    begun = kafka.receive(4)
+    kafka.socket.shutdown(socket.SHUT_WR)
+    assert begun + kafka.receive(struct.unpack(">i", begun)[0]) == struct.pack(">i", len(answers[0])) + answers[0]
+    assert kafka.closed()
 
 
 def test_append_time(kafka: KafkaFrames) -> None:

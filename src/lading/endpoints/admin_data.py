@@ -17,7 +17,7 @@ from ..dialects.native import messages as native
 from ..model.limits import REQUEST_BYTES_MAX
 from .acknowledged import acknowledged
 from .documents import BatchesQuery, ChunksQuery, TimeQuery, answer, parse_query
-from .http import read_body
+from .http import InPieces, read_body
 from .interface import Services, now_us
 from .partitions import partition_of
 from .routing import Parameters, Route
@@ -78,7 +78,7 @@ class AdminData:
             "lading-hidden": json.dumps([list(one) for one in chunks.hidden]),
             "lading-aborted": json.dumps([list(one) for one in chunks.aborted]),
         }
-        return Response(chunks.data, headers=headers, media_type=CHUNKS_TYPE)
+        return InPieces(chunks.data, headers=headers, media_type=CHUNKS_TYPE)
 
     async def _visible(self, partition: Partition, wait_ms: int) -> None:
         """Until more may be seen, the time is over, or the broker stops."""

@@ -10,13 +10,16 @@ from typing import Final
 
 import uvicorn
 from starlette.requests import Request
-from starlette.types import ASGIApp
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ..model.errors import LadingError, Reason, Refusal
 from .interface import ReceiveBudget
 
 DRAIN_TIMEOUT_S: Final = 5
 KEEP_ALIVE_S: Final = 75
+PIECE_BYTES: Final = 256 << 10
+"""So much of a large answer goes to the socket at once: the kernel copies it while the loop waits."""
 
 
 class _Server(uvicorn.Server):
@@ -85,3 +88,17 @@ async def read_body(request: Request, limit_bytes: int, budget: ReceiveBudget) -
 
 def _too_large(limit_bytes: int) -> Refusal:
     return Refusal(Reason.REQUEST_TOO_LARGE, f"the body is larger than {limit_bytes} bytes; send it in parts")
+
+
+class InPieces(Response):
+    """A large answer, after each piece of which others have their turn."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """As ASGI has it."""
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        left = memoryview(self.body)
+        while len(left) > PIECE_BYTES:
+            await send({"type": "http.response.body", "body": left[:PIECE_BYTES], "more_body": True})
+            left = left[PIECE_BYTES:]
+            await asyncio.sleep(0)
+        await send({"type": "http.response.body", "body": left})

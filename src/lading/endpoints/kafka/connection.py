@@ -40,6 +40,9 @@ WRITE_BUFFER_BYTES: Final = 1 << 20
 SMALL_ANSWER_BYTES: Final = 16 << 10
 """Below this one copy is cheaper than one more buffer in a write."""
 
+PIECE_BYTES: Final = 256 << 10
+"""So much goes to the socket at once: the kernel copies it while the loop waits."""
+
 _SIZE: Final = struct.Struct(">i")
 _BY_ENDPOINT: Final = (NAME,)
 
@@ -81,6 +84,10 @@ class Connection(asyncio.BufferedProtocol):
         self.inbox = Inbox(endpoint.services.receive)
         self._transport: asyncio.Transport | None = None
         self._slots: deque[Slot] = deque()
+        self._outgoing: deque[Bytes] = deque()
+        """Of large answers, what the socket did not get yet."""
+        self._writing = False
+        """The next piece of it is due."""
         self._working = False
         self._paused = False
         """The client does not read its answers."""
@@ -120,6 +127,7 @@ class Connection(asyncio.BufferedProtocol):
             waiting.cancel()
         self.cancels.clear()
         self._slots.clear()
+        self._outgoing.clear()
         self.inbox.drop()
         if self.session is not None:
             callbacks, self.session.on_lost = self.session.on_lost, []
@@ -139,13 +147,14 @@ class Connection(asyncio.BufferedProtocol):
 
     def eof_received(self) -> bool:
         self._ended = True
-        return bool(self._slots)
+        return bool(self._slots or self._outgoing)
 
     def pause_writing(self) -> None:
         self._paused = True
 
     def resume_writing(self) -> None:
         self._paused = False
+        self._write_on()
         self.work()
 
     def abort(self) -> None:
@@ -259,7 +268,10 @@ class Connection(asyncio.BufferedProtocol):
         if parts and self._transport is not None and not self.lost:
             size_bytes = sum(map(len, parts))
             self._sent_bytes[_BY_ENDPOINT] += size_bytes
-            if len(parts) == 1:
+            if size_bytes > PIECE_BYTES or self._outgoing:
+                self._outgoing += parts
+                self._write_on()
+            elif len(parts) == 1:
                 self._transport.write(parts[0])
             elif size_bytes <= SMALL_ANSWER_BYTES:
                 self._transport.write(b"".join(parts))
@@ -268,6 +280,30 @@ class Connection(asyncio.BufferedProtocol):
         waiting = self.inbox.have > self.inbox.at
         if not self._working and (waiting or self._ended or self.endpoint.services.stopping):
             self.work()
+
+    def _write_on(self) -> None:
+        """Send the next piece of what is on its way; others have their turn before the one after."""
+        outgoing, room = self._outgoing, PIECE_BYTES
+        if self._transport is None or self._writing or self._paused or not outgoing:
+            return
+        piece: list[Bytes] = []
+        while outgoing and room > 0:
+            part = memoryview(outgoing.popleft())
+            if len(part) > room:
+                outgoing.appendleft(part[room:])
+                part = part[:room]
+            piece.append(part)
+            room -= len(part)
+        self._transport.writelines(piece)
+        if outgoing:
+            self._writing = True
+            asyncio.get_running_loop().call_soon(self._written)
+        else:
+            self._close_at_end()
+
+    def _written(self) -> None:
+        self._writing = False
+        self._write_on()
 
     def count(self, name: str, error: int) -> None:
         """Count an answer in the metrics."""
@@ -300,7 +336,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _close_at_end(self) -> None:
         ending = self._ended or self.endpoint.services.stopping
-        if ending and not self._slots and not self._checking and self._transport is not None:
+        if ending and not (self._slots or self._outgoing or self._checking) and self._transport is not None:
             self._transport.close()
 
     def _hold(self, full: bool) -> None:
