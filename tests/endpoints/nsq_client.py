@@ -55,6 +55,16 @@ class NsqClient:
     def send(self, data: bytes) -> None:
         self._socket.sendall(data)
 
+    def send_until_full(self, data: bytes, times: int) -> int:
+        """Send the same again and again until the server takes no more; how often it did."""
+        self._socket.settimeout(0.5)
+        for sent in range(times):
+            try:
+                self._socket.sendall(data)
+            except TimeoutError:
+                return sent
+        return times
+
     def identify(self, **told: Any) -> bytes:
         return self.ask(sized(b"IDENTIFY\n", json.dumps(told).encode()))
 

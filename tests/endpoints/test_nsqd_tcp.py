@@ -314,6 +314,38 @@ def test_bad_input_gets_its_error(connect: Connect, data: bytes, answer: bytes, 
         assert client.ask(pub("t", b"still here")) == b"OK"
 
 
+def test_clients_that_never_read_cost_bounded_memory(
+    broker: testing.Running, connect: Connect, topic: str, full: bool
+) -> None:
+    """Readers with credit for 50 MB each, and one who takes no answers, until the kernel's sockets are full."""
+
+    def anonymous_bytes() -> int:
+        lines = Path(f"/proc/{broker.pid}/status").read_text().splitlines()
+        return next(int(line.split()[1]) << 10 for line in lines if line.startswith("RssAnon"))
+
+    messages, size_bytes, readers = (20_000 if full else 2_000), 20_000, 8
+    publisher = connect()
+    for number in range(readers):
+        connect().ask(f"SUB {topic} c{number}\n".encode())
+    for _ in range(messages // 40):
+        assert publisher.ask(mpub(topic, *[bytes(size_bytes)] * 40)) == b"OK"
+    before = anonymous_bytes()
+    deaf = [reader(connect, topic, f"c{number}", ready=2500) for number in range(readers)]
+    question = sized(b"IDENTIFY\n", b'{"feature_negotiation":true}') * 200
+    taken = connect().send_until_full(question, 10_000)
+    assert taken < 10_000
+    grown = anonymous_bytes() - before
+    asked = taken * len(question) >> 20
+    print(f"{readers} readers of {messages * size_bytes >> 20} MiB each, {asked} MiB asked: {grown >> 20} MiB more")
+    assert grown < readers * (4 << 20)
+    # and others are served as before
+    other = reader(connect, f"{topic}-other")
+    assert publisher.ask(pub(f"{topic}-other", b"x")) == b"OK"
+    assert other.message().body == b"x"
+    # who begins to read gets all of it
+    assert len(deaf[0].messages(2000)) == 2000
+
+
 LIES = [
     (b"PUB_EXT %s\n\0\0\0\7\xff\xff{}abc", b"E_BAD_BODY invalid body size 7 in ext json header content length"),
     (b"PUB_EXT %s\n\0\0\0\5\0\3{}x", b"E_BAD_BODY invalid body size 5 in ext json header content length"),
