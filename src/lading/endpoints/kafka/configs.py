@@ -82,11 +82,25 @@ CONFIGS: Final[Mapping[str, Config]] = {
 }
 """The configs that mean something here and can be set."""
 
-FIXED: Final[Mapping[str, tuple[str, int]]] = {
-    "cleanup.policy": ("delete", _LIST),
-    "compression.type": ("producer", _STRING),
-    "min.insync.replicas": ("1", _INT),
-    "unclean.leader.election.enable": ("false", _BOOLEAN),
+
+class Fixed(NamedTuple):
+    """A config with one value: its type, and why there is no other."""
+
+    value: str
+    kind: int
+    why: str
+
+
+FIXED: Final[Mapping[str, Fixed]] = {
+    "cleanup.policy": Fixed(
+        "delete",
+        _LIST,
+        "topics are not compacted, and what keeps its state in such topics (Kafka Streams with tables, MirrorMaker and "
+        "Connect but for its standalone mode) needs another broker for them",
+    ),
+    "compression.type": Fixed("producer", _STRING, "batches are kept as their producers compressed them"),
+    "min.insync.replicas": Fixed("1", _INT, "there is one broker"),
+    "unclean.leader.election.enable": Fixed("false", _BOOLEAN, "there is one broker"),
 }
 """Those that are always what they are; setting them to that is no error."""
 
@@ -107,9 +121,9 @@ def changes_of(configs: Iterable[tuple[str, str | None]]) -> dict[str, Any]:
     document: dict[str, Any] = {}
     for name, text in configs:
         if name in FIXED:
-            only = FIXED[name][0]
-            if text is not None and text != only:
-                raise SettingError(f"{name} is {only!r} here and cannot be {text!r}")
+            fixed = FIXED[name]
+            if text is not None and text != fixed.value:
+                raise SettingError(f"{name} is {fixed.value!r} here and cannot be {text!r}: {fixed.why}")
             continue
         config = CONFIGS.get(name)
         if config is None and name not in NOT_KEPT:
@@ -253,7 +267,7 @@ def topic_rows(context: Context, settings: TopicSettings) -> list[dict[str, Any]
             levels.insert(0, (name, config.show(own[config.setting]), _OF_TOPIC))
         _, text, source = levels[0]
         rows.append(_row(name, text, source, config.kind, levels))
-    for name, (value, kind) in FIXED.items():
+    for name, (value, kind, _) in FIXED.items():
         wide_name = "log.cleanup.policy" if name == "cleanup.policy" else name
         rows.append(_row(name, value, _DEFAULT, kind, [(wide_name, value, _DEFAULT)], read_only=True))
     return rows
