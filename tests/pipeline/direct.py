@@ -60,8 +60,8 @@ class Driver:
                 for path in plan.schemas:
                     claim(path, state)
                 if settings.document.quarantine.topic is not None:
-                    ensure_topic(settings.quarantine_server, settings.document.quarantine.topic, 2)
-                sweep(state, plan)
+                    ensure_topic(settings.quarantine_server, settings.document.quarantine.topic, 2, {})
+                sweep(settings, state, plan)
                 last = state.manifests.last()
                 starting = starting_positions(settings, state, plan, [planner], last, resume=resume)
                 job = _job(settings, state, token, [planner], plan, _accepted(state, accept_batch=accept_batch))
@@ -89,7 +89,7 @@ class Driver:
                     self.strike("published")
                     log.commit(planned)
                     position = planned
-                sweep(state, plan)
+                sweep(settings, state, plan)
         counts: dict[str, int] = {}
         for manifest in self.manifests:
             for name, count in manifest.counts.items():
@@ -107,7 +107,7 @@ class Driver:
 
         def deliver_struck(manifest: Manifest) -> None:
             self.strike("errands")
-            deliver(state, manifest)
+            deliver(state, manifest, job.settings.access)
 
         schemas = {table_in_state(state, path): schema_words(schema) for path, schema in job.plan.schemas.items()}
         made = commit(

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from lading.pipeline import sink
-from lading.pipeline.errands import deliver
+from lading.pipeline.errands import Access, deliver
 from lading.pipeline.job import PipelineJob
 from lading.pipeline.sink import PipelineTables, PipelineWriter
 from lading.spark import publish
@@ -70,9 +70,9 @@ class FaultyWriter(PipelineWriter):
             renamed += 1
             source.replace(target)
 
-        def deliver_struck(state: State, manifest: Manifest) -> None:
+        def deliver_struck(state: State, manifest: Manifest, access: Access) -> None:
             strike(directory, "errands")
-            deliver(state, manifest)
+            deliver(state, manifest, access)
 
         setattr(sink, "commit", partial(publish.commit, rename=rename))  # noqa: B010
         setattr(sink, "deliver", deliver_struck)  # noqa: B010

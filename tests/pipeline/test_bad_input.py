@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +21,12 @@ from .direct import Driver
 from .flights import assert_every_message_once, fill, found, messages
 
 STEPS = ("begun", "task", "manifest", "errands")
+
+
+@pytest.fixture(autouse=True)
+def modules_are_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python cuts compiled modules off at the limit as well, and fails on them ever after."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
 
 
 @contextmanager

@@ -13,6 +13,12 @@ from .conftest import PARTITIONS, ROWS, Place
 from .direct import Driver
 from .flights import fate
 
+WRONG_SOURCES = (
+    ("[headers]", 'starting = "erliest"\n[headers]', "source: source.starting is 'erliest'; it takes earliest"),
+    ("[headers]", "transport = { timeout = 3 }\n[headers]", "no transport option 'timeout'; did you mean timeout_s?"),
+    ('from = "lading://', 'from = "nsq://', "is a queue: reading takes messages from it"),
+)
+
 
 def _run(*arguments: str) -> int:
     try:
@@ -33,6 +39,10 @@ def test_check_tells_every_problem(place: Place, capsys: pytest.CaptureFixture[s
     assert "did you mean 'delay'" in said and "^^^^^" in said and "good.columns: 'x'" in said
     assert _run("pipeline", "check", str(wrong), "--output", "json") == 1
     assert {row["part"] for row in json.loads(capsys.readouterr().out)} == {"settings"}
+    for before, after, says in WRONG_SOURCES:
+        file = place.write(lambda text, before=before, after=after: text.replace(before, after, 1))  # type: ignore[misc]
+        assert _run("pipeline", "check", str(file)) == 1
+        assert says in capsys.readouterr().out
     misspelt = place.write(lambda text: text.replace("[good]", "[god]"))
     assert _run("pipeline", "run", str(misspelt)) == 2
     assert capsys.readouterr().err == f"lading: {misspelt}: unknown key god; did you mean good?\n"

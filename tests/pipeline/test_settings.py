@@ -67,6 +67,7 @@ REFUSED = {
     "nothing near": ("from =", "xyz = 1\nfrom =", "unknown key source.xyz; there are from, topic"),
     "missing": ('topic = "flights"', "", "source.topic is missing; it takes the name of a topic"),
     "type word": ("string required", "strin required", "headers.carrier: unknown column type 'strin' .did you mean"),
+    "word": ("string required", "string requird", "headers.carrier: .*'requird' is no word .* did you mean required"),
     "header key": ('encoding = "auto"', 'encodin = "auto"', "headers.delay: unknown key 'encodin' .did you mean"),
     "field's name": ("carrier =", "offset =", "headers.offset: 'offset' is a field of every message"),
     "binary text": ('"string required"', '"string be"', "headers.carrier: .* reads binary numbers"),
@@ -132,6 +133,8 @@ PROBLEMS = {
         "[source]", '[[source]]\nfrom = "./other"\ntopic = "flights"\n[[source]]',
         "two sources name the topic 'flights'",
     ),
+    "own copies": ("[good]", '[quarantine]\ntopic = "default.flights"\n[good]', "would read its own copies again"),
+    "case": ("[quality]", 'Delay = "int"\n[quality]', "headers.delay and headers.Delay differ only in case"),
 }  # fmt: skip
 
 
@@ -149,6 +152,16 @@ def test_settings_that_do_not_fit_each_other(tmp_path: Path, what: str) -> None:
 def test_all_problems_are_told_at_once(tmp_path: Path) -> None:
     text = GOOD.replace("delay > 60", "delai > 60").replace("[good]", '[good]\ncolumns = ["x", "offset", "offset"]')
     assert len(list(problems(_load(tmp_path, text)))) >= 3
+
+
+def test_servers_are_reached_as_the_source_there_is(tmp_path: Path) -> None:
+    text = GOOD.replace('"./data"', '"kafka://host:9092"').replace(
+        '"flights"', '"flights"\ntransport = { username = "me" }'
+    )
+    settings = _load(tmp_path, text)
+    assert settings.quarantine_server == "kafka://host:9092"
+    assert settings.access("kafka://host:9092") == {"username": "me"}
+    assert settings.access("kafka://another:9092") == {}
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:

@@ -263,6 +263,8 @@ def _header_column(name: str, words: list[_Token]) -> HeaderColumn:
             if not rest:
                 raise SettingError(f"column {name!r}: `from` is followed by a header name")
             header = rest.pop(0).text
+        elif not word.quoted and (near := get_close_matches(word.text.lower(), ("required", "from"), 1, 0.7)):
+            raise SettingError(f"column {name!r}: {word.text!r} is no word of a header column; did you mean {near[0]}?")
         else:
             encoding = parse_encoding(word.text)
     return HeaderColumn(name, header, type_, encoding, required)

@@ -13,7 +13,7 @@ from ..spark.publish import check_schema
 from ..spark.state import OWN, visible
 from ..spark.state import State as PipelineState
 from ..spark.writing import schema_words
-from ..transports.open import open_transport
+from .errands import opened
 from .plan import Plan, problems
 from .run import check_servers, source_options
 from .settings import PipelineSettings
@@ -55,11 +55,8 @@ def _sources(settings: PipelineSettings, plan: Plan) -> Iterator[Problem]:
     for source in settings.document.source:
         try:
             options = source_options(settings, source)
-            transport = open_transport(options.from_, **options.transport)
-            try:
+            with opened(options.from_, source.transport) as transport:
                 metas.append((source, transport.topic(source.topic)))
-            finally:
-                transport.close()
         except LadingError as error:
             yield Problem("source", str(error))
     try:
@@ -68,11 +65,9 @@ def _sources(settings: PipelineSettings, plan: Plan) -> Iterator[Problem]:
         yield Problem("set_state", str(error))
     if settings.document.quarantine.topic is not None:
         try:
-            server = open_transport(settings.quarantine_server)
-            try:
+            url = settings.quarantine_server
+            with opened(url, settings.access(url)) as server:
                 server.topics()
-            finally:
-                server.close()
         except LadingError as error:
             yield Problem("quarantine", str(error))
 

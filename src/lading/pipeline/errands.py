@@ -5,7 +5,7 @@ Both are done from staged files that the manifest lists, and may be begun again 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from itertools import groupby
 from pathlib import Path
@@ -19,6 +19,7 @@ from ..model.errors import CorruptLog, LocalError, Reason, Refusal
 from ..model.state import State
 from ..spark.files import read_document, write_document
 from ..spark.manifest import TABLE, File, Manifest
+from ..spark.options import transport_options
 from ..spark.publish import drop, table_path
 from ..spark.state import OWN, STAGED
 from ..spark.state import State as PipelineState
@@ -30,9 +31,11 @@ from .writing import COPIES, STATES
 LONG_RANGE = 64
 OFFSETS_AT_ONCE = 20_000
 """Messages whose states are set by one request; a range of LONG_RANGE has one of its own."""
+Access = Callable[[str], Mapping[str, Any]]
+"""The transport options by which a server is reached, such as credentials; manifests hold none."""
 
 
-def deliver(state: PipelineState, manifest: Manifest) -> None:
+def deliver(state: PipelineState, manifest: Manifest, access: Access) -> None:
     """Do everything that the manifest holds besides tables, once; again is harmless.
 
     Over ``lading://`` copies are sent under a transaction whose key is pipeline and manifest, so that they are in the
@@ -47,16 +50,20 @@ def deliver(state: PipelineState, manifest: Manifest) -> None:
         files = list(group)
         if kind == COPIES:
             topic, _, server = target.partition(" ")
-            send_copies(server, topic, f"{state.pipeline}/{manifest.number}", _batches(state, files))
+            key = f"{state.pipeline}/{manifest.number}"
+            send_copies(server, topic, key, _batches(state, files), access(server))
         elif kind == STATES:
-            _set_states(target, _batches(state, files), f"a route of pipeline {state.pipeline}")
+            _set_states(target, _batches(state, files), f"a route of pipeline {state.pipeline}", access(target))
     write_document(marker, {"number": manifest.number})
     drop(state, errands)
 
 
-def send_copies(server: str, topic: str, key: str, batches: Iterable[pa.RecordBatch]) -> int:
-    """Send messages, each to the partition it came from, made to fit; under ``key`` they arrive once. How many."""
-    with _opened(server) as transport:
+def send_copies(server: str, topic: str, key: str, batches: Iterable[pa.RecordBatch], access: Mapping[str, Any]) -> int:
+    """Send messages, each to the partition it came from, made to fit; under ``key`` they arrive once. How many.
+
+    ``access`` are the transport options by which the server is reached.
+    """
+    with opened(server, access) as transport:
         partitions = len(transport.topic(topic).partitions)
         if not isinstance(transport, LadingTransport):
             return _send(batches, partitions, lambda number, batch: transport.send(topic, number, batch))
@@ -72,9 +79,9 @@ def send_copies(server: str, topic: str, key: str, batches: Iterable[pa.RecordBa
         return count
 
 
-def ensure_topic(server: str, topic: str, partitions: int) -> None:
+def ensure_topic(server: str, topic: str, partitions: int, access: Mapping[str, Any]) -> None:
     """Make the quarantine topic where it is missing."""
-    with _opened(server) as transport:
+    with opened(server, access) as transport:
         try:
             transport.topic(topic)
         except LocalError:
@@ -86,8 +93,9 @@ def ensure_topic(server: str, topic: str, partitions: int) -> None:
 
 
 @contextmanager
-def _opened(url: str) -> Iterator[Transport]:
-    transport = open_transport(url)
+def opened(url: str, access: Mapping[str, Any]) -> Iterator[Transport]:
+    """A server, reached by the options of the pipeline's file."""
+    transport = open_transport(url, **transport_options({f"transport.{name}": str(access[name]) for name in access}))
     try:
         yield transport
     finally:
@@ -105,9 +113,9 @@ def _send(batches: Iterable[pa.RecordBatch], partitions: int, send: Any) -> int:
     return count
 
 
-def _set_states(server: str, batches: Iterable[pa.RecordBatch], reason: str) -> None:
+def _set_states(server: str, batches: Iterable[pa.RecordBatch], reason: str, access: Mapping[str, Any]) -> None:
     """Long ranges one by one, scattered messages many at once."""
-    with _opened(server) as transport:
+    with opened(server, access) as transport:
         if not isinstance(transport, LadingTransport):
             raise LocalError(f"states cannot be set at {server}; set_state takes a lading:// server")
         scattered: dict[tuple[str, int, int], list[int]] = {}

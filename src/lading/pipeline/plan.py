@@ -14,6 +14,7 @@ from ..columns.contract import FIELD_TYPES, PLACE_FIELDS, Projection, did_you_me
 from ..filter.parse import Filter, parse
 from ..model.batch import FIELDS
 from ..model.errors import FilterError, SettingError
+from ..model.names import DEFAULT_STREAM
 from ..model.state import STATE_BY_WORD, State
 from ..spark.files import local_directory
 from ..spark.types import arrow_schema, schema_of
@@ -158,6 +159,21 @@ def problems(settings: PipelineSettings) -> Iterator[str]:
     topics = [source.topic for source in document.source]
     for topic in {topic for topic in topics if topics.count(topic) > 1}:
         yield f"{settings.name}: two sources name the topic {topic!r}; positions are kept by topic: use two pipelines"
+    copies = document.quarantine.topic
+    for source in document.source if copies is not None else ():
+        if copies in _names(source.topic) and settings.quarantine_server == settings.server(source):
+            yield (
+                f"{settings.name}: quarantine.topic {copies!r} is the topic that the pipeline reads, which would read "
+                "its own copies again and again; name another one"
+            )
+    lower: dict[str, str] = {}
+    for column in settings.contract.headers:
+        if (other := lower.setdefault(column.name.lower(), column.name)) != column.name:
+            yield (
+                f"{settings.name}: headers.{other} and headers.{column.name} differ only in case, which "
+                f'Spark does not tell apart; name one differently, for example header_{column.name} = {{ type = "…", '
+                f'from = "{column.header}" }}'
+            )
     places: dict[Path, str] = {}
     columns: dict[Path, tuple[str, tuple[str, ...]]] = {}
     for at, route in enumerate(document.route):
@@ -206,6 +222,11 @@ def problems(settings: PipelineSettings) -> Iterator[str]:
                 f"{settings.name}: the table of {key}, {path}, lies inside that of {places[outer]}, whose readers "
                 "would find it there; put them beside each other"
             )
+
+
+def _names(topic: str) -> set[str]:
+    """A topic's name and the other spellings of it."""
+    return {topic, topic.removeprefix(f"{DEFAULT_STREAM}."), f"{DEFAULT_STREAM}.{topic}"}
 
 
 def _wrong_columns(names: tuple[str, ...], contract: Projection) -> Iterator[str]:

@@ -158,7 +158,7 @@ class Quarantine:
                 for topic, part in _by_topic(batch):
                     server, target = self._server(topic), to or topic
                     entry = self.ledger.intend(server, target, identities(part))
-                    send_copies(server, target, entry.key, [_replayed(part)])
+                    send_copies(server, target, entry.key, [_replayed(part)], self._settings.access(server))
                     self.ledger.settle(entry)
                     steps += 1
                     on_sent(part.num_rows)
@@ -203,7 +203,7 @@ class Quarantine:
             for batch in self.batches():
                 keep = [at for at, identity in enumerate(identities(batch)) if identity in wanted]
                 parts += [_replayed(batch.take(pa.array(keep)))] if keep else []
-            send_copies(entry.server, entry.topic, entry.key, parts)
+            send_copies(entry.server, entry.topic, entry.key, parts, self._settings.access(entry.server))
             self.ledger.settle(entry)
             on_sent(len(wanted))
         return sum(len(entry.messages) for entry in open_)

@@ -19,12 +19,12 @@ from ..spark.options import SourceOptions
 from ..spark.planning import Planner
 from ..spark.positions import OffsetsDocument, document
 from ..spark.publish import check_schema, recover
+from ..spark.spooling import refuse_queue
 from ..spark.state import State, claim
 from ..spark.writing import schema_words
 from ..transports.interface import TopicMeta
 from ..transports.lading import LadingTransport
-from ..transports.open import open_transport
-from .errands import deliver, ensure_topic
+from .errands import deliver, ensure_topic, opened
 from .figures import Figures, exposed
 from .job import PipelineJob, SourcePlace, schema_text
 from .plan import Plan
@@ -78,21 +78,23 @@ def run(
                 claim(table, state)
             if settings.document.quarantine.topic is not None:
                 partitions = max(len(meta.partitions) for meta in metas.values())
-                ensure_topic(settings.quarantine_server, settings.document.quarantine.topic, partitions)
-            sweep(state, plan)
+                server = settings.quarantine_server
+                ensure_topic(server, settings.document.quarantine.topic, partitions, settings.access(server))
+            sweep(settings, state, plan)
             last = state.manifests.last()
             starting = starting_positions(settings, state, plan, planners, last, resume=resume)
             job = _job(settings, state, token, planners, plan, _accepted(state, accept_batch=accept_batch))
             with _told(settings), _figures(settings, metrics or settings.document.metrics.address, on_metrics) as shown:
                 watch = Watch(state, planners, last, starting, on_progress, shown)
                 _query(session(), job, planners, starting, state, follow=follow, watch=watch, stopped=stopped)
-            sweep(state, plan)
+            sweep(settings, state, plan)
             return watch.report(plan)
 
 
-def sweep(state: State, plan: Plan) -> int:
+def sweep(settings: PipelineSettings, state: State, plan: Plan) -> int:
     """While no query runs: finish the last manifest and its errands, delete staged files that nothing needs."""
-    return recover(state, [*plan.schemas, state.directory], lambda manifest: deliver(state, manifest))
+    places = [*plan.schemas, state.directory]
+    return recover(state, places, lambda manifest: deliver(state, manifest, settings.access))
 
 
 @contextmanager
@@ -119,7 +121,12 @@ def _sources(settings: PipelineSettings) -> Iterator[list[Planner]]:
 
 def source_options(settings: PipelineSettings, source: Source) -> SourceOptions:
     """How a source is read; SettingError for a starting position or transport option that cannot be."""
-    return SourceOptions.parse(_options(settings, source, source.topic, _starting_text(source)))
+    try:
+        options = SourceOptions.parse(_options(settings, source, source.topic, _starting_text(source)))
+    except SettingError as error:
+        raise SettingError(str(error).replace("startingOffsets is", "source.starting is")) from None
+    refuse_queue(options)
+    return options
 
 
 def _options(settings: PipelineSettings, source: Source, topic: str, starting: str) -> dict[str, str]:
@@ -144,8 +151,7 @@ def check_servers(settings: PipelineSettings, plan: Plan, sources: list[tuple[So
         return
     for source, meta in sources:
         url = settings.server(source)
-        transport = open_transport(url)
-        try:
+        with opened(url, settings.access(url)) as transport:
             if not isinstance(transport, LadingTransport):
                 raise LocalError(
                     f"{settings.name}: a route sets states, and at {url} none can be set; set_state takes a source "
@@ -153,8 +159,6 @@ def check_servers(settings: PipelineSettings, plan: Plan, sources: list[tuple[So
                     '"lading://host:port"'
                 )
             there = transport.topic(meta.name)
-        finally:
-            transport.close()
         if there.topic_id != meta.topic_id:
             raise LocalError(
                 f"{settings.name}: the topic {meta.name!r} at {url} is not the one in {source.from_}; name the broker "

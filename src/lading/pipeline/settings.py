@@ -229,6 +229,11 @@ class PipelineSettings:
         """Where the quarantine topic is."""
         return self.document.quarantine.server or self.server(self.document.source[0])
 
+    def access(self, server: str) -> dict[str, Any]:
+        """Transport options by which a server is reached, such as credentials: those of the source that is there."""
+        sources = self.document.source
+        return next((dict(one.transport) for one in sources if self.server(one) == server == one.from_), {})
+
     def _relative(self, text: str) -> str:
         return text if "://" in text else str((self.base / text).absolute())
 

@@ -173,7 +173,7 @@ class PipelineWriter(DataSourceStreamArrowWriter):
             {table_in_state(state, path): schema_words(schema) for path, schema in job.plan.schemas.items()},
             resume_command=job.resume_command,
             admit=lambda ranges, counts: admit(job, state, ranges, counts),
-            deliver=lambda manifest: deliver(state, manifest),
+            deliver=lambda manifest: deliver(state, manifest, job.settings.access),
         )
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:

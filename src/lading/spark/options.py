@@ -132,6 +132,9 @@ TRANSPORT: dict[str, Callable[[str], Any]] = {
     "token": str,
     "in_flight": int,
     "message_timeout_s": float,
+    "session_timeout_s": float,
+    "reading_timeout_s": float,
+    "keeps_order": lambda text: {"true": True, "false": False}[text.lower()],
 }
 """Options of transports (``transport.timeout_s``) and how each is read; others stay text."""
 
@@ -160,6 +163,8 @@ def transport_options(values: Mapping[str, str]) -> dict[str, Any]:
             made[name] = read(text)
         except ValueError:
             raise SettingError(f"transport.{name} is {text!r}; it takes a number") from None
+        except KeyError:
+            raise SettingError(f"transport.{name} is {text!r}; it takes true or false") from None
     return made
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from difflib import get_close_matches
 from importlib import import_module
+from inspect import signature
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import SplitResult, urlsplit
@@ -35,14 +36,20 @@ SCHEMES: dict[str, Scheme] = {
 def open_transport(url: str | Path | Transport, **options: Any) -> Transport:
     """Open the server or directory behind ``url``; a text without ``://`` is a directory, a transport is itself.
 
-    ``options`` go to the transport, e.g. ``timeout_s``. SettingError for an unknown scheme or a URL that cannot be
-    one; a server that does not answer is found at the first request.
+    ``options`` go to the transport, e.g. ``timeout_s``. SettingError for an unknown scheme or option, or a URL that
+    cannot be one; a server that does not answer is found at the first request.
     """
     if not isinstance(url, str | Path):
         return url
     text = str(url)
     row = SCHEMES["file"] if "://" not in text else _scheme(text)
     made = getattr(import_module(f".{row.module}", __package__), row.name)
+    known = list(signature(made).parameters)[1:]
+    if unknown := next((name for name in options if name not in known), None):
+        near = get_close_matches(unknown, known, 1, 0.5)
+        there = f"there are {', '.join(known)}" if known else "it takes none"
+        hint = f"did you mean {near[0]}?" if near else there
+        raise SettingError(f"{text} has no transport option {unknown!r}; {hint}")
     transport: Transport = made(text, **options)
     return transport
 
