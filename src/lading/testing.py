@@ -26,7 +26,10 @@ from typing import Any
 from .model.errors import LocalError
 
 FREE_PORT = "127.0.0.1:0"
-STOP_TIMEOUT_S = 15.0
+READY_TIMEOUT_S = 90.0
+"""A start takes a second; of many that share a machine with other work, each may take half a minute."""
+STOP_TIMEOUT_S = 60.0
+"""As long, for the same reason."""
 
 
 @dataclass(slots=True)
@@ -73,7 +76,7 @@ class Running:
 def broker(
     data_dir: Path | str | None = None,
     *,
-    timeout_s: float = 30.0,
+    timeout_s: float = READY_TIMEOUT_S,
     settings: Mapping[str, Any] | None = None,
     **named: Any,
 ) -> Iterator[Running]:
@@ -100,7 +103,7 @@ def broker(
                 running.process.stdout.close()
 
 
-def start(data_dir: Path, settings: Mapping[str, Any], log_file: Path, timeout_s: float = 30.0) -> Running:
+def start(data_dir: Path, settings: Mapping[str, Any], log_file: Path, timeout_s: float = READY_TIMEOUT_S) -> Running:
     """Start a broker and wait for its ready line; the caller stops it."""
     command = [sys.executable, "-m", "lading.cli.main", "serve", "--data", str(data_dir), "--output", "json"]
     for key, value in settings.items():
