@@ -6,16 +6,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import httpx
 import pytest
 
-from lading import Producer
+from lading import Producer, testing
 from lading.model.errors import SettingError
+from lading.pipeline.run import run, source_options
+from lading.pipeline.settings import PipelineSettings
 from lading.spark.options import SourceOptions
 from lading.spark.spooling import Spooled, refuse_queue, spooled
 from tests.interop.go_programs import RunningNsq, Unavailable, running
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import Row, SparkSession
 
 
 @pytest.fixture(scope="module")
@@ -79,3 +82,87 @@ def test_a_stream_from_nsqd_reads_everything_once_over_a_restart(
     rows = spark.read.parquet(str(tmp_path / "table")).collect()
     assert sorted(row["offset"] for row in rows) == list(range(1500))
     assert sorted(int(row["number"]) for row in rows) == list(range(1500))
+
+
+@pytest.mark.spark
+@pytest.mark.interop
+def test_headers_go_out_as_ext_and_come_back_as_typed_columns(
+    spark: SparkSession, broker: testing.Running, real: RunningNsq, tmp_path: Path
+) -> None:
+    """Sinks, batch and streaming, and streams as sources: at our servers and at upstream's, which know no ext."""
+    rows = 600
+    flights = spark.range(rows).selectExpr(
+        "cast(id as string) as payload", "concat('U', id % 3) as carrier", "cast(id % 100 as int) as delay"
+    )
+    (tmp_path / "in").mkdir()
+    flights.write.parquet(str(tmp_path / "in" / "table"))
+    out = {"topic": "out", "headers": "carrier,delay"}
+    to = f"nsq://{broker.endpoints['nsqd_tcp']}"
+    flights.write.format("lading").options(to=to, **out).mode("append").save()
+    stream = spark.readStream.schema(flights.schema).parquet(str(tmp_path / "in" / "table"))
+    query = stream.writeStream.format("lading").options(to=to, **out)
+    query = query.option("checkpointLocation", str(tmp_path / "out")).trigger(availableNow=True)
+    query.start().awaitTermination(90)
+    plain = flights.select("payload")
+    plain.write.format("lading").options(to=f"nsq://{real.nsqd_tcp}", topic="out").mode("append").save()
+
+    def read(lookup: str, name: str) -> list[Row]:
+        (
+            spark.readStream.format("lading")
+            .schema("offset long, payload binary, carrier string, delay int")
+            .options(**{"from": f"nsq://{lookup}"}, topic="out", spool=str(tmp_path / name))
+            .load()
+            .writeStream.format("memory")
+            .queryName(name)
+            .trigger(availableNow=True)
+            .start()
+            .awaitTermination(90)
+        )
+        return spark.table(name).orderBy("offset").collect()
+
+    found = read(broker.endpoints["nsqlookupd_http"], "typed")
+    expected = sorted((str(id_), f"U{id_ % 3}", id_ % 100) for id_ in range(rows) for _ in range(2))
+    assert sorted((row.payload.decode(), row.carrier, row.delay) for row in found) == expected
+    found = read(real.nsqlookupd_http, "plain")
+    assert sorted(int(row.payload) for row in found) == list(range(rows))
+    assert {(row.carrier, row.delay) for row in found} == {(None, None)}
+
+
+@pytest.mark.spark
+@pytest.mark.interop
+def test_a_pipeline_takes_from_a_queue_by_itself(spark: SparkSession, broker: testing.Running, tmp_path: Path) -> None:
+    settings = PipelineSettings(
+        {
+            "source": {"from": f"nsq://{broker.endpoints['nsqlookupd_http']}", "topic": "queue"},
+            "headers": {"carrier": "string required", "delay": "int"},
+            "good": {"to": "parquet:good"},
+            "route": [{"where": "delay > 60", "to": "parquet:late"}],
+            "quality": {"max_failure_ratio": 1.0},
+        },
+        tmp_path,
+        "queue.toml",
+    )
+
+    def publish(first: int, end: int) -> None:
+        with Producer(f"nsq://{broker.endpoints['nsqd_tcp']}") as producer:
+            for number in range(first, end):
+                carrier = [("carrier", "UA")] if number % 10 else []
+                producer.send("queue", b"%d" % number, headers=[*carrier, ("delay", number)])
+
+    publish(0, 100)
+    assert run(lambda: spark, settings)["read"] == 100
+    publish(100, 130)
+    assert run(lambda: spark, settings)["read"] == 30
+    tables = [spark.read.parquet(str(tmp_path / name)) for name in ("good", "late", "good_quarantine")]
+    counts = [table.count() for table in tables]
+    assert counts == [54, 63, 13]
+    # what was read is the pipeline's channel's, and another pipeline would get all of it again
+    told = httpx.get(f"http://{broker.endpoints['nsqd_http']}/stats?format=json&topic=queue").json()
+    assert [(one["channel_name"], one["depth"]) for one in told["topics"][0]["channels"]] == [("queue", 0)]
+
+
+def test_only_queues_have_spools(tmp_path: Path) -> None:
+    document = {"source": {"from": "./data", "topic": "t", "spool": "x"}, "good": {"to": "parquet:good"}}
+    settings = PipelineSettings(document, tmp_path, "p.toml")
+    with pytest.raises(SettingError, match="spool and channel are for queues"):
+        source_options(settings, settings.document.source[0])

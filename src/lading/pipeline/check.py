@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ..model.errors import LadingError
 from ..spark.files import read_document
 from ..spark.publish import check_schema
+from ..spark.spooling import Spooled
 from ..spark.state import OWN, visible
 from ..spark.state import State as PipelineState
 from ..spark.writing import schema_words
@@ -55,7 +56,8 @@ def _sources(settings: PipelineSettings, plan: Plan) -> Iterator[Problem]:
     for source in settings.document.source:
         try:
             options = source_options(settings, source)
-            with opened(options.from_, source.transport) as transport:
+            from_ = options.queue if isinstance(options, Spooled) else options.from_
+            with opened(from_, source.transport) as transport:
                 metas.append((source, transport.topic(source.topic)))
         except LadingError as error:
             yield Problem("source", str(error))

@@ -19,11 +19,12 @@ from ..spark.options import SourceOptions
 from ..spark.planning import Planner
 from ..spark.positions import OffsetsDocument, document
 from ..spark.publish import check_schema, recover
-from ..spark.spooling import refuse_queue
+from ..spark.spooling import spooled
 from ..spark.state import State, claim
 from ..spark.writing import schema_words
 from ..transports.interface import TopicMeta
 from ..transports.lading import LadingTransport
+from ..transports.open import is_queue
 from .errands import deliver, ensure_topic, opened
 from .figures import Figures, exposed
 from .job import PipelineJob, SourcePlace, schema_text
@@ -125,19 +126,29 @@ def source_options(settings: PipelineSettings, source: Source) -> SourceOptions:
         options = SourceOptions.parse(_options(settings, source, source.topic, _starting_text(source)))
     except SettingError as error:
         raise SettingError(str(error).replace("startingOffsets is", "source.starting is")) from None
-    refuse_queue(options)
-    return options
+    return spooled(options)
 
 
-def _options(settings: PipelineSettings, source: Source, topic: str, starting: str) -> dict[str, str]:
+def _options(
+    settings: PipelineSettings, source: Source, topic: str, starting: str, *, filled: bool = False
+) -> dict[str, str]:
+    """``filled``: a queue is read from its spool, which is being filled already."""
+    place = {"from": settings.url(source.from_)}
+    reached = {f"transport.{name}": str(value) for name, value in source.transport.items()}
+    if is_queue(place["from"]):
+        spool = settings.spool(source)
+        place = {"from": spool} if filled else {**place, "spool": spool, "channel": source.channel or settings.id}
+        reached = {} if filled else reached
+    elif source.spool is not None or source.channel is not None:
+        raise SettingError(f"{settings.name}: spool and channel are for queues (nsq://), not for {source.from_}")
     return {
-        "from": settings.url(source.from_),
+        **place,
         "topic": topic,
         "startingOffsets": starting,
         "failOnDataLoss": str(source.fail_on_data_loss).lower(),
         "states": source.states,
         "maxRowsPerPartition": str(settings.document.pipeline.max_rows_per_task),
-        **{f"transport.{name}": str(value) for name, value in source.transport.items()},
+        **reached,
     }
 
 
@@ -261,6 +272,7 @@ def _query(
             json.dumps({planner.options.topic: starting[planner.options.topic]})
             if planner.options.topic in starting
             else _starting_text(source),
+            filled=True,
         )
         for source, planner in zip(settings.document.source, planners, strict=True)
     ]  # fmt: skip

@@ -92,6 +92,10 @@ class Source(Section):
     server: NonEmpty | None = None
     """The broker that owns a data directory: where states are set."""
     transport: dict[str, str | int | float] = Field(default_factory=dict)
+    spool: NonEmpty | None = None
+    """Where a queue's messages are kept to be read; beside the state unless set."""
+    channel: NonEmpty | None = None
+    """The channel of a queue; the pipeline's id unless set."""
 
 
 class Quality(Section):
@@ -203,6 +207,14 @@ class PipelineSettings:
         """Where manifests, checkpoint and ledger lie: as set, else beside the good table."""
         state = self.document.pipeline.state
         return self.place(self.document.good.to) if state is None else self._relative(state)
+
+    def spool(self, source: Source) -> str:
+        """The directory that a queue's messages are taken into."""
+        if source.spool is not None:
+            return self._relative(source.spool)
+        from ..spark.state import OWN
+
+        return str(Path(self.state_directory) / OWN / "spools" / source.topic)
 
     @property
     def quarantine_table(self) -> str:

@@ -84,6 +84,12 @@ class Watch:
         if figures is not None and last is not None:
             figures.published_us = last.written_us
 
+    def _forget(self) -> None:
+        """What lies before the batch that was published last is not read again: a replay begins there."""
+        for planner in self._planners:
+            if planner.options.topic in self._positions:
+                planner.done(parse_document(planner.options.topic, self._positions))
+
     def begin(self) -> None:
         """The clock starts."""
         self._begun, self._begun_s = time.monotonic(), time.time()
@@ -96,6 +102,7 @@ class Watch:
             self._counts.update(manifest.counts)
             self._files += len(manifest.files)
             self._bytes += sum(file.size_bytes for file in manifest.files)
+            self._forget()
             self._positions = {**self._positions, **manifest.positions}
             self._measure_lag()
             if self._figures is not None:

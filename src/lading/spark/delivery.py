@@ -21,7 +21,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 from ..client.header_columns import with_header
 from ..model.errors import LadingError, SettingError
 from ..transports.blocks import WRITER_ID_BYTES
-from ..transports.interface import Deciding, Decision, Prepared, Streaming, Transport
+from ..transports.interface import Deciding, Decision, Picky, Prepared, Streaming, Transport
 from ..transports.lading import LadingTransport
 from .options import SinkOptions
 
@@ -152,7 +152,9 @@ class AtLeastOnce:
     def __init__(self, transport: Transport, options: SinkOptions) -> None:
         self._transport = transport
         self._topic = options.topic
-        self._header = options.dedupe_header
+        # a mark that the target cannot hold would refuse everything
+        bare = isinstance(transport, Picky) and not transport.takes_headers(options.topic)
+        self._header = None if bare else options.dedupe_header
 
     def write(self, parts: Parts, task: Task) -> Sent:
         """Send, each message with its mark."""

@@ -321,6 +321,15 @@ class Watching(Protocol):
 
 
 @runtime_checkable
+class Picky(Protocol):
+    """A transport whose servers may know no headers."""
+
+    def takes_headers(self, topic: str) -> bool:
+        """Whether messages of this topic may have any."""
+        ...  # fmt: skip
+
+
+@runtime_checkable
 class Streaming(Protocol):
     """A transport that can have several batches under way."""
 

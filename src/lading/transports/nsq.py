@@ -138,6 +138,10 @@ class NsqTransport:
             lacks=frozenset(lacks),  # type: ignore[arg-type]
         )
 
+    def takes_headers(self, topic: str) -> bool:
+        """Whether the nsqd is of the fork or ours, and the topic not fixed to the plain form."""
+        return self._connected(topic).knows_ext and self._discovery.of_topic(topic).ext is not False
+
     def send(
         self,
         topic: str,
