@@ -37,7 +37,7 @@ def restore(batch: pa.RecordBatch) -> pa.RecordBatch:
     alone = np.bincount(items.rows[first], minlength=items.rows_count) == 1
     batch, done_in_bulk = without_typed_carriers(batch, items, items.rows[last & alone[items.rows]])
     if done_in_bulk.any():
-        return restore(batch)
+        return batch if done_in_bulk.sum() == first.sum() else restore(batch)
     family = pc.starts_with(keys, pattern=NAME).to_numpy(zero_copy_only=False)
     rows = np.unique(items.rows[first])
     # rows whose whole carrier is one header that holds nothing but message key and time
