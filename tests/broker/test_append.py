@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import select
 from functools import partial
 from pathlib import Path
 
@@ -246,6 +247,35 @@ def test_who_is_alone_is_written_at_once_where_nobody_waits_for_the_disk(tmp_pat
     again = opened(tmp_path)
     assert len(payloads(read(again, again.topic("s", "t").partition(0)))) == 7
     again.stop()
+
+
+def test_who_waits_reads_from_memory_what_lies_in_the_log_and_only_when_it_lasts(tmp_path: Path) -> None:
+    broker = Broker(tmp_path, BrokerSettings(), now_us=NOW)
+    partition = topic_of(broker).partition(0)
+    log = partition.log
+    fill(broker, partition, 2)
+    assert log.tail is None
+    broker.on_visible(partition, lambda: None)
+    append(broker, partition, b"a", b"b")
+    broker.flush()
+    assert log.tail is not None
+    handle = broker.fileno()
+    assert handle is not None
+    seen = []
+    while log.synced_end < 4:
+        seen.append(len(rows(read(broker, partition, 2))))
+        assert select.select([handle], [], [], 10)[0]
+        broker.complete()
+    assert set(seen) == {0}
+    partition.recent = None
+    from_memory = [rows(read(broker, partition, offset)) for offset in (2, 3)]
+    region = read(broker, partition, 2).pieces[0].run.region
+    partition.recent = log.tail = None
+    assert read(broker, partition, 2).pieces[0].run.region.size > region.size
+    assert from_memory == [[(2, b"a"), (3, b"b")], [(3, b"b")]]
+    assert [rows(read(broker, partition, offset)) for offset in (2, 3)] == from_memory
+    assert rows(read(broker, partition)) == [(0, b"0"), (1, b"1"), *from_memory[0]]
+    broker.stop()
 
 
 def test_nobody_is_written_at_once_who_is_promised_a_sync(broker: Broker) -> None:

@@ -126,6 +126,7 @@ class Appender:
             return self.append(partition, dialect, flags, room_bytes, write)
         self._alone = source
         log = partition.log
+        log.watched = bool(partition.waiting)
         size_bytes, count, _, _ = log.write_through(dialect, flags, room_bytes, write)
         counters = self._counters
         counters.appends += 1
@@ -183,6 +184,7 @@ class Appender:
 
     def close_chunk(self, partition: Partition) -> None:
         """Write the open chunk: what follows lies in another. Where that fails its appends fail, and it raises."""
+        partition.log.watched = bool(partition.waiting)
         try:
             partition.log.flush()
         except Refusal as refusal:

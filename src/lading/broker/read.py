@@ -16,7 +16,7 @@ import numpy as np
 from ..chunk.runs import runs
 from ..dialects import registry
 from ..log.interface import PartitionLog
-from ..model.run import Run
+from ..model.run import BASE_OFFSET, Run
 from .counters import Counters
 from .salvage import salvage
 from .topology import Partition
@@ -148,6 +148,12 @@ def read(
 
 
 def _stretch(log: PartitionLog, offset: int, max_bytes: int) -> Stretch | None:
+    tail = log.tail
+    if tail is not None and tail.chunks[0, BASE_OFFSET] <= offset < log.synced_end:
+        part = _part(tail)
+        end_offset = part.lasts[0] + 1
+        if offset < end_offset <= log.synced_end:
+            return Stretch(part.bases[0], end_offset, part.ends[0], [part], False)
     span = log.read(offset, max_bytes)
     if span is None:
         return None

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..model.errors import Refusal
+from ..model.run import Run
 from .disk import File
 
 
@@ -138,6 +139,10 @@ class PartitionLog(Protocol):
     recovery: RecoveryReport
     on_synced: Callable[[], None] | None
     """Called at the end of ``synced`` and ``sync_failed``."""
+    watched: bool
+    """Somebody waits for what comes next: chunks that are written now may be asked for at once."""
+    tail: Run | None
+    """The chunk that was written last, from memory, if the log was watched and it is small; perhaps not synced yet."""
 
     @property
     def size_bytes(self) -> int:

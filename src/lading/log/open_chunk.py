@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
+import numpy as np
+
 from ..chunk.envelope import ENVELOPE_BYTES, seal
 from ..model.limits import CHUNK_BODY_BYTES_MAX
+from ..model.run import Run
 from .buffers import Buffer, BufferPool
 
+RUN_BYTES_MAX: Final = 64 << 10
 _BYTES_MAX: Final = ENVELOPE_BYTES + CHUNK_BODY_BYTES_MAX
 _POOL: Final = BufferPool()
 
@@ -65,6 +69,15 @@ class OpenChunk:
             max_timestamp_us=self._max_us,
         )
         return self.buffer.view[: self._used]
+
+    def run(self) -> Run | None:
+        """A copy of what ``sealed`` gave, as readers know chunks; None where it is too large to be kept in memory."""
+        if self._used > RUN_BYTES_MAX:
+            return None
+        last = self.base_offset + self.count - 1
+        row = (ENVELOPE_BYTES, self._used, self.base_offset, self.count, last, self._min_us, self._max_us)
+        chunks = np.array([(*row, self._key & 0xFFFF)], np.int64)
+        return Run(self._key >> 16, self.buffer.array[: self._used].copy(), chunks)
 
     def release(self) -> None:
         """Give its memory back; it cannot be used after that."""

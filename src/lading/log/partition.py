@@ -14,6 +14,7 @@ import numpy as np
 from ..chunk.envelope import ENVELOPE_BYTES
 from ..chunk.overlay import Range, RangeKind
 from ..model.errors import Reason, Refusal
+from ..model.run import Run
 from . import snapshots, watermark
 from .disk import Disk, File, refusal, replace
 from .interface import Damage, RecoveryReport, Reservation, SegmentInfo, Snapshot, Span, Write, Written
@@ -49,16 +50,17 @@ class Partition:
     """See ``interface.PartitionLog``, which says what each method means."""
 
     recovery: RecoveryReport
+    tail: Run | None
 
     def __init__(self, disk: Disk, path: Path, topic_id: bytes, found: Found, segment_bytes: int, now_us: int) -> None:
         self.path = path
         self.topic_id = topic_id
-        self.epochs = found.epochs
-        self.epoch = found.epochs[-1][0]
+        self.epochs, self.epoch = found.epochs, found.epochs[-1][0]
         self.first_offset = found.first_offset
         self.next_offset = self.synced_end = self.stable_end = found.next_offset
         self.refusal: Refusal | None = None
         self.on_synced: Callable[[], None] | None = None
+        self.watched, self.tail = False, None
         self._disk = disk
         self._segment_bytes = segment_bytes
         self._found: Found | None = found
@@ -133,10 +135,9 @@ class Partition:
         return written
 
     def flush(self) -> None:
-        chunk = self._chunk
+        chunk, self._chunk = self._chunk, None
         if chunk is None:
             return
-        self._chunk = None
         try:
             self._write(chunk)
         finally:
@@ -162,8 +163,8 @@ class Partition:
             self.next_offset = base
             raise
         self._written = True
-        if self.refusal is not None:
-            self.refusal = None
+        self.tail = chunk.run() if self.watched else None
+        self.refusal = None
 
     def _refuse(self, error: OSError, what: str) -> Refusal:
         self.refusal = refusal(self.path, error, what)
@@ -210,8 +211,7 @@ class Partition:
         return files
 
     def synced(self) -> None:
-        done = self._syncing
-        self._syncing = None
+        done, self._syncing = self._syncing, None
         if done is not None and (self.refusal is None or not self._read_only):
             self._overlay.synced()
             self._segments.synced = done

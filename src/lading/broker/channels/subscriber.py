@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import count
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,8 +22,7 @@ TIMEOUT_MAX_US: Final = 900_000_000
 _numbers = count(1)
 
 
-@dataclass(frozen=True, slots=True)
-class Delivery:
+class Delivery(NamedTuple):
     """Messages for one subscriber: exactly ``offsets`` (rising, all in ``page``) of ``partition``.
 
     ``attempts`` counts each one's deliveries, this one included. Memory stays valid for as long as it is held.
@@ -123,7 +121,11 @@ class Point:
 
     def has_credit(self, *, eager: bool) -> bool:
         """Whether any subscriber takes more; one that holds most of what it may counts only where ``eager``."""
-        return any(one.credit > 0 and (eager or 4 * one.credit >= one.ready) for one in self.subscribers)
+        for one in self.subscribers:
+            credit = one.credit
+            if credit > 0 and (eager or 4 * credit >= one.ready):
+                return True
+        return False
 
 
 class Points:

@@ -89,7 +89,7 @@ def take_fins(source: Bytes, start: int, end: int, *, textual: bool = False) -> 
     kernels: Any = engine.ready(HOME) or send_twin
     at, count = kernels.take_fins(source, start, end, textual, ids)
     taken = ids[:count]
-    if textual:
+    if textual and (count > 1 or (count and taken[0] <= 0)):
         taken[taken <= 0] = NO_ID
     return at, taken
 
