@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from lading import testing
+from tests.endpoints import kafka_rare
 from tests.endpoints.kafka_frames import KafkaFrames, one_batch, produce
 
 FRAMES = json.loads((Path(__file__).parents[1] / "vectors" / "kafka_requests.json").read_text())["frames"]
@@ -71,7 +72,7 @@ def test_mutated_frames_get_an_answer_or_a_close(running: testing.Running, full:
     before_kb = resident_kb(running.pid)
     chance = random.Random(11)
     answered = closed = waiting = 0
-    for frame in FRAMES:
+    for frame in (*FRAMES, *kafka_rare.frames(first)):
         request = bytes.fromhex(frame["request_hex"])
         for _ in range(ROUNDS_FULL if full else ROUNDS):
             kafka = KafkaFrames(address)
