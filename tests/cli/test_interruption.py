@@ -65,6 +65,19 @@ def test_what_is_waited_for_may_fail() -> None:
             interruption.waited(lambda: 1 // 0)
 
 
+@pytest.mark.parametrize("came", [True, False])
+def test_a_jvm_that_is_gone_needs_no_stop(came: bool) -> None:
+    class Gone:
+        def stop(self) -> None:
+            raise ConnectionRefusedError
+
+    interruption = Interruption()
+    interruption.came = came
+    with pytest.raises(KeyboardInterrupt if came else ConnectionRefusedError), interruption.spark("test"):
+        interruption._spark = Gone()  # type: ignore[assignment]
+        interruption.check()
+
+
 def test_handlers_are_put_back() -> None:
     before = signal.getsignal(signal.SIGINT)
     with Interruption().taken():

@@ -110,9 +110,16 @@ class Interruption:
         finally:
             # who is interrupted again now waits for nothing else
             self._asked = True
-            if self._spark is not None:
-                self._spark.stop()
-            self._spark, self._asked = None, False
+            spark, self._spark = self._spark, None
+            try:
+                if spark is not None:
+                    spark.stop()
+            except Exception:
+                # a JVM that was signalled as well is gone already
+                if not self.came:
+                    raise
+            finally:
+                self._asked = False
 
     def _activate(self) -> None:
         if self._spark is not None:
