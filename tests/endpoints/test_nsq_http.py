@@ -225,6 +225,17 @@ def test_a_topic_is_paused_as_a_whole_and_stays_so_for_new_channels(
     client.close()
 
 
+def test_options_are_told_as_upstreams_nsqd_tells_them(broker: testing.Running, web: httpx.Client) -> None:
+    """Values of nsqd 1.3.0, but for the longest REQ delay, which is the fork's."""
+    told = {"max_msg_size": 1 << 20, "max_body_size": 5 << 20, "max_rdy_count": 2500, "msg_timeout": 60 * 10**9}
+    for name, value in told.items():
+        assert web.get(f"/config/{name}").json() == value
+    assert web.get("/config/tcp_address").text == broker.endpoints["nsqd_tcp"]
+    assert web.get("/config/nsqlookupd_tcp_addresses").json() == []
+    for answer in (web.get("/config/nope"), web.put("/config/max_msg_size", content=b"5")):
+        assert (answer.status_code, answer.json()) == (400, {"message": "INVALID_OPTION"})
+
+
 def test_what_nsqadmin_does_to_delete(
     broker: testing.Running, lookup: httpx.Client, web: httpx.Client, topic: str
 ) -> None:

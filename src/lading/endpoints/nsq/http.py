@@ -15,13 +15,13 @@ from ...dialects.nsq import commands, json_text, limits
 from ...dialects.nsq.commands import COMMANDS, Command
 from ...dialects.nsq.encode import text_json
 from ...dialects.nsq.errors import fault_of
-from ...dialects.nsq.identify import DEFLATE_LEVEL_MAX, OUTPUT_BUFFER_BYTES_MAX, OUTPUT_BUFFER_MS_MAX
 from ...model.errors import LadingError
 from ..acknowledged import acknowledged
 from ..http import read_body
 from ..routing import Parameters, Route
 from .answers import HttpFault, handled
 from .node import EXTENDED, PLAIN, VERSION, Node
+from .options import option
 from .parameters import channel_name, channel_of, topic_name, topic_of
 from .publish import Publication, Publisher
 from .statistics import statistics, statistics_text
@@ -35,13 +35,7 @@ EXT_HEADER: Final = "x-nsqext-"
 _TRUE: Final = frozenset({"true", "1"})
 _DIGITS: Final = re.compile(r"[0-9]{1,20}")
 _U64_MAX: Final = (1 << 64) - 1
-_MS_NS: Final = 1_000_000
-_LIMITS: Final = {
-    "max_heartbeat_interval": limits.HEARTBEAT_MS_MAX * _MS_NS,
-    "max_output_buffer_size": OUTPUT_BUFFER_BYTES_MAX,
-    "max_output_buffer_timeout": OUTPUT_BUFFER_MS_MAX * _MS_NS,
-    "max_deflate_level": DEFLATE_LEVEL_MAX,
-}
+_TOLD: Final = ("max_heartbeat_interval", "max_output_buffer_size", "max_output_buffer_timeout", "max_deflate_level")
 """What upstream's ``/info`` tells besides."""
 
 
@@ -79,6 +73,8 @@ class NsqdHttp:
             *(("POST", f"/channel/{verb}", partial(self._channel, work), True) for verb, work in channel_work.items()),
         ]
         if not self._node.strict:
+            rows.append(("GET", "/config/{option}", self._option, True))
+            rows.append(("PUT", "/config/{option}", self._set_option, True))
             rows.append(("POST", "/topic/create", self._topic_create, True))
             rows.append(("POST", "/topic/delete", self._topic_delete, True))
             rows += [("POST", f"/topic/{verb}", partial(self._topic, work), True) for verb, work in topic_work.items()]
@@ -101,7 +97,7 @@ class NsqdHttp:
             "http_port": http.port if http else 0,
             "tcp_port": tcp.port if tcp else 0,
             "start_time": node.started_s,
-            **({} if node.strict else _LIMITS),
+            **({} if node.strict else {name: option(node, name) for name in _TOLD}),
             "ha_support": False,
         }
 
@@ -242,6 +238,13 @@ class NsqdHttp:
 
     async def _channel(self, work: Callable[[Channel], Any], request: Request, path: Parameters) -> None:
         work(channel_of(self._node, request))
+
+    async def _option(self, request: Request, path: Parameters) -> Any:
+        return option(self._node, path["option"])
+
+    async def _set_option(self, request: Request, path: Parameters) -> None:
+        """Everything is set when the broker starts."""
+        raise HttpFault("INVALID_OPTION")
 
     async def _stats(self, request: Request, path: Parameters) -> Any:
         query = request.query_params
