@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
+import httpx
 import pytest
 
 from lading import Consumer, Headers, Producer, testing, u16
@@ -171,6 +172,15 @@ def test_tags_choose_the_reader(ours: testing.Running) -> None:
         got = [[int(message.payload or b"") for message in islice(consumer, 20)] for consumer in (tagged, plain)]
     assert sorted(got[0]) == list(range(1, 40, 2))
     assert sorted(got[1]) == list(range(0, 40, 2))
+
+
+def test_the_trace_id_of_a_plain_topic_is_in_the_message_id(ours: testing.Running) -> None:
+    made = {"topic": "traced", "extend": "false"}
+    httpx.post(f"http://{ours.endpoints['nsqd_http']}/topic/create", params=made).raise_for_status()
+    trace = {"topic": "traced", "trace_id": "123"}
+    httpx.post(f"http://{ours.endpoints['nsqd_http']}/pubtrace", params=trace, content=b"x").raise_for_status()
+    with Consumer(f"nsq://{ours.endpoints['nsqd_tcp']}", "traced", channel="c", timeout_s=5.0) as consumer:
+        assert next(iter(consumer)).id == (1).to_bytes(8, "big") + (123).to_bytes(8, "big")
 
 
 def test_nobody_there_is_said(tmp_path: Path) -> None:

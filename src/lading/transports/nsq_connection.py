@@ -43,8 +43,8 @@ class Identity:
         }
         if self.extend_support:
             said["extend_support"] = True
-        if self.tag:
-            said["desired_tag"] = self.tag
+        # said empty too: a node of Lading's sees by it that ids may be binary, with the trace id
+        said["desired_tag"] = self.tag
         if self.timeout_ms:
             said["msg_timeout"] = self.timeout_ms
         return json.dumps(said).encode()
