@@ -127,11 +127,11 @@ def test_an_interrupted_start_of_spark_leaves_no_jvm(tmp_path: Path) -> None:
         env={name: text for name, text in os.environ.items() if name != "JDK_JAVA_OPTIONS"} | {"TMPDIR": str(tmp_path)},
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
-    until = time.monotonic() + 60
+    until = time.monotonic() + 180
     while not (pids := _noted(tmp_path)) and time.monotonic() < until:
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
-    out, error = process.communicate(timeout=60)
+    out, error = process.communicate(timeout=180)
     assert (out, error) == ("interrupted\n", "")
     assert not list(tmp_path.glob("lading-jvm-*"))
     assert pids

@@ -16,7 +16,7 @@ from tests.interop import maven
 from tests.interop.maven import Unavailable as Unavailable
 
 VERSION = "4.3.1"
-READY_TIMEOUT_S = 60.0
+READY_TIMEOUT_S = 180.0
 USER, PASSWORD, STORE_PASSWORD = "ann", "correct horse", "store-password"
 HEAP = "512m"
 CLUSTER = "MkU3OEVBNTcwNTJENDM2Qg"
@@ -89,7 +89,7 @@ def write_settings(directory: Path, rows: Mapping[str, str]) -> None:
     (directory / "log4j2.properties").write_text(LOGGING)
     tool = [*_java(directory), "kafka.tools.StorageTool", "format", "-t", CLUSTER, "-c"]
     command = [*tool, str(directory / "server.properties")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
     if done.returncode:
         raise Unavailable(f"Kafka cannot format its directory: {done.stderr.strip().splitlines()[-1:]}")
 
@@ -156,7 +156,7 @@ def _certificate(directory: Path) -> Path:
     make = ["-genkeypair", "-alias", "broker", "-keyalg", "EC", "-dname", "CN=127.0.0.1", "-ext", "san=ip:127.0.0.1"]
     show = ["-exportcert", "-alias", "broker", "-rfc", "-file", str(directory / "ca.pem")]
     for what in (make, show):
-        done = subprocess.run([store[0], what[0], *store[1:], *what[1:]], capture_output=True, timeout=60, check=False)
+        done = subprocess.run([store[0], what[0], *store[1:], *what[1:]], capture_output=True, timeout=180, check=False)
         if done.returncode:
             raise Unavailable(f"keytool failed: {done.stdout.decode(errors='replace')[:200]}")
     return directory / "ca.pem"

@@ -54,7 +54,7 @@ def tcp_answers(broker: testing.Running) -> list[tuple[int, bytes]]:
     answers = []
     second_us = b""
     own_id = None
-    with socket.create_connection((host, int(port)), timeout=10) as connection:
+    with socket.create_connection((host, int(port)), timeout=60) as connection:
         address = "{}:{}".format(*connection.getsockname())
         own_id = zlib.crc32(address.encode())
         for exchange in TCP_EXCHANGES:
@@ -158,7 +158,7 @@ def http_answers() -> list[tuple[int, str | None, str]]:
     """(status, content type, body) of every HTTP exchange, on a broker of their own."""
     answers = []
     with testing.broker() as broker:
-        connection = HTTPConnection(broker.endpoints["iggy_http"], timeout=10)
+        connection = HTTPConnection(broker.endpoints["iggy_http"], timeout=60)
         for exchange in HTTP_EXCHANGES:
             content_type = {"content-type": "application/json"} if exchange["body"] is not None else {}
             connection.request(exchange["method"], exchange["path"], exchange["body"], content_type)

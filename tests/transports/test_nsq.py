@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Iterator
 from itertools import islice
@@ -186,3 +187,15 @@ def test_the_trace_id_of_a_plain_topic_is_in_the_message_id(ours: testing.Runnin
 def test_nobody_there_is_said(tmp_path: Path) -> None:
     with pytest.raises(Unreachable, match="neither nsqlookupd nor nsqd answers"):
         Consumer("nsq://127.0.0.1:1", "t", channel="c", timeout_s=1.0)
+
+
+def test_a_publisher_that_was_hung_up_on_connects_again() -> None:
+    with testing.broker() as broker:
+        transport = open_transport(f"nsq://{broker.endpoints['nsqd_tcp']}")
+        transport.create_topic("first")
+        # as nsqd does with a publisher that let heartbeats go by
+        transport._publisher._socket.shutdown(socket.SHUT_RDWR)  # type: ignore[attr-defined]
+        transport.create_topic("second")
+        transport.close()
+        named = httpx.get(f"http://{broker.endpoints['nsqd_http']}/stats?format=json", timeout=10).json()["topics"]
+        assert {row["topic_name"] for row in named} == {"first", "second"}

@@ -99,9 +99,7 @@ class KafkaTransport:
 
     def create_topic(self, name: str, partitions: int = 1) -> TopicMeta:
         """Create the topic with the cluster's own settings; Refusal TOPIC_NAME_EXISTS where it is."""
-        from kafka.protocol.admin import CreateTopicsRequest as Create
-
-        made = Create.CreatableTopic(name=name, num_partitions=partitions, replication_factor=-1)
+        made = {"name": name, "num_partitions": partitions, "replication_factor": -1}
         wait_ms = int(self._cluster.timeout_s * 1000)
         (row,) = self._cluster.at_controller("CreateTopics", topics=[made], timeout_ms=wait_ms).topics
         if row.error_code:
@@ -306,15 +304,11 @@ class KafkaTransport:
 def _list_offsets(
     broker: KafkaSocket, places: Sequence[tuple[str, int]], timestamp_ms: int
 ) -> list[tuple[tuple[str, int], int, int]]:
-    from kafka.protocol.consumer import ListOffsetsRequest as Ask
-
     topics: dict[str, list[Any]] = {}
     for name, number in places:
-        part = Ask.ListOffsetsTopic.ListOffsetsPartition(
-            partition_index=number, current_leader_epoch=-1, timestamp=timestamp_ms
-        )
+        part = {"partition_index": number, "current_leader_epoch": -1, "timestamp": timestamp_ms}
         topics.setdefault(name, []).append(part)
-    rows = [Ask.ListOffsetsTopic(name=name, partitions=parts) for name, parts in topics.items()]
+    rows = [{"name": name, "partitions": parts} for name, parts in topics.items()]
     answer = broker.ask("ListOffsets", replica_id=-1, isolation_level=READ_COMMITTED, topics=rows)
     return [
         ((row.name, part.partition_index), part.error_code, part.offset)

@@ -77,10 +77,7 @@ class KafkaCluster:
         wanted = None if topics is None else [{"name": name} for name in topics]
 
         def ask() -> Any:
-            from kafka.protocol.metadata import MetadataRequest
-
-            named = None if wanted is None else [MetadataRequest.MetadataRequestTopic(**row) for row in wanted]
-            return self._any(lambda broker: broker.ask("Metadata", topics=named, allow_auto_topic_creation=False))
+            return self._any(lambda broker: broker.ask("Metadata", topics=wanted, allow_auto_topic_creation=False))
 
         answer = self.again(ask)
         self._brokers = {row.node_id: (row.host, row.port) for row in answer.brokers}

@@ -85,9 +85,8 @@ class NsqTransport:
         meta = self.topic(name)
         if self._discovery.lookup() and self._discovery.create(name, partitions):
             return meta
-        publisher = self._connected(name)
-        if publisher.knows_ext:
-            publisher.ask(write("INTERNAL_CREATE_TOPIC", name, 0, "true"))
+        if self._connected(name).knows_ext:
+            self._again(name, write("INTERNAL_CREATE_TOPIC", name, 0, "true"))
         return meta
 
     # -- reading
@@ -163,18 +162,25 @@ class NsqTransport:
         return Sent(batch.num_rows)
 
     def _publish(self, topic: str, command: bytes) -> None:
+        try:
+            self._again(topic, command)
+        except NsqRefusal as refusal:
+            if refusal.word in _NO_EXT_THERE and command.startswith(b"MPUB_EXT"):
+                raise LocalError(
+                    f"topic {topic!r} at {self.url} takes no headers ({refusal}); make it an ext topic, "
+                    "or send messages without headers, key and time"
+                ) from None
+            raise
+
+    def _again(self, topic: str, command: bytes) -> None:
+        """Ask until answered: a server hangs up on a publisher that was idle for some heartbeats."""
         for left in range(self._retries, -1, -1):
             try:
                 self._connected(topic).ask(command)
                 return
-            except NsqRefusal as refusal:
+            except NsqRefusal:
                 # most refusals of publications end the connection
                 self._forget()
-                if refusal.word in _NO_EXT_THERE and command.startswith(b"MPUB_EXT"):
-                    raise LocalError(
-                        f"topic {topic!r} at {self.url} takes no headers ({refusal}); make it an ext topic, "
-                        "or send messages without headers, key and time"
-                    ) from None
                 raise
             except Unreachable:
                 self._forget()

@@ -12,6 +12,8 @@ from typing import Any, Final
 
 from lading.model.errors import MalformedMessage
 
+from .schemas import message
+
 PROTOCOL: Final = "consumer"
 """The type of all groups of consumers."""
 SUBSCRIPTION_VERSION, ASSIGNMENT_VERSION = 1, 0
@@ -32,17 +34,15 @@ class Subscription:
 
 def encode_subscription(topics: Iterable[str]) -> bytes:
     """A member that wants these topics and holds nothing."""
-    from kafka.protocol.consumer import ConsumerProtocolSubscription as Layout
-
-    made = Layout(topics=sorted(topics), user_data=None, owned_partitions=[])
+    layout = message("consumer", "ConsumerProtocolSubscription")
+    made = layout(topics=sorted(topics), user_data=None, owned_partitions=[])
     return bytes(made.encode(version=SUBSCRIPTION_VERSION))
 
 
 def parse_subscription(data: bytes) -> Subscription:
     """What a member of any client said; MalformedMessage where it cannot be read."""
-    from kafka.protocol.consumer import ConsumerProtocolSubscription as Layout
-
-    found = _parsed(Layout, data, "subscription")
+    layout = message("consumer", "ConsumerProtocolSubscription")
+    found = _parsed(layout, data, "subscription")
     owned = frozenset(_places(getattr(found, "owned_partitions", None) or ()))
     generation = getattr(found, "generation_id", -1)
     return Subscription(frozenset(found.topics), owned, -1 if generation is None else generation)
@@ -50,20 +50,18 @@ def parse_subscription(data: bytes) -> Subscription:
 
 def encode_assignment(places: Iterable[Place]) -> bytes:
     """What one member is to read."""
-    from kafka.protocol.consumer import ConsumerProtocolAssignment as Layout
-
+    layout = message("consumer", "ConsumerProtocolAssignment")
     topics: dict[str, list[int]] = {}
     for topic, number in sorted(places):
         topics.setdefault(topic, []).append(number)
-    rows = [Layout.TopicPartition(topic=topic, partitions=numbers) for topic, numbers in topics.items()]
-    return bytes(Layout(assigned_partitions=rows, user_data=None).encode(version=ASSIGNMENT_VERSION))
+    rows = [layout.TopicPartition(topic=topic, partitions=numbers) for topic, numbers in topics.items()]
+    return bytes(layout(assigned_partitions=rows, user_data=None).encode(version=ASSIGNMENT_VERSION))
 
 
 def parse_assignment(data: bytes) -> list[Place]:
     """What this member is to read, nothing where there are no bytes; MalformedMessage where they cannot be read."""
-    from kafka.protocol.consumer import ConsumerProtocolAssignment as Layout
-
-    return sorted(_places(_parsed(Layout, data, "assignment").assigned_partitions)) if data else []
+    layout = message("consumer", "ConsumerProtocolAssignment")
+    return sorted(_places(_parsed(layout, data, "assignment").assigned_partitions)) if data else []
 
 
 def _parsed(layout: Any, data: bytes, what: str) -> Any:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from importlib import import_module
 from typing import Any, Final, NamedTuple
 
 from lading.model.errors import MalformedMessage
+
+from .schemas import message
 
 PRODUCE, FETCH = 0, 1
 PRODUCE_VERSION: Final = 8
@@ -55,9 +55,8 @@ APIS: Final[dict[str, Api]] = {
 """By name, as ``kafka.protocol`` calls them."""
 
 
-@cache
 def _message(name: str, kind: str) -> Any:
-    return getattr(import_module(f"kafka.protocol.{APIS[name].module}"), name + kind)
+    return message(APIS[name].module, name + kind)
 
 
 def encode_rare(name: str, version: int, correlation: int, client: str, **fields: Any) -> bytes:

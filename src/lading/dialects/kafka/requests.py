@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Collection, Iterable, Mapping
-from functools import cache
-from importlib import import_module
 from typing import Any, Final, NamedTuple
 
 from lading.model.errors import MalformedMessage
 
 from .errors import UNSUPPORTED_VERSION
+from .schemas import message
 from .versions import SERVED
 
 LENGTH_BYTES: Final = 4
@@ -126,10 +125,10 @@ def load_codecs(keys: Iterable[int]) -> None:
             answer._struct.compiled_encode_into(version, compact=tagged, tagged=tagged)
 
 
-@cache
 def _message(key: int, kind: str) -> Any:
     served = SERVED[key]
-    return getattr(import_module(f"kafka.protocol.{served.module}"), served.name + kind)
+    assert served.module is not None, f"{served.name} is read and written by hand"
+    return message(served.module, served.name + kind)
 
 
 def _require_values(kind: Any, version: int, decoded: Any) -> None:

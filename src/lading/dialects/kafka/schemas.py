@@ -1,0 +1,20 @@
+"""The library's message classes, imported by one thread at a time: its modules import each other.
+
+A server prepares them in a thread while its loop may need one; two imports that wait for each other would both fail.
+"""
+
+from __future__ import annotations
+
+import threading
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+_importing = threading.Lock()
+
+
+@cache
+def message(module: str, name: str) -> Any:
+    """The class ``name`` of ``kafka.protocol.module``."""
+    with _importing:
+        return getattr(import_module(f"kafka.protocol.{module}"), name)
