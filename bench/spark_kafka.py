@@ -26,7 +26,7 @@ QUESTION = (
     "ours / Spark's connector with SQL extraction of the same columns"
 )
 ROWS = 1_000_000
-MANY = 4
+MANY = 10
 """So many times the rows are streamed too: starting a query costs as much as reading a million messages."""
 PARTITIONS = 4
 ROUNDS = 5
