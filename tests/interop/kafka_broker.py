@@ -182,8 +182,8 @@ def _settings(directory: Path, port: int, secure: int, controller: int) -> dict[
         "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SECURE:SASL_SSL",
         "log.dirs": str(directory / "data"),
         "log.cleaner.backoff.ms": "200",
-        # messages of long ago would go half a minute after the start
-        "log.retention.ms": "-1",
+        # messages of long ago would go half a minute after the start; topics tell the usual retention
+        "log.initial.task.delay.ms": "3600000",
         "group.initial.rebalance.delay.ms": "0",
         "group.min.session.timeout.ms": "1000",
         "transaction.state.log.min.isr": "1",

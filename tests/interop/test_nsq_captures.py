@@ -81,7 +81,7 @@ def replayed(address: str, case: Case) -> str:
 
 
 def _compared(client: NsqClient, wanted: dict[str, Any], ids: dict[bytes, bytes]) -> str:
-    kind, data = client.frame(20.0)
+    kind, data = client.frame(5.0)
     expected = bytes.fromhex(wanted["hex"])[8:]
     if kind != wanted["frame"]:
         return f"frame {kind} {data[:80]!r} for {expected[:80]!r}"

@@ -16,7 +16,6 @@ from .flights import fate
 WRONG_SOURCES = (
     ("[headers]", 'starting = "erliest"\n[headers]', "source: source.starting is 'erliest'; it takes earliest"),
     ("[headers]", "transport = { timeout = 3 }\n[headers]", "no transport option 'timeout'; did you mean timeout_s?"),
-    ('from = "lading://', 'from = "nsq://', "is a queue: reading takes messages from it"),
 )
 
 
