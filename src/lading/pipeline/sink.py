@@ -25,7 +25,7 @@ from ..spark.positions import OffsetsDocument
 from ..spark.publish import Batch, Derived, abandon, commit
 from ..spark.ranges import Range, merged
 from ..spark.state import State
-from ..spark.table_sink import RANGE_SCHEMA, RangeReader, Staged, batch_of, stage, staged_files
+from ..spark.table_sink import RANGE_SCHEMA, RangeReader, Staged, batch_of, handed_on, stage, staged_files
 from ..spark.workers import settle
 from ..spark.writing import schema_words
 from .breaker import admit
@@ -100,9 +100,7 @@ class SourcesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
         """The range itself, as one row."""
-        piece: Range = partition.value
-        yield piece.topic, piece.partition, piece.topic_id, piece.epoch, piece.start, piece.end, piece.resumed
-        settle()
+        return handed_on(partition.value)
 
     def stop(self) -> None:
         """Let go of the connections."""

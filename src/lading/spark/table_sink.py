@@ -53,9 +53,13 @@ class RangeReader(RangeStreamReader):
 
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
         """The range itself, as one row."""
-        piece: Range = partition.value
-        yield piece.topic, piece.partition, piece.topic_id, piece.epoch, piece.start, piece.end, piece.resumed
-        settle()
+        return handed_on(partition.value)
+
+
+def handed_on(piece: Range) -> Iterator[tuple[Any, ...]]:
+    """In a task: a range as its one row of ``RANGE_SCHEMA``."""
+    yield piece.topic, piece.partition, piece.topic_id, piece.epoch, piece.start, piece.end, piece.resumed
+    settle()
 
 
 class TableSink(DataSource):
