@@ -122,6 +122,21 @@ def test_dry_run_where_and_limit(place: Place) -> None:
 FAILED_MISSING = PARTITIONS * sum(fate(row) == "missing_header" for row in range(ROWS))
 
 
+def test_a_topic_that_is_not_there_leaves_nothing_behind(place: Place) -> None:
+    """A redrive to a mistyped topic sends nothing, and the next one is free to go elsewhere."""
+    file = place.write()
+    Driver(file).run()
+    with pytest.raises(LocalError, match="there is no topic 'typo'"):
+        _quarantine(file).redrive(to="typo")
+    assert {row["status"] for row in _quarantine(file).rows()} == {"waiting"}
+    # one that was written down before, to a topic that has gone since
+    ledger = _quarantine(file).ledger
+    (batch, *_) = _quarantine(file).batches()
+    ledger.intend(place.url, "gone", quarantine_module.identities(batch)[:5])
+    done = _quarantine(file).redrive()
+    assert (done.sent, done.resumed, done.already) == (FAILED, 0, 0)
+
+
 @pytest.mark.parametrize("arrived", [False, True])
 def test_an_interrupted_redrive_sends_nothing_twice(
     place: Place, arrived: bool, monkeypatch: pytest.MonkeyPatch

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
-from lading import Producer, testing
+from lading import Producer, read_arrow, testing
 from lading.model.errors import SettingError
+from lading.pipeline.check import check
+from lading.pipeline.quarantine import Quarantine
 from lading.pipeline.run import run, source_options
 from lading.pipeline.settings import PipelineSettings
 from lading.spark.options import SourceOptions
@@ -128,20 +130,25 @@ def test_headers_go_out_as_ext_and_come_back_as_typed_columns(
     assert {(row.carrier, row.delay) for row in found} == {(None, None)}
 
 
+def queue_settings(from_: str, directory: Path, **headers: str) -> PipelineSettings:
+    """A pipeline from the topic ``queue``, with a contract and a quarantine topic."""
+    document = {
+        "source": {"from": f"nsq://{from_}", "topic": "queue"},
+        "headers": headers,
+        "good": {"to": "parquet:good"},
+        "route": [{"where": "delay > 60", "to": "parquet:late"}],
+        "quality": {"max_failure_ratio": 1.0},
+        "quarantine": {"topic": "queue-quarantine"},
+    }
+    return PipelineSettings(document, directory, "queue.toml")
+
+
 @pytest.mark.spark
 @pytest.mark.interop
 def test_a_pipeline_takes_from_a_queue_by_itself(spark: SparkSession, broker: testing.Running, tmp_path: Path) -> None:
-    settings = PipelineSettings(
-        {
-            "source": {"from": f"nsq://{broker.endpoints['nsqlookupd_http']}", "topic": "queue"},
-            "headers": {"carrier": "string required", "delay": "int"},
-            "good": {"to": "parquet:good"},
-            "route": [{"where": "delay > 60", "to": "parquet:late"}],
-            "quality": {"max_failure_ratio": 1.0},
-        },
-        tmp_path,
-        "queue.toml",
-    )
+    lookup = broker.endpoints["nsqlookupd_http"]
+    settings = queue_settings(lookup, tmp_path, carrier="string required", delay="int")
+    assert check(settings, lambda: spark) == []
 
     def publish(first: int, end: int) -> None:
         with Producer(f"nsq://{broker.endpoints['nsqd_tcp']}") as producer:
@@ -159,6 +166,31 @@ def test_a_pipeline_takes_from_a_queue_by_itself(spark: SparkSession, broker: te
     # what was read is the pipeline's channel's, and another pipeline would get all of it again
     told = httpx.get(f"http://{broker.endpoints['nsqd_http']}/stats?format=json&topic=queue").json()
     assert [(one["channel_name"], one["depth"]) for one in told["topics"][0]["channels"]] == [("queue", 0)]
+    # copies went to the quarantine topic, each with its reason; sent again under another contract they are good
+    copies = read_arrow(broker.url, "queue-quarantine", "payload, reason string from lading-reason").to_pylist()
+    failed = sorted(b"%d" % number for number in range(0, 130, 10))
+    assert sorted(one["payload"] for one in copies) == failed
+    assert {one["reason"] for one in copies} == {"missing_header"}
+    settings = queue_settings(lookup, tmp_path, carrier="string", delay="int")
+    assert Quarantine(settings).redrive(where="delay > 0", limit=5).sent == 5
+    assert Quarantine(settings).redrive().sent == 8
+    assert run(lambda: spark, settings)["read"] == 13
+    tables = [spark.read.parquet(str(tmp_path / name)) for name in ("good", "late", "good_quarantine")]
+    assert [table.count() for table in tables] == [61, 69, 13]
+    again = read_arrow(broker.url, "queue", "payload, replays int from lading-replays", where="offset >= 130")
+    assert {value.as_py() for value in again["payload"]} == set(failed)
+    assert set(again["replays"].to_pylist()) == {1}
+    assert Quarantine(settings).redrive().sent == 0
+
+
+@pytest.mark.interop
+def test_copies_are_not_promised_to_an_nsqd_that_knows_no_headers(real: RunningNsq, tmp_path: Path) -> None:
+    settings = queue_settings(real.nsqlookupd_http, tmp_path, delay="int required")
+    (problem,) = check(settings, lambda: pytest.fail("no session is needed"))
+    assert (problem.part, "takes no headers" in problem.sentence) == ("quarantine", True)
+    # an nsqd by its own address is asked the same, though it lists no topics
+    (problem,) = check(queue_settings(real.nsqd_tcp, tmp_path, delay="int"), lambda: pytest.fail("none"))
+    assert (problem.part, "takes no headers" in problem.sentence) == ("quarantine", True)
 
 
 def test_only_queues_have_spools(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from lading import Consumer, Headers, Producer, testing, u16
+from lading import Consumer, Headers, Producer, read_arrow, testing, u16
 from lading.model.errors import LocalError, SettingError, Unreachable
 from lading.transports import nsq_queue
 from lading.transports.open import open_transport
@@ -182,6 +182,15 @@ def test_the_trace_id_of_a_plain_topic_is_in_the_message_id(ours: testing.Runnin
     httpx.post(f"http://{ours.endpoints['nsqd_http']}/pubtrace", params=trace, content=b"x").raise_for_status()
     with Consumer(f"nsq://{ours.endpoints['nsqd_tcp']}", "traced", channel="c", timeout_s=5.0) as consumer:
         assert next(iter(consumer)).id == (1).to_bytes(8, "big") + (123).to_bytes(8, "big")
+
+
+def test_a_topic_is_made_where_servers_leave_that_to_others() -> None:
+    """The fork's nsqd refuses to publish to a topic that is missing."""
+    with testing.broker(nsq__compat="youzan", durability="os") as fork:
+        for face in ("nsqd_tcp", "nsqlookupd_http"):
+            with Producer(f"nsq://{fork.endpoints[face]}") as producer:
+                producer.send(f"by.{face}", b"x", headers=[("delay", 1)])
+            assert read_arrow(fork.url, f"by.{face}", "delay int")["delay"].to_pylist() == [1]
 
 
 def test_nobody_there_is_said(tmp_path: Path) -> None:

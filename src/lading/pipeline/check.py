@@ -14,7 +14,7 @@ from ..spark.spooling import Spooled
 from ..spark.state import OWN, visible
 from ..spark.state import State as PipelineState
 from ..spark.writing import schema_words
-from .errands import opened
+from .errands import check_topic, opened
 from .plan import Plan, problems
 from .run import check_servers, source_options
 from .settings import PipelineSettings
@@ -65,11 +65,11 @@ def _sources(settings: PipelineSettings, plan: Plan) -> Iterator[Problem]:
         check_servers(settings, plan, metas)
     except LadingError as error:
         yield Problem("set_state", str(error))
-    if settings.document.quarantine.topic is not None:
+    topic = settings.document.quarantine.topic
+    if topic is not None:
         try:
             url = settings.quarantine_server
-            with opened(url, settings.access(url)) as server:
-                server.topics()
+            check_topic(url, topic, settings.access(url))
         except LadingError as error:
             yield Problem("quarantine", str(error))
 

@@ -23,9 +23,10 @@ from ..spark.options import transport_options
 from ..spark.publish import drop, table_path
 from ..spark.state import OWN, STAGED
 from ..spark.state import State as PipelineState
-from ..transports.interface import Transport
+from ..transports.interface import Picky, Transport
 from ..transports.lading import LadingTransport
 from ..transports.open import open_transport
+from ..transports.topics import UnknownTopic
 from .writing import COPIES, STATES
 
 LONG_RANGE = 64
@@ -33,6 +34,10 @@ OFFSETS_AT_ONCE = 20_000
 """Messages whose states are set by one request; a range of LONG_RANGE has one of its own."""
 Access = Callable[[str], Mapping[str, Any]]
 """The transport options by which a server is reached, such as credentials; manifests hold none."""
+
+
+class NoHeadersThere(LocalError):
+    """A topic's servers know no headers, without which a copy could not say what it is."""
 
 
 def deliver(state: PipelineState, manifest: Manifest, access: Access) -> None:
@@ -61,10 +66,11 @@ def deliver(state: PipelineState, manifest: Manifest, access: Access) -> None:
 def send_copies(server: str, topic: str, key: str, batches: Iterable[pa.RecordBatch], access: Mapping[str, Any]) -> int:
     """Send messages, each to the partition it came from, made to fit; under ``key`` they arrive once. How many.
 
-    ``access`` are the transport options by which the server is reached.
+    ``access`` are the transport options by which the server is reached. UnknownTopic and NoHeadersThere are raised
+    before anything is sent.
     """
     with opened(server, access) as transport:
-        partitions = len(transport.topic(topic).partitions)
+        partitions = _partitions(transport, server, topic)
         if not isinstance(transport, LadingTransport):
             return _send(batches, partitions, lambda number, batch: transport.send(topic, number, batch))
         transaction = transport.begin(key)
@@ -79,12 +85,18 @@ def send_copies(server: str, topic: str, key: str, batches: Iterable[pa.RecordBa
         return count
 
 
+def check_topic(server: str, topic: str, access: Mapping[str, Any]) -> None:
+    """NoHeadersThere where the topic could hold no copies; transports' errors where its server cannot be asked."""
+    with opened(server, access) as transport, suppress(UnknownTopic):
+        _partitions(transport, server, topic)
+
+
 def ensure_topic(server: str, topic: str, partitions: int, access: Mapping[str, Any]) -> None:
-    """Make the quarantine topic where it is missing."""
+    """Make the quarantine topic where it is missing; NoHeadersThere where it could hold no copies."""
     with opened(server, access) as transport:
         try:
-            transport.topic(topic)
-        except LocalError:
+            _partitions(transport, server, topic)
+        except UnknownTopic:
             try:
                 transport.create_topic(topic, partitions)
             except Refusal as error:
@@ -100,6 +112,18 @@ def opened(url: str, access: Mapping[str, Any]) -> Iterator[Transport]:
         yield transport
     finally:
         transport.close()
+
+
+def _partitions(transport: Transport, server: str, topic: str) -> int:
+    """How many partitions the topic has."""
+    count = len(transport.topic(topic).partitions)
+    if isinstance(transport, Picky) and not transport.takes_headers(topic):
+        raise NoHeadersThere(
+            f"topic {topic!r} at {server} takes no headers, and what is quarantined or sent again carries some that "
+            "say why and how often; name a server that keeps headers (quarantine.server, source.server), or no "
+            "quarantine topic"
+        )
+    return count
 
 
 def _send(batches: Iterable[pa.RecordBatch], partitions: int, send: Any) -> int:

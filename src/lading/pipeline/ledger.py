@@ -101,5 +101,9 @@ class Ledger:
         """It was sent."""
         self._write(Entry(entry.number, entry.key, entry.server, entry.topic, entry.messages, True))
 
+    def withdraw(self, entry: Entry) -> None:
+        """Nothing of it was sent, and nothing will be: its messages wait again."""
+        (self._directory / f"{entry.number:08d}.json").unlink()
+
     def _write(self, entry: Entry) -> None:
         write_document(self._directory / f"{entry.number:08d}.json", entry.document())

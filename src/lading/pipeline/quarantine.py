@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -18,8 +19,9 @@ from ..model.batch import SCHEMA
 from ..model.errors import LocalError, SettingError
 from ..model.names import flat_name
 from ..spark.types import renamed
-from .errands import send_copies
-from .ledger import Identity, Ledger
+from ..transports.topics import UnknownTopic
+from .errands import NoHeadersThere, send_copies
+from .ledger import Entry, Identity, Ledger
 from .plan import VERDICT
 from .reasons import SENTENCES
 from .rows import COPY_SCHEMA, replay
@@ -158,8 +160,7 @@ class Quarantine:
                 for topic, part in _by_topic(batch):
                     server, target = self._server(topic), to or topic
                     entry = self.ledger.intend(server, target, identities(part))
-                    send_copies(server, target, entry.key, [_replayed(part)], self._settings.access(server))
-                    self.ledger.settle(entry)
+                    self._sent(entry, [_replayed(part)])
                     steps += 1
                     on_sent(part.num_rows)
                 return steps
@@ -196,6 +197,7 @@ class Quarantine:
 
     def _finish(self, on_sent: Callable[[int], None]) -> int:
         """Send what an interrupted redrive had written down: what had arrived does not arrive again."""
+        done = 0
         open_ = [entry for entry in self.ledger.entries() if not entry.done]
         for entry in open_:
             wanted = set(entry.messages)
@@ -203,10 +205,20 @@ class Quarantine:
             for batch in self.batches():
                 keep = [at for at, identity in enumerate(identities(batch)) if identity in wanted]
                 parts += [_replayed(batch.take(pa.array(keep)))] if keep else []
+            with suppress(UnknownTopic, NoHeadersThere):
+                self._sent(entry, parts)
+                done += len(wanted)
+                on_sent(len(wanted))
+        return done
+
+    def _sent(self, entry: Entry, parts: list[pa.RecordBatch]) -> None:
+        """Send what an entry names; one whose topic can take nothing is withdrawn, so that nobody tries it for ever."""
+        try:
             send_copies(entry.server, entry.topic, entry.key, parts, self._settings.access(entry.server))
-            self.ledger.settle(entry)
-            on_sent(len(wanted))
-        return sum(len(entry.messages) for entry in open_)
+        except (UnknownTopic, NoHeadersThere):
+            self.ledger.withdraw(entry)
+            raise
+        self.ledger.settle(entry)
 
     def _server(self, topic: str) -> str:
         sources = self._settings.document.source

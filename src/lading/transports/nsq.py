@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 TARGET: Final = "nsq"
 REQUEST_MESSAGES_MAX: Final = 1000
 REQUEST_BYTES_WANTED: Final = 1 << 20
+_MISSING: Final = "E_TOPIC_NOT_EXIST"
 _NO_EXT_THERE: Final = frozenset({"E_EXT_NOT_SUPPORT", "E_INVALID"})
 
 
@@ -162,8 +163,15 @@ class NsqTransport:
         return Sent(batch.num_rows)
 
     def _publish(self, topic: str, command: bytes) -> None:
+        """Publishing makes the topic, also where servers leave that to others."""
         try:
-            self._again(topic, command)
+            try:
+                self._again(topic, command)
+            except NsqRefusal as refusal:
+                if refusal.word != _MISSING:
+                    raise
+                self.create_topic(topic)
+                self._again(topic, command)
         except NsqRefusal as refusal:
             if refusal.word in _NO_EXT_THERE and command.startswith(b"MPUB_EXT"):
                 raise LocalError(
