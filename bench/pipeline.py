@@ -222,7 +222,7 @@ def _committed(job: PipelineJob, state: State, batches: list[list[Written]]) -> 
         for number, batch in enumerate(batches):
             moved = [replace(one, piece=_moved(one.piece, number)) for one in batch]
             begun = time.perf_counter()
-            commit(state, token, Batch("bench", number, moved), schemas, resume_command="")
+            commit(state, token, Batch(moved), schemas, resume_command="")
             yield time.perf_counter() - begun
 
 

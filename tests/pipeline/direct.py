@@ -1,13 +1,8 @@
-"""A pipeline driven without Spark: what Spark does around it is in ``Driver``, so that a crash costs no JVM.
-
-As Spark does, ``Driver`` writes down a batch's end before it begins and that it is done afterwards; a batch that was
-begun is made again from the same positions.
-"""
+"""A pipeline driven without Spark: its tasks run here, one after the other, so that a crash costs no JVM."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +14,10 @@ from lading.pipeline.run import _accepted, _job, _sources, starting_positions, s
 from lading.pipeline.settings import PipelineSettings
 from lading.pipeline.state import table_in_state
 from lading.pipeline.writing import write_range
+from lading.spark.batches import Sources, go
 from lading.spark.manifest import Manifest
-from lading.spark.positions import document, parse_document
 from lading.spark.publish import Batch, commit
+from lading.spark.ranges import Range
 from lading.spark.state import State, claim
 from lading.spark.writing import schema_words
 
@@ -65,30 +61,17 @@ class Driver:
                 last = state.manifests.last()
                 starting = starting_positions(settings, state, plan, [planner], last, resume=resume)
                 job = _job(settings, state, token, [planner], plan, _accepted(state, accept_batch=accept_batch))
-                topic = planner.options.topic
-                log = _Checkpoint(state)
-                position = log.committed() or starting.get(topic) or {}
-                while True:
-                    since = parse_document(topic, {topic: position})
-                    planned = log.planned()
-                    if planned is None:
-                        newest = planner.newest(since)
-                        end = document(
-                            topic, planner.admitted(since, newest, settings.document.pipeline.max_rows, None)
-                        )
-                        planned = end[topic]
-                        if planned == position:
-                            break
-                        log.plan(planned)
-                    ranges = planner.ranges(since, parse_document(topic, {topic: planned}))
+
+                def publish(ranges: Sequence[Range]) -> None:
                     written = []
                     for number, piece in enumerate(ranges):
                         written.append(write_range(job, piece, f"0-{number}"))
                         self.strike("task")
-                    self._commit(job, state, Batch("query", 0, written))
+                    self._commit(job, state, Batch(written))
                     self.strike("published")
-                    log.commit(planned)
-                    position = planned
+
+                sources = Sources([planner], int(settings.document.pipeline.max_rows))
+                go(sources, state.checkpoint, starting, last, publish, interval_s=None, pause=lambda seconds: None)
                 sweep(settings, state, plan)
         counts: dict[str, int] = {}
         for manifest in self.manifests:
@@ -116,26 +99,3 @@ class Driver:
         )  # fmt: skip
         if made is not None:
             self.manifests.append(made)
-
-
-class _Checkpoint:
-    """Which batch was planned and which is done, in the place where Spark has its own."""
-
-    def __init__(self, state: State) -> None:
-        self._directory = state.checkpoint / "offsets"
-
-    def planned(self) -> Any:
-        path = self._directory / "0"
-        return json.loads(path.read_text()) if path.exists() else None
-
-    def committed(self) -> Any:
-        path = self._directory / "1"
-        return json.loads(path.read_text()) if path.exists() else None
-
-    def plan(self, end: Any) -> None:
-        self._directory.mkdir(parents=True, exist_ok=True)
-        (self._directory / "0").write_text(json.dumps(end))
-
-    def commit(self, end: Any) -> None:
-        (self._directory / "1").write_text(json.dumps(end))
-        (self._directory / "0").unlink()

@@ -13,8 +13,7 @@ import pyarrow as pa
 
 from lading.pipeline import sink
 from lading.pipeline.errands import Access, deliver
-from lading.pipeline.job import PipelineJob
-from lading.pipeline.sink import PipelineTables, PipelineWriter
+from lading.pipeline.sink import PipelineWriter
 from lading.spark import publish
 from lading.spark.manifest import Manifest
 from lading.spark.publish import Batch, Derived
@@ -36,16 +35,8 @@ def claimed(state: Path, phase: str) -> bool:
     return True
 
 
-class FaultyTables(PipelineTables):
-    """Takes the place of the pipeline's own sink."""
-
-    @classmethod
-    def table_writer(cls, job: PipelineJob) -> PipelineWriter:
-        return FaultyWriter(job)
-
-
 class FaultyWriter(PipelineWriter):
-    """Fails where it is told."""
+    """Takes the place of the pipeline's own writer, and fails where it is told."""
 
     def staged(self, piece: Range, attempt: str) -> Any:
         written = super().staged(piece, attempt)

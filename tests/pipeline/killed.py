@@ -6,16 +6,16 @@ import os
 import sys
 from pathlib import Path
 
-from lading.pipeline.run import prepare, run
+from lading.pipeline import run
 from lading.pipeline.settings import PipelineSettings
 from lading.spark import session
-from tests.pipeline.faults import FaultyTables
+from tests.pipeline.faults import FaultyWriter
 
 if __name__ == "__main__":
     settings = PipelineSettings.load(Path(sys.argv[1]))
     spark = session("killed", "local[2]")
-    prepare(spark, FaultyTables)
+    vars(run)["PipelineWriter"] = FaultyWriter
     gateway = spark.sparkContext._gateway
     assert gateway is not None
     Path(settings.state_directory, "_lading", "pids").write_text(f"{gateway.proc.pid} {os.getpid()}")
-    run(lambda: spark, settings)
+    run.run(lambda: spark, settings)

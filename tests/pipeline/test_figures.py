@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from lading.model.errors import LocalError, SettingError
 from lading.pipeline.figures import Figures, exposed
-from lading.pipeline.run import Progress, prepare, run
+from lading.pipeline.run import Progress, run
 from lading.pipeline.settings import PipelineSettings
 from lading.settings import Address
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 @pytest.mark.spark
 @pytest.mark.timeout(600)
 def test_figures_of_a_run_that_follows(spark: SparkSession, place: Place) -> None:
-    prepare(spark)
     shown: list[Address] = []
     scraped: list[dict[tuple[str, ...], float]] = []
 

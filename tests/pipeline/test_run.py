@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lading import read_arrow
-from lading.model.errors import DataLoss, LocalError
+from lading.model.errors import CorruptLog, DataLoss, LocalError
 from lading.pipeline.report import report
 from lading.pipeline.settings import PipelineSettings
 from lading.pipeline.state import existing
@@ -134,6 +134,15 @@ def test_a_lost_checkpoint(place: Place) -> None:
     place.transport.send(place.topic, 1, messages(1, ROWS + 10).slice(ROWS))
     assert Driver(place.write()).run(resume=True)["read"] == 10
     assert len(found(place.tables)) == PARTITIONS * ROWS + 10
+
+
+def test_lost_manifests(place: Place) -> None:
+    Driver(place.write()).run()
+    for path in (place.tables / "flights" / "_lading" / "manifests").iterdir():
+        path.unlink()
+    with pytest.raises(CorruptLog, match=r"published manifest 2, but the last one in .* is 0.*restore them"):
+        Driver(place.write()).run(resume=True)
+    assert len(found(place.tables)) == PARTITIONS * ROWS
 
 
 def test_resumed_partitions_without_messages_begin_where_they_began(place: Place) -> None:

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lading.pipeline.run import Progress, prepare, run
+from lading.pipeline import run as pipeline_run
+from lading.pipeline.run import Progress, run
 from lading.pipeline.settings import PipelineSettings
 from tests.spark.conftest import ROOT
 from tests.spark.faults import arm
 
 from .conftest import PARTITIONS, ROWS, Place
-from .faults import PHASES, FaultyTables
+from .faults import PHASES, FaultyWriter
 from .flights import assert_every_message_once, found, messages
 
 if TYPE_CHECKING:
@@ -26,8 +27,10 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 STATE = "flights"
 
 
-def test_a_run_with_a_failing_task_and_a_killed_worker_then_two_sources(spark: SparkSession, place: Place) -> None:
-    prepare(spark, FaultyTables)
+def test_a_run_with_a_failing_task_and_a_killed_worker_then_two_sources(
+    spark: SparkSession, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pipeline_run, "PipelineWriter", FaultyWriter)
     arm(place.tables / STATE, "task", "fail")
     arm(place.tables / STATE, "worker", "kill")
     told: list[Progress] = []

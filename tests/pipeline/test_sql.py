@@ -16,8 +16,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from lading.model.errors import LocalError, SettingError
+from lading.pipeline import run as pipeline_run
 from lading.pipeline.check import check
-from lading.pipeline.run import prepare, run
+from lading.pipeline.run import run
 from lading.pipeline.settings import PipelineSettings
 from lading.pipeline.state import existing
 from lading.pipeline.steps import staged_columns
@@ -25,7 +26,7 @@ from tests.spark.conftest import ROOT
 from tests.spark.faults import arm
 
 from .conftest import PARTITIONS, ROWS, Place
-from .faults import STEP_PHASES, FaultyTables
+from .faults import STEP_PHASES, FaultyWriter
 from .flights import assert_every_message_once, fate, table
 
 if TYPE_CHECKING:
@@ -52,8 +53,8 @@ def _steps(place: Place) -> str:
     return STEPS.format(names=names)
 
 
-def test_what_steps_make_is_published_once(spark: SparkSession, place: Place) -> None:
-    prepare(spark, FaultyTables)
+def test_what_steps_make_is_published_once(spark: SparkSession, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipeline_run, "PipelineWriter", FaultyWriter)
     state = place.tables / "flights"
     arm(state, "worker", "kill")
     arm(state, "task", "fail")

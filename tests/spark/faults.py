@@ -8,21 +8,18 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql.datasource import WriterCommitMessage
-from pyspark.sql.types import StructType
-
-from lading.spark import publish, table_sink
+from lading.spark import publish, tables
 from lading.spark.publish import Written
 from lading.spark.ranges import Range
-from lading.spark.table_sink import TableSink, TableWriter
-from lading.spark.writing import TableJob
+from lading.spark.tables import TableWriter
 
 PHASES = ("task", "manifest", "renames", "published")
-"""After a task's file was written; after the manifest, before any rename; between renames; before Spark knows."""
+"""After a task's file was written; after the manifest, before any rename; between renames; when all is published."""
 
 
 def arm(state: Path, phase: str, how: str) -> None:
@@ -42,27 +39,20 @@ def strike(state: Path, phase: str) -> None:
     if how == "kill":
         for pid in (state / "_lading" / "pids").read_text().split():
             os.kill(int(pid), signal.SIGKILL)
-        # this process is a child of the JVM and ends with it; nothing more may happen before that
+        # a worker is a child of the JVM and ends with it; nothing more may happen before that
         time.sleep(60)
     raise RuntimeError(f"injected: {phase}")
 
 
-class FaultySink(TableSink):
-    """Takes the place of the table path's own sink."""
-
-    def streamWriter(self, schema: StructType, overwrite: bool) -> TableWriter:
-        return FaultyWriter(TableJob.parse(self.options["job"]))
-
-
 class FaultyWriter(TableWriter):
-    """Fails where it is told."""
+    """Takes the place of the table path's own writer, and fails where it is told."""
 
     def staged(self, piece: Range, attempt: str) -> Written:
         written = super().staged(piece, attempt)
         strike(Path(self.job.state), "task")
         return written
 
-    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+    def publish(self, written: Sequence[Written]) -> None:
         state = Path(self.job.state)
         renamed = 0
 
@@ -72,6 +62,6 @@ class FaultyWriter(TableWriter):
             renamed += 1
             source.replace(target)
 
-        vars(table_sink)["commit"] = partial(publish.commit, rename=rename)
-        super().commit(messages, batchId)
+        vars(tables)["commit"] = partial(publish.commit, rename=rename)
+        super().publish(written)
         strike(state, "published")

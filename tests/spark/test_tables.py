@@ -17,13 +17,14 @@ import pytest
 
 from lading import testing
 from lading.model.errors import CorruptLog, LocalError, SettingError
+from lading.spark import tables
 from lading.spark.manifest import Manifests
 from lading.spark.publish import hash_of
 from lading.spark.state import State, claim
-from lading.spark.tables import IngestReport, Progress, ingest, prepare
+from lading.spark.tables import IngestReport, Progress, ingest
 
 from .conftest import IGGY_ROWS, NATIVE_ROWS, ROOT
-from .faults import PHASES, FaultySink, arm
+from .faults import PHASES, FaultyWriter, arm
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,20 +37,15 @@ ROWS = 2 * NATIVE_ROWS + IGGY_ROWS
 Ingest = Callable[..., IngestReport]
 
 
-@pytest.fixture(scope="module")
-def faulty(spark: SparkSession) -> SparkSession:
-    prepare(spark, FaultySink)
-    return spark
-
-
 @pytest.fixture
-def run(faulty: SparkSession, broker: testing.Running, tmp_path: Path) -> Ingest:
+def run(spark: SparkSession, broker: testing.Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ingest:
     """Ingest the topic into ``tmp_path / "table"``, in three batches of about four files each."""
+    monkeypatch.setattr(tables, "TableWriter", FaultyWriter)
 
     def call(**changes: Any) -> IngestReport:
         options: dict[str, Any] = {"columns": COLUMNS, "max_rows": 30_000, "max_rows_per_partition": 8_000} | changes
         from_ = options.pop("from_", str(broker.data_dir))
-        return ingest(faulty, from_, TOPIC, tmp_path / "table", **options)
+        return ingest(spark, from_, TOPIC, tmp_path / "table", **options)
 
     return call
 
@@ -206,7 +202,7 @@ def test_a_checkpoint_that_is_too_old_doubles_nothing(run: Ingest, tmp_path: Pat
 
 
 def test_what_is_not_ours_is_not_touched(
-    run: Ingest, faulty: SparkSession, broker: testing.Running, tmp_path: Path
+    run: Ingest, spark: SparkSession, broker: testing.Running, tmp_path: Path
 ) -> None:
     table = tmp_path / "table"
     table.mkdir()
@@ -223,9 +219,9 @@ def test_what_is_not_ours_is_not_touched(
     with state.running(), pytest.raises(LocalError, match=f"another run writes .*process {os.getpid()}"):
         run()
     with pytest.raises(SettingError, match=r"s3:// has no such rename"):
-        ingest(faulty, str(broker.data_dir), TOPIC, "s3://bucket/table")
+        ingest(spark, str(broker.data_dir), TOPIC, "s3://bucket/table")
     with pytest.raises(LocalError, match=r"no topic 'air.flight'"):
-        ingest(faulty, str(broker.data_dir), "air.flight", tmp_path / "other")
+        ingest(spark, str(broker.data_dir), "air.flight", tmp_path / "other")
 
 
 def test_a_run_that_was_replaced_publishes_nothing(tmp_path: Path) -> None:

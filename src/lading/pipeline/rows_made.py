@@ -1,8 +1,7 @@
-"""Rows that SQL steps made: staged by destination in tasks, told to the driver as text."""
+"""Rows that SQL steps made: staged by destination in tasks."""
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,9 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..model.errors import LocalError
-from ..spark.manifest import File
-from ..spark.publish import Derived, Written
-from ..spark.ranges import Range
+from ..spark.publish import Derived
 from ..spark.writing import TableFiles, Target
 from .job import PipelineJob
 
@@ -52,31 +49,3 @@ def stage_rows(job: PipelineJob, batches: Iterator[pa.RecordBatch], task: int, a
                 f"{error.strerror or error}. Nothing of this batch was published; run it again when that is mended"
             ) from None
         raise
-
-
-def written_text(written: Written) -> str:
-    """What a task did with a range, as JSON."""
-    files = [[first, _row(file)] for first, file in written.files]
-    return json.dumps({"piece": written.piece.document(), "files": files, "counts": dict(written.counts)})
-
-
-def written_of(text: str) -> Written:
-    """The inverse of ``written_text``."""
-    held = json.loads(text)
-    files = tuple((first, File(**row)) for first, row in held["files"])
-    return Written(Range.parse(held["piece"]), files, held["counts"])
-
-
-def derived_text(derived: Derived) -> str:
-    """What a task made of rows, as JSON."""
-    return json.dumps({"task": derived.task, "files": [_row(file) for file in derived.files], "counts": derived.counts})
-
-
-def derived_of(text: str) -> Derived:
-    """The inverse of ``derived_text``."""
-    held = json.loads(text)
-    return Derived(held["task"], tuple(File(**row) for row in held["files"]), held["counts"])
-
-
-def _row(file: File) -> dict[str, Any]:
-    return {name: getattr(file, name) for name in File.__slots__}

@@ -5,22 +5,24 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
 
 from ..model.errors import DataLoss, LocalError, SettingError
 from ..settings import Address
+from ..spark.batches import Sources, go, pausing
 from ..spark.failures import cause, disk_refused, disk_told
 from ..spark.manifest import Manifest
 from ..spark.options import SourceOptions
 from ..spark.planning import Planner
 from ..spark.positions import OffsetsDocument, document
-from ..spark.publish import check_schema, recover
+from ..spark.publish import Batch, Written, check_schema, recover
+from ..spark.ranges import Range
 from ..spark.spooling import spooled
 from ..spark.state import State, claim
+from ..spark.tasks import Tasks
 from ..spark.writing import schema_words
 from ..transports.interface import TopicMeta
 from ..transports.lading import LadingTransport
@@ -30,17 +32,15 @@ from .figures import Figures, exposed
 from .job import PipelineJob, SourcePlace, schema_text
 from .plan import Plan
 from .settings import PipelineSettings, Source
-from .state import note_resumed, refused, resumed_at, table_in_state
+from .sink import PipelineWriter
+from .state import refused, table_in_state
 from .watch import Progress, RunReport, Watch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from .sink import PipelineTables
 
-__all__ = ["Progress", "RunReport", "prepare", "run"]
-
-LOOK_INTERVAL_S: Any = 0.1
+__all__ = ["Progress", "RunReport", "run"]
 
 
 def run(
@@ -87,13 +87,13 @@ def run(
             job = _job(settings, state, token, planners, plan, _accepted(state, accept_batch=accept_batch))
             with _told(settings), _figures(settings, metrics or settings.document.metrics.address, on_metrics) as shown:
                 watch = Watch(state, planners, last, starting, on_progress, shown)
-                _query(session(), job, planners, starting, state, follow=follow, watch=watch, stopped=stopped)
+                _batches(session(), job, planners, starting, state, last, follow=follow, watch=watch, stopped=stopped)
             sweep(settings, state, plan)
             return watch.report(plan)
 
 
 def sweep(settings: PipelineSettings, state: State, plan: Plan) -> int:
-    """While no query runs: finish the last manifest and its errands, delete staged files that nothing needs."""
+    """While no tasks run: finish the last manifest and its errands, delete staged files that nothing needs."""
     places = [*plan.schemas, state.directory]
     return recover(state, places, lambda manifest: deliver(state, manifest, settings.access))
 
@@ -129,16 +129,11 @@ def source_options(settings: PipelineSettings, source: Source) -> SourceOptions:
     return spooled(options)
 
 
-def _options(
-    settings: PipelineSettings, source: Source, topic: str, starting: str, *, filled: bool = False
-) -> dict[str, str]:
-    """``filled``: a queue is read from its spool, which is being filled already."""
+def _options(settings: PipelineSettings, source: Source, topic: str, starting: str) -> dict[str, str]:
     place = {"from": settings.url(source.from_)}
     reached = {f"transport.{name}": str(value) for name, value in source.transport.items()}
     if is_queue(place["from"]):
-        spool = settings.spool(source)
-        place = {"from": spool} if filled else {**place, "spool": spool, "channel": source.channel or settings.id}
-        reached = {} if filled else reached
+        place |= {"spool": settings.spool(source), "channel": source.channel or settings.id}
     elif source.spool is not None or source.channel is not None:
         raise SettingError(f"{settings.name}: spool and channel are for queues (nsq://), not for {source.from_}")
     return {
@@ -186,7 +181,7 @@ def starting_positions(
     *,
     resume: bool,
 ) -> OffsetsDocument:
-    """Where a query without checkpoint begins: where the manifests end, else where the pipeline began.
+    """Where a run without checkpoint begins: where the manifests end, else where the pipeline began.
 
     LocalError where a table's columns would change, and where there are manifests, but neither their checkpoint nor
     the wish to go on without it.
@@ -194,18 +189,15 @@ def starting_positions(
     if last is not None:
         for table, schema in plan.schemas.items():
             check_schema(table, last.schemas.get(table_in_state(state, table), {}), schema_words(schema))
-        # a resumed run that found nothing new left no checkpoint
-        if not resume and not state.has_checkpoint and resumed_at(state) != last.number:
+        if not resume and not state.checkpoint.exists:
             raise LocalError(
                 f"pipeline {settings.id!r} has published up to manifest {last.number}, but the checkpoint that belongs "
-                f"to it is gone from {state.checkpoint}. To go on where the manifests end: "
+                f"to it is gone from {state.checkpoint.directory}. To go on where the manifests end: "
                 f"{command(settings, '--resume')}"
             )
     if resume:
-        state.put_checkpoint_aside()
-        note_resumed(state, 0 if last is None else last.number)
-    if last is None and not state.has_checkpoint:
-        _note_begin(state, planners)
+        state.checkpoint.put_aside()
+    _note_begin(state, planners)
     begin, done = state.begin, {} if last is None else last.positions
     return {topic: {**begin.get(topic, {}), **done.get(topic, {})} for topic in {**begin, **done}}
 
@@ -213,10 +205,11 @@ def starting_positions(
 def _note_begin(state: State, planners: Sequence[Planner]) -> None:
     """Keep where each topic begins, once: partitions that have had no messages are in no manifest, and ``latest`` means
     the first run's."""
-    begun: OffsetsDocument = {}
-    for planner in planners:
-        begun |= document(planner.options.topic, planner.first())
-    state.note_begin({**begun, **state.begin})
+    known = state.begin
+    fresh = {topic: marks for planner in planners if planner.options.topic not in known
+             for topic, marks in document(planner.options.topic, planner.first()).items()}  # fmt: skip
+    if fresh:
+        state.note_begin({**known, **fresh})
 
 
 def command(settings: PipelineSettings, *more: str) -> str:
@@ -250,76 +243,55 @@ def _job(
     )  # fmt: skip
 
 
-def _query(
+def _batches(
     spark: SparkSession,
     job: PipelineJob,
     planners: list[Planner],
-    starting: Mapping[str, Any],
+    starting: OffsetsDocument,
     state: State,
+    last: Manifest | None,
     *,
     follow: bool,
     watch: Watch,
     stopped: Callable[[], bool],
 ) -> None:
-    from .sink import RANGES
-    from .sql import StepBatches
-
-    prepare(spark)
-    settings = job.settings
-    sources = [
-        _options(
-            settings, source, planner.options.topic,
-            json.dumps({planner.options.topic: starting[planner.options.topic]})
-            if planner.options.topic in starting
-            else _starting_text(source),
-            filled=True,
-        )
-        for source, planner in zip(settings.document.source, planners, strict=True)
-    ]  # fmt: skip
+    settings, writer = job.settings, PipelineWriter(job)
     options = settings.document.pipeline
-    trigger: dict[str, Any] = {"processingTime": f"{options.trigger} seconds"} if follow else {"availableNow": True}
-    tables = _prepared[spark]
-    ranges = spark.readStream.format(RANGES).option("sources", json.dumps(sources))
-    to = ranges.option("maxrows", str(options.max_rows)).load().writeStream
-    steps = StepBatches(tables.table_writer(job)) if settings.document.step else None
-    to = to.format(tables.name()).option("job", job.text()) if steps is None else to.foreachBatch(steps)
-    query = (
-        to.queryName(f"lading {job.pipeline}")
-        .option("checkpointLocation", state.checkpoint.as_uri())
-        .trigger(**trigger)
-        .start()
-    )
+    publish_written = _publisher(spark, settings, writer)
+    tasks = Tasks(spark, f"lading pipeline {settings.id}")
+
+    def publish(ranges: Sequence[Range]) -> None:
+        tasks.waited(lambda: publish_written(tasks.write(writer.staged, ranges)), look)
+        watch.look()
+
+    def look() -> None:
+        watch.look()
+        if stopped():
+            raise KeyboardInterrupt
+
     watch.begin()
     try:
-        while not query.awaitTermination(LOOK_INTERVAL_S):
-            watch.look()
-            if stopped():
-                raise KeyboardInterrupt
+        go(Sources(planners, int(options.max_rows)), state.checkpoint, starting, last, publish,
+           interval_s=options.trigger if follow else None, pause=pausing(look))  # fmt: skip
     except KeyboardInterrupt:
+        watch.look()
+        writer.abandon()
         if not follow:
             raise
     except Exception as error:
-        told = None if steps is None else steps.error
-        who = f"pipeline {settings.id!r}"
-        raise (told or cause(error) or disk_refused(error, who, state.checkpoint) or error) from None
-    finally:
-        with suppress(Exception):
-            query.stop()
-        watch.look()
+        writer.abandon()
+        raise (cause(error) or disk_refused(error, f"pipeline {settings.id!r}") or error) from None
 
 
-_prepared: WeakKeyDictionary[SparkSession, type[PipelineTables]] = WeakKeyDictionary()
+def _publisher(
+    spark: SparkSession, settings: PipelineSettings, writer: PipelineWriter
+) -> Callable[[Sequence[Written]], None]:
+    """What becomes of the tasks' results."""
+    if not settings.document.step:
+        return lambda written: writer.publish(Batch(written))
+    from .sql import Steps
 
-
-def prepare(spark: SparkSession, sink: type[PipelineTables] | None = None) -> None:
-    """Register the two ends of the pipeline's query in a session, once; ``sink`` takes the place of the usual one."""
-    if spark in _prepared and sink is None:
-        return
-    from .sink import PipelineRanges, PipelineTables
-
-    spark.dataSource.register(PipelineRanges)
-    spark.dataSource.register(sink or PipelineTables)
-    _prepared[spark] = sink or PipelineTables
+    return Steps(spark, writer).publish
 
 
 @contextmanager

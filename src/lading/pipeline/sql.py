@@ -15,14 +15,14 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import functions as F
 
 from ..columns.contract import did_you_mean
-from ..model.errors import LadingError, LocalError, SettingError
+from ..model.errors import LocalError, SettingError
 from ..spark.failures import cause
 from ..spark.manifest import File
-from ..spark.publish import Batch, Written, abandon, drop
+from ..spark.publish import Batch, Derived, Written, drop
 from ..spark.session import quiet
 from ..spark.types import arrow_schema, schema_of
 from .plan import Result
-from .rows_made import DESTINATION, derived_of, derived_text, written_of, written_text
+from .rows_made import DESTINATION
 from .settings import Good, PipelineSettings, Route
 from .steps import EVERY, MESSAGES, default_columns, every_column
 from .writing import PASSED
@@ -90,49 +90,34 @@ def through(spark: SparkSession, settings: PipelineSettings, every: DataFrame) -
     return frame
 
 
-class StepBatches:
-    """Called with the ranges of every batch: judges them, hands what passed to the steps, publishes what they make.
+class Steps:
+    """Hands what passed the checks of a batch to the steps, and publishes what they make."""
 
-    ``error`` keeps what ended a run: Spark tells it wrapped into its own.
-    """
-
-    def __init__(self, writer: PipelineWriter) -> None:
+    def __init__(self, spark: SparkSession, writer: PipelineWriter) -> None:
+        self._spark = spark
         self._writer = writer
-        self.error: LadingError | None = None
 
-    def __call__(self, ranges: DataFrame, batch_id: int) -> None:
-        try:
-            self._publish(ranges, batch_id)
-        except LadingError as error:
-            self.error = error
-            raise
-        except PySparkException as error:
-            self.error = cause(error) or self._failed(error)
-            raise self.error from None
-
-    def _publish(self, ranges: DataFrame, batch_id: int) -> None:
-        writer, spark = self._writer, ranges.sparkSession
-        judged = ranges.mapInArrow(_judging(writer), "written string").collect()
-        written = [written_of(row.written) for row in judged]
+    def publish(self, written: Sequence[Written]) -> None:
+        """``written`` is what tasks made of the ranges of a batch. LocalError where a step fails at its messages."""
+        writer = self._writer
         passed = [file for result in written for _, file in result.files if file.kind == PASSED]
-        batch = Batch(
-            spark.sparkContext.getLocalProperty("sql.streaming.queryId") or "", batch_id,
-            [_without(result, passed) for result in written],
-        )  # fmt: skip
+        batch = Batch([_without(result, passed) for result in written])
         try:
             # a batch that is refused need not go through the steps
             writer.admit(batch)
-            frame = through(spark, writer.job.settings, self._read(spark, passed))
-            with quiet(LOGGER):
-                rows = _sorted_out(frame, writer.job.plan.results).mapInArrow(_staging(writer), "derived string")
-                derived = [derived_of(row.derived) for row in rows.collect()]
-            batch = Batch(batch.query_id, batch_id, batch.written, derived)
-            writer.publish(batch)
-        except BaseException:
-            abandon(writer.state, batch.files)
-            raise
+            writer.publish(Batch(batch.written, self._made(passed)))
         finally:
             drop(writer.state, passed)
+
+    def _made(self, passed: Sequence[File]) -> list[Derived]:
+        writer = self._writer
+        try:
+            frame = through(self._spark, writer.job.settings, self._read(self._spark, passed))
+            with quiet(LOGGER):
+                rows = _sorted_out(frame, writer.job.plan.results).mapInArrow(_staging(writer), "derived string")
+                return [Derived.parse(row.derived) for row in rows.collect()]
+        except PySparkException as error:
+            raise (cause(error) or self._failed(error)) from None
 
     def _read(self, spark: SparkSession, passed: Sequence[File]) -> DataFrame:
         schema = schema_of(self._writer.job.plan.tables[0].projection)
@@ -150,21 +135,11 @@ class StepBatches:
         )
 
 
-def _judging(writer: PipelineWriter) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Judges the ranges of a task; one text a range."""
-
-    def judged(ranges: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        done = [written_text(result) for result in writer.write(ranges).written]
-        yield pa.record_batch({"written": pa.array(done, pa.string())})
-
-    return judged
-
-
 def _staging(writer: PipelineWriter) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Stages the rows of a task; one text a task."""
 
     def staged(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield pa.record_batch({"derived": pa.array([derived_text(writer.stage_rows(rows))], pa.string())})
+        yield pa.record_batch({"derived": pa.array([writer.stage_rows(rows).text()], pa.string())})
 
     return staged
 

@@ -43,14 +43,3 @@ def refused(state: State) -> tuple[Mapping[str, Any], ...]:
 def forget_refused(state: State) -> None:
     """The refused batch was published after all."""
     (state.own / "refused.json").unlink(missing_ok=True)
-
-
-def note_resumed(state: State, number: int) -> None:
-    """A new checkpoint begins after this manifest."""
-    write_document(state.own / "resumed.json", {"number": number})
-
-
-def resumed_at(state: State) -> int | None:
-    """The manifest after which a new checkpoint was begun last."""
-    known = read_document(state.own / "resumed.json")
-    return None if known is None else int(known["number"])

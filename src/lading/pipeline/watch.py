@@ -128,19 +128,15 @@ class Watch:
 
     def _measure_lag(self) -> None:
         self._lag_due = time.monotonic() + LAG_INTERVAL_S
-        # a broker that restarts is the query's affair, which waits for it
+        # a broker that restarts is the affair of planning, which waits for it
         with suppress(LadingError, OSError):
             self._lag = sum(_lag(planner, self._positions) for planner in self._planners)
         if self._figures is not None:
             self._figures.lag = self._lag
 
     def _batch_seconds(self, manifest: Manifest) -> float:
-        """From Spark's note that the batch begins to its manifest; a batch that was begun before counts from this run's
-        start."""
-        try:
-            begun_s = (self._state.checkpoint / "offsets" / str(manifest.batch_id)).stat().st_mtime
-        except OSError:
-            begun_s = self._begun_s
+        """From the note that the batch begins to its manifest; an earlier run's counts from this one's start."""
+        begun_s = self._state.checkpoint.begun_s or self._begun_s
         return max(0.0, manifest.written_us / 1e6 - max(begun_s, self._begun_s))
 
 

@@ -18,7 +18,7 @@ def load() -> None:
     from ..kernels import engine
     from ..transports import open
 
-    for name in (".sink", ".source", ".table_sink", *(f"..transports.{one.module}" for one in open.SCHEMES.values())):
+    for name in (".sink", ".source", ".tables", *(f"..transports.{one.module}" for one in open.SCHEMES.values())):
         import_module(name, __package__)
     if (engine.cache_dir() / "complete").exists():
         for home in engine.homes():

@@ -40,10 +40,16 @@ def disk_told(who: str) -> Iterator[None]:
         raise LocalError(f"{who}: {place} cannot be written: {error.strerror}. {ADVICE}") from None
 
 
-def disk_refused(error: BaseException, who: str, directory: object) -> LocalError | None:
-    """What a disk refused to Spark itself, which keeps its checkpoint in ``directory``; None for another error."""
-    found = _DISK_WORDS.search(str(error))
-    return None if found is None else LocalError(f"{who}: {directory} cannot be written: {found[0]}. {ADVICE}")
+def disk_refused(error: BaseException, who: str) -> LocalError | None:
+    """What a disk refused to Spark itself, for what it spills and shuffles; None for another error."""
+    found = None if isinstance(error, OSError) else _DISK_WORDS.search(str(error))
+    return (
+        None
+        if found is None
+        else LocalError(
+            f"{who}: Spark cannot write to its own directory (spark.local.dir, /tmp unless set): {found[0]}. {ADVICE}"
+        )
+    )
 
 
 def cause(error: BaseException) -> LadingError | None:

@@ -41,6 +41,10 @@ class File:
     kind: str = TABLE
     target: str = ""
 
+    def document(self) -> dict[str, Any]:
+        """As JSON."""
+        return {name: getattr(self, name) for name in File.__slots__}
+
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
@@ -53,8 +57,6 @@ class Manifest:
     pipeline: str
     number: int
     run: str
-    query_id: str
-    batch_id: int
     ranges: Sequence[Range]
     files: Sequence[File]
     counts: Mapping[str, int]
@@ -70,12 +72,10 @@ class Manifest:
             "pipeline": self.pipeline,
             "number": self.number,
             "run": self.run,
-            "query_id": self.query_id,
-            "batch_id": self.batch_id,
             "written_us": self.written_us,
             "counts": dict(self.counts),
             "ranges": [piece.document() for piece in self.ranges],
-            "files": [{name: getattr(file, name) for name in File.__slots__} for file in self.files],
+            "files": [file.document() for file in self.files],
             "schemas": {table: dict(columns) for table, columns in self.schemas.items()},
             "positions": self.positions,
             "covered": self.covered,
@@ -88,7 +88,7 @@ class Manifest:
             topic: {number: [(low, high) for low, high in intervals] for number, intervals in parts.items()}
             for topic, parts in document["covered"].items()
         }
-        plain = ("pipeline", "number", "run", "query_id", "batch_id", "counts", "schemas", "positions", "written_us")
+        plain = ("pipeline", "number", "run", "counts", "schemas", "positions", "written_us")
         return cls(
             ranges=[Range.parse(row) for row in document["ranges"]],
             files=[File(**row) for row in document["files"]],

@@ -89,6 +89,22 @@ class Planner:
         meta = self.topic()
         return {part.number: self._end(meta, part, start.get(part.number)) for part in meta.partitions}
 
+    def next(self, since: Marks, rows_max: int | None, bytes_max: int | None, target: Marks | None) -> Marks:
+        """Where the batch after ``since`` ends, within ``target`` and the limits; ``since`` itself for nothing new.
+
+        Everything before ``since`` is done with. DataLoss where messages after it are gone and that matters.
+        """
+        self.done(since)
+        end = self.newest(since)
+        if target is not None:
+            end = bounded(end, target)
+        end = self.admitted(since, end, rows_max, bytes_max)
+        unchanged = {
+            number: mark for number, mark in since.items()
+            if number not in end or (end[number].offset <= mark.offset and end[number].resumed_at is None)
+        }  # fmt: skip
+        return {**end, **unchanged}
+
     def admitted(self, start: Marks, end: Marks, rows_max: int | None, bytes_max: int | None) -> Marks:
         """``end`` brought nearer so that about ``rows_max`` messages and ``bytes_max`` stored bytes lie before it."""
         if bytes_max is not None:

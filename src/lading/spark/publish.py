@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,18 @@ class Written:
     files: tuple[tuple[int, File], ...]
     counts: Mapping[str, int]
 
+    def text(self) -> str:
+        """As JSON: it travels from tasks to the driver."""
+        files = [[first, file.document()] for first, file in self.files]
+        return json.dumps({"piece": self.piece.document(), "files": files, "counts": dict(self.counts)})
+
+    @classmethod
+    def parse(cls, text: str) -> Written:
+        """The inverse of ``text``."""
+        held = json.loads(text)
+        files = tuple((first, File(**row)) for first, row in held["files"])
+        return cls(Range.parse(held["piece"]), files, held["counts"])
+
 
 @dataclass(frozen=True, slots=True)
 class Derived:
@@ -40,13 +53,22 @@ class Derived:
     files: tuple[File, ...]
     counts: Mapping[str, int]
 
+    def text(self) -> str:
+        """As JSON."""
+        files = [file.document() for file in self.files]
+        return json.dumps({"task": self.task, "files": files, "counts": dict(self.counts)})
+
+    @classmethod
+    def parse(cls, text: str) -> Derived:
+        """The inverse of ``text``."""
+        held = json.loads(text)
+        return cls(held["task"], tuple(File(**row) for row in held["files"]), held["counts"])
+
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """One batch as Spark names it, with all that its tasks did."""
+    """All that the tasks of one batch did."""
 
-    query_id: str
-    batch_id: int
     written: Sequence[Written]
     derived: Sequence[Derived] = ()
 
@@ -153,28 +175,38 @@ def drop(state: State, files: Iterable[File]) -> None:
         (table_path(state, file) / OWN / STAGED / file.staged).unlink(missing_ok=True)
 
 
-def abandon(state: State, files: Iterable[File]) -> None:
-    """Delete what the tasks of a failed batch staged, except what a manifest lists: Spark aborts a batch also when its
-    commit failed half-way, and then those files are still to be published."""
+def abandon(state: State, tables: Iterable[Path]) -> None:
+    """After a batch that failed: delete every staged file, except what the last manifest lists, as a commit that stops
+    half-way still has files to publish. What tasks stage that are still under way is deleted at the next start."""
     with state.committing(None):
         last = state.manifests.last()
-        needed = set() if last is None else {file.staged for file in last.files}
-        drop(state, [file for file in files if file.staged not in needed])
+        _sweep(tables, set() if last is None else {file.staged for file in last.files})
 
 
 def recover(state: State, tables: Iterable[Path], deliver: Callable[[Manifest], None] = lambda manifest: None) -> int:
-    """While no query runs: finish the last manifest, delete every other staged file; returns how many were deleted."""
+    """While no tasks run: finish the last manifest, delete every other staged file; returns how many were deleted.
+
+    CorruptLog where manifests are gone.
+    """
     with state.committing(None):
         last = state.manifests.last()
+        known = 0 if last is None else last.number
+        if state.published > known:
+            raise CorruptLog(
+                f"pipeline {state.pipeline!r} published manifest {state.published}, but the last one in "
+                f"{state.manifests.directory} is {known}: what the missing ones list would be doubled; restore them"
+            )
         if last is not None:
             complete(state, last)
             deliver(last)
-        swept = 0
-        for table in tables:
-            for orphan in (table / OWN / STAGED).glob("*"):
-                orphan.unlink()
-                swept += 1
-        return swept
+        return _sweep(tables)
+
+
+def _sweep(tables: Iterable[Path], needed: Collection[str] = ()) -> int:
+    orphans = [path for table in tables for path in (table / OWN / STAGED).glob("*") if path.name not in needed]
+    for orphan in orphans:
+        orphan.unlink(missing_ok=True)
+    return len(orphans)
 
 
 def check_schema(table: Path, before: Mapping[str, str], now: Mapping[str, str]) -> None:
@@ -221,7 +253,7 @@ def _manifest(
         for at, file in enumerate(result.files)
     ]
     return Manifest(
-        state.pipeline, number, run, batch.query_id, batch.batch_id, ranges, files, batch.counts,
+        state.pipeline, number, run, ranges, files, batch.counts,
         {**(last.schemas if last else {}), **schemas},
         cover(last.covered if last else {}, ranges), advance(last.positions if last else {}, ranges),
         time.time_ns() // 1000,

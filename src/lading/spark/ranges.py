@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
-from .positions import Marks
+from .positions import Mark, Marks
 
 ROWS_PER_PARTITION = 500_000
 """Messages of one Spark partition unless ``maxRowsPerPartition`` says otherwise: large enough to make starting it
@@ -54,7 +54,7 @@ def between(topic: str, start: Marks, end: Marks, rows_max: int = ROWS_PER_PARTI
     ranges: list[Range] = []
     for number, until in sorted(end.items()):
         resumed = until.resumed_at is not None
-        first = until.resumed_at if until.resumed_at is not None else start[number].offset if number in start else 0
+        first = _first(number, start, until)
         if until.offset <= first:
             continue
         pieces = -(-(until.offset - first) // rows_max)
@@ -70,10 +70,7 @@ def admit(start: Marks, end: Marks, rows_max: int) -> Marks:
 
     Every partition with anything waiting moves on by at least one offset, so that none starves.
     """
-    begin = {
-        number: until.resumed_at if until.resumed_at is not None else start[number].offset if number in start else 0
-        for number, until in end.items()
-    }
+    begin = {number: _first(number, start, until) for number, until in end.items()}
     waiting = {number: until.offset - begin[number] for number, until in end.items()}
     total = sum(count for count in waiting.values() if count > 0)
     if total <= rows_max:
@@ -86,6 +83,16 @@ def admit(start: Marks, end: Marks, rows_max: int) -> Marks:
         share = max(1, rows_max * waiting[number] // total)
         admitted[number] = replace(until, offset=begin[number] + min(share, waiting[number]))
     return admitted
+
+
+def _first(number: int, start: Marks, until: Mark) -> int:
+    """The first offset on the way to ``until``; its own where that was reached before, however it was."""
+    since = start.get(number)
+    if since == until:
+        return until.offset
+    if until.resumed_at is not None:
+        return until.resumed_at
+    return 0 if since is None else since.offset
 
 
 def merged(ranges: Iterable[Range]) -> list[Range]:

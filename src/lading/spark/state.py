@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ..model.errors import LocalError
+from .checkpoint import Checkpoint
 from .files import read_document, write_document
 from .manifest import Manifests
 from .positions import OffsetsDocument
@@ -35,9 +36,9 @@ class State:
         return self.directory / OWN
 
     @property
-    def checkpoint(self) -> Path:
-        """Spark's checkpoint."""
-        return self.own / "checkpoint"
+    def checkpoint(self) -> Checkpoint:
+        """The batch that was begun last."""
+        return Checkpoint(self.own / "checkpoint")
 
     @property
     def staged(self) -> Path:
@@ -48,12 +49,6 @@ class State:
     def manifests(self) -> Manifests:
         """The manifests."""
         return Manifests(self.own / "manifests", self.pipeline)
-
-    @property
-    def has_checkpoint(self) -> bool:
-        """Whether Spark has planned any batch under the checkpoint."""
-        offsets = self.checkpoint / "offsets"
-        return offsets.is_dir() and any(path.name.isdigit() for path in offsets.iterdir())
 
     @property
     def published(self) -> int:
@@ -73,15 +68,6 @@ class State:
     def note_begin(self, positions: OffsetsDocument) -> None:
         """Keep where the first batch begins."""
         write_document(self.own / "begin.json", positions)
-
-    def put_checkpoint_aside(self) -> Path | None:
-        """Rename the checkpoint so that the next run begins a new one; returns where the old one lies now."""
-        if not self.checkpoint.exists():
-            return None
-        aside = next(
-            path for path in (self.own / f"checkpoint-old-{count}" for count in range(1, 10_000)) if not path.exists()
-        )
-        return self.checkpoint.rename(aside)
 
     @classmethod
     def open(cls, directory: Path, owner: str, what: Literal["topic", "pipeline"] = "topic") -> State:
@@ -126,8 +112,8 @@ class State:
     def committing(self, run: str | None) -> Iterator[None]:
         """Hold the commit lock; LocalError when ``run`` is not the present run any more.
 
-        A killed driver's JVM may live on for a moment and reach its commit after a new run has begun: the token stops
-        it.
+        A run that lost its lock, as with a file system that went away, may reach its commit after a new one has begun:
+        the token stops it.
         """
         with (self.own / "commit.lock").open("a") as file:
             fcntl.flock(file, fcntl.LOCK_EX)

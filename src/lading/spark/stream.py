@@ -16,7 +16,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from .options import SourceOptions
-from .planning import Planner, bounded
+from .planning import Planner
 from .positions import Marks, OffsetsDocument, document, parse_document
 from .reading import read_range
 from .source import batches, reading
@@ -26,15 +26,17 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class RangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """The driver's half: which offsets each micro-batch takes. ``read`` is left to those who know what to do with one.
+class LadingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """``spark.readStream.format("lading")``: which offsets each micro-batch takes, and its messages as Arrow batches.
 
     All state is in Spark's checkpoint; ``commit`` is a hint that never comes for the last batch, so nothing is done.
     """
 
-    def __init__(self, options: SourceOptions) -> None:
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self.options = options
         self.planner = Planner(options)
+        self.wanted = wanted(schema, options.columns, options.encodings)
+        self.reading = reading(options, self.wanted)
         self._target: Marks | None = None
 
     def initialOffset(self) -> OffsetsDocument:
@@ -56,17 +58,7 @@ class RangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         since = parse_document(self.options.topic, start)
         # Spark asks when the batch before is committed
-        self.planner.done(since)
-        end = self.planner.newest(since)
-        if self._target is not None:
-            end = bounded(end, self._target)
-        if not isinstance(limit, ReadAllAvailable):
-            end = self.planner.admitted(since, end, self._rows(limit), self._bytes(limit))
-        unchanged = {
-            number: mark for number, mark in since.items()
-            if number not in end or (end[number].offset <= mark.offset and end[number].resumed_at is None)
-        }  # fmt: skip
-        return document(self.options.topic, {**end, **unchanged})
+        return document(self.options.topic, self.planner.next(since, *self._limits(limit), self._target))
 
     def reportLatestOffset(self) -> OffsetsDocument:
         """Where the topic ends now: the lag in Spark's progress."""
@@ -82,25 +74,17 @@ class RangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ranges = self.planner.ranges(parse_document(topic, start), parse_document(topic, end))
         return [InputPartition(piece) for piece in ranges]
 
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The messages of one range."""
+        yield from batches(read_range(self.reading, partition.value), self.wanted.schema)
+
     def stop(self) -> None:
         """Let go of the connection."""
         self.planner.close()
 
-    def _rows(self, limit: ReadLimit) -> int | None:
-        return limit.max_rows if isinstance(limit, ReadMaxRows) else self.options.max_rows_per_trigger
-
-    def _bytes(self, limit: ReadLimit) -> int | None:
-        return limit.max_bytes if isinstance(limit, ReadMaxBytes) else self.options.max_bytes_per_trigger
-
-
-class LadingStreamReader(RangeStreamReader):
-    """``spark.readStream.format("lading")``: the messages of each range as Arrow batches."""
-
-    def __init__(self, options: SourceOptions, schema: StructType) -> None:
-        super().__init__(options)
-        self.wanted = wanted(schema, options.columns, options.encodings)
-        self.reading = reading(options, self.wanted)
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The messages of one range."""
-        yield from batches(read_range(self.reading, partition.value), self.wanted.schema)
+    def _limits(self, limit: ReadLimit) -> tuple[int | None, int | None]:
+        """Messages and bytes of a batch."""
+        if isinstance(limit, ReadAllAvailable):
+            return None, None
+        rows = limit.max_rows if isinstance(limit, ReadMaxRows) else self.options.max_rows_per_trigger
+        return rows, limit.max_bytes if isinstance(limit, ReadMaxBytes) else self.options.max_bytes_per_trigger

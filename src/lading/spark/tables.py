@@ -1,38 +1,37 @@
 """The table path: a topic into a Parquet table, each message exactly once; rows never become Spark rows.
 
-Spark plans offset ranges, keeps the checkpoint, schedules and retries; decoding, typing, checking and the writing of
-files stay in Arrow inside the executors; the driver publishes a batch with one manifest (docs/reference/spark.md).
+The driver plans offset ranges and keeps the checkpoint, Spark distributes, schedules and retries them as tasks;
+decoding, typing, checking and the writing of files stay in Arrow inside the executors; the driver publishes a batch
+with one manifest (docs/reference/spark.md). Spark's own streaming costs more to start than a million messages to read.
 """
 
 from __future__ import annotations
 
-import json
 import shlex
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from weakref import WeakSet
 
 from ..columns.contract import parse_columns
 from ..model.errors import LocalError, SettingError
 from ..transports.fetched import States
-from .failures import cause
+from .batches import Sources, go, pausing
+from .failures import cause, disk_told
 from .files import local_directory
 from .manifest import Manifest
 from .options import SourceOptions
 from .planning import Planner
 from .positions import OffsetsDocument, document, parse_document
-from .publish import check_schema, recover
+from .publish import Batch, Written, abandon, check_schema, commit, recover
+from .ranges import Range
 from .state import State, claim
-from .writing import COMPRESSION, FILE_BYTES, TableJob, schema_words
+from .tasks import Tasks
+from .writing import COMPRESSION, FILE_BYTES, TableJob, schema_words, write_range
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from pyspark.sql.datasource import DataSource
-    from pyspark.sql.streaming.query import StreamingQuery
 
 ALL_COLUMNS = "stream, topic, partition, offset, state, timestamp, id, checksum, key, headers, payload"
 BATCH_ROWS = 4_000_000
@@ -40,7 +39,6 @@ BATCH_ROWS = 4_000_000
 RANGE_ROWS = 1_000_000
 """Messages of one task unless told otherwise: what a task costs by itself is some 50,000 messages' worth."""
 FOLLOW_INTERVAL_S = 30.0
-LOOK_INTERVAL_S: Any = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,12 +113,18 @@ def ingest(
     state_at = table if state_dir is None else local_directory("state directory", state_dir)
     text = columns if columns is not None else ALL_COLUMNS
     projection = parse_columns(text)
+    _check_counts(max_rows=max_rows, max_rows_per_partition=max_rows_per_partition, file_bytes=file_bytes)
     options = SourceOptions.parse(
-        {"from": from_, "topic": topic, "startingOffsets": starting, "on_bad_value": on_bad_value}
+        {
+            "from": from_,
+            "topic": topic,
+            "startingOffsets": starting,
+            "on_bad_value": on_bad_value,
+            "maxRowsPerPartition": str(max_rows_per_partition or RANGE_ROWS),
+        }
         | {f"transport.{name}": str(value) for name, value in (transport or {}).items()}
     )
     options = replace(options, fail_on_data_loss=fail_on_data_loss, states=states)
-    _check_counts(max_rows=max_rows, max_rows_per_partition=max_rows_per_partition, file_bytes=file_bytes)
     planner = Planner(options)
     meta = planner.topic()
     # the flat name of the topic, however it was spelled
@@ -141,19 +145,31 @@ def ingest(
         last = state.manifests.last()
         if last is not None:
             check_schema(table, last.schemas.get(job.table_in_state, {}), schema_words(job.schema))
-        starting = json.dumps(_start(state, last, planner, job, resume=resume))
-        source = {
-            "from": from_,
-            "topic": topic,
-            "startingOffsets": starting,
-            "failOnDataLoss": str(fail_on_data_loss).lower(),
-            "maxRowsPerTrigger": str(max_rows or BATCH_ROWS),
-            "maxRowsPerPartition": str(max_rows_per_partition or RANGE_ROWS),
-            **{f"transport.{name}": str(value) for name, value in options.transport.items()},
-        }
+        begin = _start(state, last, planner, job, resume=resume)
         watch = _Watch(state, planner, topic, last, on_progress)
+        tasks, writer = Tasks(spark, f"lading ingest {topic}"), TableWriter(job)
+
+        def publish(ranges: Sequence[Range]) -> None:
+            tasks.waited(lambda: writer.publish(tasks.write(writer.staged, ranges)), look)
+            watch.look()
+
+        def look() -> None:
+            watch.look()
+            if stopped():
+                raise KeyboardInterrupt
+
         try:
-            _run(spark, source, job, state, follow, interval_s, watch, stopped)
+            with disk_told(f"the table {table}"):
+                go(Sources([planner], max_rows or BATCH_ROWS), state.checkpoint, begin, last, publish,
+                   interval_s=interval_s if follow else None, pause=pausing(look))  # fmt: skip
+        except KeyboardInterrupt:
+            watch.look()
+            abandon(state, [table])
+            if not follow:
+                raise
+        except Exception as error:
+            abandon(state, [table])
+            raise (cause(error) or error) from None
         finally:
             planner.close()
         # what attempts left that failed and were tried again
@@ -161,57 +177,21 @@ def ingest(
         return watch.report(table)
 
 
-_prepared: WeakSet[SparkSession] = WeakSet()
+class TableWriter:
+    """What tasks do with a range, and the driver with a batch."""
 
+    def __init__(self, job: TableJob) -> None:
+        self.job = job
 
-def prepare(spark: SparkSession, sink: type[DataSource] | None = None) -> None:
-    """Register the two ends of the table path in a session, once; ``sink`` takes the place of the usual one."""
-    if spark in _prepared and sink is None:
-        return
-    from .table_sink import RangeSource, TableSink
+    def staged(self, piece: Range, attempt: str) -> Written:
+        """In a task: write one range."""
+        return write_range(self.job, piece, attempt)
 
-    spark.dataSource.register(RangeSource)
-    spark.dataSource.register(sink or TableSink)
-    _prepared.add(spark)
-
-
-def _run(
-    spark: SparkSession,
-    source: Mapping[str, str],
-    job: TableJob,
-    state: State,
-    follow: bool,
-    interval_s: float,
-    watch: _Watch,
-    stopped: Callable[[], bool],
-) -> None:
-    prepare(spark)
-    trigger: dict[str, Any] = {"processingTime": f"{interval_s} seconds"} if follow else {"availableNow": True}
-    query: StreamingQuery = (
-        spark.readStream.format("lading_ranges")
-        .options(**source)
-        .load()
-        .writeStream.format("lading_tables")
-        .queryName(f"lading {job.pipeline}")
-        .option("job", job.text())
-        .option("checkpointLocation", state.checkpoint.as_uri())
-        .trigger(**trigger)
-        .start()
-    )
-    try:
-        while not query.awaitTermination(LOOK_INTERVAL_S):
-            watch.look()
-            if stopped():
-                raise KeyboardInterrupt
-    except KeyboardInterrupt:
-        if not follow:
-            raise
-    except Exception as error:
-        raise (cause(error) or error) from None
-    finally:
-        with suppress(Exception):
-            query.stop()
-    watch.look()
+    def publish(self, written: Sequence[Written]) -> None:
+        """Publish what the tasks of a batch staged, exactly once."""
+        state = State(Path(self.job.state), self.job.pipeline)
+        schemas = {self.job.table_in_state: schema_words(self.job.schema)}
+        commit(state, self.job.run, Batch(written), schemas, resume_command=self.job.resume_command)
 
 
 class _Watch:
@@ -267,18 +247,18 @@ class _Watch:
 
 
 def _start(state: State, last: Manifest | None, planner: Planner, job: TableJob, *, resume: bool) -> OffsetsDocument:
-    """Where the query begins if Spark has no checkpoint: where the manifests end, else where the table began.
+    """Where a run without checkpoint begins: where the manifests end, else where the table began.
 
     LocalError where there are manifests, but neither their checkpoint nor the wish to go on without it.
     """
-    if last is not None and not resume and not state.has_checkpoint:
+    if last is not None and not resume and not state.checkpoint.exists:
         raise LocalError(
             f"the table {job.table} has messages up to manifest {last.number}, but the checkpoint that belongs to them "
-            f"is gone from {state.checkpoint}. To go on where the manifests end: {job.resume_command}"
+            f"is gone from {state.checkpoint.directory}. To go on where the manifests end: {job.resume_command}"
         )
     if resume:
-        state.put_checkpoint_aside()
-    if last is None and not state.has_checkpoint:
+        state.checkpoint.put_aside()
+    if last is None and not state.checkpoint.exists:
         # partitions that have had no messages are in no manifest, so where they began is kept
         state.note_begin(document(job.topic, planner.first()))
     begin = state.begin

@@ -1,0 +1,86 @@
+"""Which batch a run began last, written down before its tasks run: tried again, it reads the same messages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..model.errors import CorruptLog
+from .files import read_document, write_document
+from .manifest import Manifest, same_ranges
+from .positions import OffsetsDocument, parse_document
+from .ranges import Range, between
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A batch by the positions before and after it. One whose positions are the same has nothing in it."""
+
+    start: OffsetsDocument
+    end: OffsetsDocument
+
+    @property
+    def ranges(self) -> list[Range]:
+        """What it reads, however tasks cut it."""
+        return [
+            piece
+            for topic, marks in self.end.items()
+            for piece in between(topic, _marks(topic, self.start), parse_document(topic, {topic: marks}))
+        ]
+
+    def published_by(self, last: Manifest | None) -> bool:
+        """Whether the newest manifest is this batch's, or it needs none."""
+        ranges = self.ranges
+        return not ranges or (last is not None and same_ranges(last.ranges, ranges))
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """The batch that was begun last, in a directory of its own."""
+
+    directory: Path
+
+    @property
+    def path(self) -> Path:
+        """The one document."""
+        return self.directory / "batch.json"
+
+    @property
+    def exists(self) -> bool:
+        """Whether any run has begun one."""
+        return self.path.exists()
+
+    @property
+    def begun_s(self) -> float | None:
+        """When the batch was begun, in seconds since 1970; None without one."""
+        try:
+            return self.path.stat().st_mtime
+        except FileNotFoundError:
+            return None
+
+    def read(self) -> Begun | None:
+        """The batch; None before the first. CorruptLog where the document cannot be read."""
+        known: Mapping[str, Any] | None = read_document(self.path)
+        if known is None:
+            return None
+        try:
+            return Begun(known["start"], known["end"])
+        except (KeyError, TypeError):
+            raise CorruptLog(f"{self.path} is no checkpoint; remove it and go on with --resume") from None
+
+    def begin(self, batch: Begun) -> None:
+        """From now on this is the batch that a restart tries again, unless a manifest has it."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        write_document(self.path, {"version": 1, "start": batch.start, "end": batch.end})
+
+    def put_aside(self) -> None:
+        """Rename it, so that the next run begins where the manifests end."""
+        if self.directory.exists():
+            names = (self.directory.with_name(f"{self.directory.name}-old-{count}") for count in range(1, 10_000))
+            self.directory.rename(next(path for path in names if not path.exists()))
+
+
+def _marks(topic: str, positions: OffsetsDocument) -> Any:
+    return parse_document(topic, {topic: positions.get(topic, {})})

@@ -1,0 +1,149 @@
+"""Batch after batch, without Spark: what is written down, what is tried again, what sources that come and go mean."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lading import testing
+from lading.client.bulk import write_arrow
+from lading.model.errors import CorruptLog
+from lading.spark.batches import Sources, go
+from lading.spark.checkpoint import Begun, Checkpoint
+from lading.spark.manifest import Manifest
+from lading.spark.options import SourceOptions
+from lading.spark.planning import Planner
+from lading.spark.positions import Mark, OffsetsDocument, document
+from lading.spark.ranges import Range, admit, between, merged
+
+from .conftest import HEADERS, NATIVE_ROWS, flights
+
+SEEN = Mark(None, 1, 40, resumed_at=10)
+TOPIC = "air.flights"
+
+
+class Crash(BaseException):
+    """The process ends here."""
+
+
+class Runs:
+    """Runs over the same checkpoint, one after the other; what was published counts as a manifest."""
+
+    def __init__(self, directory: Path, max_rows: int = 30_000) -> None:
+        self.checkpoint = Checkpoint(directory / "checkpoint")
+        self.max_rows = max_rows
+        self.published: list[list[Range]] = []
+
+    def run(self, planners: Sequence[Planner], *, crash: Callable[[int], bool] = lambda batch: False) -> None:
+        """What was there at the start; ``crash`` says whether to end instead of publishing a batch."""
+        starting: OffsetsDocument = {}
+        for planner in planners:
+            starting |= document(planner.options.topic, planner.first())
+
+        def publish(ranges: Sequence[Range]) -> None:
+            if crash(len(self.published)):
+                raise Crash
+            self.published.append(merged(ranges))
+
+        go(Sources(planners, self.max_rows), self.checkpoint, starting, self.last, publish,
+           interval_s=None, pause=lambda seconds: None)  # fmt: skip
+
+    @property
+    def last(self) -> Manifest | None:
+        if not self.published:
+            return None
+        return Manifest("p", len(self.published), "r", self.published[-1], [], {}, {}, {}, {})
+
+    def read(self, topic: str, partition: int) -> list[tuple[int, int]]:
+        """The offsets published of a partition, in order, neighbours joined."""
+        pieces = [piece for batch in self.published for piece in batch]
+        mine = [piece for piece in pieces if (piece.topic, piece.partition) == (topic, partition)]
+        return [(piece.start, piece.end) for piece in merged(mine)]
+
+
+def planner(url: str, topic: str, starting: str = "earliest") -> Planner:
+    return Planner(SourceOptions.parse({"from": url, "topic": topic, "startingOffsets": starting}))
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Runs:
+    return Runs(tmp_path)
+
+
+def test_a_batch_that_was_begun_is_tried_again_as_it_was(runs: Runs, broker: testing.Running) -> None:
+    source = planner(broker.url, TOPIC)
+    with pytest.raises(Crash):
+        runs.run([source], crash=lambda batch: batch == 1)
+    begun = runs.checkpoint.read()
+    assert begun is not None
+    # other limits would cut otherwise
+    runs.max_rows = 7_000
+    runs.run([source])
+    assert runs.published[1] == merged(begun.ranges)
+    assert [runs.read(TOPIC, number) for number in (0, 1)] == [[(0, NATIVE_ROWS)]] * 2
+    before = len(runs.published)
+    runs.run([source])
+    assert len(runs.published) == before
+
+
+def test_a_batch_that_has_its_manifest_is_not_tried_again(runs: Runs, broker: testing.Running) -> None:
+    source = planner(broker.url, TOPIC)
+    with pytest.raises(Crash):
+        runs.run([source], crash=lambda batch: batch == 2)
+    # the crash came after the manifest
+    begun = runs.checkpoint.read()
+    assert begun is not None
+    runs.published.append(merged(begun.ranges))
+    runs.run([source])
+    assert runs.read(TOPIC, 0) == [(0, NATIVE_ROWS)]
+    assert sum(piece.rows for batch in runs.published for piece in batch) == sum(
+        part.end_offset for part in source.topic().partitions
+    )
+
+
+def test_a_source_that_is_taken_out_in_the_middle_of_a_batch_comes_back_where_it_was(
+    runs: Runs, broker: testing.Running
+) -> None:
+    transport = planner(broker.url, TOPIC).transport
+    transport.create_topic("air.second", 1)
+    write_arrow(flights(0, 5_000), broker.url, "air.second", headers=HEADERS, partition=0)
+    both = [planner(broker.url, TOPIC), planner(broker.url, "air.second")]
+    with pytest.raises(Crash):
+        runs.run(both, crash=lambda batch: batch == 0)
+    runs.run(both[:1])
+    assert runs.read("air.second", 0) == []
+    runs.run(both)
+    assert runs.read("air.second", 0) == [(0, 5_000)]
+    assert runs.read(TOPIC, 0) == [(0, NATIVE_ROWS)]
+    # a source that comes later begins where its options say
+    transport.create_topic("air.third", 1)
+    write_arrow(flights(0, 100), broker.url, "air.third", headers=HEADERS, partition=0)
+    runs.run([*both, planner(broker.url, "air.third", '{"0": 40}')])
+    assert runs.read("air.third", 0) == [(40, 100)]
+
+
+def test_a_position_that_was_reached_is_not_left_again() -> None:
+    """A mark keeps how it was reached; that is no way to go again when only other partitions have news."""
+    start, end = {0: SEEN, 1: Mark(None, 1, 5)}, {0: SEEN, 1: Mark(None, 1, 9)}
+    assert [(piece.partition, piece.start, piece.end) for piece in between("t", start, end)] == [(1, 5, 9)]
+    assert admit(start, end, 4) == end
+    more = {0: replace(SEEN, offset=50, resumed_at=None)}
+    assert [(piece.start, piece.end, piece.resumed) for piece in between("t", start, more)] == [(40, 50, False)]
+
+
+def test_a_checkpoint_that_cannot_be_read(tmp_path: Path) -> None:
+    checkpoint = Checkpoint(tmp_path / "checkpoint")
+    assert (checkpoint.read(), checkpoint.begun_s, checkpoint.exists) == (None, None, False)
+    checkpoint.begin(Begun({}, {}))
+    assert checkpoint.read() == Begun({}, {})
+    assert checkpoint.exists
+    checkpoint.path.write_text("[]")
+    with pytest.raises(CorruptLog, match=r"batch.json is no checkpoint"):
+        checkpoint.read()
+    checkpoint.put_aside()
+    checkpoint.begin(Begun({}, {}))
+    checkpoint.put_aside()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint-old-1", "checkpoint-old-2"]
