@@ -317,18 +317,18 @@ def test_bad_input_gets_its_error(connect: Connect, data: bytes, answer: bytes, 
 def test_clients_that_never_read_cost_bounded_memory(
     broker: testing.Running, connect: Connect, topic: str, full: bool
 ) -> None:
-    """Readers with credit for 50 MB each, and one who takes no answers, until the kernel's sockets are full."""
+    """Readers with credit for 50 MB each, published 5 MB at a time, and one who takes no answers, until the kernel's sockets are full."""
 
     def anonymous_bytes() -> int:
         lines = Path(f"/proc/{broker.pid}/status").read_text().splitlines()
         return next(int(line.split()[1]) << 10 for line in lines if line.startswith("RssAnon"))
 
-    messages, size_bytes, readers = (20_000 if full else 2_000), 20_000, 8
+    messages, size_bytes, readers = (20_000 if full else 2_000), 20_000, 16
     publisher = connect()
     for number in range(readers):
         connect().ask(f"SUB {topic} c{number}\n".encode())
-    for _ in range(messages // 40):
-        assert publisher.ask(mpub(topic, *[bytes(size_bytes)] * 40)) == b"OK"
+    for _ in range(messages // 250):
+        assert publisher.ask(mpub(topic, *[bytes(size_bytes)] * 250)) == b"OK"
     before = anonymous_bytes()
     deaf = [reader(connect, topic, f"c{number}", ready=2500) for number in range(readers)]
     question = sized(b"IDENTIFY\n", b'{"feature_negotiation":true}') * 200

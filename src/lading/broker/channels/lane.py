@@ -30,6 +30,8 @@ PAGE_MESSAGES: Final = 8192
 PAGE_BYTES: Final = 1 << 20
 PASS_MESSAGES: Final = 1 << 14
 """About so many messages are looked at in one pass of the event loop."""
+DELIVERY_BYTES: Final = 1 << 18
+"""About so much is given to a subscriber before it is asked again whether it takes more."""
 DECODED_SHARE: Final = 4
 """Of both bounds a part, where messages have to be decoded for their tags or a filter: a pass stays below 2 ms."""
 SPILL: Final = 4096
@@ -219,6 +221,8 @@ class Lane(UnderWay):
         page = portion.page
         if self._hidden(portion):
             return
+        if count > 1 and count * page.message_bytes > DELIVERY_BYTES:
+            count = max(DELIVERY_BYTES // page.message_bytes, 1)
         if subscriber.header_filter is None and not subscriber.sample_percent:
             offsets = portion.take(count)
         else:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ...dialects import registry
 from ...model.errors import MalformedMessage
 from ...model.kinds import Kind
-from ...model.run import Located, Run
+from ...model.run import BODY_END, BODY_START, COUNT, Located, Run
 from ..read import Reading
 
 TAG_HEADER: Final = "##client_dispatch_tag"
@@ -29,7 +29,7 @@ class Page:
     ``index`` belongs to whoever makes bytes for clients from the page: what they need to find its messages quickly.
     """
 
-    __slots__ = ("_tags", "columns", "end", "first", "index", "offsets", "run")
+    __slots__ = ("_message_bytes", "_tags", "columns", "end", "first", "index", "offsets", "run")
 
     def __init__(self, run: Run, first: int, end: int, offsets: NDArray[np.int64]) -> None:
         self.run = run
@@ -40,6 +40,16 @@ class Page:
         self.columns: dict[object, Any] = {}
         """What filters have found out about the page, by filter or header."""
         self._tags: list[tuple[Located, int]] | None = None
+        self._message_bytes = -1
+
+    @property
+    def message_bytes(self) -> int:
+        """About so much a message has, as it is stored: of all that lie there together."""
+        if self._message_bytes < 0:
+            chunks = self.run.chunks
+            size_bytes = int((chunks[:, BODY_END] - chunks[:, BODY_START]).sum())
+            self._message_bytes = -(-size_bytes // max(int(chunks[:, COUNT].sum()), 1))
+        return self._message_bytes
 
     def texts(self, key: str) -> list[bytes | None]:
         """The text of the last value of a header per message, None where it has none or is no text."""
