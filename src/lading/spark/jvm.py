@@ -16,7 +16,7 @@ from pathlib import Path
 
 from .java import NOTED
 
-_NOTE_WAIT_S = 0.5
+_NOTE_WAIT_S = 5.0
 _starting: list[Path] = []
 """The directories of the starts that are under way."""
 
