@@ -12,6 +12,7 @@ import pytest
 
 import lading
 from lading import Consumer
+from lading.model.errors import DataLoss
 from lading.transports.kafka import KafkaTransport
 from tests.interop import kafka_broker, kafka_nodes
 from tests.interop.kafka_clients import admin_of, confluent
@@ -125,6 +126,48 @@ def test_brokers_die_and_leaders_move(cluster: kafka_nodes.Nodes) -> None:
     print(
         f"cluster: 3 brokers killed, {moved} leaders moved: {total:,} of {total:,} written once, {twice:,} read twice"
     )
+
+
+def test_a_leader_without_the_last_messages_is_a_loss(cluster: kafka_nodes.Nodes) -> None:
+    admin = admin_of.AdminClient({"bootstrap.servers": cluster.address, "log_level": 2})
+    loose = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
+    topic = admin_of.NewTopic("unclean", 1, replica_assignment=[[2, 3]], config=loose)
+    admin.create_topics([topic])["unclean"].result(30)
+    _send(cluster.url, range(100))
+    member = Consumer(cluster.url, "unclean", group="unclean", start="earliest", timeout_s=30)
+    skipping = Consumer(cluster.url, "unclean", start="earliest", on_loss="skip", timeout_s=30)
+    cluster.nodes[3].kill()
+    _until(lambda: len(_part(admin, "unclean").isrs) == 1, 60)
+    _send(cluster.url, range(100, 150))
+    for consumer in (member, skipping):
+        assert [int(next(consumer).payload or b"-1") for _ in range(150)] == list(range(150))
+    member.commit()
+    cluster.nodes[2].kill()
+    cluster.nodes[3].start()
+    _until(lambda: _part(admin, "unclean").leader == 3, 60)
+    # more than were lost: the offset that both would go on from is there again
+    _send(cluster.url, range(1000, 1080))
+    with pytest.raises(DataLoss, match="offsets 100 to 149 were lost"):
+        next(member)
+    member.close(failed=True)
+    with (
+        Consumer(cluster.url, "unclean", group="unclean", timeout_s=30) as stored,
+        pytest.raises(DataLoss, match="offsets 100 to 149 were lost"),
+    ):
+        next(stored)
+    assert [int(next(skipping).payload or b"-1") for _ in range(80)] == list(range(1000, 1080))
+    skipping.close()
+    cluster.nodes[2].start()
+
+
+def _send(url: str, numbers: range) -> None:
+    transport = KafkaTransport(url)
+    transport.send("unclean", 0, pa.RecordBatch.from_pydict({"payload": [b"%d" % number for number in numbers]}))
+    transport.close()
+
+
+def _part(admin: Any, topic: str) -> Any:
+    return admin.list_topics(topic, 10).topics[topic].partitions[0]
 
 
 def _all_in_sync(admin: Any) -> bool:

@@ -14,6 +14,7 @@ from ..model.errors import ChecksumMismatch, DataLoss
 from ..model.limits import BATCH_ROWS
 from ..model.run import Decoded
 from ..transports.checksums import mismatches
+from ..transports.epochs import compared
 from ..transports.fetched import MAX_OFFSET, Fetched, States
 from ..transports.interface import Filtering, Queried, TopicMeta, Transport
 
@@ -102,6 +103,7 @@ class PartitionReader:
         self.epoch = epoch
         self._sure = sure
         self._topic_id = meta.topic_id
+        self._to_compare = sure and epoch > 0
         self._max_bytes = max_bytes
         self._error: Exception | None = None
 
@@ -161,6 +163,9 @@ class PartitionReader:
         )
 
     def _fetched(self, wait_ms: int, selection: Selection) -> Fetched:
+        if self._to_compare:
+            self._to_compare = False
+            self._compare(selection)
         while True:
             begun = self.position
             fetched = self._transport.fetch(
@@ -170,6 +175,13 @@ class PartitionReader:
             # after a loss the place to go on from may lie before what was asked for; that happens once
             if self.position >= begun:
                 return fetched
+
+    def _compare(self, selection: Selection) -> None:
+        """Look whether the log was cut back since the position was stored, where the server tells it on request."""
+        parts = compared(self._transport, self.meta, {self.partition: self.epoch}).partitions
+        (part,) = [part for part in parts if part.number == self.partition]
+        where = (self.meta.name, self.partition)
+        self._look_for_loss(Fetched(*where, [], self.position, topic_id=self._topic_id, epochs=part.epochs), selection)
 
     def _look_for_loss(self, fetched: Fetched | Queried, selection: Selection) -> None:
         loss = self._loss(fetched)
@@ -188,7 +200,10 @@ class PartitionReader:
         cut = next((first for epoch, first in fetched.epochs if epoch > self.epoch), None)
         if self._sure and self.epoch and cut is not None and self.position > cut:
             gone, self.position = self.position - 1, cut
-            return f"{where}: offsets {cut} to {gone} were lost when the broker recovered, others may have taken them"
+            return (
+                f"{where}: offsets {cut} to {gone} were lost when the broker recovered or another one took over, "
+                "others may have taken them"
+            )
         if self._sure and self.position < fetched.first_offset:
             return f"{where}: offsets {self.position} to {fetched.first_offset - 1} are gone (deleted by retention)"
         for first, end in fetched.damaged:

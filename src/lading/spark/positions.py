@@ -99,8 +99,8 @@ def loss(mark: Mark, meta: TopicMeta, part: PartitionMeta) -> Loss | None:
     cut = next_epoch_start(mark.epoch, part.epochs)
     if cut is not None and mark.offset > cut:
         return Loss(
-            f"after a crash the log went on at offset {cut} under epoch {part.epoch}, the position is of epoch "
-            f"{mark.epoch}",
+            f"after a crash or a change of leaders the log went on at offset {cut} under epoch {part.epoch}, the "
+            f"position is of epoch {mark.epoch}",
             max(cut, part.first_offset),
         )
     if mark.offset < part.first_offset:

@@ -20,6 +20,7 @@ from ..model.errors import ChecksumMismatch, DataLoss, LocalError, Unreachable
 from ..model.limits import BATCH_BYTES, BATCH_ROWS
 from ..model.run import BASE_OFFSET, LAST_OFFSET, Decoded
 from ..transports.checksums import mismatches
+from ..transports.epochs import compared
 from ..transports.fetched import Fetched, States
 from ..transports.interface import Filtering, PartitionMeta, TopicMeta, Transport
 from ..transports.open import open_transport
@@ -151,8 +152,9 @@ class _RangeReader:
                 yield Stretch(fetched, position, end, self._place)
 
     def _begin(self) -> tuple[int, int]:
-        meta = self._transport.topic(self._piece.topic)
-        part = _partition(meta, self._piece.partition)
+        piece = self._piece
+        meta = compared(self._transport, self._transport.topic(piece.topic), {piece.partition: piece.epoch})
+        part = _partition(meta, piece.partition)
         self._place = {"stream": meta.stream, "topic": meta.topic, "partition": part.number}
         return self._still_there(meta, part)
 
@@ -178,14 +180,18 @@ class _RangeReader:
             self._lost(lost.sentence(piece.topic, piece.partition, start))
             start = end if lost.resume > end or _other(piece, meta) else max(start, lost.resume)
         cut = next_epoch_start(piece.epoch, part.epochs)
-        if cut is not None and end > cut:
-            at = max(start, cut)
-            self._lost(
-                f"topic {piece.topic!r}, partition {piece.partition}: offsets {at} to {end - 1} were lost when the "
-                f"broker recovered after a crash; to go on without them set failOnDataLoss=false"
-            )
-            end = cut
-        return start, end
+        return start, end if cut is None else self._cut(max(start, cut), end)
+
+    def _cut(self, at: int, end: int) -> int:
+        """Where a range ends that a recovery or another leader cut off at ``at``; DataLoss where losses fail."""
+        if at >= end:
+            return end
+        self._lost(
+            f"topic {self._piece.topic!r}, partition {self._piece.partition}: offsets {at} to {end - 1} were lost when "
+            "the broker recovered after a crash, or another one took over that did not have them; to go on without "
+            "them set failOnDataLoss=false"
+        )
+        return at
 
     def _lost(self, sentence: str) -> None:
         if self._reading.fail_on_data_loss:
@@ -211,6 +217,8 @@ class _RangeReader:
             coming = ahead.submit(self._fetch, position, end)
             while position < end:
                 fetched = coming.result()
+                cut = next_epoch_start(self._piece.epoch, fetched.epochs)
+                end = end if cut is None else self._cut(max(position, cut), end)
                 after = min(max(fetched.end_offset, position), end)
                 self._check_whole(fetched, position, end)
                 here, position = position, after
@@ -223,7 +231,8 @@ class _RangeReader:
         deadline = time.monotonic() + QUIET_TIMEOUT_S
         while True:
             fetched = self._transport.fetch(piece.topic, piece.partition, position, max_bytes=FETCH_BYTES, wait_ms=200)
-            if fetched.end_offset > position:
+            cut = next_epoch_start(piece.epoch, fetched.epochs)
+            if fetched.end_offset > position or (cut is not None and cut < end):
                 return fetched
             if time.monotonic() > deadline:
                 raise Unreachable(

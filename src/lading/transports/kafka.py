@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 import numpy as np
 
 from ..dialects.kafka import errors, layout
-from ..dialects.kafka.commands import EARLIEST, LATEST, READ_COMMITTED, FetchAnswer
-from ..dialects.kafka.messages import CODE, read_batches, visible
+from ..dialects.kafka.commands import EARLIEST, LATEST, FetchAnswer
+from ..dialects.kafka.messages import CODE, Batches, read_batches, visible
 from ..model.errors import ChecksumMismatch, CorruptError, DataLoss, SettingError
 from ..model.names import DEFAULT_STREAM
 from ..model.run import BASE_OFFSET, BODY_END, BODY_START, COUNT, LAST_OFFSET, MAX_TIMESTAMP_US, MIN_TIMESTAMP_US, Run
 from .fetched import Fetched
 from .interface import Capacity, Decision, Membership, PartitionMeta, Sent, TopicMeta
 from .kafka_cluster import Address, KafkaCluster, Retriable, checked, kafka_error
+from .kafka_offsets import Place, epoch_ends, find, known
 from .kafka_socket import Access, KafkaSocket
 from .open import SCHEMES
 from .topics import unknown_topic
@@ -62,6 +63,7 @@ class KafkaTransport:
         access = Access(_yes("tls", tls) or ca_file is not None, ca_file, username, password)
         self._cluster = KafkaCluster(bootstrap(url), access, timeout_s=timeout_s, retries=retries)
         self._ids: dict[str, bytes | None] = {}
+        self._reached: dict[Place, _Reached] = {}
         self._writer: KafkaWriter | None = None
 
     @property
@@ -140,37 +142,40 @@ class KafkaTransport:
         """Committed batches from ``offset`` on; whole batches, so ``max_messages`` makes no difference.
 
         What compaction, aborted transactions and control records took belongs to the batch that follows it: only
-        offsets below the first kept one are a gap. DataLoss where ``offset`` lies beyond the end.
+        offsets below the first kept one are a gap. Where a new leader's log had been cut back below ``offset`` there
+        are no batches, and ``epochs`` tells from where on. DataLoss where ``offset`` lies beyond the end.
         """
         if topic not in self._ids:
             self.topic(topic)
-        answer, data = self._fetched(topic, partition, offset, max_bytes, wait_ms)
-        since = offset
-        if answer.error == errors.OFFSET_OUT_OF_RANGE:
-            part = self.topic(topic).partitions[partition]
-            if offset >= part.first_offset:
-                raise DataLoss(
-                    f"topic {topic!r}, partition {partition} at {self.url} has no offset {offset}: offsets "
-                    f"{part.first_offset} to {part.end_offset - 1} are there; was the topic made again, or cut back?"
-                )
-            since = part.first_offset
-            answer, data = self._fetched(topic, partition, since, max_bytes, wait_ms)
-        checked_fetch(answer, topic, partition)
-        found = read_batches(data, answer.start, answer.end, first=since)
-        if not len(found.table) and found.reason:
-            answer, data = self._fetched(topic, partition, since, max_bytes, wait_ms)
-            checked_fetch(answer, topic, partition)
-            found = read_batches(data, answer.start, answer.end, first=since)
+        place = (topic, partition)
+        try:
+            answer, data = self._fetched(place, offset, max_bytes, wait_ms)
+            since = offset
+            if answer.error == errors.OFFSET_OUT_OF_RANGE:
+                since = self._first_above(place, offset)
+                answer, data = self._fetched(place, since, max_bytes, wait_ms)
+            found = _found(answer, data, place, since)
             if not len(found.table) and found.reason:
-                raise _unreadable(found.reason, topic, partition, since)
-        end = max(offset, since) if not len(found.table) else int(found.table[-1, layout.LAST]) + 1
-        if not len(found.table) and since > offset:
-            end = offset
+                answer, data = self._fetched(place, since, max_bytes, wait_ms)
+                found = _found(answer, data, place, since)
+                if not len(found.table) and found.reason:
+                    raise _unreadable(found.reason, topic, partition, since)
+        except _CutBack as cut:
+            told = ((max(known(self._cluster.leader_epoch(*place)), cut.epoch + 1), cut.end),)
+            return Fetched(topic, partition, [], offset, epoch=cut.epoch, epochs=told, topic_id=self._ids.get(topic))
+        end = offset
+        if len(found.table):
+            end = int(found.table[-1, layout.LAST]) + 1
+            epoch_at = int(found.table[-1, layout.START]) + layout.EPOCH_AT
+            epoch = int.from_bytes(data[epoch_at : epoch_at + 4].tobytes(), "big", signed=True)
+            self._reached[place] = _Reached(end, known(epoch), self._cluster.leader_epoch(*place))
         chunks = _chunks(found.table, visible(found.table, answer.aborted), since)
         runs = [Run(CODE, data, chunks)] if len(chunks) else []
+        reached = self._reached.get(place)
         return Fetched(
-            topic, partition, runs, end, answer.first_offset, answer.stable_end, topic_id=self._ids.get(topic)
-        )
+            topic, partition, runs, end, answer.first_offset, answer.stable_end, topic_id=self._ids.get(topic),
+            epoch=0 if reached is None else reached.epoch,
+        )  # fmt: skip
 
     def wait_for_news(self, places: Mapping[tuple[str, int], int], wait_ms: int) -> None:
         """Ask the leaders, each for its partitions; where there are several, in turn and for a shorter time."""
@@ -194,8 +199,8 @@ class KafkaTransport:
     def offset_at(self, topic: str, partition: int, timestamp_us: int) -> int:
         """First offset whose timestamp is at or after ``timestamp_us``; the end offset when there is none."""
         wanted = [(topic, partition)]
-        found = self._offsets(wanted, -(-timestamp_us // 1000))[topic, partition]
-        return found if found >= 0 else self._offsets(wanted, LATEST)[topic, partition]
+        found = find(self._cluster, wanted, -(-timestamp_us // 1000))[topic, partition].offset
+        return found if found >= 0 else find(self._cluster, wanted, LATEST)[topic, partition].offset
 
     # writing
 
@@ -247,74 +252,81 @@ class KafkaTransport:
         """Close all connections."""
         self._cluster.close()
 
+    def epoch_ends(self, topic: str, epochs: Mapping[int, int]) -> Mapping[int, int]:
+        """Where what was written under an epoch ends now, by partition (KIP-320)."""
+        ends = epoch_ends(self._cluster, {(topic, number): epoch for number, epoch in epochs.items()})
+        return {number: end for (_, number), end in ends.items()}
+
     def _fetched(
-        self, topic: str, partition: int, offset: int, max_bytes: int, wait_ms: int
+        self, place: Place, offset: int, max_bytes: int, wait_ms: int
     ) -> tuple[FetchAnswer, NDArray[np.uint8]]:
-        def ask(broker: KafkaSocket) -> tuple[FetchAnswer, NDArray[np.uint8]]:
-            broker.send_fetch(topic, partition, offset, max_bytes=max_bytes, wait_ms=wait_ms)
+        """The leader's answer; _CutBack where it took over without what was read before ``offset``."""
+        topic, partition = place
+
+        def ask(broker: KafkaSocket) -> tuple[FetchAnswer, NDArray[np.uint8]] | None:
+            epoch = self._cluster.leader_epoch(topic, partition)
+            reached = self._reached.get(place)
+            if reached is not None and reached.leader_epoch != epoch and offset <= reached.offset:
+                return None
+            broker.send_fetch(topic, partition, offset, leader_epoch=epoch, max_bytes=max_bytes, wait_ms=wait_ms)
             answer, data = broker.receive_fetch(wait_ms)
             if answer.error in errors.RETRIABLE:
                 checked(f"topic {topic!r}, partition {partition}", answer.error)
             return answer, data
 
-        return self._cluster.at_leader(topic, partition, ask)
+        while (found := self._cluster.at_leader(topic, partition, ask)) is None:
+            reached = self._reached.pop(place)
+            end = epoch_ends(self._cluster, {place: reached.epoch}).get(place, offset)
+            if offset > end:
+                raise _CutBack(reached.epoch, end)
+            self._reached[place] = reached._replace(leader_epoch=self._cluster.leader_epoch(topic, partition))
+        return found
+
+    def _first_above(self, place: Place, offset: int) -> int:
+        """The first offset kept, where that lies above one that is not there; DataLoss where it does not."""
+        topic, partition = place
+        part = self.topic(topic).partitions[partition]
+        if offset >= part.first_offset:
+            raise DataLoss(
+                f"topic {topic!r}, partition {partition} at {self.url} has no offset {offset}: offsets "
+                f"{part.first_offset} to {part.end_offset - 1} are there; was the topic made again, or cut back?"
+            )
+        return part.first_offset
 
     def _metas(self, rows: Sequence[Any]) -> list[TopicMeta]:
         places = [(row.name, part.partition_index) for row in rows for part in row.partitions]
-        first, end = self._offsets(places, EARLIEST), self._offsets(places, LATEST)
+        first, end = find(self._cluster, places, EARLIEST), find(self._cluster, places, LATEST)
         metas = []
         for row in rows:
             topic_id = getattr(row, "topic_id", None)
             self._ids[row.name] = None if topic_id is None else topic_id.bytes
             partitions = tuple(
-                PartitionMeta(number, first[row.name, number], end[row.name, number])
+                PartitionMeta(number, first[row.name, number].offset, *end[row.name, number])
                 for number in sorted(part.partition_index for part in row.partitions)
             )
             metas.append(TopicMeta(DEFAULT_STREAM, row.name, row.name, self._ids[row.name], partitions))
         return metas
 
-    def _offsets(self, places: Iterable[tuple[str, int]], timestamp_ms: int) -> dict[tuple[str, int], int]:
-        """The offset that ListOffsets gives for each partition, asked of the leaders; -1 where there is none."""
-        left = set(places)
-        found: dict[tuple[str, int], int] = {}
 
-        def ask() -> dict[tuple[str, int], int]:
-            by_leader: dict[KafkaSocket, list[tuple[str, int]]] = {}
-            for place in sorted(left):
-                by_leader.setdefault(self._cluster.leader(*place), []).append(place)
-            for broker, asked in by_leader.items():
-                try:
-                    answers = _list_offsets(broker, asked, timestamp_ms)
-                except OSError:
-                    broker.close()
-                    for name, _ in asked:
-                        self._cluster.forget(name)
-                    raise
-                for place, code, value in answers:
-                    if code in errors.RETRIABLE:
-                        self._cluster.forget(place[0])
-                    checked(f"topic {place[0]!r}, partition {place[1]}", code)
-                    found[place] = value
-                    left.discard(place)
-            return found
+class _Reached(NamedTuple):
+    """How far a partition was read: the next offset, the epoch of the last batch, and Kafka's of its leader then."""
 
-        return self._cluster.again(ask) if left else found
+    offset: int
+    epoch: int
+    leader_epoch: int
 
 
-def _list_offsets(
-    broker: KafkaSocket, places: Sequence[tuple[str, int]], timestamp_ms: int
-) -> list[tuple[tuple[str, int], int, int]]:
-    topics: dict[str, list[Any]] = {}
-    for name, number in places:
-        part = {"partition_index": number, "current_leader_epoch": -1, "timestamp": timestamp_ms}
-        topics.setdefault(name, []).append(part)
-    rows = [{"name": name, "partitions": parts} for name, parts in topics.items()]
-    answer = broker.ask("ListOffsets", replica_id=-1, isolation_level=READ_COMMITTED, topics=rows)
-    return [
-        ((row.name, part.partition_index), part.error_code, part.offset)
-        for row in answer.topics
-        for part in row.partitions
-    ]
+class _CutBack(Exception):
+    """What was read under an epoch ends at ``end`` in the log of the leader that took over."""
+
+    def __init__(self, epoch: int, end: int) -> None:
+        super().__init__(epoch, end)
+        self.epoch, self.end = epoch, end
+
+
+def _found(answer: FetchAnswer, data: NDArray[np.uint8], place: Place, since: int) -> Batches:
+    checked_fetch(answer, *place)
+    return read_batches(data, answer.start, answer.end, first=since)
 
 
 def checked_fetch(answer: FetchAnswer, topic: str, partition: int) -> None:

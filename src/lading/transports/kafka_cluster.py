@@ -69,6 +69,7 @@ class KafkaCluster:
         self._brokers: dict[int, Address] = {}
         self._controller = -1
         self._leaders: dict[str, dict[int, int]] = {}
+        self._epochs: dict[str, dict[int, int]] = {}
         self._coordinators: dict[tuple[int, str], Address] = {}
         self._answered = False
 
@@ -84,6 +85,7 @@ class KafkaCluster:
         self._controller = answer.controller_id
         for topic in answer.topics:
             self._leaders[topic.name] = {row.partition_index: row.leader_id for row in topic.partitions}
+            self._epochs[topic.name] = {row.partition_index: row.leader_epoch for row in topic.partitions}
         return answer
 
     def ask(self, api: str, **fields: Any) -> Any:
@@ -113,6 +115,10 @@ class KafkaCluster:
             what = f"topic {topic!r}, partition {partition} has no leader"
             raise Retriable(kafka_error(what, errors.LEADER_NOT_AVAILABLE))
         return self._socket(self._brokers[node])
+
+    def leader_epoch(self, topic: str, partition: int) -> int:
+        """Kafka's number of the time for which the partition's leader leads; -1 where it is not known."""
+        return self._epochs.get(topic, {}).get(partition, -1)
 
     def forget(self, topic: str) -> None:
         """Look up the leaders of a topic anew when they are next needed."""

@@ -27,6 +27,7 @@ from ..dialects.kafka.assignment import (
 from ..model.errors import LadingError, Reason, Refusal, RemoteError, Unreachable
 from .interface import Position
 from .kafka_cluster import GROUP, KafkaCluster, Retriable, checked, kafka_error
+from .kafka_offsets import known
 from .kafka_socket import KafkaSocket
 
 HEARTBEATS_A_SESSION: Final = 3
@@ -112,7 +113,9 @@ class KafkaMembership:
             checked(f"positions of group {self._group!r}", getattr(answer, "error_code", 0) or 0)
             (found,) = answer.topics[0].partitions
             checked(f"the position of group {self._group!r} in {topic!r}, partition {partition}", found.error_code)
-            return Position(found.committed_offset) if found.committed_offset >= 0 else None
+            if found.committed_offset < 0:
+                return None
+            return Position(found.committed_offset, known(found.committed_leader_epoch))
 
         return self._cluster.at_coordinator(GROUP, self._group, ask)
 
@@ -124,6 +127,7 @@ class KafkaMembership:
 
         def ask(broker: KafkaSocket) -> int:
             part = {"partition_index": partition, "committed_offset": position.offset, "committed_metadata": ""}
+            part["committed_leader_epoch"] = position.epoch - 1
             answer = broker.ask(
                 "OffsetCommit", group_id=self._group, generation_id_or_member_epoch=joined.generation,
                 member_id=joined.member, topics=[{"name": topic, "partitions": [part]}],

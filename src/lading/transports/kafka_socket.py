@@ -68,10 +68,22 @@ class KafkaSocket:
         self._ready()
         return self._ask(api, self._version(api), wait_s, **fields)
 
-    def send_fetch(self, topic: str, partition: int, offset: int, *, max_bytes: int, wait_ms: int) -> None:
-        """Ask for batches; the answer is for ``receive_fetch``."""
-        wait = {"max_bytes": max_bytes, "wait_ms": wait_ms}
-        self._ready().sendall(commands.encode_fetch(self._next(), CLIENT, topic, partition, offset, **wait))
+    def speaks(self, api: str) -> bool:
+        """Whether the broker knows one of ``commands.APIS`` in a version that is known here."""
+        self._ready()
+        row = commands.APIS[api]
+        low, high = self._versions.get(row.key, (0, -1))
+        return min(row.high, high) >= max(row.low, low)
+
+    def send_fetch(
+        self, topic: str, partition: int, offset: int, *, leader_epoch: int, max_bytes: int, wait_ms: int
+    ) -> None:
+        """Ask for batches of a leader of this epoch (-1: of any); the answer is for ``receive_fetch``."""
+        ask = commands.encode_fetch(
+            self._next(), CLIENT, topic, partition, offset, leader_epoch=leader_epoch, max_bytes=max_bytes,
+            wait_ms=wait_ms,
+        )  # fmt: skip
+        self._ready().sendall(ask)
 
     def receive_fetch(self, wait_ms: int) -> tuple[commands.FetchAnswer, NDArray[np.uint8]]:
         """The answer whose turn it is, and the bytes that it is in; some spare bytes are behind them."""

@@ -110,9 +110,20 @@ def _text(value: str) -> bytes:
 
 
 def encode_fetch(
-    correlation: int, client: str, topic: str, partition: int, offset: int, *, max_bytes: int, wait_ms: int
+    correlation: int,
+    client: str,
+    topic: str,
+    partition: int,
+    offset: int,
+    *,
+    leader_epoch: int = -1,
+    max_bytes: int,
+    wait_ms: int,
 ) -> bytes:
-    """A Fetch of one partition without a session, that sees what is committed. Waits only while there is nothing."""
+    """A Fetch of one partition without a session, that sees what is committed. Waits only while there is nothing.
+
+    A leader of another epoch than ``leader_epoch`` (-1: any) refuses it.
+    """
     return _frame(
         FETCH,
         FETCH_VERSION,
@@ -122,7 +133,7 @@ def encode_fetch(
         struct.pack(">i", 1),
         _text(topic),
         struct.pack(">i", 1),
-        _FETCH_PARTITION.pack(partition, -1, offset, -1, max_bytes),
+        _FETCH_PARTITION.pack(partition, leader_epoch, offset, -1, max_bytes),
         struct.pack(">i", 0),
         _text(""),
     )

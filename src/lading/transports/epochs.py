@@ -1,0 +1,38 @@
+"""What became of the log under a reader: for servers that do not tell all epochs, but where what one wrote ends."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Protocol, runtime_checkable
+
+from .interface import TopicMeta, Transport
+
+
+@runtime_checkable
+class Recounting(Protocol):
+    """A transport whose servers are asked for the end of an epoch."""
+
+    def epoch_ends(self, topic: str, epochs: Mapping[int, int]) -> Mapping[int, int]:
+        """By partition where the log written under this epoch, or those before it, ends now; what servers tell of it.
+
+        0 where the log knows nothing of the epoch: it is another one.
+        """
+        ...  # fmt: skip
+
+
+def compared(transport: Transport, meta: TopicMeta, epochs: Mapping[int, int]) -> TopicMeta:
+    """The topic, with ``PartitionMeta.epochs`` for a reader that saw a partition under one of ``epochs`` (0: unknown).
+
+    Nothing is asked where the epoch is still the same, or where the transport told epochs by itself.
+    """
+    if not isinstance(transport, Recounting):
+        return meta
+    parts = {part.number: part for part in meta.partitions}
+    older = {number: epoch for number, epoch in epochs.items() if number in parts and 0 < epoch != parts[number].epoch}
+    ends = transport.epoch_ends(meta.name, older) if older else {}
+    for number, end in ends.items():
+        # a log that was begun anew counts its epochs anew
+        now = max(parts[number].epoch, older[number] + 1)
+        parts[number] = replace(parts[number], epochs=((now, end),))
+    return replace(meta, partitions=tuple(parts.values())) if ends else meta

@@ -1,0 +1,113 @@
+"""What leaders tell of their logs: offsets by time, where the log ends, and where an earlier leader's part of it ended.
+
+An epoch is one time of leading (KIP-320). Kafka counts epochs from 0; here 0 means that none is known, so all are one
+higher than Kafka's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+from ..dialects.kafka import errors
+from ..dialects.kafka.commands import READ_COMMITTED
+from .kafka_cluster import KafkaCluster, checked
+from .kafka_socket import KafkaSocket
+
+T = TypeVar("T")
+Place = tuple[str, int]
+"""Topic and partition."""
+
+
+class Found(NamedTuple):
+    """An offset, -1 where there is none, and the epoch it was told under."""
+
+    offset: int
+    epoch: int
+
+
+def find(cluster: KafkaCluster, places: Iterable[Place], timestamp_ms: int) -> dict[Place, Found]:
+    """What ListOffsets gives for each partition among committed messages; also takes commands.EARLIEST and LATEST."""
+
+    def ask(broker: KafkaSocket, asked: Sequence[Place]) -> list[tuple[Place, int, Found]]:
+        part = {"current_leader_epoch": -1, "timestamp": timestamp_ms}
+        topics = _by_topic(asked, "name", lambda place: {"partition_index": place[1], **part})
+        answer = broker.ask("ListOffsets", replica_id=-1, isolation_level=READ_COMMITTED, topics=topics)
+        return [
+            ((row.name, part.partition_index), part.error_code, Found(part.offset, known(part.leader_epoch)))
+            for row in answer.topics
+            for part in row.partitions
+        ]
+
+    return _at_leaders(cluster, places, ask)
+
+
+def epoch_ends(cluster: KafkaCluster, epochs: Mapping[Place, int]) -> dict[Place, int]:
+    """Where what was written under these epochs ends in the leaders' logs, 0 where they know nothing of them.
+
+    Only of brokers that tell it, and of epochs above 0.
+    """
+
+    def ask(broker: KafkaSocket, asked: Sequence[Place]) -> list[tuple[Place, int, int | None]]:
+        if not broker.speaks("OffsetForLeaderEpoch"):
+            return [(place, 0, None) for place in asked]
+
+        def row(place: Place) -> dict[str, Any]:
+            now = cluster.leader_epoch(*place)
+            return {"partition": place[1], "current_leader_epoch": now, "leader_epoch": epochs[place] - 1}
+
+        answer = broker.ask("OffsetForLeaderEpoch", replica_id=-1, topics=_by_topic(asked, "topic", row))
+        return [
+            ((row.topic, part.partition), part.error_code, max(part.end_offset, 0))
+            for row in answer.topics
+            for part in row.partitions
+        ]
+
+    told = _at_leaders(cluster, [place for place, epoch in epochs.items() if epoch > 0], ask)
+    return {place: end for place, end in told.items() if end is not None}
+
+
+def known(epoch: int | None) -> int:
+    """An epoch of Kafka's (-1: none) as it is counted here."""
+    return 0 if epoch is None else max(epoch, -1) + 1
+
+
+def _by_topic(
+    places: Iterable[Place], called: str, row: Callable[[Place], Mapping[str, Any]]
+) -> list[Mapping[str, Any]]:
+    topics: dict[str, list[Any]] = {}
+    for place in places:
+        topics.setdefault(place[0], []).append(row(place))
+    return [{called: name, "partitions": parts} for name, parts in topics.items()]
+
+
+def _at_leaders(
+    cluster: KafkaCluster,
+    places: Iterable[Place],
+    ask: Callable[[KafkaSocket, Sequence[Place]], Collection[tuple[Place, int, T]]],
+) -> dict[Place, T]:
+    """(place, error code, answer) as the leaders give them, each asked for its partitions; repeated while they move."""
+    left = set(places)
+    found: dict[Place, T] = {}
+
+    def once() -> dict[Place, T]:
+        by_leader: dict[KafkaSocket, list[Place]] = {}
+        for place in sorted(left):
+            by_leader.setdefault(cluster.leader(*place), []).append(place)
+        for broker, asked in by_leader.items():
+            try:
+                answers = ask(broker, asked)
+            except OSError:
+                broker.close()
+                for name, _ in asked:
+                    cluster.forget(name)
+                raise
+            for place, code, value in answers:
+                if code in errors.RETRIABLE:
+                    cluster.forget(place[0])
+                checked(f"topic {place[0]!r}, partition {place[1]}", code)
+                found[place] = value
+                left.discard(place)
+        return found
+
+    return cluster.again(once) if left else found
