@@ -40,12 +40,12 @@ def message_of(data: bytes, *, extended: bool) -> Message:
 class NsqClient:
     """One connection, identified when ``told`` says something."""
 
-    def __init__(self, address: str, **told: Any) -> None:
+    def __init__(self, address: str, *, magic: bytes = b"  V2", **told: Any) -> None:
         host, _, port = address.rpartition(":")
         self.extended = bool(told.get("extend_support"))
         self._socket = socket.create_connection((host, int(port)), TIMEOUT_S)
         self._buffer = b""
-        self.send(b"  V2")
+        self.send(magic)
         if told:
             self.identity = json.loads(self.identify(feature_negotiation=True, **told))
 
@@ -97,11 +97,11 @@ class NsqClient:
             return True
         return False
 
-    def closed(self) -> bool:
+    def closed(self, timeout_s: float = TIMEOUT_S) -> bool:
         """Whether the server has closed, after at most what is still on its way."""
         try:
             while True:
-                self.frame()
+                self.frame(timeout_s)
         except (EOFError, ConnectionError):
             return True
 

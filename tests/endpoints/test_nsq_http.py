@@ -142,6 +142,37 @@ def test_channels_topics_and_figures(broker: testing.Running, web: httpx.Client,
     assert web.get(f"/stats?format=json&topic={topic}").json()["topics"] == []
 
 
+def test_a_channel_is_sent_elsewhere_and_its_order_is_given_up(
+    broker: testing.Running, web: httpx.Client, topic: str
+) -> None:
+    where = f"topic={topic}&channel=ch"
+    client = NsqClient(broker.endpoints["nsqd_tcp"], desired_tag="")
+    assert client.ask(f"SUB_ORDERED {topic} ch\n".encode()) == b"OK"
+    client.send(b"RDY 5\n")
+    web.post(f"/mpub?topic={topic}", content=b"\n".join(b"%d" % number for number in range(6)))
+    assert (client.message().body[12:], client.quiet()) == (b"0", True)
+    # one at a time, until somebody says otherwise
+    assert web.post(f"/channel/setorder?{where}&order=false").status_code == 200
+    later = client.messages(4)
+    assert [one.body[12:] for one in later] == [b"1", b"2", b"3", b"4"]
+    client.fin(*later)
+    assert client.message().body[12:] == b"5"
+    # back to the beginning, also while it is read; and on to the end
+    assert web.post(f"/channel/setoffset?{where}", content=b"msgcount:0").status_code == 200
+    assert [one.body[12:] for one in client.messages(5)] == [b"0", b"1", b"2", b"3", b"4"]
+    assert web.post(f"/channel/setoffset?{where}&partition=0", content=b"special:-1").status_code == 200
+    assert client.quiet()
+    web.post(f"/pub?topic={topic}", content=b"6")
+    assert client.message().body[12:] == b"6"
+    for path, body, code in (
+        ("setoffset", b"nowhere:1", "INVALID_OFFSET"),
+        ("setoffset", b"msgcount:" + b"9" * 100, "BODY_TOO_BIG"),
+        ("setoffset", b"", "MSG_EMPTY"),
+        ("setorder", b"", "INVALID_ARG_ORDER"),
+    ):
+        assert web.post(f"/channel/{path}?{where}", content=body).json() == {"message": code}
+
+
 @pytest.mark.parametrize("spelling", ["create", "creat"])
 def test_topics_are_made_and_upgraded_at_the_lookup(
     broker: testing.Running, lookup: httpx.Client, topic: str, spelling: str

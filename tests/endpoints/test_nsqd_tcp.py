@@ -317,7 +317,7 @@ def test_bad_input_gets_its_error(connect: Connect, data: bytes, answer: bytes, 
 def test_clients_that_never_read_cost_bounded_memory(
     broker: testing.Running, connect: Connect, topic: str, full: bool
 ) -> None:
-    """Readers with credit for 50 MB each, published 5 MB at a time, and one who takes no answers, until the kernel's sockets are full."""
+    """Readers with credit for 40 MB each, in batches of 5 MB, and one who takes no answers, until sockets are full."""
 
     def anonymous_bytes() -> int:
         lines = Path(f"/proc/{broker.pid}/status").read_text().splitlines()

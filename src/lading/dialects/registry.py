@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from functools import cache
 from importlib import import_module
-from typing import Final, Protocol
+from typing import Final, Protocol, runtime_checkable
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from lading.model.batch import FIELDS, SCHEMA
 from lading.model.errors import LocalError
@@ -67,6 +69,14 @@ class Dialect(Protocol):
 
         A damaged chunk itself may not be decoded: lengths inside it may be wrong.
         """
+
+
+@runtime_checkable
+class Blocked(Protocol):
+    """A dialect whose messages may have a header block without a header in it."""
+
+    def with_block(self, run: Run, first: int, end: int) -> NDArray[np.bool_]:
+        """Which of the messages with first <= offset < end have a block; MalformedMessage at what is none."""
 
 
 @cache

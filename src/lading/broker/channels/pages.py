@@ -6,6 +6,7 @@ What a page is asked is found out once, when it is asked first; a channel withou
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 import numpy as np
@@ -78,7 +79,11 @@ class Page:
         return np.concatenate(codes) if codes else np.zeros(len(self.offsets), np.int16)
 
     def with_headers(self) -> NDArray[np.bool_]:
-        """Which messages have headers at all."""
+        """Which messages have headers at all, or at least a block for them."""
+        dialect = registry.dialect(self.run.dialect)
+        if isinstance(dialect, registry.Blocked):
+            with suppress(MalformedMessage):
+                return dialect.with_block(self.run, self.first, self.end)
         counts: list[NDArray[np.int64]] = []
         for part in self._decoded(("headers",), ()):
             column: Any = part.columns["headers"]

@@ -48,6 +48,12 @@ def survey(run: Run, first: int, end: int, count_max: int) -> Records:
     return Records(run.region, *(found if count == most else (column[:count] for column in found)))
 
 
+def with_ext(records: Records) -> NDArray[np.bool_]:
+    """Which messages have a JSON ext, be it one of no header."""
+    found: NDArray[np.bool_] = records.region[records.starts + layout.EXT_VERSION] == layout.JSON_EXT
+    return found
+
+
 def frames(
     records: Records,
     picked: Longs,

@@ -13,7 +13,7 @@ from lading.model.limits import BATCH_BYTES, BATCH_ROWS
 from lading.model.run import Decoded, Run
 
 from ..carried import decode_restored
-from . import encode, messages, publishing
+from . import delivery, encode, messages, publishing
 from .layout import POSITION_MAX
 
 
@@ -48,6 +48,10 @@ class Nsq:
     def rebase(self, body: NDArray[np.uint8], partition: int, base_offset: int) -> None:
         """Messages that are appended again, elsewhere: their ids tell where they lie, and are put right in place."""
         publishing.rebase(body, partition, base_offset)
+
+    def with_block(self, run: Run, first: int, end: int) -> NDArray[np.bool_]:
+        """See registry.Blocked: the ext may be an empty object."""
+        return delivery.with_ext(delivery.survey(run, first, end, end - first))
 
     def salvage(self, run: Run) -> Run:
         """See registry.Dialect.salvage."""

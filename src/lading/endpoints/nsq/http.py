@@ -25,6 +25,7 @@ from .options import option
 from .parameters import channel_name, channel_of, topic_name, topic_of
 from .publish import Publication, Publisher
 from .statistics import statistics, statistics_text
+from .subscribe import move, parsed_start
 
 if TYPE_CHECKING:
     from ...broker.channels import Channel
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 NAME: Final = "nsqd_http"
 EXT_HEADER: Final = "x-nsqext-"
 _TRUE: Final = frozenset({"true", "1"})
+_FALSE: Final = frozenset({"false", "0"})
+_PLACE_BYTES_MAX: Final = 64
 _DIGITS: Final = re.compile(r"[0-9]{1,20}")
 _U64_MAX: Final = (1 << 64) - 1
 _TOLD: Final = ("max_heartbeat_interval", "max_output_buffer_size", "max_output_buffer_timeout", "max_deflate_level")
@@ -70,6 +73,8 @@ class NsqdHttp:
             ("GET", "/stats", self._stats, False),
             ("POST", "/channel/create", self._channel_create, True),
             ("POST", "/channel/delete", self._channel_delete, True),
+            ("POST", "/channel/setorder", self._channel_order, True),
+            ("POST", "/channel/setoffset", self._channel_offset, True),
             *(("POST", f"/channel/{verb}", partial(self._channel, work), True) for verb, work in channel_work.items()),
         ]
         if not self._node.strict:
@@ -238,6 +243,24 @@ class NsqdHttp:
 
     async def _channel(self, work: Callable[[Channel], Any], request: Request, path: Parameters) -> None:
         work(channel_of(self._node, request))
+
+    async def _channel_order(self, request: Request, path: Parameters) -> None:
+        """SUB_ORDERED turns a channel to one message at a time; only this turns it back (nsq.md 4.3)."""
+        channel = channel_of(self._node, request)
+        order = request.query_params.get("order", "").lower()
+        if order not in (*_TRUE, *_FALSE):
+            raise HttpFault("INVALID_ARG_ORDER")
+        channel.set_ordered(order in _TRUE)
+
+    async def _channel_offset(self, request: Request, path: Parameters) -> None:
+        """Go on elsewhere, also while it is read: the body is a place as SUB_ADVANCED names them."""
+        channel, number = channel_of(self._node, request), _partition(request)
+        if number >= len(channel.topic.partitions):
+            raise HttpFault("E_TOPIC_NOT_EXIST", 404)
+        start = parsed_start((await self._body(request, _PLACE_BYTES_MAX, "BODY_TOO_BIG")).decode(errors="replace"))
+        if start is None:
+            raise HttpFault("INVALID_OFFSET")
+        move(self._node, channel, number if number >= 0 else None, start)
 
     async def _option(self, request: Request, path: Parameters) -> Any:
         return option(self._node, path["option"])

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .node import Node
 
 _START: Final = re.compile(r"(timestamp|virtual_queue|msgcount|special):(-?[0-9]{1,18})")
+Start = tuple[str, int]
 _WITHOUT_NODES: Final = "Not supported while coordinator disabled"
 
 
@@ -28,23 +29,29 @@ class Asked:
     topic: Topic
     channel: str
     partition: int | None
-    start: tuple[str, int] | None
+    start: Start | None
 
     def move(self, channel: Channel) -> None:
         """Have the channel begin where the client asked, if it is its first one."""
         if self.start is None or channel.subscribers:
             return
-        for partition in self.topic.partitions:
-            if self.partition in (None, partition.number):
-                channel.move(partition.number, _OFFSETS[self.start[0]](self, partition, self.start[1]))
+        move(self.node, channel, self.partition, self.start)
+
+
+def move(node: Node, channel: Channel, number: int | None, start: Start) -> None:
+    """Have a channel go on at a place in one partition, or in all of them."""
+    kind, value = start
+    for partition in channel.topic.partitions:
+        if number in (None, partition.number):
+            channel.move(partition.number, _OFFSETS[kind](node, partition, value))
 
 
 _OFFSETS: Final = {
-    "special": lambda asked, partition, value: partition.log.stable_end,
-    "msgcount": lambda asked, partition, value: partition.log.first_offset + max(value, 0),
+    "special": lambda node, partition, value: partition.log.stable_end,
+    "msgcount": lambda node, partition, value: partition.log.first_offset + max(value, 0),
     # a queue offset is an offset of messages here
-    "virtual_queue": lambda asked, partition, value: max(value, 0),
-    "timestamp": lambda asked, partition, value: asked.node.broker.offset_at(partition, value * 1_000_000),
+    "virtual_queue": lambda node, partition, value: max(value, 0),
+    "timestamp": lambda node, partition, value: node.broker.offset_at(partition, value * 1_000_000),
 }
 """Where each form of a start lies in a partition."""
 
@@ -63,16 +70,22 @@ def start_of(node: Node, line: Line) -> Asked:
     return Asked(node, topic, channel, number if number >= 0 else None, start)
 
 
-def _parsed_start(node: Node, line: Line) -> tuple[str, int] | None:
+def parsed_start(text: str) -> Start | None:
+    """A place such as ``timestamp:1700000000``; None where the text names none."""
+    found = _START.fullmatch(text)
+    return None if found is None else (found[1], int(found[2]))
+
+
+def _parsed_start(node: Node, line: Line) -> Start | None:
     if line.command.name != "SUB_ADVANCED":
         return None
     text = line.parameters[3].decode(errors="replace")
-    found = _START.fullmatch(text)
+    found = parsed_start(text)
     if found is None:
         raise Fault("E_INVALID", f"invalid consume offset:{text}")
-    if node.strict and found[1] != "special":
+    if node.strict and found[0] != "special":
         raise Fault("E_INVALID", _WITHOUT_NODES)
-    return found[1], int(found[2])
+    return found
 
 
 def _topic(node: Node, name: str, number: int) -> Topic:
