@@ -14,9 +14,10 @@ from typer.testing import CliRunner
 
 from lading import Consumer, testing
 from lading.cli.main import app
-from lading.columns.assemble import decoded_batch
-from lading.columns.contract import type_word
+from lading.columns.assemble import assemble, decoded_batch
+from lading.columns.contract import Projection, type_word
 from lading.filter.parse import Filter
+from lading.filter.values import Messages, TypedHeaders
 from lading.model.state import State
 from lading.transports.lading import LadingTransport
 from tests.pipeline.direct import Driver
@@ -69,6 +70,23 @@ def test_the_arrow_mask(cases: Corpus) -> None:
         expected = cases.expected(one)
         assert one.mask(batch).to_pylist() == expected, one.text
         assert one.mask(decoded_batch(batch, one.header_keys)).to_pylist() == expected, one.text
+
+
+def test_the_arrow_mask_of_columns_that_a_contract_typed(cases: Corpus) -> None:
+    """As a pipeline asks: all routes look at the same messages, whose declared headers are typed already."""
+    headers = cases.contract.headers
+    decoded = decoded_batch(cases.batch, [column.header for column in headers])
+    made = assemble(decoded, Projection((), headers))
+    before: TypedHeaders = {
+        (column.header, column.type, column.encoding): (made.batch.column(column.name), made.bad.get(column.name))
+        for column in headers
+    }
+    messages = Messages(decoded, before)
+    asked = [one for one in cases.contracted if set(one.header_keys) <= decoded.located.keys()]
+    assert asked
+    for one in asked:
+        assert one.mask(messages).to_pylist() == cases.expected(one), one.text
+        assert one.selects(messages).to_pylist() == [truth is True for truth in cases.expected(one)], one.text
 
 
 def test_there_is_something_to_select(cases: Corpus) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 from ..model.batch import SCHEMA
@@ -38,8 +39,7 @@ def assemble(decoded: Decoded, projection: Projection, place: Mapping[str, str |
         if field in PLACE_FIELDS:
             if place is None or field not in place:
                 raise LocalError(f"column {field!r} is asked for, but where the messages come from was not said")
-            value: Any = pa.scalar(place[field], PLACE_FIELDS[field])
-            made[field] = pa.repeat(value, decoded.count)
+            made[field] = _repeated(place[field], PLACE_FIELDS[field], decoded.count)
         else:
             made[field] = _decoded(decoded.columns, field, "message field")
     for column in projection.headers:
@@ -56,6 +56,16 @@ def decoded_batch(batch: pa.RecordBatch, keys: Sequence[str] = ()) -> Decoded:
     columns = {name: batch.column(name) for name in batch.schema.names if name in SCHEMA.names}
     located = locate(_decoded(columns, "headers", "message field"), keys) if keys else {}
     return Decoded(batch.num_rows, columns, located)
+
+
+def _repeated(value: str | int, type_: pa.DataType, rows: int) -> pa.Array[Any]:
+    if isinstance(value, int):
+        # Arrow appends a number value by value
+        numbers: pa.Array[Any] = pa.array(np.full(rows, value, type_.to_pandas_dtype()))
+        return numbers
+    text: Any = pa.scalar(value, type_)
+    texts: pa.Array[Any] = pa.repeat(text, rows)
+    return texts
 
 
 def _decoded(held: Mapping[str, Any], name: str, what: str) -> Any:

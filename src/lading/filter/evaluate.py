@@ -47,10 +47,12 @@ _PLAIN: Final[dict[Operator, Callable[[Values, Values], Values]]] = {
 }
 
 
-def evaluate(filter_: Filter, source: pa.RecordBatch | Decoded) -> pa.BooleanArray:
+def evaluate(filter_: Filter, source: pa.RecordBatch | Decoded | Messages) -> pa.BooleanArray:
     """The mask of ``Filter.mask``."""
-    decoded = source if isinstance(source, Decoded) else decoded_batch(source, filter_.header_keys)
-    return _spread(_condition(Messages(decoded), filter_.tree), decoded.count)
+    if isinstance(source, pa.RecordBatch):
+        source = decoded_batch(source, filter_.header_keys)
+    messages = Messages(source) if isinstance(source, Decoded) else source
+    return _spread(_condition(messages, filter_.tree), messages.rows)
 
 
 def _condition(messages: Messages, node: Condition) -> Values:

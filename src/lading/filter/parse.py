@@ -41,6 +41,8 @@ from .typing import FIELD_DOMAINS, common_domain, constant, nature
 if TYPE_CHECKING:
     from sqlglot import exp
 
+    from .values import Messages
+
 _REASONS: Final = {
     "Sub": "there is no arithmetic; a name with signs in it is written header('a-b')",
     "Tuple": "a list stands after IN only",
@@ -74,17 +76,19 @@ class Filter:
         every = {"headers"} if any(isinstance(node, AnyHeader) for node in nodes) else set()
         return frozenset({node.name for node in nodes if isinstance(node, Field)} | every)
 
-    def mask(self, source: pa.RecordBatch | Decoded) -> pa.BooleanArray:
+    def mask(self, source: pa.RecordBatch | Decoded | Messages) -> pa.BooleanArray:
         """Per message true, false or null (unknown). A RecordBatch needs ``headers`` and ``fields``, Decoded has
-        ``header_keys`` located and ``fields`` decoded; LocalError names what is missing.
+        ``header_keys`` located and ``fields`` decoded; LocalError names what is missing. Filters that are given the
+        same Messages type each header once.
         """
         from .evaluate import evaluate
 
         return evaluate(self, source)
 
-    def selects(self, source: pa.RecordBatch | Decoded) -> pa.BooleanArray:
+    def selects(self, source: pa.RecordBatch | Decoded | Messages) -> pa.BooleanArray:
         """``mask`` with unknown as false: which messages a reader with this filter gets."""
-        return cast("pa.BooleanArray", pc.fill_null(self.mask(source), pa.scalar(False)))
+        mask = self.mask(source)
+        return cast("pa.BooleanArray", pc.fill_null(mask, pa.scalar(False))) if mask.null_count else mask
 
     def __str__(self) -> str:
         return self.text

@@ -59,13 +59,17 @@ class Source(Protocol):
     def field(self, name: str) -> Values: ...
 
 
-class Messages:
-    """The messages of a batch as a Source; what was typed once is kept."""
+TypedHeaders = dict[tuple[str, pa.DataType, Encoding], tuple[Values, Values | None]]
+"""What ``typed`` made of the last values of a header, by key, type and encoding."""
 
-    def __init__(self, decoded: Decoded) -> None:
+
+class Messages:
+    """The messages of a batch as a Source; what was typed once, before or here, is kept."""
+
+    def __init__(self, decoded: Decoded, typed_before: TypedHeaders | None = None) -> None:
         self._decoded = decoded
         self._entries: Entries | None = None
-        self.typed: dict[tuple[str, pa.DataType, Encoding], tuple[Values, Values | None]] = {}
+        self.typed: TypedHeaders = typed_before or {}
 
     @property
     def rows(self) -> int:

@@ -10,6 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ..columns.assemble import assemble
+from ..filter.values import Messages
 from ..model.run import Decoded
 from ..transports.checksums import mismatches
 from .plan import Plan
@@ -31,6 +32,11 @@ class Judged:
     failure: NDArray[np.int16]
     destination: NDArray[np.int16]
 
+    @property
+    def failed(self) -> bool:
+        """Whether something is wrong with any of them."""
+        return bool((self.failure >= 0).any())
+
 
 def judge(plan: Plan, decoded: Decoded, place: Mapping[str, str | int]) -> Judged:
     """Every message checked and given to the first destination that takes it; a null condition takes nothing."""
@@ -41,10 +47,14 @@ def judge(plan: Plan, decoded: Decoded, place: Mapping[str, str | int]) -> Judge
             failure[(failure < 0) & rows] = at
     destination = np.full(decoded.count, -1, np.int16)
     waiting = failure < 0
+    messages = Messages(decoded, {
+        (column.header, column.type, column.encoding): (made.batch.column(column.name), made.bad.get(column.name))
+        for column in plan.contract.headers
+    })  # fmt: skip
     for at, one in enumerate(plan.destinations):
         if not waiting.any():
             break
-        taken = waiting if one.filter is None else waiting & _mask(one.filter.selects(decoded))
+        taken = waiting if one.filter is None else waiting & _mask(one.filter.selects(messages))
         destination[taken] = at
         waiting = waiting & ~taken
     return Judged(made.batch, failure, destination)
@@ -53,10 +63,11 @@ def judge(plan: Plan, decoded: Decoded, place: Mapping[str, str | int]) -> Judge
 def _failing(plan: Plan, decoded: Decoded, bad: Mapping[str, pa.BooleanArray]) -> Iterator[NDArray[np.bool_] | None]:
     """Per failure of the plan, in its order, which messages have it; None where no message can."""
     for column in plan.contract.headers:
-        length = decoded.located[column.header].length
         if column.required:
-            yield length == ABSENT
-            yield length == NULL
+            length = decoded.located[column.header].length
+            lacking = bool((length < 0).any())
+            yield length == ABSENT if lacking else None
+            yield length == NULL if lacking else None
         flags = bad.get(column.name)
         yield None if flags is None else _mask(flags)
     if plan.verify_checksum:

@@ -22,7 +22,7 @@ from ..spark.publish import Written
 from ..spark.ranges import Range
 from ..spark.reading import Stretch, fetch_range
 from ..spark.state import OWN, STAGED
-from ..spark.writing import HashingFile, TableFiles, Target, staged_stem
+from ..spark.writing import TASK_ROWS, HashingFile, TableFiles, Target, staged_stem
 from .job import PipelineJob
 from .judge import Judged, judge
 from .rows import COPY_SCHEMA, copies, quarantined
@@ -92,14 +92,15 @@ class _Range:
         """Judge what one fetch brought."""
         source = self._job.sources[self._piece.topic]
         for decoded in stretch.fetched.decode(
-            first=stretch.first, end=stretch.end, fields=self._plan.fields, keys=self._plan.keys, states=source.states
-        ):
+            first=stretch.first, end=stretch.end, fields=self._plan.fields, keys=self._plan.keys, states=source.states,
+            max_rows=TASK_ROWS,
+        ):  # fmt: skip
             if decoded.count:
                 judged = judge(self._plan, decoded, stretch.place)
                 now_us = time.time_ns() // 1000
                 self._count(decoded, judged, now_us)
                 self._hand_out(judged)
-                if (judged.failure >= 0).any():
+                if judged.failed:
                     self._quarantine(stretch, judged, now_us)
 
     def finish(self) -> list[tuple[int, File]]:
@@ -121,23 +122,26 @@ class _Range:
     def _count(self, decoded: Decoded, judged: Judged, now_us: int) -> None:
         counts, plan = self.counts, self._plan
         counts["read"] += decoded.count
-        taken = np.bincount(judged.destination[judged.destination >= 0], minlength=len(plan.destinations)).tolist()
-        for one, count in zip(plan.destinations, taken, strict=True):
+        for at, one in enumerate(plan.destinations):
+            count = int(np.count_nonzero(judged.destination == at))
             counts[one.counter] += count
             if one.counter != "passed":
                 counts[f"to.{one.name}"] += count
-        failed = np.bincount(judged.failure[judged.failure >= 0], minlength=len(plan.failures)).tolist()
-        for failure, count in zip(plan.failures, failed, strict=True):
-            if count:
-                counts["quarantined"] += count
-                counts[failure.counter] += count
-        sent_us: Any = decoded.columns["timestamp"].cast(pa.int64()).to_numpy(zero_copy_only=False)
-        units = np.maximum(1, (now_us - sent_us) // DELAY_UNIT_US)
-        low, high = (int(bound).bit_length() - 1 for bound in (units.min(), units.max()))
+        if judged.failed:
+            failed = np.bincount(judged.failure[judged.failure >= 0], minlength=len(plan.failures)).tolist()
+            for failure, count in zip(plan.failures, failed, strict=True):
+                if count:
+                    counts["quarantined"] += count
+                    counts[failure.counter] += count
+        sent_us: Any = decoded.columns["timestamp"].view(pa.int64()).to_numpy(zero_copy_only=False)
+        low, high = (
+            max(1, (now_us - int(bound)) // DELAY_UNIT_US).bit_length() - 1 for bound in (sent_us.max(), sent_us.min())
+        )
         if low == high:
             # messages of one fetch were most often sent at about the same time
             counts[f"delay.{low}"] += decoded.count
             return
+        units = np.maximum(1, (now_us - sent_us) // DELAY_UNIT_US)
         for power, count in enumerate(np.bincount(np.log2(units).astype(np.int64)).tolist()):
             if count:
                 counts[f"delay.{power}"] += count
@@ -145,10 +149,12 @@ class _Range:
     def _hand_out(self, judged: Judged) -> None:
         for at, one in enumerate(self._plan.destinations):
             rows = judged.destination == at
-            if not rows.any():
+            taken = np.count_nonzero(rows)
+            if not taken:
                 continue
             if one.table is not None:
-                batch = judged.batch if rows.all() else judged.batch.filter(pa.array(rows))
+                batch = judged.batch.select(list(one.table.projection.order))
+                batch = batch if taken == len(rows) else batch.filter(pa.array(rows))
                 self._files[one.table.path].add(_columns(batch))
             if one.state is not None:
                 self._mark(judged.batch.column("offset").to_numpy()[rows], one.state)

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import xxhash
 
-from ..columns.contract import Projection, parse_columns
+from ..columns.contract import TIMESTAMP, Projection, parse_columns
 from ..transports.fetched import States
 from .manifest import TABLE, File
 from .publish import HASH_NAME, Written
@@ -23,12 +23,19 @@ from .reading import Counts, Reading, read_range
 from .state import OWN, STAGED
 from .types import arrow_schema, conform, schema_of
 
+TASK_ROWS = 32_768
+"""Messages that a task decodes and judges at a time: no batch of them is handed to anybody."""
 GROUP_ROWS = 131_072
 GROUP_BYTES = 64 << 20
 """A row group is written when it has this many rows or about this many bytes of Arrow."""
 FILE_BYTES = 256 << 20
 """A file is closed when it has this many bytes, unless told otherwise."""
 COMPRESSION = "snappy"
+CONSTANT = ("stream", "topic", "partition", "state")
+"""Fields that are the same, or nearly, in a whole file."""
+RISING = ("offset", "timestamp")
+RISING_TYPES = (pa.int64(), TIMESTAMP)
+"""Fields whose values rise from message to message, or nearly: as differences they take a byte or less."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +89,7 @@ class TableJob:
             verify_checksum=self.verify_checksum,
             fail_on_bad_value=self.fail_on_bad_value,
             fail_on_data_loss=self.fail_on_data_loss,
+            rows_max=TASK_ROWS,
             transport=self.transport,
         )
 
@@ -196,21 +204,25 @@ class TableFiles:
         directory = self._table / OWN / STAGED
         directory.mkdir(parents=True, exist_ok=True)
         sink = HashingFile((directory / name).open("xb", buffering=0))
-        # promoted headers repeat, payloads and keys do not
-        repeating = [
-            *self._target.repeating,
-            *(name for name in ("stream", "topic", "state") if name in self._schema.names),
-        ]
-        options: dict[str, Any] = {"compression": self._target.compression, "use_dictionary": repeating}
-        writer = pq.ParquetWriter(
-            sink,  # type: ignore[arg-type]
-            self._schema,
-            **options,
-            write_statistics=[name for name in self._schema.names if name not in ("payload", "headers", "id", "key")],
-            store_schema=False,
-        )
+        writer = pq.ParquetWriter(sink, self._schema, **self._options(), store_schema=False)  # type: ignore[arg-type]
         self._open = writer, sink, name
         return self._open
+
+    def _options(self) -> dict[str, Any]:
+        """How each column is written."""
+        types = dict(zip(self._schema.names, self._schema.types, strict=True))
+        repeating = [*self._target.repeating, *(name for name in CONSTANT if name in types)]
+        rising = [name for name in RISING if types.get(name) in RISING_TYPES and name not in repeating]
+        return {
+            "compression": self._target.compression,
+            # promoted headers repeat, payloads and keys do not
+            "use_dictionary": repeating,
+            "column_encoding": dict.fromkeys(rising, "DELTA_BINARY_PACKED"),
+            # nobody skips a row group because of the least bytes in it
+            "write_statistics": [
+                name for name, type_ in types.items() if not (pa.types.is_nested(type_) or pa.types.is_binary(type_))
+            ],
+        }
 
     def _close(self) -> None:
         if self._open is None:

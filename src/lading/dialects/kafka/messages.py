@@ -208,9 +208,9 @@ class _Asked:
     """Header keys to locate: as bytes for the kernel, and back to the texts they were asked by."""
 
     def __init__(self, keys: Sequence[str]) -> None:
-        self._texts = list(dict.fromkeys(keys))
-        known = [data for text in self._texts if (data := _stored_key(text)) is not None]
-        self._index = {data: index for index, data in enumerate(known)}
+        stored = {text: _stored_key(text) for text in keys}
+        known = [data for data in stored.values() if data is not None]
+        self._rows = {text: None if data is None else known.index(data) for text, data in stored.items()}
         self.bytes = np.frombuffer(b"".join(known) + bytes(SPARE_BYTES), np.uint8)
         self.ends = np.cumsum([len(data) for data in known], dtype=np.int64)
 
@@ -222,12 +222,14 @@ class _Asked:
     def located(self, region: Bytes, places: tuple[Table, Table], count: int) -> dict[str, Located]:
         starts, lengths = places
         found: dict[str, Located] = {}
-        for text in self._texts:
-            data = _stored_key(text)
-            index = None if data is None else self._index[data]
-            start = np.zeros(count, np.int64) if index is None else starts[index, :count]
-            length = np.full(count, -1, np.int64) if index is None else lengths[index, :count]
-            found[text] = Located(region, start, length, np.where(length == -1, 0, Kind.RAW).astype(np.int8))
+        for text, row in self._rows.items():
+            start = np.zeros(count, np.int64) if row is None else starts[row, :count]
+            length = np.full(count, -1, np.int64) if row is None else lengths[row, :count]
+            kind = np.full(count, int(Kind.RAW), np.int8)
+            absent = length == -1
+            if absent.any():
+                kind[absent] = 0
+            found[text] = Located(region, start, length, kind)
         return found
 
 
