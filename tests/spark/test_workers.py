@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -45,7 +46,10 @@ def test_the_daemon_has_loaded_what_tasks_need_before_it_forks() -> None:
 import sys
 from lading.spark.daemon import load
 load()
-print(all(name in sys.modules for name in ("lading.spark.source", "lading.transports.kafka", "pyarrow.parquet")))
+print([name in sys.modules for name in ("lading.spark.source", "lading.transports.kafka", "pyarrow.parquet", "wave")])
 """
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=120)
-    assert done.stdout.strip() == "True"
+    env = os.environ | {"LADING_TASKS": "wave"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=120, env=env
+    )
+    assert done.stdout.strip() == "[True, True, True, True]"

@@ -163,11 +163,12 @@ def _step(label: str) -> Iterator[None]:
 
 
 def _spark(url: str, directory: Path, sent: int) -> None:
+    from ..pipeline.run import SESSION
     from . import demo_pipeline
 
     _title("4  The same messages in Spark")
     begun = time.monotonic()
-    options = {"spark.driver.extraJavaOptions": QUICK_COMPILER}
+    options = {"spark.driver.extraJavaOptions": QUICK_COMPILER, **SESSION}
     with (
         Interruption().taken() as interruption,
         interruption.spark("lading demo", starts=lambda: None, **options) as session,

@@ -52,6 +52,7 @@ def run(
 
         lading pipeline run flights.toml --follow --metrics 127.0.0.1:9464
     """
+    from ..pipeline.run import SESSION
     from ..pipeline.run import run as run_pipeline
     from ..pipeline.settings import PipelineSettings
 
@@ -59,7 +60,7 @@ def run(
     interruption = Interruption()
     with (
         interruption.taken(),
-        interruption.spark("lading pipeline") as session,
+        interruption.spark("lading pipeline", **SESSION) as session,
         meter(settings.id, None, "messages") as progress,
     ):
 

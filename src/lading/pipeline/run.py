@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ..model.errors import DataLoss, LocalError, SettingError
 from ..settings import Address
@@ -40,7 +40,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-__all__ = ["Progress", "RunReport", "run"]
+__all__ = ["SESSION", "Progress", "RunReport", "run"]
+
+SESSION: Final[dict[str, Any]] = {"spark.executorEnv.LADING_TASKS": "lading.pipeline.sink"}
+"""Settings for a session that is made to run a pipeline: workers begin with all loaded that its tasks need."""
 
 
 def run(

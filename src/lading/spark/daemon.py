@@ -7,17 +7,28 @@ load the same things otherwise: 1.2 s of CPU time each, and a query has at least
 from __future__ import annotations
 
 import gc
+import os
 from contextlib import suppress
 from importlib import import_module
+from typing import Final
 
 from pyspark import daemon
+
+TASKS: Final = "LADING_TASKS"
+"""Environment variable (``spark.executorEnv.LADING_TASKS``): modules that tasks of this session need besides."""
 
 
 def load() -> None:
     """Import what reads and writes topics, and the kernels where they are compiled already."""
+    import pyarrow as pa
+
     from ..kernels import engine
     from ..transports import open
 
+    # the first one looks for pandas, which takes a quarter of a second where it is installed
+    pa.array([])
+    for name in os.environ.get(TASKS, "").split():
+        import_module(name)
     for name in (".sink", ".source", ".tables", *(f"..transports.{one.module}" for one in open.SCHEMES.values())):
         import_module(name, __package__)
     if (engine.cache_dir() / "complete").exists():
