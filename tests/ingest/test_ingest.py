@@ -38,8 +38,9 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNsq]:
 class Child:
     """The ingest process."""
 
-    def __init__(self, real: RunningNsq, topic: str, spool: Path) -> None:
-        command = [sys.executable, "-m", "lading.ingest", f"nsq://{real.nsqlookupd_http}", topic, "spark", str(spool)]
+    def __init__(self, real: RunningNsq, topic: str, spool: Path, **options: Any) -> None:
+        queue = f"nsq://{real.nsqlookupd_http}"
+        command = [sys.executable, "-m", "lading.ingest", queue, topic, "spark", str(spool), json.dumps(options)]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     def said(self) -> dict[str, Any]:
@@ -47,6 +48,12 @@ class Child:
         assert self.process.stdout is not None
         found: dict[str, Any] = json.loads(self.process.stdout.readline())
         return found
+
+    def done(self, offset: int) -> None:
+        """Tell it that everything before this offset was read."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(b"%d\n" % offset)
+        self.process.stdin.flush()
 
     def end(self, *, kill: bool = False) -> int:
         """Kill it, or end its standard input; its exit code."""
@@ -82,7 +89,6 @@ def test_a_spool_forgets_what_is_done_with_and_old(tmp_path: Path) -> None:
         spool.append(CODE, [stored], [now_us - (30 if number < 60 else 1) * hour_us])
 
     def first(done: int | None, keep_s: float) -> int:
-        spool._trim_at_s = 0.0
         spool.trim(done, keep_s)
         spool.maintain()
         offsets: list[Any] = lading.read_arrow(str(tmp_path / "spool"), "t", columns="offset")["offset"].to_pylist()
@@ -99,6 +105,22 @@ def test_a_spool_forgets_what_is_done_with_and_old(tmp_path: Path) -> None:
     again = Spool(tmp_path / "spool", "t")
     assert again.end == 100
     again.close()
+
+
+def test_who_comes_for_a_moment_forgets_too(real: RunningNsq, tmp_path: Path) -> None:
+    """A pipeline that runs now and then tells what is done just before it ends."""
+    home = tmp_path / "spool"
+    spool = Spool(home, "moment", segment_bytes=8192)
+    for number in range(60):
+        stored = record(1, bytes(16), 0, b"", b"%d" % number + bytes(200))
+        spool.append(CODE, [stored], [time.time_ns() // 1000 - 10_000_000])
+    spool.close()
+    child = Child(real, "moment", home, keep_s=5)
+    assert child.said() == {"event": "caught_up", "end": 60}
+    child.done(45)
+    assert child.end() == 0
+    offsets: list[Any] = lading.read_arrow(str(home), "moment", columns="offset")["offset"].to_pylist()
+    assert 0 < offsets[0] <= 45
 
 
 def test_what_is_in_the_queue_comes_into_the_spool_and_is_finished(real: RunningNsq, tmp_path: Path) -> None:

@@ -49,6 +49,8 @@ def test_a_queue_needs_a_spool_and_takes_no_batch_read() -> None:
     assert isinstance(made, Spooled)
     assert (made.from_, made.queue, made.channel) == ("/x", "nsq://127.0.0.1:4161", "c")
     assert (dict(made.transport), dict(made.queue_options)) == ({}, {"tag": "A"})
+    with pytest.raises(SettingError, match="spoolKeepS is '0'"):
+        options(spool="/x", spoolKeepS="0")
 
 
 @pytest.mark.spark

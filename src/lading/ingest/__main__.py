@@ -1,9 +1,9 @@
 """``python -m lading.ingest URL TOPIC CHANNEL SPOOL [OPTIONS]``: fill a spool until standard input ends or SIGTERM.
 
-OPTIONS is a JSON object for the transport. A line with a number on standard input says that everything before that
-offset is done with, so that it may be deleted when it is old. One line of JSON on standard output says that what
-waited has been taken (``{"event": "caught_up", "end": …}``), that another process fills the spool (``taken``), or what
-went wrong.
+OPTIONS is a JSON object: options of the transport, and ``keep_s``. A line with a number on standard input says that
+everything before that offset is done with, so that it may be deleted when it is old. One line of JSON on standard
+output says that what waited has been taken (``{"event": "caught_up", "end": …}``), that another process fills the spool
+(``taken``), or what went wrong.
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ BATCH_MESSAGES: Final = 10_000
 KNOWN_MAX: Final = 200_000
 """So many messages are known again when they come a second time."""
 QUIET_S: Final = 0.5
+TRIM_S: Final = 5.0
 CAUGHT_UP_S: Final = 10.0
 """``caught_up`` is called when nothing came for QUIET_S, and after this long at the latest."""
 
@@ -70,6 +71,7 @@ def _fill(
     at = count = 0
     began = last = time.monotonic()
     told = False
+    trim_s = began
     while not stopped():
         queue.fetch(at, max_messages=1, wait_ms=WAIT_MS)
         messages = queue.messages(at, BATCH_MESSAGES)
@@ -84,10 +86,14 @@ def _fill(
             last = now
         else:
             spool.maintain()
-        trim()
+        if now >= trim_s:
+            trim()
+            trim_s = now + TRIM_S
         if not told and (now - last >= QUIET_S or now - began >= CAUGHT_UP_S):
             told = True
             caught_up(spool.end)
+    # those who come for a moment, again and again, would never see the time for it
+    trim()
     return count
 
 

@@ -23,7 +23,6 @@ LOCK_FILE: Final = "spool.lock"
 SEGMENT_BYTES: Final = 64 << 20
 KEEP_S: Final = 86_400.0
 """Messages whose reader is done with them are deleted when they are this old, by segments."""
-TRIM_S: Final = 5.0
 
 
 class SpoolTaken(LocalError):
@@ -55,7 +54,6 @@ class Spool:
         self._log.hold_stable(None)
         self._log.maintain(_now_us())
         self._commit = SyncNow()
-        self._trim_at_s = 0.0
 
     @property
     def end(self) -> int:
@@ -76,13 +74,10 @@ class Spool:
         self._log.maintain(_now_us())
 
     def trim(self, done: int | None, keep_s: float) -> None:
-        """Delete whole segments that are older than ``keep_s`` and end before offset ``done``; looks now and then.
+        """Delete whole segments that are older than ``keep_s`` and end before offset ``done``.
 
         ``done`` None: whoever has read them.
         """
-        if time.monotonic() < self._trim_at_s:
-            return
-        self._trim_at_s = time.monotonic() + TRIM_S
         segments = [one for one in self._log.segments() if done is None or one.end_offset <= done]
         before = expired_before(segments, _now_us(), int(keep_s * 1e6), None)
         if before is not None:

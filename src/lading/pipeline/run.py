@@ -137,7 +137,9 @@ def _options(settings: PipelineSettings, source: Source, topic: str, starting: s
     reached = {f"transport.{name}": str(value) for name, value in source.transport.items()}
     if is_queue(place["from"]):
         place |= {"spool": settings.spool(source), "channel": source.channel or settings.id}
-    elif source.spool is not None or source.channel is not None:
+        if source.spool_keep_s is not None:
+            place["spoolKeepS"] = str(source.spool_keep_s)
+    elif (source.spool, source.spool_keep_s, source.channel) != (None, None, None):
         raise SettingError(f"{settings.name}: spool and channel are for queues (nsq://), not for {source.from_}")
     return {
         **place,

@@ -94,6 +94,8 @@ class Source(Section):
     transport: dict[str, str | int | float] = Field(default_factory=dict)
     spool: NonEmpty | None = None
     """Where a queue's messages are kept to be read; beside the state unless set."""
+    spool_keep_s: int | None = Field(default=None, ge=1)
+    """So long, at least, what was published stays in the spool; a day unless set."""
     channel: NonEmpty | None = None
     """The channel of a queue; the pipeline's id unless set."""
 

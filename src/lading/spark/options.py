@@ -45,6 +45,7 @@ class SourceOptions:
     where: str | None = None
     pushdown: bool = False
     spool: str | None = None
+    spool_keep_s: int | None = None
     channel: str = CHANNEL
     transport: Mapping[str, Any] = field(default_factory=dict)
 
@@ -73,6 +74,7 @@ class SourceOptions:
             where=where if where and where.strip() else None,
             pushdown=_flag("pushdown", values.get("pushdown", "false")),
             spool=values.get("spool", "").strip() or None,
+            spool_keep_s=_count("spoolKeepS", values),
             channel=values.get("channel", CHANNEL).strip(),
             transport=transport_options(values),
         )
@@ -108,7 +110,7 @@ class SinkOptions:
 SOURCE = (
     "from", "topic", "startingOffsets", "endingOffsets", "failOnDataLoss", "states", "maxRowsPerTrigger",
     "maxBytesPerTrigger", "maxRowsPerPartition", "maxRowsPerBatch", "maxBytesPerBatch", "on_bad_value", "headers",
-    "verify_checksum", "where", "pushdown", "spool", "channel",
+    "verify_checksum", "where", "pushdown", "spool", "spoolKeepS", "channel",
 )  # fmt: skip
 SINK = ("to", "topic", "headers", "transactionalId", "transactionTimeoutS", "dedupe_header")
 SYNONYMS = {"maxoffsetspertrigger": "maxRowsPerTrigger"}

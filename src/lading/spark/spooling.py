@@ -43,7 +43,7 @@ def refuse_queue(options: SourceOptions) -> None:
 def spooled(options: SourceOptions) -> SourceOptions:
     """The options to read a stream by: of a queue its spool is read. SettingError where a queue has none."""
     if not is_queue(options.from_):
-        if options.spool is not None:
+        if options.spool is not None or options.spool_keep_s is not None:
             raise SettingError(f"spool is for queues; {options.from_} is read directly")
         return options
     if options.spool is None:
@@ -73,7 +73,10 @@ class Filling:
         """
         if not isinstance(options, Spooled) or self._child is not None:
             return
-        arguments = (options.queue, options.topic, options.channel, options.from_, json.dumps(options.queue_options))
+        more = dict(options.queue_options)
+        if options.spool_keep_s is not None:
+            more["keep_s"] = options.spool_keep_s
+        arguments = (options.queue, options.topic, options.channel, options.from_, json.dumps(more))
         command = [sys.executable, "-m", "lading.ingest", *arguments]
         self._child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         atexit.register(self.stop)
