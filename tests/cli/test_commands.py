@@ -111,6 +111,21 @@ def test_lines_filter_and_offsets(lading: Run) -> None:
     assert [message["payload"] for message in last] == ["two", "three"]
 
 
+def test_a_filter_that_names_no_header_is_told_so(lading: Run, broker: testing.Running) -> None:
+    lading("topic", "create", "named")
+    lading("message", "send", "named", "x", "-H", "delay:int32=1", "-H", "carrier=UA")
+    hint = "none of the messages of named has a header 'delai' (did you mean 'delay'?)"
+    for server in (broker.url, f"kafka://{broker.endpoints['kafka']}", f"iggy://{broker.endpoints['iggy_tcp']}"):
+        said = lading("message", "poll", "named", "--where", "delai > 0 AND carrier = 'UA'", "--from", server).stderr
+        assert (hint in said, "'carrier'" in said) == (True, False), server
+    assert hint in lading("headers", "named", "--where", "delai > 0").stderr
+    assert hint in lading("state", "set", "named", "--state", "poisoned", "--where", "delai > 0").stderr
+    # a header that there is needs no hint, whatever its values
+    assert "none of" not in lading("message", "poll", "named", "--where", "delay > 5").stderr
+    wrong = lading("state", "set", "named", "--state", "poison", "--offset", "0", code=2).stderr
+    assert "did you mean 'poisoned'" in " ".join(wrong.replace("│", " ").split())
+
+
 def test_the_header_table(lading: Run) -> None:
     lading("topic", "create", "table")
     lading("message", "send", "table", "x", "-H", "a=1", "-H", "b:uint8=7")

@@ -100,6 +100,31 @@ def partition_row(part: PartitionMeta) -> dict[str, Any]:
     }
 
 
+LOOKED_AT = 10_000
+"""Messages whose headers are looked at to say why a filter found nothing."""
+
+
+def unknown_headers(from_: str, topic: str, where: str, states: States = "available") -> Iterator[str]:
+    """A sentence for each header that a filter names and no message has, with the nearest one that some have.
+
+    Only the first LOOKED_AT messages are looked at, and none of a queue, from which they would be taken.
+    """
+    from ..columns.contract import did_you_mean
+    from ..filter.parse import parse
+    from ..transports.open import is_queue
+
+    keys = parse(where).header_keys
+    if not keys or is_queue(from_):
+        return
+    found = header_statistics(from_, topic, states=states, limit=LOOKED_AT)
+    if not found.messages:
+        return
+    among = f"the first {LOOKED_AT:,} messages" if found.messages >= LOOKED_AT else "the messages"
+    for key in keys:
+        if key not in found.keys:
+            yield f"none of {among} of {topic} has a header {key!r}{did_you_mean(key, found.keys)}"
+
+
 def header_statistics(
     from_: str, topic: str, *, where: str | None = None, states: States = "available", limit: int | None = None,
     on_rows: Callable[[int], None] = lambda rows: None,

@@ -116,6 +116,11 @@ def poll(
             break
     if output is Output.TEXT:
         note(f"{found} message(s)" + ("" if found else f"; nothing in {topic} from {offset} on matches"))
+    if not found and where is not None:
+        from .connection import unknown_headers
+
+        for sentence in unknown_headers(from_, topic, where, states):
+            note(sentence)
 
 
 @app.command()

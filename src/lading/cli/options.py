@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Callable, Sequence
+from typing import Annotated, Literal, get_args
 
 import typer
 
 from .output import Output
 
 DEFAULT_SERVER = "lading://127.0.0.1:7070"
+
+
+def word(known: Sequence[str]) -> Callable[[str], str]:
+    """What reads an option that takes one of these words; BadParameter names the nearest."""
+
+    def parsed(text: str) -> str:
+        if text not in known:
+            from ..columns.contract import did_you_mean
+
+            raise typer.BadParameter(f"{text!r} is none of {', '.join(known)}{did_you_mean(text, known)}")
+        return text
+
+    return parsed
+
 
 Server = Annotated[
     str,
@@ -34,7 +49,11 @@ Where = Annotated[
         "--where", "-w", metavar="FILTER", help="Only messages it holds for, e.g. \"carrier = 'UA' AND delay > 15\"."
     ),
 ]
+Shown = Literal["available", "all"]
 States = Annotated[
-    Literal["available", "all"],
-    typer.Option("--states", help="available: what consumers may see; all: with poisoned and the like."),
-]
+    Shown,
+    typer.Option(
+        "--states", parser=word(get_args(Shown)), metavar="|".join(get_args(Shown)),
+        help="available: what consumers may see; all: with poisoned and the like.",
+    ),
+]  # fmt: skip

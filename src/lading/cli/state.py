@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 import typer
 
 from ..model.errors import LocalError
-from .options import DEFAULT_SERVER, AsOutput, Server
+from .options import DEFAULT_SERVER, AsOutput, Server, word
 from .output import Output, document, meter, note, table
 
 if TYPE_CHECKING:
@@ -28,7 +28,15 @@ RANGE_COLUMNS = {"partition": "partition", "first": "first", "last": "last", "me
 @app.command("set")
 def set_(
     topic: str,
-    state: Annotated[Word, typer.Option("--state", help="What the messages are from now on.")],
+    state: Annotated[
+        Word,
+        typer.Option(
+            "--state",
+            parser=word(get_args(Word)),
+            metavar="STATE",
+            help=f"What the messages are from now on: {', '.join(get_args(Word))}.",
+        ),
+    ],
     where: Annotated[
         str | None,
         typer.Option(
@@ -76,6 +84,11 @@ def set_(
     if output is Output.JSON:
         document({"topic": topic, "state": state, **done._asdict(), "dry_run": dry_run})
         return
+    if where is not None and not done.matched:
+        from .connection import unknown_headers
+
+        for sentence in unknown_headers(server, topic, where, "all"):
+            note(sentence)
     same = done.matched - done.changed
     was = f"; {same:,} had it already" if same else ""
     what = "would become" if dry_run else "became"
