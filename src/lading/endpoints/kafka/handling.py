@@ -42,7 +42,15 @@ class Session:
 Fields = Mapping[str, Any]
 """Fields of an answer by the names of ``kafka.protocol``; what is not given takes its default."""
 
-Handler = Callable[[Session, Request], Fields | Awaitable[Fields]]
+
+class Framed(NamedTuple):
+    """An answer that is encoded by hand: the error to count, and what makes its frame for a correlation id."""
+
+    error: int
+    frame: Callable[[int], bytes]
+
+
+Handler = Callable[[Session, Request], Fields | Framed | Awaitable[Fields]]
 """Runs on the event loop and stays below 2 ms; what takes longer, or waits, is awaited. Errors are codes in the
 fields; what it raises closes the connection, and is logged unless it is a MalformedMessage."""
 

@@ -6,20 +6,21 @@ It makes topics that producers ask for.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from ...dialects.kafka.errors import INVALID_TOPIC, UNKNOWN_TOPIC, UNKNOWN_TOPIC_ID, code_of
+from ...dialects.kafka.metadata import Broker, TopicRow, metadata_answer
 from ...dialects.kafka.names import is_legal
 from ...dialects.kafka.versions import DESCRIBE_CLUSTER, DESCRIBE_TOPIC_PARTITIONS, METADATA
 from ...model.errors import LadingError
 from ..interface import now_us
 from .creating import create_topic
 from .fetch import topic_by_id
-from .handling import CLUSTER_ID, NODE_ID, Context, Fields, Handler, Request, Session
+from .handling import CLUSTER_ID, NODE_ID, Context, Fields, Framed, Handler, Request, Session
 
 if TYPE_CHECKING:
-    from ...broker.topology import Partition, Topic
+    from ...broker.topology import Topic
 
 _AUTO_CREATE_IS_ASKED: Final = 4
 """The first version in which a client says whether a topic may be made; before, it may."""
@@ -42,22 +43,19 @@ class _Answers:
     def __init__(self, context: Context) -> None:
         self._context = context
 
-    def metadata(self, session: Session, request: Request) -> Fields:
+    def metadata(self, session: Session, request: Request) -> Framed:
         body = request.body
         asked = body.topics
         if asked is None or (request.version == 0 and not asked):
-            rows = [topic_row(topic) for topic in expressible(self._context)]
+            rows = [_row(topic) for topic in expressible(self._context)]
         else:
             may_create = self._context.settings.auto_create and (
                 request.version < _AUTO_CREATE_IS_ASKED or body.allow_auto_topic_creation
             )
-            rows = [self._row(one.name, one.topic_id, may_create=may_create) for one in asked]
-        return {
-            "brokers": [self._broker(session)],
-            "cluster_id": CLUSTER_ID,
-            "controller_id": NODE_ID,
-            "topics": rows,
-        }
+            rows = [self._asked(one.name, one.topic_id, may_create=may_create) for one in asked]
+        address = self._context.advertised(session)
+        broker = Broker(NODE_ID, address.host, address.port)
+        return Framed(0, lambda correlation: metadata_answer(request.version, correlation, CLUSTER_ID, broker, rows))
 
     def partitions(self, session: Session, request: Request) -> Fields:
         """Topics by name, none asked for is all of them, a bounded number of partitions at a time from a cursor on."""
@@ -70,8 +68,8 @@ class _Answers:
         room = max(min(body.response_partition_limit, PARTITIONS_MAX), 1)
         rows: list[Fields] = []
         for name in sorted(one for one in names if one >= start[0]):
-            row = self._row(name, None, may_create=False)
-            places = row.get("partitions", [])[start[1] if name == start[0] else 0 :]
+            row = _fields(self._asked(name, None, may_create=False))
+            places = row["partitions"][start[1] if name == start[0] else 0 :]
             if places and not room:
                 return {"topics": rows, "next_cursor": {"topic_name": name, "partition_index": 0}}
             told = places[:room]
@@ -84,36 +82,31 @@ class _Answers:
         return {"topics": rows, "next_cursor": None}
 
     def cluster(self, session: Session, request: Request) -> Fields:
-        row = self._broker(session)
-        row["broker_id"] = row.pop("node_id")
+        address = self._context.advertised(session)
         return {
             "error_code": 0,
             "endpoint_type": request.body.endpoint_type,
             "cluster_id": CLUSTER_ID,
             "controller_id": NODE_ID,
-            "brokers": [row],
+            "brokers": [{"broker_id": NODE_ID, "host": address.host, "port": address.port, "rack": None}],
         }
 
-    def _broker(self, session: Session) -> dict[str, Any]:
-        address = self._context.advertised(session)
-        return {"node_id": NODE_ID, "host": address.host, "port": address.port, "rack": None}
-
-    def _row(self, name: str | None, uuid: UUID | None, *, may_create: bool) -> Fields:
+    def _asked(self, name: str | None, uuid: UUID | None, *, may_create: bool) -> TopicRow:
         if not name:
-            uuid = uuid or _NOBODY
-            topic = topic_by_id(self._context.broker, uuid.bytes)
-            return topic_row(topic) if topic else {"error_code": UNKNOWN_TOPIC_ID, "name": None, "topic_id": uuid}
+            topic_id = (uuid or _NOBODY).bytes
+            topic = topic_by_id(self._context.broker, topic_id)
+            return _row(topic) if topic else TopicRow(UNKNOWN_TOPIC_ID, None, topic_id)
         if not is_legal(name):
-            return {"error_code": INVALID_TOPIC, "name": name, "topic_id": _NOBODY}
+            return TopicRow(INVALID_TOPIC, name, _NOBODY.bytes)
         try:
-            return topic_row(self._context.broker.resolve(name))
+            return _row(self._context.broker.resolve(name))
         except LadingError:
             if not may_create:
-                return {"error_code": UNKNOWN_TOPIC, "name": name, "topic_id": _NOBODY}
+                return TopicRow(UNKNOWN_TOPIC, name, _NOBODY.bytes)
         try:
-            return topic_row(create_topic(self._context, name, self._context.settings.partitions, now_us=now_us()))
+            return _row(create_topic(self._context, name, self._context.settings.partitions, now_us=now_us()))
         except LadingError as error:
-            return {"error_code": code_of(error), "name": name, "topic_id": _NOBODY}
+            return TopicRow(code_of(error), name, _NOBODY.bytes)
 
 
 def expressible(context: Context) -> list[Topic]:
@@ -123,23 +116,27 @@ def expressible(context: Context) -> list[Topic]:
     return [topic for topic in found if is_legal(topic.flat_name)]
 
 
-def topic_row(topic: Topic) -> Fields:
-    """A topic as Metadata tells it."""
+def _row(topic: Topic) -> TopicRow:
+    return TopicRow(0, topic.flat_name, topic.uuid, [partition.log.epoch for partition in topic.partitions])
+
+
+def _fields(row: TopicRow) -> Fields:
+    """A topic for DescribeTopicPartitions."""
     return {
-        "error_code": 0,
-        "name": topic.flat_name,
-        "topic_id": UUID(bytes=topic.uuid),
+        "error_code": row.error,
+        "name": row.name,
+        "topic_id": UUID(bytes=row.topic_id),
         "is_internal": False,
-        "partitions": [_partition_row(partition) for partition in topic.partitions],
+        "partitions": [_partition_fields(number, epoch) for number, epoch in enumerate(row.epochs)],
     }
 
 
-def _partition_row(partition: Partition) -> Fields:
+def _partition_fields(number: int, epoch: int) -> Fields:
     return {
         "error_code": 0,
-        "partition_index": partition.number,
+        "partition_index": number,
         "leader_id": NODE_ID,
-        "leader_epoch": partition.log.epoch,
+        "leader_epoch": epoch,
         "replica_nodes": [NODE_ID],
         "isr_nodes": [NODE_ID],
         "offline_replicas": [],

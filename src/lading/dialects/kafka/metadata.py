@@ -1,0 +1,102 @@
+"""The answer to Metadata by hand: a thousand partitions take a fifth of a millisecond, not seven (kafka.md 3)."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from functools import cache
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from .fields import INT16, INT32, NO_TAGS, count, text
+from .versions import METADATA, SERVED
+
+FLEXIBLE: Final = SERVED[METADATA].flexible
+_FIRST_WITH: Final = {
+    "controller": 1, "cluster": 2, "throttle": 3, "offline": 5, "epoch": 7, "operations": 8, "topic id": 10,
+}  # fmt: skip
+_CLUSTER_OPERATIONS: Final = range(8, 11)
+_NOT_ASKED: Final = INT32.pack(-(1 << 31))
+"""Nobody is told what it may do."""
+
+
+class TopicRow(NamedTuple):
+    """A topic as a broker tells it that leads all its partitions; ``epochs`` are theirs, from partition 0 on."""
+
+    error: int
+    name: str | None
+    topic_id: bytes
+    epochs: Sequence[int] = ()
+
+
+class Broker(NamedTuple):
+    """The one broker of a cluster: its controller, and leader of everything."""
+
+    id: int
+    host: str
+    port: int
+
+
+def metadata_answer(version: int, correlation: int, cluster: str, broker: Broker, topics: Sequence[TopicRow]) -> bytes:
+    """The whole frame of an answer."""
+    flexible = version >= FLEXIBLE
+    tags = NO_TAGS if flexible else b""
+    out = [INT32.pack(correlation), tags]
+    if version >= _FIRST_WITH["throttle"]:
+        out.append(INT32.pack(0))
+    out += count(1, flexible), INT32.pack(broker.id), text(broker.host.encode(), flexible), INT32.pack(broker.port)
+    if version >= _FIRST_WITH["controller"]:
+        out.append(text(None, flexible))
+    out.append(tags)
+    if version >= _FIRST_WITH["cluster"]:
+        out.append(text(cluster.encode(), flexible))
+    if version >= _FIRST_WITH["controller"]:
+        out.append(INT32.pack(broker.id))
+    out.append(count(len(topics), flexible))
+    for topic in topics:
+        # before version 12 a name is no null
+        name = topic.name if topic.name is not None or version >= _NULL_NAMES else ""
+        out += INT16.pack(topic.error), text(None if name is None else name.encode(), flexible)
+        if version >= _FIRST_WITH["topic id"]:
+            out.append(topic.topic_id)
+        if version >= _FIRST_WITH["controller"]:
+            out.append(b"\0")
+        out += count(len(topic.epochs), flexible), _partitions(version, broker.id, topic.epochs)
+        if version >= _FIRST_WITH["operations"]:
+            out.append(_NOT_ASKED)
+        out.append(tags)
+    if version in _CLUSTER_OPERATIONS:
+        out.append(_NOT_ASKED)
+    out.append(tags)
+    body = b"".join(out)
+    return struct.pack(">i", len(body)) + body
+
+
+_NULL_NAMES: Final = 12
+
+
+def _partitions(version: int, leader: int, epochs: Sequence[int]) -> bytes:
+    rows = np.zeros(len(epochs), _layout(version))
+    rows["index"] = np.arange(len(epochs))
+    if version >= _FIRST_WITH["epoch"]:
+        rows["epoch"] = epochs
+    for name in ("leader", "replica", "in sync"):
+        rows[name] = leader
+    one, none = (2, 1) if version >= FLEXIBLE else (1, 0)
+    rows["replicas"] = rows["all in sync"] = one
+    if version >= _FIRST_WITH["offline"]:
+        rows["offline"] = none
+    return rows.tobytes()
+
+
+@cache
+def _layout(version: int) -> np.dtype[Any]:
+    """A partition that one broker has; how many entries a list has is told in front of them."""
+    length = "u1" if version >= FLEXIBLE else ">i4"
+    fields = [("error", ">i2"), ("index", ">i4"), ("leader", ">i4")]
+    fields += [("epoch", ">i4")] * (version >= _FIRST_WITH["epoch"])
+    fields += [("replicas", length), ("replica", ">i4"), ("all in sync", length), ("in sync", ">i4")]
+    fields += [("offline", length)] * (version >= _FIRST_WITH["offline"])
+    fields += [("tags", "u1")] * (version >= FLEXIBLE)
+    return np.dtype(fields)
