@@ -76,7 +76,7 @@ class PipelineSection(Section):
     trigger: Seconds = 30.0
     max_rows: int = Field(default=4_000_000, ge=1)
     """Messages of one batch, and so of one manifest."""
-    max_rows_per_task: int = Field(default=250_000, ge=1)
+    max_rows_per_task: int = Field(default=500_000, ge=1)
     file_size: ByteSize = Field(default=ByteSize(256 << 20), ge=1 << 10)
     compression: Compression = "snappy"
 
