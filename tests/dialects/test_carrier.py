@@ -228,7 +228,8 @@ def test_nsq_shows_what_a_plain_reader_of_json_can_use() -> None:
     nan = b"\x01\x00\xc0\x7f"
     headers: list[Header] = [
         ("text", 2, b"x"), ("raw", 1, b"y"), ("bytes", 1, b"\xff\x00"), ("yes", 3, b"\1"), ("small", 4, b"\xff"),
-        ("u32", 11, b"\xff\xff\xff\xff"), ("i64", 7, b"\5" + bytes(7)), ("u64", 12, b"\xff" * 8), ("i64 large", 7, bytes(6) + b"\xe0\xff"), ("u128", 13, b"\xff" * 16),
+        ("u32", 11, b"\xff\xff\xff\xff"), ("i64", 7, b"\5" + bytes(7)), ("u64", 12, b"\xff" * 8),
+        ("i64 large", 7, bytes(6) + b"\xe0\xff"), ("u128", 13, b"\xff" * 16),
         ("f32", 14, b"\0\0\xc0\x3f"),
         ("nan", 14, nan), ("none", 2, None), ("twice", 2, b"1"), ("twice", 2, b"2"),
         ("##trace_id", 2, b"none"), ("", 2, b""),
