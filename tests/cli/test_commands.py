@@ -126,6 +126,17 @@ def test_a_filter_that_names_no_header_is_told_so(lading: Run, broker: testing.R
     assert "did you mean 'poisoned'" in " ".join(wrong.replace("│", " ").split())
 
 
+def test_a_queue_is_read_by_its_channel(lading: Run, broker: testing.Running) -> None:
+    queue = f"nsq://{broker.endpoints['nsqlookupd_http']}"
+    lading("message", "send", "queued", "--lines", "-H", "n:int32=1", "-s", queue, stdin="one\ntwo\nthree\n")
+    read = ("message", "poll", "queued", "--from", queue, "--group", "ops", "-o", "json")
+    assert [message["payload"] for message in documents(lading(*read, "-n", "1"))] == ["one"]
+    assert [message["payload"] for message in documents(lading(*read, "-n", "2"))] == ["two", "three"]
+    said = lading("message", "poll", "queued", "--from", queue, code=2).stderr
+    assert "--group name" in said and "lading spool" in said
+    assert "/stats" in lading("topic", "list", "--from", queue).stderr
+
+
 def test_the_header_table(lading: Run) -> None:
     lading("topic", "create", "table")
     lading("message", "send", "table", "x", "-H", "a=1", "-H", "b:uint8=7")

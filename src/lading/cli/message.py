@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Send, poll and tail messages.", no_args_is_help=True)
 Partition = Annotated[int | None, typer.Option("--partition", "-p", min=0, help="This partition only, counted from 0.")]
+QUEUE_WAIT_S = 2.0
 HeaderOptions = Annotated[
     list[str] | None,
     typer.Option(
@@ -95,7 +96,8 @@ def poll(
     where: Where = None,
     states: States = "available",
     group: Annotated[
-        str | None, typer.Option("--group", "-g", help="Read as this group and store its positions.")
+        str | None,
+        typer.Option("--group", "-g", help="Read as this group and store its positions; the channel of a queue."),
     ] = None,
     from_: From = DEFAULT_SERVER,
     output: AsOutput = Output.TEXT,
@@ -109,7 +111,11 @@ def poll(
         lading message poll flights --offset -5 --output json | jq .headers
     """
     found = 0
-    for message in _messages(topic, from_, offset, partition, where, states, group, timeout_s=0):
+    from ..transports.open import is_queue
+
+    # what a log has is there at once; a queue gives it when it has seen the reader
+    wait_s = QUEUE_WAIT_S if is_queue(from_) else 0
+    for message in _messages(topic, from_, offset, partition, where, states, group, timeout_s=wait_s):
         show(message, output)
         found += 1
         if found >= count:

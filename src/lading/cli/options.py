@@ -32,14 +32,15 @@ Server = Annotated[
         "-s",
         envvar="LADING_SERVER",
         metavar="URL",
-        help="The broker: lading://host:port, iggy://host:port or kafka://host:port.",
+        help="The broker: lading://host:port, iggy://host:port, kafka://host:port or nsq://host:port.",
     ),
 ]
 From = Annotated[
     str,
     typer.Option(
         "--from", "-f", envvar="LADING_SERVER", metavar="URL|DIR",
-        help="Where to read: lading://host:port, iggy://host:port, kafka://host:port, or a broker's data directory.",
+        help="Where to read: lading://, iggy:// or kafka://host:port, or a broker's data directory. Reading a queue, "
+        "nsq://host:port, takes messages from it.",
     ),
 ]  # fmt: skip
 AsOutput = Annotated[Output, typer.Option("--output", "-o", help="text for people, json for programs.")]

@@ -48,6 +48,7 @@ def list_topics(from_: From = DEFAULT_SERVER, output: AsOutput = Output.TEXT) ->
 
     with opened(from_) as transport:
         table([topic_row(meta) for meta in transport.topics()], TOPIC_COLUMNS, output=output)
+    _note_queue(from_, output)
 
 
 @app.command()
@@ -71,9 +72,17 @@ def show(name: str, from_: From = DEFAULT_SERVER, output: AsOutput = Output.TEXT
     table(rows, PARTITION_COLUMNS, output=output, title=f"{meta.name}")
     if meta.settings:
         note(f"settings: {_shown(meta.settings)}")
+    _note_queue(from_, output)
     note(f"Iggy: stream {meta.stream!r}, topic {meta.topic!r} · everywhere else: {meta.name!r}")
     for protocol, why in unseen.items():
         note(f"{protocol} clients cannot see it: {why}")
+
+
+def _note_queue(from_: str, output: Output) -> None:
+    from ..transports.open import is_queue
+
+    if is_queue(from_) and output is Output.TEXT:
+        note("a queue tells neither partitions nor messages: /stats of its nsqd does")
 
 
 @app.command()
