@@ -120,7 +120,8 @@ class NsqTransport:
             raise LocalError(
                 f"{self.url} is a queue: reading takes messages from it, for a channel. Name one, as in "
                 f'Consumer("{self.url}", "{topic}", channel="name") or lading message poll {topic} --group name; or '
-                f"take them into a directory that can be read again and again: lading spool {self.url} {topic} DIRECTORY"
+                "take them into a directory that can be read again and again: "
+                f"lading spool {self.url} {topic} DIRECTORY"
             )
         return queue.fetch(offset, max_messages=max_messages, wait_ms=wait_ms)
 
