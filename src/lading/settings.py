@@ -254,6 +254,8 @@ class Settings(Section):
     durability: Durability = "fsync"
     workers: int = Field(default=2, ge=1, le=64)
     """Threads for work too long for the event loop: filters, decompression, cross-dialect reads."""
+    busy_poll_us: int = Field(default=200, ge=0, le=10_000)
+    """After a run of requests the event loop looks for the next one so long before it sleeps; 0 never does."""
     endpoints: EndpointSettings = EndpointSettings()
     log: LogSettings = LogSettings()
     retention: RetentionSettings = RetentionSettings()

@@ -249,6 +249,38 @@ def test_who_is_alone_is_written_at_once_where_nobody_waits_for_the_disk(tmp_pat
     again.stop()
 
 
+def test_what_is_to_happen_before_a_flush_shares_it(tmp_path: Path) -> None:
+    broker = opened(tmp_path)
+    asked: list[bool] = []
+    broker.on_pending = lambda: asked.append(True)
+    partition = topic_of(broker).partition(0)
+    late: list[Append] = []
+    append(broker, partition, b"a")
+    broker.at_end_of_pass(lambda: late.append(append(broker, partition, b"b")))
+    assert (len(asked), late) == (1, [])
+    broker.flush()
+    broker.complete()
+    assert (len(asked), late[0].done) == (1, True)
+    assert [len(run.chunks) for run in read(broker, partition).runs] == [1]
+
+    def fail() -> None:
+        raise ZeroDivisionError
+
+    # what fails takes nothing of others with it, and does not come back
+    broker.at_end_of_pass(fail)
+    done = append(broker, partition, b"c")
+    with pytest.raises(ZeroDivisionError):
+        broker.flush()
+    broker.complete()
+    assert (len(asked), done.done, done.error) == (2, True, None)
+    append(broker, partition, b"d")
+    assert len(asked) == 3
+    broker.flush()
+    broker.complete()
+    assert payloads(read(broker, partition)) == [b"a", b"b", b"c", b"d"]
+    broker.stop()
+
+
 def test_who_waits_reads_from_memory_what_lies_in_the_log_and_only_when_it_lasts(tmp_path: Path) -> None:
     broker = Broker(tmp_path, BrokerSettings(), now_us=NOW)
     partition = topic_of(broker).partition(0)

@@ -194,6 +194,26 @@ def frame_of(
     return delivery.frames(found, picked, tried, partition, ext=with_ext, detail=detail, textual=textual).tobytes()
 
 
+def test_commands_that_are_alike_are_stored_as_a_run_is(half: str) -> None:
+    bodies = [b"a", b"b" * 100, bytes(range(256)), b"c" * 5000]
+    line = b"PUB topic\n"
+    for some in (bodies[:1], bodies):
+        data = b"".join(line + struct.pack(">I", len(body)) + body for body in some)
+        told, run = published(line, send_layout.PLAIN_FORM, data, partition=3)
+        source = np.frombuffer(data, np.uint8)
+        target = np.zeros(5 + publishing.alike_room(len(data), len(some)), np.uint8)
+        where = (0, 3, 1_700_000_000_000_000_000)
+        size = publishing.store_alike(source, len(some), len(line), target, 5, *where)
+        assert (told.messages_count, target[5 : 5 + size].tobytes()) == (len(some), run)
+        for count, cut in ((len(some) + 1, 0), (len(some), 1), (len(some), len(data) - 3)):
+            with pytest.raises(MalformedMessage):
+                publishing.store_alike(source[: len(data) - cut], count, len(line), target, 5, *where)
+        with pytest.raises(MalformedMessage):
+            publishing.store_alike(source, len(some), len(line), target[: len(data)], 5, *where)
+    with pytest.raises(LimitExceeded):
+        publishing.store_alike(source, 1, len(line), target, 0, 0, layout.PARTITION_MAX + 1, 0)
+
+
 def test_published_vectors_are_stored_and_delivered(half: str) -> None:
     plain, json_ext = vector("pub_partition_0"), vector("pub_ext")
     told, record = published(b"PUB t1 0\n", send_layout.PLAIN_FORM, plain["bytes"])

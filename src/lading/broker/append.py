@@ -102,6 +102,10 @@ class Appender:
         self._counters = counters
         self._unsynced_bytes_max = unsynced_bytes_max
         self._dirty: list[Partition] = []
+        self._before: list[Callable[[], None]] = []
+        """What is to be called before the next flush."""
+        self._asked = False
+        """A flush was asked for and has not begun."""
         self._alone: object = None
         """The one source that has appended since the last flush."""
         self._relieved: list[Callable[[], None]] = []
@@ -158,9 +162,18 @@ class Appender:
         if not partition.dirty:
             partition.dirty = True
             self._dirty.append(partition)
-            if len(self._dirty) == 1:
-                self.on_pending()
+            self._ask()
         return append
+
+    def at_end_of_pass(self, callback: Callable[[], None]) -> None:
+        """Call back once, before the next flush writes what was appended."""
+        self._before.append(callback)
+        self._ask()
+
+    def _ask(self) -> None:
+        if not self._asked:
+            self._asked = True
+            self.on_pending()
 
     def follow(self, partition: Partition, base_offset: int, end_offset: int, count: int, duplicate: bool) -> Append:
         """An Append for messages that are in the log already: done when all of them last."""
@@ -173,6 +186,15 @@ class Appender:
 
     def flush(self) -> None:
         """Write what was appended since the last flush and hand it to the commit; the end of a loop pass calls this."""
+        before, self._before = self._before, []
+        try:
+            for callback in before:
+                callback()
+        finally:
+            self._asked = False
+            self._write()
+
+    def _write(self) -> None:
         dirty, self._dirty, self._alone = self._dirty, [], None
         for partition in dirty:
             partition.dirty = False

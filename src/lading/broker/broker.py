@@ -302,6 +302,10 @@ class Broker:
         """Append native blocks, each once by writer id, epoch and sequence; see ``NativeAppender.append``."""
         return self._native.append(partition, body, now_us=now_us, checked=checked)
 
+    def at_end_of_pass(self, callback: Callable[[], None]) -> None:
+        """Call back once at the end of this pass of the event loop, before what was appended is written."""
+        self._appender.at_end_of_pass(callback)
+
     def flush(self) -> None:
         """Write what was appended and have it synced; at the end of a pass of the event loop."""
         self._appender.flush()

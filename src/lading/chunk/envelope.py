@@ -12,7 +12,7 @@ from lading.kernels import engine
 from lading.model.errors import LimitExceeded, MalformedMessage
 
 from . import layout, twin
-from .layout import ENVELOPE, ENVELOPE_BYTES, LENGTH_COUNTS_FROM, MAGIC, POSITION_MAX, VERSION
+from .layout import ENVELOPE, ENVELOPE_BYTES, LENGTH_COUNTS_FROM, MAGIC, VERSION
 
 __all__ = ["ENVELOPE_BYTES", "MAGIC", "VERSION", "Envelope", "read", "seal"]
 
@@ -56,25 +56,18 @@ def seal(
     Offsets and times go up to 2^63 - 1, ``count`` up to ``last_offset_delta + 1``, the chunk up to 4 GiB;
     LimitExceeded otherwise, and nothing is written.
     """
-    fits = (
-        0 <= at <= end - ENVELOPE_BYTES
-        and end <= array.size
-        and end - at - LENGTH_COUNTS_FROM < 1 << 32
-        and 0 <= dialect < 1 << 8
-        and 0 <= flags < 1 << 16
-        and 0 <= count <= last_offset_delta + 1 <= 1 << 32
-        and 0 <= base_offset <= POSITION_MAX - last_offset_delta
-        and 0 <= min_timestamp_us <= max_timestamp_us <= POSITION_MAX
-        and last_offset_delta >= 0
-    )
+    kernels: Any = engine.ready(HOME) or twin
+    try:
+        fits = kernels.seal(
+            array, at, end, dialect, flags, base_offset, count, last_offset_delta, min_timestamp_us, max_timestamp_us
+        )
+    except OverflowError:
+        fits = False
     if not fits:
         raise LimitExceeded(
             f"no chunk can hold bytes {at} to {end}, dialect {dialect}, flags {flags}, {count} messages at offsets "
             f"{base_offset} to {base_offset + last_offset_delta}, times {min_timestamp_us} to {max_timestamp_us} us"
         )
-    kernels: Any = engine.ready(HOME) or twin
-    numbers = (dialect, flags, base_offset, count, last_offset_delta, min_timestamp_us, max_timestamp_us)
-    kernels.seal(array, at, end, *numbers)
 
 
 def read(

@@ -33,7 +33,7 @@ def crc32c(array: Any, start: Any, end: Any) -> Any:
     return _crc32c(array, start, end)
 
 
-@njit(types.void(_target, *[_i64] * 9), nogil=True, cache=True)
+@njit(types.boolean(_target, *[_i64] * 9), nogil=True, cache=True)
 def seal(
     array: Any,
     at: Any,
@@ -46,6 +46,16 @@ def seal(
     min_timestamp_us: Any,
     max_timestamp_us: Any,
 ) -> Any:
+    if at < 0 or at > end - ENVELOPE_BYTES or end > array.size or end - at - LENGTH_COUNTS_FROM >= 1 << 32:
+        return False
+    if dialect < 0 or dialect >= 1 << 8 or flags < 0 or flags >= 1 << 16:
+        return False
+    if last_offset_delta < 0 or last_offset_delta >= 1 << 32 or count < 0 or count > last_offset_delta + 1:
+        return False
+    if base_offset < 0 or base_offset > layout.POSITION_MAX - last_offset_delta:
+        return False
+    if min_timestamp_us < 0 or min_timestamp_us > max_timestamp_us:
+        return False
     store32(array, at, end - at - LENGTH_COUNTS_FROM)
     store16(array, at + 8, _MAGIC)
     store8(array, at + 10, _VERSION)
@@ -58,6 +68,7 @@ def seal(
     store64(array, at + 32, min_timestamp_us)
     store64(array, at + 40, max_timestamp_us)
     store32(array, at + 4, _crc32c(array, at + LENGTH_COUNTS_FROM, end))
+    return True
 
 
 @njit(types.int64(_source, _i64, _i64, types.boolean), nogil=True, cache=True)

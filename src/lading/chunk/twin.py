@@ -30,14 +30,28 @@ def seal(
     last_offset_delta: int,
     min_timestamp_us: int,
     max_timestamp_us: int,
-) -> None:
-    """Write the envelope in front of the body that lies at ``array[at + 48 : end]``."""
+) -> bool:
+    """Write the envelope in front of the body that lies at ``array[at + 48 : end]``; False where that cannot be."""
+    fits = (
+        0 <= at <= end - ENVELOPE_BYTES
+        and end <= array.size
+        and end - at - LENGTH_COUNTS_FROM < 1 << 32
+        and 0 <= dialect < 1 << 8
+        and 0 <= flags < 1 << 16
+        and 0 <= last_offset_delta < 1 << 32
+        and 0 <= count <= last_offset_delta + 1
+        and 0 <= base_offset <= POSITION_MAX - last_offset_delta
+        and 0 <= min_timestamp_us <= max_timestamp_us <= POSITION_MAX
+    )
+    if not fits:
+        return False
     length = end - at - LENGTH_COUNTS_FROM
     head = (layout.MAGIC, layout.VERSION, dialect, flags, 0, base_offset, count, last_offset_delta)
     envelope = ENVELOPE.pack(length, 0, *head, min_timestamp_us, max_timestamp_us)
     array[at : at + ENVELOPE_BYTES] = np.frombuffer(envelope, np.uint8)
     crc = crc32c(array, at + LENGTH_COUNTS_FROM, end)
     array[at + layout.CRC : at + LENGTH_COUNTS_FROM] = np.frombuffer(crc.to_bytes(4, "little"), np.uint8)
+    return True
 
 
 def check(array: Bytes, at: int, end: int, verify: bool) -> int:

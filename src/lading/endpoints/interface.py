@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 from ..metrics import Metrics
 from ..model.errors import LocalError
 from ..settings import Address, Settings
+from .busy_poll import BusyPoll
 from .clients import Clients
 from .process import Process
 
@@ -68,11 +69,15 @@ class Services:
     """For work too long for the event loop; bounded by ``settings.workers``."""
     clients: Clients = field(default_factory=Clients)
     process: Process = field(default_factory=Process)
+    busy_poll: BusyPoll = field(init=False)
     receive: ReceiveBudget = field(default_factory=ReceiveBudget)
     stopping: bool = False
     shared: dict[type, Any] = field(default_factory=dict)
     """What the faces of one protocol share, by its type."""
     _stop_callbacks: dict[object, Callable[[], None]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.busy_poll = BusyPoll(self.settings.busy_poll_us)
 
     def on_stop(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Call back when the broker begins to stop, at once where it does; what is returned cancels that."""

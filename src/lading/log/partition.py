@@ -120,8 +120,10 @@ class Partition:
         return self.commit(len(body), count, min_timestamp_us, max_timestamp_us)
 
     def write_through(self, dialect: int, flags: int, room_bytes: int, write: Write) -> Written:
-        self.flush()
-        self._require_writable()
+        if self._chunk is not None:
+            self.flush()
+        if self.refusal is not None:
+            self._require_writable()
         chunk = OpenChunk(dialect << 16 | flags, self.next_offset, room_bytes)
         try:
             written = write(chunk.buffer.array, ENVELOPE_BYTES, chunk.base_offset)

@@ -76,6 +76,27 @@ def store_pubs(
     return Stored(at, count, stop - to, told, reason)
 
 
+def alike_room(size_bytes: int, count: int) -> int:
+    """Bytes that the messages of ``count`` PUB commands of so many bytes take in the log, at most."""
+    return size_bytes + RECORD_BYTES_MIN * count
+
+
+def store_alike(
+    source: Bytes, count: int, line_bytes: int, target: Bytes, to: int, base_offset: int, partition: int, now_ns: int
+) -> int:
+    """Just the ``count`` whole PUB commands that ``source`` is, without headers and all with the same line.
+
+    Bytes that they take at ``target[to:]``, which needs ``alike_room``. LimitExceeded as in ``store_pubs``.
+    """
+    if not 0 <= partition <= PARTITION_MAX or base_offset + count > OFFSET_MAX:
+        _require_ids(partition, base_offset, count)
+    kernels: Any = engine.ready(HOME) or send_twin
+    stop: int = kernels.store_alike(source, count, line_bytes, target, to, base_offset, partition, now_ns)
+    if stop < 0:
+        raise MalformedMessage(f"{source.size} bytes are not {count} PUB commands of one line", at=0)
+    return stop - to
+
+
 def store_batch(
     source: Bytes,
     start: int,

@@ -53,6 +53,7 @@ from .send_layout import (
     EXT,
     FINE,
     NO_BODY,
+    PLAIN_FORM,
     PLAIN_TOPIC,
     SEED_HEAD_BYTES,
     TOO_LARGE,
@@ -277,6 +278,25 @@ def store_pubs(
         count += 1
         at = message + size
     return at, count, to, answered, reason
+
+
+@njit(_long(_source, _long, _long, _bytes, *[_long] * 4), nogil=True, cache=True)
+def store_alike(
+    source: Any, count: Any, line_bytes: Any, target: Any, to: Any, base_offset: Any, partition: Any, now_ns: Any
+) -> Any:
+    data = base(source)
+    at = 0
+    for index in range(count):
+        message = at + line_bytes + 4
+        if message > source.size:
+            return -1
+        size = big32(data, at + line_bytes)
+        at = message + size
+        if size <= 0 or at > source.size or to + size + RECORD_BYTES_MIN > target.size:
+            return -1
+        ident = (partition << OFFSET_BITS) | (base_offset + index + 1)
+        to, _, _, _ = _store(source, message, size, PLAIN_FORM, 0, 0, target, to, now_ns, ident)
+    return to if at == source.size else -1
 
 
 @njit(types.UniTuple(_long, 4)(_source, *[_long] * 5, _bytes, *[_long] * 4, _bytes), nogil=True, cache=True)

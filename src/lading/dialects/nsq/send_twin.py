@@ -120,6 +120,27 @@ def store_pubs(
     return at, count, to, answered, send_layout.FINE
 
 
+def store_alike(
+    source: Bytes, count: int, line_bytes: int, target: Bytes, to: int, base_offset: int, partition: int, now_ns: int
+) -> int:
+    """The ``count`` PUB commands without headers that ``source`` is, as stored messages at ``target[to:]``.
+
+    Where the last one ends; -1 where they are not just these commands, or there is no room.
+    """
+    data = source.data
+    at = 0
+    for index in range(count):
+        message = at + line_bytes + 4
+        size = int.from_bytes(data[at + line_bytes : message], "big", signed=True) if message <= source.size else 0
+        at = message + size
+        if size <= 0 or at > source.size or to + size + RECORD_BYTES_MIN > target.size:
+            return -1
+        ident = partition << OFFSET_BITS | (base_offset + index + 1)
+        made, _ = _made(bytes(data[message:at]), send_layout.PLAIN_FORM, False, False, now_ns, ident)
+        to = _put(target, to, made)
+    return to if at == source.size else -1
+
+
 def store_batch(
     source: Bytes,
     at: int,

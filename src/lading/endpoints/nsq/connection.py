@@ -18,6 +18,7 @@ from ...dialects.nsq.identify import Identity
 from ..receiving import Inbox
 from .consume import Consumer
 from .conversation import HANDLERS
+from .gathering import Joint
 from .intake import Intake
 from .publish import Publication
 
@@ -52,7 +53,7 @@ class Connection(asyncio.BufferedProtocol):
         self._received_bytes, self._sent_bytes = metrics.received_bytes.values, metrics.sent_bytes.values
         self._requests = metrics.requests.values
         self.inbox = Inbox(endpoint.services.receive)
-        self.intake = Intake(self.inbox, endpoint.publisher, NAME, self._requests)
+        self.intake = Intake(self.inbox, endpoint.publisher, endpoint.gathering, NAME, self._requests)
         self.identity = Identity()
         self.state = State.FRESH
         self.consumer: Consumer | None = None
@@ -60,7 +61,7 @@ class Connection(asyncio.BufferedProtocol):
         self.address = ""
         self.name = NAME
         self._transport: asyncio.Transport | None = None
-        self._waiting: deque[bytes | Publication] = deque()
+        self._waiting: deque[bytes | Publication | Joint] = deque()
         """Answers in their order: bytes that are ready, or publications under way."""
         self._spoken = False
         """The magic has come."""
@@ -103,14 +104,22 @@ class Connection(asyncio.BufferedProtocol):
         self.endpoint.leave(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return self.inbox.view[self.inbox.have :]
+        inbox = self.inbox
+        return inbox.view[inbox.have :] if inbox.have else inbox.view
 
     def buffer_updated(self, size_bytes: int) -> None:
         self._received_bytes[_BY_ENDPOINT] += size_bytes
         # what comes after a fatal error is thrown away; what comes while the broker stops is not begun
         if not self._ended and not self._services.stopping:
             self.inbox.have += size_bytes
-            self.work()
+            if self._waiting or self._congested or self._paused or (joint := self.intake.join(self)) is None:
+                self.work()
+                return
+            self._heard_s = time.monotonic()
+            if joint.done:
+                self._send(joint.answer())
+            else:
+                self._waiting.append(joint)
 
     def eof_received(self) -> bool:
         self._ended = True
@@ -178,9 +187,10 @@ class Connection(asyncio.BufferedProtocol):
             if faults or inbox.have - inbox.at >= 21 or inbox.at == inbox.have:
                 return True
         stop = inbox.data.find(b"\n", inbox.at, inbox.have) + 1
-        route = self.intake.publisher.route(bytes(inbox.view[inbox.at : stop])) if stop else None
+        known = bytes(inbox.view[inbox.at : stop])
+        route = self.intake.publisher.route(known) if stop else None
         if route is not None:
-            return self._taken(self.intake.take(route, stop))
+            return self._taken(self.intake.take(route, known))
         line = commands.read_line(inbox.view, inbox.at, inbox.have)
         if line is None:
             return False
@@ -212,8 +222,9 @@ class Connection(asyncio.BufferedProtocol):
         """Answer a publication when it lasts; None where it is not whole."""
         if publication is None:
             return False
-        if publication.append.done and not self._waiting:
+        if publication.done and not self._waiting:
             self._send(publication.answer())
+            self._services.busy_poll.served()
             return True
         self._waiting.append(publication)
         publication.append.on_done(self._acknowledge)
@@ -221,6 +232,10 @@ class Connection(asyncio.BufferedProtocol):
         return True
 
     def _acknowledge(self, _append: Append) -> None:
+        self.acknowledge()
+
+    def acknowledge(self) -> None:
+        """A publication is done: answer what can be answered now."""
         self._settle()
         if self._stalled:
             self.work()
@@ -294,8 +309,8 @@ class Connection(asyncio.BufferedProtocol):
         parts: list[bytes] = []
         while waiting:
             first = waiting[0]
-            if isinstance(first, Publication):
-                if not first.append.done:
+            if not isinstance(first, bytes):
+                if not first.done:
                     break
                 first = first.answer()
             parts.append(first)

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import struct
 from collections import defaultdict
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ...dialects.nsq import commands, limits
 from ...dialects.nsq.commands import Command, Line
 from ...dialects.nsq.errors import Fault, fault_of
 from ...metrics import Labels
 from ...model.errors import LadingError
-from ..receiving import Inbox
+from ..receiving import IDLE_BUFFER_BYTES_MAX, Inbox
+from .gathering import COMMAND_BYTES_MAX, Gathering, Joint
 from .publish import Publication, Publisher, Route, require_count
+
+if TYPE_CHECKING:
+    from .connection import Connection
 
 _SIZE: Final = struct.Struct(">i")
 _SIZE_BYTES: Final = 4
@@ -21,13 +25,36 @@ _SIZE_BYTES: Final = 4
 class Intake:
     """Takes publications out of an inbox, and counts them."""
 
-    def __init__(self, inbox: Inbox, publisher: Publisher, face: str, requests: defaultdict[Labels, float]) -> None:
+    def __init__(
+        self, inbox: Inbox, publisher: Publisher, gathering: Gathering, face: str, requests: defaultdict[Labels, float]
+    ) -> None:
         self.publisher = publisher
-        self.published: dict[str, int] = {}
+        self._gathering = gathering
+        self.published: defaultdict[str, int] = defaultdict(int)
         """Messages by topic."""
         self._inbox = inbox
         self._face = face
         self._requests = requests
+        self._line = b"?"
+        """The line of the last command, if it may join others, and its topic."""
+        self._topic = ""
+
+    def join(self, connection: Connection) -> Joint | None:
+        """All that was received as one PUB like the one before, to be taken with those of others; None where it is not.
+
+        Only for a connection of which nothing waits for an answer.
+        """
+        inbox, line = self._inbox, self._line
+        have, line_bytes = inbox.have, len(line)
+        if inbox.at or not inbox.data.startswith(line) or not line_bytes + _SIZE_BYTES < have <= COMMAND_BYTES_MAX:
+            return None
+        if _SIZE.unpack_from(inbox.data, line_bytes)[0] != have - line_bytes - _SIZE_BYTES:
+            return None
+        if len(inbox.data) > IDLE_BUFFER_BYTES_MAX:
+            return None
+        inbox.have = 0
+        self.published[self._topic] += 1
+        return self._gathering.join(line, inbox.array[:have], connection)
 
     def take_first(self, line: Line) -> Publication | None:
         """A publication by a line that is not known yet: its size is looked at before its topic."""
@@ -39,11 +66,13 @@ class Intake:
             return None
         _check_size(command, size)
         known = bytes(inbox.view[inbox.at : line.end])
-        return self.take(self.publisher.resolve(known, command, list(line.parameters)), line.end)
+        return self.take(self.publisher.resolve(known, command, list(line.parameters)), known)
 
-    def take(self, route: Route, line_end: int) -> Publication | None:
-        """The publication at the front, or a run of them with the same line; None where it is not whole."""
+    def take(self, route: Route, line: bytes) -> Publication | None:
+        """The publication at the front, or a run of them with the same ``line``; None where it is not whole."""
         inbox, command = self._inbox, route.command
+        line_bytes = len(line)
+        line_end = inbox.at + line_bytes
         body = line_end + _SIZE_BYTES
         if inbox.have < body:
             return None
@@ -56,8 +85,10 @@ class Intake:
                 require_count(_SIZE.unpack_from(inbox.data, body)[0])
             return None
         start = inbox.at
-        line_bytes = line_end - start
         inbox.at = end
+        if self._gathering.waiting:
+            # what this connection has sent before goes before
+            self._gathering.flush()
         who = self if end == inbox.have else None
         try:
             if command.batch:
@@ -70,8 +101,10 @@ class Intake:
         except LadingError as error:
             raise fault_of(error, route.failure) from None
         inbox.at = taken.end
-        self.published[route.name] = self.published.get(route.name, 0) + taken.append.count
+        self.published[route.name] += taken.append.count
         self._requests[self._face, command.name, "OK"] += taken.count
+        if route.joins:
+            self._line, self._topic = line, route.name
         return taken
 
 

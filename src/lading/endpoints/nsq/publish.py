@@ -49,6 +49,8 @@ class Route:
     name: str
     failure: str
     size_max: int
+    joins: bool
+    """Whether nothing in a command can be refused but its size, and all are answered alike."""
 
 
 class Publication:
@@ -63,6 +65,11 @@ class Publication:
         self.count = count
         self.end = end
         self.failure = failure
+
+    @property
+    def done(self) -> bool:
+        """Whether they last, or have not happened."""
+        return self.append.done
 
     def answer(self) -> bytes:
         """The frames to send, now that it is done."""
@@ -87,6 +94,15 @@ class Publisher:
             self._routes.clear()
             self._topology = self._broker.topology_version
         return self._routes.get(line)
+
+    def known(self, line: bytes) -> Route:
+        """What a publishing line means that was met before, whatever became of its topic; Fault as in ``resolve``."""
+        route = self.route(line)
+        if route is None:
+            parsed = commands.read_line(line, 0, len(line))
+            assert parsed is not None
+            route = self.resolve(line, parsed.command, list(parsed.parameters))
+        return route
 
     def resolve(self, line: bytes, command: Command, parameters: list[bytes]) -> Route:
         """What a publishing line means, remembered; Fault where it may not be published."""
@@ -113,6 +129,7 @@ class Publisher:
             topic.flat_name,
             f"E_{command.failure}_FAILED",
             limits.REQUEST_BYTES_MAX if command.batch else limits.MESSAGE_BYTES_MAX,
+            command.form == send_layout.PLAIN_FORM and not command.batch and not command.lacking,
         )
 
     def run(
@@ -132,6 +149,21 @@ class Publisher:
         room_bytes = publishing.pubs_room(end - start, line_bytes)
         stored, append = self._append(route, room_bytes, store, source, start + line_bytes, who)
         return Publication(append, stored.answers, stored.messages_count, stored.end, route.failure)
+
+    def together(self, route: Route, source: Bytes, count: int, line_bytes: int, who: object) -> Append:
+        """Just the ``count`` PUB commands that ``source`` is, of a route that ``joins``."""
+        partition = route.partition or self._broker.partition_for(route.topic, route.choice)
+        time_us = partition.log.append_time_us(now_us())
+        number, time_ns = partition.number, 1_000 * time_us
+
+        def write(array: Bytes, at: int, base_offset: int) -> Written:
+            stored_bytes = publishing.store_alike(source, count, line_bytes, array, at, base_offset, number, time_ns)
+            return Written(stored_bytes, count, time_us, time_us)
+
+        room_bytes = publishing.alike_room(source.size, count)
+        append = self._broker.append(partition, registry.NSQ, 0, room_bytes, write, who)
+        self._messages_in[self._labels] += count
+        return append
 
     def batch(self, route: Route, source: Bytes, start: int, size: int, who: object = None) -> Publication:
         """The MPUB whose body is ``source[start : start + size]``; Fault where anything in it is refused."""

@@ -12,6 +12,7 @@ from ...settings import Address
 from ..interface import Services
 from . import node as nodes
 from .connection import NAME, Connection
+from .gathering import Gathering
 from .publish import Publisher
 
 DRAIN_TIMEOUT_S: Final = 5.0
@@ -24,6 +25,13 @@ class Nsqd:
         self.services = services
         self.node = nodes.of(services)
         self.publisher = Publisher(self.node, NAME)
+        self.gathering = Gathering(
+            self.publisher,
+            NAME,
+            services.metrics.requests.values,
+            services.broker.at_end_of_pass,
+            services.busy_poll.served,
+        )
         self._settings = services.settings.endpoints.nsqd_tcp
         self._server: asyncio.Server | None = None
         self._all_gone = asyncio.Event()

@@ -1,0 +1,153 @@
+"""PUB commands that come in one pass of the event loop, from however many connections, as one append for each line.
+
+Most clients wait for every answer, so that one command lies alone in what a connection receives. Those commands are
+kept until the end of the pass; laid one behind the other they are a run, which the log takes at once. The first
+connection of a pass does not wait for others: most of the time there are none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...broker.append import Append
+from ...dialects.nsq import commands
+from ...dialects.nsq.commands import ERROR, RESPONSE, frame
+from ...dialects.nsq.errors import Fault, fault_of
+from ...metrics import Labels
+from ...model.errors import LadingError
+from .publish import RUN_BYTES_MAX, Publisher
+
+if TYPE_CHECKING:
+    from .connection import Connection
+
+Bytes = NDArray[np.uint8]
+
+COMMAND_BYTES_MAX: Final = 16 << 10
+"""A longer command goes its own way: to copy it would cost more than is won."""
+_FAILURE: Final = "E_PUB_FAILED"
+_OK: Final = frame(RESPONSE, commands.OK)
+
+
+class Joint:
+    """What some connections publish together: all of them get the same answer."""
+
+    __slots__ = ("_answer", "_served", "commands", "connections", "done", "size_bytes")
+
+    def __init__(self, served: Callable[[], None]) -> None:
+        """``served`` is called when they are answered."""
+        self._served = served
+        self.commands: list[bytes] = []
+        self.connections: list[Connection] = []
+        self.size_bytes = 0
+        self.done = False
+        self._answer = _OK
+
+    def answer(self) -> bytes:
+        """The frame for each of them, now that it is done."""
+        return self._answer
+
+    def settle(self, append: Append) -> None:
+        """The log has said what became of it."""
+        self.finish(None if append.error is None else fault_of(append.error, _FAILURE))
+
+    def finish(self, error: Fault | None) -> None:
+        """It lasts, or it has not happened: tell everybody."""
+        if error is not None:
+            self._answer = frame(ERROR, str(error).encode(errors="replace"))
+        self.done = True
+        for connection in self.connections:
+            connection.acknowledge()
+        self._served()
+
+
+class Gathering:
+    """The commands of this pass; one for all connections of a face."""
+
+    def __init__(
+        self,
+        publisher: Publisher,
+        face: str,
+        requests: dict[Labels, float],
+        at_end_of_pass: Callable[[Callable[[], None]], None],
+        served: Callable[[], None],
+    ) -> None:
+        self._publisher = publisher
+        self._face = face
+        self._told = (face, "PUB", "OK")
+        self._requests = requests
+        self._at_end_of_pass = at_end_of_pass
+        self._served = served
+        self._answered = Joint(served)
+        self._answered.done = True
+        self._joints: dict[bytes, Joint] = {}
+        self._alone: Connection | None = None
+        """The one that has published since the last flush."""
+
+    def join(self, line: bytes, source: Bytes, connection: Connection) -> Joint:
+        """Publish the whole PUB command that ``source`` is and that begins with ``line``, in this pass."""
+        if self._alone is None or self._alone is connection:
+            self._alone = connection
+            return self._alone_now(line, source, connection)
+        command = source.tobytes()
+        joint = self._joints.get(line)
+        if joint is None or joint.size_bytes > RUN_BYTES_MAX - COMMAND_BYTES_MAX:
+            if joint is not None:
+                self.flush()
+            elif not self._joints:
+                self._at_end_of_pass(self.flush)
+            joint = self._joints[line] = Joint(self._served)
+        joint.commands.append(command)
+        joint.connections.append(connection)
+        joint.size_bytes += len(command)
+        return joint
+
+    @property
+    def waiting(self) -> bool:
+        """Whether anything was gathered that is not appended yet."""
+        return bool(self._joints)
+
+    def flush(self) -> None:
+        """Append what was gathered."""
+        joints, self._joints, self._alone = self._joints, {}, None
+        for line, joint in joints.items():
+            self._append(line, joint)
+
+    def _alone_now(self, line: bytes, source: Bytes, connection: Connection) -> Joint:
+        try:
+            append = self._publisher.together(self._publisher.known(line), source, 1, len(line), connection)
+        except LadingError as error:
+            return self._refused(error, Joint(self._served), 1)
+        self._requests[self._told] += 1
+        if append.done:
+            self._served()
+            return self._answered
+        joint = Joint(self._served)
+        joint.connections.append(connection)
+        append.on_done(joint.settle)
+        return joint
+
+    def _refused(self, error: LadingError, joint: Joint, count: int) -> Joint:
+        fault = fault_of(error, _FAILURE)
+        self._requests[self._face, "refused", fault.code] += count
+        joint.finish(fault)
+        return joint
+
+    def _append(self, line: bytes, joint: Joint) -> None:
+        count = len(joint.commands)
+        source = np.frombuffer(b"".join(joint.commands) if count > 1 else joint.commands[0], np.uint8)
+        try:
+            append = self._publisher.together(self._publisher.known(line), source, count, len(line), self)
+        except LadingError as error:
+            self._refused(error, joint, count)
+            return
+        except BaseException:
+            # no answer would be true: they are cut off, as the loop does where a connection's own work fails
+            for connection in joint.connections:
+                connection.abort()
+            raise
+        self._requests[self._told] += count
+        append.on_done(joint.settle)

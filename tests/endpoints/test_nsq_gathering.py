@@ -1,0 +1,170 @@
+"""PUB commands of many connections in one pass: one append, one answer to each, and the same refusal for all."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from lading.broker.broker import Broker
+from lading.broker.read import read
+from lading.broker.settings import BrokerSettings
+from lading.broker.visibility import ReaderKind
+from lading.dialects import registry
+from lading.endpoints.interface import Services, now_us
+from lading.endpoints.nsq import node as nodes
+from lading.endpoints.nsq.connection import NAME, Connection
+from lading.endpoints.nsq.gathering import COMMAND_BYTES_MAX, Gathering, Joint
+from lading.endpoints.nsq.publish import RUN_BYTES_MAX, Publisher
+from lading.log.commit import SyncNow
+from lading.metrics import Metrics
+from lading.settings import Settings
+from tests.endpoints.nsq_client import pub
+from tests.faults.faulty import FaultyDisk
+
+LINE = b"PUB t\n"
+OK = b"\0\0\0\6\0\0\0\0OK"
+
+
+def full(operation: str, path: Path, data: Any) -> Any:
+    """The fault of a disk that has no room."""
+    if operation == "write":
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+    return data
+
+
+class Client:
+    """Where a connection would stand: it notes when it was told to answer, and whether it was cut off."""
+
+    def __init__(self) -> None:
+        self.told = 0
+        self.cut = False
+
+    def acknowledge(self) -> None:
+        self.told += 1
+
+    def abort(self) -> None:
+        self.cut = True
+
+
+class Face:
+    """A gathering on a real broker; a pass of the event loop ends with ``flush``."""
+
+    def __init__(self, broker: Broker, workers: ThreadPoolExecutor) -> None:
+        self.broker = broker
+        self.asked = self.served = 0
+        broker.on_pending = self._ask
+        services = Services(broker, Settings(), Metrics(), workers)
+        self.requests = services.metrics.requests.values
+        self.gathering = Gathering(
+            Publisher(nodes.of(services), NAME), NAME, self.requests, broker.at_end_of_pass, self._serve
+        )
+
+    def _ask(self) -> None:
+        self.asked += 1
+
+    def _serve(self) -> None:
+        self.served += 1
+
+    def join(self, client: Client, body: bytes) -> Joint:
+        source = np.frombuffer(pub("t", body), np.uint8)
+        return self.gathering.join(LINE, source, cast("Connection", client))
+
+    def kept(self) -> list[bytes]:
+        reading = read(
+            self.broker.resolve("t").partition(0), 0, reader=ReaderKind.NSQ, max_messages=10**6, max_bytes=1 << 30,
+            counters=self.broker.counters,
+        )  # fmt: skip
+        batches = (
+            registry.to_batches(part)
+            for run, first, end in reading.pieces
+            for part in registry.dialect(run.dialect).decode(run, first=first, end=end)
+        )
+        return [payload for batch in batches for payload in cast("Any", batch).column("payload").to_pylist()]
+
+
+@pytest.fixture
+def disk() -> FaultyDisk:
+    return FaultyDisk()
+
+
+@pytest.fixture(params=["fsync", "os"])
+def face(request: pytest.FixtureRequest, tmp_path: Path, disk: FaultyDisk) -> Iterator[Face]:
+    commit = SyncNow() if request.param == "fsync" else None
+    settings = BrokerSettings(durability=request.param)
+    broker = Broker(tmp_path, settings, now_us=now_us(), disk=disk, commit=commit)
+    with ThreadPoolExecutor(1) as workers:
+        yield Face(broker, workers)
+    disk.fault = lambda operation, path, data: data
+    broker.stop()
+
+
+def test_one_append_for_all_that_come_together(face: Face) -> None:
+    clients = [Client() for _ in range(20)]
+    for turn in range(3):
+        appends, told = face.broker.counters.appends, [client.told for client in clients]
+        joints = [face.join(client, b"%d-%d" % (turn, at)) for at, client in enumerate(clients)]
+        assert (len(set(map(id, joints))), face.asked) == (2, turn + 1)
+        assert [client.told for client in clients[1:]] == told[1:]
+        face.broker.flush()
+        assert all(joint.done and joint.answer() == OK for joint in joints)
+        assert [client.told for client in clients[1:]] == [before + 1 for before in told[1:]]
+        # the first of a pass does not wait for the others
+        assert face.broker.counters.appends == appends + 2
+    assert face.kept() == [b"%d-%d" % (turn, at) for turn in range(3) for at in range(20)]
+    assert face.requests[NAME, "PUB", "OK"] == 60
+    assert face.served == 6
+
+
+def test_who_is_alone_waits_for_nobody(face: Face) -> None:
+    client = Client()
+    for number in range(5):
+        joint = face.join(client, b"%d" % number)
+        assert joint.done == (face.broker.settings.durability == "os")
+        face.broker.flush()
+        assert joint.done
+    assert face.kept() == [b"%d" % number for number in range(5)]
+
+
+def test_much_at_once_is_taken_in_pieces(face: Face) -> None:
+    clients = [Client() for _ in range(60)]
+    bodies = [bytes([65 + at % 26]) * (COMMAND_BYTES_MAX - 100) for at in range(60)]
+    assert sum(map(len, bodies)) > 3 * RUN_BYTES_MAX
+    joints = [face.join(client, body) for client, body in zip(clients, bodies, strict=True)]
+    face.broker.flush()
+    assert all(joint.done and joint.answer() == OK for joint in joints)
+    assert sorted(face.kept()) == sorted(bodies)
+
+
+def test_all_hear_why_the_disk_refuses(face: Face, disk: FaultyDisk) -> None:
+    clients = [Client() for _ in range(5)]
+    for client in clients:
+        face.join(client, b"good")
+    face.broker.flush()
+    disk.fault = full
+    joints = [face.join(client, b"lost") for client in clients]
+    face.broker.flush()
+    for joint in joints:
+        assert joint.done
+        assert joint.answer()[8:].startswith(b"E_PUB_FAILED")
+    assert all(client.told and not client.cut for client in clients[1:])
+    assert face.kept() == 5 * [b"good"]
+
+
+def test_a_topic_that_goes_in_the_same_pass_is_made_again(face: Face) -> None:
+    clients = [Client() for _ in range(3)]
+    for client in clients:
+        face.join(client, b"old")
+    face.broker.flush()
+    joints = [face.join(client, b"new") for client in clients]
+    topic = face.broker.resolve("t")
+    face.broker.delete_topic(topic.stream.id, topic.id)
+    face.broker.flush()
+    assert [joint.answer() for joint in joints[1:]] == [OK, OK]
+    assert face.kept() == [b"new", b"new"]
