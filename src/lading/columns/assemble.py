@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -11,9 +11,16 @@ import pyarrow as pa
 from ..model.batch import SCHEMA
 from ..model.errors import LocalError
 from ..model.run import Decoded, Located
-from .contract import PLACE_FIELDS, Projection
+from .contract import PLACE_FIELDS, Encoding, Projection
 from .locate import locate
 from .typed import typed
+
+
+class Form(NamedTuple):
+    """In which form columns are made: how header values are typed, and the same text for so many rows."""
+
+    typed: Callable[[Located, pa.DataType, Encoding], tuple[pa.Array[Any], pa.BooleanArray | None]]
+    constant: Callable[[str, int], pa.Array[Any]]
 
 
 class Assembled(NamedTuple):
@@ -28,10 +35,23 @@ class Assembled(NamedTuple):
         return sum(flags.true_count for flags in self.bad.values())
 
 
-def assemble(decoded: Decoded, projection: Projection, place: Mapping[str, str | int] | None = None) -> Assembled:
+def _same_text(text: str, rows: int) -> pa.Array[Any]:
+    value: Any = pa.scalar(text)
+    texts: pa.Array[Any] = pa.repeat(value, rows)
+    return texts
+
+
+PLAIN: Final = Form(typed, _same_text)
+"""Every column in its own type."""
+
+
+def assemble(
+    decoded: Decoded, projection: Projection, place: Mapping[str, str | int] | None = None, form: Form = PLAIN
+) -> Assembled:
     """The record batch of ``projection``; ``place`` holds stream, topic and partition where these are asked for.
 
-    LocalError names a field or header that was not decoded.
+    In another ``form`` than PLAIN columns may be dictionaries of their type. LocalError names a field or header that
+    was not decoded.
     """
     made: dict[str, pa.Array[Any]] = {}
     bad: dict[str, pa.BooleanArray] = {}
@@ -39,16 +59,16 @@ def assemble(decoded: Decoded, projection: Projection, place: Mapping[str, str |
         if field in PLACE_FIELDS:
             if place is None or field not in place:
                 raise LocalError(f"column {field!r} is asked for, but where the messages come from was not said")
-            made[field] = _repeated(place[field], PLACE_FIELDS[field], decoded.count)
+            made[field] = _constant(place[field], PLACE_FIELDS[field], decoded.count, form)
         else:
             made[field] = _decoded(decoded.columns, field, "message field")
     for column in projection.headers:
         located: Located = _decoded(decoded.located, column.header, "header")
-        made[column.name], flags = typed(located, column.type, column.encoding)
+        made[column.name], flags = form.typed(located, column.type, column.encoding)
         if flags is not None:
             bad[column.name] = flags
-    schema = projection.schema
-    return Assembled(pa.RecordBatch.from_arrays([made[name] for name in schema.names], schema=schema), bad)
+    fields = [field.with_type(made[field.name].type) for field in projection.schema]
+    return Assembled(pa.RecordBatch.from_arrays([made[field.name] for field in fields], schema=pa.schema(fields)), bad)
 
 
 def decoded_batch(batch: pa.RecordBatch, keys: Sequence[str] = ()) -> Decoded:
@@ -58,14 +78,12 @@ def decoded_batch(batch: pa.RecordBatch, keys: Sequence[str] = ()) -> Decoded:
     return Decoded(batch.num_rows, columns, located)
 
 
-def _repeated(value: str | int, type_: pa.DataType, rows: int) -> pa.Array[Any]:
-    if isinstance(value, int):
-        # Arrow appends a number value by value
-        numbers: pa.Array[Any] = pa.array(np.full(rows, value, type_.to_pandas_dtype()))
-        return numbers
-    text: Any = pa.scalar(value, type_)
-    texts: pa.Array[Any] = pa.repeat(text, rows)
-    return texts
+def _constant(value: str | int, type_: pa.DataType, rows: int, form: Form) -> pa.Array[Any]:
+    if isinstance(value, str):
+        return form.constant(value, rows)
+    # Arrow would append a number value by value
+    numbers: pa.Array[Any] = pa.array(np.full(rows, value, type_.to_pandas_dtype()))
+    return numbers
 
 
 def _decoded(held: Mapping[str, Any], name: str, what: str) -> Any:

@@ -23,6 +23,10 @@ _MANTISSA_MAX = 1 << 53
 _POWERS = np.array([10.0**exponent for exponent in range(23)])
 """Powers of ten that a double holds exactly: one operation on exact operands rounds once (Clinger's fast path)."""
 
+_MIX, _HALF = np.uint64(0x9E3779B97F4A7C15), np.uint64(32)
+_STEPS_MAX = 64
+"""Values made to meet in one place of a table cost this much each, not as much as there are of them."""
+
 _bytes = types.Array(types.uint8, 1, "C", readonly=True)
 _longs = types.Array(types.int64, 1, "C", readonly=True)
 _ints = types.Array(types.int32, 1, "C", readonly=True)
@@ -406,6 +410,108 @@ def take_bytes(data: Any, start: Any, length: Any, kind: Any, text: Any, offsets
         good += verdict == OK
         left += verdict == LEFT
     return good, left
+
+
+@njit(inline="always")
+def _last_word(data: Any, at: Any, size: Any) -> Any:
+    """Up to seven bytes as one number; nothing behind the array is looked at."""
+    if at + 8 <= data.size:
+        return load64(data, at) & ((np.uint64(1) << np.uint64(8 * size)) - np.uint64(1))
+    word = np.uint64(0)
+    for index in range(size):
+        word |= np.uint64(load8(data, at + index)) << np.uint64(8 * index)
+    return word
+
+
+@njit(nogil=True)
+def _hash(data: Any, at: Any, size: Any) -> Any:
+    value = np.uint64(size) * _MIX
+    rest = size
+    while rest >= 8:
+        value = (value ^ load64(data, at)) * _MIX
+        value ^= value >> _HALF
+        at += 8
+        rest -= 8
+    value = (value ^ _last_word(data, at, rest)) * _MIX
+    return value ^ (value >> _HALF)
+
+
+@njit(nogil=True)
+def _equal(data: Any, at: Any, held: Any, place: Any, size: Any) -> Any:
+    rest = size
+    while rest >= 8:
+        if load64(data, at) != load64(held, place):
+            return False
+        at += 8
+        place += 8
+        rest -= 8
+    return _last_word(data, at, rest) == _last_word(held, place, rest)
+
+
+@njit(
+    _counts(
+        _bytes, _longs, _longs, _tiny, types.boolean, types.int32[::1], types.uint64[::1], types.int32[::1],
+        types.uint8[::1], types.int32[::1], types.uint8[::1],
+    ),
+    nogil=True, cache=True,
+)  # fmt: skip
+def take_places(
+    data: Any, start: Any, length: Any, kind: Any, text: Any, slots: Any, hashes: Any, offsets: Any, out: Any,
+    places: Any, status: Any,
+) -> Any:  # fmt: skip
+    """See twin.take_places; this one also gives up where many values meet in one place of its table."""
+    good = 0
+    distinct = np.int64(0)
+    mask = np.int64(slots.size - 1)
+    before, before_at, before_size = np.int64(0), np.int64(0), np.int64(-1)
+    offsets[0] = 0
+    for row in range(length.size):
+        at, size = start[row], length[row]
+        places[row] = 0
+        if size < 0:
+            status[row] = ABSENT
+            continue
+        if text and _BOOL <= np.int64(kind[row]) <= _FLOAT64:
+            return good, np.int64(-1)
+        if size == before_size and _equal(data, at, data, before_at, size):
+            places[row] = before
+            status[row] = OK
+            good += 1
+            continue
+        code = _hash(data, at, size)
+        slot = np.int64(code) & mask
+        found = np.int64(-1)
+        steps = 0
+        while True:
+            entry = np.int64(slots[slot])
+            if entry < 0:
+                break
+            end = np.int64(offsets[entry])
+            if hashes[entry] == code and offsets[entry + 1] - end == size and _equal(data, at, out, end, size):
+                found = entry
+                break
+            steps += 1
+            if steps == _STEPS_MAX:
+                return good, np.int64(-1)
+            slot = (slot + 1) & mask
+        if found < 0:
+            if text and not _is_text(data, at, size):
+                status[row] = BAD
+                continue
+            end = np.int64(offsets[distinct])
+            if distinct == hashes.size or size > out.size - end:
+                return good, np.int64(-1)
+            memcpy(out, end, data, at, size)
+            found = distinct
+            slots[slot] = found
+            hashes[found] = code
+            distinct += 1
+            offsets[distinct] = end + size
+        before, before_at, before_size = found, at, size
+        places[row] = found
+        status[row] = OK
+        good += 1
+    return good, distinct
 
 
 @njit(types.void(_ints, _bytes, _ints, _bytes, types.int64[::1]), nogil=True, cache=True)

@@ -87,6 +87,43 @@ def take_bytes(
     return _counts(status)
 
 
+def take_places(
+    data: Bytes, start: Longs, length: Longs, kind: NDArray[np.int8], text: bool,
+    slots: NDArray[np.int32], hashes: NDArray[np.uint64], offsets: NDArray[np.int32], out: Bytes,
+    places: NDArray[np.int32], status: Bytes,
+) -> tuple[int, int]:  # fmt: skip
+    """Copy every distinct value once to ``out``, their ends to ``offsets[1:]``, which of them a row has to ``places``.
+
+    ``slots``, all -1, and ``hashes`` are room to work in; as many distinct values fit as there are hashes. Returns how
+    many rows are OK and how many values are distinct, or -1 for that where there is no room for all, or where with
+    ``text`` a value is of a number kind: it is told otherwise than by its bytes.
+    """
+    good, end = 0, 0
+    known: dict[bytes, int] = {}
+    offsets[0] = 0
+    for row in range(len(length)):
+        places[row] = 0
+        if length[row] < 0:
+            status[row] = ABSENT
+            continue
+        if text and int(kind[row]) in FIXED_SIZE_BYTES:
+            return good, -1
+        value = _value(data, start, length, row)
+        if text and not _is_text(value):
+            status[row] = BAD
+            continue
+        if value not in known:
+            if len(known) == len(hashes) or len(value) > len(out) - end:
+                return good, -1
+            out[end : end + len(value)] = np.frombuffer(value, np.uint8)
+            end += len(value)
+            known[value] = len(known)
+            offsets[len(known)] = end
+        places[row], status[row] = known[value], OK
+        good += 1
+    return good, len(known)
+
+
 def find_last(lists: NDArray[np.int32], keys: Bytes, key_offsets: NDArray[np.int32], key: Bytes, found: Longs) -> None:
     """The position of the last entry of each list whose key is ``key``, or -1.
 

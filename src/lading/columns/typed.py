@@ -66,11 +66,11 @@ def typed(
 
     Absent, null and unreadable values are null; the second part is None when nothing was unreadable.
     """
-    located = _checked(located)
+    located = checked(located)
     unreadable: NDArray[np.bool_] | None = None
     if encoding is Encoding.JSON:
         located, unreadable = unwrapped(located, whole_numbers=type_ in WHOLE_TARGETS)
-        located = _checked(located)
+        located = checked(located)
     raw = _RAW.get(encoding, Raw.TEXT) if encoding in BINARY_ENCODINGS else Raw.TEXT
     if type_ in WHOLE_TARGETS:
         array, status = _whole_column(located, type_, raw)
@@ -91,7 +91,7 @@ def subset(located: Located, rows: NDArray[Any]) -> Located:
     return Located(located.data, located.start[rows], located.length[rows], located.kind[rows])
 
 
-def _checked(located: Located) -> Located:
+def checked(located: Located) -> Located:
     """The same in the one memory layout that kernels are compiled for: contiguous and read-only."""
     return Located(*(_read_only(part) for part in (located.data, located.start, located.length, located.kind)))
 
@@ -102,7 +102,8 @@ def _read_only(array: NDArray[Any]) -> NDArray[Any]:
     return view
 
 
-def _kernels(rows: int) -> Any:
+def kernels(rows: int) -> Any:
+    """The kernels of this room, or their twin, for so many rows."""
     return engine.select(HOME, twin, rows * _ROW_BYTES)
 
 
@@ -110,7 +111,7 @@ def _integers(located: Located, target: WholeTarget, raw: Raw) -> tuple[NDArray[
     rows = len(located.length)
     values, status = np.empty(rows, np.int64), np.empty(rows, np.uint8)
     low, high = max(target.low, _INT64.low), min(target.high, _INT64.high)
-    good, left = _kernels(rows).take_integers(
+    good, left = kernels(rows).take_integers(
         located.data, located.start, located.length, located.kind,
         int(target.text), int(raw), target.width_bytes, low, high, values, status,
     )  # fmt: skip
@@ -143,7 +144,7 @@ def _float_column(located: Located, type_: pa.DataType, raw: Raw) -> tuple[pa.Ar
     rows = len(located.length)
     width = 4 if type_ == pa.float32() else 8
     values, status = np.empty(rows, np.float64), np.empty(rows, np.uint8)
-    good, left = _kernels(rows).take_floats(
+    good, left = kernels(rows).take_floats(
         located.data, located.start, located.length, located.kind, int(raw), width, values, status
     )
     if left:
@@ -169,11 +170,11 @@ def _bytes_column(located: Located, type_: pa.DataType) -> tuple[pa.Array[Any], 
             f"{size_bytes:,} bytes of header values in one batch; 2 GiB is the limit, read smaller batches"
         )
     offsets, out, status = np.empty(rows + 1, np.int32), np.empty(size_bytes, np.uint8), np.empty(rows, np.uint8)
-    good, left = _kernels(rows).take_bytes(
+    good, left = kernels(rows).take_bytes(
         located.data, located.start, located.length, located.kind, type_ == pa.string(), offsets, out, status
     )
-    valid = None if good == rows else _buffer(np.packbits(status == OK, bitorder="little"))
-    buffers = [valid, _buffer(offsets), _buffer(out)]
+    valid = None if good == rows else valid_bits(status)
+    buffers = [valid, buffer(offsets), buffer(out)]
     array: pa.Array[Any] = pa.Array.from_buffers(type_, rows, buffers, null_count=rows - good)
     if left:
         array = _with_numbers(located, array, status)
@@ -188,7 +189,7 @@ def _with_numbers(located: Located, array: pa.Array[Any], status: NDArray[np.uin
     for of_kind, as_text in _NUMBER_TEXTS:
         members = np.flatnonzero(np.isin(numbers.kind, of_kind))
         if len(members):
-            part = as_text(_checked(subset(numbers, members)))
+            part = as_text(checked(subset(numbers, members)))
             texts = part if len(members) == len(chosen) else _scattered(texts, members, part)
     status[chosen] = np.where(texts.is_valid().to_numpy(zero_copy_only=False), OK, BAD)
     return texts if len(chosen) == len(array) else _scattered(array, chosen, texts)
@@ -227,7 +228,13 @@ def _left(located: Located, status: NDArray[np.uint8]) -> list[tuple[int, bytes]
     ]
 
 
-def _buffer(array: NDArray[Any]) -> pa.Buffer:
+def valid_bits(status: NDArray[np.uint8]) -> pa.Buffer:
+    """The bitmap of the rows that are OK."""
+    return buffer(np.packbits(status == OK, bitorder="little"))
+
+
+def buffer(array: NDArray[Any]) -> pa.Buffer:
+    """The memory of an array as Arrow's."""
     return pa.py_buffer(array.data)
 
 

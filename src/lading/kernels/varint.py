@@ -41,6 +41,12 @@ def varint32(array: Any, at: Any, end: Any) -> Any:
         byte = _int(load8(array, at))
         if byte < 0x80:
             return (byte >> 1) ^ -(byte & 1), at + 1
+        if at + 1 < end:
+            # two bytes are as frequent: the lengths of payloads, the distances within a batch
+            second = _int(load8(array, at + 1))
+            if second < 0x80:
+                byte = (byte & 0x7F) | (second << 7)
+                return (byte >> 1) ^ -(byte & 1), at + 2
     return _longer(array, at, end, 5)
 
 
@@ -51,6 +57,11 @@ def varint64(array: Any, at: Any, end: Any) -> Any:
         byte = _int(load8(array, at))
         if byte < 0x80:
             return (byte >> 1) ^ -(byte & 1), at + 1
+        if at + 1 < end:
+            second = _int(load8(array, at + 1))
+            if second < 0x80:
+                byte = (byte & 0x7F) | (second << 7)
+                return (byte >> 1) ^ -(byte & 1), at + 2
     return _longer(array, at, end, 10)
 
 

@@ -9,8 +9,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ..columns.assemble import assemble
-from ..filter.values import Messages
+from ..columns.assemble import Assembled, assemble
+from ..columns.repeating import REPEATING
+from ..filter.values import Messages, TypedHeaders
 from ..model.run import Decoded
 from ..transports.checksums import mismatches
 from .plan import Plan
@@ -40,17 +41,14 @@ class Judged:
 
 def judge(plan: Plan, decoded: Decoded, place: Mapping[str, str | int]) -> Judged:
     """Every message checked and given to the first destination that takes it; a null condition takes nothing."""
-    made = assemble(decoded, plan.projection, place)
+    made = assemble(decoded, plan.projection, place, REPEATING)
     failure = np.full(decoded.count, -1, np.int16)
     for at, rows in enumerate(_failing(plan, decoded, made.bad)):
         if rows is not None:
             failure[(failure < 0) & rows] = at
     destination = np.full(decoded.count, -1, np.int16)
     waiting = failure < 0
-    messages = Messages(decoded, {
-        (column.header, column.type, column.encoding): (made.batch.column(column.name), made.bad.get(column.name))
-        for column in plan.contract.headers
-    })  # fmt: skip
+    messages = Messages(decoded, _typed_before(plan, made))
     for at, one in enumerate(plan.destinations):
         if not waiting.any():
             break
@@ -58,6 +56,15 @@ def judge(plan: Plan, decoded: Decoded, place: Mapping[str, str | int]) -> Judge
         destination[taken] = at
         waiting = waiting & ~taken
     return Judged(made.batch, failure, destination)
+
+
+def _typed_before(plan: Plan, made: Assembled) -> TypedHeaders:
+    """What routes need not type again: declared headers have the same type for them."""
+    return {
+        (column.header, column.type, column.encoding): (array, made.bad.get(column.name))
+        for column in plan.contract.headers
+        if (array := made.batch.column(column.name)).type == column.type
+    }
 
 
 def _failing(plan: Plan, decoded: Decoded, bad: Mapping[str, pa.BooleanArray]) -> Iterator[NDArray[np.bool_] | None]:

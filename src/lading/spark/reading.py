@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ..columns.assemble import assemble, decoded_batch
+from ..columns.assemble import PLAIN, Form, assemble, decoded_batch
 from ..columns.contract import FIELD_TYPES, PLACE_FIELDS, Projection, type_word
 from ..columns.typed import subset
 from ..filter.parse import Filter, parse
@@ -45,6 +45,7 @@ class Reading:
     checksum_ok: bool = False
     fail_on_bad_value: bool = False
     fail_on_data_loss: bool = True
+    form: Form = PLAIN
     rows_max: int = BATCH_ROWS
     bytes_max: int = BATCH_BYTES
     transport: Mapping[str, Any] = field(default_factory=dict)
@@ -318,7 +319,7 @@ class _RangeReader:
 
     def _shown(self, decoded: Decoded) -> Part:
         ok = self._checked(decoded) if self._check else None
-        made = assemble(decoded, self._reading.projection, self._place)
+        made = assemble(decoded, self._reading.projection, self._place, self._reading.form)
         if made.bad:
             self._counts.bad_values += made.bad_count
             if self._reading.fail_on_bad_value:

@@ -151,11 +151,12 @@ def _header_column(field: StructField, header: str, encoding: str | None) -> Hea
 
 def conform(columns: Mapping[str, pa.Array[Any]], schema: pa.Schema) -> pa.RecordBatch:
     """The columns as a batch of exactly ``schema``; LocalError where a column that may not be null holds one."""
-    arrays = [_as(columns[field.name], field) for field in schema]
+    arrays = [as_field(columns[field.name], field) for field in schema]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _as(array: pa.Array[Any], field: pa.Field[Any]) -> pa.Array[Any]:
+def as_field(array: pa.Array[Any], field: pa.Field[Any]) -> pa.Array[Any]:
+    """The column as ``conform`` puts it into a batch."""
     if not field.nullable and array.null_count:
         raise LocalError(f"column {field.name!r} is declared NOT NULL, but a message has no value for it")
     if array.type == field.type:

@@ -15,19 +15,22 @@ import pyarrow.parquet as pq
 import xxhash
 
 from ..columns.contract import TIMESTAMP, Projection, parse_columns
+from ..columns.repeating import REPEATING
 from ..transports.fetched import States
 from .manifest import TABLE, File
 from .publish import HASH_NAME, Written
 from .ranges import Range
 from .reading import Counts, Reading, read_range
 from .state import OWN, STAGED
-from .types import arrow_schema, conform, schema_of
+from .types import arrow_schema, as_field, schema_of
 
-TASK_ROWS = 32_768
+TASK_ROWS = 65_536
 """Messages that a task decodes and judges at a time: no batch of them is handed to anybody."""
 GROUP_ROWS = 131_072
 GROUP_BYTES = 64 << 20
 """A row group is written when it has this many rows or about this many bytes of Arrow."""
+WRITE_BYTES = 256 << 10
+"""A file is written in pieces of at least this size."""
 FILE_BYTES = 256 << 20
 """A file is closed when it has this many bytes, unless told otherwise."""
 COMPRESSION = "snappy"
@@ -89,6 +92,7 @@ class TableJob:
             verify_checksum=self.verify_checksum,
             fail_on_bad_value=self.fail_on_bad_value,
             fail_on_data_loss=self.fail_on_data_loss,
+            form=REPEATING,
             rows_max=TASK_ROWS,
             transport=self.transport,
         )
@@ -146,6 +150,15 @@ def staged_stem(run: str, piece: Range, attempt: str) -> str:
     return f"{run}-{attempt}-{piece.partition:05d}-{piece.start:020d}"
 
 
+@dataclass(frozen=True, slots=True)
+class _OpenFile:
+    writer: pq.ParquetWriter
+    sink: HashingFile
+    name: str
+    schema: pa.Schema
+    """The table's, with dictionaries where columns are written from them."""
+
+
 class TableFiles:
     """The files of one task in one table: rows are gathered into row groups, files closed at their size.
 
@@ -160,13 +173,14 @@ class TableFiles:
         self._schema = target.schema
         self._waiting: list[pa.RecordBatch] = []
         self._rows = self._bytes = 0
-        self._open: tuple[pq.ParquetWriter, HashingFile, str] | None = None
+        self._open: _OpenFile | None = None
         self._file_rows = 0
         self._done: list[tuple[int, File]] = []
 
     def add(self, columns: Mapping[str, pa.Array[Any]]) -> None:
-        """Take some messages: at least the columns of the table."""
-        batch = conform(columns, self._schema)
+        """Take some messages: at least the columns of the table, in its types or as dictionaries of them."""
+        arrays = [_held(columns[field.name], field) for field in self._schema]
+        batch = pa.RecordBatch.from_arrays(arrays, names=self._schema.names)
         self._waiting.append(batch)
         self._rows += batch.num_rows
         self._bytes += batch.nbytes
@@ -183,29 +197,35 @@ class TableFiles:
     def discard(self) -> None:
         """Delete everything of this attempt."""
         if self._open is not None:
-            writer, sink, _ = self._open
             # else it would end its file when it is collected, and say that there is none any more
-            writer.is_open = False
-            sink.close()
+            self._open.writer.is_open = False
+            self._open.sink.close()
         for path in (self._table / OWN / STAGED).glob(f"{self._stem}-*"):
             path.unlink(missing_ok=True)
 
     def _write_group(self) -> None:
-        writer, sink, _ = self._open or self._begin()
-        table = pa.Table.from_batches(self._waiting, self._schema)
-        writer.write_table(table, row_group_size=GROUP_ROWS * 2)
+        file = self._open or self._begin()
+        columns = [
+            _one_form([batch.column(at) for batch in self._waiting], type_)
+            for at, type_ in enumerate(file.schema.types)
+        ]
+        file.writer.write_table(pa.Table.from_arrays(columns, schema=file.schema), row_group_size=GROUP_ROWS * 2)
         self._file_rows += self._rows
         self._waiting, self._rows, self._bytes = [], 0, 0
-        if sink.tell() >= self._target.file_bytes:
+        if file.sink.tell() >= self._target.file_bytes:
             self._close()
 
-    def _begin(self) -> tuple[pq.ParquetWriter, HashingFile, str]:
+    def _begin(self) -> _OpenFile:
         name = f"{self._stem}-{len(self._done)}.parquet"
         directory = self._table / OWN / STAGED
         directory.mkdir(parents=True, exist_ok=True)
         sink = HashingFile((directory / name).open("xb", buffering=0))
-        writer = pq.ParquetWriter(sink, self._schema, **self._options(), store_schema=False)  # type: ignore[arg-type]
-        self._open = writer, sink, name
+        schema = pa.schema([
+            field.with_type(_type_for([batch.column(at).type for batch in self._waiting], field.type))
+            for at, field in enumerate(self._schema)
+        ])  # fmt: skip
+        writer = pq.ParquetWriter(sink, schema, **self._options(), store_schema=False)  # type: ignore[arg-type]
+        self._open = _OpenFile(writer, sink, name, schema)
         return self._open
 
     def _options(self) -> dict[str, Any]:
@@ -227,30 +247,58 @@ class TableFiles:
     def _close(self) -> None:
         if self._open is None:
             return
-        writer, sink, name = self._open
-        writer.close()
+        sink = self._open.sink
+        self._open.writer.close()
         sink.sync()
         sink.close()
         table = os.path.relpath(self._table, self._target.state)
         # no two files of a batch begin at the same number: it orders the files of a range
         order = self._first + len(self._done)
-        done = File(table, name, "", self._file_rows, sink.size_bytes, sink.hash, self._target.kind)
+        done = File(table, self._open.name, "", self._file_rows, sink.size_bytes, sink.hash, self._target.kind)
         self._done.append((order, done))
         self._open, self._file_rows = None, 0
 
 
+def _held(array: pa.Array[Any], field: pa.Field[Any]) -> pa.Array[Any]:
+    if array.type == pa.dictionary(pa.int32(), field.type) and (field.nullable or not array.null_count):
+        return array
+    return as_field(array, field)
+
+
+def _type_for(held: list[pa.DataType], own: pa.DataType) -> pa.DataType:
+    """The type of a column in a file that begins with chunks of these types: a dictionary if all of them are."""
+    return held[0] if all(pa.types.is_dictionary(type_) for type_ in held) else own
+
+
+def _one_form(chunks: list[Any], type_: Any) -> pa.ChunkedArray[Any]:
+    """A column whose values repeat in some of the chunks, and in others perhaps not, in the form of its file."""
+    dictionaries = pa.types.is_dictionary(type_)
+    if not dictionaries:
+        plain: list[Any] = [
+            chunk.dictionary_decode() if pa.types.is_dictionary(chunk.type) else chunk for chunk in chunks
+        ]
+        dense: pa.ChunkedArray[Any] = pa.chunked_array(plain, type_)
+        return dense
+    encoded: list[Any] = [
+        chunk if pa.types.is_dictionary(chunk.type) else chunk.dictionary_encode() for chunk in chunks
+    ]
+    unified: pa.ChunkedArray[Any] = pa.chunked_array(encoded, type_).unify_dictionaries()
+    return unified
+
+
 class HashingFile(io.RawIOBase):
-    """A file that is only appended to, and knows the hash of what was written."""
+    """A file that is only appended to, and knows the hash of what was written. Only ``sync`` writes the last of it."""
 
     def __init__(self, file: IO[bytes]) -> None:
         super().__init__()
         self._file = file
         self._digest = xxhash.xxh3_128()
+        self._waiting = bytearray()
         self.size_bytes = 0
 
     @property
     def hash(self) -> str:
-        """The hash of all bytes so far, as manifests hold it."""
+        """The hash of what was written to disk, as manifests hold it: of all after ``sync``."""
         return f"{HASH_NAME}:{self._digest.hexdigest()}"
 
     def writable(self) -> bool:
@@ -258,21 +306,28 @@ class HashingFile(io.RawIOBase):
         return True
 
     def write(self, data: Any) -> int:
-        """All of ``data``, or OSError."""
+        """Take all of ``data``, which comes in pieces of some hundred bytes; OSError where the disk refuses."""
         view = memoryview(data).cast("B")
-        self._digest.update(view)
-        done = 0
-        while done < len(view):
-            done += self._file.write(view[done:])
+        self._waiting += view
         self.size_bytes += len(view)
+        if len(self._waiting) >= WRITE_BYTES:
+            self._write_waiting()
         return len(view)
 
+    def _write_waiting(self) -> None:
+        waiting, self._waiting = memoryview(self._waiting), bytearray()
+        self._digest.update(waiting)
+        done = 0
+        while done < len(waiting):
+            done += self._file.write(waiting[done:])
+
     def tell(self) -> int:
-        """Bytes written."""
+        """Bytes taken."""
         return self.size_bytes
 
     def sync(self) -> None:
         """Bring it to disk."""
+        self._write_waiting()
         os.fsync(self._file.fileno())
 
     def close(self) -> None:

@@ -18,6 +18,7 @@ from ..dialects.kafka import commands, errors
 from ..dialects.kafka.layout import SPARE_BYTES
 from ..dialects.kafka.limits import ANSWER_BYTES_MAX
 from ..model.errors import CorruptError, MalformedMessage, RemoteError
+from .received import memory
 
 CLIENT: Final = "lading"
 RECEIVE_BUFFER_BYTES: Final = 4 << 20
@@ -232,7 +233,7 @@ class KafkaSocket:
             self.close()
             raise CorruptError(f"the broker at {self.place} answered a request that was not made")
         self._waiting.popleft()
-        answer = np.empty(size_bytes + SPARE_BYTES, np.uint8)
+        answer = memory(size_bytes + SPARE_BYTES)
         answer[:4] = head[4:]
         _fill(connection, answer[4:-SPARE_BYTES].data)
         return answer

@@ -1,0 +1,64 @@
+"""Columns whose values repeat, as Arrow dictionaries: what a writer of Parquet would find out value by value."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from ..model.run import Located
+from .assemble import Form
+from .contract import Encoding
+from .twin import BAD
+from .typed import buffer, checked, kernels, typed, valid_bits
+
+ROWS_MIN: Final = 256
+"""Fewer rows are not worth a dictionary of their own."""
+SHARE: Final = 4
+"""A column repeats where at most one value in so many is a new one."""
+BYTES_MAX: Final = 1 << 20
+"""The values of a dictionary have at most so many bytes together: the size of a dictionary page of Parquet."""
+
+
+def repeating(
+    located: Located, type_: pa.DataType, encoding: Encoding = Encoding.AUTO
+) -> tuple[pa.Array[Any], pa.BooleanArray | None]:
+    """What ``typed`` gives; a string or binary column with few distinct values is a dictionary of ``type_``."""
+    if type_ in (pa.string(), pa.binary()) and encoding is not Encoding.JSON and len(located.length) >= ROWS_MIN:
+        found = _dictionary(checked(located), type_)
+        if found is not None:
+            return found
+    return typed(located, type_, encoding)
+
+
+def _constant(text: str, rows: int) -> pa.Array[Any]:
+    places: Any = np.zeros(rows, np.int32)
+    return pa.DictionaryArray.from_arrays(places, pa.array([text], pa.string()))
+
+
+REPEATING: Final = Form(repeating, _constant)
+"""How tables are written."""
+
+
+def _dictionary(located: Located, type_: pa.DataType) -> tuple[pa.Array[Any], pa.BooleanArray | None] | None:
+    rows = len(located.length)
+    most = rows // SHARE
+    slots = np.full(1 << (2 * most).bit_length(), -1, np.int32)
+    hashes, offsets = np.empty(most, np.uint64), np.empty(most + 1, np.int32)
+    out, places, status = np.empty(BYTES_MAX, np.uint8), np.empty(rows, np.int32), np.empty(rows, np.uint8)
+    good, distinct = kernels(rows).take_places(
+        located.data, located.start, located.length, located.kind, type_ == pa.string(),
+        slots, hashes, offsets, out, places, status,
+    )  # fmt: skip
+    if distinct < 0:
+        return None
+    # the room is for the next batch, too
+    values = out[: offsets[distinct]].copy()
+    held = pa.Array.from_buffers(type_, distinct, [None, buffer(offsets[: distinct + 1]), buffer(values)], null_count=0)
+    valid = None if good == rows else valid_bits(status)
+    made: pa.Array[Any] = pa.DictionaryArray.from_buffers(
+        pa.dictionary(pa.int32(), type_), rows, [valid, buffer(places)], held, null_count=rows - good
+    )
+    wrong = status == BAD
+    return made, pa.array(wrong) if wrong.any() else None
