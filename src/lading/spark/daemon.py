@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import gc
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from importlib import import_module
-from typing import Final
+from typing import Any, Final
 
 from pyspark import daemon
 
@@ -43,7 +44,20 @@ def main() -> None:
     # workers share these pages with each other as long as no collection touches them
     gc.collect()
     gc.freeze()
+    vars(daemon)["worker"] = _until_spark_is_gone(daemon.worker)
     daemon.manager()
+
+
+def _until_spark_is_gone(worker: Callable[..., int]) -> Callable[..., int]:
+    """A worker that says nothing of having lost a Spark that ended: its stack would be on the user's screen."""
+
+    def until_gone(*arguments: Any) -> int:
+        try:
+            return worker(*arguments)
+        except BrokenPipeError:
+            return 1
+
+    return until_gone
 
 
 if __name__ == "__main__":
