@@ -148,7 +148,7 @@ class KafkaSettings(WithoutCredentials):
     """The longest request; a longer one closes its connection."""
     message_bytes_max: ByteSize = Field(default=ByteSize(1_048_588), ge=1024)
     """The largest record batch, where a topic says nothing else (Kafka: message.max.bytes)."""
-    answer_bytes_max: ByteSize = Field(default=ByteSize(2 << 20), ge=1 << 16)
+    answer_bytes_max: ByteSize = Field(default=ByteSize(4 << 20), ge=1 << 16)
     """A fetch answers at most about this many bytes, whatever it asks for (Kafka: fetch.max.bytes)."""
 
 

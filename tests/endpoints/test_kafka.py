@@ -338,21 +338,21 @@ def test_large_compressed_batches_keep_their_order(kafka: KafkaFrames, topic: st
 
 
 def test_large_answers_go_out_whole_and_in_order_also_to_who_hangs_up(kafka: KafkaFrames, topic: str) -> None:
-    values = [bytes((number,)) * 700_000 for number in range(4)]
-    assert [sent(kafka, topic, one_batch(value)).error_code for value in values] == [NONE] * 4
+    values = [bytes((number,)) * 700_000 for number in range(8)]
+    assert [sent(kafka, topic, one_batch(value)).error_code for value in values] == [NONE] * 8
     room = {"max_bytes": 8 << 20, "partition_bytes": 8 << 20}
-    frames = [kafka.request("Fetch", 12, **fetch(topic, offset, **room)) for offset in (0, 1, 2, 3) * 2]
+    frames = [kafka.request("Fetch", 12, **fetch(topic, offset, **room)) for offset in range(8)]
     frames.insert(3, kafka.request("Metadata", 9, topics=[]))
     kafka.socket.sendall(b"".join(struct.pack(">i", len(frame)) + frame for frame in frames))
     answers = [kafka.answer() for _ in frames]
     assert [answer[:4] for answer in answers] == [frame[4:8] for frame in frames]
     del answers[3]
-    for answer, offset in zip(answers, (0, 1, 2, 3) * 2, strict=True):
+    for offset, answer in enumerate(answers):
         decoded = message("FetchResponse").decode(answer, version=12, header=True)
         stored = bytes(decoded.responses[0].partitions[0].records)
-        seen = [number for number in range(4) if values[number] in stored]
-        # as many whole batches as an answer has room for
-        assert seen == list(range(offset, min(offset + 2, 4)))
+        seen = [number for number in range(8) if values[number] in stored]
+        # as many whole batches as an answer of 4 MiB has room for
+        assert seen == list(range(offset, min(offset + 5, 8)))
     kafka.send(frames[0])
     # the answer has begun: now no more is asked
     begun = kafka.receive(4)
@@ -406,6 +406,15 @@ def test_a_fetch_ends_when_its_time_is_over(kafka: KafkaFrames, topic: str) -> N
     row = fetched(kafka, topic, 0, wait_ms=150)
     assert (row.error_code, len(row.records or b"")) == (NONE, 0)
     assert 0.1 < time.monotonic() - began < 5
+
+
+def test_a_fetch_does_not_wait_where_its_own_limits_hold_back_what_there_is(kafka: KafkaFrames, topic: str) -> None:
+    for _ in range(4):
+        sent(kafka, topic, one_batch(bytes(1000)))
+    began = time.monotonic()
+    row = fetched(kafka, topic, 0, wait_ms=20_000, min_bytes=3000, partition_bytes=2500)
+    assert 2000 < len(row.records) < 2500
+    assert time.monotonic() - began < 10
 
 
 def test_limits_are_kept_by_whole_batches_and_the_first_always_comes(kafka: KafkaFrames, topic: str) -> None:

@@ -115,7 +115,7 @@ def read(
         wanted = max_messages - reading.count
         stretch = partition.recent
         if stretch is None or not stretch.serves(at, left_bytes):
-            stretch = _stretch(log, at, max(1, min(left_bytes, _likely_bytes(log, wanted))))
+            stretch = stretch_at(log, at, max(1, min(left_bytes, _likely_bytes(log, wanted))))
             if stretch is None or stretch.base_offset >= limit:
                 break
             partition.recent = None if stretch.damaged else stretch
@@ -147,7 +147,8 @@ def read(
     return reading
 
 
-def _stretch(log: PartitionLog, offset: int, max_bytes: int) -> Stretch | None:
+def stretch_at(log: PartitionLog, offset: int, max_bytes: int) -> Stretch | None:
+    """The chunk that holds ``offset`` and those behind it, about ``max_bytes``; None where nothing is kept there."""
     tail = log.tail
     if tail is not None and tail.chunks[0, BASE_OFFSET] <= offset < log.synced_end:
         part = _part(tail)

@@ -41,9 +41,11 @@ def runs(region: NDArray[np.uint8], start: int = 0, end: int | None = None, *, v
         codes.append(dialects[:filled])
     if not tables:
         return []
-    if len(tables) == len(tables[0]) == 1:
-        return [Run(int(codes[0][0]), region, tables[0])]
     chunks = tables[0] if len(tables) == 1 else np.concatenate(tables)
     dialects = codes[0] if len(codes) == 1 else np.concatenate(codes)
+    of_each = dialects.tobytes()
+    if of_each.count(of_each[0]) == len(of_each):
+        # as nearly always
+        return [Run(of_each[0], region, chunks)]
     borders = [0, *(np.flatnonzero(np.diff(dialects)) + 1).tolist(), len(dialects)]
     return [Run(int(dialects[first]), region, chunks[first:last]) for first, last in pairwise(borders)]

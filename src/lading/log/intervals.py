@@ -28,7 +28,7 @@ class Intervals:
 
     def overlapping(self, first: int, end: int) -> list[tuple[int, int, int]]:
         """The ranges that meet [first, end), clipped to it."""
-        if not self._firsts:
+        if not self._ends or self._ends[-1] <= first:
             return []
         low = bisect_right(self._ends, first)
         high = bisect_left(self._firsts, end, low)

@@ -65,47 +65,62 @@ class Fetched(NamedTuple):
     aborted: Sequence[tuple[int, int]] = ()
 
 
+def _head(version: int) -> struct.Struct:
+    replica = "" if version >= _WITHOUT_REPLICA else "4x"
+    return struct.Struct(f">{replica}iiib{'ii' if version >= _WITH_SESSION else ''}")
+
+
+def _row(version: int) -> struct.Struct:
+    epoch = "i" if version >= _WITH_EPOCH else ""
+    last_epoch = "4x" if version >= _WITH_LAST_EPOCH else ""
+    start = "8x" if version >= _WITH_START else ""
+    return struct.Struct(f">i{epoch}q{last_epoch}{start}i")
+
+
+_VERSIONS: Final = range(SERVED[FETCH].low, SERVED[FETCH].high + 1)
+_HEADS: Final = {version: _head(version) for version in _VERSIONS}
+"""How long to wait, bytes at least and at most, isolation, and the session's id and epoch."""
+_ROWS: Final = {version: _row(version) for version in _VERSIONS}
+"""Of a partition, its number, the epoch of its leader, the offset and the bytes at most."""
+
+
 @malformed
 def parse_fetch_request(frame: memoryview, head: Head) -> FetchRequest:
     """The body of a Fetch of a version that is served; MalformedMessage where it is cut short or its lengths lie."""
     version = head.version
-    reader = Reader(frame, head.body_at, version >= FLEXIBLE)
-    if version < _WITHOUT_REPLICA:
-        reader.number(INT32)
-    wait_ms, min_bytes, max_bytes = reader.number(INT32), reader.number(INT32), reader.number(INT32)
-    committed = reader.take(1)[0] == 1
-    session_id, session_epoch = 0, -1
-    if version >= _WITH_SESSION:
-        session_id, session_epoch = reader.number(INT32), reader.number(INT32)
-    by_id = version >= _WITH_IDS
+    flexible = version >= FLEXIBLE
+    reader = Reader(frame, head.body_at, flexible)
+    wait_ms, min_bytes, max_bytes, isolation, *session = reader.numbers(_HEADS[version])
+    session_id, session_epoch = session or (0, -1)
+    by_id, with_epoch, row = version >= _WITH_IDS, version >= _WITH_EPOCH, _ROWS[version]
     topics = []
     for _ in range(reader.count(2)):
         name = bytes(reader.take(ID_BYTES)) if by_id else reader.text() or b""
-        partitions = [_wanted(reader, version) for _ in range(reader.count(16))]
+        partitions = []
+        for _ in range(reader.count(row.size)):
+            if with_epoch:
+                number, epoch, offset, room = reader.numbers(row)
+            else:
+                (number, offset, room), epoch = reader.numbers(row), -1
+            if flexible:
+                reader.tags()
+            partitions.append(Wanted(number, offset, epoch, room))
         reader.tags()
         topics.append((name, partitions))
     # topics that leave a session, the rack and tagged fields follow: nothing here depends on them
+    committed = isolation == 1
     return FetchRequest(
         head.correlation, version, wait_ms, min_bytes, max_bytes, committed, session_id, session_epoch, by_id, topics
     )
 
 
-def _wanted(reader: Reader, version: int) -> Wanted:
-    index = reader.number(INT32)
-    epoch = reader.number(INT32) if version >= _WITH_EPOCH else -1
-    offset = reader.number(INT64)
-    if version >= _WITH_LAST_EPOCH:
-        reader.number(INT32)
-    if version >= _WITH_START:
-        reader.number(INT64)
-    max_bytes = reader.number(INT32)
-    reader.tags()
-    return Wanted(index, offset, epoch, max_bytes)
-
-
 _PARTITION: Final = struct.Struct(">ihqq")
 _ABORTED: Final = struct.Struct(">qq")
 _NO_REPLICA: Final = INT32.pack(-1)
+
+
+_PLAIN: Final = {False: struct.Struct(">ihqqqii"), True: struct.Struct(">ihqqqbi")}
+"""Of flexible versions and others: a partition without aborted transactions, from the version with racks on."""
 
 
 def fetch_answer(
@@ -123,7 +138,7 @@ def fetch_answer(
     for name, partitions in topics:
         head += name if request.by_id else text(name, flexible), count(len(partitions), flexible)
         for one in partitions:
-            head.append(_row(version, one))
+            head.append(_answer_row(version, one))
             if one.size_bytes:
                 piece = b"".join(head)
                 head = []
@@ -144,8 +159,11 @@ def fetch_answer(
     return [INT32.pack(size_bytes) + last]
 
 
-def _row(version: int, one: Fetched) -> bytes:
+def _answer_row(version: int, one: Fetched) -> bytes:
     flexible = version >= FLEXIBLE
+    size = count(one.size_bytes, flexible)
+    if not one.aborted and version >= _WITH_RACK:
+        return _PLAIN[flexible].pack(*one[:5], int(flexible), -1) + size
     out = [_PARTITION.pack(one.partition, one.error, one.high_watermark, one.stable_end)]
     if version >= _WITH_START:
         out.append(INT64.pack(one.first_offset))
@@ -156,5 +174,5 @@ def _row(version: int, one: Fetched) -> bytes:
             out.append(NO_TAGS)
     if version >= _WITH_RACK:
         out.append(_NO_REPLICA)
-    out.append(count(one.size_bytes, flexible))
+    out.append(size)
     return b"".join(out)

@@ -32,6 +32,12 @@ class Reader:
         self.at += layout.size
         return value
 
+    def numbers(self, layout: struct.Struct) -> tuple[int, ...]:
+        """Several numbers."""
+        values = layout.unpack_from(self.frame, self.at)
+        self.at += layout.size
+        return values
+
     def count(self, entry_bytes: int) -> int:
         """Entries of a list, 0 for null; each has at least ``entry_bytes``."""
         count = self._length(INT32)

@@ -6,7 +6,7 @@ empty batch with the true last offset delta moves it on, as a real broker leaves
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 import google_crc32c
@@ -45,7 +45,7 @@ Table = NDArray[np.int64]
 class Passed(NamedTuple):
     """Batches as they lie, up to, not including, ``end_offset``."""
 
-    parts: list[Bytes]
+    parts: Sequence[Bytes]
     size_bytes: int
     end_offset: int
 
@@ -80,9 +80,14 @@ def stored(run: Run, first: int, end: int, max_bytes: int, *, force: bool) -> Pa
             parts.append(data[start:stop])
             total += stop - start
             after = last + 1
-    if len(parts) > JOINED_CHUNKS and total < len(parts) * JOINED_BYTES:
-        parts = [b"".join(parts)]
-    return Passed(parts, total, after)
+    return Passed(joined(parts, total), total, after)
+
+
+def joined(parts: Sequence[Bytes], size_bytes: int) -> Sequence[Bytes]:
+    """The same in one piece where they are many small ones."""
+    if len(parts) > JOINED_CHUNKS and size_bytes < len(parts) * JOINED_BYTES:
+        return (b"".join(parts),)
+    return parts
 
 
 def seen(run: Run, first: int, end: int) -> Iterator[Bytes]:

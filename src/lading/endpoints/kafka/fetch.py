@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
+from ...broker.pass_through import Ahead
 from ...dialects.kafka.errors import (
     FENCED_LEADER_EPOCH,
     OFFSET_OUT_OF_RANGE,
@@ -78,10 +79,13 @@ class Fetcher:
                 self._topics[by_id, name] = found
         return found
 
-    def read(self, partition: Partition, wanted: Wanted, *, committed: bool, room: int, force: bool) -> Batches:
+    def read(
+        self, partition: Partition, wanted: Wanted, *, committed: bool, room: int, force: bool, ahead: Ahead
+    ) -> Batches:
         """See ``Batcher.read``."""
+        max_bytes = min(wanted.max_bytes, room)
         return self.batcher.read(
-            partition, wanted.offset, committed=committed, max_bytes=min(wanted.max_bytes, room), force=force
+            partition, wanted.offset, committed=committed, max_bytes=max_bytes, force=force, ahead=ahead
         )
 
     def limit(self, asked_bytes: int) -> int:
@@ -133,18 +137,22 @@ class Fetching:
     def try_now(self) -> None:
         """Answer, or wait for more."""
         services = self._fetcher.context.services
-        rows, batches, total, bad = self._gather()
+        rows, batches, total, settled = self._gather()
         request = self._request
-        if total >= request.min_bytes or bad or request.wait_ms <= 0 or services.stopping:
+        if total >= request.min_bytes or settled or request.wait_ms <= 0 or services.stopping:
             self._finish(rows, batches)
         else:
             self._wait(min(request.wait_ms, WAIT_MS_MAX))
 
     def _gather(self) -> tuple[list[tuple[bytes, list[Fetched]]], list[tuple[int, int, Batches]], int, bool]:
-        """The rows of the answer, what is still to be made for them (topic, row), the bytes, whether any is refused."""
+        """The rows of the answer, what is still to be made for them (topic, row), the bytes; whether it may not wait.
+
+        It may not where a partition is refused, or where there is more already than the limits let in.
+        """
         request, fetcher = self._request, self._fetcher
         limit = fetcher.limit(request.max_bytes)
-        total, bad = 0, False
+        total, refused, more = 0, False, False
+        ahead = Ahead(limit)
         self._count = 0
         topics: list[tuple[bytes, list[Fetched]]] = []
         to_make: list[tuple[int, int, Batches]] = []
@@ -154,16 +162,19 @@ class Fetching:
             for one in wanted:
                 error, partition = self._partition(topic, one)
                 if partition is None or error:
-                    bad = True
+                    refused = True
                     rows.append(_refused(one, error, partition))
                     continue
-                batches = fetcher.read(partition, one, committed=request.committed, room=limit - total, force=not total)
+                batches = fetcher.read(
+                    partition, one, committed=request.committed, room=limit - total, force=not total, ahead=ahead
+                )
                 total += batches.size_bytes
+                more = more or (batches.end_offset or one.offset) < _visible_end(partition, request.committed)
                 self._count += batches.count
                 if batches.make is not None:
                     to_make.append((len(topics) - 1, len(rows), batches))
                 rows.append(self._fetched(one, partition, batches))
-        return topics, to_make, total, bad
+        return topics, to_make, total, refused or (more and total > 0)
 
     def _partition(self, topic: Topic | None, wanted: Wanted) -> tuple[int, Partition | None]:
         if topic is None:
@@ -283,6 +294,10 @@ class Fetching:
         self._connection.count("Fetch", error)
         self._fetcher.messages_out(self._count)
         self._slot.fill(fetch_answer(self._request, topics))
+
+
+def _visible_end(partition: Partition, committed: bool) -> int:
+    return partition.log.stable_end if committed else partition.log.synced_end
 
 
 def _refused(wanted: Wanted, error: int, partition: Partition | None) -> Fetched:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from ...broker.pass_through import Ahead, whole_chunks
 from ...broker.read import Piece, Reading
 from ...broker.visibility import ReaderKind
 from ...dialects import registry
@@ -65,13 +66,23 @@ class Batcher:
         self._made: OrderedDict[Key, Made] = OrderedDict()
         self._made_bytes = 0
 
-    def read(self, partition: Partition, offset: int, *, committed: bool, max_bytes: int, force: bool) -> Batches:
+    def read(
+        self, partition: Partition, offset: int, *, committed: bool, max_bytes: int, force: bool, ahead: Ahead
+    ) -> Batches:
         """Batches from ``offset`` on, at most ``max_bytes``; at least one with ``force``, where there is any."""
         log = partition.log
         # most partitions of most fetches have nothing new
         if offset >= (log.stable_end if committed else log.synced_end) or (max_bytes <= 0 and not force):
             return _NOTHING
         reader = ReaderKind.KAFKA_COMMITTED if committed else ReaderKind.KAFKA_UNCOMMITTED
+        whole = whole_chunks(
+            partition, offset, reader=reader, dialect=registry.KAFKA, max_bytes=max_bytes,
+            max_chunks=passing.CHUNKS_MAX, ahead=ahead, counters=self._broker.counters,
+        )  # fmt: skip
+        if whole is not None:
+            return Batches(
+                passing.joined(whole.bodies, whole.size_bytes), whole.size_bytes, whole.end_offset, whole.messages_count
+            )
         reading = self._broker.read(
             partition, offset, reader=reader, max_messages=MESSAGES_UNBOUNDED, max_bytes=max(max_bytes, 1)
         )
