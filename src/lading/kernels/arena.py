@@ -1,14 +1,15 @@
-"""Memory for the columns of one batch, used again when the last of them is gone.
+"""Memory for the columns of one batch, and for other large pieces, used again when nobody looks at it any more.
 
-Fresh memory costs a page fault for every 4 KiB, as much as decoding into it. Each batch takes one arena for all its
-columns; an arena goes back to a small pool when Arrow lets go of the last buffer in it.
+Fresh memory costs a page fault for every 4 KiB, as much as decoding into it, and giving it back costs about the same
+again. Each batch takes one arena for all its columns; an arena goes back to a small pool when Arrow lets go of the last
+buffer in it. What NumPy is to look at comes from a ``Pool`` of its own.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +18,9 @@ from numpy.typing import NDArray
 ALIGNMENT: Final = 64
 POOL_BYTES_MAX: Final = 16 << 20
 """An arena larger than this is given back to the system instead."""
+
+SMALL_BYTES: Final = 256 << 10
+"""Below this, memory comes from the allocator, which has it at hand."""
 
 _NOTHING: Final[NDArray[np.uint8]] = np.empty(0, np.uint8)
 _pool: deque[NDArray[np.uint8]] = deque(maxlen=3)
@@ -56,3 +60,37 @@ class Arena:
     def __del__(self) -> None:
         if self.memory.size <= POOL_BYTES_MAX:
             _pool.append(self.memory)
+
+
+class Pool:
+    """Memory for one purpose, so that its pieces are of about one size; at most ``pieces`` wait to be used again."""
+
+    def __init__(self, pieces: int) -> None:
+        self._free: deque[NDArray[np.uint8]] = deque(maxlen=pieces)
+
+    def memory(self, size_bytes: int) -> NDArray[np.uint8]:
+        """So many bytes, with whatever was in them before; they come back with the last view of them."""
+        if size_bytes < SMALL_BYTES:
+            return np.empty(size_bytes, np.uint8)
+        return np.asarray(_Lease(self._free, size_bytes))[:size_bytes]
+
+
+class _Lease:
+    """An array for NumPy by its own protocol, so that views keep the lease and not only the memory."""
+
+    def __init__(self, free: deque[NDArray[np.uint8]], size_bytes: int) -> None:
+        self._free = free
+        try:
+            self._memory = free.popleft()
+        except IndexError:
+            self._memory = _NOTHING
+        if self._memory.size < size_bytes:
+            self._memory = np.empty(size_bytes + size_bytes // 8, np.uint8)
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        return self._memory.__array_interface__
+
+    def __del__(self) -> None:
+        if self._memory.size <= POOL_BYTES_MAX:
+            self._free.append(self._memory)

@@ -17,13 +17,15 @@ from numpy.typing import NDArray
 from ..dialects.kafka import commands, errors
 from ..dialects.kafka.layout import SPARE_BYTES
 from ..dialects.kafka.limits import ANSWER_BYTES_MAX
+from ..kernels.arena import Pool
 from ..model.errors import CorruptError, MalformedMessage, RemoteError
-from .received import memory
 
 CLIENT: Final = "lading"
 RECEIVE_BUFFER_BYTES: Final = 4 << 20
 JOINED_BYTES: Final = 16 << 10
 """Batches up to this size are copied behind their head, for one packet instead of two."""
+_ANSWERS: Final = Pool(3)
+"""A reader decodes one while the next one comes."""
 _LENGTH: Final = struct.Struct(">ii")
 
 
@@ -233,7 +235,7 @@ class KafkaSocket:
             self.close()
             raise CorruptError(f"the broker at {self.place} answered a request that was not made")
         self._waiting.popleft()
-        answer = memory(size_bytes + SPARE_BYTES)
+        answer = _ANSWERS.memory(size_bytes + SPARE_BYTES)
         answer[:4] = head[4:]
         _fill(connection, answer[4:-SPARE_BYTES].data)
         return answer

@@ -47,6 +47,9 @@ CODE: Final = 4
 Bytes = NDArray[np.uint8]
 Table = NDArray[np.int64]
 _TABLE_ROWS: Final = 4096
+_ROWS: Final = arena.Pool(2)
+_PLACES: Final = arena.Pool(4)
+"""What bulk readers decode with: some MiB for each portion."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +193,7 @@ def _portions(
     cursor = np.array([0, -1, 0, 0], np.int64)
     totals = np.zeros(layout.TOTALS, np.int64)
     room = max(1, min(max_rows, size_bytes // layout.RECORD_BYTES_MIN + 1, int(table[:, layout.COUNT].sum())))
-    rows = np.empty((room, layout.ROW_WORDS), np.int64)
+    rows = _words(_ROWS, (room, layout.ROW_WORDS))
     limit_bytes = min(max_bytes, layout.ARROW_BYTES_MAX)
     while cursor[0] < len(table):
         places = asked.places(room)
@@ -217,7 +220,7 @@ class _Asked:
     def places(self, rows: int) -> tuple[Table, Table]:
         """Room for starts and lengths of ``rows`` rows."""
         shape = (len(self.ends), rows)
-        return np.empty(shape, np.int64), np.empty(shape, np.int64)
+        return _words(_PLACES, shape), _words(_PLACES, shape)
 
     def located(self, region: Bytes, places: tuple[Table, Table], count: int) -> dict[str, Located]:
         starts, lengths = places
@@ -231,6 +234,10 @@ class _Asked:
                 kind[absent] = 0
             found[text] = Located(region, start, length, kind)
         return found
+
+
+def _words(pool: arena.Pool, shape: tuple[int, int]) -> Table:
+    return pool.memory(8 * shape[0] * shape[1]).view(np.int64).reshape(shape)
 
 
 def _stored_key(text: str) -> bytes | None:
