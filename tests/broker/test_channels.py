@@ -6,6 +6,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 
 import numpy as np
 import pytest
@@ -335,6 +336,22 @@ def test_a_pattern_cannot_hold_up_the_broker(broker: Broker) -> None:
     put(broker, topic.partition(0), b"m", headers=[[("k", b"a" * 5000 + b"!")]])
     pump(broker)
     assert reader.got == []
+
+
+def test_a_producers_large_batch_is_decoded_in_parts(broker: Broker) -> None:
+    """Tags and filters need what is in messages: a pass of the event loop looks into a part of 4 MB, not into all."""
+    topic = topic_of(broker)
+    channel = broker.channels.open(topic, "c")
+    reader = Reader(tag="A").subscribe(channel, 5000)
+    tagged = [[("##client_dispatch_tag", b"A")]] * 64
+    random = Random(1)
+    put(broker, topic.partition(0), *(random.randbytes(1 << 16) for _ in range(64)), headers=tagged)
+    broker.channels.pump(NOW)
+    assert 1 <= len(reader.got) <= 4 * lane.DECODED_BYTES >> 16
+    for _ in range(64):
+        broker.channels.pump(NOW)
+    pump(broker)
+    assert len(reader.got) == 64
 
 
 def test_sampling_takes_about_its_share(broker: Broker) -> None:

@@ -16,13 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..counters import Counters
-from ..read import read
+from ..read import Reading, read
 from ..topology import Partition
 from ..visibility import ReaderKind
 from .aside import DEFERRED
-from .pages import Page, Portion, pages_of
+from .pages import Page, Portion, fitting, pages_of, size_of
 from .statistics import ChannelStatistics
-from .subscriber import Delivery, Point, Points, Subscriber
+from .subscriber import Delivery, Point, Points, Subscriber, sampled
 from .under_way import UnderWay
 
 LOOKAHEAD_MAX: Final = 1 << 18
@@ -34,6 +34,7 @@ DELIVERY_BYTES: Final = 1 << 18
 """About so much is given to a subscriber before it is asked again whether it takes more."""
 DECODED_SHARE: Final = 4
 """Of both bounds a part, where messages have to be decoded for their tags or a filter: a pass stays below 2 ms."""
+DECODED_BYTES: Final = PAGE_BYTES // DECODED_SHARE
 SPILL: Final = 4096
 RESOLVE: Final = 2048
 
@@ -142,12 +143,12 @@ class Lane(UnderWay):
                 left -= self._serve(point, now_us, eager, left)
             if not any(point.has_credit(eager=eager) and not self._queues[point.tag] for point in points):
                 break
-            before = self.window.end
             if self._again:
                 self._find_again()
-            elif not self._load():
+            elif weight := self._load():
+                left -= weight
+            else:
                 break
-            left -= self.window.end - before if self._decodes else (self.window.end - before) // 4
         held = not eager and any(
             point.has_credit(eager=True) and (self._queues[point.tag] or self._again or self._unread)
             for point in points
@@ -253,7 +254,7 @@ class Lane(UnderWay):
         if subscriber.header_filter is not None:
             mask = subscriber.header_filter.mask(portion.page)[np.searchsorted(portion.page.offsets, rest)]
         if subscriber.sample_percent:
-            mask &= _sampled(rest, subscriber.sample_percent)
+            mask &= sampled(rest, subscriber.sample_percent)
         wanted = np.flatnonzero(mask)[:count]
         looked_at = int(wanted[-1]) + 1 if len(wanted) == count else len(rest)
         taken = portion.take(looked_at)
@@ -264,28 +265,23 @@ class Lane(UnderWay):
 
     # -- reading
 
-    def _load(self) -> bool:
-        """Take the next messages from the log into the queues; False where there are none, or no room."""
+    def _load(self) -> int:
+        """Take the next messages from the log into the queues; 0 where there are none or no room, else their weight."""
         window = self.window
         if not self._unread or (len(window) >= LOOKAHEAD_MAX and not self._spill(SPILL)):
-            return False
+            return 0
         before = window.end
-        reading = read(
-            self.partition,
-            before,
-            reader=ReaderKind.NSQ,
-            max_messages=self._bound(PAGE_MESSAGES),
-            max_bytes=PAGE_BYTES,
-            counters=self._counters,
-        )
-        self._counters.messages_out -= reading.count
+        reading = self._read(before, self._bound(PAGE_MESSAGES))
+        pages = pages_of(reading)
+        if self._decodes and (fits := fitting(pages, DECODED_BYTES)) < reading.count:
+            reading = self._read(before, fits)
+            pages = pages_of(reading)
         end = reading.end_offset
         if end <= before:
-            return False
+            return 0
         if end - window.first > LOOKAHEAD_MAX + PAGE_MESSAGES and len(window) and not self._spill(len(window)):
-            return False
+            return 0
         self._statistics.lost += sum(stop - first for first, stop in reading.damaged)
-        pages = pages_of(reading)
         present = np.concatenate([page.offsets for page in pages]) if pages else np.empty(0, np.int64)
         if not len(window) and len(present):
             window.clear(int(present[0]))
@@ -293,7 +289,21 @@ class Lane(UnderWay):
         for page in pages:
             self._queue(page, page.offsets)
         self.changed = True
-        return True
+        if not self._decodes:
+            return max((end - before) // 4, 1)
+        return max(end - before, self._bound(PASS_MESSAGES) * size_of(pages) // DECODED_BYTES)
+
+    def _read(self, offset: int, messages_max: int) -> Reading:
+        reading = read(
+            self.partition,
+            offset,
+            reader=ReaderKind.NSQ,
+            max_messages=messages_max,
+            max_bytes=PAGE_BYTES,
+            counters=self._counters,
+        )
+        self._counters.messages_out -= reading.count
+        return reading
 
     def _find_again(self) -> None:
         """Put what came back in front of the queues, with the pages it lies in."""
@@ -303,15 +313,7 @@ class Lane(UnderWay):
         found: list[tuple[str, Portion]] = []
         at = 0
         while at < len(offsets):
-            reading = read(
-                self.partition,
-                int(offsets[at]),
-                reader=ReaderKind.NSQ,
-                max_messages=min(int(offsets[-1] - offsets[at]) + 1, PAGE_MESSAGES),
-                max_bytes=PAGE_BYTES,
-                counters=self._counters,
-            )
-            self._counters.messages_out -= reading.count
+            reading = self._read(int(offsets[at]), min(int(offsets[-1] - offsets[at]) + 1, PAGE_MESSAGES))
             stop = max(int(np.searchsorted(offsets, reading.end_offset)), at + 1)
             wanted, present = offsets[at:stop], []
             for page in pages_of(reading):
@@ -396,9 +398,3 @@ class Lane(UnderWay):
             self._wake()
 
         return heard
-
-
-def _sampled(offsets: NDArray[np.int64], percent: int) -> NDArray[np.bool_]:
-    """About ``percent`` of the messages: the same ones however often they are asked for."""
-    mixed = offsets.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) >> np.uint64(40)
-    return mixed % np.uint64(100) < percent

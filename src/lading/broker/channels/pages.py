@@ -116,6 +116,17 @@ def pages_of(reading: Reading) -> list[Page]:
     return pages
 
 
+def size_of(pages: Iterable[Page]) -> int:
+    """About how many bytes their messages have, as they are stored."""
+    return sum(len(page.offsets) * page.message_bytes for page in pages)
+
+
+def fitting(pages: Sequence[Page], size_bytes: int) -> int:
+    """How many of their messages, from the front, have about so many bytes: one producer's batch may have many MB."""
+    count, whole_bytes = sum(len(page.offsets) for page in pages), size_of(pages)
+    return count if whole_bytes <= size_bytes else max(count * size_bytes // whole_bytes, 1)
+
+
 def _present(run: Run, first: int, end: int) -> NDArray[np.int64]:
     found: Iterable[Any] = registry.dialect(run.dialect).decode(run, first=first, end=end, fields=("offset",))
     columns = [part.columns["offset"].to_numpy() for part in found]

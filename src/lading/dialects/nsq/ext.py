@@ -47,7 +47,12 @@ def headers_of(version: int, ext: bytes) -> list[Header]:
     if found is None:
         return [(WHOLE_NAME, *text_of(ext))]
     headers = [_header(member) for member in found]
-    beyond = [at for at, each in enumerate(headers) if each[1] == Kind.STRING and is_beyond(found[at].value)]
+    # an object or array was read as a whole already
+    beyond = [
+        at
+        for at, (member, each) in enumerate(zip(found, headers, strict=True))
+        if each[1] == Kind.STRING and (member.value[:1] in (b"{", b"[") or is_beyond(member.value))
+    ]
     return [*headers, json_mark.mark([BatchHeader(*each) for each in headers], beyond)] if beyond else headers
 
 

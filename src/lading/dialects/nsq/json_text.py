@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 import struct
 from collections.abc import Iterator
+from itertools import accumulate
 from typing import Final, NamedTuple
 
 from lading.model.kinds import Kind
@@ -20,8 +22,11 @@ _WORDS: Final[dict[bytes, tuple[int, bytes | None]]] = {
 }
 _ESCAPES: Final = {0x22: b'"', 0x5C: b"\\", 0x2F: b"/", 0x62: b"\b", 0x66: b"\f", 0x6E: b"\n", 0x72: b"\r", 0x74: b"\t"}
 _OPENERS: Final = {0x7B: 0x7D, 0x5B: 0x5D}
-_SPACES: Final = b" \t\n\r"
-_DIGITS: Final = frozenset(b"0123456789.-+eE")
+_SPACES: Final = re.compile(rb"[ \t\n\r]*")
+_STRING: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+_SCALAR: Final = re.compile(rb"true|false|null|[0-9.+eE-]+")
+_STEPS: Final = {0x7B: 1, 0x5B: 1, 0x7D: -1, 0x5D: -1}
+_NO_BRACKETS: Final = bytes(byte for byte in range(256) if byte not in _STEPS)
 _INT64_MAX: Final = (1 << 63) - 1
 
 
@@ -76,6 +81,11 @@ def unescaped(text: bytes) -> bytes:
     """A JSON string with its escapes undone; an escape that is none stays as it stands."""
     if b"\\" not in text:
         return text
+    try:
+        whole: str = _LENIENT.decode(f'"{text.decode()}"')
+        return whole.encode()
+    except ValueError:
+        pass
     out = bytearray()
     at = 0
     while at < len(text):
@@ -99,6 +109,17 @@ def unescaped(text: bytes) -> bytes:
             out.append(byte)
             at += 1
     return bytes(out)
+
+
+def _no_constant(word: str) -> object:
+    raise ValueError(f"{word} is no JSON")
+
+
+_LENIENT: Final = json.JSONDecoder(strict=False)
+_EXTENTS: Final = json.JSONDecoder(
+    parse_int=str, parse_float=str, parse_constant=_no_constant, object_pairs_hook=len, strict=False
+)
+"""Finds where proper JSON ends, much faster than reading by bytes; what it makes of it is thrown away."""
 
 
 def _unit(text: bytes, at: int) -> int | None:
@@ -126,12 +147,16 @@ class _Reader:
     def __init__(self, data: bytes) -> None:
         self._data = data
         self._at = 0
+        self._text: str | None = None
 
     def peek(self) -> int:
         """The next byte that is no white space, -1 at the end."""
         data = self._data
-        while self._at < len(data) and data[self._at] in _SPACES:
-            self._at += 1
+        if self._at < len(data) and data[self._at] > 0x20:
+            return data[self._at]
+        found = _SPACES.match(data, self._at)
+        assert found is not None
+        self._at = found.end()
         return data[self._at] if self._at < len(data) else -1
 
     def members(self) -> Iterator[Member]:
@@ -168,29 +193,23 @@ class _Reader:
 
     def _string(self) -> bytes:
         """What stands between the quotes."""
-        if self.peek() != 0x22:
+        self.peek()
+        found = _STRING.match(self._data, self._at)
+        if found is None:
             raise NotJson
-        data, at = self._data, self._at + 1
-        while at < len(data) and data[at] != 0x22:
-            at += 2 if data[at] == 0x5C else 1
-        if at >= len(data):
-            raise NotJson
-        start, self._at = self._at + 1, at + 1
-        return data[start:at]
+        start, self._at = self._at + 1, found.end()
+        return self._data[start : self._at - 1]
 
     def _scalar(self) -> None:
-        data, at = self._data, self._at
-        for word in _WORDS:
-            if data.startswith(word, at):
-                self._at += len(word)
-                return
-        while self._at < len(data) and data[self._at] in _DIGITS:
-            self._at += 1
-        if self._at == at:
+        found = _SCALAR.match(self._data, self._at)
+        if found is None:
             raise NotJson
+        self._at = found.end()
 
     def _nested(self) -> None:
         """Pass over an object or array; its depth is bounded, and no call holds one."""
+        if self._proper():
+            return
         closers = bytearray()
         while True:
             byte = self.peek()
@@ -215,6 +234,23 @@ class _Reader:
                 closers.pop()
             if not closers:
                 return
+
+    def _proper(self) -> bool:
+        """Pass over an object or array that is proper JSON, of any text, and not too deep; False leaves it."""
+        # one byte is one character, so that places are the same; all that means something in JSON is ASCII
+        if self._text is None:
+            self._text = self._data.decode("latin-1")
+        try:
+            _, end = _EXTENTS.raw_decode(self._text, self._at)
+        except (ValueError, RecursionError):
+            return False
+        found = self._data[self._at : end]
+        if found.count(b"[") + found.count(b"{") > EXT_DEPTH_MAX:
+            brackets = _STRING.sub(b"", found).translate(None, _NO_BRACKETS)
+            if max(accumulate(map(_STEPS.__getitem__, brackets))) > EXT_DEPTH_MAX:
+                raise NotJson
+        self._at = end
+        return True
 
     def _name(self, closers: bytearray) -> None:
         if closers[-1] == 0x7D:

@@ -1,0 +1,57 @@
+"""Objects and arrays in an ext: what is passed over at once has the same end as what is read byte by byte."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from lading.dialects.nsq import json_text
+from lading.dialects.nsq.json_text import Member, NotJson, members
+
+SEEDS = (
+    b'{"a":1,"b":[1,2,{"c":"x\\u00e9\\n"}],"c":{"d":null,"e":[true,false]},"f":-1.5e3}',
+    b'[[[[1]]],{"a":{}},[],"x"]',
+    b'{"o":' + b'{"a":' * 61 + b"1" + b"}" * 62,
+    b'{"o":' + b"[" * 62 + b"]" * 62 + b"}",
+    b'{"o":' + b"[" * 61 + b'"]["' + b"]" * 61 + b"}",
+    b'{"a":[NaN,Infinity]}',
+    b'{"a":[01,1.,.5,+1,--]}',
+    b'{"a":["\xff\xfe",{"\x80":1}],"b":["\x01\x02\\"]",{"b":"}"}]}',
+    b'{"a":[1e999,' + b"9" * 5000 + b'],"a":{"a":1,"a":2}}',
+)
+BYTES = b'{}[]",:\\u019eE+-.truefalsn \t\n\x00\x1f\x80\xc3\xa9\xffNaI'
+
+
+def mutated(random: Random) -> bytes:
+    """A seed with some bytes changed, put in or taken out."""
+    data = bytearray(random.choice(SEEDS))
+    for _ in range(random.choice((0, 1, 2, 4))):
+        at = random.randrange(len(data))
+        data[at : at + random.randrange(3)] = bytes(random.choices(BYTES, k=random.randrange(3)))
+    return bytes(data)
+
+
+def read(data: bytes) -> list[Member] | str | None:
+    """The members, or that it is no JSON."""
+    try:
+        return members(data)
+    except NotJson:
+        return "no JSON"
+
+
+def test_what_is_passed_over_at_once_ends_where_it_ends(full: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    random = Random(6)
+    texts = [*SEEDS, *(mutated(random) for _ in range(200_000 if full else 3000))]
+    at_once = [read(text) for text in texts]
+    monkeypatch.setattr(json_text._Reader, "_proper", lambda reader: False)
+    assert [read(text) for text in texts] == at_once
+    good = sum(isinstance(found, list) for found in at_once)
+    print(f"{len(texts)} texts, {good} of them objects")
+    assert 500 < good < len(texts) - 500
+
+
+def test_depth_is_bounded_either_way() -> None:
+    assert read(b'{"a":' + b"[" * 62 + b"]" * 62 + b"}") != "no JSON"
+    assert read(b'{"a":' + b"[" * 63 + b"]" * 63 + b"}") == "no JSON"
+    assert read(b'{"a":' + b"[" * 60_000) == "no JSON"
