@@ -39,6 +39,7 @@ def produce(
     sequence: int = 0,
     transactional: bool = False,
     flush: bool = True,
+    source: object = None,
 ) -> Append:
     """Append a batch as the endpoint does."""
     who = Sequenced(producer, epoch, sequence, len(payloads), transactional)
@@ -49,7 +50,7 @@ def produce(
         array[at : at + len(made)] = np.frombuffer(made, np.uint8)
         return Written(len(made), len(payloads), NOW, NOW)
 
-    append = broker.producers.append(partition, who, len(made), write)
+    append = broker.producers.append(partition, who, len(made), write, source)
     if flush:
         broker.flush()
     return append

@@ -6,6 +6,7 @@ import errno
 import json
 import random
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from lading.broker.broker import Broker
 from lading.broker.positions import COORDINATED, PositionKey, StoredPosition
 from lading.broker.produced import writer_of
 from lading.broker.producer_state import ENDED, TRANSITIONS, Caller, Identity, ProducerState
+from lading.broker.settings import BrokerSettings
 from lading.broker.topology import Partition
 from lading.broker.visibility import ReaderKind
 from lading.dialects.kafka import produced
@@ -386,3 +388,58 @@ def test_the_table_of_states_is_whole() -> None:
     assert set(TRANSITIONS) == set(ProducerState)
     assert all(after in TRANSITIONS[before] for before, after in ENDED.items())
     assert np.all([after in ProducerState for afters in TRANSITIONS.values() for after in afters])
+
+
+def test_who_is_alone_is_written_at_once_and_known_after_a_crash(tmp_path: Path) -> None:
+    """With small segments nearly every batch makes a snapshot of the producers before its append returns."""
+    broker = Broker(tmp_path, BrokerSettings(durability="os", segment_bytes=3000), now_us=NOW)
+    partition = topic_of(broker).partition(0)
+    source = object()
+    for number in range(12):
+        append = produce(broker, partition, bytes(900), producer=1, sequence=number, flush=False, source=source)
+        assert append.done and append.base_offset == number and partition.log.synced_end == number + 1
+        repeated = produce(broker, partition, bytes(900), producer=1, sequence=number, flush=False, source=source)
+        assert repeated.done and repeated.duplicate and repeated.base_offset == number
+    assert refused(lambda: produce(broker, partition, b"gap", producer=1, sequence=13)) is Reason.OUT_OF_SEQUENCE
+    broker = crashed(tmp_path, broker, segment_bytes=3000)
+    partition = broker.topic("s", "t").partition(0)
+    again = produce(broker, partition, bytes(900), producer=1, sequence=11)
+    assert again.duplicate and again.base_offset == 11
+    assert produce(broker, partition, b"next", producer=1, sequence=12).base_offset == 12
+    broker.stop()
+
+
+def test_what_could_not_be_written_at_once_may_be_sent_again(tmp_path: Path) -> None:
+    disk = FailingDisk()
+    disk.errno = errno.ENOSPC
+    broker = Broker(tmp_path, BrokerSettings(durability="os"), now_us=NOW, disk=disk)
+    partition = topic_of(broker).partition(0)
+    source = object()
+    assert produce(broker, partition, b"0", producer=1, sequence=0, flush=False, source=source).done
+    for producer, sequence in ((1, 1), (2, 0)):
+        disk.failing = {"write"}
+        send_one = partial(
+            produce, broker, partition, b"lost", producer=producer, sequence=sequence, flush=False, source=source
+        )
+        assert refused(send_one) is Reason.DISK_FULL
+        # a later one is no first of its producer, and leaves a gap
+        disk.failing = set()
+        later = partial(produce, broker, partition, b"later", producer=producer, sequence=sequence + 1, source=source)
+        assert refused(later) is Reason.OUT_OF_SEQUENCE
+        assert not send_one().duplicate
+    assert committed(broker, partition) == [b"0", b"lost", b"lost"]
+    broker.stop()
+
+
+def test_what_belongs_to_a_transaction_is_not_seen_before_its_end(tmp_path: Path) -> None:
+    broker = Broker(tmp_path, BrokerSettings(durability="os"), now_us=NOW)
+    partition = topic_of(broker).partition(0)
+    caller = named(broker)
+    begin(broker, caller, partition)
+    who = {"producer": caller.producer_id, "epoch": caller.epoch}
+    append = produce(broker, partition, b"in", **who, transactional=True, flush=False, source=object())
+    assert not append.done
+    broker.flush()
+    assert append.done and partition.log.stable_end == 0 < partition.log.synced_end
+    assert committed(broker, partition) == []
+    broker.stop()

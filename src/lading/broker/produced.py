@@ -75,8 +75,13 @@ class ProducedAppender:
         self.touched: Callable[[Partition], None] = lambda partition: None
         """Called with every partition whose stable end may have moved."""
 
-    def append(self, partition: Partition, batch: Sequenced, room_bytes: int, write: Write) -> Append:
-        """Append a batch, or answer with the offset it got before; PRODUCER_FENCED or OUT_OF_SEQUENCE otherwise."""
+    def append(
+        self, partition: Partition, batch: Sequenced, room_bytes: int, write: Write, source: object = None
+    ) -> Append:
+        """Append a batch, or answer with the offset it got before; PRODUCER_FENCED or OUT_OF_SEQUENCE otherwise.
+
+        ``source`` is as in ``Broker.append``; what belongs to a transaction waits for the end of the pass all the same.
+        """
         writers = self._memory.of(partition)
         repeated = _repeated(writers, batch)
         if repeated is not None:
@@ -90,12 +95,15 @@ class ProducedAppender:
                 # an aborted range must begin where a chunk begins
                 self._appender.close_chunk(partition)
             flags = TRANSACTIONAL if batch.transactional else PLAIN
-            append = self._appender.append(partition, DIALECT, flags, room_bytes, write)
+            noted = _noting(writers, batch, write, partition.log.synced_end)
+            if source is None or batch.transactional:
+                append = self._appender.append(partition, DIALECT, flags, room_bytes, noted)
+            else:
+                append = self._appender.append_now(partition, DIALECT, flags, room_bytes, noted, source)
         except Refusal:
+            writers.cut(partition.log.next_offset)
             writers.expect(batch.writer, batch.epoch, batch.sequence)
             raise
-        facts = (batch.writer, batch.epoch, batch.sequence, batch.records, append.base_offset, append.end_offset)
-        writers.add(Numbered(*facts, transactional=batch.transactional), partition.log.synced_end)
         if batch.transactional and not before:
             self.settle(partition)
         return append
@@ -189,6 +197,19 @@ class ProducedAppender:
 
 def _meets(ranges: list[tuple[int, int]], batch: Numbered) -> bool:
     return any(first < batch.end_offset and batch.base_offset < end for first, end in ranges)
+
+
+def _noting(writers: Writers, batch: Sequenced, write: Write, synced_end: int) -> Write:
+    """``write``, and the batch is known: before it is on disk, as a snapshot may be made at once then."""
+
+    def noting(array: NDArray[np.uint8], at: int, base_offset: int) -> Written:
+        written = write(array, at, base_offset)
+        end_offset = base_offset + written.messages_count
+        facts = (batch.writer, batch.epoch, batch.sequence, batch.records, base_offset, end_offset)
+        writers.add(Numbered(*facts, transactional=batch.transactional), synced_end)
+        return written
+
+    return noting
 
 
 def _repeated(writers: Writers, batch: Sequenced) -> Block | None:

@@ -167,7 +167,9 @@ class Producers:
             lasts(None)
         return answer
 
-    def append(self, partition: Partition, batch: Sequenced, room_bytes: int, write: Write) -> Append:
+    def append(
+        self, partition: Partition, batch: Sequenced, room_bytes: int, write: Write, source: object = None
+    ) -> Append:
         """Append a numbered batch once, see ``ProducedAppender.append``; refused outside of an open transaction."""
         producer = self._ids.get(batch.producer_id)
         if producer is None:
@@ -185,7 +187,7 @@ class Producers:
                 raise Refusal(
                     Reason.TRANSACTION_NOT_OPEN, f"the transaction of {told(producer)} has not named {partition}"
                 )
-        return self._produced.append(partition, batch, room_bytes, write)
+        return self._produced.append(partition, batch, room_bytes, write, source)
 
     def aborted(self, partition: Partition, first: int, end: int) -> list[tuple[int, int]]:
         """See ``ProducedAppender.aborted``."""

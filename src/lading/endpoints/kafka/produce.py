@@ -242,7 +242,7 @@ class Producer:
         if facts.producer_id < 0:
             append = self._broker.append(partition, registry.KAFKA, PLAIN, facts.size_bytes, write, who)
         else:
-            append = self._broker.producers.append(partition, _sequenced(facts), facts.size_bytes, write)
+            append = self._broker.producers.append(partition, _sequenced(facts), facts.size_bytes, write, who)
         self._messages_in[self._labels] += append.count
         return append
 
