@@ -181,6 +181,22 @@ def test_places_by_time(kafka: kafka_broker.RunningKafka, transport: KafkaTransp
     assert places == [0, 1, 1, 2, 10]
 
 
+def test_times_before_1970(kafka: kafka_broker.RunningKafka, transport: KafkaTransport) -> None:
+    times_us = [-5_000_000, -1_000, 0, -86_400_000_000 * 36_500, -1, 7_000]
+    topic = made(kafka, retention_ms="-1")
+    sender = producer(kafka)
+    sender.produce(topic, value=b"theirs", timestamp=-5000)
+    assert sender.flush(30) == 0
+    rows = pa.table({"payload": [b"ours"] * 6, "timestamp": pa.array(times_us, pa.timestamp("us", "UTC"))})
+    assert lading.write_arrow(rows, kafka.url, topic) == 6
+    read = lading.read_arrow(kafka.url, topic, columns="timestamp")
+    assert read["timestamp"].cast(pa.int64()).to_pylist() == [-5_000_000, *times_us]
+    # what is finer than Kafka's milliseconds is in our carrier
+    found = {message.offset(): message.timestamp()[1] for message in read_all(kafka, topic, 7)}
+    assert found == {0: -5000, **{at: time_us // 1000 for at, time_us in enumerate(times_us, 1)}}
+    assert [transport.offset_at(topic, 0, time_us) for time_us in (-9_000_000, -1_000, -2_000)] == [0, 0, 0]
+
+
 def test_errors_say_what_to_do(kafka: kafka_broker.RunningKafka, transport: KafkaTransport) -> None:
     topic = made(kafka, 1, max_message_bytes="100000")
     with pytest.raises(LocalError, match=f"did you mean .*'{topic}'"):

@@ -15,6 +15,9 @@ def test_timestamps_are_exact_to_the_microsecond_and_aware() -> None:
     assert Message(b"", timestamp_us=1_690_000_000_123_457).timestamp == datetime(2023, 7, 22, 4, 26, 40, 123457, UTC)
     assert Message(b"", timestamp_us=-1).timestamp == datetime(1969, 12, 31, 23, 59, 59, 999999, UTC)
     assert Message(b"").timestamp == datetime(1970, 1, 1, tzinfo=UTC)
+    # microseconds where Kafka wants milliseconds are often seen
+    assert Message(b"", timestamp_us=1_690_000_000_123_457_000).timestamp == datetime.max.replace(tzinfo=UTC)
+    assert Message(b"", timestamp_us=-(1 << 62)).timestamp == datetime.min.replace(tzinfo=UTC)
 
 
 def test_headers_as_html_show_kinds_and_tell_null_from_empty() -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from lading.chunk import envelope, overlay, runs
 from lading.chunk import twin as chunk_twin
-from lading.dialects.iggy_classic import layout, messages, send_twin, twin
+from lading.dialects.iggy_classic import layout, messages, send_twin, stored_twin, twin
 from lading.dialects.native.messages import blocks, check, encode_block
 from lading.dialects.registry import dialect, to_batches
 from lading.kernels import engine
@@ -118,13 +118,13 @@ def test_stored_messages(cases: Any, wants: int) -> None:
 
 
 def test_passing_through_and_salvaging_stored_messages(cases: Any) -> None:
-    kernels = engine.compiled(messages.HOME)
+    kernels = engine.compiled(messages.STORED_HOME)
     guarded = Guarded(8192)
     for number, data in enumerate(cases(STORED)):
         region = guarded.holding(data)
         chunks = np.array([[0, region.size, 0, 5 if number % 2 else 0, 4, 0, 0, 0]])
         said: list[Any] = []
-        for half in (kernels, twin):
+        for half in (kernels, stored_twin):
             parts, found = np.zeros((1, 2), np.int64), np.zeros(15, np.int64)
             said.append([half.cut(region, chunks, number % 3, 4, 3, 150, parts), parts.tolist()])
             said[-1] += [half.survey(region, 0, region.size)]

@@ -18,6 +18,7 @@ njit: Any = numba.njit
 _BACKSLASH, _LOWER_X = 0x5C, 0x78
 _ZERO, _BYTE, _SLASH = np.uint64(0), np.uint64(255), np.uint64(_BACKSLASH)
 _HIGH_BITS = np.uint64(0x8080808080808080)
+_SHORT_BYTES = 64
 
 
 @njit(inline="always")
@@ -74,3 +75,12 @@ def copy_words(target: Any, to: Any, source: Any, at: Any, size: Any) -> Any:
     while step < size:
         store64(target, to + step, load64(source, at + step))
         step += 8
+
+
+@njit(inline="always")
+def copy_bytes(target: Any, to: Any, source: Any, at: Any, size: Any) -> Any:
+    """Copy any number of bytes, a few in words as ``copy_words`` does it."""
+    if size <= _SHORT_BYTES:
+        copy_words(target, to, source, at, size)
+    else:
+        memcpy(target, to, source, at, size)

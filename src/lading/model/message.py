@@ -33,8 +33,12 @@ class Message:
 
     @property
     def timestamp(self) -> datetime:
-        """``timestamp_us`` as an aware datetime in UTC."""
-        return EPOCH + timedelta(microseconds=self.timestamp_us)
+        """``timestamp_us`` as an aware datetime in UTC; outside the years 1 to 9999 the nearest that Python has."""
+        try:
+            return EPOCH + timedelta(microseconds=self.timestamp_us)
+        except OverflowError:
+            nearest = datetime.max if self.timestamp_us > 0 else datetime.min
+            return nearest.replace(tzinfo=UTC)
 
     def _repr_html_(self) -> str:
         from .html import message_table

@@ -197,8 +197,13 @@ class KafkaTransport:
         self._cluster.again(ask)
 
     def offset_at(self, topic: str, partition: int, timestamp_us: int) -> int:
-        """First offset whose timestamp is at or after ``timestamp_us``; the end offset when there is none."""
+        """First offset whose timestamp is at or after ``timestamp_us``; the end offset when there is none.
+
+        Brokers cannot be asked for times before 1970 (negative ones mean the ends): the first offset of all then.
+        """
         wanted = [(topic, partition)]
+        if timestamp_us < 0:
+            return find(self._cluster, wanted, EARLIEST)[topic, partition].offset
         found = find(self._cluster, wanted, -(-timestamp_us // 1000))[topic, partition].offset
         return found if found >= 0 else find(self._cluster, wanted, LATEST)[topic, partition].offset
 

@@ -39,7 +39,8 @@ _HEADERS = (_ends, _ends, _octets, _kinds, _ends, _octets, _octets)
 
 
 @njit(inline="always")
-def _put_varint(out: Any, at: Any, value: Any) -> Any:
+def put_varint(out: Any, at: Any, value: Any) -> Any:
+    """Write an unsigned varint; where it ends."""
     while value > 0x7F:
         store8(out, at, (value & 0x7F) | 0x80)
         value >>= 7
@@ -78,20 +79,20 @@ def _mark(
             step += 1
         if step == name_size:
             occurrence += 1
-    at = _put_varint(out, 0, name_size)
+    at = put_varint(out, 0, name_size)
     memcpy(out, at, names, name_at, name_size)
     at += name_size
     store8(out, at, RAW)
     at += 1
     if load8(value_valid, header) == 0:
-        at = _put_varint(out, at, 0)
+        at = put_varint(out, at, 0)
     else:
         value_at = _end(value_ends, header)
         size = _end(value_ends, header + 1) - value_at
-        at = _put_varint(out, at, size + 1)
+        at = put_varint(out, at, size + 1)
         memcpy(out, at, values, value_at, size)
         at += size
-    at = _put_varint(out, at, occurrence)
+    at = put_varint(out, at, occurrence)
     return _int(crc32(out, 0, at))
 
 
@@ -144,7 +145,7 @@ def put_carrier(
         memcpy(out, at, ids, ID_BYTES * row, ID_BYTES)
         at += ID_BYTES
     if flags & ENTRIES_FLAG:
-        at = _put_varint(out, at, last - first)
+        at = put_varint(out, at, last - first)
         for header in range(first, last):
             kind = load8(kinds, header)
             mark = _mark(first, header, name_ends, names, value_ends, values, value_valid, scratch)
@@ -192,6 +193,25 @@ def make(
         ends[index + 1] = at
 
 
+@njit(inline="always")
+def opened(data: Any, start: Any, end: Any) -> Any:
+    """Of the carrier ``data[start:end]``, by address: (flags, time, id, count of entries, end of its body).
+
+    All but the flags are positions. The flags are 0 where it is none of those that ``make`` writes.
+    """
+    body_end = end - CRC_BYTES
+    at = start + HEAD_BYTES
+    flags = 0
+    if body_end - at >= 1 and load8(data, start) == VERSION_BYTE:
+        flags = _int(load8(data, start + 1))
+        plain = flags & ~(ENTRIES_FLAG | TIME_FLAG | ID_FLAG) == 0 and flags & ENTRIES_FLAG != 0
+        if not plain or _int(crc32(data, start, body_end - start)) != _int(load32(data, body_end)):
+            flags = 0
+    id_at = at + (TIME_BYTES if flags & TIME_FLAG else 0)
+    count_at = id_at + (ID_BYTES if flags & ID_FLAG else 0)
+    return flags if count_at < body_end else 0, at, id_at, count_at, body_end
+
+
 @njit(nogil=True)
 def _undone(
     first: Any,
@@ -213,20 +233,8 @@ def _undone(
     """Whether the carrier ``values[start:end]`` is one of those that ``make`` writes, for just these headers."""
     data = base(values)
     shown = (base(name_ends), base(names), base(value_ends), data, base(value_valid), base(scratch))
-    if end - start < HEAD_BYTES + 1 + CRC_BYTES or load8(data, start) != VERSION_BYTE:
-        return False
-    flags = _int(load8(data, start + 1))
-    if flags & ~(ENTRIES_FLAG | TIME_FLAG | ID_FLAG) or not flags & ENTRIES_FLAG:
-        return False
-    body_end = end - CRC_BYTES
-    if _int(crc32(values, start, body_end - start)) != _int(load32(data, body_end)):
-        return False
-    at = start + HEAD_BYTES
-    time_at = at
-    at += TIME_BYTES if flags & TIME_FLAG else 0
-    id_at = at
-    at += ID_BYTES if flags & ID_FLAG else 0
-    if at >= body_end or _int(load8(data, at)) != last - first:
+    flags, time_at, id_at, at, body_end = opened(data, start, end)
+    if flags == 0 or _int(load8(data, at)) != last - first:
         return False
     at += 1
     for header in range(first, last):

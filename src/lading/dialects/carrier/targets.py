@@ -48,6 +48,7 @@ class Target:
     keeps_shape: bool = False
     keeps_id: bool = True
     time_step_us: int = 1
+    time_min_us: int = 0
     json: bool = False
     whole_bytes_max: int | None = None
 
@@ -87,6 +88,7 @@ TARGETS: Final[Mapping[str, Target]] = {
         keeps_shape=True,
         keeps_id=False,
         time_step_us=1000,
+        time_min_us=-(1 << 63),
     ),
     "iggy": Target(**_IGGY, keeps_time=True, keeps_order=True),
     "iggy_sent": Target(**_IGGY, keeps_time=False, keeps_order=True),
@@ -203,9 +205,11 @@ def _times_lost(times: Any, target: Target) -> NDArray[np.bool_]:
     given = numpy_of(pc.is_valid(times))
     if not target.keeps_time:
         return given
-    if target.time_step_us == 1:
-        return np.zeros(len(times), np.bool_)
-    return np.asarray(given & (numpy_of(times.cast(pa.int64()).fill_null(0)) % target.time_step_us != 0), np.bool_)
+    times_us = numpy_of(times.cast(pa.int64()).fill_null(0))
+    lost = times_us < target.time_min_us
+    if target.time_step_us != 1:
+        lost |= times_us % target.time_step_us != 0
+    return np.asarray(given & lost, np.bool_)
 
 
 def _headers_lost(items: Items, value_sizes: NDArray[np.int64], target: Target) -> NDArray[np.bool_]:

@@ -97,7 +97,8 @@ def _facts(batch: pa.RecordBatch, sent: bool) -> tuple[NDArray[Any], ...]:
     return (
         batch.column("offset").to_numpy(zero_copy_only=False),
         batch.column("state").to_numpy(zero_copy_only=False),
-        batch.column("timestamp").cast(pa.int64()).to_numpy(zero_copy_only=False),
+        # Iggy has no times before 1970; the carrier has them
+        np.maximum(batch.column("timestamp").cast(pa.int64()).to_numpy(zero_copy_only=False), 0),
         ids,
         checksums.cast(pa.int64()).fill_null(_COMPUTE).to_numpy(zero_copy_only=False),
     )

@@ -13,6 +13,7 @@ from lading.model.run import Decoded, Run
 from ..carried import decode_restored
 from ..numbered import Numbered
 from . import messages, produced
+from .carried import decode_located
 from .layout import POSITION_MAX
 
 
@@ -38,6 +39,8 @@ class Kafka:
         caps = {"max_rows": max_rows, "max_bytes": max_bytes}
         if not carrier:
             return messages.decode_columns(run, first=first, end=end, fields=fields, keys=keys, **caps)
+        if "headers" not in fields:
+            return decode_located(run, first=first, end=end, fields=fields, keys=keys, **caps)
         return decode_restored(messages.decode_columns, run, first=first, end=end, fields=fields, keys=keys, **caps)
 
     def encode(self, batch: pa.RecordBatch) -> bytes:

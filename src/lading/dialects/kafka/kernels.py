@@ -1,87 +1,54 @@
-"""Kernels that read record batches; ``twin.py`` says what each does, name by name, and gives the same bytes."""
+"""Kernel that walks over records; ``twin.py`` says what it does, and gives the same result."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numba
-import numpy as np
 
-from lading.kernels.crc32c import crc32c
-from lading.kernels.key_text import copy_odd_text, copy_words, is_plain, odd_text_size, same
-from lading.kernels.memory import base, load8, load32, load64, loadi64, memcpy, store8, store32, store64
+from lading.kernels.key_text import is_plain, odd_text_size, same
+from lading.kernels.memory import base, loadi64, store64
 from lading.kernels.varint import varint32, varint64
 
 from .layout import (
     ARROW_BYTES_MAX,
     ATTRIBUTES,
-    ATTRIBUTES_AT,
     BAD_COUNT,
-    BAD_CRC,
     BAD_HEADERS,
-    BAD_MAGIC,
     BAD_POSITION,
     BAD_RECORD,
     BASE,
-    BASE_TIME_AT,
     BASE_TIME_MS,
-    BATCH_HEADER_BYTES,
-    CHUNK,
     COUNT,
-    COUNT_AT,
-    CRC_AT,
     CUT,
     END,
     FINE,
-    FRAME_BYTES,
     HEADER_COUNT,
     HEADERS_AT,
     HEADERS_COUNT,
     KEY_AT,
     KEY_BYTES,
-    KEY_ENDS,
     KEY_SIZE,
-    KEY_VALID,
-    KEYS,
     LAST,
-    LAST_DELTA_AT,
-    LENGTH_AT,
-    LIST_ENDS,
     LOG_APPEND_TIME,
-    MAGIC,
-    MAGIC_AT,
-    MAX_TIME_AT,
     MAX_TIME_MS,
     NAME_BYTES,
-    NAME_ENDS,
-    NAMES,
     NULL_KEYS,
     NULL_PAYLOADS,
     NULL_VALUES,
     ODD_NAMES,
     OFFSET,
-    OFFSETS,
     PAYLOAD_BYTES,
-    PAYLOAD_ENDS,
-    PAYLOAD_VALID,
-    PAYLOADS,
-    POSITION_MAX,
-    PRODUCER,
-    PRODUCER_AT,
     RECORD_BYTES_MIN,
     ROW_WORDS,
     START,
     TIME_MS_MAX,
     TIME_US,
-    TIMESTAMPS,
     TOO_LARGE,
     TOTAL_COUNT,
     VALUE_AT,
     VALUE_BYTES,
-    VALUE_ENDS,
     VALUE_SIZE,
-    VALUE_VALID,
-    VALUES,
     WANT_HEADERS,
     WANT_KEY,
     WANT_PAYLOAD,
@@ -90,114 +57,17 @@ from .layout import (
 
 njit: Any = numba.njit
 types: Any = numba.types
-_int: Any = np.int64
 
 _source = types.Array(types.uint8, 1, "C", readonly=True)
 _longs = types.Array(types.int64, 1, "C", readonly=True)
-_chunks = types.Array(types.int64, 2, "A", readonly=True)
-_bytes, _i64 = types.uint8[::1], types.int64[::1]
-_table = types.int64[:, ::1]
-_long = types.int64
+_i64, _table, _long = types.int64[::1], types.int64[:, ::1], types.int64
 
-_SHORT_BYTES = 64
 _ROW_BYTES = 8 * ROW_WORDS
 
 
 @njit(inline="always")
-def _big16(data: Any, at: Any) -> Any:
-    return (_int(load8(data, at)) << 8) | _int(load8(data, at + 1))
-
-
-@njit(inline="always")
-def _big32(data: Any, at: Any) -> Any:
-    word = np.uint32(load32(data, at))
-    swapped = (
-        ((word >> np.uint32(24)) & np.uint32(0xFF))
-        | ((word >> np.uint32(8)) & np.uint32(0xFF00))
-        | ((word << np.uint32(8)) & np.uint32(0xFF0000))
-        | (word << np.uint32(24))
-    )
-    return _int(np.uint32(swapped))
-
-
-@njit(inline="always")
-def _signed32(data: Any, at: Any) -> Any:
-    value = _big32(data, at)
-    return value - (value >> 31 << 32)
-
-
-@njit(inline="always")
-def _big64(data: Any, at: Any) -> Any:
-    return (_signed32(data, at) << 32) | _big32(data, at + 4)
-
-
-@njit(types.UniTuple(_long, 3)(_source, _chunks, _long, _long, _long, _i64, _table), nogil=True, cache=True)
-def survey(region: Any, chunks: Any, first: Any, end: Any, verify: Any, cursor: Any, table: Any) -> Any:
-    data = base(region)
-    found = 0
-    chunk = cursor[0]
-    at = cursor[1]
-    reason = FINE
-    while chunk < chunks.shape[0] and found < table.shape[0]:
-        body_end = chunks[chunk, 1]
-        if at < 0:
-            at = chunks[chunk, 0]
-            if chunks[chunk, 4] < first or chunks[chunk, 2] >= end:
-                at = body_end
-        if at < 0 or body_end > region.size or body_end < at:
-            reason = CUT
-            break
-        while at < body_end and found < table.shape[0]:
-            if body_end - at < BATCH_HEADER_BYTES:
-                reason = CUT
-                break
-            length = _signed32(data, at + LENGTH_AT)
-            stop = at + FRAME_BYTES + length
-            if _int(load8(data, at + MAGIC_AT)) != MAGIC:
-                reason = BAD_MAGIC
-                break
-            if length < BATCH_HEADER_BYTES - FRAME_BYTES or stop > body_end:
-                reason = CUT
-                break
-            if verify and _int(crc32c(region, at + ATTRIBUTES_AT, stop)) != _big32(data, at + CRC_AT):
-                reason = BAD_CRC
-                break
-            base_offset = _big64(data, at)
-            delta = _signed32(data, at + LAST_DELTA_AT)
-            count = _signed32(data, at + COUNT_AT)
-            if base_offset < 0 or delta < 0 or base_offset > POSITION_MAX - 1 - delta:
-                reason = BAD_POSITION
-                break
-            if count < 0 or count > delta + 1:
-                reason = BAD_COUNT
-                break
-            if base_offset + delta >= first and base_offset < end:
-                table[found, START] = at
-                table[found, END] = stop
-                table[found, BASE] = base_offset
-                table[found, COUNT] = count
-                table[found, LAST] = base_offset + delta
-                table[found, BASE_TIME_MS] = _big64(data, at + BASE_TIME_AT)
-                table[found, MAX_TIME_MS] = _big64(data, at + MAX_TIME_AT)
-                table[found, ATTRIBUTES] = _big16(data, at + ATTRIBUTES_AT)
-                table[found, PRODUCER] = _big64(data, at + PRODUCER_AT)
-                table[found, CHUNK] = chunk
-                found += 1
-            at = stop
-        if reason != FINE:
-            break
-        if at >= body_end:
-            chunk += 1
-            if chunk < chunks.shape[0]:
-                at = -1
-    cursor[0] = chunk
-    cursor[1] = at
-    return found, at, reason
-
-
-@njit(inline="always")
 def _micros(ms: Any) -> Any:
-    return min(max(ms, 0), TIME_MS_MAX) * 1000
+    return min(max(ms, -TIME_MS_MAX), TIME_MS_MAX) * 1000
 
 
 @njit(
@@ -432,103 +302,3 @@ def scan(
     totals[NULL_VALUES] = null_values
     totals[NULL_PAYLOADS] = null_payloads
     return reason
-
-
-@njit(inline="always")
-def _all_valid(out: Any, place: Any, count: Any) -> Any:
-    for byte in range((count + 7) // 8):
-        store8(out, place + byte, 0xFF)
-
-
-@njit(inline="always")
-def _invalid(out: Any, place: Any, index: Any) -> Any:
-    byte = place + (index >> 3)
-    store8(out, byte, _int(load8(out, byte)) & ~(1 << (index & 7)))
-
-
-@njit(inline="always")
-def _copy(out: Any, to: Any, data: Any, at: Any, size: Any) -> Any:
-    if size <= _SHORT_BYTES:
-        copy_words(out, to, data, at, size)
-    else:
-        memcpy(out, to, data, at, size)
-
-
-@njit(inline="always")
-def _known(data: Any, at: Any) -> Any:
-    """A varint that ``scan`` has checked."""
-    return varint32(data, at, POSITION_MAX)
-
-
-@njit(types.void(_source, _table, _longs, _bytes, _longs), nogil=True, cache=True)
-def fill(region: Any, rows: Any, totals: Any, memory: Any, places: Any) -> Any:
-    data, out, row_data = base(region), base(memory), base(rows)
-    offsets, timestamps = places[OFFSETS], places[TIMESTAMPS]
-    key_valid, key_ends, keys = places[KEY_VALID], places[KEY_ENDS], places[KEYS]
-    list_ends, name_ends, names = places[LIST_ENDS], places[NAME_ENDS], places[NAMES]
-    value_valid, value_ends, values = places[VALUE_VALID], places[VALUE_ENDS], places[VALUES]
-    payload_valid, payload_ends, payloads = places[PAYLOAD_VALID], places[PAYLOAD_ENDS], places[PAYLOADS]
-    odd = totals[ODD_NAMES] != 0
-    want_headers, want_keys, want_payloads = list_ends >= 0, key_ends >= 0, payload_ends >= 0
-    count = rows.shape[0]
-    header = 0
-    name = 0
-    value = 0
-    key = 0
-    payload = 0
-    if want_headers:
-        store32(out, list_ends, 0)
-        store32(out, name_ends, 0)
-        store32(out, value_ends, 0)
-    if want_keys:
-        store32(out, key_ends, 0)
-    if want_payloads:
-        store32(out, payload_ends, 0)
-    if key_valid >= 0:
-        _all_valid(out, key_valid, count)
-    if value_valid >= 0:
-        _all_valid(out, value_valid, totals[HEADER_COUNT])
-    if payload_valid >= 0:
-        _all_valid(out, payload_valid, count)
-    for row in range(count):
-        at = _ROW_BYTES * row
-        if offsets >= 0:
-            store64(out, offsets + 8 * row, load64(row_data, at + 8 * OFFSET))
-        if timestamps >= 0:
-            store64(out, timestamps + 8 * row, load64(row_data, at + 8 * TIME_US))
-        if want_keys:
-            size = loadi64(row_data, at + 8 * KEY_SIZE)
-            if size >= 0:
-                _copy(out, keys + key, data, loadi64(row_data, at + 8 * KEY_AT), size)
-                key += size
-            else:
-                _invalid(out, key_valid, row)
-            store32(out, key_ends + 4 * row + 4, key)
-        if want_headers:
-            here = loadi64(row_data, at + 8 * HEADERS_AT)
-            for _ in range(loadi64(row_data, at + 8 * HEADERS_COUNT)):
-                size, here = _known(data, here)
-                if odd:
-                    name += copy_odd_text(out, names + name, data, here, size)
-                else:
-                    copy_words(out, names + name, data, here, size)
-                    name += size
-                size, here = _known(data, here + size)
-                if size >= 0:
-                    _copy(out, values + value, data, here, size)
-                    here += size
-                    value += size
-                else:
-                    _invalid(out, value_valid, header)
-                header += 1
-                store32(out, name_ends + 4 * header, name)
-                store32(out, value_ends + 4 * header, value)
-            store32(out, list_ends + 4 * row + 4, header)
-        if want_payloads:
-            size = loadi64(row_data, at + 8 * VALUE_SIZE)
-            if size >= 0:
-                _copy(out, payloads + payload, data, loadi64(row_data, at + 8 * VALUE_AT), size)
-                payload += size
-            else:
-                _invalid(out, payload_valid, row)
-            store32(out, payload_ends + 4 * row + 4, payload)

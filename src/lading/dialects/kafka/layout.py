@@ -73,3 +73,6 @@ REASONS: Final = (
     "has a header whose lengths do not add up",
     "is larger than an Arrow column can hold",
 )
+
+CARRIER_HEADER_BYTES_MAX: Final = 64 << 10
+"""Name and value of a header that a carrier is undone for where it lies; longer ones are done by another way."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -33,7 +33,9 @@ from .layout import BATCH_HEADER_BYTES, POSITION_MAX, SPARE_BYTES
 __all__ = [
     "CODE",
     "Batches",
+    "Noted",
     "decode_columns",
+    "decode_noted",
     "encode_batches",
     "read_batches",
     "read_batches_of",
@@ -41,7 +43,9 @@ __all__ = [
     "visible",
 ]
 
-HOME = "lading.dialects.kafka.kernels"
+SURVEY_HOME: Final = "lading.dialects.kafka.survey_kernels"
+HOME: Final = "lading.dialects.kafka.kernels"
+FILL_HOME: Final = "lading.dialects.kafka.fill_kernels"
 CODE: Final = 4
 
 Bytes = NDArray[np.uint8]
@@ -82,7 +86,7 @@ def read_batches_of(run: Run, first: int = 0, last: int = POSITION_MAX) -> Batch
 
 def _survey(region: Bytes, chunks: Table, first: int, end: int, verify: bool) -> Batches:
     size_bytes = int((chunks[:, BODY_END] - chunks[:, BODY_START]).sum())
-    kernels = engine.select(HOME, twin, size_bytes if verify else size_bytes // 16)
+    kernels = engine.select(SURVEY_HOME, twin, size_bytes if verify else size_bytes // 16)
     cursor = np.array([0, -1], np.int64)
     tables = []
     at, reason = 0, layout.FINE
@@ -109,6 +113,29 @@ def decode_columns(
     portion has at most ``max_rows`` rows and about ``max_bytes`` bytes, but at least one row. Raises MalformedMessage,
     with the position in ``run.region``, at bytes that are no batch; CRCs are not checked here.
     """
+    caps = {"max_rows": max_rows, "max_bytes": max_bytes}
+    for noted in decode_noted(run, first=first, end=end, fields=fields, keys=keys, **caps):
+        yield noted.portion
+
+
+class Noted(NamedTuple):
+    """A portion of messages, and what ``scan`` noted of each (layout.OFFSET and what follows), until the next one."""
+
+    portion: Decoded
+    rows: Table
+
+
+def decode_noted(
+    run: Run,
+    *,
+    first: int,
+    end: int,
+    fields: Collection[str],
+    keys: Sequence[str],
+    max_rows: int,
+    max_bytes: int,
+) -> Iterator[Noted]:
+    """What ``decode_columns`` gives, with the places of each message's parts in the data of its located headers."""
     batches = read_batches_of(run, first, end)
     if batches.reason:
         raise MalformedMessage(f"the record batch {layout.REASONS[batches.reason]}", at=batches.end)
@@ -182,7 +209,7 @@ def _portions(
     asked: _Asked,
     max_rows: int,
     max_bytes: int,
-) -> Iterator[Decoded]:
+) -> Iterator[Noted]:
     size_bytes = int((table[:, layout.END] - table[:, layout.START]).sum())
     kernels = engine.select(HOME, twin, size_bytes)
     wants = (
@@ -203,8 +230,8 @@ def _portions(
             raise MalformedMessage(f"a record {layout.REASONS[reason]}", at=int(totals[layout.WHERE]))
         count = int(totals[layout.TOTAL_COUNT])
         if count:
-            columns = _columns(kernels, region, rows[:count], totals, fields)
-            yield Decoded(count, columns, asked.located(region, places, count))
+            columns = _columns(region, rows[:count], totals, fields)
+            yield Noted(Decoded(count, columns, asked.located(region, places, count)), rows[:count])
 
 
 class _Asked:
@@ -249,9 +276,7 @@ def _stored_key(text: str) -> bytes | None:
     return data if key_text(data) == text else None
 
 
-def _columns(
-    kernels: Any, region: Bytes, rows: Table, totals: NDArray[np.int64], fields: frozenset[str]
-) -> dict[str, pa.Array[Any]]:
+def _columns(region: Bytes, rows: Table, totals: NDArray[np.int64], fields: frozenset[str]) -> dict[str, pa.Array[Any]]:
     count = len(rows)
     told = dict(enumerate(totals.tolist()))
     header_count = told[layout.HEADER_COUNT]
@@ -273,6 +298,7 @@ def _columns(
     }
     # asked for or not, in the order of layout.OFFSETS and what follows
     memory = arena.Arena([size if field in fields else -1 for field, sizes in sizes_bytes.items() for size in sizes])
+    kernels = engine.select(FILL_HOME, twin, memory.memory.size)
     kernels.fill(region, rows, totals, memory.memory, memory.places)
     buffers = memory.buffers()
     columns: dict[str, pa.Array[Any]] = {}

@@ -248,7 +248,7 @@ def _bounded(ms: int) -> int:
 
 def _micros(ms: int) -> int:
     """Microseconds since 1970; what no Batch can hold becomes the nearest it can."""
-    return min(max(ms, 0), TIME_MS_MAX) * 1000
+    return _bounded(ms) * 1000
 
 
 def fill(region: Bytes, rows: Longs, totals: Longs, memory: Bytes, places: Longs) -> None:

@@ -172,6 +172,7 @@ def records(batch: pa.RecordBatch) -> list[bytes]:
         if id_ is None or int.from_bytes(id_[:8], "big") & _INTERNAL != offset + 1:
             trace = trace_of(ext)[1] if ext else None
             id_ = _ID.pack(offset + 1, trace or 0)
-        time_ns = min(time_us * 1000, TIME_NS_MAX)
+        # what lies outside is in the carrier
+        time_ns = min(max(time_us, 0) * 1000, TIME_NS_MAX)
         found.append(record(time_ns, id_, JSON_EXT if ext else NO_EXT, ext, body))
     return found

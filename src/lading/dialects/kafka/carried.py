@@ -1,0 +1,88 @@
+"""Carriers undone where header values are only located: on the records as they lie, without a second decoding."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from ...kernels import engine
+from ...model.batch import SCHEMA
+from ...model.run import Decoded, Located, Run
+from ..carried import decode_restored
+from ..carrier import layout as carrier
+from ..carrier.form import NAME
+from . import carrier_twin
+from .layout import SPARE_BYTES
+from .messages import Noted, decode_columns, decode_noted
+
+HOME: Final = "lading.dialects.kafka.carrier_kernels"
+_RESERVED: Final = np.frombuffer(NAME.encode() + bytes(SPARE_BYTES), np.uint8)
+_ABSENT: Final = -1
+_ID_TYPE: Any = SCHEMA.field("id").type
+_TIME_TYPE: Any = SCHEMA.field("timestamp").type
+
+
+def decode_located(
+    run: Run, *, first: int, end: int, fields: Collection[str], keys: Sequence[str], max_rows: int, max_bytes: int
+) -> Iterator[Decoded]:
+    """What ``decode_restored`` gives, for fields without ``headers``.
+
+    Portions with a carrier that is not of the plain kind, of kinds, id and time, are left to it.
+    """
+    asked = list(dict.fromkeys(keys))
+    caps = {"max_rows": max_rows, "max_bytes": max_bytes}
+    if NAME in asked:
+        yield from decode_restored(decode_columns, run, first=first, end=end, fields=fields, keys=asked, **caps)
+        return
+    with_offset = {*fields, "offset"}
+    for noted in decode_noted(run, first=first, end=end, fields=with_offset, keys=[*asked, NAME], **caps):
+        portion = noted.portion
+        located = {key: portion.located[key] for key in asked}
+        columns: dict[str, Any] = {name: column for name, column in portion.columns.items() if name in fields}
+        if not (portion.located[NAME].length != _ABSENT).any():
+            yield Decoded(portion.count, columns, located)
+        elif (undone := _undone(noted, columns, located)) is not None:
+            yield undone
+        else:
+            offsets: Any = portion.columns["offset"]
+            span = {"first": offsets[0].as_py(), "end": offsets[-1].as_py() + 1}
+            yield from decode_restored(decode_columns, run, **span, fields=fields, keys=asked, **caps)
+
+
+def _undone(noted: Noted, columns: dict[str, Any], located: dict[str, Located]) -> Decoded | None:
+    count = noted.portion.count
+    found = noted.portion.located[NAME]
+    starts = np.array([each.start for each in located.values()], np.int64).reshape(len(located), count)
+    kinds = np.array([each.kind for each in located.values()], np.int8).reshape(len(located), count)
+    times = _times(columns.get("timestamp"), count)
+    ids = np.zeros(carrier.ID_BYTES * count, np.uint8)
+    changed = np.zeros(count, np.uint8)
+    kernels = engine.select(HOME, carrier_twin, int(found.length.sum()) * 8)
+    if (
+        kernels.undo(found.data, noted.rows, found.start, found.length, starts, _RESERVED, kinds, times, ids, changed)
+        != -1
+    ):
+        return None
+    if "timestamp" in columns and (changed & carrier.TIME_FLAG).any():
+        columns["timestamp"] = pa.array(times).cast(_TIME_TYPE)
+    if "id" in columns and (changed & carrier.ID_FLAG).any():
+        bits = np.packbits(changed & carrier.ID_FLAG != 0, bitorder="little").tobytes()
+        columns["id"] = pa.Array.from_buffers(_ID_TYPE, count, [pa.py_buffer(bits), pa.py_buffer(ids.tobytes())])
+    return Decoded(
+        count,
+        columns,
+        {
+            key: Located(each.data, each.start, each.length, kinds[index])
+            for index, (key, each) in enumerate(located.items())
+        },
+    )
+
+
+def _times(column: Any, count: int) -> Any:
+    """Times that may be written over; of no meaning where nobody asked for them."""
+    if column is None:
+        return np.zeros(count, np.int64)
+    return column.cast(pa.int64()).to_numpy(zero_copy_only=False).copy()
