@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Final
 
 import uvicorn
@@ -18,16 +18,33 @@ from .interface import ReceiveBudget
 
 DRAIN_TIMEOUT_S: Final = 5
 KEEP_ALIVE_S: Final = 75
+DATE_EVERY_S: Final = 1.0
 PIECE_BYTES: Final = 256 << 10
 """So much of a large answer goes to the socket at once: the kernel copies it while the loop waits."""
 
 
 class _Server(uvicorn.Server):
-    """uvicorn without signal handlers: signals are serve's."""
+    """uvicorn without signal handlers, which are serve's, and without ten looks a second at whether it should end."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._ending = asyncio.Event()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+    def end(self) -> None:
+        """Answer what was asked, then leave."""
+        self.should_exit = True
+        self._ending.set()
+
+    async def main_loop(self) -> None:
+        # the look at 0 is also the one that renews the date which answers tell
+        while not await self.on_tick(0):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(DATE_EVERY_S):
+                    await self._ending.wait()
 
 
 class HttpEndpoint:
@@ -62,7 +79,7 @@ class HttpEndpoint:
     async def stop(self) -> None:
         """Answer what was asked, then close; connections that do not finish are cut."""
         if self._task is not None:
-            self._server.should_exit = True
+            self._server.end()
             await self._task
 
 
