@@ -72,15 +72,18 @@ def test_the_arrow_mask(cases: Corpus) -> None:
         assert one.mask(decoded_batch(batch, one.header_keys)).to_pylist() == expected, one.text
 
 
-def test_the_arrow_mask_of_columns_that_a_contract_typed(cases: Corpus) -> None:
+@pytest.mark.parametrize("dictionaries", [False, True], ids=["plain", "dictionaries"])
+def test_the_arrow_mask_of_columns_that_a_contract_typed(cases: Corpus, dictionaries: bool) -> None:
     """As a pipeline asks: all routes look at the same messages, whose declared headers are typed already."""
     headers = cases.contract.headers
     decoded = decoded_batch(cases.batch, [column.header for column in headers])
     made = assemble(decoded, Projection((), headers))
-    before: TypedHeaders = {
-        (column.header, column.type, column.encoding): (made.batch.column(column.name), made.bad.get(column.name))
-        for column in headers
-    }
+    before: TypedHeaders = {}
+    for column in headers:
+        array: Any = made.batch.column(column.name)
+        encoded = dictionaries and column.type in (pa.string(), pa.binary())
+        place = column.header, column.type, column.encoding
+        before[place] = array.dictionary_encode() if encoded else array, made.bad.get(column.name)
     messages = Messages(decoded, before)
     asked = [one for one in cases.contracted if set(one.header_keys) <= decoded.located.keys()]
     assert asked

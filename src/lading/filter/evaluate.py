@@ -18,12 +18,15 @@ from .tree import (
     And,
     AnyHeader,
     Between,
+    Cast,
     Compare,
     Condition,
     Domain,
+    Header,
     In,
     IsNull,
     Like,
+    Literal,
     Not,
     Operand,
     Operator,
@@ -64,8 +67,15 @@ def _condition(messages: Messages, node: Condition) -> Values:
         case Not(term):
             return pc.invert(_condition(messages, term))
         case _:
-            every = next((operand for operand in operands(node) if isinstance(operand, AnyHeader)), None)
-            return _predicate(messages, node) if every is None else _for_any(messages, every, node)
+            found = {operand for operand in operands(node) if not isinstance(operand, Literal | Cast)}
+            every = next((operand for operand in found if isinstance(operand, AnyHeader)), None)
+            if every is not None:
+                return _for_any(messages, every, node)
+            one = found.pop() if len(found) == 1 else None
+            distinct = messages.distinct(one) if isinstance(one, Header) else None
+            if distinct is not None:
+                return distinct.spread(_spread(_predicate(distinct, node), distinct.rows))
+            return _predicate(messages, node)
 
 
 def _for_any(messages: Messages, header: AnyHeader, node: Predicate) -> Values:

@@ -60,7 +60,7 @@ class Source(Protocol):
 
 
 TypedHeaders = dict[tuple[str, pa.DataType, Encoding], tuple[Values, Values | None]]
-"""What ``typed`` made of the last values of a header, by key, type and encoding."""
+"""What ``typed`` (or ``repeating``) made of the last values of a header, by key, type and encoding."""
 
 
 class Messages:
@@ -87,12 +87,40 @@ class Messages:
         except KeyError:
             raise LocalError(f"the filter reads the message field {name!r}, which was not decoded") from None
 
+    def distinct(self, header: Header) -> Distinct | None:
+        """The distinct values of a header as a Source, where it was typed as a dictionary."""
+        if header.type is None:
+            return None
+        place = header.key, header.type, header.encoding
+        array, _ = self.typed.get(place, (None, None))
+        return Distinct(place, array) if array is not None and pa.types.is_dictionary(array.type) else None
+
     def every(self, header: AnyHeader) -> OneHeader:
         """The single entries of a header as a Source."""
         if self._entries is None:
             self._entries = Entries.of(self.field("headers"))
         entries, parents = self._entries.every(header.key)
         return OneHeader(self, self._entries.located(entries), parents)
+
+
+class Distinct:
+    """The distinct values of one header, null behind the last of them, as a Source."""
+
+    def __init__(self, place: tuple[str, pa.DataType, Encoding], array: Values) -> None:
+        known: Any = array.dictionary
+        self.typed: TypedHeaders = {place: (pa.concat_arrays([known, pa.nulls(1, known.type)]), None)}
+        self._indices = array.indices.fill_null(len(known)) if array.null_count else array.indices
+        self.rows = len(known) + 1
+
+    def located(self, header: Header | AnyHeader) -> Located:
+        raise AssertionError(f"all values of header {header.key!r} are typed")
+
+    def field(self, name: str) -> Values:
+        raise AssertionError(f"the message field {name!r} has no values of a header")
+
+    def spread(self, result: pa.BooleanArray) -> Values:
+        """What holds of each value, for every message."""
+        return result.take(self._indices)
 
 
 class OneHeader:
@@ -190,7 +218,8 @@ def _own(source: Source, operand: Operand) -> Values:
     """The rows of an operand that has a type of its own, in that type."""
     match operand:
         case Header(_, type_) | AnyHeader(_, type_) if type_ is not None:
-            return _typed(source, operand, source.located(operand), type_)[0]
+            before = _typed_before(source, operand, type_)
+            return before[0] if before else _typed(source, operand, source.located(operand), type_)[0]
         case Field(name):
             return _FIELDS.get(name, _as_is)(source.field(name))
         case Cast(inner, type_):
@@ -204,12 +233,20 @@ def _own(source: Source, operand: Operand) -> Values:
 
 def _typed(source: Source, operand: Operand, located: Located, type_: pa.DataType) -> tuple[Values, Values | None]:
     encoding = operand.encoding if isinstance(operand, Header | AnyHeader) else Encoding.AUTO
-    if not isinstance(source, Messages) or not isinstance(operand, Header):
-        return typed(located, type_, encoding)
-    place = operand.key, type_, encoding
-    if place not in source.typed:
-        source.typed[place] = typed(located, type_, encoding)
-    return source.typed[place]
+    before = _typed_before(source, operand, type_)
+    if before is None:
+        before = typed(located, type_, encoding)
+        if isinstance(source, Messages) and isinstance(operand, Header):
+            source.typed[operand.key, type_, encoding] = before
+    return before
+
+
+def _typed_before(source: Source, operand: Operand, type_: pa.DataType) -> tuple[Values, Values | None] | None:
+    if not isinstance(source, Messages | Distinct) or not isinstance(operand, Header):
+        return None
+    found = source.typed.get((operand.key, type_, operand.encoding))
+    # among others in one condition a dictionary is as good as nothing
+    return None if found is None or pa.types.is_dictionary(found[0].type) else found
 
 
 def _state_words(codes: Values) -> Values:

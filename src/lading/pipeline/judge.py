@@ -61,9 +61,8 @@ def judge(plan: Plan, decoded: Decoded, place: Mapping[str, str | int]) -> Judge
 def _typed_before(plan: Plan, made: Assembled) -> TypedHeaders:
     """What routes need not type again: declared headers have the same type for them."""
     return {
-        (column.header, column.type, column.encoding): (array, made.bad.get(column.name))
+        (column.header, column.type, column.encoding): (made.batch.column(column.name), made.bad.get(column.name))
         for column in plan.contract.headers
-        if (array := made.batch.column(column.name)).type == column.type
     }
 
 
