@@ -352,6 +352,15 @@ def test_a_producers_large_batch_is_decoded_in_parts(broker: Broker) -> None:
         broker.channels.pump(NOW)
     pump(broker)
     assert len(reader.got) == 64
+    # what comes back from a reader who leaves, too
+    channel.leave(reader.subscriber)
+    other = Reader(tag="A").subscribe(channel, 5000)
+    broker.channels.pump(NOW)
+    assert 1 <= len(other.got) <= 4 * lane.DECODED_BYTES >> 16
+    for _ in range(64):
+        broker.channels.pump(NOW)
+    pump(broker)
+    assert [one[1] for one in other.got] == list(range(64))
 
 
 def test_sampling_takes_about_its_share(broker: Broker) -> None:

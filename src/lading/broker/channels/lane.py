@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -133,21 +133,16 @@ class Lane(UnderWay):
         anything = self._unread or self._again or any(self._queues.values())
         if not anything or not any(point.has_credit(eager=True) for point in points):
             return _IDLE
-        if self._again:
-            self._find_again()
+        weight = self._find_again() if self._again else 0
         if self.ordered:
             return self._work_in_order(now_us)
         left = self._bound(PASS_MESSAGES)
-        while left > 0:
+        while True:
             for point in points:
                 left -= self._serve(point, now_us, eager, left)
-            if not any(point.has_credit(eager=eager) and not self._queues[point.tag] for point in points):
-                break
-            if self._again:
-                self._find_again()
-            elif weight := self._load():
-                left -= weight
-            else:
+            left -= weight
+            hungry = any(point.has_credit(eager=eager) and not self._queues[point.tag] for point in points)
+            if left <= 0 or not hungry or not (weight := self._find_again() if self._again else self._load()):
                 break
         held = not eager and any(
             point.has_credit(eager=True) and (self._queues[point.tag] or self._again or self._unread)
@@ -271,13 +266,8 @@ class Lane(UnderWay):
         if not self._unread or (len(window) >= LOOKAHEAD_MAX and not self._spill(SPILL)):
             return 0
         before = window.end
-        reading = self._read(before, self._bound(PAGE_MESSAGES))
-        pages = pages_of(reading)
-        if self._decodes and (fits := fitting(pages, DECODED_BYTES)) < reading.count:
-            reading = self._read(before, fits)
-            pages = pages_of(reading)
-        end = reading.end_offset
-        if end <= before:
+        reading, pages = self._pages(before, self._bound(PAGE_MESSAGES))
+        if (end := reading.end_offset) <= before:
             return 0
         if end - window.first > LOOKAHEAD_MAX + PAGE_MESSAGES and len(window) and not self._spill(len(window)):
             return 0
@@ -289,11 +279,14 @@ class Lane(UnderWay):
         for page in pages:
             self._queue(page, page.offsets)
         self.changed = True
-        if not self._decodes:
-            return max((end - before) // 4, 1)
-        return max(end - before, self._bound(PASS_MESSAGES) * size_of(pages) // DECODED_BYTES)
+        return self._weight(pages, end - before)
 
-    def _read(self, offset: int, messages_max: int) -> Reading:
+    def _weight(self, pages: Sequence[Page], messages: int) -> int:
+        decoded = self._bound(PASS_MESSAGES) * size_of(pages) // DECODED_BYTES if self._decodes else 0
+        return max(messages if self._decodes else messages // 4, decoded, 1)
+
+    def _pages(self, offset: int, messages_max: int) -> tuple[Reading, list[Page]]:
+        """What lies from an offset on; not more than can be decoded in a moment, where it has to be."""
         reading = read(
             self.partition,
             offset,
@@ -303,20 +296,22 @@ class Lane(UnderWay):
             counters=self._counters,
         )
         self._counters.messages_out -= reading.count
-        return reading
+        pages = pages_of(reading)
+        if self._decodes and (fits := fitting(pages, DECODED_BYTES)) < reading.count:
+            return self._pages(offset, fits)
+        return reading, pages
 
-    def _find_again(self) -> None:
-        """Put what came back in front of the queues, with the pages it lies in."""
-        offsets = np.array(
-            sorted({heapq.heappop(self._again) for _ in range(min(len(self._again), RESOLVE))}), np.int64
-        )
+    def _find_again(self) -> int:
+        """Put what came back in front of the queues, with the pages it lies in, as far as a pass goes; its weight."""
+        taken = {heapq.heappop(self._again) for _ in range(min(len(self._again), RESOLVE))}
+        offsets = np.array(sorted(taken), np.int64)
         found: list[tuple[str, Portion]] = []
-        at = 0
-        while at < len(offsets):
-            reading = self._read(int(offsets[at]), min(int(offsets[-1] - offsets[at]) + 1, PAGE_MESSAGES))
+        at = weight = 0
+        while at < len(offsets) and weight < self._bound(PASS_MESSAGES):
+            reading, pages = self._pages(int(offsets[at]), min(int(offsets[-1] - offsets[at]) + 1, PAGE_MESSAGES))
             stop = max(int(np.searchsorted(offsets, reading.end_offset)), at + 1)
             wanted, present = offsets[at:stop], []
-            for page in pages_of(reading):
+            for page in pages:
                 mine = np.intersect1d(wanted, page.offsets, assume_unique=True)
                 if len(mine):
                     found += self._portions(page, mine)
@@ -325,9 +320,13 @@ class Lane(UnderWay):
             self._statistics.lost += int(np.count_nonzero(gone < self.partition.log.first_offset))
             # hidden, damaged or deleted meanwhile
             self._drop(gone)
+            weight += self._weight(pages, stop - at)
             at = stop
+        for offset in offsets[at:].tolist():
+            heapq.heappush(self._again, offset)
         for tag, portion in reversed(found):
             self._queues[tag].appendleft(portion)
+        return weight
 
     def _follow_retention(self) -> None:
         """Go on at the first message that is kept; what waited before it is lost, and counted."""
