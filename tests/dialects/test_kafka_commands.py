@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lading.dialects.kafka import commands, errors, layout
+from lading.dialects.kafka import commands, errors, fetch, fetch_by_id, layout
 from lading.dialects.kafka.messages import read_batches, visible
+from lading.dialects.kafka.requests import parse_head
+from lading.dialects.kafka.schemas import message
 from lading.model.errors import MalformedMessage
 from tests.dialects.kafka import batch, record
 
@@ -113,3 +115,28 @@ def test_rare_answers_that_are_none_are_malformed() -> None:
 def test_every_reason_has_a_named_code() -> None:
     assert set(errors.REASON_OF) | errors.RETRIABLE <= set(errors.NAMES)
     assert errors.name_of(3) == "UNKNOWN_TOPIC_OR_PARTITION (3)" and errors.name_of(12345) == "error (12345)"
+
+
+@pytest.mark.parametrize("aborted", [(), ((7, 5), (8, 1 << 40))])
+def test_fetch_by_id_is_what_a_server_understands(aborted: tuple[tuple[int, int], ...]) -> None:
+    topic_id = bytes(range(16))
+    how = {"leader_epoch": 4, "max_bytes": 1 << 20, "wait_ms": 500}
+    frame = memoryview(fetch_by_id.encode_fetch_by_id(7, "lading", topic_id, 3, 1 << 40, **how))
+    assert int.from_bytes(frame[:4], "big") == len(frame) - 4
+    request = fetch.parse_fetch_request(frame[4:], parse_head(frame[4:]))
+    assert (request.version, request.by_id, request.committed, request.wait_ms) == (13, True, True, 500)
+    assert request.topics == [(topic_id, [fetch.Wanted(3, 1 << 40, 4, 1 << 20)])]
+    told = message("consumer", "FetchRequest").decode(bytes(frame[4:]), version=13, header=True)
+    assert told.topics[0].topic_id.bytes == topic_id
+    assert told.topics[0].partitions[0].fetch_offset == 1 << 40
+    part = fetch.Fetched(3, 0, 90, 80, 5, [b"batches"], 7, aborted)
+    answer = memoryview(b"".join(fetch.fetch_answer(request, [(topic_id, [part])])))[4:]
+    read = fetch_by_id.parse_fetch_by_id(answer)
+    assert (read.error, read.high_watermark, read.stable_end, read.first_offset) == (0, 90, 80, 5)
+    assert tuple(read.aborted) == aborted
+    assert bytes(answer[read.start : read.end]) == b"batches"
+    for end in range(len(answer) - 2):
+        try:
+            fetch_by_id.parse_fetch_by_id(answer[:end])
+        except MalformedMessage:
+            continue

@@ -169,6 +169,30 @@ def test_messages_deleted_by_retention_are_a_loss(kafka: kafka_broker.RunningKaf
         list(Consumer(kafka.url, topic, start=50, timeout_s=0))
 
 
+def test_a_topic_that_was_made_again_is_a_loss(kafka: kafka_broker.RunningKafka) -> None:
+    topic = made(kafka)
+    old, new = (pa.table({"payload": [f"{word} {number}" for number in range(60)]}) for word in ("old", "new"))
+    lading.write_arrow(old.slice(0, 30), kafka.url, topic)
+    consumers = [
+        Consumer(kafka.url, topic, start={0: 0}, on_loss=on_loss, timeout_s=10) for on_loss in ("fail", "skip")
+    ]
+    for consumer in consumers:
+        assert [next(consumer).payload for _ in range(30)][-1] == b"old 29"
+    admin = admin_of.AdminClient({"bootstrap.servers": kafka.address})
+    admin.delete_topics([topic])[topic].result(30)
+    until = time.monotonic() + READ_TIMEOUT_S
+    while topic in admin.list_topics(timeout=10).topics and time.monotonic() < until:
+        time.sleep(0.1)
+    admin.create_topics([admin_of.NewTopic(topic, 1)])[topic].result(30)
+    # more than were read: the offset that both would go on from is there again
+    lading.write_arrow(new, kafka.url, topic)
+    with pytest.raises(DataLoss, match="was deleted and made again"):
+        next(consumers[0])
+    assert [next(consumers[1]).payload for _ in range(60)] == [b"new %d" % number for number in range(60)]
+    for consumer in consumers:
+        consumer.close()
+
+
 def test_places_by_time(kafka: kafka_broker.RunningKafka, transport: KafkaTransport) -> None:
     topic = made(kafka)
     now_ms = int(time.time() * 1000)

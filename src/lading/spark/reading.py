@@ -232,6 +232,7 @@ class _RangeReader:
         deadline = time.monotonic() + QUIET_TIMEOUT_S
         while True:
             fetched = self._transport.fetch(piece.topic, piece.partition, position, max_bytes=FETCH_BYTES, wait_ms=200)
+            self._check_same(fetched.topic_id)
             cut = next_epoch_start(piece.epoch, fetched.epochs)
             if fetched.end_offset > position or (cut is not None and cut < end):
                 return fetched
@@ -244,7 +245,6 @@ class _RangeReader:
     def _check_whole(self, fetched: Fetched, position: int, end: int) -> None:
         """DataLoss where the chunks that came do not continue each other from ``position`` on."""
         piece = self._piece
-        self._check_same(fetched.topic_id)
         self._tell_damaged(fetched.damaged)
         for run in fetched.runs:
             bases, lasts = run.chunks[:, BASE_OFFSET], run.chunks[:, LAST_OFFSET]

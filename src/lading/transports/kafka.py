@@ -142,14 +142,19 @@ class KafkaTransport:
         """Committed batches from ``offset`` on; whole batches, so ``max_messages`` makes no difference.
 
         What compaction, aborted transactions and control records took belongs to the batch that follows it: only
-        offsets below the first kept one are a gap. Where a new leader's log had been cut back below ``offset`` there
-        are no batches, and ``epochs`` tells from where on. DataLoss where ``offset`` lies beyond the end.
+        offsets below the first kept one are a gap. Another ``topic_id`` than before says that the topic was made again.
+        Where a new leader's log had been cut back below ``offset`` there are no batches, and ``epochs`` tells from
+        where on. DataLoss where ``offset`` lies beyond the end.
         """
         if topic not in self._ids:
             self.topic(topic)
         place = (topic, partition)
         try:
             answer, data = self._fetched(place, offset, max_bytes, wait_ms)
+            if answer.error in errors.OTHER_TOPIC:
+                # what to do about it is the reader's, who knows which topic it began with
+                self._reached.pop(place, None)
+                return Fetched(topic, partition, [], offset, topic_id=self._ids.get(topic))
             since = offset
             if answer.error == errors.OFFSET_OUT_OF_RANGE:
                 since = self._first_above(place, offset)
@@ -273,8 +278,12 @@ class KafkaTransport:
             reached = self._reached.get(place)
             if reached is not None and reached.leader_epoch != epoch and offset <= reached.offset:
                 return None
-            broker.send_fetch(topic, partition, offset, leader_epoch=epoch, max_bytes=max_bytes, wait_ms=wait_ms)
+            topic_id = self._ids.get(topic)
+            how: Any = {"topic_id": topic_id, "leader_epoch": epoch, "max_bytes": max_bytes, "wait_ms": wait_ms}
+            broker.send_fetch(topic, partition, offset, **how)
             answer, data = broker.receive_fetch(wait_ms)
+            if answer.error in errors.OTHER_TOPIC and self.topic(topic).topic_id != topic_id:
+                return answer, data
             if answer.error in errors.RETRIABLE:
                 checked(f"topic {topic!r}, partition {partition}", answer.error)
             return answer, data

@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ..dialects.kafka import commands, errors
+from ..dialects.kafka import commands, errors, fetch_by_id
 from ..dialects.kafka.layout import SPARE_BYTES
 from ..dialects.kafka.limits import ANSWER_BYTES_MAX
 from ..kernels.arena import Pool
@@ -57,6 +57,7 @@ class KafkaSocket:
         self._correlation = 0
         self._waiting: deque[int] = deque()
         self._versions: dict[int, tuple[int, int]] = {}
+        self._by_id = False
 
     @property
     def open(self) -> bool:
@@ -79,19 +80,34 @@ class KafkaSocket:
         return min(row.high, high) >= max(row.low, low)
 
     def send_fetch(
-        self, topic: str, partition: int, offset: int, *, leader_epoch: int, max_bytes: int, wait_ms: int
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        *,
+        topic_id: bytes | None,
+        leader_epoch: int,
+        max_bytes: int,
+        wait_ms: int,
     ) -> None:
-        """Ask for batches of a leader of this epoch (-1: of any); the answer is for ``receive_fetch``."""
-        ask = commands.encode_fetch(
-            self._next(), CLIENT, topic, partition, offset, leader_epoch=leader_epoch, max_bytes=max_bytes,
-            wait_ms=wait_ms,
-        )  # fmt: skip
-        self._ready().sendall(ask)
+        """Ask for batches of a leader of this epoch (-1: of any); the answer is for ``receive_fetch``.
+
+        Where ``topic_id`` is known and the broker takes it, of the topic that has it.
+        """
+        connection = self._ready()
+        how: Any = {"leader_epoch": leader_epoch, "max_bytes": max_bytes, "wait_ms": wait_ms}
+        self._by_id = topic_id is not None and self._versions[commands.FETCH][1] >= fetch_by_id.VERSION
+        if topic_id is not None and self._by_id:
+            ask = fetch_by_id.encode_fetch_by_id(self._next(), CLIENT, topic_id, partition, offset, **how)
+        else:
+            ask = commands.encode_fetch(self._next(), CLIENT, topic, partition, offset, **how)
+        connection.sendall(ask)
 
     def receive_fetch(self, wait_ms: int) -> tuple[commands.FetchAnswer, NDArray[np.uint8]]:
         """The answer whose turn it is, and the bytes that it is in; some spare bytes are behind them."""
         answer = self._receive(wait_ms / 1000)
-        return commands.parse_fetch(answer[:-SPARE_BYTES].data), answer
+        parse = fetch_by_id.parse_fetch_by_id if self._by_id else commands.parse_fetch
+        return parse(answer[:-SPARE_BYTES].data), answer
 
     def watch(self, places: Mapping[tuple[str, int], int], *, wait_ms: int) -> None:
         """Return when the broker has something in any of these partitions from its offset on, or after ``wait_ms``."""

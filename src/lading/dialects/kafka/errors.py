@@ -109,6 +109,9 @@ NAMES: Final[dict[int, str]] = {
 RETRIABLE: Final = frozenset((3, 5, 6, 7, 8, 9, 13, 14, 15, 16, 19, 20, 41, 51, 56, 74, 75, 78, 88, 89, 100))
 """After these the same request may succeed, where leaders were looked up anew."""
 
+OTHER_TOPIC: Final = frozenset((UNKNOWN_TOPIC_ID, 103))
+"""The topic of an id is not there, or not yet: another one may have its name."""
+
 SHUT_OUT: Final = frozenset((INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED))
 """A transaction is not its writer's any more: ended by time, or by a later writer of the same id."""
 
