@@ -361,6 +361,33 @@ def test_large_answers_go_out_whole_and_in_order_also_to_who_hangs_up(kafka: Kaf
     assert kafka.closed()
 
 
+def anonymous_bytes(broker: testing.Running) -> int:
+    lines = Path(f"/proc/{broker.pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("RssAnon"))
+
+
+def test_readers_that_do_not_read_cost_little_memory_and_keep_what_is_deleted_meanwhile(
+    broker: testing.Running, kafka: KafkaFrames, connect: Connect, topic: str
+) -> None:
+    values = [bytes((number,)) * 700_000 for number in range(5)]
+    assert [sent(kafka, topic, one_batch(value)).error_code for value in values] == [NONE] * 5
+    frame = kafka.request("Fetch", 12, **fetch(topic, 0, max_bytes=8 << 20, partition_bytes=8 << 20))
+    before_bytes = anonymous_bytes(broker)
+    readers = [connect() for _ in range(16)]
+    for reader in readers:
+        # twelve answers of 3.5 MB each, of which the kernel holds some
+        reader.socket.sendall(12 * (struct.pack(">i", len(frame)) + frame))
+    begun = [struct.unpack(">i", reader.receive(4))[0] for reader in readers]
+    [row] = kafka.ask(
+        "DeleteRecords", 2, topics=[{"name": topic, "partitions": [{"partition_index": 0, "offset": 5}]}]
+    ).topics
+    assert (row.partitions[0].error_code, row.partitions[0].low_watermark) == (NONE, 5)
+    assert anonymous_bytes(broker) - before_bytes < 48 << 20
+    for reader, size in zip(readers, begun, strict=True):
+        answer = reader.receive(size)
+        assert all(value in answer for value in values)
+
+
 def test_append_time(kafka: KafkaFrames) -> None:
     name = f"kafka-{next(_names)}"
     created(kafka, name, 1, message__timestamp__type="LogAppendTime")
