@@ -14,10 +14,13 @@ from numpy.typing import NDArray
 
 from lading.broker.append import Append, Balanced, ByHash, ByNumber, Written
 from lading.broker.broker import Broker
+from lading.broker.read import newest
 from lading.broker.settings import BrokerSettings
+from lading.broker.visibility import ReaderKind
 from lading.log.commit import SyncNow
 from lading.log.disk import File, RealDisk, RealFile
 from lading.model.errors import MalformedMessage, Reason, Refusal
+from lading.model.state import State
 from tests.broker.room import NOW, append, fill, opened, payloads, read, rows, topic_of
 
 
@@ -300,12 +303,25 @@ def test_who_waits_reads_from_memory_what_lies_in_the_log_and_only_when_it_lasts
         broker.complete()
     assert set(seen) == {0}
     partition.recent = None
+    kind, counters = ReaderKind.NSQ, broker.counters
+    told, whole = newest(partition, 2, kind, 2, counters), read(broker, partition, 2, kind)
+    assert told is not None
+    assert told.pieces == whole.pieces == [(log.tail, 2, 4)]
+    assert (
+        (told.end_offset, told.count, told.size_bytes) == (whole.end_offset, whole.count, whole.size_bytes) != (4, 2, 0)
+    )
+    assert [newest(partition, *wrong, counters) for wrong in ((1, kind, 9), (3, kind, 9), (2, kind, 1))] == 3 * [None]
+    partition.recent = None
+    hidden = broker.set_states(partition, [(3, 4)], State.POISONED, now_us=NOW)
+    assert (hidden, newest(partition, 2, kind, 9, counters)) == (1, None)
+    broker.set_states(partition, [(3, 4)], State.AVAILABLE, now_us=NOW)
     from_memory = [rows(read(broker, partition, offset)) for offset in (2, 3)]
     region = read(broker, partition, 2).pieces[0].run.region
     partition.recent = log.tail = None
     assert read(broker, partition, 2).pieces[0].run.region.size > region.size
     assert from_memory == [[(2, b"a"), (3, b"b")], [(3, b"b")]]
     assert [rows(read(broker, partition, offset)) for offset in (2, 3)] == from_memory
+    assert newest(partition, 2, kind, 9, counters) is None
     assert rows(read(broker, partition)) == [(0, b"0"), (1, b"1"), *from_memory[0]]
     broker.stop()
 

@@ -104,6 +104,23 @@ def test_nothing_to_sync_is_answered_at_once(tmp_path: Path, make: type) -> None
     commit.close()
 
 
+def test_the_next_sync_is_under_way_before_anybody_is_told_of_the_one_before(tmp_path: Path) -> None:
+    log = opened(tmp_path / "p")
+    commit = GroupCommit(threads=1)
+    seen: list[tuple[int, bool]] = []
+    log.on_synced = lambda: seen.append((log.synced_end, not log.begin_sync()))
+    answers: list[OSError | None] = []
+    for _ in range(2):
+        add(log, 2)
+        log.flush()
+        commit.submit(log, answers.append)
+    assert commit.drain()
+    # the second was flushed while the first was under way: when that is told, nothing is left to begin
+    assert seen == [(2, True), (4, True)]
+    assert answers == [None, None]
+    commit.close()
+
+
 def test_a_log_closed_during_a_sync_keeps_its_file_until_then(tmp_path: Path) -> None:
     commit = GroupCommit(threads=1)
     for number in range(20):

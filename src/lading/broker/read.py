@@ -147,6 +147,30 @@ def read(
     return reading
 
 
+def newest(
+    partition: Partition, offset: int, reader: ReaderKind, max_messages: int, counters: Counters
+) -> Reading | None:
+    """The chunk that was written last, where ``read`` would give just that: for who waits for what comes next.
+
+    None where it does not begin at ``offset``, is not in memory, or not all of it may be seen: ``read`` tells then.
+    """
+    log = partition.log
+    tail, sight = log.tail, VISIBILITY[reader]
+    if tail is None or len(tail.chunks) != 1:
+        return None
+    start, end, base, count, last = tail.chunks[0, :5].tolist()
+    stop = last + 1
+    limit = log.synced_end if sight.open_transactions else log.stable_end
+    if base != offset or offset < log.first_offset or count != stop - base or count > max_messages or stop > limit:
+        return None
+    if sight.states is Hidden.SHOWN or sight.aborted is Aborted.LISTED or skipped_ranges(log, base, stop, sight):
+        return None
+    counters.reads += 1
+    counters.messages_out += count
+    counters.bytes_out += end - start
+    return Reading([Piece(tail, base, stop)], base, stop, count, end - start)
+
+
 def stretch_at(log: PartitionLog, offset: int, max_bytes: int) -> Stretch | None:
     """The chunk that holds ``offset`` and those behind it, about ``max_bytes``; None where nothing is kept there."""
     tail = log.tail

@@ -181,14 +181,26 @@ class GroupCommit:
         log = job.log
         del self._running[log]
         if job.failed is None:
-            log.synced()
+            # the next sync is under way before anybody is told of this one: answers take their time
+            tell, log.on_synced = log.on_synced, None
+            try:
+                log.synced()
+            finally:
+                log.on_synced = tell
+            self._start_again(log)
+            if tell is not None:
+                tell()
         else:
             log.sync_failed(job.failed)
         for callback in job.done:
             callback(job.failed)
-        waiting = self._again.pop(log, None)
-        if waiting is not None and log not in self._running:
-            self._start(log, waiting)
+        self._start_again(log)
+
+    def _start_again(self, log: PartitionLog) -> None:
+        if log not in self._running:
+            waiting = self._again.pop(log, None)
+            if waiting is not None:
+                self._start(log, waiting)
 
     def drain(self, timeout_s: float = 30.0) -> bool:
         """Wait until nothing is under way; False when time ran out."""

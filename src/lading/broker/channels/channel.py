@@ -53,6 +53,13 @@ class Channel:
         """There may be something to deliver."""
         self._channels.wake(self)
 
+    def released(self) -> None:
+        """A subscriber takes more than before: of use where something waits."""
+        for lane in self.lanes:
+            if lane.waits:
+                self.wake()
+                return
+
     # -- subscribers
 
     def subscribe(self, subscriber: Subscriber, partition: int | None = None, *, ordered: bool = False) -> None:

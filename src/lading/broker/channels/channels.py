@@ -106,6 +106,7 @@ class Channels:
     def _add_lane(self, channel: Channel, partition: Partition, offset: int) -> Lane:
         def make(statistics: ChannelStatistics) -> Lane:
             lane = Lane(partition, offset, statistics, self._counters, channel.wake)
+            lane.released = channel.released
             lane.exhausted = lambda place, at, attempts: self.on_exhausted(channel, place, at, attempts)
             return lane
 

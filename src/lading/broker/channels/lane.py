@@ -16,14 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..counters import Counters
-from ..read import Reading, read
+from ..read import Reading, newest, read
 from ..topology import Partition
 from ..visibility import ReaderKind
 from .aside import DEFERRED
-from .pages import Page, Portion, fitting, pages_of, size_of
+from .pages import Page, Portion, fitting, offsets_in, pages_of, size_of
 from .statistics import ChannelStatistics
 from .subscriber import Delivery, Point, Points, Subscriber, sampled
-from .under_way import UnderWay
+from .under_way import UnderWay, Wake
 
 LOOKAHEAD_MAX: Final = 1 << 18
 PAGE_MESSAGES: Final = 8192
@@ -53,12 +53,7 @@ class Lane(UnderWay):
     """One partition of a channel: who gets its messages, and when."""
 
     def __init__(
-        self,
-        partition: Partition,
-        offset: int,
-        statistics: ChannelStatistics,
-        counters: Counters,
-        wake: Callable[[], None],
+        self, partition: Partition, offset: int, statistics: ChannelStatistics, counters: Counters, wake: Wake
     ) -> None:
         """Goes on at ``offset``; ``wake`` is called when ``work`` should be."""
         super().__init__(partition, offset, statistics, wake)
@@ -130,8 +125,7 @@ class Lane(UnderWay):
         self._now_us = now_us
         self._follow_retention()
         points = self.points.in_order
-        anything = self._unread or self._again or any(self._queues.values())
-        if not anything or not any(point.has_credit(eager=True) for point in points):
+        if not self.waits or not any(point.has_credit(eager=True) for point in points):
             return _IDLE
         weight = self._find_again() if self._again else 0
         if self.ordered:
@@ -144,11 +138,20 @@ class Lane(UnderWay):
             hungry = any(point.has_credit(eager=eager) and not self._queues[point.tag] for point in points)
             if left <= 0 or not hungry or not (weight := self._find_again() if self._again else self._load()):
                 break
-        held = not eager and any(
-            point.has_credit(eager=True) and (self._queues[point.tag] or self._again or self._unread)
-            for point in points
+        held = (
+            self.waits
+            and not eager
+            and any(
+                point.has_credit(eager=True) and (self._queues[point.tag] or self._again or self._unread)
+                for point in points
+            )
         )
         return Worked(left <= 0, held)
+
+    @property
+    def waits(self) -> bool:
+        """Whether there is anything to deliver."""
+        return bool(self._again) or self._unread or any(self._queues.values())
 
     @property
     def _decodes(self) -> bool:
@@ -272,7 +275,7 @@ class Lane(UnderWay):
         if end - window.first > LOOKAHEAD_MAX + PAGE_MESSAGES and len(window) and not self._spill(len(window)):
             return 0
         self._statistics.lost += sum(stop - first for first, stop in reading.damaged)
-        present = np.concatenate([page.offsets for page in pages]) if pages else np.empty(0, np.int64)
+        present = offsets_in(pages)
         if not len(window) and len(present):
             window.clear(int(present[0]))
         window.extend(end, present)
@@ -287,13 +290,9 @@ class Lane(UnderWay):
 
     def _pages(self, offset: int, messages_max: int) -> tuple[Reading, list[Page]]:
         """What lies from an offset on; not more than can be decoded in a moment, where it has to be."""
-        reading = read(
-            self.partition,
-            offset,
-            reader=ReaderKind.NSQ,
-            max_messages=messages_max,
-            max_bytes=PAGE_BYTES,
-            counters=self._counters,
+        place, kind, counters = self.partition, ReaderKind.NSQ, self._counters
+        reading = newest(place, offset, kind, messages_max, counters) or read(
+            place, offset, reader=kind, max_messages=messages_max, max_bytes=PAGE_BYTES, counters=counters
         )
         self._counters.messages_out -= reading.count
         pages = pages_of(reading)

@@ -127,6 +127,13 @@ def fitting(pages: Sequence[Page], size_bytes: int) -> int:
     return count if whole_bytes <= size_bytes else max(count * size_bytes // whole_bytes, 1)
 
 
+def offsets_in(pages: Sequence[Page]) -> NDArray[np.int64]:
+    """The offsets of the messages of all pages."""
+    if len(pages) == 1:
+        return pages[0].offsets
+    return np.concatenate([page.offsets for page in pages]) if pages else np.empty(0, np.int64)
+
+
 def _present(run: Run, first: int, end: int) -> NDArray[np.int64]:
     found: Iterable[Any] = registry.dialect(run.dialect).decode(run, first=first, end=end, fields=("offset",))
     columns = [part.columns["offset"].to_numpy() for part in found]

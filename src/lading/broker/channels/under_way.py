@@ -24,6 +24,7 @@ FEW: Final = 16
 RETRY_US: Final = 1_000_000
 """What could not leave is tried again after so long."""
 
+Wake = Callable[[], None]
 Exhausted = Callable[[Partition, int, int], Append | None]
 """(partition, offset, attempts) of a message that is given up -> where it goes; None where nothing is to wait for."""
 
@@ -43,9 +44,7 @@ class LaneState(NamedTuple):
 class UnderWay:
     """Messages between the log and done. The window holds them; what it has to go on without is set aside."""
 
-    def __init__(
-        self, partition: Partition, offset: int, statistics: ChannelStatistics, wake: Callable[[], None]
-    ) -> None:
+    def __init__(self, partition: Partition, offset: int, statistics: ChannelStatistics, wake: Wake) -> None:
         """Nothing yet; everything before ``offset`` is done."""
         self.partition = partition
         self.window = Window(offset)
@@ -57,6 +56,8 @@ class UnderWay:
         self.in_flight = 0
         self._statistics = statistics
         self._wake = wake
+        self.released = wake
+        """Called when subscribers take more: ``wake``, unless the owner knows when it is of no use."""
         self._subscribers: dict[int, Subscriber] = {}
         self._again: list[int] = []
         """Messages to be delivered again, by offset."""
@@ -205,7 +206,7 @@ class UnderWay:
         subscriber.in_flight -= count
         self.in_flight -= count
         self.changed = True
-        self._wake()
+        self.released()
 
     def _wait(self, offsets: NDArray[np.int64]) -> None:
         """Messages that were with somebody wait for the next one."""

@@ -58,6 +58,12 @@ class Window:
             self.clear(end)
             return
         self._need(end - self.first)
+        if len(present) == 1 and end - self.end == 1:
+            slot = self.end & self._mask
+            self._owners[slot] = WAITING
+            self._attempts[slot] = 0
+            self.end = end
+            return
         slots = np.arange(self.end, end) & self._mask
         if len(present) < len(slots):
             self._owners[slots] = DONE
