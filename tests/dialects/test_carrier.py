@@ -228,8 +228,7 @@ def test_nsq_shows_what_a_plain_reader_of_json_can_use() -> None:
     nan = b"\x01\x00\xc0\x7f"
     headers: list[Header] = [
         ("text", 2, b"x"), ("raw", 1, b"y"), ("bytes", 1, b"\xff\x00"), ("yes", 3, b"\1"), ("small", 4, b"\xff"),
-        ("u32", 11, b"\xff\xff\xff\xff"), ("i64", 7, b"\5" + bytes(7)), ("u64", 12, b"\xff" * 8),
-        ("i64 large", 7, bytes(6) + b"\xe0\xff"), ("u128", 13, b"\xff" * 16),
+        ("u32", 11, b"\xff\xff\xff\xff"), ("i64", 7, b"\5" + bytes(7)), ("u128", 13, b"\xff" * 16),
         ("f32", 14, b"\0\0\xc0\x3f"),
         ("nan", 14, nan), ("none", 2, None), ("twice", 2, b"1"), ("twice", 2, b"2"),
         ("##trace_id", 2, b"none"), ("", 2, b""),
@@ -238,8 +237,7 @@ def test_nsq_shows_what_a_plain_reader_of_json_can_use() -> None:
     assert shown[:2] == (None, None) and shown[3] == b"\0"
     assert shown[2][:-1] == [
         ("text", 2, b"x"), ("raw", 2, b"y"), ("bytes", 2, b"/wA="), ("yes", 3, b"\1"), ("small", 7, b"\xff" * 8),
-        ("u32", 7, b"\xff\xff\xff\xff\0\0\0\0"), ("i64", 7, b"\5" + bytes(7)),
-        ("u64", 2, b"18446744073709551615"), ("i64 large", 2, b"-9007199254740992"),
+        ("u32", 7, b"\xff\xff\xff\xff\0\0\0\0"), ("i64", 2, b"5"),
         ("u128", 2, b"340282366920938463463374607431768211455"),
         ("f32", 15, b"\0\0\0\0\0\0\xf8\x3f"), ("nan", 2, b"NaN"), ("none", 1, None), ("twice", 2, b"2"), ("", 2, b""),
     ]  # fmt: skip

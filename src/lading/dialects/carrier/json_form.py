@@ -17,9 +17,8 @@ from .form import NAME
 from .json_mark import NAME as MARK
 
 _TRACE: Final = re.compile(rb"[0-9]{1,19}")
-_NUMBER_BYTES_MAX: Final = 8
-_NUMBER_MAX: Final = (1 << 53) - 1
-"""Integers up to so far from 0 are numbers in JSON, others text: many readers hold all numbers as float64."""
+_NUMBER_BYTES_MAX: Final = 4
+"""Integers up to so many bytes are numbers in JSON, larger ones text: many readers hold all numbers as float64."""
 _NAME_BYTES: Final = len("##" + NAME)
 _SYNTAX_BYTES: Final = 6
 """Two pairs of quotes, a colon and a comma."""
@@ -56,7 +55,7 @@ def _integer(kind: int, value: bytes) -> _Form | None:
     if len(value) != form.size_bytes:
         return None
     number = int.from_bytes(value, "little", signed=form.signed)
-    if form.size_bytes <= _NUMBER_BYTES_MAX and -_NUMBER_MAX <= number <= _NUMBER_MAX:
+    if form.size_bytes <= _NUMBER_BYTES_MAX:
         return Kind.INT64, number.to_bytes(8, "little", signed=True)
     return Kind.STRING, str(number).encode()
 
