@@ -44,6 +44,7 @@ class Client:
 
     def __init__(self) -> None:
         self.told = 0
+        self.intake = object()
         self.cut = False
 
     def acknowledge(self) -> None:

@@ -118,7 +118,8 @@ class Gathering:
 
     def _alone_now(self, line: bytes, source: Bytes, connection: Connection) -> Joint:
         try:
-            append = self._publisher.together(self._publisher.known(line), source, 1, len(line), connection)
+            # the same source as for its other commands: who is alone stays so whatever it sends
+            append = self._publisher.together(self._publisher.known(line), source, 1, len(line), connection.intake)
         except LadingError as error:
             return self._refused(error, Joint(self._served), 1)
         self._requests[self._told] += 1
