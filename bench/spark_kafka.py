@@ -37,7 +37,7 @@ FIRST_VALUE = "try_element_at(headers.value, CAST(array_position(headers.key, '{
 
 
 def run(quick: bool) -> list[dict[str, Any]]:
-    """Rows: what is read how to where, rows/s, CPU seconds (driver, JVM, workers) per million rows, ratios; median of 5.
+    """Rows: what is read how to where, rows/s, CPU seconds (driver, JVM, workers) a million, ratios; median of 5.
 
     The ways take turns, so that what else the machine does hits all of them.
     """
