@@ -220,6 +220,8 @@ class KafkaPythonSession:
             group_id=group,
             auto_offset_reset="earliest",
             enable_auto_commit=False,
+            # where it shares partitions out before it has heard of a new topic, it looks again after this long
+            metadata_max_age_ms=1000,
         )
         seen: list[Seen] = []
         until = time.monotonic() + TIMEOUT_S
