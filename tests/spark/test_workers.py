@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
+
+import pytest
+
+from lading.spark.daemon import acknowledging
 
 FORKED = """
 import gc, runpy, sys
@@ -53,3 +58,24 @@ print([name in sys.modules for name in ("lading.spark.source", "lading.transport
         [sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=120, env=env
     )
     assert done.stdout.strip() == "[True, True, True, True]"
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_QUICKACK"), reason="only Linux can be told to acknowledge at once")
+def test_every_task_is_acknowledged_at_once() -> None:
+    seen: list[tuple[int, bool]] = []
+
+    def worker(connection: socket.socket, authenticated: bool) -> int:
+        seen.append((connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK), authenticated))
+        # as Linux does when something was answered
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 0)
+        return 0
+
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()):
+        accepted, _ = server.accept()
+        with accepted:
+            work = acknowledging(worker)
+            assert [work(accepted, False), work(accepted, True)] == [0, 0]
+    assert seen == [(1, False), (1, True)]
+    left, right = socket.socketpair()
+    with left, right:
+        assert acknowledging(lambda connection: 7)(left) == 7

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import atexit
 import importlib.util
 import logging
 import os
-import shutil
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -68,7 +65,7 @@ def session(app_name: str = "lading", master: str = MASTER, **conf: Any) -> Spar
         return active
     local = master.startswith("local")
     builder = SparkSession.builder.appName(app_name).master(master)
-    defaults = {**LOCAL, **_sockets(), "spark.driver.extraJavaOptions": _java_options(settings)} if local else {}
+    defaults = {**LOCAL, "spark.driver.extraJavaOptions": _java_options(settings)} if local else {}
     for name, value in {**defaults, **settings}.items():
         builder = builder.config(name, value)
     with _surroundings(require_java(), local), starting():
@@ -96,21 +93,6 @@ def register(spark: SparkSession) -> None:
     with quiet("py4j"):
         spark.dataSource.register(LadingSource)
     register_functions(spark)
-
-
-def _sockets() -> dict[str, str]:
-    """Talk to Python workers by sockets of the file system: by TCP each task waits 40 ms for an acknowledgement.
-
-    They lie in a directory of their own, as Spark leaves them behind and everybody may connect to them.
-    """
-    # a socket's path has at most 107 bytes, of which Spark's names take 43
-    base = tempfile.gettempdir()
-    directory = tempfile.mkdtemp(prefix="lading-spark-", dir=base if len(base.encode()) < 40 else "/tmp")
-    atexit.register(shutil.rmtree, directory, ignore_errors=True)
-    return {
-        "spark.python.unix.domain.socket.enabled": "true",
-        "spark.python.unix.domain.socket.dir": directory,
-    }
 
 
 def _setting(name: str) -> str:
