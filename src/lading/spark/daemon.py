@@ -53,7 +53,7 @@ def acknowledging(worker: Callable[..., int]) -> Callable[..., int]:
     """A worker that acknowledges at once what Spark sends of a task.
 
     Spark sends it in small pieces, each of which waits until the one before is acknowledged, and a system that has
-    nothing to answer yet puts that off for 40 ms: as long as reading 100,000 messages. Linux forgets the wish as soon as
+    nothing to answer yet puts that off for 40 ms: as long as reading 100,000 messages. Linux forgets the wish when
     something is answered, so it is told for every task.
     """
 
