@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -16,8 +17,9 @@ import pytest
 import lading
 from lading import Consumer, Producer
 from lading.dialects.nsq.encode import record
+from lading.ingest.__main__ import own
 from lading.ingest.queue import ingest
-from lading.ingest.spool import Spool
+from lading.ingest.spool import Spool, SpoolTaken, owned
 from lading.model.errors import LocalError
 from lading.transports.nsq_queue import CODE
 from tests.interop.go_programs import RunningNsq, Unavailable, running
@@ -121,6 +123,22 @@ def test_who_comes_for_a_moment_forgets_too(real: RunningNsq, tmp_path: Path) ->
     assert child.end() == 0
     offsets: list[Any] = lading.read_arrow(str(home), "moment", columns="offset")["offset"].to_pylist()
     assert 0 < offsets[0] <= 45
+
+
+def test_who_comes_while_another_ends_waits_for_that(tmp_path: Path) -> None:
+    asked: list[bool] = []
+    with ExitStack() as before, ExitStack() as after:
+        before.enter_context(owned(tmp_path))
+
+        def ends() -> bool:
+            asked.append(True)
+            before.close()
+            return False
+
+        own(after, tmp_path, ends)
+        assert asked == [True]
+        with pytest.raises(SpoolTaken):
+            own(ExitStack(), tmp_path, lambda: True)
 
 
 def test_what_is_in_the_queue_comes_into_the_spool_and_is_finished(real: RunningNsq, tmp_path: Path) -> None:

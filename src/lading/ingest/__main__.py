@@ -13,12 +13,18 @@ import os
 import select
 import signal
 import sys
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from ..model.errors import LadingError
 from .queue import ingest
 from .spool import SpoolTaken, owned
+
+TAKEN_WAIT_S: Final = 3.0
+TAKEN_LOOK_S: Final = 0.1
 
 
 def main(arguments: list[str]) -> int:
@@ -35,7 +41,8 @@ def main(arguments: list[str]) -> int:
         return bool(ended) or not told.look()
 
     try:
-        with owned(Path(directory)):
+        with ExitStack() as held:
+            own(held, Path(directory), stopped)
             ingest(
                 url,
                 topic,
@@ -52,6 +59,22 @@ def main(arguments: list[str]) -> int:
         _say(event="failed", message=str(error))
         return 1
     return 0
+
+
+def own(held: ExitStack, directory: Path, stopped: Callable[[], bool]) -> None:
+    """Be the one who fills the spool, when the one before has ended: a stream that goes on is often begun before that.
+
+    SpoolTaken where it does not end.
+    """
+    until = time.monotonic() + TAKEN_WAIT_S
+    while True:
+        try:
+            held.enter_context(owned(directory))
+            return
+        except SpoolTaken:
+            if stopped() or time.monotonic() >= until:
+                raise
+            time.sleep(TAKEN_LOOK_S)
 
 
 class _Told:
