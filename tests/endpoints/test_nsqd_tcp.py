@@ -113,6 +113,25 @@ def test_ready_requeue_touch_and_a_leaving_reader(connect: Connect, topic: str) 
     assert found == {b"1": 2, b"2": 1, b"3": 1, b"4": 1}
 
 
+def test_much_in_hand_is_finished_one_by_one(connect: Connect, topic: str) -> None:
+    """Who sends little of much in hand is not read at once; all is taken, also the last of it, and when it goes."""
+    count = 1500
+    client = connect()
+    assert client.ask(mpub(topic, *(b"%d" % number for number in range(count)))) == b"OK"
+    first = reader(connect, topic, ready=2000)
+    received = first.messages(count)
+    for message in received[:-600]:
+        first.fin(message)
+    # 600 are in hand: what is asked now waits for no more than a moment
+    assert first.ask(b"CLS\n") == b"CLOSE_WAIT"
+    for message in received[-600:-100]:
+        first.fin(message)
+    first.close()
+    again = reader(connect, topic, ready=2000)
+    assert sorted(int(message.body) for message in again.messages(100)) == list(range(count - 100, count))
+    assert again.quiet()
+
+
 def test_a_time_out_brings_a_message_back(connect: Connect, topic: str) -> None:
     connect().ask(pub(topic, b"x"))
     client = reader(connect, topic, msg_timeout=1000)
