@@ -32,18 +32,6 @@ class Written:
     files: tuple[tuple[int, File], ...]
     counts: Mapping[str, int]
 
-    def text(self) -> str:
-        """As JSON: it travels from tasks to the driver."""
-        files = [[first, file.document()] for first, file in self.files]
-        return json.dumps({"piece": self.piece.document(), "files": files, "counts": dict(self.counts)})
-
-    @classmethod
-    def parse(cls, text: str) -> Written:
-        """The inverse of ``text``."""
-        held = json.loads(text)
-        files = tuple((first, File(**row)) for first, row in held["files"])
-        return cls(Range.parse(held["piece"]), files, held["counts"])
-
 
 @dataclass(frozen=True, slots=True)
 class Derived:
@@ -54,7 +42,7 @@ class Derived:
     counts: Mapping[str, int]
 
     def text(self) -> str:
-        """As JSON."""
+        """As JSON: it travels in a row of Spark."""
         files = [file.document() for file in self.files]
         return json.dumps({"task": self.task, "files": files, "counts": dict(self.counts)})
 

@@ -36,7 +36,7 @@ class Tasks:
         """
         # half of what a DataFrame of the same costs
         pieces = self.spark.sparkContext.parallelize(ranges, len(ranges))
-        return [Written.parse(text) for text in pieces.mapPartitions(_staging(stage)).collect()]
+        return pieces.mapPartitions(_staging(stage)).collect()
 
     def waited(self, work: Callable[[], None], look: Callable[[], None]) -> None:
         """Do ``work``, which runs tasks, in a thread of its own; ``look`` is called meanwhile and may raise.
@@ -72,11 +72,11 @@ class Tasks:
             raise failed[0]
 
 
-def _staging(stage: Callable[[Range, str], Written]) -> Callable[[Iterable[Range]], Iterator[str]]:
-    def staged(pieces: Iterable[Range]) -> Iterator[str]:
+def _staging(stage: Callable[[Range, str], Written]) -> Callable[[Iterable[Range]], Iterator[Written]]:
+    def staged(pieces: Iterable[Range]) -> Iterator[Written]:
         attempt = attempt_name()
         for piece in pieces:
-            yield stage(piece, attempt).text()
+            yield stage(piece, attempt)
         settle()
 
     return staged
