@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from lading.model.errors import LocalError
 from lading.pipeline import run as pipeline_run
 from lading.pipeline.run import Progress, run
 from lading.pipeline.settings import PipelineSettings
+from lading.spark import manifest
 from tests.spark.conftest import ROOT
 from tests.spark.faults import arm
 
@@ -54,6 +58,24 @@ def test_a_run_with_a_failing_task_and_a_killed_worker_then_two_sources(
     assert run(lambda: spark, PipelineSettings.load(file))["read"] == 100
     assert len(found(place.tables)) == PARTITIONS * ROWS
     assert sum(len(kinds) for kinds in found(place.tables).values()) == PARTITIONS * ROWS + 100
+
+
+def test_a_full_disk_at_publishing_is_told_by_its_place(
+    spark: SparkSession, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, document: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    settings = PipelineSettings.load(place.write())
+    with monkeypatch.context() as patched:
+        patched.setattr(manifest, "write_document", full)
+        with pytest.raises(
+            LocalError, match=r"publishing a batch of .*-00000001.json cannot be written: No space left"
+        ):
+            run(lambda: spark, settings)
+    assert not list(place.tables.glob("*/_lading/staged/*"))
+    assert run(lambda: spark, settings)["read"] == PARTITIONS * ROWS
+    assert_every_message_once(place.tables, PARTITIONS, ROWS)
 
 
 def test_killed_drivers(spark: SparkSession, place: Place, full: bool) -> None:

@@ -10,16 +10,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from ..model.errors import DataLoss, LocalError, SettingError
+from ..model.errors import DataLoss, LadingError, LocalError, SettingError
 from ..settings import Address
-from ..spark.batches import Sources, go, pausing
-from ..spark.failures import cause, disk_refused, disk_told
+from ..spark.batches import Sources, drive
+from ..spark.failures import disk_refused, disk_told
 from ..spark.manifest import Manifest
 from ..spark.options import SourceOptions
 from ..spark.planning import Planner
 from ..spark.positions import OffsetsDocument, document
 from ..spark.publish import Batch, Written, check_schema, recover
-from ..spark.ranges import Range
 from ..spark.spooling import spooled
 from ..spark.state import State, claim
 from ..spark.tasks import Tasks
@@ -262,30 +261,18 @@ def _batches(
 ) -> None:
     settings, writer = job.settings, PipelineWriter(job)
     options = settings.document.pipeline
-    publish_written = _publisher(spark, settings, writer)
-    tasks = Tasks(spark, f"lading pipeline {settings.id}")
-
-    def publish(ranges: Sequence[Range]) -> None:
-        tasks.waited(lambda: publish_written(tasks.write(writer.staged, ranges)), look)
-        watch.look()
-
-    def look() -> None:
-        watch.look()
-        if stopped():
-            raise KeyboardInterrupt
-
+    publish = _publisher(spark, settings, writer)
     watch.begin()
     try:
-        go(Sources(planners, int(options.max_rows)), state.checkpoint, starting, last, publish,
-           interval_s=options.trigger if follow else None, pause=pausing(look))  # fmt: skip
-    except KeyboardInterrupt:
-        watch.look()
-        writer.abandon()
-        if not follow:
-            raise
+        drive(
+            Tasks(spark, f"lading pipeline {settings.id}"), Sources(planners, int(options.max_rows)),
+            state, starting, last, stage=writer.staged, publish=publish, tables=[*job.plan.schemas, state.directory],
+            look=watch.look, stopped=stopped, interval_s=options.trigger if follow else None,
+        )  # fmt: skip
+    except LadingError:
+        raise
     except Exception as error:
-        writer.abandon()
-        raise (cause(error) or disk_refused(error, f"pipeline {settings.id!r}") or error) from None
+        raise (disk_refused(error, f"pipeline {settings.id!r}") or error) from None
 
 
 def _publisher(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..spark.manifest import same_ranges
-from ..spark.publish import Batch, Derived, Written, abandon, commit
+from ..spark.publish import Batch, Derived, Written, commit
 from ..spark.ranges import Range, merged
 from ..spark.state import State
 from ..spark.tasks import attempt_name, task_number
@@ -60,10 +60,6 @@ class PipelineWriter:
             admit=lambda ranges, counts: admit(job, state, ranges, counts),
             deliver=lambda manifest: deliver(state, manifest, job.settings.access),
         )
-
-    def abandon(self) -> None:
-        """After a batch that failed: delete what was staged for nothing."""
-        abandon(self.state, [*self.job.plan.schemas, self.state.directory])
 
     @cached_property
     def state(self) -> State:

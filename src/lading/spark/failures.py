@@ -53,7 +53,9 @@ def disk_refused(error: BaseException, who: str) -> LocalError | None:
 
 
 def cause(error: BaseException) -> LadingError | None:
-    """The error of ours inside an exception of Spark, as its own class with its own sentence, or None."""
+    """The error of ours that this is, or that is inside an exception of Spark, as its own class; None without one."""
+    if isinstance(error, LadingError):
+        return error
     found = list(_RAISED.finditer(str(error)))
     if not found:
         return None

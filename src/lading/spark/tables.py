@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any
 from ..columns.contract import parse_columns
 from ..model.errors import LocalError, SettingError
 from ..transports.fetched import States
-from .batches import Sources, go, pausing
-from .failures import cause, disk_told
+from .batches import Sources, drive
+from .failures import disk_told
 from .files import local_directory
 from .manifest import Manifest
 from .options import SourceOptions
 from .planning import Planner
 from .positions import OffsetsDocument, document, parse_document
-from .publish import Batch, Written, abandon, check_schema, commit, recover
+from .publish import Batch, Written, check_schema, commit, recover
 from .ranges import Range
 from .state import State, claim
 from .tasks import Tasks
@@ -147,29 +147,14 @@ def ingest(
             check_schema(table, last.schemas.get(job.table_in_state, {}), schema_words(job.schema))
         begin = _start(state, last, planner, job, resume=resume)
         watch = _Watch(state, planner, topic, last, on_progress)
-        tasks, writer = Tasks(spark, f"lading ingest {topic}"), TableWriter(job)
-
-        def publish(ranges: Sequence[Range]) -> None:
-            tasks.waited(lambda: writer.publish(tasks.write(writer.staged, ranges)), look)
-            watch.look()
-
-        def look() -> None:
-            watch.look()
-            if stopped():
-                raise KeyboardInterrupt
-
+        writer = TableWriter(job)
         try:
             with disk_told(f"the table {table}"):
-                go(Sources([planner], max_rows or BATCH_ROWS), state.checkpoint, begin, last, publish,
-                   interval_s=interval_s if follow else None, pause=pausing(look))  # fmt: skip
-        except KeyboardInterrupt:
-            watch.look()
-            abandon(state, [table])
-            if not follow:
-                raise
-        except Exception as error:
-            abandon(state, [table])
-            raise (cause(error) or error) from None
+                drive(
+                    Tasks(spark, f"lading ingest {topic}"), Sources([planner], max_rows or BATCH_ROWS),
+                    state, begin, last, stage=writer.staged, publish=writer.publish, tables=[table],
+                    look=watch.look, stopped=stopped, interval_s=interval_s if follow else None,
+                )  # fmt: skip
         finally:
             planner.close()
         # what attempts left that failed and were tried again
