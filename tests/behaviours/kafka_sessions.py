@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from lading.dialects.carrier import is_reserved
@@ -41,6 +41,14 @@ def _seen(row: Any) -> Seen:
     return Seen(row.partition, row.offset, row.value, _plain(row.headers), row.key)
 
 
+def _until_known(topic: str, known: Callable[[], bool]) -> None:
+    """Apache Kafka answers that a topic is created before it can be asked for it; clients keep its "unknown"."""
+    until = time.monotonic() + TIMEOUT_S
+    while not known():
+        if time.monotonic() > until:
+            raise RemoteError(f"{topic}: created, and still unknown after {TIMEOUT_S:.0f} s")
+
+
 class LibrdkafkaSession:
     """confluent-kafka, that is librdkafka."""
 
@@ -66,6 +74,8 @@ class LibrdkafkaSession:
             self._admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(TIMEOUT_S)
         except KafkaException as error:
             raise RemoteError(error.args[0].str(), code=error.args[0].code()) from None
+        # asked by the client whose cache the reads use
+        _until_known(topic, lambda: not self._consumer.list_topics(topic, TIMEOUT_S).topics[topic].error)
 
     def send(self, topic: str, messages: Sequence[Sending], partition: int | None = None) -> None:
         from confluent_kafka import KafkaException
@@ -177,6 +187,7 @@ class KafkaPythonSession:
             self._admin.create_topics([NewTopic(topic, partitions, 1)])
         except KafkaError as error:
             raise RemoteError(str(error)) from None
+        _until_known(topic, lambda: bool(self._consumer.partitions_for_topic(topic)))
 
     def send(self, topic: str, messages: Sequence[Sending], partition: int | None = None) -> None:
         from kafka.errors import KafkaError
@@ -282,6 +293,7 @@ class AiokafkaSession:
         for name, code, *words in answer.topic_errors:
             if code:
                 raise RemoteError(f"{name}: {' '.join(map(str, words))}", code=code)
+        _until_known(topic, lambda: topic in self._run(self._consumer.topics()))
 
     def send(self, topic: str, messages: Sequence[Sending], partition: int | None = None) -> None:
         async def sent() -> None:
