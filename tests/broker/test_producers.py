@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from lading.broker.append import BEFORE_IN_PLACE_BYTES, InPlace
 from lading.broker.broker import Broker
 from lading.broker.positions import COORDINATED, PositionKey, StoredPosition
 from lading.broker.produced import writer_of
@@ -390,11 +391,22 @@ def test_the_table_of_states_is_whole() -> None:
     assert np.all([after in ProducerState for afters in TRANSITIONS.values() for after in afters])
 
 
-def test_who_is_alone_is_written_at_once_and_known_after_a_crash(tmp_path: Path) -> None:
+def alone() -> object:
+    """A source that is read once in a pass of the loop."""
+    return object()
+
+
+def received() -> InPlace:
+    """A source whose messages are written from where they lie."""
+    return InPlace(np.zeros(4096, np.uint8), BEFORE_IN_PLACE_BYTES)
+
+
+@pytest.mark.parametrize("written", [alone, received])
+def test_who_is_written_at_once_is_known_after_a_crash(tmp_path: Path, written: Callable[[], object]) -> None:
     """With small segments nearly every batch makes a snapshot of the producers before its append returns."""
     broker = Broker(tmp_path, BrokerSettings(durability="os", segment_bytes=3000), now_us=NOW)
     partition = topic_of(broker).partition(0)
-    source = object()
+    source = written()
     for number in range(12):
         append = produce(broker, partition, bytes(900), producer=1, sequence=number, flush=False, source=source)
         assert append.done and append.base_offset == number and partition.log.synced_end == number + 1
@@ -409,12 +421,13 @@ def test_who_is_alone_is_written_at_once_and_known_after_a_crash(tmp_path: Path)
     broker.stop()
 
 
-def test_what_could_not_be_written_at_once_may_be_sent_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("written", [alone, received])
+def test_what_could_not_be_written_at_once_may_be_sent_again(tmp_path: Path, written: Callable[[], object]) -> None:
     disk = FailingDisk()
     disk.errno = errno.ENOSPC
     broker = Broker(tmp_path, BrokerSettings(durability="os"), now_us=NOW, disk=disk)
     partition = topic_of(broker).partition(0)
-    source = object()
+    source = written()
     assert produce(broker, partition, b"0", producer=1, sequence=0, flush=False, source=source).done
     for producer, sequence in ((1, 1), (2, 0)):
         disk.failing = {"write"}
@@ -431,13 +444,16 @@ def test_what_could_not_be_written_at_once_may_be_sent_again(tmp_path: Path) -> 
     broker.stop()
 
 
-def test_what_belongs_to_a_transaction_is_not_seen_before_its_end(tmp_path: Path) -> None:
+@pytest.mark.parametrize("written", [alone, received])
+def test_what_belongs_to_a_transaction_is_not_seen_before_its_end(
+    tmp_path: Path, written: Callable[[], object]
+) -> None:
     broker = Broker(tmp_path, BrokerSettings(durability="os"), now_us=NOW)
     partition = topic_of(broker).partition(0)
     caller = named(broker)
     begin(broker, caller, partition)
     who = {"producer": caller.producer_id, "epoch": caller.epoch}
-    append = produce(broker, partition, b"in", **who, transactional=True, flush=False, source=object())
+    append = produce(broker, partition, b"in", **who, transactional=True, flush=False, source=written())
     assert not append.done
     broker.flush()
     assert append.done and partition.log.stable_end == 0 < partition.log.synced_end

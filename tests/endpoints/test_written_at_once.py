@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import threading
 from collections.abc import Iterator
 
@@ -10,7 +11,10 @@ import pytest
 
 import lading
 from lading import Producer, testing
+from tests.endpoints.kafka_frames import KafkaFrames, message, one_batch, produce
 from tests.endpoints.nsq_client import NsqClient, mpub, pub
+
+CORRUPT = 2
 
 
 @pytest.fixture(scope="module")
@@ -88,3 +92,62 @@ def test_an_iggy_producer_that_waits_for_each_answer(hasty: testing.Running) -> 
             producer.send("iggy.each", b"%d" % number)
             producer.flush()
     assert kept(hasty, "iggy.each") == [b"%d" % number for number in range(10)]
+
+
+@pytest.fixture(scope="module")
+def careful() -> Iterator[testing.Running]:
+    """A broker that answers when the disk has it."""
+    with testing.broker() as running:
+        yield running
+
+
+def values(name: int) -> list[bytes]:
+    """Of a batch that is large enough to be written from where it was received, and of a small one."""
+    return [b"%d-%d " % (name, number) + bytes(range(256)) * 40 for number in range(1 if name % 3 == 2 else 20)]
+
+
+@pytest.mark.parametrize("version", [3, 9])
+@pytest.mark.parametrize("broker", ["hasty", "careful"])
+@pytest.mark.parametrize("stamped", ["CreateTime", "LogAppendTime"])
+def test_large_batches_one_behind_the_other(
+    request: pytest.FixtureRequest, broker: str, version: int, stamped: str
+) -> None:
+    """Many requests in one piece: what one leaves in the buffer, the next one overwrites."""
+    running: testing.Running = request.getfixturevalue(broker)
+    topic = f"t{version}{stamped[:1]}"
+    client = KafkaFrames(running.endpoints["kafka"])
+    configs = [{"name": "message.timestamp.type", "value": stamped}]
+    asked = {"name": topic, "num_partitions": 2, "replication_factor": 1, "assignments": [], "configs": configs}
+    [made] = client.ask("CreateTopics", 4, topics=[asked], timeout_ms=1000, validate_only=False).topics
+    assert made.error_code == 0
+    frames: list[bytes] = []
+    sent: dict[int, list[bytes]] = {0: [], 1: []}
+    for number in range(24):
+        partition = number // 4 % 2
+        data = one_batch(*values(number))
+        if number == 10:
+            data = data[:-1] + b"?"
+        else:
+            sent[partition] += values(number)
+        frames.append(client.request("Produce", version, **produce(topic, data, partition=partition)))
+    client.socket.sendall(b"".join(struct.pack(">i", len(frame)) + frame for frame in frames))
+    ends = {0: 0, 1: 0}
+    for number, frame in enumerate(frames):
+        answer = client.answer()
+        assert answer[:4] == frame[4:8]
+        [told] = message("ProduceResponse").decode(answer, version=version, header=True).responses
+        [row] = told.partition_responses
+        if number == 10:
+            assert row.error_code == CORRUPT
+            continue
+        assert (row.error_code, row.base_offset) == (0, ends[number // 4 % 2])
+        ends[row.index] += len(values(number))
+    client.close()
+    options = {"bootstrap.servers": running.endpoints["kafka"], "group.id": "who", "check.crcs": True}
+    consumer = confluent_kafka.Consumer(options)
+    for partition, expected in sent.items():
+        consumer.assign([confluent_kafka.TopicPartition(topic, partition, 0)])
+        found = consumer.consume(len(expected), 20)
+        assert [(one.error(), one.offset()) for one in found] == [(None, at) for at in range(len(expected))]
+        assert [one.value() for one in found] == expected
+    consumer.close()

@@ -4,7 +4,8 @@ What arrives within one pass of the event loop shares a chunk, a checksum and a 
 arrived meanwhile (DESIGN 5). An ``Append`` is done when its messages are synced, or failed as a whole.
 
 Where nobody waits for the disk (``durability = "os"``), a source that is alone does not wait for the end of the pass
-either: what it appends is written at once. A second source in the same pass ends that until the next flush.
+either: what it appends is written at once. A second source in the same pass ends that until the next flush. What is
+large enough to be a chunk by itself is written at once too, from where it lies.
 """
 
 from __future__ import annotations
@@ -12,23 +13,31 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
-from ..log.interface import Commit, Write, Written
+from ..chunk.envelope import ENVELOPE_BYTES
+from ..log.interface import Commit, InPlace, Write, Written
 from ..model.errors import Reason, Refusal
 from .counters import Counters
 from .topology import Partition, Topic
 
 __all__ = [
+    "BEFORE_IN_PLACE_BYTES",
     "Append",
     "Appender",
     "Balanced",
     "ByHash",
     "ByNumber",
     "Choice",
+    "InPlace",
     "Write",
     "Written",
     "choose_partition",
 ]
+
+
+BEFORE_IN_PLACE_BYTES: Final = ENVELOPE_BYTES
+"""So much before messages that are written from where they lie is overwritten."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,22 +131,47 @@ class Appender:
         else:
             callback()
 
-    def append_now(
+    def append_from(
+        self, source: object, partition: Partition, dialect: int, flags: int, room_bytes: int, write: Write
+    ) -> Append:
+        """As ``append``, at once where that costs less.
+
+        ``source`` is who appends, if it is read once in a pass of the event loop and nothing of it is left to read; or
+        the messages themselves, if they are so many that a copy costs more than a write of their own.
+        """
+        if source is None:
+            return self.append(partition, dialect, flags, room_bytes, write)
+        if isinstance(source, InPlace):
+            return self._append_in_place(partition, dialect, flags, source, write)
+        return self._append_now(partition, dialect, flags, room_bytes, write, source)
+
+    def _append_now(
         self, partition: Partition, dialect: int, flags: int, room_bytes: int, write: Write, source: object
     ) -> Append:
-        """As ``append``; done when it returns where ``source``, which is read once in a pass, appends alone."""
+        """Done when it returns where ``source`` appends alone."""
         if not self._commit.instant or self._dirty or (source is not self._alone and self._alone is not None):
             return self.append(partition, dialect, flags, room_bytes, write)
         self._alone = source
         log = partition.log
         log.watched = bool(partition.waiting)
         size_bytes, count, _, _ = log.write_through(dialect, flags, room_bytes, write)
+        self._commit.submit(log)
         counters = self._counters
         counters.appends += 1
         counters.messages_in += count
         counters.bytes_in += size_bytes
         append = Append(log.next_offset - count, log.next_offset, count, size_bytes)
         append.done = True
+        return append
+
+    def _append_in_place(
+        self, partition: Partition, dialect: int, flags: int, messages: InPlace, write: Write
+    ) -> Append:
+        self.close_chunk(partition)
+        log = partition.log
+        size_bytes, count, _, _ = log.write_in_place(dialect, flags, messages, write)
+        append = self._pending(partition, Append(log.next_offset - count, log.next_offset, count, size_bytes))
+        self._commit.submit(log)
         return append
 
     def append(self, partition: Partition, dialect: int, flags: int, room_bytes: int, write: Write) -> Append:
@@ -152,17 +186,20 @@ class Appender:
             if partition.pending and partition.pending[-1].end_offset > log.next_offset:
                 self._fail_from(partition, log.next_offset, refusal)
             raise
-        append = Append(base_offset, base_offset + count, count, size_bytes)
-        partition.pending.append(append)
-        counters = self._counters
-        counters.appends += 1
-        counters.messages_in += count
-        counters.bytes_in += size_bytes
-        counters.unsynced_bytes += size_bytes
+        append = self._pending(partition, Append(base_offset, base_offset + count, count, size_bytes))
         if not partition.dirty:
             partition.dirty = True
             self._dirty.append(partition)
             self._ask()
+        return append
+
+    def _pending(self, partition: Partition, append: Append) -> Append:
+        partition.pending.append(append)
+        counters = self._counters
+        counters.appends += 1
+        counters.messages_in += append.count
+        counters.bytes_in += append.size_bytes
+        counters.unsynced_bytes += append.size_bytes
         return append
 
     def at_end_of_pass(self, callback: Callable[[], None]) -> None:

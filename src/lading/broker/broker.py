@@ -290,11 +290,9 @@ class Broker:
     ) -> Append:
         """Append what ``write`` writes into the log; what it raises is raised, and nothing appended.
 
-        ``source`` is who appends, if it is read once in a pass of the event loop and nothing of it is left to read.
+        ``source`` is as in ``Appender.append_from``.
         """
-        if source is not None:
-            return self._appender.append_now(partition, dialect, flags, room_bytes, write, source)
-        return self._appender.append(partition, dialect, flags, room_bytes, write)
+        return self._appender.append_from(source, partition, dialect, flags, room_bytes, write)
 
     def append_blocks(
         self, partition: Partition, body: memoryview, *, now_us: int, checked: Sequence[Checked] | None = None

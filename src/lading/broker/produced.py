@@ -96,10 +96,9 @@ class ProducedAppender:
                 self._appender.close_chunk(partition)
             flags = TRANSACTIONAL if batch.transactional else PLAIN
             noted = _noting(writers, batch, write, partition.log.synced_end)
-            if source is None or batch.transactional:
-                append = self._appender.append(partition, DIALECT, flags, room_bytes, noted)
-            else:
-                append = self._appender.append_now(partition, DIALECT, flags, room_bytes, noted, source)
+            # readers may not see it before it is known to be open
+            at_once = None if batch.transactional else source
+            append = self._appender.append_from(at_once, partition, DIALECT, flags, room_bytes, noted)
         except Refusal:
             writers.cut(partition.log.next_offset)
             writers.expect(batch.writer, batch.epoch, batch.sequence)

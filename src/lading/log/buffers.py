@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 _SIZES: Final = (64 << 10, 256 << 10, (1 << 20) + (256 << 10), 4 << 20)
 _KEPT_EACH: Final = (64, 16, 8, 2)
@@ -15,10 +16,10 @@ class Buffer:
 
     __slots__ = ("array", "size", "view")
 
-    def __init__(self, size: int) -> None:
-        self.size = size
-        self.array = np.empty(size, np.uint8)
-        self.view = self.array.data
+    def __init__(self, array: NDArray[np.uint8]) -> None:
+        self.size = array.size
+        self.array = array
+        self.view = array.data
 
 
 class BufferPool:
@@ -33,8 +34,8 @@ class BufferPool:
         for fit in _SIZES:
             if size <= fit:
                 free = self._free[fit]
-                return free.pop() if free else Buffer(fit)
-        return Buffer(size)
+                return free.pop() if free else Buffer(np.empty(fit, np.uint8))
+        return Buffer(np.empty(size, np.uint8))
 
     def give(self, buffer: Buffer) -> None:
         """Give it back; nobody may use it any more."""

@@ -26,6 +26,16 @@ class Reservation(NamedTuple):
     base_offset: int
 
 
+class InPlace(NamedTuple):
+    """Messages that can be written from where they lie: ``array[start:]``.
+
+    The ENVELOPE_BYTES before ``start`` are free too, and all of it may be changed.
+    """
+
+    array: NDArray[np.uint8]
+    start: int
+
+
 class Written(NamedTuple):
     """What a dialect wrote into the chunk: bytes, messages, and their lowest and highest timestamp."""
 
@@ -174,11 +184,14 @@ class PartitionLog(Protocol):
         """``reserve``, copy and ``commit`` in one."""
 
     def write_through(self, dialect: int, flags: int, room_bytes: int, write: Write) -> Written:
-        """Append what ``write`` writes into at most ``room_bytes`` as a chunk of its own, and take it as synced.
+        """Append what ``write`` writes into at most ``room_bytes`` as a chunk of its own, at once.
 
-        For those who do not wait for the disk: what was flushed before is taken as synced too. Nothing may be in the
-        open chunk. Refusal where it cannot be written; what ``write`` raises is raised; nothing is appended then.
+        Nothing may be in the open chunk. Refusal where it cannot be written; what ``write`` raises is raised; nothing
+        is appended then.
         """
+
+    def write_in_place(self, dialect: int, flags: int, messages: InPlace, write: Write) -> Written:
+        """As ``write_through``, for messages that need not be copied: ``write`` only puts on them what is to change."""
 
     def flush(self) -> None:
         """Seal and write the open chunk, if there is one; Refusal where that fails, and the chunk is dropped."""

@@ -19,16 +19,22 @@ _POOL: Final = BufferPool()
 class OpenChunk:
     """Messages of one dialect and flags from ``base_offset`` on; it grows up to the limit of a chunk."""
 
-    __slots__ = ("_key", "_max_us", "_min_us", "_used", "base_offset", "buffer", "count")
+    __slots__ = ("_key", "_max_us", "_min_us", "_start", "_used", "base_offset", "buffer", "count")
 
-    def __init__(self, key: int, base_offset: int, room_bytes: int) -> None:
-        """``key`` is the dialect and, in the lower 16 bits, the flags; the first message goes behind the envelope."""
+    def __init__(self, key: int, base_offset: int, buffer: Buffer, start: int = 0) -> None:
+        """``key`` is the dialect and, in the lower 16 bits, the flags; the envelope begins at ``start``."""
         self.base_offset = base_offset
         self.count = 0
-        self.buffer: Buffer = _POOL.take(ENVELOPE_BYTES + room_bytes)
+        self.buffer = buffer
         self._key = key
-        self._used = ENVELOPE_BYTES
+        self._start = start
+        self._used = start + ENVELOPE_BYTES
         self._min_us = self._max_us = 0
+
+    @classmethod
+    def with_room(cls, key: int, base_offset: int, room_bytes: int) -> OpenChunk:
+        """In memory of the pool, until ``release``."""
+        return cls(key, base_offset, _POOL.take(ENVELOPE_BYTES + room_bytes))
 
     @property
     def max_timestamp_us(self) -> int:
@@ -58,7 +64,7 @@ class OpenChunk:
         """Its bytes, envelope and CRC included, until ``release``."""
         seal(
             self.buffer.array,
-            0,
+            self._start,
             self._used,
             dialect=self._key >> 16,
             flags=self._key & 0xFFFF,
@@ -68,16 +74,17 @@ class OpenChunk:
             min_timestamp_us=self._min_us,
             max_timestamp_us=self._max_us,
         )
-        return self.buffer.view[: self._used]
+        return self.buffer.view[self._start : self._used]
 
     def run(self) -> Run | None:
         """A copy of what ``sealed`` gave, as readers know chunks; None where it is too large to be kept in memory."""
-        if self._used > RUN_BYTES_MAX:
+        size_bytes = self._used - self._start
+        if size_bytes > RUN_BYTES_MAX:
             return None
         last = self.base_offset + self.count - 1
-        row = (ENVELOPE_BYTES, self._used, self.base_offset, self.count, last, self._min_us, self._max_us)
+        row = (ENVELOPE_BYTES, size_bytes, self.base_offset, self.count, last, self._min_us, self._max_us)
         chunks = np.array([(*row, self._key & 0xFFFF)], np.int64)
-        return Run(self._key >> 16, self.buffer.array[: self._used].copy(), chunks)
+        return Run(self._key >> 16, self.buffer.array[self._start : self._used].copy(), chunks)
 
     def release(self) -> None:
         """Give its memory back; it cannot be used after that."""

@@ -16,8 +16,9 @@ from ..chunk.overlay import Range, RangeKind
 from ..model.errors import Reason, Refusal
 from ..model.run import Run
 from . import snapshots, watermark
+from .buffers import Buffer
 from .disk import Disk, File, refusal, replace
-from .interface import Damage, RecoveryReport, Reservation, SegmentInfo, Snapshot, Span, Write, Written
+from .interface import Damage, InPlace, RecoveryReport, Reservation, SegmentInfo, Snapshot, Span, Write, Written
 from .open_chunk import OpenChunk
 from .overlay import Overlay
 from .recovery import Found, carry_out, is_new, look, make_last, open_tail
@@ -97,7 +98,7 @@ class Partition:
                 return Reservation(chunk.buffer.array, at, self.next_offset)
             self.flush()
         self._require_writable()
-        chunk = self._chunk = OpenChunk(key, self.next_offset, room_bytes)
+        chunk = self._chunk = OpenChunk.with_room(key, self.next_offset, room_bytes)
         return Reservation(chunk.buffer.array, ENVELOPE_BYTES, self.next_offset)
 
     def commit(self, size_bytes: int, count: int, min_timestamp_us: int, max_timestamp_us: int) -> int:
@@ -120,20 +121,26 @@ class Partition:
         return self.commit(len(body), count, min_timestamp_us, max_timestamp_us)
 
     def write_through(self, dialect: int, flags: int, room_bytes: int, write: Write) -> Written:
+        chunk = OpenChunk.with_room(dialect << 16 | flags, self.next_offset, room_bytes)
+        try:
+            return self._write_now(chunk, ENVELOPE_BYTES, write)
+        finally:
+            chunk.release()
+
+    def write_in_place(self, dialect: int, flags: int, messages: InPlace, write: Write) -> Written:
+        array, start = messages
+        chunk = OpenChunk(dialect << 16 | flags, self.next_offset, Buffer(array), start - ENVELOPE_BYTES)
+        return self._write_now(chunk, start, write)
+
+    def _write_now(self, chunk: OpenChunk, at: int, write: Write) -> Written:
         if self._chunk is not None:
             self.flush()
         if self.refusal is not None:
             self._require_writable()
-        chunk = OpenChunk(dialect << 16 | flags, self.next_offset, room_bytes)
-        try:
-            written = write(chunk.buffer.array, ENVELOPE_BYTES, chunk.base_offset)
-            chunk.add(*written)
-            self.next_offset += chunk.count
-            self._write(chunk)
-        finally:
-            chunk.release()
-        self.begin_sync()
-        self.synced()
+        written = write(chunk.buffer.array, at, chunk.base_offset)
+        chunk.add(*written)
+        self.next_offset += chunk.count
+        self._write(chunk)
         return written
 
     def flush(self) -> None:

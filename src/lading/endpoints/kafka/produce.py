@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ...broker.append import Append, Written
+from ...broker.append import BEFORE_IN_PLACE_BYTES, Append, InPlace, Written
 from ...broker.native_append import PLAIN
 from ...broker.produced import Sequenced
 from ...dialects import registry
@@ -59,6 +59,9 @@ INLINE_PLAIN_BYTES: Final = 1 << 20
 """Compressed ones up to this, where their records are no more than that: handing them over costs more."""
 INLINE_TWIN_BYTES: Final = 8 << 10
 """Any, while kernels are not loaded."""
+
+IN_PLACE_BYTES: Final = 64 << 10
+"""From here on a batch is written from where it was received, as a chunk of its own."""
 
 ACKS: Final = (0, 1, -1)
 
@@ -162,8 +165,11 @@ class Producer:
                 times = _judge_inline(inbox.array, batch_at, row.facts)
                 if times is None:
                     return False
-                who = connection if end == inbox.have else None
-                outcome = self.append(row.partition, row.facts, times, inbox.array, batch_at, who)
+                source: object = connection if end == inbox.have else None
+                if size_bytes >= IN_PLACE_BYTES and batch_at >= BEFORE_IN_PLACE_BYTES:
+                    # what lies before the batch is understood: the head of this request, and earlier ones
+                    source = InPlace(inbox.array, batch_at)
+                outcome = self.append(row.partition, row.facts, times, inbox.array, batch_at, source)
             except LadingError as error:
                 outcome = error
         _OneAnswer(self, connection, correlation, place, row).begin(outcome)
@@ -232,17 +238,17 @@ class Producer:
         loop.run_in_executor(self._context.services.workers, judge).add_done_callback(judged)
 
     def append(
-        self, partition: Partition, facts: Facts, times: Times, source: Bytes, start: int, who: object = None
+        self, partition: Partition, facts: Facts, times: Times, array: Bytes, start: int, source: object = None
     ) -> Append:
-        """Append a batch that was judged; Refusal. ``who`` is as in ``Broker.append``."""
+        """Append the batch at ``array[start:]``, which was judged; Refusal. ``source`` is as in ``Broker.append``."""
         append_ms = None
         if partition.topic.settings.append_time:
             append_ms = self._broker.append_time_us(partition, now_us()) // 1000
-        write = partial(_write, source, start, facts, times, partition.log.epoch, append_ms)
+        write = partial(_write, array, start, facts, times, partition.log.epoch, append_ms)
         if facts.producer_id < 0:
-            append = self._broker.append(partition, registry.KAFKA, PLAIN, facts.size_bytes, write, who)
+            append = self._broker.append(partition, registry.KAFKA, PLAIN, facts.size_bytes, write, source)
         else:
-            append = self._broker.producers.append(partition, _sequenced(facts), facts.size_bytes, write, who)
+            append = self._broker.producers.append(partition, _sequenced(facts), facts.size_bytes, write, source)
         self._messages_in[self._labels] += append.count
         return append
 
@@ -262,9 +268,10 @@ def _write(
     at: int,
     base_offset: int,
 ) -> Written:
-    """Copy a batch into the open chunk and write on it what a broker does."""
+    """Copy a batch to where it is to be, unless it lies there, and write on it what a broker does."""
     size_bytes = facts.size_bytes
-    array[at : at + size_bytes] = source[start : start + size_bytes]
+    if array is not source:
+        array[at : at + size_bytes] = source[start : start + size_bytes]
     accept.stamp(array, at, facts, times, base_offset, epoch, append_ms)
     lowest_ms, highest_ms = times if append_ms is None else (append_ms, append_ms)
     return Written(size_bytes, facts.records, max(lowest_ms, 0) * 1000, max(highest_ms, 0) * 1000)
