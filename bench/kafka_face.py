@@ -28,6 +28,7 @@ QUESTION = "Kafka clients on our broker ÷ on Apache Kafka 4: librdkafka, 100 B 
 MESSAGES = 1_000_000
 ROUNDS = 5
 PARTITIONS = 4
+CODECS = ("none", "lz4")
 RATE_PER_S = 1000
 LATENCY_S = 5
 HEADERS = ["-H", "carrier=UA", "-H", "trace=0123456789abcdef", "-H", "delay=12345"]
@@ -74,7 +75,7 @@ def run(quick: bool) -> list[dict[str, Any]]:
                         if number == 1:  # what a JVM does in its first round is not what it does
                             for side in sides:
                                 side.forget()
-                        for codec in ("none", "lz4"):
+                        for codec in CODECS:
                             for side in sides:
                                 _round(side, codec, lines, messages)
                         for side in sides:
@@ -168,6 +169,9 @@ def _rows(sides: tuple[_Side, _Side], *, synced: bool) -> list[dict[str, Any]]:
         row = add(f"{what}, k messages/s", codec, mine, other)
         used = [median(side.cpu[what, codec]) for side in sides]
         row["broker CPU s/M"] = f"{used[0]:.2f} / {used[1]:.2f} = {used[0] / used[1]:.2f}"
+    for codec in CODECS:
+        mine, other = (sum(median(side.cpu[what, codec]) for what in ("produce", "consume")) for side in sides)
+        add("broker CPU s/M, there and back", codec, mine, other, 2)
     add(f"p50 at {RATE_PER_S:,}/s, us", None, median(ours.p50_us), median(theirs.p50_us))
     add(f"p99 at {RATE_PER_S:,}/s, us", None, median(ours.p99_us), median(theirs.p99_us))
     add("anonymous memory, MB", None, anonymous_mb(ours.pid), anonymous_mb(theirs.pid))

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from lading import testing
+from lading import Consumer, Producer, testing
 from lading.model.errors import LocalError
 from lading.settings import EndpointSettings
 from tests.endpoints.frames import Frames, message, payloads, poll, to_partition
@@ -164,3 +164,13 @@ def test_ready_in_well_under_a_second_again(tmp_path: Path) -> None:
     with testing.broker(tmp_path) as broker:
         print(f"ready after {broker.started_s:.2f} s with 100 partitions")
         assert time.monotonic() - began < TIMEOUT_S
+
+
+def test_the_first_message_across_dialects_brings_no_pandas_along(tmp_path: Path) -> None:
+    with testing.broker(tmp_path) as broker:
+        with Producer(f"kafka://{broker.endpoints['kafka']}") as producer:
+            producer.send("t", b"one", headers={"a": b"b"})
+        with Consumer(f"iggy://{broker.endpoints['iggy_tcp']}", "t", start="earliest", timeout_s=TIMEOUT_S) as consumer:
+            assert next(iter(consumer)).payload == b"one"
+        loaded = Path(f"/proc/{broker.pid}/maps").read_text()
+        assert "libarrow" in loaded and "/pandas/" not in loaded
