@@ -80,10 +80,10 @@ class Room:
         self.produced.append(self.partition, who, len(made), write)
 
     def numbered(self) -> Iterator[Numbered]:
-        """Every batch in the log."""
+        """Every batch in the log that is whole: one that was torn before others were kept is damage, and reported."""
         at = self.log.first_offset
         while (span := self.log.read(at, 1 << 20)) is not None:
-            for run in runs(span.region, span.start, span.end):
+            for run in runs(span.region, span.start, span.end) if not span.damaged else ():
                 dialect = registry.dialect(run.dialect)
                 assert isinstance(dialect, NumberedDialect)
                 yield from dialect.numbered(run, at)
