@@ -156,11 +156,8 @@ class Appender:
         log.watched = bool(partition.waiting)
         size_bytes, count, _, _ = log.write_through(dialect, flags, room_bytes, write)
         self._commit.submit(log)
-        counters = self._counters
-        counters.appends += 1
-        counters.messages_in += count
-        counters.bytes_in += size_bytes
         append = Append(log.next_offset - count, log.next_offset, count, size_bytes)
+        self._count(append)
         append.done = True
         return append
 
@@ -195,12 +192,15 @@ class Appender:
 
     def _pending(self, partition: Partition, append: Append) -> Append:
         partition.pending.append(append)
+        self._count(append)
+        self._counters.unsynced_bytes += append.size_bytes
+        return append
+
+    def _count(self, append: Append) -> None:
         counters = self._counters
         counters.appends += 1
         counters.messages_in += append.count
         counters.bytes_in += append.size_bytes
-        counters.unsynced_bytes += append.size_bytes
-        return append
 
     def at_end_of_pass(self, callback: Callable[[], None]) -> None:
         """Call back once, before the next flush writes what was appended."""

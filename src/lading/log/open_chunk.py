@@ -87,7 +87,7 @@ class OpenChunk:
         return Run(self._key >> 16, self.buffer.array[self._start : self._used].copy(), chunks)
 
     def release(self) -> None:
-        """Give its memory back; it cannot be used after that."""
+        """Give memory of the pool back; it cannot be used after that. Not for a chunk around other memory."""
         _POOL.give(self.buffer)
 
     def _enlarge(self, size: int) -> None:
