@@ -14,6 +14,7 @@ confluent = pytest.importorskip("confluent_kafka", reason="confluent-kafka is no
 admin_of = pytest.importorskip("confluent_kafka.admin")
 
 READ_TIMEOUT_S = 20.0
+READ_COMMITTED = confluent.IsolationLevel.READ_COMMITTED
 _numbers = count(1)
 
 
@@ -49,3 +50,19 @@ def read_all(kafka: kafka_broker.RunningKafka, topic: str, rows: int) -> list[An
     finally:
         consumer.close()
     return found
+
+
+def wait_until_stable(kafka: kafka_broker.RunningKafka, topic: str, end: int) -> None:
+    """Waits until readers of what is committed may read partition 0 of a topic up to ``end``.
+
+    A commit or an abort is answered once it is certain; its mark reaches the partitions afterwards (KIP-98, 4.2).
+    """
+    admin = admin_of.AdminClient({"bootstrap.servers": kafka.address})
+    partition = confluent.TopicPartition(topic, 0)
+    until = time.monotonic() + READ_TIMEOUT_S
+    while True:
+        asked = admin.list_offsets({partition: admin_of.OffsetSpec.latest()}, isolation_level=READ_COMMITTED)
+        stable = asked[partition].result(20).offset
+        if stable == end:
+            return
+        assert time.monotonic() < until, f"the last stable offset of {topic} is {stable}, not {end}"

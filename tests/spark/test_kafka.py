@@ -22,7 +22,7 @@ from lading.spark.source import LadingReader, LadingSource
 from lading.spark.stream import LadingStreamReader
 from lading.spark.types import schema_of
 from tests.interop import kafka_broker, maven
-from tests.interop.kafka_clients import admin_of, confluent, made, producer
+from tests.interop.kafka_clients import admin_of, confluent, made, producer, wait_until_stable
 
 from . import connector
 from .test_sink import FaultySource
@@ -147,6 +147,7 @@ def test_what_nobody_may_see_is_left_out(kafka: kafka_broker.RunningKafka) -> No
     batches = micro_batches(kafka, topic, maxRowsPerTrigger=7, maxRowsPerPartition=2)
     assert list(chain(*batches)) == committed
     sender.commit_transaction(30)
+    wait_until_stable(kafka, topic, at + 2)
     assert list(chain(*micro_batches(kafka, topic))) == [*committed, (0, at)]
 
 
