@@ -6,6 +6,7 @@ import logging
 import os
 import subprocess
 import sys
+import time
 import types
 from pathlib import Path
 
@@ -96,6 +97,23 @@ def test_a_broker_never_waits(tmp_path: Path) -> None:
         f"print(engine.select('{SMALLEST}', twin, 1 << 30) is twin, engine.ready('{SMALLEST}'))"
     )
     assert run(program, tmp_path) == "True None"
+
+
+def test_a_process_that_ends_early_leaves_no_compiler_behind(tmp_path: Path) -> None:
+    program = (
+        "from pathlib import Path; from lading.kernels import engine\n"
+        "engine.load_in_background()\n"
+        "started, tasks = [], Path('/proc/self/task')\n"
+        "while not started and engine._background.is_alive():\n"
+        "    started = [pid for path in tasks.glob('*/children') for pid in path.read_text().split()]\n"
+        "print(*started)"
+    )
+    # the end of its streams is waited for too: a compiler that held one would be waited for
+    compiler = Path("/proc", run(program, tmp_path), "stat")
+    until = time.monotonic() + 10
+    while compiler.exists() and compiler.read_text().rpartition(")")[2].split()[0] != "Z":
+        assert time.monotonic() < until, compiler
+    assert not list(tmp_path.rglob("complete"))
 
 
 def test_without_a_compiler_the_twins_serve(tmp_path: Path) -> None:

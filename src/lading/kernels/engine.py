@@ -185,9 +185,20 @@ def _locked(directory: Path) -> Iterator[None]:
 def _load_all() -> None:
     try:
         if not (cache_dir() / "complete").exists():
-            command = [sys.executable, "-m", "lading.kernels.compile", "--quiet"]
-            subprocess.run(command, check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+            _fill_cache()
         for home in homes():
             compiled(home)
     except Exception as error:
         log.warning("kernels are not available, plain Python serves instead (slower): %s", error)
+
+
+def _fill_cache() -> None:
+    """Compile in a child process, which ends with this one and holds none of its streams; RuntimeError if it fails."""
+    command = [sys.executable, "-m", "lading.kernels.compile", "--quiet"]
+    quiet = subprocess.DEVNULL
+    with subprocess.Popen(command, stdin=quiet, stdout=quiet, stderr=subprocess.PIPE, text=True) as compiler:
+        atexit.register(compiler.terminate)
+        _, said = compiler.communicate()
+        atexit.unregister(compiler.terminate)
+    if compiler.returncode:
+        raise RuntimeError(said.strip().rpartition("\n")[2] or f"the compiler ended with {compiler.returncode}")

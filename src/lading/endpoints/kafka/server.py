@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from itertools import count
+from itertools import count, takewhile
 from typing import Final
 
 from ...dialects.kafka.requests import load_codecs
@@ -42,8 +42,9 @@ class Kafka:
         """Accept from now on."""
         loop = asyncio.get_running_loop()
         # the library that reads rare messages makes its code when it is first used: not while somebody waits, and
-        # not before all endpoints listen
-        loop.call_later(CODECS_AFTER_S, loop.run_in_executor, self.services.workers, load_codecs, tuple(self.handlers))
+        # not before all endpoints listen; a broker that is stopped before they are made waits for one of them at most
+        wanted = takewhile(lambda _: not self.services.stopping, tuple(self.handlers))
+        loop.call_later(CODECS_AFTER_S, loop.run_in_executor, self.services.workers, load_codecs, wanted)
         self._server = await loop.create_server(lambda: Connection(self), sock=listener)
 
     async def stop(self) -> None:
