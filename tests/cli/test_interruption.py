@@ -121,7 +121,11 @@ def test_a_start_that_fails_leaves_nothing(endless: Callable[[], subprocess.Pope
 @pytest.mark.spark
 def test_an_interrupted_start_of_spark_leaves_no_jvm(tmp_path: Path) -> None:
     """PySpark alone would leave it waiting forever."""
-    script = "from lading.spark import session\ntry: session()\nexcept KeyboardInterrupt: print('interrupted')"
+    script = (
+        # whoever started the tests in the background of a shell has them ignore it
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "from lading.spark import session\ntry: session()\nexcept KeyboardInterrupt: print('interrupted')"
+    )
     process = subprocess.Popen(
         [sys.executable, "-c", script],
         env={name: text for name, text in os.environ.items() if name != "JDK_JAVA_OPTIONS"} | {"TMPDIR": str(tmp_path)},
