@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("lading")
 
 LOCK_FILE: Final = "lock"
-LAG_SAMPLE_S: Final = 0.25
 TICK_MIN_S: Final = 0.01
 TICK_MAX_S: Final = 1.0
 WORKERS_TURN_S: Final = 0.0005
@@ -101,16 +100,15 @@ async def serve(
             endpoint: Endpoint = import_module(f"{__package__}.endpoints.{name}").endpoint(services)
             await endpoint.start(listener)
             endpoints.append(endpoint)
-        work = (_tick(broker), _watch_lag(metrics), _copy_dead_letters(services))
-        timers = [loop.create_task(one) for one in work]
+        closing.enter_context(_clockwork(broker, metrics))
+        letters = loop.create_task(_copy_dead_letters(services))
         (announce or _print)(_ready_line(settings, listeners, output))
         _settle_down()
         await stopped.wait()
         log.info("stopping: requests under way are answered first")
         services.begin_stop()
         await asyncio.gather(*(endpoint.stop() for endpoint in endpoints))
-        for timer in timers:
-            timer.cancel()
+        letters.cancel()
     log.info("stopped")
 
 
@@ -230,16 +228,39 @@ def _tell_recoveries(broker: Broker) -> None:
             log.warning("%s: %s", partition, what)
 
 
-async def _tick(broker: Broker) -> None:
-    """The broker's own clockwork: retention, positions, timeouts."""
-    while True:
+@contextlib.contextmanager
+def _clockwork(broker: Broker, metrics: Metrics) -> Iterator[None]:
+    """The broker's own work, when it is due: retention, positions, time-outs. Tells how late the loop comes to it."""
+    from .broker.duties import TICK_US
+
+    loop = asyncio.get_running_loop()
+    timer: asyncio.TimerHandle
+
+    def wind(after_s: float) -> None:
+        nonlocal timer
+        timer = loop.call_at(loop.time() + min(max(after_s, TICK_MIN_S), TICK_MAX_S), tick)
+
+    def tick() -> None:
+        metrics.loop_lag_seconds.observe(max(loop.time() - timer.when(), 0.0))
         try:
-            due_us = broker.tick(now_us(), time.monotonic_ns() // 1000)
+            after_s = (broker.tick(now_us(), time.monotonic_ns() // 1000) - now_us()) / 1e6
         except Exception:
             # the clockwork is not the service: say so, go on, try again
             log.exception("a duty of the broker failed; it is tried again")
-            due_us = now_us() + round(TICK_MAX_S * 1e6)
-        await asyncio.sleep(min(max((due_us - now_us()) / 1e6, TICK_MIN_S), TICK_MAX_S))
+            after_s = TICK_MAX_S
+        wind(after_s)
+
+    def soon() -> None:
+        timer.cancel()
+        wind(TICK_US / 1e6)
+
+    wind(0.0)
+    broker.on_due = soon
+    try:
+        yield
+    finally:
+        broker.on_due = lambda: None
+        timer.cancel()
 
 
 async def _copy_dead_letters(services: Services) -> None:
@@ -267,15 +288,6 @@ async def _copy_dead_letters(services: Services) -> None:
         except Exception:
             log.exception("copying dead letters failed; it is tried again")
             await asyncio.sleep(TICK_MAX_S)
-
-
-async def _watch_lag(metrics: Metrics) -> None:
-    """How late the loop is, sampled."""
-    loop = asyncio.get_running_loop()
-    while True:
-        due_s = loop.time() + LAG_SAMPLE_S
-        await asyncio.sleep(LAG_SAMPLE_S)
-        metrics.loop_lag_seconds.observe(max(loop.time() - due_s, 0.0))
 
 
 @contextlib.contextmanager

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from lading.broker.broker import Broker
+from lading.log import watermark
 from lading.model.errors import Reason, Refusal
 from tests.broker.room import CONSUMER, NOW, SECOND, append_block, block, fill, opened, payloads, read, topic_of
 from tests.broker.test_append import FailingDisk
@@ -88,3 +89,77 @@ def test_what_recovery_found_is_told(tmp_path: Path) -> None:
     ((found, report),) = again.recoveries()
     assert (found.number, report.end_offset) == (0, 3)
     again.stop()
+
+
+TICK = 50_000
+"""So often the broker wants to be asked while it has something to watch."""
+QUIET = 250_000
+
+
+def marked_end(path: Path) -> int:
+    """Where readers of the only partition's directory are told that it ends."""
+    (file,) = path.glob(f"topics/*/0/{watermark.FILE_NAME}")
+    mark = watermark.unpack(file.read_bytes())
+    assert mark is not None
+    return mark.synced_end
+
+
+def test_a_broker_that_nothing_happens_in_is_asked_seldom(tmp_path: Path) -> None:
+    broker = opened(tmp_path)
+    calls: list[str] = []
+    broker.on_due = lambda: calls.append("due")
+    partition = topic_of(broker).partition(0)
+    now = NOW
+    assert broker.tick(now) == now + QUIET
+    # once, however much happens before it is asked again
+    fill(broker, partition, 1)
+    fill(broker, partition, 1)
+    assert calls == ["due"]
+    now += TICK
+    due = broker.tick(now)
+    assert marked_end(tmp_path) == 2
+    # the index is written a second later at most, then there is nothing left to do
+    asked = []
+    while due - now < QUIET:
+        asked.append(due - NOW)
+        now = due
+        due = broker.tick(now)
+    assert len(asked) <= SECOND // TICK and due == now + QUIET
+    (index,) = tmp_path.glob("topics/*/0/*.index")
+    assert index.stat().st_size
+    calls.clear()
+    broker.poller.store_position(partition.topic, CONSUMER, None, 0, 1, now_us=now)
+    assert calls == ["due"]
+    assert broker.tick(now) == now + 100_000
+    assert broker.tick(now + 100_000) == now + 100_000 + QUIET
+    assert broker.counters.positions_written == 1
+    broker.stop()
+
+
+def test_while_something_may_time_out_it_is_asked_often(tmp_path: Path) -> None:
+    broker = opened(tmp_path)
+    topic = topic_of(broker)
+    calls: list[str] = []
+    broker.on_due = lambda: calls.append("due")
+    assert broker.tick(NOW) == NOW + QUIET
+    broker.channels.open(topic, "c")
+    assert calls == ["due"] and broker.tick(NOW) == NOW + TICK
+    broker.channels.delete(broker.channels.open(topic, "c"))
+    assert broker.tick(NOW + SECOND) == NOW + SECOND + QUIET
+    transaction = broker.begin(now_us=NOW + SECOND)
+    assert broker.tick(NOW + SECOND) == NOW + SECOND + TICK
+    broker.abort([transaction], now_us=NOW + SECOND)
+    assert broker.tick(NOW + 2 * SECOND) == NOW + 2 * SECOND + QUIET
+    broker.stop()
+
+
+def test_a_log_is_maintained_though_the_clock_is_set_back(tmp_path: Path) -> None:
+    broker = opened(tmp_path)
+    partition = topic_of(broker).partition(0)
+    fill(broker, partition, 1)
+    broker.tick(NOW)
+    fill(broker, partition, 1)
+    for turn in range(3):
+        broker.tick(NOW - 3600 * SECOND + turn * TICK)
+    assert marked_end(tmp_path) == 2
+    broker.stop()

@@ -108,6 +108,7 @@ class Broker:
         self._states = States(self.dead_letters, self._commit, self.counters, self._duties.touched)
         self.channels.on_exhausted = GivenUp(self.dead_letters, self._states, self.counters, lambda: self._now_us)
         self._transactions.touched = self._produced.touched = self._duties.touched
+        self._positions.on_due = self.coordinated_groups.on_due = self.channels.on_due = self._duties.soon
         self._load()
 
     def _open_log(self, path: Path, topic_id: bytes, first_epoch: int) -> PartitionLog:
@@ -374,6 +375,15 @@ class Broker:
     def abort(self, ids: Collection[int], *, now_us: int) -> None:
         """Nobody will see these transactions."""
         self._transactions.abort(ids, now_us=now_us)
+
+    @property
+    def on_due(self) -> Callable[[], None]:
+        """Called when ``tick`` should be called in 50 ms, and not when the last one said."""
+        return self._duties.on_due
+
+    @on_due.setter
+    def on_due(self, callback: Callable[[], None]) -> None:
+        self._duties.on_due = callback
 
     def tick(self, now_us: int, monotonic_us: int | None = None) -> int:
         """Do what is due at ``now_us``; gives when to call again.

@@ -6,7 +6,7 @@ are answered later; ``expire`` goes on without those that stay away.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from ..log.catalog import Catalog
@@ -39,6 +39,8 @@ class CoordinatedGroups:
         self._settings = settings
         self._groups: dict[str, Group] = {}
         self._due_us = _NEVER
+        self.on_due: Callable[[], None] = _nothing
+        """Called when a time-out is nearer than all that were known."""
 
     def load(self) -> None:
         """The groups that the catalog lists, without members."""
@@ -104,6 +106,11 @@ class CoordinatedGroups:
             except Refusal as refusal:
                 results.append(refusal)
         return results
+
+    @property
+    def due_us(self) -> int:
+        """When ``expire`` has something to do."""
+        return self._due_us
 
     def expire(self, now_us: int) -> None:
         """Go on without members that stayed away for too long."""
@@ -194,7 +201,9 @@ class CoordinatedGroups:
         return group, member
 
     def _watch(self, deadline_us: int) -> None:
-        self._due_us = min(self._due_us, deadline_us)
+        if deadline_us < self._due_us:
+            self._due_us = deadline_us
+            self.on_due()
 
     def _watch_all(self, group: Group) -> None:
         for deadline_us in group.named.values():
@@ -397,3 +406,7 @@ class CoordinatedGroups:
             for member in [one for one in group.members.values() if one.must_sync]:
                 if member.id in group.members:
                     self._remove(group, member, now_us)
+
+
+def _nothing() -> None:
+    return None

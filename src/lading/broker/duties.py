@@ -1,4 +1,8 @@
-"""What the broker does by itself, when its time has come: a tick every 50 ms does all that is due."""
+"""What the broker does by itself, when its time has come.
+
+A tick does all that is due. It comes every 50 ms while there is something to watch, and seldom while there is not: an
+idle process that wakes up pays for cold caches, and so does what is asked of it meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +26,21 @@ from .writer_memory import WriterMemory
 
 LOG: Final = logging.getLogger("lading.broker")
 TICK_US: Final = 50_000
-LIVELY_US: Final = 1_000_000
-"""A log is maintained for this long after something happened in it."""
+LATER_US: Final = 1_000_000
+"""A log never wants to be maintained later than this."""
+QUIET_US: Final = 250_000
+"""Between two ticks while there is nothing to watch."""
 
 
-class Room(Protocol):
+class Watched(Protocol):
+    """What may have something to do soon."""
+
+    @property
+    def busy(self) -> bool:
+        """Whether it has to be asked every 50 ms."""
+
+
+class Room(Watched, Protocol):
     """A room of the broker with duties of its own."""
 
     def tick(self, now_us: int) -> None:
@@ -67,7 +81,12 @@ class Duties:
         self._partitions = partitions
         self.others: list[Room] = []
         """Rooms that are asked at every tick, and at the end."""
+        self.on_due: Callable[[], None] = _nothing
+        """Called when the next tick should come in 50 ms, and not when the last one said."""
+        self._quiet = False
+        """The last tick said that the next one can wait."""
         self._lively: dict[Partition, int] = {}
+        """Logs in which something happened, each with the time from which on it is to be maintained."""
         self._last_failure = ""
         self._age_clock = AgeClock()
         self._retention_due_us = now_us + settings.retention_check_us
@@ -75,7 +94,15 @@ class Duties:
 
     def touched(self, partition: Partition) -> None:
         """Something happened in the partition: its log has things to write down in the next moments."""
-        self._lively[partition] = self.now_us
+        self._lively[partition] = 0
+        if self._quiet:
+            self.soon()
+
+    def soon(self) -> None:
+        """Something is due in the next moments that was not."""
+        if self._quiet:
+            self._quiet = False
+            self.on_due()
 
     def abandon(self, partition: Partition) -> None:
         """The partition is deleted."""
@@ -84,6 +111,7 @@ class Duties:
     def tick(self, now_us: int, monotonic_us: int) -> int:
         """Do what is due; gives when to call again."""
         self.now_us = now_us
+        self._quiet = False
         age_us = self._age_clock.now_us(now_us, monotonic_us)
         self._attempt(self._maintain)
         due_us = self._positions.due_us
@@ -102,7 +130,23 @@ class Duties:
             self._forget_due_us = now_us + self._settings.transaction_memory_us
             self._attempt(self._forget_transactions)
         self._attempt(self._catalog.checkpoint_when_due)
-        return now_us + TICK_US
+        due_us = self._due_us(now_us)
+        self._quiet = due_us > now_us + TICK_US
+        return due_us
+
+    def _due_us(self, now_us: int) -> int:
+        """When the next tick should come, in 50 ms at the soonest."""
+        soon_us = now_us + TICK_US
+        watched: tuple[Watched, ...] = (self._native_groups, self._transactions, self._producers, *self.others)
+        if any(room.busy for room in watched):
+            return soon_us
+        due_us = min(
+            now_us + QUIET_US,
+            self._coordinated_groups.due_us,
+            self._positions.due_us or now_us + QUIET_US,
+            *self._lively.values(),
+        )
+        return max(due_us, soon_us)
 
     def enforce_retention(self, now_us: int) -> int:
         """Delete what is too old or too much everywhere and was marked before, mark what follows; how many went."""
@@ -135,10 +179,15 @@ class Duties:
                 LOG.warning("%s; trying again", error)
 
     def _maintain(self) -> None:
-        for partition, since_us in list(self._lively.items()):
-            if self.now_us - since_us > LIVELY_US:
+        for partition, due_us in list(self._lively.items()):
+            # a clock that was set back makes it due too
+            if 0 < due_us - self.now_us <= LATER_US:
+                continue
+            next_us = partition.log.maintain(self.now_us)
+            if next_us is None:
                 del self._lively[partition]
-            partition.log.maintain(self.now_us)
+            else:
+                self._lively[partition] = next_us
 
     def _write_positions(self) -> None:
         self._counters.positions_written += self._positions.flush()
@@ -150,3 +199,7 @@ class Duties:
         before_us = self.now_us - self._settings.transaction_memory_us
         self._catalog.forget_transactions(before_us)
         self._producers.forget_before(before_us)
+
+
+def _nothing() -> None:
+    return None

@@ -132,6 +132,11 @@ class NativeGroups:
                 group.assign()
                 self._next_generation(group)
 
+    @property
+    def busy(self) -> bool:
+        """Whether there are members, who may stay away."""
+        return any(group.members for group in self._groups.values())
+
     def expire(self, now_us: int) -> int | None:
         """Members that were not seen for too long leave; gives when to look again, None without members."""
         due_us: int | None = None

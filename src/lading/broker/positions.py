@@ -6,7 +6,7 @@ at most ``position_flush_us`` later and when the broker stops; a crash may repea
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import Final, NamedTuple
 
@@ -62,6 +62,8 @@ class Positions:
         self._flush_us = flush_us
         self._changed: dict[tuple[Partition, PositionKey], None] = {}
         self._due_us: int | None = None
+        self.on_due: Callable[[], None] = _nothing
+        """Called when something is due that was not."""
 
     def load(self, partitions: Iterable[Partition]) -> None:
         """Put what the catalog holds on the partitions."""
@@ -79,6 +81,7 @@ class Positions:
         self._changed[partition, key] = None
         if self._due_us is None:
             self._due_us = position.updated_us + self._flush_us
+            self.on_due()
 
     def remove(self, topic: Topic, key: PositionKey) -> None:
         """Forget a consumer of one topic."""
@@ -116,3 +119,7 @@ class Positions:
         self._changed.clear()
         self._due_us = None
         return len(rows)
+
+
+def _nothing() -> None:
+    return None

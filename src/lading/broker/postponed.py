@@ -138,6 +138,11 @@ class Postponed:
         held = self._held.get(partition)
         return 0 if held is None else len(held.due)
 
+    @property
+    def busy(self) -> bool:
+        """Whether anything was ever postponed here."""
+        return bool(self._held)
+
     def tick(self, now_us: int) -> None:
         """Append what is due, note what has entered."""
         left = PASS_MESSAGES

@@ -193,6 +193,11 @@ class Producers:
         """See ``ProducedAppender.aborted``."""
         return self._produced.aborted(partition, first, end)
 
+    @property
+    def busy(self) -> bool:
+        """Whether transactions are open or their ends not written everywhere."""
+        return bool(self._busy or self._orphans)
+
     def expire(self, now_us: int) -> None:
         """Abort what is open for too long and shut its producer out; write the control records that are missing."""
         refused: list[Refusal] = []

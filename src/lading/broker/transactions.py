@@ -120,6 +120,11 @@ class Transactions:
         """Nobody will see their blocks; those that are not open are left as they are."""
         self._decide(None, (), {one for one in ids if one in self._open}, now_us)
 
+    @property
+    def busy(self) -> bool:
+        """Whether transactions are open or their ends not on disk."""
+        return bool(self._open or self._unsettled)
+
     def expire(self, now_us: int) -> int | None:
         """Abort what is open for too long; gives when to look again, None where nothing is open."""
         for partition, transaction_id in list(self._unsettled):

@@ -263,8 +263,11 @@ class PartitionLog(Protocol):
     def load_snapshot(self, name: str) -> Snapshot | None:
         """The blob, unless it is missing, damaged or about messages that were cut."""
 
-    def maintain(self, now_us: int) -> None:
-        """Write what may lag (watermark, index, compaction of states) when due; call it every 50 ms or so."""
+    def maintain(self, now_us: int) -> int | None:
+        """Write what may lag (watermark, index, compaction of states) when due; gives when to call it again.
+
+        That may be ``now_us``: in 50 ms or so. None where nothing is left to write until something happens in the log.
+        """
 
     def close(self) -> None:
         """Flush, sync, mark as closed in order. The log cannot be used after it."""

@@ -264,22 +264,25 @@ class Partition:
         self._held = offset
         self._settle()
 
-    def maintain(self, now_us: int) -> None:
+    def maintain(self, now_us: int) -> int | None:
         if self._read_only:
-            return
+            return None
         if not self._mark.begun:
             if not self._mark.stale:
-                return
+                return None
             with contextlib.suppress(OSError, Refusal):
                 self._begin_writing()
             if not self._mark.begun:
-                return
+                return now_us
         self._mark.write_when_due(self._now_marked(), now_us)
-        if not -_INDEX_EVERY_US < now_us - self._index_due_us < 0:
-            self._index_due_us = now_us + _INDEX_EVERY_US
-            self._segments.active.save_index()
-            with contextlib.suppress(OSError):
-                self._overlay.compact_when_due(self.first_offset)
+        under_way = self._mark.stale or self._syncing is not None or self._written or self._overlay.unsynced
+        if -_INDEX_EVERY_US < now_us - self._index_due_us < 0:
+            return now_us if under_way else self._index_due_us
+        self._index_due_us = now_us + _INDEX_EVERY_US
+        self._segments.active.save_index()
+        with contextlib.suppress(OSError):
+            self._overlay.compact_when_due(self.first_offset)
+        return now_us if under_way else None
 
     def close(self) -> None:
         with contextlib.suppress(Refusal, OSError):

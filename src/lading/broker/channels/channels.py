@@ -41,6 +41,8 @@ class Channels:
         """Called with (channel, partition, offset, attempts) of what was delivered as often as it may be."""
         self.on_unused: Callable[[Topic], None] = _unused
         """Called when the last channel of an ephemeral topic is gone."""
+        self.on_due: Callable[[], None] = _nothing
+        """Called when ``tick`` has things to do that had none."""
         self._store = ChannelStore(catalog)
         self._counters = counters
         self._channels: dict[Topic, dict[str, Channel]] = {}
@@ -101,6 +103,7 @@ class Channels:
             self._add_lane(channel, partition, kept if first else log.stable_end)
         self.confirm(channel)
         self._channels.setdefault(topic, {})[name] = channel
+        self.on_due()
         return channel
 
     def _add_lane(self, channel: Channel, partition: Partition, offset: int) -> Lane:
@@ -207,6 +210,11 @@ class Channels:
         return min(self._held.values(), default=None)
 
     # -- time and disk
+
+    @property
+    def busy(self) -> bool:
+        """Whether there are channels: time-outs and delays of theirs are counted in milliseconds."""
+        return bool(self._channels)
 
     def tick(self, now_us: int) -> None:
         """Time-outs, delays, and storing where channels are."""

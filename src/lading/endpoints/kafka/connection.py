@@ -43,7 +43,7 @@ SMALL_ANSWER_BYTES: Final = 16 << 10
 ROWS_INLINE: Final = 200
 """An answer of more rows is encoded by a worker: a thousand take five milliseconds."""
 
-PIECE_BYTES: Final = 2 << 20
+PIECE_BYTES: Final = 3 << 20
 """So much goes to the socket at once: the kernel copies it while the loop waits."""
 
 _SIZE: Final = struct.Struct(">i")
