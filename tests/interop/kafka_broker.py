@@ -72,7 +72,7 @@ def launched(directory: Path) -> tuple[subprocess.Popen[bytes], RunningKafka]:
     """The same for who ends it by its process; Unavailable where it cannot be."""
     port, secure, controller = free_ports(3)
     directory.mkdir(parents=True, exist_ok=True)
-    ca_file = _certificate(directory)
+    ca_file = certificate(directory)
     write_settings(directory, _settings(directory, port, secure, controller))
     child = start(directory)
     try:
@@ -142,7 +142,7 @@ def free_ports(count: int) -> list[int]:
     return ports
 
 
-def _certificate(directory: Path) -> Path:
+def certificate(directory: Path) -> Path:
     """A certificate for 127.0.0.1, in a store for the broker and in a file for its clients."""
     store = [
         "keytool",
@@ -162,6 +162,18 @@ def _certificate(directory: Path) -> Path:
     return directory / "ca.pem"
 
 
+def secure_settings(certified: Path) -> dict[str, str]:
+    """Of the listener SECURE: USER with PASSWORD over TLS, with the certificate that was made in ``certified``."""
+    login = f'org.apache.kafka.common.security.plain.PlainLoginModule required user_{USER}="{PASSWORD}";'
+    return {
+        "sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.secure.plain.sasl.jaas.config": login,
+        "ssl.keystore.type": "PKCS12",
+        "ssl.keystore.location": str(certified / "broker.p12"),
+        "ssl.keystore.password": STORE_PASSWORD,
+    }
+
+
 def _settings(directory: Path, port: int, secure: int, controller: int) -> dict[str, str]:
     small = ("offsets.topic", "transaction.state.log", "share.coordinator.state.topic")
     return {
@@ -170,13 +182,7 @@ def _settings(directory: Path, port: int, secure: int, controller: int) -> dict[
         "controller.quorum.voters": f"1@127.0.0.1:{controller}",
         "listeners": f"PLAINTEXT://127.0.0.1:{port},SECURE://127.0.0.1:{secure},CONTROLLER://127.0.0.1:{controller}",
         "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port},SECURE://127.0.0.1:{secure}",
-        "sasl.enabled.mechanisms": "PLAIN",
-        "listener.name.secure.plain.sasl.jaas.config": (
-            f'org.apache.kafka.common.security.plain.PlainLoginModule required user_{USER}="{PASSWORD}";'
-        ),
-        "ssl.keystore.type": "PKCS12",
-        "ssl.keystore.location": str(directory / "broker.p12"),
-        "ssl.keystore.password": STORE_PASSWORD,
+        **secure_settings(directory),
         "inter.broker.listener.name": "PLAINTEXT",
         "controller.listener.names": "CONTROLLER",
         "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SECURE:SASL_SSL",

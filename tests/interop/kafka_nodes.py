@@ -21,6 +21,7 @@ class Node:
 
     directory: Path
     port: int
+    secure_port: int
     child: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -37,14 +38,20 @@ class Node:
 
 @dataclass
 class Nodes:
-    """The cluster; nodes by their Kafka id, from 1."""
+    """The cluster; nodes by their Kafka id, from 1. Over TLS they answer who trusts ``ca_file``."""
 
+    ca_file: Path
     nodes: dict[int, Node] = field(default_factory=dict)
 
     @property
     def address(self) -> str:
         """All brokers."""
         return ",".join(f"127.0.0.1:{node.port}" for node in self.nodes.values())
+
+    @property
+    def secure(self) -> str:
+        """All brokers over TLS, for the user of ``kafka_broker``."""
+        return ",".join(f"127.0.0.1:{node.secure_port}" for node in self.nodes.values())
 
     @property
     def url(self) -> str:
@@ -55,14 +62,16 @@ class Nodes:
 @contextmanager
 def running(directory: Path) -> Iterator[Nodes]:
     """Three nodes with their data under ``directory``; they are ended with the block."""
-    controller, *ports = kafka_broker.free_ports(NODES + 1)
-    cluster = Nodes()
+    controller, *ports = kafka_broker.free_ports(2 * NODES + 1)
+    directory.mkdir(parents=True, exist_ok=True)
+    cluster = Nodes(kafka_broker.certificate(directory))
     try:
-        for number, port in enumerate(ports, 1):
+        for number, (port, secure) in enumerate(zip(ports[::2], ports[1::2], strict=True), 1):
             home = directory / str(number)
-            home.mkdir(parents=True)
-            kafka_broker.write_settings(home, _settings(home, number, port, controller))
-            cluster.nodes[number] = Node(home, port)
+            home.mkdir()
+            secured = kafka_broker.secure_settings(directory)
+            kafka_broker.write_settings(home, secured | _settings(home, number, (port, secure), controller))
+            cluster.nodes[number] = Node(home, port, secure)
             cluster.nodes[number].child = kafka_broker.start(home, HEAP)
         for node in cluster.nodes.values():
             assert node.child is not None
@@ -75,18 +84,19 @@ def running(directory: Path) -> Iterator[Nodes]:
                 node.child.wait()
 
 
-def _settings(directory: Path, number: int, port: int, controller: int) -> dict[str, str]:
+def _settings(directory: Path, number: int, ports: tuple[int, int], controller: int) -> dict[str, str]:
     leads = number == 1
-    listeners = f"PLAINTEXT://127.0.0.1:{port}" + (f",CONTROLLER://127.0.0.1:{controller}" if leads else "")
+    advertised = f"PLAINTEXT://127.0.0.1:{ports[0]},SECURE://127.0.0.1:{ports[1]}"
+    listeners = advertised + (f",CONTROLLER://127.0.0.1:{controller}" if leads else "")
     return {
         "process.roles": "broker,controller" if leads else "broker",
         "node.id": str(number),
         "controller.quorum.voters": f"1@127.0.0.1:{controller}",
         "listeners": listeners,
-        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
+        "advertised.listeners": advertised,
         "inter.broker.listener.name": "PLAINTEXT",
         "controller.listener.names": "CONTROLLER",
-        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SECURE:SASL_SSL",
         "log.dirs": str(directory / "data"),
         "broker.session.timeout.ms": "2000",
         "broker.heartbeat.interval.ms": "300",

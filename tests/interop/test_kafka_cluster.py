@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import lading
-from lading import Consumer
+from lading import Consumer, Producer
 from lading.model.errors import DataLoss
 from lading.transports.kafka import KafkaTransport
 from tests.interop import kafka_broker, kafka_nodes
@@ -158,6 +158,37 @@ def test_a_leader_without_the_last_messages_is_a_loss(cluster: kafka_nodes.Nodes
     assert [int(next(skipping).payload or b"-1") for _ in range(80)] == list(range(1000, 1080))
     skipping.close()
     cluster.nodes[2].start()
+
+
+def test_leaders_are_followed_over_tls_with_a_password(cluster: kafka_nodes.Nodes) -> None:
+    admin = admin_of.AdminClient({"bootstrap.servers": cluster.address, "log_level": 2})
+    spread = [[number % 3 + 1, (number + 1) % 3 + 1] for number in range(PARTITIONS)]
+    topic = admin_of.NewTopic("secret", PARTITIONS, replica_assignment=spread, config={"min.insync.replicas": "1"})
+    admin.create_topics([topic])["secret"].result(30)
+    url = f"kafka://{cluster.secure}"
+    access: Any = {
+        "ca_file": str(cluster.ca_file), "username": kafka_broker.USER, "password": kafka_broker.PASSWORD,
+    }  # fmt: skip
+    want = {number: list(range(100)) for number in range(PARTITIONS)}
+    with Producer(url, **access) as sender:
+        for at in range(50):
+            for number in range(PARTITIONS):
+                sender.send("secret", b"%d" % at, partition=number)
+        sender.flush()
+        # every third partition has another leader from here on
+        cluster.nodes[3].kill()
+        for at in range(50, 100):
+            for number in range(PARTITIONS):
+                sender.send("secret", b"%d" % at, partition=number)
+    seen: dict[int, list[int]] = {number: [] for number in range(PARTITIONS)}
+    with Consumer(url, "secret", group="secret", start="earliest", timeout_s=30, **access) as consumer:
+        while sum(map(len, seen.values())) < 100 * PARTITIONS:
+            message = next(consumer)
+            seen[message.partition].append(int(message.payload or b"-1"))
+    assert seen == want
+    cluster.nodes[3].start()
+    table = lading.read_arrow(url, "secret", columns="partition, payload", **access)
+    assert table.num_rows == 100 * PARTITIONS
 
 
 def _send(url: str, numbers: range) -> None:

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
 
 from . import engine
 
 
 def main(arguments: list[str]) -> int:
-    """Compile all homes and mark the cache complete; ``--quiet`` prints nothing and yields the CPU to others."""
-    quiet = "--quiet" in arguments
+    """Compile all homes and mark the cache complete.
+
+    With ``--beside`` it does so for a process at work: prints nothing, yields the CPU, and ends when its standard input
+    does, which is when that process ends, however it does.
+    """
+    quiet = "--beside" in arguments
     if quiet:
         os.nice(10)
+        threading.Thread(target=_end_with_input, daemon=True).start()
     started = time.perf_counter()
     for home in engine.homes():
         before = time.perf_counter()
@@ -24,6 +30,11 @@ def main(arguments: list[str]) -> int:
     if not quiet:
         print(f"kernels are in {engine.cache_dir()} ({time.perf_counter() - started:.1f} s)")
     return 0
+
+
+def _end_with_input() -> None:
+    os.read(0, 1)
+    os._exit(1)
 
 
 if __name__ == "__main__":

@@ -194,11 +194,10 @@ def _load_all() -> None:
 
 def _fill_cache() -> None:
     """Compile in a child process, which ends with this one and holds none of its streams; RuntimeError if it fails."""
-    command = [sys.executable, "-m", "lading.kernels.compile", "--quiet"]
-    quiet = subprocess.DEVNULL
-    with subprocess.Popen(command, stdin=quiet, stdout=quiet, stderr=subprocess.PIPE, text=True) as compiler:
-        atexit.register(compiler.terminate)
-        _, said = compiler.communicate()
-        atexit.unregister(compiler.terminate)
+    command = [sys.executable, "-m", "lading.kernels.compile", "--beside"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=subprocess.DEVNULL, stderr=pipe, text=True) as compiler:
+        assert compiler.stderr is not None
+        said = compiler.stderr.read()
     if compiler.returncode:
         raise RuntimeError(said.strip().rpartition("\n")[2] or f"the compiler ended with {compiler.returncode}")
