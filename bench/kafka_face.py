@@ -118,7 +118,9 @@ def _round(side: _Side, codec: str, lines: Path, messages: int) -> None:
     common = ["kcat", "-b", side.address, "-q"]
     send = ["-P", "-t", topic, *HEADERS, "-z", codec, "-X", "linger.ms=5", "-X", "batch.size=1000000"]
     send += ["-X", "queue.buffering.max.messages=1000000", "-X", "acks=all", "-l", str(lines)]
-    read = ["-C", "-t", topic, "-o", "beginning", "-e", "-f", "%o\\n", "-X", "queued.min.messages=10000000"]
+    # by count: at the end of a topic the client would wait half a second for more, as long as all the reading takes
+    read = ["-C", "-t", topic, "-o", "beginning", "-c", str(messages), "-f", "%o\\n"]
+    read += ["-X", "queued.min.messages=10000000"]
     for what, arguments in (("produce", send), ("consume", read)):
         wall_s, broker_s = time.perf_counter(), cpu_s(side.pid)
         done = subprocess.run([*common, *arguments], stdout=subprocess.PIPE, check=True, timeout=300)
