@@ -6,13 +6,14 @@ What only a broker knows (its directories, sizes, the disk, the epochs of its co
 from __future__ import annotations
 
 import struct
+import time
 from typing import Any
 
 from lading.dialects.kafka import versions as v
-from tests.interop.coordinator import Talk
+from tests.interop.coordinator import TIMEOUT_S, Talk
 
 TOPIC, BROKER, GROUP = 2, 4, 32
-DEFAULT = 5
+OF_TOPIC, DEFAULT = 1, 5
 ANY, ALL = 1, {"operation": 1, "permission_type": 1}
 MISSING = "no-such-topic"
 
@@ -59,12 +60,16 @@ def _partitions(talk: Talk) -> None:
         talk.note(f"partitions: {step}", rows, None if next_ is None else [next_.topic_name, next_.partition_index])
 
 
-def _told(talk: Talk, step: str, *, synonyms: bool = True) -> None:
+def _described(talk: Talk, *, synonyms: bool = True) -> Any:
     names = ["retention.ms", "max.message.bytes", "cleanup.policy"]
     asked = {"resource_type": TOPIC, "resource_name": talk.topic, "configuration_keys": names}
-    got = talk.ask(
+    return talk.ask(
         v.DESCRIBE_CONFIGS, 4, resources=[asked], include_synonyms=synonyms, include_documentation=False
     ).results[0]
+
+
+def _told(talk: Talk, step: str, *, synonyms: bool = True) -> None:
+    got = _described(talk, synonyms=synonyms)
     rows = [
         [
             one.name,
@@ -85,6 +90,14 @@ def _configs(talk: Talk) -> None:
         asked = [{"resource_type": kind, "resource_name": name, "configs": rows}]
         got = talk.ask(v.ALTER_CONFIGS, 1, resources=asked, validate_only=only_check).responses[0]
         talk.note(step, got.error_code, got.resource_type, got.resource_name)
+        if got.error_code or only_check:
+            return
+        # the controller of a real cluster answers before the brokers have heard of it
+        wanted = {row["name"]: row["value"] for row in rows}
+        until = time.monotonic() + TIMEOUT_S
+        while {one.name: one.value for one in _described(talk).configs if one.config_source == OF_TOPIC} != wanted:
+            assert time.monotonic() < until, (step, wanted)
+            time.sleep(0.02)
 
     _told(talk, "configs as they come")
     replace("configs replaced", TOPIC, talk.topic, retention_ms="100000", max_message_bytes="2000000")

@@ -29,7 +29,15 @@ def made(kafka: kafka_broker.RunningKafka, partitions: int = 1, **settings: str)
     admin = admin_of.AdminClient({"bootstrap.servers": kafka.address})
     config = {key.replace("_", "."): value for key, value in settings.items()}
     admin.create_topics([admin_of.NewTopic(name, partitions, 1, config=config)])[name].result(20)
+    wait_until_known(admin, name)
     return name
+
+
+def wait_until_known(admin: Any, topic: str) -> None:
+    """Waits until a topic that was created is told of: a real controller answers before its brokers have heard."""
+    until = time.monotonic() + READ_TIMEOUT_S
+    while topic not in admin.list_topics(timeout=READ_TIMEOUT_S).topics:
+        assert time.monotonic() < until, f"{topic} was created and is not known"
 
 
 def producer(kafka: kafka_broker.RunningKafka, **options: Any) -> Any:

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import pytest
 
 from lading.testing import Running, broker
 from tests.interop import administration, coordinator, kafka_broker
+from tests.interop.kafka_clients import admin_of, wait_until_known
 
 VECTORS = Path(__file__).parents[1] / "vectors"
 TOPIC = "talk"
@@ -36,12 +36,9 @@ def ours() -> Iterator[Running]:
 
 def said(address: str, topic: str, converse: Converse) -> list[list[Any]]:
     """The whole conversation with a broker that has never seen it."""
-    admin_of = pytest.importorskip("confluent_kafka.admin")
     admin = admin_of.AdminClient({"bootstrap.servers": address, "log_level": 2})
     admin.create_topics([admin_of.NewTopic(topic, 2, 1)])[topic].result(20)
-    until = time.monotonic() + 20
-    while topic not in admin.list_topics(timeout=5).topics:
-        assert time.monotonic() < until
+    wait_until_known(admin, topic)
     return converse(address, topic, "1" if topic == TOPIC else "-administration")
 
 

@@ -22,7 +22,7 @@ from lading.spark.source import LadingReader, LadingSource
 from lading.spark.stream import LadingStreamReader
 from lading.spark.types import schema_of
 from tests.interop import kafka_broker, maven
-from tests.interop.kafka_clients import admin_of, confluent, made, producer, wait_until_stable
+from tests.interop.kafka_clients import admin_of, confluent, made, producer, wait_until_known, wait_until_stable
 
 from . import connector
 from .test_sink import FaultySource
@@ -193,6 +193,7 @@ def _make_again(admin: Any, topic: str) -> None:
     while True:
         try:
             admin.create_topics([admin_of.NewTopic(topic, 1, 1)])[topic].result(20)
+            wait_until_known(admin, topic)
             return
         except confluent.KafkaException:
             # the deletion is not over
