@@ -226,17 +226,18 @@ class KafkaPythonSession:
         from kafka import KafkaConsumer
 
         consumer = KafkaConsumer(
-            topic,
             bootstrap_servers=self._address,
             group_id=group,
             auto_offset_reset="earliest",
             enable_auto_commit=False,
-            # where it shares partitions out before it has heard of a new topic, it looks again after this long
             metadata_max_age_ms=1000,
         )
         seen: list[Seen] = []
         until = time.monotonic() + TIMEOUT_S
         try:
+            # where it shares partitions out before it has heard of the topic it has none, now and then for good
+            _until_known(topic, lambda: bool(consumer.partitions_for_topic(topic)))
+            consumer.subscribe([topic])
             while len(seen) < count and time.monotonic() < until:
                 rows = consumer.poll(int(POLL_S * 1000), count - len(seen))
                 seen += [_seen(row) for part in rows.values() for row in part]
