@@ -230,12 +230,13 @@ class KafkaPythonSession:
             group_id=group,
             auto_offset_reset="earliest",
             enable_auto_commit=False,
+            # where it shares partitions out before it has heard of a new topic, it looks again after this long
             metadata_max_age_ms=1000,
         )
         seen: list[Seen] = []
         until = time.monotonic() + TIMEOUT_S
         try:
-            # where it shares partitions out before it has heard of the topic it has none, now and then for good
+            # or never: it is asked to hear of the topic first
             _until_known(topic, lambda: bool(consumer.partitions_for_topic(topic)))
             consumer.subscribe([topic])
             while len(seen) < count and time.monotonic() < until:

@@ -19,6 +19,7 @@ from ..chunk.envelope import ENVELOPE_BYTES
 from ..log.interface import Commit, InPlace, Write, Written
 from ..model.errors import Reason, Refusal
 from .counters import Counters
+from .hooks import nothing
 from .topology import Partition, Topic
 
 __all__ = [
@@ -103,7 +104,7 @@ class Appender:
     """Appends to all partitions of one broker and acknowledges them in offset order."""
 
     def __init__(self, commit: Commit, counters: Counters, unsynced_bytes_max: int) -> None:
-        self.on_pending: Callable[[], None] = _nothing
+        self.on_pending: Callable[[], None] = nothing
         """Called when something waits for ``flush`` that did not before."""
         self.on_lost: Callable[[Partition, int], None] = _nothing_lost
         """Called with a partition and an offset from which on nothing has happened."""
@@ -305,10 +306,6 @@ def choose_partition(topic: Topic, choice: Choice) -> Partition:
             partition = topic.partition(topic.next_balanced)
             topic.next_balanced = (topic.next_balanced + 1) % len(topic.partitions)
             return partition
-
-
-def _nothing() -> None:
-    return None
 
 
 def _nothing_lost(partition: Partition, offset: int) -> None:

@@ -14,6 +14,7 @@ from ..log.catalog_rows import GroupRow
 from ..model.errors import Reason, Refusal
 from .answer import Answer
 from .coordinated_group import Group, GroupState, JoinCall, Joined, Member, MemberIdRequired, Synced, no_group
+from .hooks import nothing
 from .positions import COORDINATED, PositionKey, Positions, StoredPosition
 from .settings import BrokerSettings
 from .topology import Partition, Topic
@@ -39,7 +40,7 @@ class CoordinatedGroups:
         self._settings = settings
         self._groups: dict[str, Group] = {}
         self._due_us = _NEVER
-        self.on_due: Callable[[], None] = _nothing
+        self.on_due: Callable[[], None] = nothing
         """Called when a time-out is nearer than all that were known."""
 
     def load(self) -> None:
@@ -406,7 +407,3 @@ class CoordinatedGroups:
             for member in [one for one in group.members.values() if one.must_sync]:
                 if member.id in group.members:
                     self._remove(group, member, now_us)
-
-
-def _nothing() -> None:
-    return None

@@ -16,6 +16,7 @@ from ..model.errors import Refusal
 from . import retention
 from .coordinated_groups import CoordinatedGroups
 from .counters import Counters
+from .hooks import nothing
 from .native_groups import NativeGroups
 from .positions import Positions
 from .producers import Producers
@@ -81,7 +82,7 @@ class Duties:
         self._partitions = partitions
         self.others: list[Room] = []
         """Rooms that are asked at every tick, and at the end."""
-        self.on_due: Callable[[], None] = _nothing
+        self.on_due: Callable[[], None] = nothing
         """Called when the next tick should come in 50 ms, and not when the last one said."""
         self._quiet = False
         """The last tick said that the next one can wait."""
@@ -95,8 +96,7 @@ class Duties:
     def touched(self, partition: Partition) -> None:
         """Something happened in the partition: its log has things to write down in the next moments."""
         self._lively[partition] = 0
-        if self._quiet:
-            self.soon()
+        self.soon()
 
     def soon(self) -> None:
         """Something is due in the next moments that was not."""
@@ -199,7 +199,3 @@ class Duties:
         before_us = self.now_us - self._settings.transaction_memory_us
         self._catalog.forget_transactions(before_us)
         self._producers.forget_before(before_us)
-
-
-def _nothing() -> None:
-    return None

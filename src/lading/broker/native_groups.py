@@ -137,18 +137,13 @@ class NativeGroups:
         """Whether there are members, who may stay away."""
         return any(group.members for group in self._groups.values())
 
-    def expire(self, now_us: int) -> int | None:
-        """Members that were not seen for too long leave; gives when to look again, None without members."""
-        due_us: int | None = None
+    def expire(self, now_us: int) -> None:
+        """Members that were not seen for too long leave."""
         for group in self._groups.values():
             limit_us = now_us - self._session_timeout_us
             gone = [name for name, member in group.members.items() if member.seen_us <= limit_us]
             if gone:
                 self._drop(group, gone)
-            for member in group.members.values():
-                expires_us = member.seen_us + self._session_timeout_us
-                due_us = expires_us if due_us is None else min(due_us, expires_us)
-        return due_us
 
     def names(self) -> Iterable[str]:
         """All groups."""

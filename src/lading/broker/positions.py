@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from ..log.catalog import Catalog
 from ..log.catalog_rows import PositionRow
+from .hooks import nothing
 from .topology import Partition, Topic
 
 IGGY: Final = "iggy"
@@ -62,7 +63,7 @@ class Positions:
         self._flush_us = flush_us
         self._changed: dict[tuple[Partition, PositionKey], None] = {}
         self._due_us: int | None = None
-        self.on_due: Callable[[], None] = _nothing
+        self.on_due: Callable[[], None] = nothing
         """Called when something is due that was not."""
 
     def load(self, partitions: Iterable[Partition]) -> None:
@@ -119,7 +120,3 @@ class Positions:
         self._changed.clear()
         self._due_us = None
         return len(rows)
-
-
-def _nothing() -> None:
-    return None

@@ -125,13 +125,12 @@ class Transactions:
         """Whether transactions are open or their ends not on disk."""
         return bool(self._open or self._unsettled)
 
-    def expire(self, now_us: int) -> int | None:
-        """Abort what is open for too long; gives when to look again, None where nothing is open."""
+    def expire(self, now_us: int) -> None:
+        """Abort what is open for too long."""
         for partition, transaction_id in list(self._unsettled):
             self._settle(partition, transaction_id, False)
             self._hold(partition)
         self._decide(None, (), {one.id for one in self._open.values() if one.deadline_us <= now_us}, now_us)
-        return min((one.deadline_us for one in self._open.values()), default=None)
 
     def forget(self, partition: Partition) -> None:
         """The partition is deleted."""

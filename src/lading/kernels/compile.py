@@ -16,18 +16,18 @@ def main(arguments: list[str]) -> int:
     With ``--beside`` it does so for a process at work: prints nothing, yields the CPU, and ends when its standard input
     does, which is when that process ends, however it does.
     """
-    quiet = "--beside" in arguments
-    if quiet:
+    beside = "--beside" in arguments
+    if beside:
         os.nice(10)
         threading.Thread(target=_end_with_input, daemon=True).start()
     started = time.perf_counter()
     for home in engine.homes():
         before = time.perf_counter()
         engine.compiled(home)
-        if not quiet:
+        if not beside:
             print(f"{home:50} {time.perf_counter() - before:6.1f} s", flush=True)
     engine.mark_complete()
-    if not quiet:
+    if not beside:
         print(f"kernels are in {engine.cache_dir()} ({time.perf_counter() - started:.1f} s)")
     return 0
 

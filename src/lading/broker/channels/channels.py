@@ -10,6 +10,7 @@ from ...log.catalog import Catalog
 from ...model.errors import Reason, Refusal
 from ..append import Append
 from ..counters import Counters
+from ..hooks import nothing
 from ..topology import Partition, Topic
 from .channel import EPHEMERAL, Channel
 from .lane import Lane
@@ -35,13 +36,13 @@ class Channels:
     """The channels of all topics. One thread, the event loop's, uses them."""
 
     def __init__(self, catalog: Catalog, counters: Counters) -> None:
-        self.on_work: Callable[[], None] = _nothing
+        self.on_work: Callable[[], None] = nothing
         """Called when ``pump`` should be called soon; not again before it was."""
         self.on_exhausted: Callable[[Channel, Partition, int, int], Append | None] = _nowhere
         """Called with (channel, partition, offset, attempts) of what was delivered as often as it may be."""
         self.on_unused: Callable[[Topic], None] = _unused
         """Called when the last channel of an ephemeral topic is gone."""
-        self.on_due: Callable[[], None] = _nothing
+        self.on_due: Callable[[], None] = nothing
         """Called when ``tick`` has things to do that had none."""
         self._store = ChannelStore(catalog)
         self._counters = counters
@@ -251,10 +252,6 @@ class Channels:
 
 def _flags(channel: Channel) -> int:
     return PAUSED * channel.paused | SKIPPING * channel.skipping | ORDERED * channel.ordered
-
-
-def _nothing() -> None:
-    return None
 
 
 def _nowhere(channel: Channel, partition: Partition, offset: int, attempts: int) -> None:

@@ -1,0 +1,7 @@
+"""What the broker's rooms call where something happens, until somebody listens."""
+
+from __future__ import annotations
+
+
+def nothing() -> None:
+    """Nobody listens."""
