@@ -199,6 +199,27 @@ class EndpointSettings(Section):
     admin: AdminSettings = AdminSettings()
 
 
+class ConnectionSettings(Section):
+    """How long a connection may wait for what, and how many of them one peer may have; for every endpoint."""
+
+    first_request_timeout_ms: int = Field(default=30_000, ge=10)
+    """A connection whose first request is not whole by then is closed."""
+    head_timeout_ms: int = Field(default=10_000, ge=10)
+    """The head of an HTTP request that is not whole so long after it began ends its connection."""
+    request_timeout_ms: int = Field(default=60_000, ge=10)
+    """A later request that is not whole so long after it began ends its connection."""
+    idle_timeout_ms: int = Field(default=600_000, ge=10)
+    """A connection without a request for so long is closed, if its protocol does not keep it open."""
+    http_idle_timeout_ms: int = Field(default=75_000, ge=10)
+    """The same over HTTP."""
+    unread_timeout_ms: int = Field(default=60_000, ge=10)
+    """A peer that reads nothing of its responses for so long is disconnected."""
+    keepalive_s: int = Field(default=60, ge=0, le=32_767)
+    """A connection that is silent for so long is probed by the kernel (TCP keepalive); 0 never."""
+    peer_share: float = Field(default=0.75, gt=0, le=1)
+    """So much of an endpoint's ``connections_max`` one peer address may have."""
+
+
 class NsqSettings(Section):
     """How NSQ's faces answer where its two implementations differ (docs/reference/nsq.md)."""
 
@@ -257,6 +278,7 @@ class Settings(Section):
     busy_poll_us: int = Field(default=200, ge=0, le=10_000)
     """After a run of requests the event loop looks for the next one so long before it sleeps; 0 never does."""
     endpoints: EndpointSettings = EndpointSettings()
+    connections: ConnectionSettings = ConnectionSettings()
     log: LogSettings = LogSettings()
     retention: RetentionSettings = RetentionSettings()
     nsq: NsqSettings = NsqSettings()
