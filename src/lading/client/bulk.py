@@ -14,8 +14,9 @@ from ..transports.open import open_transport
 from .header_columns import Nulls, header_names, headers_of
 from .outgoing import as_field, complete
 from .producer import Producer
-from .reading import OnLoss, PartitionReader, Selection
+from .reading import OnLoss, PartitionReader, Selection, columns_text
 from .starting import Bound, spans
+from .unseen import DeclaredHeaders
 
 FETCH_BYTES = 4 << 20
 WRITE_ROWS = 32_768
@@ -25,7 +26,7 @@ WRITE_ROWS = 32_768
 def read_arrow(
     url: str | Transport,
     topic: str,
-    columns: str | None = None,
+    columns: str | Sequence[str] | None = None,
     *,
     where: str | None = None,
     states: States = "available",
@@ -39,18 +40,21 @@ def read_arrow(
     """What a topic holds, as a table: partition after partition, in offset order within each.
 
     ``columns`` names message fields and typed headers, ``"offset, carrier string, delay int"``
-    (docs/reference/contract); without it the table has the Batch schema. ``start``, ``end``, ``where`` and ``states``
-    are those of Consumer; the end is where the topic ends now. ``limit`` bounds the rows. Header values that cannot be
-    read as the type asked for are null. Other ``options`` go to the transport.
+    (docs/reference/contract), or is a list of such parts; without it the table has the Batch schema. ``start``,
+    ``end``, ``where`` and ``states`` are those of Consumer; the end is where the topic ends now. ``limit`` bounds the
+    rows. Header values that cannot be read as the type asked for are null; a header that no message has is told by a
+    warning. Other ``options`` go to the transport.
     """
     if limit is not None and limit < 0:
         raise SettingError(f"limit is 0 or more, not {limit}")
-    selection = Selection.parse(columns, where, states, verify_checksum, on_loss)
+    selection = Selection.parse(columns_text(columns), where, states, verify_checksum, on_loss)
     transport = open_transport(url, **options)
     found: list[pa.RecordBatch] = []
+    declared = DeclaredHeaders(selection)
     rows = 0
     try:
-        for span in spans(transport, [transport.topic(topic)], start, end).values():
+        begun = spans(transport, [transport.topic(topic)], start, end).values()
+        for span in begun:
             reader = PartitionReader(
                 transport, span.meta, span.partition, span.offset, end=span.end, sure=span.sure, max_bytes=FETCH_BYTES
             )
@@ -58,9 +62,13 @@ def read_arrow(
                 before = reader.position
                 batches = reader.read(selection)
                 found += batches
+                for batch in batches:
+                    declared.add(batch)
                 rows += sum(batch.num_rows for batch in batches)
                 if reader.position == before and not batches:
                     break
+        if limit != 0:
+            declared.warn_looking_at(transport, begun, topic, stacklevel=2)
     finally:
         transport.close()
     return pa.Table.from_batches(found, selection.schema).slice(0, limit)

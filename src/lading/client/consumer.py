@@ -16,10 +16,11 @@ from ..transports.open import open_transport
 from .interceptors import LOG, ConsumerInterceptor, chained, told
 from .member import Member
 from .readers import Readers
-from .reading import OnLoss, Selection
+from .reading import OnLoss, Selection, columns_text
 from .received import received
 from .serdes import Deserializer
 from .starting import Bound, Place, spans
+from .unseen import DeclaredHeaders
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -127,22 +128,32 @@ class Consumer:
             return []
         return [self._hand() for _ in range(min(max_messages, len(self._ready)))]
 
-    def batches(self, columns: str | None = None) -> Iterator[pa.RecordBatch]:
+    def batches(self, columns: str | Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
         """The same messages as Arrow batches, without a Python object each; ends as the iteration does.
 
-        In the Batch schema, or with ``columns`` (``"offset, carrier string, delay int"``) as these. Deserialisers and
-        interceptors do not see them.
+        In the Batch schema, or with ``columns`` (``"offset, carrier string, delay int"`` or a list of such parts) as
+        these; a header that no message has is told by a warning at the end. Deserialisers and interceptors do not see
+        them.
         """
         selection = self._selection
         if columns is not None:
-            selection = Selection.parse(columns, selection.where, selection.states, selection.verify, selection.on_loss)
+            selection = Selection.parse(
+                columns_text(columns), selection.where, selection.states, selection.verify, selection.on_loss
+            )
         self._forget_ready()
+        declared = DeclaredHeaders(selection)
+        begun = self._readers.spans()
         while (found := self._read(selection, self._timeout_s)) is not None:
             place, batches = found
             for number, batch in enumerate(batches, 1):
+                declared.add(batch)
                 yield batch
                 if number == len(batches):
                     self._pass(place)
+        if self._member is None:
+            declared.warn_looking_at(self.transport, begun, ", ".join(self._names), stacklevel=2)
+        else:
+            declared.warn(", ".join(self._names), stacklevel=2)
 
     def _hand(self) -> Message:
         message = self._ready.popleft()

@@ -7,9 +7,10 @@ from collections import deque
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
+from ..transports.fetched import MAX_OFFSET
 from ..transports.interface import Position, TopicMeta, Transport, Watching
 from .reading import PartitionReader, Selection
-from .starting import Place
+from .starting import Place, Span
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -70,6 +71,13 @@ class Readers:
     def positions(self) -> dict[Place, Position]:
         """Where the next read of each place begins."""
         return {place: self.position(place) for place in self._readers}
+
+    def spans(self) -> list[Span]:
+        """What is still to be read of each partition."""
+        return [
+            Span(reader.meta, place[1], reader.position, False, reader.end if reader.end != MAX_OFFSET else None)
+            for place, reader in self._readers.items()
+        ]
 
     def next(
         self,

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from ..model.batch import FIELDS, SCHEMA
-from ..model.errors import ChecksumMismatch, DataLoss
+from ..model.errors import ChecksumMismatch, DataLoss, SettingError
 from ..model.limits import BATCH_ROWS
 from ..model.run import Decoded
 from ..transports.checksums import mismatches
@@ -74,6 +74,18 @@ class Selection:
     def schema(self) -> pa.Schema:
         """What batches have."""
         return SCHEMA if self.projection is None else self.projection.schema
+
+
+def columns_text(columns: str | Sequence[str] | None) -> str | None:
+    """Return the columns as one text: a list of parts is joined. SettingError for what is neither text nor parts."""
+    if columns is None or isinstance(columns, str):
+        return columns
+    parts = list(columns) if isinstance(columns, Sequence) else [columns]
+    if wrong := next((part for part in parts if not isinstance(part, str)), None):
+        raise SettingError(
+            f"columns {wrong!r}: a column is a text; write \"offset, carrier string\" or ['offset', 'carrier string']"
+        )
+    return ", ".join(parts)
 
 
 class PartitionReader:

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from ..model.batch import FIELDS, SCHEMA
 from ..model.errors import SettingError
+from .field_names import near_miss_problem
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 INTEGER_DECIMAL = pa.decimal128(38, 0)
@@ -171,7 +172,8 @@ def parse_columns(text: str) -> Projection:
     """A projection such as ``offset, carrier string, delay int be, trace string from "trace-id"``, in this order.
 
     A word alone is a message field; a name with a type is a header column of that header, or of the one after
-    ``from``. Names with other characters than letters, digits, ``_ . -`` go in double quotes or backticks.
+    ``from``. Without ``from`` a near miss of a field's name is refused. Names with other characters than letters,
+    digits, ``_ . -`` go in double quotes or backticks.
     SettingError names the part that is wrong.
     """
     fields: list[str] = []
@@ -186,10 +188,13 @@ def parse_columns(text: str) -> Projection:
                     f"{name.text!r} is a message field and has its own type: write it alone, or name the column of a "
                     f"header {name.text!r} differently: my_{name.text} {' '.join(map(str, words))} from {name.text}"
                 )
+            if not any(word.is_word("from") for word in words):
+                refuse_near_miss(name.text, f"For a header of that name write `{name} {words[0]} from {name}`.")
             headers.append(_header_column(name.text, words))
         elif name.text in FIELD_TYPES:
             fields.append(name.text)
         else:
+            refuse_near_miss(name.text, f"For a header of that name write `{name} string from {name}`.")
             raise SettingError(
                 f"{name.text!r} is no message field{did_you_mean(name.text, FIELD_TYPES)}; "
                 f"a header needs a type, for example `{name.text} string`"
@@ -197,6 +202,12 @@ def parse_columns(text: str) -> Projection:
     if not order:
         raise SettingError("no columns are named; for example: offset, carrier string, delay int")
     return Projection(tuple(fields), tuple(headers), tuple(order))
+
+
+def refuse_near_miss(name: str, remedy: str) -> None:
+    """Raise SettingError if ``name``, declared as a header, nearly names a message field; ``remedy`` is a sentence."""
+    if problem := near_miss_problem(name, FIELD_TYPES, remedy):
+        raise SettingError(f"column {problem}")
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

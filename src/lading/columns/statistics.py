@@ -18,6 +18,7 @@ from ..model.errors import CorruptError
 from ..model.kinds import Kind, decode_value
 from .contract import FIELD_TYPES
 from .distinct import DistinctCount
+from .field_names import field_meant
 from .locate import Entries
 from .typed import typed
 
@@ -147,7 +148,8 @@ class HeaderStatistics:
             while name.lower() in taken:
                 name = f"header_{name}"
             taken.add(name.lower())
-            origin = "" if name == statistics.key else f" from {_quoted(statistics.key)}"
+            plain = name == statistics.key and field_meant(name, FIELD_TYPES) is None
+            origin = "" if plain else f" from {_quoted(statistics.key)}"
             columns.append(f"{_quoted(name)} {statistics.type}{origin}")
         return columns
 

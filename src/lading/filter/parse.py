@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..columns.contract import TIMESTAMP, HeaderColumn, Projection, did_you_mean, parse_type, type_word
+from ..columns.field_names import near_miss_problem
 from ..columns.rules import DECIMAL_MAX
 from ..model.errors import FilterError, LocalError
 from ..model.run import Decoded
@@ -197,6 +198,8 @@ class _Reader:
         if self._closed:
             near = did_you_mean(name, [*self._columns, *FIELD_DOMAINS])
             self._refuse(f"unknown header {name!r}{near}; header('{name}') reads one that is not declared", node)
+        if problem := near_miss_problem(name, FIELD_DOMAINS, f"header('{name}') reads a header of that name"):
+            self._refuse(problem, node)
         return Header(name)
 
     def _function(self, node: exp.Expr) -> Operand:

@@ -1,0 +1,75 @@
+"""The warning about declared headers that no message of a run had: a mistyped name would show as nulls otherwise."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from ..columns.contract import parse_columns
+from ..columns.seen_headers import SeenHeaders, unseen_sentence
+from ..transports.interface import Transport
+from .reading import PartitionReader, Selection
+from .starting import Span
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+LOOKED_AT: Final = 10_000
+"""Messages whose header names are looked at, once a header seems to be missing."""
+_FETCH_BYTES: Final = 1 << 20
+
+
+class DeclaredHeaders:
+    """The header columns of a selection, and which had a value in the batches of a run."""
+
+    def __init__(self, selection: Selection) -> None:
+        self._selection = selection
+        columns = selection.projection.headers if selection.projection else ()
+        self._without_value = {column.name: column.header for column in columns}
+        self._rows = 0
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Count in the rows that a reader gets."""
+        self._rows += batch.num_rows
+        for name in [name for name in self._without_value if batch.column(name).null_count < batch.num_rows]:
+            del self._without_value[name]
+
+    def doubtful(self) -> tuple[str, ...]:
+        """Header keys without any value: those of columns, and of the filter if it selected nothing."""
+        if self._rows:
+            return tuple(dict.fromkeys(self._without_value.values()))
+        return self._selection.keys
+
+    def warn_looking_at(self, transport: Transport, spans: Iterable[Span], topic: str, stacklevel: int) -> None:
+        """Warn of each doubtful header that none of the first LOOKED_AT messages has, with the names seen there."""
+        doubtful = self.doubtful()
+        if not doubtful:
+            return
+        seen = SeenHeaders(doubtful)
+        plain = replace(
+            self._selection, columns="headers", projection=parse_columns("headers"), where=None, filter=None,
+            verify=False, on_loss="skip",
+        )  # fmt: skip
+        for span in spans:
+            reader = PartitionReader(
+                transport, span.meta, span.partition, span.offset, end=span.end, sure=False, max_bytes=_FETCH_BYTES
+            )
+            while seen.messages < LOOKED_AT and not reader.done:
+                before = reader.position
+                for batch in reader.read(plain):
+                    seen.add_headers(batch.column("headers"))
+                if reader.position == before:
+                    break
+        if seen.messages:
+            among = f"the {'first ' if seen.messages >= LOOKED_AT else ''}{seen.messages:,} messages of {topic!r}"
+            for sentence in seen.sentences(among):
+                warnings.warn(sentence, UserWarning, stacklevel=stacklevel + 1)
+
+    def warn(self, topic: str, stacklevel: int) -> None:
+        """Warn of each doubtful header without looking at messages again, which a group or queue cannot do."""
+        if self._rows:
+            for key in self.doubtful():
+                sentence = unseen_sentence(key, None, f"the {self._rows:,} messages of {topic!r}")
+                warnings.warn(f"{sentence} that can be read", UserWarning, stacklevel=stacklevel + 1)

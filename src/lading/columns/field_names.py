@@ -1,0 +1,48 @@
+"""Names of message fields as people mistype them: such a name alone is refused, because no message has that header."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+_ALIASES: Final = {"value": "payload"}
+"""Words of other systems for a field: the value of Kafka's records is the payload here."""
+_TYPO_LENGTH_MIN: Final = 3
+"""Shorter names differ by one letter from too many others."""
+
+
+def field_meant(name: str, fields: Iterable[str]) -> str | None:
+    """Return the field of ``fields`` that ``name`` nearly names, or None if it is a field or no near miss.
+
+    A near miss differs in upper case, ``_`` or ``-``, or by one letter behind the first: added, left out, replaced or
+    swapped with its neighbour. ``value`` means ``payload``.
+    """
+    known = list(fields)
+    if name in known:
+        return None
+    plain = _plain(name)
+    if _ALIASES.get(plain) in known:
+        return _ALIASES[plain]
+    return next((field for field in known if plain == field or _is_one_letter_off(plain, field)), None)
+
+
+def near_miss_problem(name: str, fields: Iterable[str], remedy: str) -> str | None:
+    """Return why ``name`` is refused as the name of a header, or None; ``remedy`` reads a header of that name."""
+    field = field_meant(name, fields)
+    return None if field is None else f"{name!r} is no message field; did you mean {field!r}? {remedy}"
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("_", "").replace("-", "")
+
+
+def _is_one_letter_off(name: str, field: str) -> bool:
+    if len(field) < _TYPO_LENGTH_MIN or name[:1] != field[:1] or abs(len(name) - len(field)) > 1:
+        return False
+    start = 0
+    while start < min(len(name), len(field)) and name[start] == field[start]:
+        start += 1
+    left, right = name[start:], field[start:]
+    while left and right and left[-1] == right[-1]:
+        left, right = left[:-1], right[:-1]
+    return max(len(left), len(right)) <= 1 or (len(left) == len(right) == 2 and left == right[::-1])

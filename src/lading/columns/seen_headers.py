@@ -1,0 +1,74 @@
+"""Which declared headers the messages of a run had: a name that none had is told, with the names that are there."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Final
+
+import pyarrow.compute as pc
+
+from ..model.run import Located
+from .contract import did_you_mean
+
+NAMES_SHOWN_MAX: Final = 20
+_ABSENT: Final = -1
+
+
+class SeenHeaders:
+    """The declared header keys, those that some message had, and the header names of messages that were looked at.
+
+    Parts of a run keep one each, which ``merge`` joins; it can be pickled.
+    """
+
+    def __init__(self, declared: Iterable[str]) -> None:
+        self.declared = tuple(dict.fromkeys(declared))
+        self.messages = 0
+        self._present: set[str] = set()
+        # a dict keeps the order of appearance
+        self._names: dict[str, None] = {}
+
+    def add_located(self, located: Mapping[str, Located]) -> None:
+        """Count in messages by their located headers; costs nothing for keys that were seen before."""
+        for key in self.unseen:
+            if key in located and bool((located[key].length != _ABSENT).any()):
+                self._present.add(key)
+
+    def add_headers(self, headers: Any) -> None:
+        """Count in messages by their ``headers`` column, an Arrow list array; their names are told if one is unseen."""
+        self.messages += len(headers)
+        names = pc.unique(headers.flatten().field("key")).to_pylist()
+        self._names.update(dict.fromkeys(names))
+        self._present.update(set(names) & set(self.declared))
+
+    def merge(self, other: SeenHeaders) -> None:
+        """Take over what another part of the run saw."""
+        self.messages += other.messages
+        self._present |= other._present
+        self._names.update(other._names)
+
+    @property
+    def unseen(self) -> tuple[str, ...]:
+        """The declared keys that no message had so far."""
+        return tuple(key for key in self.declared if key not in self._present)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Header names of the messages given to ``add_headers``, in order of appearance."""
+        return tuple(self._names)
+
+    def sentences(self, among: str) -> list[str]:
+        """Return one sentence for each unseen key; ``among`` says of what, e.g. ``the 12 messages of 'flights'``."""
+        return [unseen_sentence(key, self.names, among) for key in self.unseen]
+
+
+def unseen_sentence(key: str, names: Collection[str] | None, among: str) -> str:
+    """Return the sentence on a header that no message had, with the nearest of ``names`` and the names themselves.
+
+    None means that nobody looked at names.
+    """
+    if names is None:
+        return f"none of {among} has a header {key!r}"
+    shown = ", ".join(map(repr, list(names)[:NAMES_SHOWN_MAX]))
+    more = f" and {len(names) - NAMES_SHOWN_MAX:,} more" if len(names) > NAMES_SHOWN_MAX else ""
+    seen = f"the headers seen are {shown}{more}" if names else "no header was seen at all"
+    return f"none of {among} has a header {key!r}{did_you_mean(key, names)}; {seen}"
