@@ -29,6 +29,7 @@ from .iggy_poll import POLL, Answer, Poller
 from .iggy_send import SEND, Sender
 from .iggy_service import IggyService
 from .interface import Endpoint, Services
+from .receiving import no_progress_error
 
 if TYPE_CHECKING:
     from ..broker.append import Append
@@ -178,6 +179,8 @@ class Connection(asyncio.BufferedProtocol):
                 (code,) = _U32.unpack_from(self._view, self._at + 4)
                 if self._unanswered and (code != SEND or len(self._unanswered) >= UNANSWERED_MAX):
                     break
+                if end <= self._at:
+                    raise no_progress_error()
                 self._answer(code, self._at + 8, end)
                 self._at = end
         finally:

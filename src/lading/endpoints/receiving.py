@@ -63,3 +63,11 @@ class Inbox:
         self.at, self.have = 0, len(unread)
         self.view, self.array = fresh, np.frombuffer(fresh, np.uint8)
         return True
+
+
+def no_progress_error() -> RuntimeError:
+    """Return what a loop over received bytes raises after a step that read none of them.
+
+    Such a loop would hold the event loop for ever: asyncio closes the connection instead, with a traceback in the log.
+    """
+    return RuntimeError("a step over received bytes read none of them; the connection is closed")

@@ -146,13 +146,13 @@ def read_line(data: bytes | bytearray | memoryview, start: int, end: int) -> Lin
 
 
 def _identified(command: Command, head: bytes, at: int, start: int) -> Line | None:
-    """FIN, REQ and TOUCH are read by position: an id may hold a line feed."""
+    """FIN, REQ and TOUCH are read by position: an id may hold a line feed, and no carriage return is dropped."""
     stop = head.find(b"\n", at + ID_BYTES)
     if stop < 0:
         if len(head) >= limits.LINE_BYTES_MAX:
             raise Fault("E_INVALID", f"a command line is longer than {limits.LINE_BYTES_MAX} bytes")
         return None
-    rest = head[at + ID_BYTES : stop].removesuffix(b"\r")
+    rest = head[at + ID_BYTES : stop]
     parameters = rest[1:].split(b" ") if rest.startswith(b" ") else []
     if (rest and not parameters) or len(parameters) < command.parameters[0]:
         raise Fault("E_INVALID", "Invalid Message ID" if rest else f"{command.name} insufficient number of params")

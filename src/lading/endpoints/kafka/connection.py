@@ -20,7 +20,7 @@ from ...dialects.kafka.requests import (
 )
 from ...model.errors import MalformedMessage
 from ...settings import Address
-from ..receiving import Inbox
+from ..receiving import Inbox, no_progress_error
 from .handling import Fields, Framed, Request, Session
 
 if TYPE_CHECKING:
@@ -185,6 +185,8 @@ class Connection(asyncio.BufferedProtocol):
                 whole = end <= inbox.have
                 if not whole or self._must_wait:
                     break
+                if end <= inbox.at:
+                    raise no_progress_error()
                 start = inbox.at + LENGTH_BYTES
                 inbox.at = end
                 try:

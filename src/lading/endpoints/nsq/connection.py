@@ -15,7 +15,7 @@ from ...dialects.nsq import commands, limits
 from ...dialects.nsq.commands import ERROR, RESPONSE, Command, Line, State, frame
 from ...dialects.nsq.errors import Fault
 from ...dialects.nsq.identify import Identity
-from ..receiving import Inbox
+from ..receiving import Inbox, no_progress_error
 from .consume import Consumer
 from .conversation import HANDLERS
 from .gathering import Joint
@@ -178,11 +178,14 @@ class Connection(asyncio.BufferedProtocol):
                 whole = self._congested or len(waiting) >= UNANSWERED_MAX or (self._paused and self.consumer is None)
                 if whole:
                     break
+                at = inbox.at
                 try:
                     if not self._step():
                         break
                 except Fault as fault:
                     self._refuse(fault)
+                if inbox.at <= at and not self._ended:
+                    raise no_progress_error()
         finally:
             self._working = False
         self._stalled = whole
@@ -202,10 +205,12 @@ class Connection(asyncio.BufferedProtocol):
         if not self._spoken:
             return self._greet()
         if self.consumer is not None and inbox.have - inbox.at >= 21 and inbox.data.startswith(_FIN, inbox.at):
-            inbox.at, faults = self.consumer.finish(inbox.array, inbox.at, inbox.have)
+            start = inbox.at
+            inbox.at, faults = self.consumer.finish(inbox.array, start, inbox.have)
             for fault in faults:
                 self._refuse(fault)
-            if faults or inbox.have - inbox.at >= 21 or inbox.at == inbox.have:
+            # a FIN whose 21st byte is no line feed is none of the run: it is read as any other line
+            if faults or inbox.at > start:
                 return True
         stop = inbox.data.find(b"\n", inbox.at, inbox.have) + 1
         known = bytes(inbox.view[inbox.at : stop])

@@ -80,7 +80,7 @@ def _rdy(connection: Connection, line: Line, body: bytes) -> None:
 
 
 def _fin(connection: Connection, line: Line, body: bytes) -> None:
-    """One that is not of 21 bytes, with a carriage return behind its id."""
+    """One that the run of FIN commands did not take."""
     assert connection.consumer is not None
     plain = np.frombuffer(b"FIN " + line.message_id + b"\n", np.uint8)
     for fault in connection.consumer.finish(plain, 0, plain.size)[1]:
