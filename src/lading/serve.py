@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final
 
 from . import __version__
 from .endpoints.interface import Endpoint, Services, bound, listen, now_us
+from .endpoints.watchdog import watched
 from .kernels import engine
 from .metrics import Histogram, Metrics
 from .model.errors import LocalError, Refusal
@@ -101,6 +102,7 @@ async def serve(
             await endpoint.start(listener)
             endpoints.append(endpoint)
         closing.enter_context(_clockwork(broker, metrics))
+        closing.enter_context(watched(loop, settings.broker.stall_timeout_ms))
         letters = loop.create_task(_copy_dead_letters(services))
         (announce or _print)(_ready_line(settings, listeners, output))
         _settle_down()

@@ -266,6 +266,8 @@ class BrokerLimits(Section):
     """Commit keys and settled transactions are remembered at least this long."""
     writers_per_partition_max: int = Field(default=10_000, ge=1)
     """Writers whose sequence is remembered, the least recently used goes first."""
+    stall_timeout_ms: int = Field(default=60_000, ge=0)
+    """A broker whose event loop stands still for this long ends, with its stacks on standard error; 0 never does."""
 
 
 class Settings(Section):

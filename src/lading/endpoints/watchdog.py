@@ -1,0 +1,87 @@
+"""A thread that ends the process when the event loop stands still: a restart serves again, a hang never does.
+
+Time is counted in steps that the watchdog has slept through itself. Who was stopped, suspended or swapped out as a
+whole has taken one step, however long it lasted, so only a loop that stands still beside a running thread is ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import faulthandler
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+STALLED_EXIT_CODE: Final = 70
+"""EX_SOFTWARE: a fault of the program, not of its settings or its surroundings."""
+STEPS: Final = 12
+"""So many steps without a sign of the loop are the time-out."""
+LAST_WORDS_S: Final = 5
+"""Writing the stacks may take so long: a standard error that nobody reads must not keep the process alive."""
+
+
+class Watchdog:
+    """Asks the loop for a sign in every step, and calls ``on_stall`` once after ``STEPS`` steps without one."""
+
+    def __init__(self, ask: Callable[[Callable[[], None]], object], on_stall: Callable[[], None]) -> None:
+        """``ask`` has a callback run by the loop, from any thread."""
+        self._ask = ask
+        self._on_stall = on_stall
+        self._silent_steps = 0
+        self._answered = True
+
+    def step(self) -> None:
+        """One step of the clock has gone by."""
+        if self._answered:
+            self._answered = False
+            self._silent_steps = 0
+            self._ask(self._answer)
+            return
+        self._silent_steps += 1
+        if self._silent_steps == STEPS:
+            self._on_stall()
+
+    def _answer(self) -> None:
+        self._answered = True
+
+
+@contextmanager
+def watched(loop: asyncio.AbstractEventLoop, stall_timeout_ms: int) -> Iterator[None]:
+    """Watch ``loop`` until the end of the block; ``stall_timeout_ms`` 0 does not."""
+    if not stall_timeout_ms:
+        yield
+        return
+    ended = threading.Event()
+    dog = Watchdog(loop.call_soon_threadsafe, lambda: end_process(stall_timeout_ms))
+
+    def walk() -> None:
+        while not ended.wait(stall_timeout_ms / 1e3 / STEPS):
+            dog.step()
+
+    thread = threading.Thread(target=walk, name="lading-watchdog", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def end_process(stall_timeout_ms: int) -> None:
+    """Write the stacks of all threads to standard error and leave at once, as a crash would: nothing is flushed."""
+    # its default action ends the process, whatever the writes below wait for
+    signal.alarm(LAST_WORDS_S)
+    handle = sys.__stderr__.fileno() if sys.__stderr__ is not None else 2
+    sentence = (
+        f"event loop: stood still for {stall_timeout_ms} ms (broker.stall_timeout_ms), the process ends with code "
+        f"{STALLED_EXIT_CODE}; report these stacks and start it again\n"
+    )
+    try:
+        os.write(handle, sentence.encode())
+        faulthandler.dump_traceback(handle, all_threads=True)
+    finally:
+        os._exit(STALLED_EXIT_CODE)
