@@ -37,6 +37,13 @@ def _made(kind: Any, version: int, fields: Mapping[str, Any]) -> Any:
     return kind(version=version, **values)
 
 
+def request_frame(name: str, version: int, correlation: int, **fields: Any) -> bytes:
+    """A request of one API without its length, encoded by kafka-python."""
+    made = _made(message(name + "Request"), version, fields)
+    made.with_header(correlation_id=correlation, client_id="frames")
+    return bytes(made.encode(header=True))
+
+
 class KafkaFrames(Connection):
     """One TCP connection."""
 
@@ -54,9 +61,7 @@ class KafkaFrames(Connection):
 
     def request(self, name: str, version: int, **fields: Any) -> bytes:
         """A request of one API, encoded by kafka-python."""
-        made = _made(message(name + "Request"), version, fields)
-        made.with_header(correlation_id=next(self._ids), client_id="frames")
-        return bytes(made.encode(header=True))
+        return request_frame(name, version, next(self._ids), **fields)
 
     def ask(self, name: str, version: int, **fields: Any) -> Any:
         """A request and its answer, decoded by kafka-python; the correlation ids must agree."""

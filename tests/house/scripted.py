@@ -1,0 +1,178 @@
+"""Endpoints without sockets, threads and waiting: a loop that is turned by hand and a transport that records.
+
+What is due later stays due: a test that is interested turns the clock itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections import deque
+from collections.abc import Callable, Coroutine
+from contextvars import Context
+from typing import Any, cast
+
+PEER = ("127.0.0.1", 50_000)
+
+
+class ScriptedServer:
+    """What ``create_server`` gives."""
+
+    def close(self) -> None:
+        """Nothing listens."""
+
+
+class ScriptedTransport:
+    """A connection's other half: keeps what is written, and what was asked of it."""
+
+    def __init__(self) -> None:
+        self.written = bytearray()
+        self.events: list[str] = []
+
+    def take(self) -> bytes:
+        """Return what was written since the last call."""
+        data = bytes(self.written)
+        self.written.clear()
+        return data
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.written += data
+
+    def writelines(self, parts: Any) -> None:
+        self.written += b"".join(parts)
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return PEER if name in ("peername", "sockname") else default
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """Everything is taken at once."""
+
+    def is_closing(self) -> bool:
+        return "close" in self.events or "abort" in self.events
+
+    def can_write_eof(self) -> bool:
+        return True
+
+    def write_eof(self) -> None:
+        self.events.append("write_eof")
+
+    def pause_reading(self) -> None:
+        self.events.append("pause_reading")
+
+    def resume_reading(self) -> None:
+        self.events.append("resume_reading")
+
+    def close(self) -> None:
+        self.events.append("close")
+
+    def abort(self) -> None:
+        self.events.append("abort")
+
+
+class ScriptedLoop:
+    """An event loop that runs what is due when ``turn`` is called, and in this thread what is for workers.
+
+    It has of ``asyncio.AbstractEventLoop`` what endpoints and futures ask for, and nothing that would wait.
+    """
+
+    def __init__(self) -> None:
+        self._ready: deque[tuple[Callable[..., Any], tuple[Any, ...]]] = deque()
+        self._now_s = 0.0
+        self.factory: Callable[[], asyncio.BufferedProtocol] | None = None
+
+    def __enter__(self) -> ScriptedLoop:
+        asyncio._set_running_loop(self._as_loop)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        asyncio._set_running_loop(None)
+
+    @property
+    def _as_loop(self) -> asyncio.AbstractEventLoop:
+        return cast("asyncio.AbstractEventLoop", self)
+
+    def turn(self) -> None:
+        """Run what was handed to ``call_soon``, and what that hands to it."""
+        while self._ready:
+            callback, arguments = self._ready.popleft()
+            callback(*arguments)
+
+    def finish(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run a coroutine that never has to wait."""
+        try:
+            work.send(None)
+        except StopIteration:
+            return
+        work.close()
+        raise AssertionError("it waits for something")
+
+    def connect(self) -> ScriptedConnection:
+        """Let a client connect to the endpoint that was started last."""
+        assert self.factory is not None
+        return ScriptedConnection(self, self.factory())
+
+    # -- what endpoints and asyncio's futures ask of a loop
+
+    async def create_server(self, protocol_factory: Any, *arguments: Any, **named: Any) -> Any:
+        self.factory = protocol_factory
+        return ScriptedServer()
+
+    def call_soon(self, callback: Any, *arguments: Any, context: Context | None = None) -> Any:
+        self._ready.append((callback, arguments))
+
+    def call_later(self, delay: float, callback: Any, *arguments: Any, context: Context | None = None) -> Any:
+        return self.call_at(self._now_s + delay, callback, *arguments)
+
+    def call_at(self, when: float, callback: Any, *arguments: Any, context: Context | None = None) -> Any:
+        return asyncio.TimerHandle(when, callback, arguments, self._as_loop)
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        """Nothing is kept of it."""
+
+    def run_in_executor(self, executor: Any, func: Any, *arguments: Any) -> Any:
+        done: asyncio.Future[Any] = self.create_future()
+        done.set_result(func(*arguments))
+        return done
+
+    def create_future(self) -> asyncio.Future[Any]:
+        return asyncio.Future(loop=self._as_loop)
+
+    def time(self) -> float:
+        return self._now_s
+
+    def get_debug(self) -> bool:
+        return False
+
+
+class ScriptedConnection:
+    """A client whose bytes arrive when the test says so."""
+
+    def __init__(self, loop: ScriptedLoop, protocol: asyncio.BufferedProtocol) -> None:
+        self._loop, self._protocol = loop, protocol
+        self.transport = ScriptedTransport()
+        protocol.connection_made(cast("asyncio.BaseTransport", self.transport))
+
+    def send(self, data: bytes) -> None:
+        """Let ``data`` arrive, in as many reads as the buffer of the connection asks for, and turn the loop."""
+        at = 0
+        while at < len(data):
+            room = cast("memoryview", self._protocol.get_buffer(-1))
+            size = min(len(room), len(data) - at)
+            room[:size] = data[at : at + size]
+            self._protocol.buffer_updated(size)
+            at += size
+        self._loop.turn()
+
+    def ask(self, data: bytes) -> bytes:
+        """Let ``data`` arrive and return what is answered."""
+        self.send(data)
+        return self.transport.take()
+
+    def close(self) -> None:
+        """The client is gone."""
+        self._protocol.connection_lost(None)
+
+
+def unbound_listener() -> socket.socket:
+    """Return a socket that ``start`` may ask for its name."""
+    return socket.socket()
