@@ -25,6 +25,7 @@ from . import __version__
 from .endpoints.interface import Endpoint, Services, bound, listen, now_us
 from .endpoints.watchdog import watched
 from .kernels import engine
+from .log_lines import logging_to_stderr
 from .metrics import Histogram, Metrics
 from .model.errors import LocalError, Refusal
 from .settings import EndpointSettings, Settings
@@ -53,12 +54,11 @@ def run(settings: Settings, *, output: str = "text") -> int:
 
     LocalError in one sentence where it cannot start: directory in use or unwritable, port taken.
     """
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(message)s")
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     _raise_open_files_limit()
     sys.setswitchinterval(WORKERS_TURN_S)
     sys.meta_path.insert(0, _WithoutPandas())
-    with locked(settings.data), _runner() as runner:
+    with logging_to_stderr(settings.log_format), locked(settings.data), _runner() as runner:
         runner.run(serve(settings, output=output))
     return 0
 

@@ -25,6 +25,7 @@ from pydantic import (
     ValidationError,
 )
 
+from .log_lines import LogFormat
 from .model.errors import SettingError
 
 ENVIRONMENT_PREFIX = "LADING__"
@@ -277,6 +278,8 @@ class Settings(Section):
     durability: Durability = "fsync"
     workers: int = Field(default=2, ge=1, le=64)
     """Threads for work too long for the event loop: filters, decompression, cross-dialect reads."""
+    log_format: LogFormat = "text"
+    """Lines on standard error: ``text`` for people, ``json`` with one object a line."""
     busy_poll_us: int = Field(default=200, ge=0, le=10_000)
     """After a run of requests the event loop looks for the next one so long before it sleeps; 0 never does."""
     endpoints: EndpointSettings = EndpointSettings()

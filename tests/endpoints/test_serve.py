@@ -49,7 +49,7 @@ def test_ready_line_as_text_and_a_graceful_end(tmp_path: Path, number: signal.Si
     process.send_signal(number)
     _, words = process.communicate(timeout=TIMEOUT_S)
     assert process.returncode == 0
-    assert words.splitlines()[0].startswith("durability fsync")
+    assert "durability fsync" in words.splitlines()[0]
     assert "Traceback" not in words
 
 
@@ -57,7 +57,7 @@ def test_ready_line_as_json() -> None:
     with testing.broker(durability="os") as broker:
         assert set(broker.endpoints) == set(EndpointSettings.model_fields)
         assert broker.url == f"lading://{broker.endpoints['admin']}"
-        assert broker.log_file.read_text().startswith("durability os")
+        assert "durability os" in broker.log_file.read_text().partition("\n")[0]
     process = subprocess.Popen(
         command(broker.data_dir, "--output", "json"), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     )

@@ -23,6 +23,9 @@ def serve(
         ),
     ] = None,
     output: AsOutput = Output.TEXT,
+    log: Annotated[
+        Output | None, typer.Option("--log", help="Log lines on standard error: text for people, json for programs.")
+    ] = None,
 ) -> None:
     """Run the broker until Ctrl-C or SIGTERM.
 
@@ -41,4 +44,6 @@ def serve(
     sets = list(settings or ())
     if data is not None:
         sets.append(f"data={data}")
+    if log is not None:
+        sets.append(f"log_format={log.value}")
     raise typer.Exit(server.run(loaded_settings(config, sets).settings, output=output.value))

@@ -29,6 +29,7 @@ from .iggy_poll import POLL, Answer, Poller
 from .iggy_send import SEND, Sender
 from .iggy_service import IggyService
 from .interface import Endpoint, Services
+from .peer import TLS_HELLO, is_tls_hello, origin_of
 from .receiving import no_progress_error
 
 if TYPE_CHECKING:
@@ -88,6 +89,8 @@ class Connection(asyncio.BufferedProtocol):
         self._polling: asyncio.Future[Answer] | None = None
         self._working = False
         """Inside ``_work``: what completes at once must not begin it again."""
+        self._asked = False
+        """A whole request has come."""
         self._paused = False
         """The client does not read its answers."""
         self._held = False
@@ -175,7 +178,11 @@ class Connection(asyncio.BufferedProtocol):
                     break
                 end = self._at + 4 + length
                 if end > self._have:
+                    if not self._asked and is_tls_hello(self._view[self._at : self._have]):
+                        log.info("closing the connection: %s", TLS_HELLO, extra=origin_of(NAME, self._transport))
+                        self._lose(Reason.MALFORMED)
                     break
+                self._asked = True
                 (code,) = _U32.unpack_from(self._view, self._at + 4)
                 if self._unanswered and (code != SEND or len(self._unanswered) >= UNANSWERED_MAX):
                     break
@@ -241,7 +248,7 @@ class Connection(asyncio.BufferedProtocol):
             status = code_of(error)
             self._write(error_frame(status), POLL, status)
         else:
-            log.error("a poll failed", exc_info=error)
+            log.error("a poll failed", exc_info=error, extra=origin_of(NAME, self._transport))
             self._write(error_frame(GENERIC), POLL, GENERIC)
         self._work()
 

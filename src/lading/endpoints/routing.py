@@ -12,8 +12,10 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from ..log_lines import origin
 from ..metrics import Metrics
 from ..model.errors import LadingError
+from ..settings import Address
 
 log = logging.getLogger(__name__)
 
@@ -78,7 +80,9 @@ class Router:
             except LadingError as error:
                 response = self._refuse(error)
             except Exception:
-                log.exception("%s %s failed", scope["method"], name)
+                client = scope.get("client")
+                peer = str(Address(*client)) if client else ""
+                log.exception("%s %s failed", scope["method"], name, extra=origin(self._endpoint, peer))
                 response = Response("internal error; the broker's log has the details\n", 500, media_type="text/plain")
         self._requests[self._endpoint, name, str(response.status_code)] += 1
         self._sent_bytes[(self._endpoint,)] += len(response.body)

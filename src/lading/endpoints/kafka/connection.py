@@ -20,6 +20,7 @@ from ...dialects.kafka.requests import (
 )
 from ...model.errors import MalformedMessage
 from ...settings import Address
+from ..peer import TLS_HELLO, is_tls_hello, origin_of
 from ..receiving import Inbox, no_progress_error
 from .handling import Fields, Framed, Request, Session
 
@@ -160,6 +161,10 @@ class Connection(asyncio.BufferedProtocol):
         self._write_on()
         self.work()
 
+    def origin(self) -> dict[str, str]:
+        """Return what a logger takes as ``extra`` for a line about this connection."""
+        return origin_of(NAME, self._transport)
+
     def abort(self) -> None:
         """Cut the connection now."""
         if self._transport is not None:
@@ -179,7 +184,8 @@ class Connection(asyncio.BufferedProtocol):
             while inbox.have - inbox.at >= LENGTH_BYTES:
                 (size,) = _SIZE.unpack_from(inbox.view, inbox.at)
                 if not 0 <= size <= size_max:
-                    self.lose(f"a request claims {size} bytes; at most {size_max} are taken")
+                    too_long = f"a request claims {size} bytes; at most {size_max} are taken"
+                    self.lose(TLS_HELLO if is_tls_hello(inbox.view[inbox.at : inbox.have]) else too_long)
                     break
                 end = inbox.at + LENGTH_BYTES + size
                 whole = end <= inbox.have
@@ -195,7 +201,7 @@ class Connection(asyncio.BufferedProtocol):
                     self.lose(str(error))
                     break
                 except Exception:
-                    log.exception("a request failed")
+                    log.exception("a request failed", extra=self.origin())
                     self.lose("the request failed")
                     break
         finally:
@@ -249,7 +255,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._fill(slot, key, version, correlation, fields)
         except Exception as error:
             if not isinstance(error, MalformedMessage):
-                log.exception("%s failed", versions.SERVED[key].name)
+                log.exception("%s failed", versions.SERVED[key].name, extra=self.origin())
             slot.refuse(str(error))
 
     def _fill(self, slot: Slot, key: int, version: int, correlation: int, answer: Fields | Framed) -> None:
@@ -269,7 +275,7 @@ class Connection(asyncio.BufferedProtocol):
             if error is None:
                 slot.fill((work.result(),))
             else:
-                log.error("%s failed", name, exc_info=error)
+                log.error("%s failed", name, exc_info=error, extra=self.origin())
                 slot.refuse(str(error))
 
         workers = self.endpoint.services.workers
@@ -356,7 +362,7 @@ class Connection(asyncio.BufferedProtocol):
         if not self._ended:
             self._ended = True
             self.endpoint.dropped("closed")
-            log.info("closing the connection of %s: %s", self.session.host if self.session else "a client", why)
+            log.info("closing the connection: %s", why, extra=self.origin())
         self._close_at_end()
 
     def _close_at_end(self) -> None:

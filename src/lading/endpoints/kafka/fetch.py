@@ -274,7 +274,7 @@ class Fetching:
                 return
             error = future.exception()
             if error is not None:
-                log.error("a fetch across dialects failed", exc_info=error)
+                log.error("a fetch across dialects failed", exc_info=error, extra=self._connection.origin())
             for number, (topic, row, batches) in enumerate(to_make):
                 rows = topics[topic][1]
                 if error is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import deque
 from typing import TYPE_CHECKING, Final, cast
@@ -15,6 +16,7 @@ from ...dialects.nsq import commands, limits
 from ...dialects.nsq.commands import ERROR, RESPONSE, Command, Line, State, frame
 from ...dialects.nsq.errors import Fault
 from ...dialects.nsq.identify import Identity
+from ..peer import TLS_HELLO, is_tls_hello, origin_of
 from ..receiving import Inbox, no_progress_error
 from .consume import Consumer
 from .conversation import HANDLERS
@@ -25,6 +27,8 @@ from .publish import Publication
 if TYPE_CHECKING:
     from ...broker.topology import Topic
     from .server import Nsqd
+
+log = logging.getLogger(__name__)
 
 NAME: Final = "nsqd_tcp"
 MAGIC_TIMEOUT_S: Final = 60.0
@@ -230,6 +234,8 @@ class Connection(asyncio.BufferedProtocol):
         if inbox.have - inbox.at < len(commands.MAGIC):
             return False
         if bytes(inbox.view[inbox.at : inbox.at + 4]) != commands.MAGIC:
+            if is_tls_hello(inbox.view[inbox.at : inbox.have]):
+                log.info("closing the connection: %s", TLS_HELLO, extra=origin_of(NAME, self._transport))
             raise Fault("E_BAD_PROTOCOL")
         inbox.at += len(commands.MAGIC)
         self._spoken = True

@@ -18,6 +18,7 @@ from ...dialects.carrier import carry
 from ...dialects.nsq import delivery, encode, limits
 from ...dialects.nsq.delivery import Records
 from ...dialects.nsq.errors import INVALID_ID, NOT_IN_FLIGHT, Fault, id_text
+from ...log_lines import origin
 from ...model.errors import FilterError, MalformedMessage, Reason, Refusal
 from ..interface import Services, now_us
 from .node import YOUZAN
@@ -57,6 +58,7 @@ class Consumer:
         forked = with_ext or detail or identity.forked or services.settings.nsq.compat == YOUZAN
         self._textual = not forked
         """Upstream's clients may take message ids for text, and some end at bytes that are none."""
+        self._origin = origin(*name.split("/", 1))
         self._waiting: deque[Delivery] = deque()
         """Deliveries behind one whose messages are still being brought into our form."""
         self._closed = False
@@ -64,7 +66,7 @@ class Consumer:
             self._take,
             closed,
             tag=identity.desired_tag if with_ext else "",
-            header_filter=filter_of(identity) if with_ext else None,
+            header_filter=filter_of(identity, self._origin) if with_ext else None,
             sample_percent=identity.sample_rate,
             timeout_us=identity.message_timeout_ms * _MS_US,
             timeout_max_us=limits.MESSAGE_TIMEOUT_MS_MAX * _MS_US,
@@ -105,7 +107,8 @@ class Consumer:
         if error is None:
             page.index = work.result()
         else:
-            log.error("messages of %s cannot be brought into NSQ's form", self.channel.topic.flat_name, exc_info=error)
+            name = self.channel.topic.flat_name
+            log.error("messages of %s cannot be brought into NSQ's form", name, exc_info=error, extra=self._origin)
             self._services.metrics.dropped.values[self._labels[0], "unreadable"] += len(page.offsets)
             page.index = Records(np.empty(0, np.uint8), *np.empty((3, 0), np.int64))
         self._go_on()
@@ -124,7 +127,7 @@ class Consumer:
             try:
                 page.index = delivery.survey(page.run, page.first, page.end, page.end - page.first)
             except MalformedMessage:
-                log.exception("messages of %s cannot be delivered", given.partition)
+                log.exception("messages of %s cannot be delivered", given.partition, extra=self._origin)
                 page.index = Records(np.empty(0, np.uint8), *np.empty((3, 0), np.int64))
         records: Records = page.index
         attempts = given.attempts
@@ -248,7 +251,7 @@ def carried_records(page: Page) -> Records:
     return Records(np.frombuffer(b"".join(made), np.uint8), np.array(offsets, np.int64), starts, sizes)
 
 
-def filter_of(identity: Identity) -> HeaderFilter | None:
+def filter_of(identity: Identity, client: dict[str, str]) -> HeaderFilter | None:
     """The filter that a client asked for; None where it asked for none, or for one that cannot be (nsq.md 4.4)."""
     asked: Any = identity.ext_filter
     if not asked:
@@ -272,5 +275,5 @@ def filter_of(identity: Identity) -> HeaderFilter | None:
                 make = HeaderFilter.any if key == "any" else HeaderFilter.all
                 return make(tests, inverse=inverse)
     except (FilterError, TypeError) as error:
-        log.warning("an ext_filter is passed over: %s", error)
+        log.warning("an ext_filter is passed over: %s", error, extra=client)
     return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import socket
 import struct
 from typing import Any, Final
@@ -13,10 +14,13 @@ from ...dialects.nsq import limits
 from ...dialects.nsq.commands import partition_of
 from ...dialects.nsq.errors import Fault
 from ..interface import Services
+from ..peer import TLS_HELLO, is_tls_hello, origin_of
 from . import lookup as lookups
 from .lookup import Producer
 from .node import VERSION
 from .node import of as node_of
+
+log = logging.getLogger(__name__)
 
 NAME: Final = "nsqlookupd_tcp"
 MAGIC: Final = b"  V1"
@@ -105,7 +109,10 @@ class _Peer:
     async def talk(self) -> None:
         """Answer until it says no more; every error is the last answer."""
         try:
-            if await asyncio.wait_for(self._reader.readexactly(len(MAGIC)), MAGIC_TIMEOUT_S) != MAGIC:
+            magic = await asyncio.wait_for(self._reader.readexactly(len(MAGIC)), MAGIC_TIMEOUT_S)
+            if is_tls_hello(magic):
+                log.info("closing the connection: %s", TLS_HELLO, extra=origin_of(NAME, self._writer.transport))
+            if magic != MAGIC:
                 raise Fault("E_BAD_PROTOCOL")
             while line := await asyncio.wait_for(self._reader.readline(), SILENT_S):
                 words = line.rstrip(b"\r\n").split(b" ")

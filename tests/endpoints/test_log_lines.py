@@ -1,0 +1,194 @@
+"""Lines on standard error: never waited for, each with time, level, endpoint and peer; repeats are counted."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import signal
+import ssl
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+import pytest
+
+from lading.log_lines import LIKE_MAX, REPEAT_WINDOW_S, LineWriter, RepeatCounter, format_json, format_text, origin
+from lading.settings import EndpointSettings
+from tests.endpoints.connection import Connection
+
+FREE = [f"--set=endpoints.{name}.address=127.0.0.1:0" for name in EndpointSettings.model_fields]
+TIMEOUT_S = 30
+LINE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z (INFO|WARNING|ERROR) (\S+) (\S+) \S.*")
+
+
+@contextmanager
+def served(data: Path, stderr: Any, *options: str) -> Iterator[tuple[subprocess.Popen[bytes], dict[str, str]]]:
+    """A broker whose standard error is the caller's affair."""
+    command = [sys.executable, "-m", "lading.cli.main", "serve", "--data", str(data), "--output", "json"]
+    process = subprocess.Popen([*command, *FREE, *options], stdout=subprocess.PIPE, stderr=stderr)
+    assert process.stdout is not None
+    try:
+        yield process, json.loads(process.stdout.readline())["endpoints"]
+    finally:
+        process.kill()
+        process.wait(TIMEOUT_S)
+        process.stdout.close()
+
+
+def refuse_kafka_frame(address: str, length: int = -2) -> str:
+    """Send a length that nobody takes, wait for the close, and return who sent it."""
+    connection = Connection(address)
+    host, port = connection.socket.getsockname()[:2]
+    connection.socket.sendall(length.to_bytes(4, "big", signed=True))
+    assert connection.closed()
+    connection.close()
+    return f"{host}:{port}"
+
+
+def record(message: str, *values: object, peer: str = "") -> logging.LogRecord:
+    made = logging.LogRecord("lading.x", logging.INFO, "", 0, message, values, None)
+    made.__dict__.update(origin("kafka", peer))
+    return made
+
+
+@pytest.mark.parametrize("distinct", [False, True], ids=["the same line", "lines that differ"])
+def test_a_full_pipe_that_nobody_reads_holds_up_nobody(tmp_path: Path, distinct: bool) -> None:
+    """886 bad requests, one line each, hung the broker: `/health` was not answered, SIGTERM not heard."""
+    unread, stderr = os.pipe()
+    os.set_blocking(stderr, False)
+    with suppress(BlockingIOError):
+        while True:
+            os.write(stderr, b"x" * 65_536)
+    os.set_blocking(stderr, True)
+    with served(tmp_path, stderr) as (process, endpoints):
+        for number in range(1_000 if distinct else 200):
+            refuse_kafka_frame(endpoints["kafka"], -2 - number * distinct)
+        with urlopen(f"http://{endpoints['admin']}/health", timeout=TIMEOUT_S) as health:
+            assert health.status == 200
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(TIMEOUT_S) == 0
+    os.close(stderr)
+    os.close(unread)
+
+
+def test_what_a_slow_reader_takes_is_whole_and_the_rest_is_counted() -> None:
+    unread, full = os.pipe()
+    writer = LineWriter(handle=full)
+    lines = 12_000
+    for number in range(lines):
+        writer._put(f"line {number}")
+    lost = writer.lost
+    assert 0 < lost <= lines - 10_000
+    closing = threading.Thread(target=writer.close)
+    closing.start()
+    said = b""
+    while b"were lost" not in said:
+        said += os.read(unread, 65_536)
+    closing.join(TIMEOUT_S)
+    os.close(full)
+    os.close(unread)
+    *whole, note = said.decode().splitlines()
+    assert whole == [f"line {number}" for number in range(len(whole))]
+    assert len(whole) == lines - lost
+    assert f"{lost} log lines were lost" in note
+
+
+def test_an_end_does_not_wait_for_who_reads_nothing() -> None:
+    unread, full = os.pipe()
+    writer = LineWriter(handle=full)
+    for number in range(5_000):
+        writer._put(f"line {number} " + 100 * "x")
+    began = time.monotonic()
+    writer.close()
+    assert time.monotonic() - began < TIMEOUT_S
+    os.close(unread)
+    os.close(full)
+
+
+def test_a_line_that_comes_again_is_counted() -> None:
+    counter = RepeatCounter()
+    written = [counter.is_new(record("bad %s", "x", peer=f"h:{port}"), "bad x", port / 100) for port in range(886)]
+    assert written == [True] + 885 * [False]
+    assert list(counter.take_due(REPEAT_WINDOW_S - 0.1)) == []
+    ((counted, count),) = counter.take_due(REPEAT_WINDOW_S)
+    assert format_text(counted, count).endswith("INFO kafka h:885 bad x (repeated 885 times)")
+    assert json.loads(format_json(counted, count))["repeated"] == 885
+    assert counter.is_new(record("bad %s", "x"), "bad x", REPEAT_WINDOW_S)
+
+
+def test_lines_that_differ_in_a_number_are_counted_after_the_first_hundred() -> None:
+    counter = RepeatCounter()
+    written = [counter.is_new(record("bad %d", number), f"bad {number}", 0.0) for number in range(1_000)]
+    assert sum(written) == LIKE_MAX
+    assert sum(count for _, count in counter.take_due(REPEAT_WINDOW_S)) == 1_000 - LIKE_MAX
+    assert counter.is_new(record("another"), "another", 0.0)
+
+
+def test_a_counted_line_keeps_nothing_of_a_failed_request_alive() -> None:
+    counter = RepeatCounter()
+    failed = record("failed")
+    failed.exc_info = (ValueError, ValueError(), None)
+    counter.is_new(failed, "failed", 0.0)
+    counter.is_new(failed, "failed", 0.0)
+    ((kept, _),) = counter.take_due(REPEAT_WINDOW_S)
+    assert kept.exc_info is None
+
+
+def test_control_characters_of_a_client_make_no_line_and_move_no_cursor() -> None:
+    line = format_text(record("no topic %s", "a\nb\x1b[2J"))
+    assert "\n" not in line and "\x1b" not in line
+    assert line.endswith(r"no topic a\x0ab\x1b[2J")
+
+
+def hello() -> bytes:
+    """What a TLS client says first."""
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = ssl.create_default_context().wrap_bio(incoming, outgoing, server_hostname="broker.example")
+    with suppress(ssl.SSLWantReadError):
+        client.do_handshake()
+    return outgoing.read()
+
+
+def test_each_line_tells_time_level_endpoint_and_peer(tmp_path: Path) -> None:
+    with served(tmp_path / "data", subprocess.PIPE) as (process, endpoints):
+        peer = refuse_kafka_frame(endpoints["kafka"])
+        process.terminate()
+        words = process.communicate(timeout=TIMEOUT_S)[1].decode()
+    lines = words.splitlines()
+    assert all(LINE.fullmatch(line) for line in lines), words
+    assert any(f" INFO kafka {peer} closing the connection: a request claims -2 bytes" in line for line in lines)
+
+
+def test_lines_as_json(tmp_path: Path) -> None:
+    with served(tmp_path / "data", subprocess.PIPE, "--log", "json") as (process, endpoints):
+        peer = refuse_kafka_frame(endpoints["kafka"])
+        process.terminate()
+        lines = [json.loads(line) for line in process.communicate(timeout=TIMEOUT_S)[1].splitlines()]
+    (found,) = [line for line in lines if line["peer"] == peer]
+    assert (found["level"], found["endpoint"]) == ("INFO", "kafka")
+    assert all(set(line) >= {"time", "level", "endpoint", "peer", "message"} for line in lines)
+
+
+def test_a_tls_hello_is_told_as_such(tmp_path: Path) -> None:
+    """Somebody set `security.protocol=SSL`, `https://` or the like, and saw a connection that only closes."""
+    with served(tmp_path / "data", subprocess.PIPE) as (process, endpoints):
+        spoken_to = [name for name in endpoints if name.endswith("tcp") or name == "kafka"]
+        for name in spoken_to:
+            connection = Connection(endpoints[name])
+            connection.socket.sendall(hello())
+            with suppress(ConnectionError):
+                while connection.socket.recv(4096):
+                    pass
+            connection.close()
+        process.terminate()
+        words = process.communicate(timeout=TIMEOUT_S)[1].decode()
+    told = {line.split()[2] for line in words.splitlines() if "a TLS hello came to a plain port" in line}
+    assert told == set(spoken_to), words
