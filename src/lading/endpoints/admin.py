@@ -48,12 +48,14 @@ class AdminStatus:
             for partition in topic.partitions
             if partition.log.refusal is not None
         }
+        problems = self._services.health.problems()
         return answer(
             {
-                "status": "degraded" if refusing else "ok",
+                "status": "degraded" if refusing or problems else "ok",
                 "version": __version__,
                 "durability": self._services.settings.durability,
                 "refusing": refusing,
+                "problems": problems,
             }
         )
 

@@ -119,7 +119,11 @@ class Consumer:
             if page.index is None and page.run.dialect != registry.NSQ:
                 self._convert(page)
                 return
-            self._deliver(self._waiting.popleft())
+            try:
+                self._deliver(self._waiting.popleft())
+            except Exception:
+                # what waits behind it is delivered, and this one again when its time is over
+                log.exception("a delivery of %s failed", self.channel.topic.flat_name)
 
     def _deliver(self, given: Delivery) -> None:
         page = given.page

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import platform
 import time
 from collections.abc import Iterator
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from ...broker.topology import Topic
     from .connection import Connection
 
+log = logging.getLogger(__name__)
+
 VERSION: Final = "0.3.7-HA.1.13.0"
 """What clients are told: the fork's clients pass over nodes whose version has no HA in it (nsq.md 5.3)."""
 
@@ -32,6 +35,7 @@ PLAIN: Final = "plain"
 _MISSING: Final = frozenset({Reason.TOPIC_NAME_NOT_FOUND, Reason.STREAM_NAME_NOT_FOUND})
 EPHEMERAL: Final = "#ephemeral"
 DELETED_S: Final = 10.0
+PUMP_RETRY_US: Final = 1_000_000
 
 
 class Node:
@@ -68,7 +72,11 @@ class Node:
         """Deliver what can be, and see when to come back."""
         self._pump_soon = False
         now = now_us()
-        due_us = self.channels.pump(now)
+        due_us: int | None = now + PUMP_RETRY_US
+        try:
+            due_us = self.channels.pump(now)
+        except Exception:
+            log.exception("delivering failed; it is tried again")
         if self._pump_at is not None:
             self._pump_at.cancel()
             self._pump_at = None
