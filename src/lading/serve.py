@@ -16,12 +16,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from importlib import import_module
 from importlib.abc import MetaPathFinder
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Final
 
 from . import __version__
+from .dialects.protocols import ENDPOINTS
 from .duty_timer import DutyTimer
 from .endpoints.interface import Endpoint, Services, bound, listen, now_us
 from .endpoints.watchdog import watched
@@ -99,7 +100,7 @@ async def serve(
         services = Services(broker, settings, metrics, workers)
         endpoints: list[Endpoint] = []
         for name, listener in listeners.items():
-            endpoint: Endpoint = import_module(f"{__package__}.endpoints.{name}").endpoint(services)
+            endpoint: Endpoint = resolve_name(ENDPOINTS[name].factory)(services)
             await endpoint.start(listener)
             endpoints.append(endpoint)
         closing.enter_context(_duty_timer(services).running())

@@ -16,7 +16,7 @@ from lading.broker.append import Append, Balanced, ByHash, ByNumber, Written
 from lading.broker.broker import Broker
 from lading.broker.read import newest
 from lading.broker.settings import BrokerSettings
-from lading.broker.visibility import ReaderKind
+from lading.dialects.nsq import protocol as nsq_row
 from lading.log.commit import SyncNow
 from lading.log.disk import File, RealDisk, RealFile
 from lading.model.errors import MalformedMessage, Reason, Refusal
@@ -304,7 +304,7 @@ def test_who_waits_reads_from_memory_what_lies_in_the_log_and_only_when_it_lasts
         broker.complete()
     assert set(seen) == {0}
     partition.recent = None
-    kind, counters = ReaderKind.NSQ, broker.counters
+    kind, counters = nsq_row.CHANNEL, broker.counters
     told, whole = newest(partition, 2, kind, 2, counters), read(broker, partition, 2, kind)
     assert told is not None
     assert told.pieces == whole.pieces == [(log.tail, 2, 4)]
