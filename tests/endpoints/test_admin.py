@@ -20,7 +20,9 @@ from lading.chunk.runs import runs
 from lading.dialects.native.messages import BlockHeader, encode_block
 from lading.dialects.registry import dialect, to_batches
 from lading.model.batch import SCHEMA
+from lading.settings import parse_address
 from lading.testing import Running
+from lading.transports.http import AdminHttp
 from tests.endpoints.frames import Frames, header, message, payloads, poll, to_partition
 
 _numbers = count(1)
@@ -347,3 +349,15 @@ def test_the_token_is_asked_for() -> None:
             assert "endpoints.admin.token" in answer.text
         assert httpx.get(f"{url}/topics", headers={"authorization": "Bearer s3cret"}).json() == []
         assert "s3cret" not in broker.log_file.read_text()
+
+
+def test_a_token_may_be_any_text() -> None:
+    """Its bytes are compared as they were sent."""
+    with testing.broker(endpoints__admin__token="żółć") as broker:
+        url = f"http://{broker.endpoints['admin']}/topics"
+        assert httpx.get(url, headers={b"authorization": "Bearer żółć".encode()}).json() == []
+        assert httpx.get(url, headers={"authorization": "Bearer zolc"}).status_code == 401
+        address = parse_address(broker.endpoints["admin"])
+        admin = AdminHttp(address.host, address.port, token="żółć")
+        assert admin.get("topics").status == 200
+        admin.close()

@@ -13,6 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
+import lading
 from lading import testing
 from tests.dialects.nsq import vectors
 from tests.endpoints.nsq_client import NsqClient, pub
@@ -72,6 +73,17 @@ def test_publishing_as_the_seed_says(broker: testing.Running, web: httpx.Client,
         (b"", b"six"),
         (b"", b"seven"),
     ]
+
+
+def test_bytes_of_a_header_are_passed_on_as_they_came(broker: testing.Running, web: httpx.Client, topic: str) -> None:
+    """UTF-8 and what is none, in a value that JSON must escape."""
+    headers = [(b"X-NSQEXT-City", "Łódź".encode()), (b"x-nsqext-raw", b'\xff\xfe"\\\tx'), (b"X-Nsqext-City", b"second")]
+    given = {"topic": topic, "ext": '{"CITY":"other","k":"żółć"}'}
+    assert web.post("/pub_ext", params=given, content=b"x", headers=headers).text == "OK"
+    ext = '{"k":"żółć","city":"Łódź","raw":"'.encode() + b'\xff\xfe\\"\\\\\\u0009x"}'
+    assert read(broker, topic, 1) == [(ext, b"x")]
+    seen = lading.read_arrow(broker.url, topic, columns="city string, k string, raw binary")
+    assert seen.select(["city", "k", "raw"]).to_pylist() == [{"city": "Łódź", "k": "żółć", "raw": b'\xff\xfe"\\\tx'}]
 
 
 @pytest.mark.parametrize("entry", vectors()["http"], ids=lambda entry: entry["name"])

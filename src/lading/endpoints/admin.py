@@ -111,7 +111,7 @@ def _guard(token: SecretStr | None) -> Guard:
     wanted = f"Bearer {token.get_secret_value()}".encode()
 
     def check(request: Request) -> Response | None:
-        given = request.headers.get("authorization", "").encode()
+        given = request.headers.get("authorization", "").encode("latin-1")
         if request.url.path == HEALTH or hmac.compare_digest(given, wanted):
             return None
         sentence = "this endpoint needs its bearer token (setting endpoints.admin.token): Authorization: Bearer …"
