@@ -50,6 +50,8 @@ OF_REASON: Final = {
     Reason.INVALID_CHANNEL_NAME: "INVALID_ARG_CHANNEL",
     Reason.INVALID_TOPIC_NAME: "INVALID_TOPIC",
     Reason.TOO_MANY_PARTITIONS: "INVALID_ARG_TOPIC_PARTITION_NUM",
+    # the fork's words, which are no code
+    Reason.TOPIC_NAME_EXISTS: "already exist",
     Reason.STOPPING: "EXITING",
 }
 

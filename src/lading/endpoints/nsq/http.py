@@ -218,10 +218,7 @@ class NsqdHttp:
         name = topic_name(request)
         told = request.query_params.get("extend", "").lower()
         form = None if not told else EXTENDED if told in _TRUE else PLAIN
-        try:
-            self._node.find(name)
-        except LadingError:
-            self._node.create(name, form=form)
+        self._node.declare(name, None, form)
 
     async def _topic(self, work: Callable[[Topic], Any], request: Request, path: Parameters) -> None:
         work(topic_of(self._node, request))

@@ -18,7 +18,7 @@ from ...dialects.nsq.ext import first_text
 from ...dialects.nsq.publishing import Stored
 from ...model.errors import LimitExceeded
 from ..interface import now_us
-from .node import PLAIN, Node
+from .node import Node, takes_ext
 
 if TYPE_CHECKING:
     from ...broker.topology import Partition, Topic
@@ -125,7 +125,7 @@ class Publisher:
             topic,
             choice,
             fixed,
-            topic.settings.header_form != PLAIN,
+            takes_ext(topic),
             topic.flat_name,
             f"E_{command.failure}_FAILED",
             limits.REQUEST_BYTES_MAX if command.batch else limits.MESSAGE_BYTES_MAX,
