@@ -71,6 +71,14 @@ def parse_address(text: object) -> Address:
 Listen = Annotated[Address, BeforeValidator(parse_address), PlainSerializer(str, return_type=str)]
 
 
+def parse_names(value: object) -> object:
+    """Return the words of a text that separates them by commas; anything else as it is."""
+    return tuple(name.strip() for name in value.split(",") if name.strip()) if isinstance(value, str) else value
+
+
+Names = Annotated[tuple[str, ...], BeforeValidator(parse_names)]
+
+
 class Section(BaseModel):
     """A table of settings; keys it does not declare are refused."""
 
@@ -221,6 +229,15 @@ class ConnectionSettings(Section):
     """So much of an endpoint's ``connections_max`` one peer address may have."""
 
 
+class HttpSettings(Section):
+    """What holds for every HTTP endpoint."""
+
+    hosts: Names = ()
+    """Names for the Host header beside the addresses that were bound, such as that of a proxy."""
+    origins: Names = ()
+    """Origins, such as ``https://console.example``, whose pages may send requests."""
+
+
 class NsqSettings(Section):
     """How NSQ's faces answer where its two implementations differ (docs/reference/nsq.md)."""
 
@@ -284,6 +301,7 @@ class Settings(Section):
     """After a run of requests the event loop looks for the next one so long before it sleeps; 0 never does."""
     endpoints: EndpointSettings = EndpointSettings()
     connections: ConnectionSettings = ConnectionSettings()
+    http: HttpSettings = HttpSettings()
     log: LogSettings = LogSettings()
     retention: RetentionSettings = RetentionSettings()
     nsq: NsqSettings = NsqSettings()

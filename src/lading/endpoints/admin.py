@@ -134,4 +134,4 @@ def endpoint(services: Services) -> Endpoint:
     )
     routes = [route for room in rooms for route in room.routes()]
     router = Router(NAME, routes, refuse, services.metrics, _guard(settings.token))
-    return HttpEndpoint(router, settings.connections_max)
+    return HttpEndpoint(NAME, router, services, settings.connections_max, (settings.address.host,))

@@ -240,4 +240,5 @@ def endpoint(services: Services) -> Endpoint:
     """The endpoint, for serve."""
     face = IggyHttp(services)
     settings = services.settings.endpoints.iggy_http
-    return HttpEndpoint(Router(NAME, face.routes(), refuse, services.metrics), settings.connections_max)
+    router = Router(NAME, face.routes(), refuse, services.metrics)
+    return HttpEndpoint(NAME, router, services, settings.connections_max, (settings.address.host,))

@@ -20,7 +20,9 @@ class _Endpoint(HttpEndpoint):
         self._node = nodes.of(services)
         routes, absent = NsqdHttp(self._node).routes(), missing(self._node.strict)
         app = Router(NAME, routes, refuse, services.metrics, missing=absent)
-        super().__init__(app, services.settings.endpoints.nsqd_http.connections_max)
+        settings = services.settings.endpoints.nsqd_http
+        names = [address.host for address in (settings.address, settings.advertised) if address is not None]
+        super().__init__(NAME, app, services, settings.connections_max, names)
 
     async def start(self, listener: socket.socket) -> None:
         """Serve from now on."""

@@ -16,4 +16,4 @@ def endpoint(services: Services) -> Endpoint:
     routes = LookupHttp(own, lookup.of(services)).routes()
     settings = services.settings.endpoints.nsqlookupd_http
     app = Router(NAME, routes, refuse, services.metrics, missing=missing(own.strict))
-    return HttpEndpoint(app, settings.connections_max)
+    return HttpEndpoint(NAME, app, services, settings.connections_max, (settings.address.host,))
