@@ -14,7 +14,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib.abc import MetaPathFinder
 from pathlib import Path
@@ -31,6 +31,7 @@ from .log_lines import logging_to_stderr
 from .metrics import Gauge, Histogram, Metrics
 from .model.errors import LocalError, Refusal
 from .settings import EndpointSettings, Settings
+from .settings_sources import ENVIRONMENT_PREFIX
 
 if TYPE_CHECKING:
     from .broker.broker import Broker
@@ -51,8 +52,10 @@ DURABILITY_WORDS: Final = {
 }
 
 
-def run(settings: Settings, *, output: str = "text") -> int:
+def run(settings: Settings, *, output: str = "text", exposed_secrets: Sequence[str] = ()) -> int:
     """Serve until SIGTERM or Ctrl-C; returns the exit code 0.
+
+    ``exposed_secrets`` are keys of settings that were given as arguments and should not have been.
 
     LocalError in one sentence where it cannot start: directory in use or unwritable, port taken.
     """
@@ -61,6 +64,12 @@ def run(settings: Settings, *, output: str = "text") -> int:
     sys.setswitchinterval(WORKERS_TURN_S)
     sys.meta_path.insert(0, _WithoutPandas())
     with logging_to_stderr(settings.log_format), locked(settings.data), _runner() as runner:
+        for key in exposed_secrets:
+            log.warning(
+                "setting %s: arguments stand in the process list for everybody on this machine; "
+                "put the token into a file (%s_file) or the environment (%s)",
+                key, key, ENVIRONMENT_PREFIX + key.upper().replace(".", "__"),
+            )  # fmt: skip
         runner.run(serve(settings, output=output))
     return 0
 

@@ -18,7 +18,7 @@ from ...model.errors import LadingError
 from ..acknowledged import acknowledged
 from ..http import read_body
 from ..routing import Parameters, Route
-from .answers import HttpFault, handled
+from .answers import HttpFault, access_of, handled
 from .node import EXTENDED, PLAIN, VERSION, Node
 from .options import option
 from .parameters import channel_name, channel_of, topic_name, topic_of
@@ -84,7 +84,9 @@ class NsqdHttp:
             rows += [("POST", f"/topic/{verb}", partial(self._topic, work), True) for verb, work in topic_work.items()]
         strict = self._node.strict
         return [
-            Route(method, path, path.strip("/"), handled(work, strict=strict, always_v1=always))
+            Route(
+                method, path, path.strip("/"), handled(work, strict=strict, always_v1=always), access_of(method, path)
+            )
             for method, path, work, always in rows
         ]
 

@@ -8,7 +8,7 @@ from starlette.requests import Request
 
 from ...model.errors import LadingError, Refusal
 from ..routing import Parameters, Route
-from .answers import HttpFault, handled
+from .answers import HttpFault, access_of, handled
 from .lookup import Lookup
 from .node import EXTENDED, PLAIN, VERSION, Node, takes_ext
 from .parameters import channel_name, channel_of, number, topic_name, topic_of
@@ -45,7 +45,10 @@ class LookupHttp:
             ("POST", "/channel/delete", self._channel_delete),
         ]
         strict = self._node.strict
-        return [Route(method, path, path.strip("/"), handled(work, strict=strict)) for method, path, work in rows]
+        return [
+            Route(method, path, path.strip("/"), handled(work, strict=strict), access_of(method, path))
+            for method, path, work in rows
+        ]
 
     async def _ping(self, request: Request, path: Parameters) -> str:
         return "OK"
