@@ -17,7 +17,7 @@ from ..model.errors import FilterError, SettingError
 from ..model.names import DEFAULT_STREAM
 from ..model.state import STATE_BY_WORD, State
 from ..spark.files import local_directory
-from ..spark.types import arrow_schema, schema_of
+from ..tables.schema import table_schema
 from .reasons import Failure
 from .settings import Good, PipelineSettings, Route
 from .steps import default_columns, staged_columns
@@ -45,7 +45,7 @@ class TablePlan:
     @cached_property
     def schema(self) -> pa.Schema:
         """Its Arrow schema, as Spark sees it."""
-        return arrow_schema(schema_of(self.projection))
+        return table_schema(self.projection)
 
     @property
     def repeating(self) -> tuple[str, ...]:
@@ -119,7 +119,7 @@ class Plan:
     @cached_property
     def quarantine_schema(self) -> pa.Schema:
         """The columns of the quarantine table."""
-        message = arrow_schema(schema_of(Projection(QUARANTINE_FIELDS)))
+        message = table_schema(Projection(QUARANTINE_FIELDS))
         return pa.schema([*VERDICT, *message])
 
     @cached_property

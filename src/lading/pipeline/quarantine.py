@@ -18,7 +18,7 @@ from ..filter.parse import Filter, parse
 from ..model.batch import SCHEMA
 from ..model.errors import LocalError, SettingError
 from ..model.names import flat_name
-from ..spark.types import renamed
+from ..tables.schema import with_field_names
 from ..transports.topics import UnknownTopic
 from .errands import NoHeadersThere, send_copies
 from .ledger import Entry, Identity, Ledger
@@ -257,7 +257,8 @@ def _shaped(part: pa.RecordBatch) -> pa.RecordBatch:
     arrays = []
     for field in SHAPE:
         column = part.column(field.name)
-        arrays.append(renamed(column, field.type) if pa.types.is_nested(field.type) else column.cast(field.type))
+        nested = pa.types.is_nested(field.type)
+        arrays.append(with_field_names(column, field.type) if nested else column.cast(field.type))
     return pa.RecordBatch.from_arrays(arrays, schema=SHAPE)
 
 

@@ -20,7 +20,7 @@ from ..columns.typed import typed as typed_array
 from ..model.batch import HEADERS_TYPE
 from ..model.errors import LocalError, SettingError
 from ..model.kinds import Kind
-from .types import renamed
+from ..tables.schema import with_field_names
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -130,7 +130,7 @@ def as_headers(lists: pa.Array[Any]) -> pa.Array[Any]:
         parts = [entries.field(names.index("key")), kinds, entries.field(names.index("value"))]
         entries = pa.StructArray.from_arrays(parts, fields=list(HEADERS_TYPE.value_type))
     else:
-        entries = renamed(entries, HEADERS_TYPE.value_type)
+        entries = with_field_names(entries, HEADERS_TYPE.value_type)
     return pa.Array.from_buffers(HEADERS_TYPE, len(lists), [None, lists.buffers()[1]], 0, lists.offset, [entries])
 
 

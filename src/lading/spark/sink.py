@@ -23,11 +23,12 @@ from ..client.header_columns import form_of, headers_of
 from ..client.outgoing import OUT_SCHEMA, complete
 from ..client.partitioning import partitions_of
 from ..model.errors import LadingError, LocalError, SettingError
+from ..tables.schema import with_field_names
 from ..transports.interface import Transport
 from ..transports.open import open_transport
 from .delivery import Sent, Task, delivery_of
 from .options import SinkOptions
-from .types import arrow_schema, renamed
+from .types import arrow_schema
 from .workers import settle
 
 OWN = ("payload", "key", "timestamp", "headers", "id")
@@ -92,7 +93,7 @@ def _check(name: str, type_: pa.DataType) -> None:
 
 
 def _part(column: Any, wanted: pa.DataType) -> Any:
-    return renamed(column, wanted) if pa.types.is_list(wanted) else column.cast(wanted)
+    return with_field_names(column, wanted) if pa.types.is_list(wanted) else column.cast(wanted)
 
 
 class _Writer:

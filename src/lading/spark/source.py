@@ -10,12 +10,13 @@ from pyspark.sql.types import StructType
 
 from ..model.errors import SettingError
 from ..model.limits import BATCH_BYTES, BATCH_ROWS
+from ..tables.schema import conform
 from .options import SinkOptions, SourceOptions
 from .planning import Planner
 from .ranges import Range
 from .reading import Part, Reading, read_range
 from .spooling import refuse_queue, spooled
-from .types import CHECKSUM_OK, Wanted, conform, default_schema, wanted
+from .types import CHECKSUM_OK, Wanted, default_schema, wanted
 from .workers import settle
 
 if TYPE_CHECKING:

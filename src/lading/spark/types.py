@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema, to_arrow_type
@@ -28,7 +27,7 @@ from pyspark.sql.types import (
 
 from ..columns.contract import TYPES, Encoding, HeaderColumn, Projection, did_you_mean, parse_encoding, type_word
 from ..model.batch import SCHEMA
-from ..model.errors import LocalError, SettingError
+from ..model.errors import SettingError
 
 HEADERS = ArrayType(
     StructType(
@@ -147,41 +146,3 @@ def _header_column(field: StructField, header: str, encoding: str | None) -> Hea
         ) from None
     made = Encoding.AUTO if encoding is None else parse_encoding(encoding)
     return HeaderColumn(field.name, header, type_, made, required=not field.nullable)
-
-
-def conform(columns: Mapping[str, pa.Array[Any]], schema: pa.Schema) -> pa.RecordBatch:
-    """The columns as a batch of exactly ``schema``; LocalError where a column that may not be null holds one."""
-    arrays = [as_field(columns[field.name], field) for field in schema]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def as_field(array: pa.Array[Any], field: pa.Field[Any]) -> pa.Array[Any]:
-    """The column as ``conform`` puts it into a batch."""
-    if not field.nullable and array.null_count:
-        raise LocalError(f"column {field.name!r} is declared NOT NULL, but a message has no value for it")
-    if array.type == field.type:
-        return array
-    if pa.types.is_nested(field.type):
-        return renamed(array, field.type)
-    return array.cast(field.type)
-
-
-def renamed(array: pa.Array[Any], type_: pa.DataType) -> pa.Array[Any]:
-    """The same list or struct array under field names and null flags of ``type_``; nothing is copied."""
-    if array.type == type_:
-        return array
-    if not pa.types.is_nested(type_):
-        return array.cast(type_)
-    nested: Any = array
-    children = (
-        [nested.values] if pa.types.is_list(type_) else [nested.field(at) for at in range(nested.type.num_fields)]
-    )
-    inner = [type_.field(at) for at in range(type_.num_fields)]
-    if len(children) != len(inner):
-        raise LocalError(f"a column of type {array.type} cannot become {type_}")
-    made = [renamed(child, part.type) for child, part in zip(children, inner, strict=True)]
-    own = 2 if pa.types.is_list(type_) else 1
-    if pa.types.is_struct(type_) and array.offset:
-        # the children of a sliced struct are sliced already, its validity is not
-        return pa.StructArray.from_arrays(made, fields=inner, mask=array.is_null() if array.null_count else None)
-    return pa.Array.from_buffers(type_, len(array), array.buffers()[:own], array.null_count, array.offset, made)

@@ -16,13 +16,13 @@ import xxhash
 
 from ..columns.contract import TIMESTAMP, Projection, parse_columns
 from ..columns.repeating import REPEATING
+from ..tables.schema import as_field, table_schema
 from ..transports.fetched import States
 from .manifest import TABLE, File
 from .publish import HASH_NAME, Written
 from .ranges import Range
 from .reading import Counts, Reading, read_range
 from .state import OWN, STAGED
-from .types import arrow_schema, as_field, schema_of
 
 TASK_ROWS = 65_536
 """Messages that a task decodes and judges at a time: no batch of them is handed to anybody."""
@@ -79,7 +79,7 @@ class TableJob:
     @property
     def schema(self) -> pa.Schema:
         """The table's Arrow schema: what Spark would see, so that both paths make the same tables."""
-        return arrow_schema(schema_of(self.projection))
+        return table_schema(self.projection)
 
     @property
     def reading(self) -> Reading:

@@ -1,0 +1,1 @@
+"""Topics into tables, each message exactly once; needs no PySpark."""

@@ -1,0 +1,23 @@
+"""A table's schema is found without PySpark, and is what Spark's own types give."""
+
+from __future__ import annotations
+
+import pytest
+
+from lading.columns.contract import FIELD_TYPES, TYPES, parse_columns
+from lading.spark.types import arrow_schema, schema_of
+from lading.tables.schema import table_schema
+
+EVERY = ", ".join([*FIELD_TYPES, *(f'"a {name}" {name}' for name in TYPES), "strict int be required"])
+
+
+@pytest.mark.parametrize(
+    "columns", [EVERY, "offset, carrier string, delay int", "headers", "delay double, payload, delay2 boolean, key"]
+)
+def test_a_table_has_the_schema_that_spark_would_give_it(columns: str) -> None:
+    projection = parse_columns(columns)
+    assert table_schema(projection).equals(arrow_schema(schema_of(projection)), check_metadata=True)
+
+
+def test_every_field_of_a_message_can_be_a_column() -> None:
+    assert table_schema(parse_columns(EVERY)).names[: len(FIELD_TYPES)] == list(FIELD_TYPES)
