@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ..model.errors import DataLoss, LadingError, LocalError, SettingError
 from ..settings import Address
 from ..spark.batches import Sources, drive
-from ..spark.failures import disk_refused, disk_told
+from ..spark.failures import disk_refused
 from ..spark.manifest import Manifest
 from ..spark.options import SourceOptions
 from ..spark.planning import Planner
@@ -23,6 +23,7 @@ from ..spark.spooling import spooled
 from ..spark.state import State, claim
 from ..spark.tasks import Tasks
 from ..spark.writing import schema_words
+from ..tables.failures import disk_told
 from ..transports.interface import TopicMeta
 from ..transports.lading import LadingTransport
 from ..transports.open import is_queue

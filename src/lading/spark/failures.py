@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib import import_module
-from typing import Final
 
 from ..model.errors import LadingError, LocalError
+from ..tables.failures import ADVICE, DISK
 
 _RAISED = re.compile(
     r"^\W*(lading(?:\.\w+)+)\.(\w+): (.+?)(?=\n\s*\n|\n\s*at |\nDriver stacktrace|\s+SQLSTATE: |\n=== |\Z)",
@@ -18,26 +15,7 @@ _RAISED = re.compile(
 )
 
 
-DISK: Final = frozenset(
-    {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.ENOTDIR}
-)
-"""What a disk says that takes no more, or not from us."""
 _DISK_WORDS = re.compile("|".join(re.escape(os.strerror(number)) for number in sorted(DISK)))
-ADVICE: Final = (
-    "Nothing is lost: what a manifest lists counts, all else is made again. Run it again when that is mended"
-)
-
-
-@contextmanager
-def disk_told(who: str) -> Iterator[None]:
-    """Say what a disk refused as a LocalError; every other OSError passes as it is."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in DISK:
-            raise
-        place = error.filename or "a file"
-        raise LocalError(f"{who}: {place} cannot be written: {error.strerror}. {ADVICE}") from None
 
 
 def disk_refused(error: BaseException, who: str) -> LocalError | None:

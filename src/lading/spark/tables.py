@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from ..columns.contract import parse_columns
 from ..model.errors import LocalError, SettingError
+from ..tables.failures import disk_told
 from ..transports.fetched import States
 from .batches import Sources, drive
-from .failures import disk_told
 from .files import local_directory
 from .manifest import Manifest
 from .options import SourceOptions

@@ -1,0 +1,30 @@
+"""What a disk refused, told to people: nothing is lost, and what to do."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from ..model.errors import LocalError
+
+DISK: Final = frozenset(
+    {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.ENOTDIR}
+)
+"""What a disk says that takes no more, or not from us."""
+ADVICE: Final = (
+    "Nothing is lost: what a manifest lists counts, all else is made again. Run it again when that is mended"
+)
+
+
+@contextmanager
+def disk_told(who: str) -> Iterator[None]:
+    """Say what a disk refused as a LocalError; every other OSError passes as it is."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in DISK:
+            raise
+        place = error.filename or "a file"
+        raise LocalError(f"{who}: {place} cannot be written: {error.strerror}. {ADVICE}") from None
