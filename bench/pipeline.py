@@ -35,11 +35,11 @@ from lading.pipeline.job import PipelineJob, SourcePlace
 from lading.pipeline.settings import PipelineSettings
 from lading.pipeline.state import table_in_state
 from lading.pipeline.writing import write_range
-from lading.spark.options import SourceOptions
-from lading.spark.planning import Planner
-from lading.spark.publish import Batch, Written, commit
-from lading.spark.state import State, claim
-from lading.spark.writing import schema_words
+from lading.tables.options import SourceOptions
+from lading.tables.planning import Planner
+from lading.tables.publish import Batch, Written, commit
+from lading.tables.staging import schema_words
+from lading.tables.state import State, claim
 from lading.transports.open import open_transport
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ import pytest
 from lading import Consumer, Producer, testing
 from lading.columns.contract import parse_columns
 from lading.model.errors import DataLoss
-from lading.spark.options import SourceOptions
 from lading.spark.stream import LadingStreamReader
 from lading.spark.types import schema_of
+from lading.tables.options import SourceOptions
 from tests.interop import kafka_broker
 
 # kafka.protocol reads its schemas in a way that importlib.resources wants no more

@@ -14,12 +14,12 @@ from lading.pipeline.run import _accepted, _job, _sources, starting_positions, s
 from lading.pipeline.settings import PipelineSettings
 from lading.pipeline.state import table_in_state
 from lading.pipeline.writing import write_range
-from lading.spark.batches import Sources, go
-from lading.spark.manifest import Manifest
-from lading.spark.publish import Batch, commit
-from lading.spark.ranges import Range
-from lading.spark.state import State, claim
-from lading.spark.writing import schema_words
+from lading.tables.batches import Sources, go
+from lading.tables.manifest import Manifest
+from lading.tables.publish import Batch, commit
+from lading.tables.ranges import Range
+from lading.tables.staging import schema_words
+from lading.tables.state import State, claim
 
 Strike = Callable[[str], None]
 

@@ -14,11 +14,11 @@ import pyarrow as pa
 from lading.pipeline import sink
 from lading.pipeline.errands import Access, deliver
 from lading.pipeline.sink import PipelineWriter
-from lading.spark import publish
-from lading.spark.manifest import Manifest
-from lading.spark.publish import Batch, Derived
-from lading.spark.ranges import Range
-from lading.spark.state import State
+from lading.tables import publish
+from lading.tables.manifest import Manifest
+from lading.tables.publish import Batch, Derived
+from lading.tables.ranges import Range
+from lading.tables.state import State
 from tests.spark.faults import strike
 
 PHASES = ("task", "manifest", "renames", "errands", "published")

@@ -13,7 +13,7 @@ import pytest
 
 from lading import testing
 from lading.model.errors import DataLoss, LocalError
-from lading.spark.files import read_document
+from lading.tables.files import read_document
 from lading.transports.lading import LadingTransport
 
 from .conftest import PARTITIONS, ROWS, Place

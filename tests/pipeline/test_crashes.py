@@ -12,8 +12,8 @@ import pytest
 from lading import read_arrow
 from lading.model.state import State
 from lading.pipeline import errands
-from lading.spark.files import write_document
-from lading.spark.writing import TableFiles
+from lading.tables.files import write_document
+from lading.tables.staging import TableFiles
 
 from .conftest import PARTITIONS, ROWS, Place
 from .direct import Crash, Driver

@@ -16,7 +16,7 @@ from lading.model.errors import LocalError
 from lading.pipeline import run as pipeline_run
 from lading.pipeline.run import Progress, run
 from lading.pipeline.settings import PipelineSettings
-from lading.spark import manifest
+from lading.tables import manifest
 from tests.spark.conftest import ROOT
 from tests.spark.faults import arm
 

@@ -13,10 +13,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from lading.spark import publish, tables
-from lading.spark.publish import Written
-from lading.spark.ranges import Range
+from lading.spark import tables
 from lading.spark.tables import TableWriter
+from lading.tables import publish
+from lading.tables.publish import Written
+from lading.tables.ranges import Range
 
 PHASES = ("task", "manifest", "renames", "published")
 """After a task's file was written; after the manifest, before any rename; between renames; when all is published."""

@@ -11,13 +11,13 @@ import pytest
 from lading import testing
 from lading.client.bulk import write_arrow
 from lading.model.errors import CorruptLog
-from lading.spark.batches import Sources, go
-from lading.spark.checkpoint import Begun, Checkpoint
-from lading.spark.manifest import Manifest
-from lading.spark.options import SourceOptions
-from lading.spark.planning import Planner
-from lading.spark.positions import Mark, OffsetsDocument, document
-from lading.spark.ranges import Range, admit, between, merged
+from lading.tables.batches import Sources, go
+from lading.tables.checkpoint import Begun, Checkpoint
+from lading.tables.manifest import Manifest
+from lading.tables.options import SourceOptions
+from lading.tables.planning import Planner
+from lading.tables.positions import Mark, OffsetsDocument, document
+from lading.tables.ranges import Range, admit, between, merged
 
 from .conftest import HEADERS, NATIVE_ROWS, flights
 

@@ -17,10 +17,10 @@ from pyspark.sql.types import StructType
 from lading.client.bulk import read_arrow
 from lading.columns.contract import parse_columns
 from lading.model.errors import DataLoss, SettingError
-from lading.spark.options import SourceOptions
 from lading.spark.source import LadingReader, LadingSource
 from lading.spark.stream import LadingStreamReader
 from lading.spark.types import schema_of
+from lading.tables.options import SourceOptions
 from tests.interop import kafka_broker, maven
 from tests.interop.kafka_clients import admin_of, confluent, made, producer, wait_until_known, wait_until_stable
 

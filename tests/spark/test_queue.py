@@ -15,8 +15,8 @@ from lading.pipeline.check import check
 from lading.pipeline.quarantine import Quarantine
 from lading.pipeline.run import run, source_options
 from lading.pipeline.settings import PipelineSettings
-from lading.spark.options import SourceOptions
-from lading.spark.spooling import Spooled, refuse_queue, spooled
+from lading.tables.options import SourceOptions
+from lading.tables.spooling import Spooled, refuse_queue, spooled
 from tests.interop.go_programs import RunningNsq, Unavailable, running
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ from lading import testing
 from lading.client.bulk import read_arrow
 from lading.model.errors import SettingError
 from lading.spark.delivery import Sent
-from lading.spark.options import SinkOptions
 from lading.spark.sink import Mapping, StreamWriter
 from lading.spark.source import LadingSource
+from lading.tables.options import SinkOptions
 from lading.transports.lading import LadingTransport
 from lading.transports.open import open_transport
 

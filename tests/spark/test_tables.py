@@ -18,10 +18,10 @@ import pytest
 from lading import testing
 from lading.model.errors import CorruptLog, LocalError, SettingError
 from lading.spark import tables
-from lading.spark.manifest import Manifests
-from lading.spark.publish import hash_of
-from lading.spark.state import State, claim
 from lading.spark.tables import IngestReport, Progress, ingest
+from lading.tables.manifest import Manifests
+from lading.tables.publish import hash_of
+from lading.tables.state import State, claim
 
 from .conftest import IGGY_ROWS, NATIVE_ROWS, ROOT
 from .faults import PHASES, FaultyWriter, arm

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ..model.errors import LocalError
-from ..spark.manifest import same_ranges
-from ..spark.ranges import Range
-from ..spark.state import State
+from ..tables.manifest import same_ranges
+from ..tables.ranges import Range
+from ..tables.state import State
 from .job import PipelineJob
 from .reasons import reason_of
 from .state import forget_refused, note_refused, refused

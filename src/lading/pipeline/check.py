@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..model.errors import LadingError
-from ..spark.files import read_document
-from ..spark.publish import check_schema
-from ..spark.spooling import Spooled
-from ..spark.state import OWN, visible
-from ..spark.state import State as PipelineState
-from ..spark.writing import schema_words
+from ..tables.files import read_document
+from ..tables.publish import check_schema
+from ..tables.spooling import Spooled
+from ..tables.staging import schema_words
+from ..tables.state import OWN, visible
+from ..tables.state import State as PipelineState
 from .errands import check_topic, opened
 from .plan import Plan, problems
 from .run import check_servers, source_options

@@ -17,12 +17,12 @@ import pyarrow.compute as pc
 from ..client.outgoing import OUT_SCHEMA
 from ..model.errors import CorruptLog, LocalError, Reason, Refusal
 from ..model.state import State
-from ..spark.files import read_document, write_document
-from ..spark.manifest import TABLE, File, Manifest
-from ..spark.options import transport_options
-from ..spark.publish import drop, table_path
-from ..spark.state import OWN, STAGED
-from ..spark.state import State as PipelineState
+from ..tables.files import read_document, write_document
+from ..tables.manifest import TABLE, File, Manifest
+from ..tables.options import transport_options
+from ..tables.publish import drop, table_path
+from ..tables.state import OWN, STAGED
+from ..tables.state import State as PipelineState
 from ..transports.interface import Picky, Transport
 from ..transports.lading import LadingTransport
 from ..transports.open import open_transport

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ..metrics import Counter, Gauge, Histogram
 from ..model.errors import LocalError
 from ..settings import Address
-from ..spark.manifest import Manifest
+from ..tables.manifest import Manifest
 from .reasons import reason_of
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from typing import Any
 import pyarrow as pa
 
 from ..columns.contract import Projection
-from ..spark.ranges import Range
-from ..spark.reading import Reading
+from ..tables.ranges import Range
+from ..tables.reading import Reading
 from .plan import Plan
 from .settings import PipelineSettings
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from ..model.errors import CorruptLog, LocalError
-from ..spark.files import read_document, write_document
-from ..spark.state import State
+from ..tables.files import read_document, write_document
+from ..tables.state import State
 
 Identity = tuple[str, int, int, int]
 """A quarantined message: topic, partition, offset, and when it was quarantined (microseconds): offsets come again when

@@ -16,7 +16,7 @@ from ..model.batch import FIELDS
 from ..model.errors import FilterError, SettingError
 from ..model.names import DEFAULT_STREAM
 from ..model.state import STATE_BY_WORD, State
-from ..spark.files import local_directory
+from ..tables.files import local_directory
 from ..tables.schema import table_schema
 from .reasons import Failure
 from .settings import Good, PipelineSettings, Route

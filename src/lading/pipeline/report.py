@@ -11,8 +11,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
-from ..spark.manifest import TABLE, Manifest
-from ..spark.state import State
+from ..tables.manifest import TABLE, Manifest
+from ..tables.state import State
 from .plots import STYLE, Bar, bars, columns, duration, table
 from .reasons import reason_of
 from .writing import TASK_US

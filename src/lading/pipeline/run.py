@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..model.errors import DataLoss, LadingError, LocalError, SettingError
 from ..settings import Address
-from ..spark.batches import Sources, drive
 from ..spark.failures import disk_refused
-from ..spark.manifest import Manifest
-from ..spark.options import SourceOptions
-from ..spark.planning import Planner
-from ..spark.positions import OffsetsDocument, document
-from ..spark.publish import Batch, Written, check_schema, recover
-from ..spark.spooling import spooled
-from ..spark.state import State, claim
 from ..spark.tasks import Tasks
-from ..spark.writing import schema_words
+from ..tables.batches import Sources, drive
 from ..tables.failures import disk_told
+from ..tables.manifest import Manifest
+from ..tables.options import SourceOptions
+from ..tables.planning import Planner
+from ..tables.positions import OffsetsDocument, document
+from ..tables.publish import Batch, Written, check_schema, recover
+from ..tables.spooling import spooled
+from ..tables.staging import schema_words
+from ..tables.state import State, claim
 from ..transports.interface import TopicMeta
 from ..transports.lading import LadingTransport
 from ..transports.open import is_queue

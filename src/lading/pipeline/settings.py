@@ -214,7 +214,7 @@ class PipelineSettings:
         """The directory that a queue's messages are taken into."""
         if source.spool is not None:
             return self._relative(source.spool)
-        from ..spark.state import OWN
+        from ..tables.state import OWN
 
         return str(Path(self.state_directory) / OWN / "spools" / source.topic)
 

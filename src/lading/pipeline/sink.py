@@ -7,12 +7,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..spark.manifest import same_ranges
-from ..spark.publish import Batch, Derived, Written, commit
-from ..spark.ranges import Range, merged
-from ..spark.state import State
 from ..spark.tasks import attempt_name, task_number
-from ..spark.writing import schema_words
+from ..tables.manifest import same_ranges
+from ..tables.publish import Batch, Derived, Written, commit
+from ..tables.ranges import Range, merged
+from ..tables.staging import schema_words
+from ..tables.state import State
 from .breaker import admit
 from .errands import deliver
 from .job import PipelineJob

@@ -17,10 +17,10 @@ from pyspark.sql import functions as F
 from ..columns.contract import did_you_mean
 from ..model.errors import LocalError, SettingError
 from ..spark.failures import cause
-from ..spark.manifest import File
-from ..spark.publish import Batch, Derived, Written, drop
 from ..spark.session import quiet
 from ..spark.types import arrow_schema, schema_of
+from ..tables.manifest import File
+from ..tables.publish import Batch, Derived, Written, drop
 from .plan import Result
 from .rows_made import DESTINATION
 from .settings import Good, PipelineSettings, Route

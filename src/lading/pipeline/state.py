@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from ..model.errors import LocalError
-from ..spark.files import read_document, write_document
-from ..spark.ranges import Range
-from ..spark.state import OWN, State
+from ..tables.files import read_document, write_document
+from ..tables.ranges import Range
+from ..tables.state import OWN, State
 from .settings import PipelineSettings
 
 

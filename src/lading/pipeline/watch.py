@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..model.errors import LadingError
-from ..spark.manifest import Manifest
-from ..spark.planning import Planner
-from ..spark.positions import OffsetsDocument, parse_document
-from ..spark.state import State
+from ..tables.manifest import Manifest
+from ..tables.planning import Planner
+from ..tables.positions import OffsetsDocument, parse_document
+from ..tables.state import State
 from .figures import Figures
 from .plan import Plan
 

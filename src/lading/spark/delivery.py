@@ -20,10 +20,10 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from ..client.header_columns import with_header
 from ..model.errors import LadingError, SettingError
+from ..tables.options import SinkOptions
 from ..transports.blocks import WRITER_ID_BYTES
 from ..transports.interface import Deciding, Decision, Picky, Prepared, Streaming, Transport
 from ..transports.lading import LadingTransport
-from .options import SinkOptions
 
 Parts = Iterator[tuple[int, pa.RecordBatch]]
 """(Partition, messages), in order."""

@@ -26,7 +26,7 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from .ranges import Range
+from ..tables.ranges import Range
 
 Mask = Callable[[pa.RecordBatch], Any]
 """A batch to a three-valued mask."""

@@ -23,11 +23,11 @@ from ..client.header_columns import form_of, headers_of
 from ..client.outgoing import OUT_SCHEMA, complete
 from ..client.partitioning import partitions_of
 from ..model.errors import LadingError, LocalError, SettingError
+from ..tables.options import SinkOptions
 from ..tables.schema import with_field_names
 from ..transports.interface import Transport
 from ..transports.open import open_transport
 from .delivery import Sent, Task, delivery_of
-from .options import SinkOptions
 from .types import arrow_schema
 from .workers import settle
 

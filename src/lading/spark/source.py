@@ -10,12 +10,12 @@ from pyspark.sql.types import StructType
 
 from ..model.errors import SettingError
 from ..model.limits import BATCH_BYTES, BATCH_ROWS
+from ..tables.options import SinkOptions, SourceOptions
+from ..tables.planning import Planner
+from ..tables.ranges import Range
+from ..tables.reading import Part, Reading, read_range
 from ..tables.schema import conform
-from .options import SinkOptions, SourceOptions
-from .planning import Planner
-from .ranges import Range
-from .reading import Part, Reading, read_range
-from .spooling import refuse_queue, spooled
+from ..tables.spooling import refuse_queue, spooled
 from .types import CHECKSUM_OK, Wanted, default_schema, wanted
 from .workers import settle
 

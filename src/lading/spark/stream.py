@@ -15,10 +15,10 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from .options import SourceOptions
-from .planning import Planner
-from .positions import Marks, OffsetsDocument, document, parse_document
-from .reading import read_range
+from ..tables.options import SourceOptions
+from ..tables.planning import Planner
+from ..tables.positions import Marks, OffsetsDocument, document, parse_document
+from ..tables.reading import read_range
 from .source import batches, reading
 from .types import wanted
 

@@ -16,19 +16,19 @@ from typing import TYPE_CHECKING, Any
 
 from ..columns.contract import parse_columns
 from ..model.errors import LocalError, SettingError
+from ..tables.batches import Sources, drive
 from ..tables.failures import disk_told
+from ..tables.files import local_directory
+from ..tables.manifest import Manifest
+from ..tables.options import SourceOptions
+from ..tables.planning import Planner
+from ..tables.positions import OffsetsDocument, document, parse_document
+from ..tables.publish import Batch, Written, check_schema, commit, recover
+from ..tables.ranges import Range
+from ..tables.staging import COMPRESSION, FILE_BYTES, TableJob, schema_words, write_range
+from ..tables.state import State, claim
 from ..transports.fetched import States
-from .batches import Sources, drive
-from .files import local_directory
-from .manifest import Manifest
-from .options import SourceOptions
-from .planning import Planner
-from .positions import OffsetsDocument, document, parse_document
-from .publish import Batch, Written, check_schema, commit, recover
-from .ranges import Range
-from .state import State, claim
 from .tasks import Tasks
-from .writing import COMPRESSION, FILE_BYTES, TableJob, schema_words, write_range
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from .publish import Written
-from .ranges import Range
+from ..tables.publish import Written
+from ..tables.ranges import Range
 from .workers import settle
 
 if TYPE_CHECKING:

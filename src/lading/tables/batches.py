@@ -6,15 +6,15 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from ..spark.failures import cause
+from ..spark.tasks import LOOK_INTERVAL_S, Tasks
 from .checkpoint import Begun, Checkpoint
-from .failures import cause
 from .manifest import Manifest
 from .planning import Planner
 from .positions import Marks, OffsetsDocument, document, parse_document
 from .publish import Written, abandon
 from .ranges import Range
 from .state import State
-from .tasks import LOOK_INTERVAL_S, Tasks
 
 
 class Sources:

@@ -16,12 +16,12 @@ import xxhash
 
 from ..columns.contract import TIMESTAMP, Projection, parse_columns
 from ..columns.repeating import REPEATING
-from ..tables.schema import as_field, table_schema
 from ..transports.fetched import States
 from .manifest import TABLE, File
 from .publish import HASH_NAME, Written
 from .ranges import Range
 from .reading import Counts, Reading, read_range
+from .schema import as_field, table_schema
 from .state import OWN, STAGED
 
 TASK_ROWS = 65_536

@@ -14,7 +14,7 @@ from typing import Any
 import xxhash
 
 from ..model.errors import CorruptLog, LocalError
-from ..tables.failures import disk_told
+from .failures import disk_told
 from .files import sync_directory
 from .manifest import TABLE, File, Manifest, Schemas, advance, cover, overlap, same_ranges
 from .ranges import Range, merged
