@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from importlib import import_module
+from typing import Any
 
 from ..model.errors import LadingError, LocalError
 from ..tables.failures import ADVICE, DISK
@@ -28,6 +30,53 @@ def disk_refused(error: BaseException, who: str) -> LocalError | None:
             f"{who}: Spark cannot write to its own directory (spark.local.dir, /tmp unless set): {found[0]}. {ADVICE}"
         )
     )
+
+
+def lead_with_own_errors() -> None:
+    """Let exceptions of Spark that an error of ours caused consist of that error alone, as it was raised.
+
+    They keep their classes, and their stacks where ``spark.sql.pyspark.jvmStacktrace.enabled`` asks for them. PySpark
+    has no hook for this; its own text has ours between a worker's frames and the JVM's. Doing it again changes nothing.
+    """
+    from pyspark.errors.exceptions import captured
+
+    if isinstance(captured.convert_exception, _OwnFirst):
+        return
+    patched: Any = captured
+    patched.convert_exception = _OwnFirst(captured.convert_exception)
+    for kind in (captured.CapturedException, captured.PythonException):
+        kind.__str__ = _own_text(kind.__str__)  # type: ignore[method-assign]
+
+
+class _OwnFirst:
+    """PySpark's conversion of a JVM exception, without the worker's frames and the JVM's around an error of ours."""
+
+    def __init__(self, convert: Callable[[Any], Any]) -> None:
+        self._convert = convert
+
+    def __call__(self, thrown: Any) -> Any:
+        from pyspark.errors.exceptions.captured import PythonException, UnknownException
+
+        converted = self._convert(thrown)
+        if _own(f"{converted._desc}\n\n{converted._stackTrace}") is None:
+            return converted
+        if isinstance(converted, UnknownException):
+            # of those PySpark would show the JVM's exception instead
+            converted = PythonException(desc=converted._desc, stackTrace=converted._stackTrace)
+        return converted.with_traceback(None)
+
+
+def _own_text(text: Callable[[Any], str]) -> Callable[[Any], str]:
+    def own(error: Any) -> str:
+        return _own(f"{error._desc}\n\n{error._stackTrace}") or text(error)
+
+    return own
+
+
+def _own(text: str) -> str | None:
+    """Return the last error of ours in ``text``, with its class, else None."""
+    found = list(_RAISED.finditer(text))
+    return "{}.{}: {}".format(*found[-1].groups()) if found else None
 
 
 def cause(error: BaseException) -> LadingError | None:

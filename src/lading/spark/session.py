@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..model.errors import LocalError
+from .failures import lead_with_own_errors
 from .java import Java, find_java, require_java
 from .jvm import starting
 from .python import worker_python
@@ -84,7 +85,8 @@ def activate(spark: SparkSession) -> None:
 def register(spark: SparkSession) -> None:
     """Add the format ``lading`` and the header functions (docs/reference/spark.md) to a session.
 
-    On a cluster the executors need the package too. Doing it again changes nothing.
+    Errors of ours that Spark passes on are shown alone, without its stacks. On a cluster the executors need the package
+    too. Doing it again changes nothing.
     """
     from .functions import register_functions
     from .source import LadingSource
@@ -93,6 +95,7 @@ def register(spark: SparkSession) -> None:
     with quiet("py4j"):
         spark.dataSource.register(LadingSource)
     register_functions(spark)
+    lead_with_own_errors()
 
 
 def _setting(name: str) -> str:
