@@ -11,16 +11,15 @@ from lading.broker import trimming
 from lading.broker.broker import Broker
 from lading.broker.pass_through import Ahead, Whole, whole_chunks
 from lading.broker.topology import Partition
-from lading.dialects import codes
+from lading.broker.visibility import ReaderKind
+from lading.dialects import registry
 from lading.dialects.kafka import passing
-from lading.dialects.kafka import protocol as kafka_row
-from lading.model.protocol import VisibilityRule
 from lading.model.state import State
 from tests.broker.kafka_batches import produce
 from tests.broker.room import NOW, append, opened, read, topic_of
 from tests.broker.test_damage import flipped, place_of
 
-READERS = (kafka_row.COMMITTED, kafka_row.UNCOMMITTED)
+READERS = (ReaderKind.KAFKA_COMMITTED, ReaderKind.KAFKA_UNCOMMITTED)
 LOGS, LOGS_FULL = 25, 150
 READS = 60
 
@@ -31,7 +30,7 @@ def whole(
     offset: int,
     *,
     max_bytes: int = 1 << 20,
-    reader: VisibilityRule = kafka_row.COMMITTED,
+    reader: ReaderKind = ReaderKind.KAFKA_COMMITTED,
     ahead_bytes: int = 0,
     max_chunks: int = 1000,
 ) -> Whole | None:
@@ -39,7 +38,7 @@ def whole(
         partition,
         offset,
         reader=reader,
-        dialect=codes.KAFKA,
+        dialect=registry.KAFKA,
         max_bytes=max_bytes,
         max_chunks=max_chunks,
         ahead=Ahead(ahead_bytes),
@@ -47,7 +46,7 @@ def whole(
     )
 
 
-def as_they_lie(broker: Broker, partition: Partition, found: Whole, offset: int, reader: VisibilityRule) -> bytes:
+def as_they_lie(broker: Broker, partition: Partition, found: Whole, offset: int, reader: ReaderKind) -> bytes:
     """The batches of the same offsets by way of ``Broker.read``, which knows nothing of what was read before."""
     recent, partition.recent = partition.recent, None
     reading = read(broker, partition, offset, reader=reader)
@@ -55,7 +54,7 @@ def as_they_lie(broker: Broker, partition: Partition, found: Whole, offset: int,
     parts = []
     at = offset
     for run, first, end in reading.pieces:
-        assert first == at and run.dialect == codes.KAFKA
+        assert first == at and run.dialect == registry.KAFKA
         passed = passing.stored(run, first, min(end, found.end_offset), 1 << 30, force=True)
         parts += list(passed.parts)
         at = passed.end_offset

@@ -117,9 +117,14 @@ def test_a_filter_that_names_no_header_is_told_so(lading: Run, broker: testing.R
     hint = "none of the messages of named has a header 'delai' (did you mean 'delay'?)"
     for server in (broker.url, f"kafka://{broker.endpoints['kafka']}", f"iggy://{broker.endpoints['iggy_tcp']}"):
         said = lading("message", "poll", "named", "--where", "delai > 0 AND carrier = 'UA'", "--from", server).stderr
-        assert (hint in said, "'carrier'" in said) == (True, False), server
+        assert (hint in said, "header 'carrier'" in said) == (True, False), server
     assert hint in lading("headers", "named", "--where", "delai > 0").stderr
     assert hint in lading("state", "set", "named", "--state", "poisoned", "--where", "delai > 0").stderr
+    # a text without its quotes is a name: also where other messages are found
+    quotes = "has a header 'UA'; for the text write it in single quotes: 'UA'"
+    for where in ("carrier = UA", "carrier <> UA OR delay = 1", "delay = 1 OR carrier BETWEEN 'AA' AND UA"):
+        assert quotes in lading("message", "poll", "named", "--where", where).stderr, where
+        assert quotes in lading("headers", "named", "--where", where).stderr, where
     # a header that there is needs no hint, whatever its values
     assert "none of" not in lading("message", "poll", "named", "--where", "delay > 5").stderr
     wrong = lading("state", "set", "named", "--state", "poison", "--offset", "0", code=2).stderr

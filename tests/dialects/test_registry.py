@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lading.dialects.codes import IGGY_CLASSIC, NATIVE
-from lading.dialects.registry import MODULES, dialect
+from lading.dialects.registry import IGGY_CLASSIC, MODULES, NATIVE, dialect
 from lading.model.errors import LocalError
 
 

@@ -312,3 +312,17 @@ def test_length_is_bounded_and_long_flat_filters_are_read() -> None:
     assert found(" OR ".join(f"delay = {at}" for at in range(2000))) == [True, False, True, None, None]
     many = ", ".join(f"'{at}'" for at in range(4000))
     assert found(f"carrier IN ({many}, 'UA')") == [True, False, True, False, None]
+
+
+@pytest.mark.parametrize(
+    ("where", "names"),
+    [
+        ("tenant = acme", ("acme",)),
+        ('tenant = "acme"', ("acme",)),
+        ("tenant <> (acme) OR delay BETWEEN low AND 5", ("acme", "low")),
+        ("tenant = 'acme' AND acme = 'x'", ()),
+        ("tenant = header('acme') OR delay > offset", ()),
+    ],
+)
+def test_names_where_a_text_may_be_meant_are_known(where: str, names: tuple[str, ...]) -> None:
+    assert parse(where).unquoted == names

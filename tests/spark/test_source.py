@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import json
 import re
+import traceback
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.sql.types import StructType
 
 from lading import testing
 from lading.client.bulk import read_arrow, write_arrow
 from lading.model.errors import LadingError
 from lading.model.state import State
 from lading.spark.failures import cause
+from lading.spark.source import LadingReader
+from lading.spark.stream import LadingStreamReader
+from lading.tables.options import SourceOptions
 from lading.transports.lading import LadingTransport
 from lading.transports.open import open_transport
 
@@ -129,6 +134,11 @@ def told(spark: SparkSession, run: Any) -> str:
         run()
     error = cause(failed.value)
     assert isinstance(error, LadingError), str(failed.value)
+    # what a user sees: the error alone, no frames of workers and JVM around it
+    shown = str(failed.value)
+    assert shown.startswith("lading.") and "Traceback" not in shown and "\tat " not in shown, shown
+    frames = [frame.filename for frame in traceback.extract_tb(failed.tb)]
+    assert not [name for name in frames if name.endswith(("spark/source.py", "spark/stream.py"))], frames
     return str(error)
 
 
@@ -136,6 +146,9 @@ def told(spark: SparkSession, run: Any) -> str:
     ("schema", "options", "sentence"),
     [
         ("offset string", {}, r"column 'offset' is a field of every message and has the type bigint, not string"),
+        ("offset bigint, value binary", {}, r"'value' is no message field; did you mean 'payload'\? .*column.value"),
+        ("ofset bigint", {}, r"'ofset' is no message field; did you mean 'offset'\?"),
+        ("tail string", {"where": "tail = N619AA"}, r"unknown header 'N619AA'.*in quotes: 'N619AA'"),
         ("delay date", {}, r"header 'delay', and a header cannot become date; it can become string"),
         ("delay int", {"encoding.dealy": "be"}, r"encoding.dealy names no column.*did you mean 'delay'"),
         ("delay int", {"maxRowsPerTriger": "5"}, r"unknown option 'maxRowsPerTriger'; did you mean maxRowsPerTrigger"),
@@ -152,6 +165,48 @@ def test_what_is_wrong_is_told_in_one_sentence(
     settings = {"from": str(broker.data_dir), "topic": TOPIC} | options
     text = told(spark, lambda: spark.read.format("lading").schema(schema).options(**settings).load().count())
     assert re.search(sentence, text, re.IGNORECASE), text
+
+
+def schema(text: str) -> StructType:
+    made = StructType.fromDDL(text)
+    assert isinstance(made, StructType)
+    return made
+
+
+def test_a_header_that_no_message_has_is_told_once_by_the_driver(
+    broker: testing.Running, caplog: pytest.LogCaptureFixture
+) -> None:
+    options = {"from": broker.url, "topic": TOPIC}
+    columns = schema("offset bigint, carier string, delay int")
+    LadingReader(SourceOptions.parse(options), columns).partitions()
+    (said,) = caplog.messages
+    assert re.fullmatch(
+        r"none of the first 10,000 messages of 'air.flights' has a header 'carier' \(did you mean 'carrier'\?\); the "
+        "headers seen are 'carrier', 'delay', 'tail'",
+        said,
+    )
+    stream = LadingStreamReader(SourceOptions.parse(options), columns)
+    begin = stream.initialOffset()
+    end = stream.latestOffset(begin, stream.getDefaultReadLimit())
+    stream.partitions(begin, end)
+    stream.partitions(begin, end)
+    stream.stop()
+    assert caplog.messages == [said, said]
+    LadingReader(SourceOptions.parse(options), schema("carrier string, tail string")).partitions()
+    LadingReader(SourceOptions.parse(options | {"where": "carrier = UA"}), StructType()).partitions()
+    assert caplog.messages[2:] == [
+        "none of the first 10,000 messages of 'air.flights' has a header 'UA'; for the text write it in single quotes: "
+        "'UA'"
+    ]
+
+
+def test_an_error_while_writing_is_told_alone(spark: SparkSession) -> None:
+    def send() -> None:
+        frame = spark.createDataFrame([(b"x",)], "payload binary")
+        options = {"to": "lading://127.0.0.1:1", "topic": "t", "transport.retries": "0"}
+        frame.write.format("lading").options(**options).mode("append").save()
+
+    assert "no broker answers at 127.0.0.1:1" in told(spark, send)
 
 
 def test_a_loss_is_never_silent(spark: SparkSession, broker: testing.Running, tmp_path: Path) -> None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
-from typing import Final, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from ..model.errors import Refusal
 
-LOG: Final = logging.getLogger("lading.broker")
 T = TypeVar("T")
 
 
@@ -58,7 +56,4 @@ class Answer(Generic[T]):
         self.done = True
         callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:
-            try:
-                callback(self)
-            except Exception:
-                LOG.exception("a callback of an answer failed")
+            callback(self)

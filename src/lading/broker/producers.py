@@ -214,10 +214,7 @@ class Producers:
             if producer.state in ENDED:
                 refused += self._mark(producer, now_us)
             elif producer.row.deadline_us <= now_us and not producer.ending:
-                try:
-                    self._decide(producer, False, now_us, fence=True)
-                except Refusal as refusal:
-                    refused.append(refusal)
+                self._decide(producer, False, now_us, fence=True)
         if refused:
             raise refused[0]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -104,25 +105,40 @@ LOOKED_AT = 10_000
 """Messages whose headers are looked at to say why a filter found nothing."""
 
 
-def unknown_headers(from_: str, topic: str, where: str, states: States = "available") -> Iterator[str]:
-    """A sentence for each header that a filter names and no message has, with the nearest one that some have.
+def absent_headers(
+    from_: str, topic: str, where: str, states: States = "available", *, found: bool = False
+) -> Iterator[str]:
+    """Yield a sentence for each header that a filter names and no message has, with the nearest one that some have.
 
-    Only the first LOOKED_AT messages are looked at, and none of a queue, from which they would be taken.
+    If the filter ``found`` messages, only names that may be texts without quotes are looked for. Only the first
+    LOOKED_AT messages are looked at, and none of a queue, from which they would be taken.
     """
-    from ..columns.contract import did_you_mean
     from ..filter.parse import parse
+
+    condition = parse(where)
+    keys = condition.unquoted if found else condition.header_keys
+    yield from _absent(from_, topic, keys, condition.unquoted, states)
+
+
+def absent_columns(from_: str, topic: str, columns: str, states: States = "available") -> Iterator[str]:
+    """Yield a sentence for each header that becomes a column and that no message has."""
+    from ..columns.contract import parse_columns
+
+    yield from _absent(from_, topic, parse_columns(columns).header_keys, (), states)
+
+
+def _absent(from_: str, topic: str, keys: Sequence[str], unquoted: Sequence[str], states: States) -> Iterator[str]:
+    from ..columns.seen_headers import unseen_sentence
     from ..transports.open import is_queue
 
-    keys = parse(where).header_keys
     if not keys or is_queue(from_):
         return
-    found = header_statistics(from_, topic, states=states, limit=LOOKED_AT)
-    if not found.messages:
-        return
-    among = f"the first {LOOKED_AT:,} messages" if found.messages >= LOOKED_AT else "the messages"
-    for key in keys:
-        if key not in found.keys:
-            yield f"none of {among} of {topic} has a header {key!r}{did_you_mean(key, found.keys)}"
+    seen = header_statistics(from_, topic, states=states, limit=LOOKED_AT)
+    if seen.messages:
+        among = f"the first {LOOKED_AT:,} messages" if seen.messages >= LOOKED_AT else "the messages"
+        for key in dict.fromkeys(keys):
+            if key not in seen.keys:
+                yield unseen_sentence(key, list(seen.keys), f"{among} of {topic}", quote=key in unquoted)
 
 
 def header_statistics(
@@ -136,7 +152,9 @@ def header_statistics(
     statistics = HeaderStatistics()
     # a damaged payload hides no headers
     options: Any = {"where": where, "states": states, "start": "earliest", "timeout_s": 0, "verify_checksum": False}
-    with Consumer(from_, topic, **options) as consumer:
+    with Consumer(from_, topic, **options) as consumer, warnings.catch_warnings():
+        # commands tell by themselves of headers that no message has
+        warnings.simplefilter("ignore", UserWarning)
         for batch in consumer.batches():
             wanted = batch if limit is None else batch.slice(0, limit - statistics.messages)
             statistics.add(wanted)

@@ -31,7 +31,7 @@ def headers(
 
         lading headers flights --from ./data --where "carrier = 'UA'" --output json
     """
-    from .connection import header_statistics, opened, unknown_headers
+    from .connection import absent_headers, header_statistics, opened
 
     with opened(from_) as transport:
         total = sum(part.end_offset - part.first_offset for part in transport.topic(topic).partitions)
@@ -40,6 +40,6 @@ def headers(
     table(statistics.rows(), COLUMNS, output=output)
     if output is Output.TEXT:
         note(f"{statistics.messages:,} messages of {topic!r} at {from_}")
-    if where is not None and not statistics.messages:
-        for sentence in unknown_headers(from_, topic, where, states):
+    if where is not None:
+        for sentence in absent_headers(from_, topic, where, states, found=statistics.messages > 0):
             note(sentence)

@@ -52,11 +52,17 @@ def ingest(
 
         lading ingest flights ./tables/late --columns "offset, carrier string, dep_delay int" --where "dep_delay > 60"
     """
-    from .connection import header_statistics
+    from .connection import absent_columns, absent_headers, header_statistics
 
     if columns is None:
         columns = inferred_columns(header_statistics(from_, topic, limit=SAMPLE_MESSAGES))
         note(f"[dim]columns: {columns}[/]")
+    else:
+        for sentence in absent_columns(from_, topic, columns):
+            note(sentence)
+    if where is not None:
+        for sentence in absent_headers(from_, topic, where):
+            note(sentence)
     from ..spark.tables import ingest as ingest_topic
 
     with (

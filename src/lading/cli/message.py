@@ -122,10 +122,10 @@ def poll(
             break
     if output is Output.TEXT:
         note(f"{found} message(s)" + ("" if found else f"; nothing in {topic} from {offset} on matches"))
-    if not found and where is not None:
-        from .connection import unknown_headers
+    if where is not None:
+        from .connection import absent_headers
 
-        for sentence in unknown_headers(from_, topic, where, states):
+        for sentence in absent_headers(from_, topic, where, states, found=found > 0):
             note(sentence)
 
 

@@ -84,10 +84,10 @@ def set_(
     if output is Output.JSON:
         document({"topic": topic, "state": state, **done._asdict(), "dry_run": dry_run})
         return
-    if where is not None and not done.matched:
-        from .connection import unknown_headers
+    if where is not None:
+        from .connection import absent_headers
 
-        for sentence in unknown_headers(server, topic, where, "all"):
+        for sentence in absent_headers(server, topic, where, "all", found=done.matched > 0):
             note(sentence)
     same = done.matched - done.changed
     was = f"; {same:,} had it already" if same else ""

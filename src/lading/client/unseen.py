@@ -64,7 +64,8 @@ class DeclaredHeaders:
                     break
         if seen.messages:
             among = f"the {'first ' if seen.messages >= LOOKED_AT else ''}{seen.messages:,} messages of {topic!r}"
-            for sentence in seen.sentences(among):
+            condition = self._selection.filter
+            for sentence in seen.sentences(among, condition.unquoted if condition else ()):
                 warnings.warn(sentence, UserWarning, stacklevel=stacklevel + 1)
 
     def warn(self, topic: str, stacklevel: int) -> None:

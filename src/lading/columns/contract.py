@@ -164,7 +164,10 @@ def parse_encoding(word: str) -> Encoding:
 
 
 def parse_header_column(name: str, words: str) -> HeaderColumn:
-    """A header column from its name and the words after it: ``TYPE [ENCODING] [required] [from HEADER]``."""
+    """A header column from its name and the words after it: ``TYPE [ENCODING] [required] [from HEADER]``.
+
+    Without ``from`` a near miss of a message field's name is refused. SettingError names what is wrong.
+    """
     return _header_column(name, list(_tokens(words)))
 
 
@@ -188,8 +191,6 @@ def parse_columns(text: str) -> Projection:
                     f"{name.text!r} is a message field and has its own type: write it alone, or name the column of a "
                     f"header {name.text!r} differently: my_{name.text} {' '.join(map(str, words))} from {name.text}"
                 )
-            if not any(word.is_word("from") for word in words):
-                refuse_near_miss(name.text, f"For a header of that name write `{name} {words[0]} from {name}`.")
             headers.append(_header_column(name.text, words))
         elif name.text in FIELD_TYPES:
             fields.append(name.text)
@@ -265,7 +266,8 @@ def _header_column(name: str, words: list[_Token]) -> HeaderColumn:
     if not words:
         raise SettingError(f"column {name!r} has no type; for example `{name} string`")
     type_, rest = parse_type(words[0].text), words[1:]
-    encoding, required, header = Encoding.AUTO, False, name
+    encoding, required = Encoding.AUTO, False
+    header: str | None = None
     while rest:
         word = rest.pop(0)
         if word.is_word("required"):
@@ -278,4 +280,6 @@ def _header_column(name: str, words: list[_Token]) -> HeaderColumn:
             raise SettingError(f"column {name!r}: {word.text!r} is no word of a header column; did you mean {near[0]}?")
         else:
             encoding = parse_encoding(word.text)
-    return HeaderColumn(name, header, type_, encoding, required)
+    if header is None:
+        refuse_near_miss(name, f"For a header of that name write `{name} {words[0]} from {name}`.")
+    return HeaderColumn(name, name if header is None else header, type_, encoding, required)

@@ -56,16 +56,22 @@ class SeenHeaders:
         """Header names of the messages given to ``add_headers``, in order of appearance."""
         return tuple(self._names)
 
-    def sentences(self, among: str) -> list[str]:
-        """Return one sentence for each unseen key; ``among`` says of what, e.g. ``the 12 messages of 'flights'``."""
-        return [unseen_sentence(key, self.names, among) for key in self.unseen]
+    def sentences(self, among: str, unquoted: Collection[str] = ()) -> list[str]:
+        """Return one sentence for each unseen key; ``among`` says of what, e.g. ``the 12 messages of 'flights'``.
+
+        ``unquoted`` are the keys that a filter compares with, where a text may be meant (``Filter.unquoted``).
+        """
+        return [unseen_sentence(key, self.names, among, quote=key in unquoted) for key in self.unseen]
 
 
-def unseen_sentence(key: str, names: Collection[str] | None, among: str) -> str:
+def unseen_sentence(key: str, names: Collection[str] | None, among: str, *, quote: bool = False) -> str:
     """Return the sentence on a header that no message had, with the nearest of ``names`` and the names themselves.
 
-    None means that nobody looked at names.
+    None means that nobody looked at names. With ``quote`` the advice is to write the key as a text instead.
     """
+    if quote:
+        text = key.replace("'", "''")
+        return f"none of {among} has a header {key!r}; for the text write it in single quotes: '{text}'"
     if names is None:
         return f"none of {among} has a header {key!r}"
     shown = ", ".join(map(repr, list(names)[:NAMES_SHOWN_MAX]))

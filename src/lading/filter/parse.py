@@ -60,10 +60,12 @@ class Filter:
 
     ``text`` is what was written; ``tree`` what evaluators compile; ``header_keys`` the headers whose last value must
     be located, ``fields`` the message fields to decode (``headers`` among them where ``any(...)`` is used).
+    ``unquoted`` are the headers whose plain name stands on the right side of a comparison, where a text may be meant.
     """
 
     text: str
     tree: Condition
+    unquoted: tuple[str, ...] = ()
 
     @cached_property
     def header_keys(self) -> tuple[str, ...]:
@@ -104,7 +106,9 @@ def parse(text: str, contract: Projection | None = None, *, closed: bool = True)
     """
     from .grammar import syntax
 
-    return Filter(text, _Reader(text, contract, closed).condition(syntax(text)))
+    reader = _Reader(text, contract, closed)
+    tree = reader.condition(syntax(text))
+    return Filter(text, tree, tuple(dict.fromkeys(reader.unquoted)))
 
 
 class _Reader:
@@ -115,6 +119,7 @@ class _Reader:
         self._columns = {column.name: column for column in contract.headers} if contract else {}
         self._by_header = {column.header: column for column in contract.headers} if contract else {}
         self._closed = closed and contract is not None
+        self.unquoted: list[str] = []
 
     def condition(self, node: exp.Expr) -> Condition:
         name = type(node).__name__
@@ -141,11 +146,13 @@ class _Reader:
 
     def _compare(self, node: exp.Expr, operator: Operator) -> Condition:
         sides = self._sides(node, node.this, node.expression)
+        self._note_unquoted(node.expression)
         (left, right), domain = self._typed(node, sides, ordered=operator in _ORDERED)
         return Compare(operator, left, right, domain)
 
     def _between(self, node: exp.Expr) -> Condition:
         sides = self._sides(node, node.this, node.args["low"], node.args["high"])
+        self._note_unquoted(node.args["low"], node.args["high"])
         (operand, low, high), domain = self._typed(node, sides, ordered=True)
         return Between(operand, low, high, domain)
 
@@ -197,10 +204,21 @@ class _Reader:
             self._refuse("the headers as a whole cannot be compared; name one, or write header('headers')", node)
         if self._closed:
             near = did_you_mean(name, [*self._columns, *FIELD_DOMAINS])
-            self._refuse(f"unknown header {name!r}{near}; header('{name}') reads one that is not declared", node)
+            self._refuse(
+                f"unknown header {name!r}{near}; header('{name}') reads one that is not declared, and a text is "
+                f"written in quotes: '{name}'",
+                node,
+            )
         if problem := near_miss_problem(name, FIELD_DOMAINS, f"header('{name}') reads a header of that name"):
             self._refuse(problem, node)
         return Header(name)
+
+    def _note_unquoted(self, *right: exp.Expr) -> None:
+        for node in right:
+            while type(node).__name__ == "Paren":
+                node = node.this
+            if type(node).__name__ == "Column" and node.name not in self._columns and node.name not in FIELD_DOMAINS:
+                self.unquoted.append(node.name)
 
     def _function(self, node: exp.Expr) -> Operand:
         """``header('key')``: any header by its key, typed where it is declared."""

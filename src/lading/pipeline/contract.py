@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from ..client.consumer import Consumer
 from ..columns.contract import FIELD_TYPES, HeaderColumn, Projection, type_word
+from ..columns.field_names import field_meant
 from ..columns.locate import locate
 from ..columns.statistics import HeaderStatistics
 from ..columns.typed import typed
@@ -69,7 +70,7 @@ def headers_section(statistics: HeaderStatistics, topic: str) -> str:
             name = f"header_{name}"
         taken.add(name.lower())
         always = row["messages"] == statistics.messages and not row["nulls"]
-        if name == row["key"]:
+        if name == row["key"] and field_meant(name, FIELD_TYPES) is None:
             value = json.dumps(row["type"] + (" required" if always else ""))
         else:
             required = ", required = true" if always else ""

@@ -16,6 +16,7 @@ from ..tables.ranges import Range
 from ..tables.reading import Part, Reading, read_range
 from ..tables.schema import conform
 from ..tables.spooling import refuse_queue, spooled
+from .absent_headers import warn_of_absent_headers
 from .types import CHECKSUM_OK, Wanted, default_schema, wanted
 from .workers import settle
 
@@ -111,7 +112,9 @@ class LadingReader(DataSourceReader):
         """The ranges from startingOffsets to endingOffsets, as the topic is now."""
         planner = Planner(self.options)
         try:
-            return [InputPartition(piece) for piece in self.pruned(planner.batch())]
+            ranges = self.pruned(planner.batch())
+            warn_of_absent_headers(planner.transport, self.reading, ranges)
+            return [InputPartition(piece) for piece in ranges]
         finally:
             planner.close()
             settle()

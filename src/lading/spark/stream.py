@@ -19,6 +19,7 @@ from ..tables.options import SourceOptions
 from ..tables.planning import Planner
 from ..tables.positions import Marks, OffsetsDocument, document, parse_document
 from ..tables.reading import read_range
+from .absent_headers import warn_of_absent_headers
 from .source import batches, reading
 from .types import wanted
 
@@ -38,6 +39,7 @@ class LadingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.wanted = wanted(schema, options.columns, options.encodings)
         self.reading = reading(options, self.wanted)
         self._target: Marks | None = None
+        self._headers_checked = False
 
     def initialOffset(self) -> OffsetsDocument:
         """Where the stream begins without a checkpoint."""
@@ -72,6 +74,8 @@ class LadingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """One Spark partition per offset range, the same for the same offsets."""
         topic = self.options.topic
         ranges = self.planner.ranges(parse_document(topic, start), parse_document(topic, end))
+        if not self._headers_checked:
+            self._headers_checked = warn_of_absent_headers(self.planner.transport, self.reading, ranges)
         return [InputPartition(piece) for piece in ranges]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

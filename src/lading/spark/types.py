@@ -25,7 +25,16 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from ..columns.contract import TYPES, Encoding, HeaderColumn, Projection, did_you_mean, parse_encoding, type_word
+from ..columns.contract import (
+    TYPES,
+    Encoding,
+    HeaderColumn,
+    Projection,
+    did_you_mean,
+    parse_encoding,
+    refuse_near_miss,
+    type_word,
+)
 from ..model.batch import SCHEMA
 from ..model.errors import SettingError
 
@@ -113,6 +122,8 @@ def wanted(schema: StructType, columns: Mapping[str, str], encodings: Mapping[st
                 continue
             fields.append(name)
         else:
+            if header is None:
+                refuse_near_miss(name, f'For a header of that name set option("column.{name}", "{name}")')
             headers.append(_header_column(field, header or name, encodings.get(name.lower())))
         order.append(name)
     return Wanted(Projection(tuple(fields), tuple(headers), tuple(order)), checksum_ok, arrow_schema(schema))

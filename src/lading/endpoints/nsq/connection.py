@@ -397,9 +397,8 @@ class Connection(asyncio.BufferedProtocol):
             self.abort()
             return
         if self._transport is not None and not self._ended:
-            # the next one first: whatever this one ends with, a silent client is found
-            self.beat_later()
             self._transport.write(_HEARTBEAT)
+            self.beat_later()
 
 
 def _verb(command: Command) -> str:

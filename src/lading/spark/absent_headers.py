@@ -1,0 +1,64 @@
+"""The driver's warning of headers that a query names and no message has: their columns would be null throughout."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+
+from ..columns.seen_headers import SeenHeaders
+from ..model.errors import LadingError
+from ..tables.ranges import Range
+from ..tables.reading import Reading
+from ..transports.fetched import Fetched
+from ..transports.interface import Transport
+
+LOG = logging.getLogger("lading.spark")
+MESSAGES_MAX: Final = 10_000
+"""How many messages of a batch are looked at, before its tasks begin, unless they have all headers earlier."""
+FETCH_BYTES: Final = 1 << 18
+
+
+def warn_of_absent_headers(transport: Transport, reading: Reading, ranges: Sequence[Range]) -> bool:
+    """Log a warning for each header of ``reading`` that the first messages of ``ranges`` do not have.
+
+    Returns whether there were messages to look at. What cannot be read is left to the tasks, which say so.
+    """
+    condition = reading.condition()
+    if not ranges:
+        return False
+    seen = SeenHeaders((*reading.projection.header_keys, *(condition.header_keys if condition else ())))
+    if not seen.declared:
+        return True
+    try:
+        for headers in _sample(transport, reading, ranges):
+            seen.add_headers(headers.slice(0, MESSAGES_MAX - seen.messages))
+            if not seen.unseen or seen.messages >= MESSAGES_MAX:
+                break
+    except LadingError:
+        return False
+    if seen.messages:
+        first = "first " if seen.messages >= MESSAGES_MAX else ""
+        among = f"the {first}{seen.messages:,} messages of {ranges[0].topic!r}"
+        for sentence in seen.sentences(among, condition.unquoted if condition else ()):
+            LOG.warning("%s", sentence)
+    return seen.messages > 0
+
+
+def _sample(transport: Transport, reading: Reading, ranges: Sequence[Range]) -> Iterator[pa.Array[Any]]:
+    """Yield the headers of the ranges' messages, first of the beginning of each range, then of what follows."""
+    positions = {piece: piece.start for piece in ranges}
+    while positions:
+        for piece, position in list(positions.items()):
+            fetched = transport.fetch(piece.topic, piece.partition, position, max_bytes=FETCH_BYTES, wait_ms=0)
+            yield from _headers(fetched, position, piece.end, reading)
+            positions[piece] = fetched.end_offset
+            if not position < fetched.end_offset < piece.end:
+                del positions[piece]
+
+
+def _headers(fetched: Fetched, first: int, end: int, reading: Reading) -> Iterator[pa.Array[Any]]:
+    for part in fetched.decode(first=first, end=end, fields={"headers"}, states=reading.states):
+        yield part.columns["headers"]
