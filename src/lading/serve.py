@@ -224,7 +224,9 @@ def _settle_down() -> None:
 
 
 def _tell_recoveries(broker: Broker) -> None:
-    """What opening found in partitions that were not closed by their owner: nothing of it is kept quiet."""
+    """What opening found that is not as its owner left it: nothing of it is kept quiet."""
+    for note in broker.notes:
+        log.warning("%s", note)
     for partition, report in broker.recoveries():
         for what in (*report.cuts, *report.damage, *report.notes):
             log.warning("%s: %s", partition, what)

@@ -68,7 +68,9 @@ class Broker:
         self._catalog = Catalog(data / FILE_NAME)
         self._commit = commit or (GroupCommit() if self.settings.durability == "fsync" else WriteOnly())
         self._appender = Appender(self._commit, self.counters, self.settings.unsynced_bytes_max)
-        self._topology = Namespace(self._catalog, directory, self._open_log, self.settings.partitions_per_topic_max)
+        self._topology = Namespace(
+            self._catalog, directory, self._open_log, self.settings.partitions_per_topic_max, now_us
+        )
         self._positions = Positions(self._catalog, self.settings.position_flush_us)
         self.groups = Groups(self._catalog, self._positions)
         self._transactions = Transactions(self._catalog, self.counters, self.settings.transaction_timeout_us)
@@ -133,15 +135,25 @@ class Broker:
                 self._memory.load(partition)
         self._transactions.load(partitions)
         self.producers.load(partitions)
+        if self.notes:
+            self.producers.skip_known_ids(partitions)
         for partition in partitions:
             partition.log.on_synced = partial(self._synced, partition)
         self.dead_letters.load(self._topology.topic_by_uuid)
         self.postponed.load(partitions)
         self.channels.load(self._topology.topics())
 
+    @property
+    def notes(self) -> list[str]:
+        """What opening found of catalog and topics that contradict each other, to be told to the operator."""
+        return [*self._catalog.notes, *self._topology.notes]
+
     def recoveries(self) -> list[tuple[Partition, RecoveryReport]]:
-        """What opening found in logs that were not closed in order, to be told to the operator."""
-        return [(one, one.log.recovery) for one in self._partitions() if not one.log.recovery.clean]
+        """What opening found in logs, also in those of postponed messages, to be told to the operator."""
+        logs = [*self._partitions(), *self.postponed.logs()]
+        return [
+            (one, report) for one in logs if not (report := one.log.recovery).clean or report.damage or report.notes
+        ]
 
     def _partitions(self) -> list[Partition]:
         return [partition for topic in self._topology.topics() for partition in topic.partitions]

@@ -9,16 +9,17 @@ from __future__ import annotations
 import errno
 import uuid as uuid_module
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
 from ..log.catalog import Catalog
 from ..log.catalog_rows import StreamRow, TopicRow
-from ..log.directory import DataDirectory, TopicDescription, partition_path, read_description
+from ..log.directory import DataDirectory, TopicDescription, partition_path
 from ..log.interface import PartitionLog
 from ..model.errors import CorruptLog, Reason, Refusal, SettingError
 from ..model.names import DEFAULT_STREAM, flat_name
+from .found_topics import FoundTopics
 from .settings import TopicSettings
 from .topology import DEFAULT_STREAM_ID, ID_MAX, Partition, Stream, Topic
 
@@ -32,18 +33,26 @@ OpenLog = Callable[[Path, bytes, int], PartitionLog]
 class Namespace:
     """All streams, topics and partitions of a data directory; every change is in the catalog when it returns."""
 
-    def __init__(self, catalog: Catalog, directory: DataDirectory, open_log: OpenLog, partitions_max: int) -> None:
-        """Opens what the catalog lists; CorruptLog where a listed topic has no directory."""
+    def __init__(
+        self, catalog: Catalog, directory: DataDirectory, open_log: OpenLog, partitions_max: int, now_us: int
+    ) -> None:
+        """Opens what the catalog lists and takes in what only the directory knows; ``notes`` says what.
+
+        CorruptLog where a listed topic or partition has no directory, or two directories claim one name.
+        """
         self._catalog = catalog
         self._directory = directory
         self._open_log = open_log
         self._partitions_max = partitions_max
+        self.notes: list[str] = []
+        """Sentences about what a start found of topics that the catalog does not know, or not as they are."""
         self.version = 0
         """Grows whenever a stream, topic or partition comes or goes."""
         self._streams: dict[int, Stream] = {}
         self._streams_by_name: dict[str, Stream] = {}
         self._topics_by_flat_name: dict[str, Topic] = {}
         self._topics_by_uuid: dict[bytes, Topic] = {}
+        self._found = FoundTopics(catalog, directory, self.notes, now_us)
         self._recover()
 
     def _recover(self) -> None:
@@ -59,35 +68,34 @@ class Namespace:
                     f"topic {topic_row.name!r} is in the catalog, but its directory {path} is missing; put it back, "
                     "or move the catalog file away to start from the directories that are there"
                 )
-            self._directory.settle_partitions(topic_row.uuid, topic_row.partitions)
-            self._open_listed(topic_row)
+            self._open_listed(self._found.agreed(topic_row))
         for uuid in sorted(self._directory.listed() - set(self._topics_by_uuid)):
-            self._meet_unlisted(uuid)
+            self._adopt(uuid)
 
-    def _meet_unlisted(self, uuid: bytes) -> None:
-        """A directory that is not listed: taken in where the catalog is new, else the rest of an interrupted create."""
-        if not self._catalog.created:
-            self._directory.remove_if_empty(uuid)
-            return
-        described = read_description(self._directory.path(uuid))
+    def _adopt(self, uuid: bytes) -> None:
+        """Take in a directory that the catalog does not list, or remove what an interrupted create left.
+
+        CorruptLog where it holds messages and cannot be taken in: its name must not be given to another topic.
+        """
+        described = self._found.unlisted(uuid)
         if described is None:
             return
+        other = self._topics_by_flat_name.get(described.name)
+        if other is not None:
+            if self._directory.remove_if_empty(uuid):
+                return
+            raise CorruptLog(
+                f"topic {described.name!r}: directories {self._directory.path(other.uuid)}, which is in the catalog, "
+                f"and {self._directory.path(uuid)} both belong to it; move one of them away"
+            )
         stream = self._streams_by_name.get(described.stream)
         if stream is None:
             stream = self.create_stream(None, described.stream, now_us=described.created_us)
-        if described.topic_id in stream.topics or self._topics_by_flat_name.get(described.name):
-            return
-        row = TopicRow(
-            uuid,
-            stream.id,
-            described.topic_id,
-            described.topic,
-            described.created_us,
-            described.partitions,
-            described.next_epoch,
-            dict(described.settings),
-        )
+        ident = described.topic_id if described.topic_id not in stream.topics else _lowest_free(stream.topics)
+        row = self._found.adopted(described, stream.id, ident)
         self._catalog.add_topic(row)
+        # who wrote there with numbers or in transactions is told by the log alone
+        self._catalog.add_writer_partitions(uuid, row.partitions)
         self._open_listed(row)
 
     # -- look-ups
@@ -188,15 +196,23 @@ class Namespace:
         with _disk_errors(f"topic {name!r}"):
             try:
                 # the directory first: a topic that the catalog lists has one after any crash
-                self._directory.create(_description(topic, partitions_count))
+                self._directory.create(row.uuid)
                 topic.partitions = self._open_partitions(topic, range(partitions_count))
                 self._catalog.add_topic(row)
+                self._describe_created(topic)
             except (OSError, Refusal):
                 _close(topic.partitions)
                 self._directory.remove_if_empty(row.uuid)
                 raise
         self._link_topic(topic)
         return topic
+
+    def _describe_created(self, topic: Topic) -> None:
+        try:
+            self._directory.describe(_description(topic, len(topic.partitions)))
+        except OSError:
+            self._catalog.remove_topic(topic.uuid)
+            raise
 
     def alter_topic(self, topic: Topic, settings: TopicSettings) -> None:
         """Other settings from now on; on disk when this returns."""
@@ -295,8 +311,10 @@ class Namespace:
         topic.partitions = self._open_partitions(topic, range(row.partitions))
         self._link_topic(topic)
         description = _description(topic, row.partitions)
-        if read_description(self._directory.path(row.uuid)) != description:
-            self._directory.describe(description)
+        if self._found.differs(description):
+            with suppress(OSError):
+                # only readers without a broker miss it: a full disk must not stop the start
+                self._directory.describe(description)
 
     def _open_partitions(self, topic: Topic, numbers: range) -> list[Partition]:
         """All of them or, where one fails, none."""

@@ -90,6 +90,11 @@ class Postponed:
                 if row is not None:
                     _know(held, row)
                 self._find(held)
+            elif (partition.topic.uuid, partition.number) in rows:
+                LOG.warning(
+                    "%s: %s is missing; messages that were postponed there are lost",
+                    partition, self._path(partition) / POSTPONED,
+                )  # fmt: skip
 
     def _open(self, partition: Partition) -> _Held:
         path = self._path(partition) / POSTPONED
@@ -132,6 +137,10 @@ class Postponed:
         append = self._appender.append(held.own, dialect, flags, room_bytes, write_due)
         heapq.heappush(held.due, (due_us, append.base_offset))
         return append
+
+    def logs(self) -> list[Partition]:
+        """The logs in which messages wait, seen as partitions."""
+        return [held.own for held in self._held.values()]
 
     def count(self, partition: Partition) -> int:
         """How many appends wait for a partition."""

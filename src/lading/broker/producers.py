@@ -22,6 +22,8 @@ from .producer_state import COMMITS, DECIDED, ENDED, Caller, Identity, Producer,
 from .topology import Partition
 
 IDS_AT_ONCE: Final = 1000
+ID_MAX: Final = 1 << 62
+"""Higher ones are a client's invention."""
 EPOCH_MAX: Final = (1 << 15) - 2
 """One more is left to shut out a producer whose time is over."""
 
@@ -65,6 +67,16 @@ class Producers:
                     owner.partitions.add(place)
                 else:
                     self._orphans.add((place, writer))
+
+    def skip_known_ids(self, partitions: Iterable[Partition]) -> None:
+        """Give out no id that the partitions know: a catalog that was lost would give it to somebody else.
+
+        Its batches would then be taken for repetitions of what the first owner sent.
+        """
+        written = [one.identity.producer_id for place in partitions for one in self._produced.writing(place)]
+        highest = max((one for one in written if one < ID_MAX), default=None)
+        if highest is not None:
+            self._table.skip_ids(highest + IDS_AT_ONCE)
 
     def init(self, name: str | None, timeout_us: int, known: Identity | None, *, now_us: int) -> Answer[Identity]:
         """An identity to produce under. Who had the name before is shut out, and what it left open aborted.

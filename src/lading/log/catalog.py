@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from ..model.errors import CorruptLog, Reason, Refusal
 from .catalog_rows import GroupRow, PositionRow, StreamRow, TopicRow, TransactionRow
+from .catalog_state import CatalogOpening
 
 SCHEMA_VERSION: Final = 1
 FILE_NAME: Final = "catalog.sqlite"
@@ -106,27 +107,59 @@ class Catalog:
     def __init__(self, path: Path) -> None:
         """Opens or creates the file at ``path``; CorruptLog where it is no catalog or of a later version."""
         self.path = path
-        self.created = not path.exists()
+        self.created = False
+        """There was nothing in it: either a new data directory, or its catalog is lost."""
         self._checkpoint: threading.Thread | None = None
         self._commits = 0
+        self._opening = CatalogOpening(path)
         try:
+            self._require_known_version()
             self._db = sqlite3.connect(path, isolation_level=None)
-            self._db.execute("PRAGMA journal_mode = WAL")
-            self._db.execute("PRAGMA foreign_keys = ON")
-            self._db.execute("PRAGMA wal_autocheckpoint = 0")
-            self._level: Level | None = None
-            self._migrate()
+            try:
+                self._open()
+            except BaseException:
+                self._db.close()
+                raise
         except sqlite3.DatabaseError as error:
-            raise CorruptLog(f"{path} cannot be opened as a catalog: {error}") from None
+            raise self._damaged(str(error)) from None
 
-    def _migrate(self) -> None:
-        version = self._db.execute("PRAGMA user_version").fetchone()[0]
+    def _open(self) -> None:
+        self._db.execute("PRAGMA journal_mode = WAL")
+        self._db.execute("PRAGMA foreign_keys = ON")
+        self._db.execute("PRAGMA wal_autocheckpoint = 0")
+        self._level: Level | None = None
+        found = self._db.execute("PRAGMA quick_check(1)").fetchone()[0]
+        if found != "ok":
+            raise self._damaged(" ".join(found.split()))
+        self._migrate()
+        self._opening.begin(self._db)
+
+    def _damaged(self, problem: str) -> CorruptLog:
+        return CorruptLog(
+            f"{self.path} cannot be opened as a catalog: {problem}; put a whole copy in its place, or move it away "
+            "with its -wal file: topics are then taken in from their directories, without groups and positions"
+        )
+
+    @property
+    def notes(self) -> list[str]:
+        """Sentences about what is lost of the catalog that was used last."""
+        return self._opening.notes
+
+    def _require_known_version(self) -> None:
+        """Ask on a connection that changes nothing: a file of a later Lading keeps every byte, its log too."""
+        if not self.path.exists() or not self.path.stat().st_size:
+            return
+        with contextlib.closing(sqlite3.connect(f"{self.path.absolute().as_uri()}?mode=ro", uri=True)) as db:
+            version = db.execute("PRAGMA user_version").fetchone()[0]
         if version > SCHEMA_VERSION:
             raise CorruptLog(
                 f"{self.path} was written by a later Lading (catalog version {version}, this one knows "
                 f"{SCHEMA_VERSION}); start that version, or give another data directory"
             )
-        if version == 0:
+
+    def _migrate(self) -> None:
+        if self._db.execute("PRAGMA user_version").fetchone()[0] == 0:
+            self.created = True
             with self._transaction(Level.FULL):
                 for statement in _SCHEMA.split(";"):
                     self._db.execute(statement)
@@ -288,6 +321,22 @@ class Catalog:
         with self.write(Kind.WRITER) as db:
             db.execute("INSERT OR IGNORE INTO writer_partitions VALUES (?, ?)", (topic, partition))
 
+    def add_writer_partitions(self, topic: bytes, count: int) -> None:
+        """Note it for all partitions of a topic of which nothing is known."""
+        with self.write(Kind.WRITER) as db:
+            rows = [(topic, number) for number in range(count)]
+            db.executemany("INSERT OR IGNORE INTO writer_partitions VALUES (?, ?)", rows)
+
+    def skip_transaction_ids(self, highest: int) -> None:
+        """Give out no transaction id up to ``highest`` any more."""
+        with self.write(Kind.TRANSACTION) as db:
+            db.execute("DELETE FROM sqlite_sequence WHERE name = 'transactions' AND seq < ?", (highest,))
+            db.execute(
+                "INSERT INTO sqlite_sequence (name, seq) SELECT 'transactions', ? "
+                "WHERE NOT EXISTS (SELECT 1 FROM sqlite_sequence WHERE name = 'transactions')",
+                (highest,),
+            )
+
     def begin(self, scope: str, deadline_us: int) -> int:
         """A new open transaction; its id was never given before."""
         with self.write(Kind.TRANSACTION) as db:
@@ -338,6 +387,8 @@ class Catalog:
         """Checkpoint and close; what was written is in the one file then."""
         if self._checkpoint is not None:
             self._checkpoint.join()
+        # said first: SQLite removes its log when it closes, and a kill in between must not look like a lost one
+        self._opening.end()
         self._db.close()
 
 

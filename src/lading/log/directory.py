@@ -116,10 +116,13 @@ class DataDirectory:
         """Topic ids that have a directory."""
         return {bytes.fromhex(entry.name) for entry in self.root.iterdir() if _is_topic_id(entry.name)}
 
-    def create(self, description: TopicDescription) -> None:
-        """The directory of a new topic, with its description, on disk when this returns."""
-        self.path(description.uuid).mkdir()
-        self.describe(description)
+    def create(self, uuid: bytes) -> None:
+        """The directory of a new topic, on disk when this returns.
+
+        It is described last, when the catalog lists it: a directory without a description is that of a create that
+        was interrupted, one with a description belongs to a topic that somebody was told of.
+        """
+        self.path(uuid).mkdir()
         _sync(self.root)
 
     def describe(self, description: TopicDescription) -> None:
@@ -180,11 +183,33 @@ class DataDirectory:
     def remove_if_empty(self, uuid: bytes) -> bool:
         """Remove what an interrupted create left, told by log files without a byte; anything else stays."""
         path = self.path(uuid)
-        if not path.is_dir() or any(file.stat().st_size for file in path.glob("*/*.log")):
+        if not path.is_dir() or _holds_bytes(path):
             return False
         shutil.rmtree(path)
         _sync(self.root)
         return True
+
+    def partition_numbers(self, uuid: bytes) -> set[int]:
+        """Numbers of the partitions that have a directory."""
+        return {int(entry.name) for entry in self.path(uuid).iterdir() if entry.name.isdecimal() and entry.is_dir()}
+
+    def partitions_marked_deleted(self, uuid: bytes) -> set[int]:
+        """Numbers of the partitions whose delete began."""
+        names = (entry.name.removesuffix(DELETED) for entry in self.path(uuid).glob(f"*{DELETED}"))
+        return {int(name) for name in names if name.isdecimal()}
+
+    def is_partition_empty(self, uuid: bytes, number: int) -> bool:
+        """Whether a partition's directory holds no file at all."""
+        path = self.partition(uuid, number)
+        return not (path / "watermark").exists() and not any(path.iterdir())
+
+    def holds_messages(self, uuid: bytes, number: int) -> bool:
+        """Whether anything was ever written to a partition."""
+        return _holds_bytes(self.partition(uuid, number))
+
+
+def _holds_bytes(directory: Path) -> bool:
+    return any(file.stat().st_size for file in directory.rglob("*.log"))
 
 
 def _is_topic_id(name: str) -> bool:

@@ -60,6 +60,14 @@ class ProducerTable:
             ).fetchone()
         return int(row[0]) - count
 
+    def skip_ids(self, highest: int) -> None:
+        """Give out no id up to ``highest`` any more; a catalog that was lost has forgotten them."""
+        known = self._catalog.rows("SELECT next FROM producer_ids")
+        if known and known[0][0] > highest:
+            return
+        with self._catalog.write(Kind.PRODUCER) as db:
+            db.execute("INSERT OR REPLACE INTO producer_ids VALUES (1, ?)", (highest + 1,))
+
     def rows(self) -> list[ProducerRow]:
         """All producers with a name."""
         question = "SELECT name, id, epoch, state, timeout_us, deadline_us, updated_us FROM producers"

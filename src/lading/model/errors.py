@@ -61,6 +61,10 @@ class CorruptLog(CorruptError):
     """A directory or file is no log of this kind, or is damaged where recovery may not guess."""
 
 
+class NewerFormat(CorruptLog):
+    """A file was written in a format of a later Lading; nothing of it was changed."""
+
+
 class Reason(StrEnum):
     """Why a request is refused, in words no protocol owns.
 

@@ -1,0 +1,119 @@
+"""Whether the catalog that is opened is the one that was used last, whole: what SQLite itself never says.
+
+SQLite takes a catalog that was emptied, cut, exchanged for an older copy or robbed of its write-ahead log for a good
+one. Each opening therefore gets a number, kept in the catalog (its ``application_id``) and in a file beside it; a
+catalog with a lower number than the file is not the last one. Damage in the write-ahead log ends SQLite's reading of
+it without an error; commits that lie behind that place tell.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import struct
+from pathlib import Path
+from typing import Final
+
+from .disk import RealDisk, read_all, replace
+
+SUFFIX: Final = ".opening"
+_NUMBER_MAX: Final = (1 << 31) - 1
+_WAL_HEADER: Final = struct.Struct(">8I")
+_FRAME_HEADER: Final = struct.Struct(">6I")
+
+
+def wal_path(catalog: Path) -> Path:
+    """The write-ahead log of a catalog."""
+    return catalog.with_name(f"{catalog.name}-wal")
+
+
+class CatalogOpening:
+    """The number of this opening; ``notes`` says what is wrong with the catalog that was found."""
+
+    def __init__(self, path: Path) -> None:
+        """Looks at the files before SQLite changes them."""
+        self.notes: list[str] = []
+        self._catalog = path
+        self._path = path.with_name(path.name + SUFFIX)
+        self._known, self._was_open = _read(self._path)
+        self._number: int | None = None
+        wal = wal_path(path)
+        self._had_catalog, self._wal = path.exists(), read_all(RealDisk(), wal)
+
+    def begin(self, db: sqlite3.Connection) -> None:
+        """Compare, and give this opening the next number; on a full disk it keeps the last one."""
+        found = db.execute("PRAGMA application_id").fetchone()[0]
+        wal, self._wal = self._wal, None
+        if wal:
+            self._check_wal(db, wal)
+        if self._known is not None and found < self._known:
+            state = "is an older one or was emptied" if self._had_catalog else "was missing"
+            self.notes.append(
+                f"the catalog {self._catalog} {state}: it is not the one that was used last; groups, positions, "
+                "transactions and commit keys since then are lost"
+            )
+        elif self._was_open and wal is None:
+            self.notes.append(
+                f"{wal_path(self._catalog)} is missing, but the catalog was not closed in order: what was written to "
+                "it last (groups, positions, transactions, commit keys) is lost"
+            )
+        number = max(found, self._known or 0) + 1
+        if number > _NUMBER_MAX:
+            return
+        # a catalog on a full disk opens for readers; it keeps its number then
+        with contextlib.suppress(sqlite3.OperationalError, OSError):
+            db.execute(f"PRAGMA application_id = {number}")
+            self._number = number
+            self._write("open")
+
+    def end(self) -> None:
+        """The catalog is going to be closed in order."""
+        if self._number is not None:
+            with contextlib.suppress(OSError):
+                self._write("closed")
+
+    def _write(self, state: str) -> None:
+        replace(RealDisk(), self._path, f"{self._number} {state}\n".encode())
+
+    def _check_wal(self, db: sqlite3.Connection, wal: bytes) -> None:
+        frames = db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()[1]
+        if len(wal) > _WAL_HEADER.size and (not _is_header_whole(wal) or _last_commit(wal) > frames):
+            self.notes.append(
+                f"{wal_path(self._catalog)} is damaged behind its first {frames} pages: what was written to the "
+                "catalog after them (groups, positions, transactions, commit keys) is lost"
+            )
+
+
+def _read(path: Path) -> tuple[int | None, bool]:
+    """(number of the last opening, whether it was not closed); None where no file says."""
+    try:
+        number, state = (read_all(RealDisk(), path) or b"").decode().split()
+        return int(number), state == "open"
+    except (OSError, ValueError):
+        return None, False
+
+
+def _is_header_whole(wal: bytes) -> bool:
+    """Whether the checksum of SQLite's WAL header holds."""
+    magic, *_, first, second = _WAL_HEADER.unpack_from(wal)
+    words = struct.unpack(f"{'>' if magic & 1 else '<'}6I", wal[:24])
+    low = high = 0
+    for at in range(0, 6, 2):
+        low = (low + words[at] + high) & 0xFFFFFFFF
+        high = (high + words[at + 1] + low) & 0xFFFFFFFF
+    return (low, high) == (first, second)
+
+
+def _last_commit(wal: bytes) -> int:
+    """Number, from 1, of the last frame of this log that ends a transaction, whole or not; 0 for none."""
+    _, _, page_bytes, _, *salts, _, _ = _WAL_HEADER.unpack_from(wal)
+    last = 0
+    frame_bytes = _FRAME_HEADER.size + page_bytes
+    for number, at in enumerate(range(_WAL_HEADER.size, len(wal) - frame_bytes + 1, frame_bytes), 1):
+        _, pages_after_commit, *frame_salts, _, _ = _FRAME_HEADER.unpack_from(wal, at)
+        if frame_salts != salts:
+            # of an earlier round through the file; a flipped salt would end the search, so look at all
+            continue
+        if pages_after_commit:
+            last = number
+    return last

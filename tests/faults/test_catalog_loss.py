@@ -1,0 +1,87 @@
+"""The catalog is damaged, lost or exchanged after kill -9: every topic is there again, and the log says what is not."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import lading
+from lading import testing
+from lading.testing import Running
+
+TOPICS = [f"topic{number}" for number in range(5)]
+OTHERS = ("iggy_tcp", "iggy_http", "nsqd_tcp", "nsqd_http", "nsqlookupd_tcp", "nsqlookupd_http", "kafka")
+
+
+def start(home: Path) -> Running:
+    wanted = {"endpoints.admin.address": "127.0.0.1:0", **{f"endpoints.{name}.enabled": False for name in OTHERS}}
+    return testing.start(home / "data", wanted, home / "stderr.log")
+
+
+def send(running: Running, topic: str, count: int) -> None:
+    with lading.Producer(running.url) as producer:
+        for number in range(count):
+            producer.send(topic, f"{topic}-{number}".encode())
+
+
+def stop(running: Running) -> None:
+    running.kill()
+    if running.process.stdout is not None:
+        running.process.stdout.close()
+
+
+def flip_a_bit(data: Path) -> None:
+    path = data / "catalog.sqlite-wal"
+    # in the first page that the log holds
+    wal = bytearray(path.read_bytes())
+    wal[200] ^= 4
+    path.write_bytes(wal)
+
+
+def delete_the_log(data: Path) -> None:
+    (data / "catalog.sqlite-wal").unlink()
+
+
+def empty(data: Path) -> None:
+    for path in data.glob("catalog.sqlite*"):
+        path.write_bytes(b"")
+
+
+def put_back(data: Path) -> None:
+    for path in data.glob("catalog.sqlite*"):
+        path.unlink()
+    for path in (data.parent / "old").iterdir():
+        shutil.copy(path, data / path.name)
+
+
+@pytest.mark.parametrize("damage", [flip_a_bit, delete_the_log, empty, put_back], ids=lambda one: one.__name__)
+def test_topics_come_back_and_the_loss_is_told(tmp_path: Path, damage: Callable[[Path], None]) -> None:
+    running = start(tmp_path)
+    send(running, "topic0", 10)
+    if damage is put_back:
+        assert running.stop() == 0
+        (tmp_path / "old").mkdir()
+        shutil.copy(tmp_path / "data" / "catalog.sqlite", tmp_path / "old" / "catalog.sqlite")
+        running = start(tmp_path)
+    for topic in TOPICS[1:]:
+        send(running, topic, 10)
+    stop(running)
+    ids = {path.name for path in (tmp_path / "data" / "topics").iterdir()}
+    damage(tmp_path / "data")
+    (tmp_path / "stderr.log").unlink()
+    running = start(tmp_path)
+    try:
+        for topic in TOPICS:
+            send(running, topic, 1)
+            messages = lading.read_arrow(running.url, topic, columns="payload")
+            payloads = [one.as_py() for one in messages.column("payload")]
+            assert payloads == [*(f"{topic}-{number}".encode() for number in range(10)), f"{topic}-0".encode()]
+        told = (tmp_path / "stderr.log").read_text()
+    finally:
+        stop(running)
+    assert "was not in the catalog and is taken in" in told and "'topic4'" in told
+    assert "positions" in told
+    assert {path.name for path in (tmp_path / "data" / "topics").iterdir()} == ids
