@@ -7,15 +7,18 @@ ranges are on disk in the overlay before ``stable_end`` passes them.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ..log.catalog import Catalog
 from ..model.errors import Reason, Refusal
 from .counters import Counters
 from .topology import Partition
 from .writer_memory import hold
+
+LOG: Final = logging.getLogger("lading.broker")
 
 
 class CommitResult(NamedTuple):
@@ -51,21 +54,47 @@ class Transactions:
     def load(self, partitions: Iterable[Partition]) -> None:
         """Pick up after a start: decided ones are finished in every partition, open ones hold it back again."""
         decided: dict[int, str] = {}
+        highest = 0
         for row in self._catalog.transactions():
+            highest = max(highest, row.id)
             if row.state == "open":
                 self._open[row.id] = OpenTransaction(row.id, row.scope, row.deadline_us)
             else:
                 decided[row.id] = row.state
+        named = 0
         for partition in partitions:
             writers = partition.writers
             for transaction_id in list(writers.transactions) if writers is not None else ():
-                if transaction_id in self._open:
+                named = max(named, transaction_id)
+                if transaction_id in decided:
+                    self._settle(partition, transaction_id, decided[transaction_id] == "committed")
+                elif _was_settled(partition, transaction_id):
+                    self._settle_forgotten(partition, transaction_id)
+                elif transaction_id in self._open:
                     self._open[transaction_id].partitions.add(partition)
                 else:
                     # one the catalog does not know was never committed
-                    self._settle(partition, transaction_id, decided.get(transaction_id) == "committed")
+                    self._settle(partition, transaction_id, False)
             self._hold(partition)
+        if named > highest:
+            # the catalog has lost it: an id that is given again would join what lies in the log with something new
+            self._catalog.skip_transaction_ids(named)
         self._counters.transactions_open = len(self._open)
+
+    def _settle_forgotten(self, partition: Partition, transaction_id: int) -> None:
+        """Readers went past it: it was committed, unless its range is an aborted one.
+
+        The catalog says nothing of it any more, or is an older one.
+        """
+        log = partition.log
+        ranges = _ranges(partition)[transaction_id]
+        aborted = any(log.aborted(first, end) for first, end in ranges)
+        if log.recovery.states_lost and not aborted:
+            LOG.warning(
+                "%s: whether transaction %d (offsets %d to %d) was committed is known to nobody any more; it is shown",
+                partition, transaction_id, ranges[0][0], ranges[-1][1] - 1,
+            )  # fmt: skip
+        self._settle(partition, transaction_id, not aborted)
 
     def begin(self, *, scope: str, timeout_us: int | None, now_us: int) -> int:
         """A new transaction; ``scope`` joins attempts at the same work, of which a commit names the winners."""
@@ -187,6 +216,11 @@ class Transactions:
     def _hold(self, partition: Partition) -> None:
         hold(partition)
         self.touched(partition)
+
+
+def _was_settled(partition: Partition, transaction_id: int) -> bool:
+    """Whether the last owner let readers pass the transaction's first block: they never pass what is undecided."""
+    return _ranges(partition)[transaction_id][0][0] < partition.log.recovery.settled_end
 
 
 def _ranges(partition: Partition) -> dict[int, list[tuple[int, int]]]:

@@ -37,10 +37,14 @@ class WriterMemory:
         return self._made(partition)
 
     def load(self, partition: Partition) -> None:
-        """What the writers of a partition did, from the last snapshot and the blocks after it."""
+        """What the writers of a partition did, from the last snapshot and the blocks after it.
+
+        Where ranges of the log's overlay are lost all blocks are read: outcomes before the snapshot are told by them
+        alone.
+        """
         log = partition.log
         writers = self._made(partition)
-        snapshot = log.load_snapshot(SNAPSHOT)
+        snapshot = None if log.recovery.states_lost else log.load_snapshot(SNAPSHOT)
         at = log.first_offset
         if snapshot is not None:
             writers.load(snapshot.data)

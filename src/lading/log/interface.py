@@ -128,6 +128,10 @@ class RecoveryReport:
     damage: Sequence[Damage] = ()
     notes: Sequence[str] = ()
     """Sentences about side files (index, watermark, states) that were missing or wrong."""
+    settled_end: int = 0
+    """Everything before it was decided when the last owner let go: committed, or in the aborted ranges."""
+    states_lost: bool = False
+    """States, aborted and control ranges are not all that there were; the log tells the ranges again."""
 
 
 class PartitionLog(Protocol):

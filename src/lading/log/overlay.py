@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import google_crc32c
+
 from ..chunk.overlay import RECORD_BYTES, Range, RangeKind, pack, unpack_all
 from ..model.state import State
 from .disk import Disk, File, read_all, replace
 from .intervals import Intervals
+from .watermark import StatesMark
 
 FILE_NAME = "states.log"
 COMPACT_AFTER_RECORDS = 4096
@@ -21,10 +24,15 @@ _LAST = (1 << 63) - 1
 class Overlay:
     """States, aborted ranges and control ranges of one partition."""
 
-    def __init__(self, disk: Disk, directory: Path) -> None:
-        """Reads ``states.log`` where there is one; what is not readable of it stands in ``notes``."""
+    def __init__(self, disk: Disk, directory: Path, mark: StatesMark | None = None) -> None:
+        """Reads ``states.log`` where there is one; what is not readable of it stands in ``notes``.
+
+        ``mark`` is how far it was on disk, as the watermark says.
+        """
         self.path = directory / FILE_NAME
         self.notes: list[str] = []
+        self.lost = False
+        """Records are missing: not all that was decided about offsets is known."""
         self.unsynced = False
         """Records were written since the last ``begin_sync``."""
         self.unsynced_floor: int | None = None
@@ -40,9 +48,14 @@ class Overlay:
         self._states = self._sets[RangeKind.STATE]
         data = read_all(disk, self.path)
         self._exists = data is not None
-        self._load(data or b"")
+        self._load(data or b"", mark)
 
-    def _load(self, data: bytes) -> None:
+    @property
+    def mark(self) -> StatesMark | None:
+        """How far the file is on disk; None as long as records are missing in it."""
+        return None if self.lost else self._synced
+
+    def _load(self, data: bytes, mark: StatesMark | None) -> None:
         at = skipped = 0
         while at < len(data):
             ranges, valid = unpack_all(memoryview(data)[at:])
@@ -56,12 +69,24 @@ class Overlay:
                 if ahead < 0:
                     break
                 at = ahead
-        self._position = len(data)
+        self._position, self._crc = len(data), google_crc32c.value(data)
+        self._synced = self._syncing = StatesMark(self._crc, self._position)
         if skipped:
-            self._rewrite, self._kept = True, data
+            self.lost = self._rewrite = True
+            self._kept = data
             self.notes.append(
                 f"{self.path}: {skipped} bytes are no records, so states set by them are lost; "
                 "the file is kept aside at the next change of a state"
+            )
+        elif mark is not None and not mark.holds(data):
+            self.lost = self._rewrite = True
+            self._kept = data or None
+            found = f"is another file than the one of {mark.size_bytes} bytes that was synced last"
+            if len(data) < mark.size_bytes:
+                found = f"had {mark.size_bytes} bytes and {f'now has {len(data)}' if self._exists else 'is missing'}"
+            self.notes.append(
+                f"{self.path} {found}: states that were set (poisoned, marked for deletion, unavailable) are lost, "
+                "aborted transactions are found again by their control records and the catalog"
             )
 
     def _apply(self, record: Range) -> None:
@@ -91,6 +116,7 @@ class Overlay:
             self._file = self._disk.open(self.path, write=True)
         self._file.write(data, self._position)
         self._position += RECORD_BYTES
+        self._crc = google_crc32c.extend(self._crc, data)
         self._records += 1
         self.unsynced = True
         if record.kind != RangeKind.STATE:
@@ -107,12 +133,14 @@ class Overlay:
         if not self.unsynced:
             return None
         self.unsynced = False
+        self._syncing = StatesMark(self._crc, self._position)
         self._floors = [None, self._floors[_WRITTEN]]
         self._find_floor()
         return self._file
 
     def synced(self) -> None:
         """What ``begin_sync`` asked for is done."""
+        self._synced = self._syncing
         if self._floors[_SYNCING] is not None:
             self._floors[_SYNCING] = None
             self._find_floor()
@@ -129,11 +157,11 @@ class Overlay:
         """Whether the file says something that does not hold."""
         return self._rewrite
 
-    def compact_when_due(self, first_offset: int) -> None:
-        """Rewrite the file when most of its records say nothing any more."""
+    @property
+    def wants_compaction(self) -> bool:
+        """Whether most of its records say nothing any more."""
         live = sum(map(len, self._sets.values()))
-        if self._records > 2 * live + COMPACT_AFTER_RECORDS and not self.unsynced:
-            self.compact(first_offset)
+        return self._records > 2 * live + COMPACT_AFTER_RECORDS and not self.unsynced
 
     def compact(self, first_offset: int) -> None:
         """Write only what still holds, of offsets that are kept, as a new file in the place of the old one."""
@@ -147,9 +175,12 @@ class Overlay:
         if self._kept is not None:
             replace(self._disk, self.path.with_name(f"{FILE_NAME}.cut"), self._kept)
             self._kept = None
-        replace(self._disk, self.path, b"".join(map(pack, records)))
+        data = b"".join(map(pack, records))
+        replace(self._disk, self.path, data)
+        self._exists = True
         self._records = len(records)
-        self._position = len(records) * RECORD_BYTES
+        self._position, self._crc = len(data), google_crc32c.value(data)
+        self._synced = self._syncing = StatesMark(self._crc, self._position)
         self._rewrite = False
         self.close()
         self.unsynced, self._floors = False, [None, None]

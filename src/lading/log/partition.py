@@ -67,8 +67,13 @@ class Partition:
         self._found: Found | None = found
         self._clock_us = found.clock_us
         self._held: int | None = found.stable_before if found.next_offset else None
-        self._overlay = Overlay(disk, path)
-        self.recovery = replaced(found.report, notes=[*found.report.notes, *self._overlay.notes])
+        self._overlay = Overlay(disk, path, found.states)
+        self.recovery = replaced(
+            found.report,
+            clean=found.report.clean and not self._overlay.lost,
+            notes=[*found.report.notes, *self._overlay.notes],
+            states_lost=self._overlay.lost,
+        )
         self._overlay.forget_from(found.next_offset)
         self._segments = Segments(disk, path, found.closed, open_tail(disk, path, found), found.gaps)
 
@@ -83,7 +88,9 @@ class Partition:
         self._index_due_us = now_us
         self._settle()
         self._mark.stale = False
-        if not found.report.clean or self._overlay.needs_rewrite:
+        # what is lost of the states is found again by whoever reads the log, before ``hold_stable``; until then the
+        # watermark goes on to say that something is missing, so that a crash in between is noticed too
+        if not self._overlay.lost and (not found.report.clean or self._overlay.needs_rewrite):
             with contextlib.suppress(Refusal):
                 self._mend()
 
@@ -195,10 +202,10 @@ class Partition:
         self._found = None
 
     def _head(self) -> bytes:
-        return watermark.pack(self.topic_id, self.first_offset, *self._now_marked(), self.epochs)
+        return watermark.pack(self.topic_id, self.first_offset, *self._now_marked()[:3], self.epochs)
 
     def _now_marked(self) -> Mark:
-        return Mark(self.synced_end, self.stable_end, self._clock_us)
+        return Mark(self.synced_end, self.stable_end, self._clock_us, self._overlay.mark)
 
     def _begin_writing(self) -> None:
         """The first write since opening: from now on the log is not closed in order, and the disk knows it."""
@@ -263,6 +270,10 @@ class Partition:
     def hold_stable(self, offset: int | None) -> None:
         self._held = offset
         self._settle()
+        if self._overlay.lost:
+            self._overlay.lost = False
+            with contextlib.suppress(Refusal, OSError):
+                self._begin_writing()
 
     def maintain(self, now_us: int) -> int | None:
         if self._read_only:
@@ -280,8 +291,10 @@ class Partition:
             return now_us if under_way else self._index_due_us
         self._index_due_us = now_us + _INDEX_EVERY_US
         self._segments.active.save_index()
-        with contextlib.suppress(OSError):
-            self._overlay.compact_when_due(self.first_offset)
+        if self._overlay.wants_compaction:
+            with contextlib.suppress(OSError):
+                self._mark.forget_states(self._now_marked())
+                self._overlay.compact(self.first_offset)
         return now_us if under_way else None
 
     def close(self) -> None:
@@ -360,6 +373,7 @@ class Partition:
             self.sync_failed(error)
             raise Refusal(Reason.READ_ONLY, str(self.refusal)) from error
         self._overlay.synced()
+        self._mark.stale = True
         self._settle()
 
     def hidden(self, first: int, end: int) -> list[tuple[int, int, int]]:

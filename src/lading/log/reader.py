@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_left, bisect_right
 from pathlib import Path
+from typing import Final
 
 from ..chunk.overlay import RangeKind
 from ..model.errors import CorruptLog
@@ -15,6 +17,10 @@ from .overlay import FILE_NAME as STATES
 from .overlay import Overlay
 from .recovery import segment_bases
 from .segment import Limit, Segment
+from .watermark import Watermark
+
+_LOOKS: Final = 5
+_LOOK_S: Final = 0.02
 
 
 class DirectoryReader:
@@ -36,24 +42,39 @@ class DirectoryReader:
 
     def refresh(self) -> None:
         """Read watermark, states and the list of segments anew."""
+        mark, states = self._look()
         names = self._disk.names(self.path)
-        mark = watermark.unpack(read_all(self._disk, self.path / watermark.FILE_NAME) or b"")
-        if mark is None:
-            raise CorruptLog(
-                f"{self.path} is no partition of a log: its {watermark.FILE_NAME} file is missing or damaged; "
-                "a broker that is started on the data directory writes a new one"
-            )
         self.topic_id = mark.topic_id
         self.epochs = list(mark.epochs)
         self.epoch = self.epochs[-1][0]
         self.first_offset = mark.first_offset
         self.synced_end = mark.synced_end
         self.stable_end = min(mark.stable_end, mark.synced_end)
-        # after the watermark: whatever lies below its stable end is in the states by now
-        states = read_all(self._disk, self.path / STATES)
         if states != self._states or not hasattr(self, "_overlay"):
             self._states, self._overlay = states, Overlay(self._disk, self.path)
         self._list([base for base in segment_bases(names) if base <= self.synced_end])
+
+    def _look(self) -> tuple[Watermark, bytes | None]:
+        """Watermark and states; in this order, so that whatever lies below the stable end is in the states.
+
+        CorruptLog where one is missing or the states are not all there: what was aborted would be read as committed.
+        """
+        for _ in range(_LOOKS):
+            mark = watermark.unpack(read_all(self._disk, self.path / watermark.FILE_NAME) or b"")
+            if mark is None:
+                raise CorruptLog(
+                    f"{self.path} is no partition of a log: its {watermark.FILE_NAME} file is missing or damaged; "
+                    "a broker that is started on the data directory writes a new one"
+                )
+            states = read_all(self._disk, self.path / STATES)
+            if mark.states is None or mark.states.holds(states or b""):
+                return mark, states
+            # a broker at work may have written the states anew between the two looks
+            time.sleep(_LOOK_S)
+        raise CorruptLog(
+            f"{self.path / STATES} is not what was synced last (deleted, cut or changed); start a broker on the data "
+            "directory, it finds aborted transactions again"
+        )
 
     def _list(self, bases: list[int]) -> None:
         while len(bases) > 1 and bases[1] <= self.first_offset:

@@ -24,7 +24,7 @@ from .index import Entry, Index
 from .interface import Cut, Damage, RecoveryReport
 from .scan import Scan
 from .segment import LOG_SUFFIX, Limit, Segment
-from .watermark import Watermark
+from .watermark import StatesMark, Watermark
 
 KEPT_SUFFIX: Final = ".cut"
 
@@ -68,6 +68,8 @@ class Found:
     """Offsets for which there is no segment."""
     repairs: Repairs
     report: RecoveryReport
+    states: StatesMark | None
+    """How far ``states.log`` was on disk, as far as the watermark says."""
 
 
 def is_new(disk: Disk, directory: Path) -> bool:
@@ -85,7 +87,8 @@ def look(disk: Disk, directory: Path, topic_id: bytes, *, now_us: int, first_epo
     if mark is None:
         notes.append(
             f"{directory / watermark.FILE_NAME} is {'missing' if data is None else 'damaged'}: the end of what was "
-            "synced and the epochs so far are not known, a new epoch begins"
+            "synced and the epochs so far are not known, a new epoch begins; messages that were deleted from the front "
+            "of its first segment are offered again"
         )
     elif mark.topic_id != topic_id:
         raise CorruptLog(
@@ -199,8 +202,15 @@ class _Recovery:
             gaps=gaps,
             repairs=self.repairs,
             report=RecoveryReport(
-                clean, next_offset, self.scanned_bytes, cuts, [*gaps, *self.damage], list(dict.fromkeys(self.notes))
+                clean,
+                next_offset,
+                self.scanned_bytes,
+                cuts,
+                [*gaps, *self.damage],
+                list(dict.fromkeys(self.notes)),
+                settled_end=self.mark.stable_end if self.mark else 0,
             ),
+            states=self.mark.states if self.mark else None,
         )
 
     def _drop_forgotten(self) -> None:

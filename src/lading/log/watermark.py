@@ -9,7 +9,8 @@ Layout, little-endian. Head: ``magic "LDWM" · version u16 · reserved u16 · le
 the head), then ``topic_id 16 bytes · first_offset u64 · synced_end u64 · stable_end u64 · clock_us u64 · epochs u32``
 and per epoch ``epoch u64 · first offset u64``; ``length`` counts the head, a multiple of 512, filled with zeros. Two
 slots of 512 bytes follow: ``crc32c u32 · flags u32 · sequence u64 · synced_end u64 · stable_end u64 · clock_us u64``,
-the crc of what follows it in the slot; flag 1 = closed in order.
+the crc of what follows it in the slot; flag 1 = closed in order. A slot may go on with ``crc32c u32`` (of the 40 bytes
+before it and the 12 behind it) ``· states_crc32c u32 · states_bytes u64``: so many bytes of ``states.log`` are on disk.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import google_crc32c
 
@@ -31,7 +32,19 @@ _PREFIX: Final = struct.Struct("<4sHHII")
 _HEAD: Final = struct.Struct("<16sQQQQI")
 _EPOCH: Final = struct.Struct("<QQ")
 _SLOT: Final = struct.Struct("<IIQQQQ")
+_STATES: Final = struct.Struct("<IQ")
 _EPOCHS_MAX: Final = 1 << 20
+
+
+class StatesMark(NamedTuple):
+    """How far ``states.log`` is on disk: its first ``size_bytes`` have this CRC-32C."""
+
+    crc: int
+    size_bytes: int
+
+    def holds(self, data: bytes) -> bool:
+        """Whether the file still begins with these bytes."""
+        return len(data) >= self.size_bytes and google_crc32c.value(data[: self.size_bytes]) == self.crc
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +60,8 @@ class Watermark:
     clean: bool
     slots_at: int
     sequence: int
+    states: StatesMark | None = None
+    """None where the file does not say."""
 
 
 def pack(
@@ -69,11 +84,26 @@ def pack(
     return _PREFIX.pack(MAGIC, VERSION, 0, length, google_crc32c.value(body)) + body + slots
 
 
-def pack_slot(sequence: int, synced_end: int, stable_end: int, clock_us: int, *, clean: bool) -> bytes:
-    """One slot; it belongs at ``slots_at + 512 * (sequence % 2)``."""
+def pack_slot(
+    sequence: int,
+    synced_end: int,
+    stable_end: int,
+    clock_us: int,
+    *,
+    clean: bool,
+    states: StatesMark | None = None,
+) -> bytes:
+    """One slot; it belongs at ``slots_at + 512 * (sequence % 2)``. Without ``states`` it takes back what one said."""
     slot = _SLOT.pack(0, CLEAN if clean else 0, sequence, synced_end, stable_end, clock_us)[4:]
-    crc: int = google_crc32c.value(slot)
-    return crc.to_bytes(4, "little") + slot
+    slot = _with_crc(b"", slot)
+    if states is None:
+        return slot + bytes(4 + _STATES.size)
+    return slot + _with_crc(slot, _STATES.pack(*states))
+
+
+def _with_crc(before: bytes, data: bytes) -> bytes:
+    crc: int = google_crc32c.value(before + data)
+    return crc.to_bytes(4, "little") + data
 
 
 def unpack(data: bytes) -> Watermark | None:
@@ -89,7 +119,7 @@ def unpack(data: bytes) -> Watermark | None:
     if google_crc32c.value(body) != crc or count > _EPOCHS_MAX or _HEAD.size + count * _EPOCH.size > len(body):
         return None
     epochs = [_EPOCH.unpack_from(body, _HEAD.size + i * _EPOCH.size) for i in range(count)]
-    sequence, clean = 0, False
+    sequence, clean, states = 0, False, None
     for at in (length, length + SECTOR):
         slot = data[at : at + _SLOT.size]
         if len(slot) < _SLOT.size:
@@ -98,7 +128,17 @@ def unpack(data: bytes) -> Watermark | None:
         if number > sequence and google_crc32c.value(slot[4:]) == slot_crc:
             sequence, synced, stable, clock = number, slot_synced, slot_stable, slot_clock
             clean = bool(flags & CLEAN)
-    return Watermark(topic_id, first, synced, stable, clock, epochs, clean, length, sequence)
+            states = _states(data[at : at + SECTOR])
+    return Watermark(topic_id, first, synced, stable, clock, epochs, clean, length, sequence, states)
+
+
+def _states(slot: bytes) -> StatesMark | None:
+    """What a slot says of ``states.log``; None where it was written by a Lading that says nothing."""
+    at = _SLOT.size + 4
+    rest = slot[at : at + _STATES.size]
+    if len(rest) < _STATES.size or slot[_SLOT.size : at] != _with_crc(slot[: _SLOT.size], rest)[:4]:
+        return None
+    return StatesMark(*_STATES.unpack(rest))
 
 
 def next_epochs(epochs: Sequence[tuple[int, int]], epoch: int, first_offset: int) -> list[tuple[int, int]]:

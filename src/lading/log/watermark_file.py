@@ -13,11 +13,12 @@ _EVERY_US: Final = 40_000
 
 
 class Mark(NamedTuple):
-    """What a slot says: how far messages are on disk, how far they are settled, and the time of the log."""
+    """What a slot says: how far messages are on disk, how far they are settled, the time of the log, its states."""
 
     synced_end: int
     stable_end: int
     clock_us: int
+    states: watermark.StatesMark | None = None
 
 
 class WatermarkFile:
@@ -65,6 +66,15 @@ class WatermarkFile:
         with contextlib.suppress(OSError):
             self._write(self._file, mark, clean=False)
 
+    def forget_states(self, mark: Mark) -> None:
+        """``states.log`` is going to be another file: no slot says how long it is when this returns."""
+        if self._file is None:
+            return
+        for _ in range(2):
+            self._write(self._file, mark._replace(states=None), clean=False)
+        self._file.sync()
+        self.stale = True
+
     def finish(self, mark: Mark) -> None:
         """Say that the log is closed in order, on disk when this returns."""
         assert self._file is not None
@@ -80,6 +90,6 @@ class WatermarkFile:
     def _write(self, file: File, mark: Mark, *, clean: bool) -> None:
         self._sequence += 1
         file.write(
-            watermark.pack_slot(self._sequence, *mark, clean=clean),
+            watermark.pack_slot(self._sequence, *mark[:3], clean=clean, states=mark.states),
             self._slots_at + watermark.SECTOR * (self._sequence % 2),
         )
