@@ -221,6 +221,10 @@ class Connection(asyncio.BufferedProtocol):
         except LadingError as error:
             status = code_of(error)
             self._write(error_frame(status), code, status)
+        except Exception:
+            # such as memory that cannot be had: said to this client, and no reason to leave it without an answer
+            log.exception("a request failed", extra=origin_of(NAME, self._transport))
+            self._write(error_frame(GENERIC), code, GENERIC)
 
     def _acknowledge(self, _append: Append) -> None:
         unanswered = self._unanswered
@@ -321,7 +325,11 @@ class Connection(asyncio.BufferedProtocol):
         if more < 0:
             self._endpoint.services.receive.give(-more)
         unread = self._view[self._at : self._have] if keep else b""
-        fresh = memoryview(bytearray(size_bytes))
+        try:
+            fresh = memoryview(bytearray(size_bytes))
+        except MemoryError:
+            self._endpoint.services.receive.give(more)
+            return False
         fresh[: len(unread)] = unread
         self._at, self._have = 0, len(unread)
         self._view, self._array = fresh, np.frombuffer(fresh, np.uint8)

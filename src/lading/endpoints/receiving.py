@@ -57,7 +57,11 @@ class Inbox:
         if more < 0:
             self._budget.give(-more)
         unread = self.view[self.at : self.have]
-        self.data = bytearray(size_bytes)
+        try:
+            self.data = bytearray(size_bytes)
+        except MemoryError:
+            self._budget.give(more)
+            return False
         fresh = memoryview(self.data)
         fresh[: len(unread)] = unread
         self.at, self.have = 0, len(unread)

@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lading.kernels import engine
-from lading.model.errors import MalformedMessage
+from lading.model.errors import MalformedMessage, Reason, Refusal
 
-from . import accept_twin, layout
-from .compression import NAMES, NONE, ZSTD, decompressed
+from . import accept_twin, compression, layout
+from .compression import NAMES, NONE, ZSTD, decompressing
 from .errors import (
     CORRUPT_MESSAGE,
     INVALID_RECORD,
@@ -138,23 +138,27 @@ def facts_of(source: Bytes, start: int, size_bytes: int, *, version: int, size_m
 def judge(source: Bytes, start: int, facts: Facts, plain_bytes_max: int = PLAIN_BYTES_MAX) -> Times:
     """The times of a batch that is what it says, CRC-32C and every record; NotTaken otherwise. From any thread.
 
-    Compressed records that become more than ``plain_bytes_max`` bytes are refused too.
+    Compressed records that become more than ``plain_bytes_max`` bytes, or than their size lets expect, are refused too.
+    Refusal where there is no memory to look at them.
     """
     end = start + facts.size_bytes
     kernels = kernels_for(facts.size_bytes)
     reason, lowest_ms, highest_ms = kernels.judge(source, start, end)
     if reason == layout.FINE and facts.codec != NONE:
+        data = source.data[start + BATCH_HEADER_BYTES : end]
+        bytes_max = min(plain_bytes_max, compression.plain_bytes_max(len(data)))
         try:
-            plain, plain_bytes = decompressed(
-                facts.codec,
-                source.data[start + BATCH_HEADER_BYTES : end],
-                bytes_max=plain_bytes_max,
-                scratch=_scratch(),
-            )
+            with decompressing(facts.codec, data, bytes_max=bytes_max, scratch=_scratch()) as (plain, plain_bytes):
+                reason, lowest_ms, highest_ms = kernels_for(plain_bytes).judge_records(
+                    plain, 0, plain_bytes, facts.records, facts.base_ms
+                )
+            # what is raised below would keep it
+            del plain
         except MalformedMessage as error:
             raise NotTaken(INVALID_RECORD, str(error)) from None
-        kernels = kernels_for(plain_bytes)
-        reason, lowest_ms, highest_ms = kernels.judge_records(plain, 0, plain_bytes, facts.records, facts.base_ms)
+        except MemoryError:
+            sentence = f"there is no memory to decompress a batch of {facts.size_bytes} bytes; ask again later"
+            raise Refusal(Reason.STOPPING, sentence) from None
     if reason != layout.FINE:
         code = CORRUPT_MESSAGE if reason == layout.BAD_CRC else INVALID_RECORD
         raise NotTaken(code, f"the record batch {layout.REASONS[reason]}")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 import cramjam
@@ -13,7 +15,13 @@ from numpy.typing import NDArray
 
 from lading.model.errors import MalformedMessage
 
-from .limits import PLAIN_BYTES_MAX
+from .limits import (
+    DECOMPRESSING_BYTES_MAX,
+    DECOMPRESSING_BYTES_UNCOUNTED,
+    PLAIN_BYTES_FREE,
+    PLAIN_BYTES_MAX,
+    PLAIN_RATIO_MAX,
+)
 
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 NAMES: Final = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -34,43 +42,117 @@ _INTO: Final[dict[int, Callable[[Any, Any], int]]] = {
 _ERRORS: Final = (cramjam.DecompressionError, OSError, ValueError, OverflowError)
 
 
+class DecompressionBudget:
+    """Memory for what is being decompressed, shared by all threads of a process: taken before the memory itself is."""
+
+    def __init__(self, bytes_max: int = DECOMPRESSING_BYTES_MAX) -> None:
+        self._bytes_max = bytes_max
+        self._taken_bytes = 0
+        self._given = threading.Condition()
+
+    @contextmanager
+    def hold(self, size_bytes: int) -> Iterator[None]:
+        """Take ``size_bytes`` for the time of the block; wait while others have too much for that.
+
+        Who holds some must not ask for more: two could wait for each other.
+        """
+        if size_bytes <= DECOMPRESSING_BYTES_UNCOUNTED:
+            yield
+            return
+        with self._given:
+            # one alone always has its turn, however small the budget is
+            self._given.wait_for(lambda: not self._taken_bytes or self._taken_bytes + size_bytes <= self._bytes_max)
+            self._taken_bytes += size_bytes
+        try:
+            yield
+        finally:
+            with self._given:
+                self._taken_bytes -= size_bytes
+                self._given.notify_all()
+
+
+BUDGET: Final = DecompressionBudget()
+
+
+def plain_bytes_max(size_bytes: int) -> int:
+    """Return how much a batch of ``size_bytes`` that a producer sent may become."""
+    return min(max(PLAIN_RATIO_MAX * size_bytes, PLAIN_BYTES_FREE), PLAIN_BYTES_MAX)
+
+
 def decompressed(
+    codec: int, data: memoryview, spare_bytes: int = 0, *, bytes_max: int = PLAIN_BYTES_MAX
+) -> tuple[NDArray[np.uint8], int]:
+    """The records that ``data`` becomes, in memory with ``spare_bytes`` behind them, and their size.
+
+    Room is taken by the size of ``data`` and grows to ``bytes_max`` at most, whatever the bytes claim. MalformedMessage
+    for bytes that are none of the codec, or larger; it holds nothing of the memory, however long it is kept.
+    """
+    with decompressing(codec, data, spare_bytes, bytes_max=bytes_max) as done:
+        return done
+
+
+@contextmanager
+def decompressing(
     codec: int,
     data: memoryview,
     spare_bytes: int = 0,
     *,
     bytes_max: int = PLAIN_BYTES_MAX,
     scratch: NDArray[np.uint8] | None = None,
-) -> tuple[NDArray[np.uint8], int]:
-    """The records that ``data`` becomes, in memory with ``spare_bytes`` behind them, and their size.
+) -> Iterator[tuple[NDArray[np.uint8], int]]:
+    """The same for the time of the block, in which the memory counts; ``scratch`` is used again where it is enough.
 
-    Room is taken by the size of ``data`` and grows to ``bytes_max`` at most, whatever the bytes claim; ``scratch`` is
-    memory to use again where it is enough. MalformedMessage for bytes that are none of the codec, or larger.
+    Nothing may be raised in the block: the exception would keep the memory.
     """
     if codec == LZ4 and scratch is not None:
         size = _lz4_blocks(data, scratch[: min(scratch.size - spare_bytes, bytes_max)])
         if size is not None:
-            return scratch, size
+            yield scratch, size
+            return
+    blocks: list[memoryview] = []
     if codec == SNAPPY:
-        return _snappy(data, spare_bytes, bytes_max)
-    if codec not in _INTO:
+        blocks = _snappy_blocks(data)
+        room = sum(map(_snappy_size, blocks))
+        if room > bytes_max:
+            raise MalformedMessage(f"the batch claims {room} bytes of records; {bytes_max} are taken")
+    elif codec in _INTO:
+        room = max(_FIRST_RATIO * len(data), _LEAST_ROOM_BYTES)
+    else:
         raise MalformedMessage(f"the batch has the unknown compression codec {codec}")
-    source = np.frombuffer(data, np.uint8)
-    room = max(_FIRST_RATIO * len(data), _LEAST_ROOM_BYTES)
     while True:
         room = min(room, bytes_max)
-        if scratch is not None and room + spare_bytes <= scratch.size:
-            room = min(scratch.size - spare_bytes, bytes_max)
-            target = scratch
-        else:
-            target = np.empty(room + spare_bytes, np.uint8)
-        try:
-            return target, _INTO[codec](source, target[:room])
-        except _ERRORS as error:
-            if room < bytes_max and _NO_ROOM in str(error):
-                room *= 4
-                continue
-            raise MalformedMessage(f"the batch cannot be decompressed as {NAMES[codec]}: {error}") from None
+        is_scratch = scratch is not None and room + spare_bytes <= scratch.size
+        with BUDGET.hold(0 if is_scratch else room):
+            if is_scratch:
+                assert scratch is not None
+                target = scratch
+                room = min(scratch.size - spare_bytes, bytes_max)
+            else:
+                target = np.empty(room + spare_bytes, np.uint8)
+            if codec == SNAPPY:
+                size, failure = _unsnap_into(blocks, target[:room])
+            else:
+                size, failure = _decompress_into(codec, data, target[:room])
+            if not failure:
+                yield target, size
+                return
+            # before anything is raised: an exception keeps the variables of all functions that it passes alive
+            del target
+        if _NO_ROOM not in failure:
+            raise MalformedMessage(f"the batch cannot be decompressed as {NAMES[codec]}: {failure}")
+        if room >= bytes_max:
+            raise MalformedMessage(
+                f"the batch of {len(data)} bytes becomes more than {bytes_max} as {NAMES[codec]}; make smaller batches"
+            )
+        room *= 4
+
+
+def _decompress_into(codec: int, data: memoryview, target: NDArray[np.uint8]) -> tuple[int, str]:
+    """Return the size, and what is wrong: the library's sentence, or nothing."""
+    try:
+        return _INTO[codec](np.frombuffer(data, np.uint8), target), ""
+    except _ERRORS as error:
+        return 0, str(error) or type(error).__name__
 
 
 def _lz4_blocks(data: memoryview, target: NDArray[np.uint8]) -> int | None:
@@ -141,32 +223,34 @@ _LZ4_STORED: Final = 1 << 31
 _LZ4_END: Final = bytes(4)
 
 
-def _snappy(data: memoryview, spare_bytes: int, bytes_max: int) -> tuple[NDArray[np.uint8], int]:
+def _snappy_blocks(data: memoryview) -> list[memoryview]:
     """A raw block, or blocks with their sizes in front behind the head of the Java framing."""
-    blocks = [data]
-    if bytes(data[: len(XERIAL)]) == XERIAL:
-        blocks = []
-        at = _XERIAL_HEAD_BYTES
-        while at < len(data):
-            size = struct.unpack_from(">I", data, at)[0] if len(data) - at >= 4 else len(data)
-            if size > len(data) - at - 4:
-                raise MalformedMessage("a Snappy block of the batch is cut short", at=at)
-            blocks.append(data[at + 4 : at + 4 + size])
-            at += 4 + size
-    sizes = [_snappy_size(block) for block in blocks]
-    if sum(sizes) > bytes_max:
-        raise MalformedMessage(f"the batch claims {sum(sizes)} bytes of records; {bytes_max} are taken")
-    target = np.empty(sum(sizes) + spare_bytes, np.uint8)
+    if bytes(data[: len(XERIAL)]) != XERIAL:
+        return [data]
+    blocks = []
+    at = _XERIAL_HEAD_BYTES
+    while at < len(data):
+        size = struct.unpack_from(">I", data, at)[0] if len(data) - at >= 4 else len(data)
+        if size > len(data) - at - 4:
+            raise MalformedMessage("a Snappy block of the batch is cut short", at=at)
+        blocks.append(data[at + 4 : at + 4 + size])
+        at += 4 + size
+    return blocks
+
+
+def _unsnap_into(blocks: list[memoryview], target: NDArray[np.uint8]) -> tuple[int, str]:
+    """Return the size, and what is wrong, or nothing."""
     at = 0
-    for block, size in zip(blocks, sizes, strict=True):
+    for block in blocks:
+        size = _snappy_size(block)
         try:
             written = _codecs.snappy.decompress_raw_into(np.frombuffer(block, np.uint8), target[at : at + size])
         except _ERRORS as error:
-            raise MalformedMessage(f"the batch cannot be decompressed as snappy: {error}") from None
+            return 0, str(error) or type(error).__name__
         if written != size:
-            raise MalformedMessage("a Snappy block of the batch is not as long as it says")
+            return 0, "a block is not as long as it says"
         at += size
-    return target, at
+    return at, ""
 
 
 def _snappy_size(block: memoryview) -> int:

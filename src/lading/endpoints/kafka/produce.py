@@ -7,6 +7,7 @@ promises. With 0 there is no answer, and a batch that is refused closes the conn
 from __future__ import annotations
 
 import asyncio
+import logging
 import struct
 from collections.abc import Sequence
 from functools import partial
@@ -49,6 +50,8 @@ from .handling import Context
 
 if TYPE_CHECKING:
     from ...broker.topology import Partition, Topic
+
+log = logging.getLogger(__name__)
 
 Bytes = NDArray[np.uint8]
 
@@ -171,7 +174,7 @@ class Producer:
                     source = InPlace(inbox.array, batch_at)
                 outcome = self.append(row.partition, row.facts, times, inbox.array, batch_at, source)
             except LadingError as error:
-                outcome = error
+                outcome = _kept(error)
         _OneAnswer(self, connection, correlation, place, row).begin(outcome)
         connection.wait_for_disk()
         return True
@@ -182,7 +185,7 @@ class Producer:
         except UnicodeDecodeError:
             return MalformedMessage("a topic name is no UTF-8")
         except LadingError as error:
-            return error
+            return _kept(error)
 
     def _row(self, source: Bytes, start: int, sent: Sent, topic: Topic, version: int) -> Row:
         try:
@@ -190,7 +193,7 @@ class Producer:
             size_max = topic.settings.message_bytes_max or self._default_bytes_max
             facts = accept.facts_of(source, start + sent.start, sent.size_bytes, version=version, size_max=size_max)
         except LadingError as error:
-            return Row(sent, refused=error)
+            return Row(sent, refused=_kept(error))
         return Row(sent, partition, facts)
 
     def _judged_here(
@@ -204,7 +207,7 @@ class Producer:
             try:
                 times = None if _takes_long(row.facts) else _judge_inline(source, start + row.sent.start, row.facts)
             except LadingError as error:
-                judged.append(error)
+                judged.append(_kept(error))
                 continue
             if times is None:
                 return None
@@ -216,7 +219,7 @@ class Producer:
         try:
             return accept.judge(source, start + row.sent.start, row.facts)
         except LadingError as error:
-            return error
+            return _kept(error)
 
     def _judge_elsewhere(
         self, connection: Connection, answer: _Answer, rows: list[tuple[bytes, list[Row]]], frame: memoryview
@@ -229,9 +232,15 @@ class Producer:
             return [self._judged(copy, 0, row) for row in work]
 
         def judged(future: asyncio.Future[list[Times | LadingError]]) -> None:
-            if not connection.lost and not future.cancelled():
-                answer.begin(rows, future.result(), copy, 0)
-            connection.checking(False)
+            try:
+                if not connection.lost and not future.cancelled():
+                    answer.begin(rows, future.result(), copy, 0)
+            except Exception:
+                log.exception("checking a batch failed", extra=connection.origin())
+                connection.lose("checking a batch failed")
+                answer.give_up()
+            finally:
+                connection.checking(False)
 
         connection.checking(True)
         loop = asyncio.get_running_loop()
@@ -251,6 +260,13 @@ class Producer:
             append = self._broker.producers.append(partition, _sequenced(facts), facts.size_bytes, write, source)
         self._messages_in[self._labels] += append.count
         return append
+
+
+def _kept(error: LadingError) -> LadingError:
+    """Return an error that is kept as a value, without what it saw: the frames that it passed would keep themselves
+    alive by it, and with them whatever a request had in hand."""
+    error.__context__ = None
+    return error.with_traceback(None)
 
 
 def _sequenced(facts: Facts) -> Sequenced:
@@ -380,6 +396,10 @@ class _Answer:
         self._connection.wait_for_disk()
         self._settled()
 
+    def give_up(self) -> None:
+        """Answer nothing: the connection closes behind what was asked before."""
+        self._slot.fill(())
+
     def _appended(self, row: Row, verdict: Times | LadingError, source: Bytes, start: int) -> Append | LadingError:
         if isinstance(verdict, LadingError):
             return verdict
@@ -387,7 +407,7 @@ class _Answer:
         try:
             return self._producer.append(row.partition, row.facts, verdict, source, start + row.sent.start)
         except LadingError as error:
-            return error
+            return _kept(error)
 
     def _done(self, row: Row, outcomes: list[Outcome], place: int, append: Append) -> None:
         outcomes[place] = _outcome(row, append)

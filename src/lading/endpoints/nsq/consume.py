@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+MEMORY_RETRY_S: Final = 1.0
 CARRIER_TARGET: Final = "nsq"
 _FIN_BYTES: Final = 21
 _ID_AT: Final = 4
@@ -106,6 +107,11 @@ class Consumer:
         error = work.exception()
         if error is None:
             page.index = work.result()
+        elif isinstance(error, MemoryError):
+            # nothing is wrong with the messages: their client waits until there is memory for them again
+            log.error("there is no memory to deliver messages of %s", self.channel.topic.flat_name, extra=self._origin)
+            asyncio.get_running_loop().call_later(MEMORY_RETRY_S, self._go_on)
+            return
         else:
             name = self.channel.topic.flat_name
             log.error("messages of %s cannot be brought into NSQ's form", name, exc_info=error, extra=self._origin)
