@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lading import Consumer, Producer, read_arrow
-from lading.model.errors import SettingError
+from lading.model.errors import SettingError, UnseenHeaderWarning
 from tests.client.memory import MemoryTransport
 
 
@@ -24,20 +24,28 @@ def transport() -> MemoryTransport:
 
 def test_read_arrow_warns_of_a_mistyped_header(transport: MemoryTransport) -> None:
     sentence = r"none of the 3 messages of 't' has a header 'carier' \(did you mean 'carrier'\?\); .* 'carrier', 'via'"
-    with pytest.warns(UserWarning, match=sentence) as caught:
+    with pytest.warns(UnseenHeaderWarning, match=sentence) as caught:
         table = read_arrow(transport, "t", "offset, carier string, via string")
     assert table.num_rows == 3
     assert [warning.filename for warning in caught] == [__file__], "the user's own line is named, once"
 
 
 def test_batches_warn_at_their_end(transport: MemoryTransport) -> None:
-    with pytest.warns(UserWarning, match="has a header 'carier'"):
+    with pytest.warns(UnseenHeaderWarning, match="has a header 'carier'"):
         list(Consumer(transport, "t", timeout_s=0).batches(["offset", "carier string"]))
 
 
 def test_a_filter_on_a_mistyped_header_that_selects_nothing_is_told(transport: MemoryTransport) -> None:
-    with pytest.warns(UserWarning, match="has a header 'carier'"):
+    with pytest.warns(UnseenHeaderWarning, match="has a header 'carier'"):
         assert read_arrow(transport, "t", where="carier = 'UA'").num_rows == 0
+
+
+def test_a_consumer_whose_filter_selects_nothing_is_told_once(transport: MemoryTransport) -> None:
+    consumer = Consumer(transport, "t", where="carier = 'UA'", timeout_s=0)
+    with pytest.warns(UnseenHeaderWarning, match="has a header 'carier'") as caught:
+        assert list(consumer) == []
+        assert list(consumer) == []
+    assert [warning.filename for warning in caught] == [__file__]
 
 
 @pytest.mark.parametrize("columns", ["carrier string, via string", ["carrier string", "via string"], "via int", None])

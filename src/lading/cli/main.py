@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
 from .. import __version__
-from ..model.errors import LadingError
+from ..model.errors import LadingError, UnseenHeaderWarning
 from . import (
     config,
     contract,
@@ -72,6 +73,8 @@ def root(
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; exit codes: 0 done, 1 ran and found something wrong, 2 could not, 130 interrupted."""
+    # commands have sentences of their own on headers that no message has
+    warnings.simplefilter("ignore", UnseenHeaderWarning)
     try:
         app(args=list(arguments) if arguments is not None else None, standalone_mode=True)
     except LadingError as error:

@@ -10,7 +10,7 @@ import pyarrow as pa
 from ..model.errors import LocalError, SettingError
 from ..transports.fetched import States
 from ..transports.interface import Transport
-from ..transports.open import open_transport
+from .arguments import open_for
 from .header_columns import Nulls, header_names, headers_of
 from .outgoing import as_field, complete
 from .producer import Producer
@@ -48,7 +48,7 @@ def read_arrow(
     if limit is not None and limit < 0:
         raise SettingError(f"limit is 0 or more, not {limit}")
     selection = Selection.parse(columns_text(columns), where, states, verify_checksum, on_loss)
-    transport = open_transport(url, **options)
+    transport = open_for(read_arrow, url, options)
     found: list[pa.RecordBatch] = []
     declared = DeclaredHeaders(selection)
     rows = 0

@@ -12,14 +12,14 @@ from ..model.errors import LadingError, LocalError, SettingError
 from ..model.message import Message
 from ..transports.fetched import States
 from ..transports.interface import Position, Transport
-from ..transports.open import open_transport
+from .arguments import open_for
 from .interceptors import LOG, ConsumerInterceptor, chained, told
 from .member import Member
 from .readers import Readers
 from .reading import OnLoss, Selection, columns_text
 from .received import received
 from .serdes import Deserializer
-from .starting import Bound, Place, spans
+from .starting import Bound, Place, Span, spans
 from .unseen import DeclaredHeaders
 
 if TYPE_CHECKING:
@@ -51,8 +51,8 @@ class Consumer:
 
     def __init__(
         self,
-        url: str | Transport,
-        topics: str | Sequence[str],
+        url: str | Transport | None = None,
+        topics: str | Sequence[str] = (),
         *,
         group: str | None = None,
         channel: str | None = None,
@@ -70,9 +70,6 @@ class Consumer:
         max_bytes: int = 1 << 20,
         **options: Any,
     ) -> None:
-        names = [topics] if isinstance(topics, str) else list(topics)
-        if not names:
-            raise SettingError("name at least one topic")
         if states not in ("available", "all"):
             raise SettingError(f"states is 'available' or 'all', not {states!r}")
         if on_loss not in ("fail", "skip"):
@@ -83,7 +80,12 @@ class Consumer:
         if group is not None and end is not None:
             raise SettingError("a group has no end: its members read on; leave out end, or the group")
         self._selection = Selection.parse(None, where, states, verify_checksum, on_loss)
-        self.transport: Transport = open_transport(url, **options)
+        self.transport: Transport = open_for(Consumer, url, options)
+        names = [topics] if isinstance(topics, str) else list(topics)
+        if not names:
+            raise SettingError(
+                f"Consumer({self.transport.url!r}) names no topic; give one or several: topics='flights'"
+            )
         self._start = start
         self._auto_commit = auto_commit
         self._timeout_s = timeout_s
@@ -97,12 +99,15 @@ class Consumer:
         self._done: dict[Place, Position] = {}
         self._member: Member | None = None
         self._closed = False
+        self._selects_none = bool(self._selection.keys)
+        self._begun: list[Span] = []
         try:
             metas = [self.transport.topic(name) for name in dict.fromkeys(names)]
             self._names = [meta.name for meta in metas]
             if group is None:
                 for span in spans(self.transport, metas, start, end).values():
                     self._readers.begin(span.meta, span.partition, span.offset, end=span.end, sure=span.sure)
+                self._begun = self._readers.spans()
             else:
                 self._member = Member(self.transport.join(group, self._names), self._interceptors)
                 self._take_assignment()
@@ -118,6 +123,7 @@ class Consumer:
     def __next__(self) -> Message:
         self._settle()
         if not self._ready and not self._load(self._timeout_s):
+            self._warn_of_empty_filter()
             raise StopIteration
         return self._hand()
 
@@ -155,8 +161,17 @@ class Consumer:
         else:
             declared.warn(", ".join(self._names), stacklevel=2)
 
+    def _warn_of_empty_filter(self) -> None:
+        """Warn, once, if ``where`` selected nothing and names a header that no message has."""
+        if self._selects_none and self._begun:
+            DeclaredHeaders(self._selection).warn_looking_at(
+                self.transport, self._begun, ", ".join(self._names), stacklevel=3
+            )
+        self._selects_none = False
+
     def _hand(self) -> Message:
         message = self._ready.popleft()
+        self._selects_none = False
         assert self._at is not None
         self._at.handed = message.offset + 1
         return message

@@ -13,9 +13,10 @@ from ..model.errors import LadingError, LocalError, Reason, Refusal, RemoteError
 from ..model.headers import Headers, HeadersLike
 from ..model.message import EPOCH
 from ..transports.interface import Sent, Streaming, TopicMeta, Transport
-from ..transports.open import open_transport
 from ..transports.topics import UnknownTopic
+from .arguments import open_for
 from .interceptors import LOG, Outgoing, ProducerInterceptor, chained, told
+from .linger import EXIT_FLUSH_S, Linger, watch
 from .outgoing import Gathering, normal, weigh
 from .partitioning import partition_of, partitions_of
 from .serdes import Serializer, plain
@@ -51,9 +52,12 @@ class _Outbox:
 class Producer:
     """Sends messages to one server, ``lading://`` or ``iggy://``, or by a transport that is open (it is closed here).
 
-    ``send`` gathers; messages go out when a partition's batch has ``batch_count`` messages or ``batch_bytes``, on
-    ``flush``, on ``close`` and at the end of a ``with`` block. There is no thread unless ``linger_ms`` is given: then
-    a timer sends what has waited that long, and an error of it is raised by the next call.
+    ``send`` gathers; messages go out when a partition's batch has ``batch_count`` messages or ``batch_bytes``, after
+    ``linger_ms``, on ``flush``, on ``close`` and at the end of a ``with`` block. An error of the thread that sends what
+    has waited is raised by the next call. ``linger_ms`` None leaves out waiting by time. When the program ends, what
+    waits is sent, for ten seconds at most, and what cannot be is told on standard error with its count.
+
+    Threads may share a producer. After a fork it belongs to the parent: the child makes its own.
 
     What the target cannot hold goes by carrier, or is refused when ``strict``. Over ``lading://`` batches are numbered
     per partition: a batch that is sent again after a broken connection is not doubled. ``retries`` and ``timeout_s``
@@ -65,12 +69,12 @@ class Producer:
 
     def __init__(
         self,
-        url: str | Transport,
+        url: str | Transport | None = None,
         *,
         strict: bool = False,
         batch_bytes: int = 1 << 20,
         batch_count: int = 10_000,
-        linger_ms: float | None = None,
+        linger_ms: float | None = 20,
         compression: Literal["lz4"] | None = None,
         retries: int | None = None,
         timeout_s: float | None = None,
@@ -84,17 +88,18 @@ class Producer:
         for name, value in (("batch_bytes", batch_bytes), ("batch_count", batch_count), ("partitions", partitions)):
             if value < 1:
                 raise SettingError(f"{name} is 1 or more, not {value!r}")
+        if linger_ms is not None and not 0 <= linger_ms <= threading.TIMEOUT_MAX * 1000:
+            raise SettingError(f"linger_ms is None or 0 and more, not {linger_ms!r}")
         if compression not in (None, "lz4"):
             raise SettingError(f"compression is None or 'lz4', not {compression!r}")
         given = {"retries": retries, "timeout_s": timeout_s}
-        self.transport: Transport = open_transport(
-            url, **options, **{name: value for name, value in given.items() if value is not None}
+        self.transport: Transport = open_for(
+            Producer, url, {**options, **{name: value for name, value in given.items() if value is not None}}
         )
         self._strict = strict
         self._capacity = self.transport.capacity(strict=strict)
         self._batch_bytes = batch_bytes
         self._batch_count = batch_count
-        self._linger_s = None if linger_ms is None else linger_ms / 1000
         self._compression = compression
         self._create = partitions if create_topics else None
         self._interceptors = list(interceptors)
@@ -104,11 +109,20 @@ class Producer:
         self._outboxes: dict[Place, _Outbox] = {}
         self._partitions: dict[str, int] = {}
         self._turns: dict[str, int] = {}
-        # the timer thread and the caller take turns
-        self._lock = threading.RLock()
-        self._timer: threading.Timer | None = None
         self._late: Exception | None = None
+        self._late_lost = 0
+        self._given_up_count = 0
         self._closed = False
+        self._forked = False
+        self._make_locks()
+        self._linger = Linger(None if linger_ms is None else linger_ms / 1000)
+        watch(self, self._linger)
+
+    def _make_locks(self) -> None:
+        # _wire: who talks to the server. _lock: who gathers; nobody waits for _wire while holding it, so that
+        # gathering goes on while a batch is on its way
+        self._wire = threading.RLock()
+        self._lock = threading.RLock()
 
     def send(
         self,
@@ -139,20 +153,24 @@ class Producer:
             _require_bytes("key", key_bytes)
             _require_bytes("value", data)
             size = weigh(self._capacity, key_bytes, own, data, message.timestamp_us)
-            number = self._choose(topic, message.partition, key_bytes)
-            outbox = self._outboxes.setdefault((topic, number), _Outbox())
-            gathering = outbox.gathering
-            if gathering.count >= self._batch_count or (
-                gathering.count and gathering.size_bytes + size > self._batch_bytes
-            ):
-                self._send_outbox((topic, number), outbox)
+        self._partition_count(topic)
+        number = self._choose(topic, message.partition, key_bytes)
+        while True:
+            with self._lock:
+                outbox = self._outboxes.setdefault((topic, number), _Outbox())
                 gathering = outbox.gathering
-            gathering.add(key_bytes, own, data, message.timestamp_us, size)
-            own.seal()
-            if self._on_send:
-                outbox.messages.append(message)
-            if self._linger_s is not None and self._timer is None:
-                self._start_timer()
+                if not gathering.count or (
+                    gathering.count < self._batch_count and gathering.size_bytes + size <= self._batch_bytes
+                ):
+                    gathering.add(key_bytes, own, data, message.timestamp_us, size)
+                    own.seal()
+                    if self._on_send:
+                        outbox.messages.append(message)
+                    if gathering.count == 1:
+                        self._linger.begin(self)
+                    return
+                outbox.close_batch()
+            self._drain([((topic, number), outbox)])
 
     def send_batch(self, topic: str, batch: pa.RecordBatch | pa.Table, *, partition: int | None = None) -> None:
         """Send messages that are Arrow already; all are acknowledged when this returns.
@@ -161,17 +179,16 @@ class Producer:
         what ``send`` gathered; interceptors and serialisers do not see it. When it raises for a reason that time may
         mend, the batch is kept for ``flush``.
         """
+        self._usable()
+        parts = normal(batch)
+        count = self._partition_count(topic)
         with self._lock:
-            self._usable()
-            parts = normal(batch)
-            count = self._partition_count(topic)
             for part in parts:
                 for number, rows in self._split(topic, part, partition, count):
                     outbox = self._outboxes.setdefault((topic, number), _Outbox())
                     outbox.close_batch()
                     outbox.waiting.append((rows, []))
-            for place in [place for place in self._outboxes if place[0] == topic]:
-                self._send_outbox(place, self._outboxes[place])
+        self._drain(self._closed_batches(topic))
 
     def send_batches(
         self, topic: str, batches: Iterable[pa.RecordBatch | pa.Table], *, partition: int | None = None
@@ -181,11 +198,10 @@ class Producer:
         Over ``kafka://`` the next goes out while those before are on their way. When it raises, nothing is kept, and
         some may have been sent.
         """
-        with self._lock:
-            self._usable()
-            count = self._partition_count(topic)
-            for place in [place for place in self._outboxes if place[0] == topic]:
-                self._send_outbox(place, self._outboxes[place])
+        self._usable()
+        count = self._partition_count(topic)
+        with self._wire:
+            self._drain(self._closed_batches(topic))
             parts = (
                 piece
                 for batch in batches
@@ -199,27 +215,32 @@ class Producer:
 
     def flush(self) -> None:
         """Send all that waits; every message taken so far is acknowledged when this returns."""
-        with self._lock:
-            self._usable()
-            for place, outbox in self._outboxes.items():
-                self._send_outbox(place, outbox)
+        self._belongs_here()
+        late, lost = self._take_late()
+        try:
+            self._drain(self._closed_batches())
+        except Exception:
+            self._keep_late(late, lost)
+            raise
+        # batches that were kept went out just now; what was given up is still to be told
+        if late is not None and lost:
+            raise late
 
     @property
     def unsent(self) -> int:
         """How many messages wait here, gathered or after a failure."""
-        return sum(outbox.count for outbox in self._outboxes.values())
+        return sum(outbox.count for outbox in list(self._outboxes.values()))
 
     def close(self) -> None:
         """Flush and let go of the connection, also when flushing fails; further calls do nothing."""
-        with self._lock:
-            if self._closed:
-                return
-            try:
-                self.flush()
-            finally:
+        if self._closed or self._forked:
+            return
+        try:
+            self.flush()
+        finally:
+            with self._wire:
                 self._closed = True
-                if self._timer is not None:
-                    self._timer.cancel()
+                self._linger.stop()
                 told([each.close for each in self._interceptors])
                 self.transport.close()
 
@@ -238,11 +259,17 @@ class Producer:
             LOG.warning("%d messages were not sent", self.unsent, exc_info=True)
 
     def _usable(self) -> None:
+        self._belongs_here()
+        if self._late is not None:
+            late, _ = self._take_late()
+            if late is not None:
+                raise late
+
+    def _belongs_here(self) -> None:
+        if self._forked:
+            raise LocalError("this producer belongs to the process that forked this one; make one in each process")
         if self._closed:
             raise LocalError("this producer is closed")
-        if self._late is not None:
-            error, self._late = self._late, None
-            raise error
 
     def _choose(self, topic: str, partition: int | None, key: bytes | None) -> int:
         count = self._partition_count(topic)
@@ -253,8 +280,9 @@ class Producer:
         return partition_of(key, count) if key is not None else self._turn(topic) % count
 
     def _turn(self, topic: str) -> int:
-        turn = self._turns.get(topic, 0)
-        self._turns[topic] = turn + 1
+        with self._lock:
+            turn = self._turns.get(topic, 0)
+            self._turns[topic] = turn + 1
         return turn
 
     def _split(
@@ -275,17 +303,20 @@ class Producer:
         return [(number, batch.filter(pa.array(chosen == number))) for number in numbers]
 
     def _partition_count(self, topic: str) -> int:
-        if topic not in self._partitions:
-            try:
-                meta = self.transport.topic(topic)
-            except UnknownTopic:
-                if self._create is None:
-                    raise
-                meta = self._made(topic, self._create)
-            if not meta.partitions:
+        count = self._partitions.get(topic)
+        if count is None:
+            with self._wire:
+                try:
+                    meta = self.transport.topic(topic)
+                except UnknownTopic:
+                    if self._create is None:
+                        raise
+                    meta = self._made(topic, self._create)
+            count = len(meta.partitions)
+            if not count:
                 raise LocalError(f"topic {topic!r} has no partitions; nothing can be sent to it")
-            self._partitions[topic] = len(meta.partitions)
-        return self._partitions[topic]
+            self._partitions[topic] = count
+        return count
 
     def _made(self, topic: str, partitions: int) -> TopicMeta:
         try:
@@ -296,8 +327,33 @@ class Producer:
                 raise
             return self.transport.topic(topic)
 
+    def _closed_batches(self, topic: str | None = None) -> list[tuple[Place, _Outbox]]:
+        """Close what is gathered, of one topic or of all; the outboxes with something to send."""
+        with self._lock:
+            chosen = [item for item in self._outboxes.items() if topic is None or item[0][0] == topic]
+            for _, outbox in chosen:
+                outbox.close_batch()
+        return [item for item in chosen if item[1].waiting]
+
+    def _drain(self, outboxes: Sequence[tuple[Place, _Outbox]]) -> None:
+        """Send the closed batches of these outboxes, each in its order."""
+        try:
+            with self._wire:
+                self._belongs_here()
+                for place, outbox in outboxes:
+                    self._send_outbox(place, outbox)
+        finally:
+            self._settle_linger()
+
+    def _settle_linger(self) -> None:
+        with self._lock:
+            if self._closed or (self._late is None and not self.unsent):
+                self._linger.end()
+            else:
+                # what failed waits for the next call, or for the end of the program
+                self._linger.begin(self, timed=any(outbox.gathering.count for outbox in self._outboxes.values()))
+
     def _send_outbox(self, place: Place, outbox: _Outbox) -> None:
-        outbox.close_batch()
         topic, number = place
         while outbox.waiting:
             batch, messages = outbox.waiting[0]
@@ -308,6 +364,7 @@ class Producer:
                     outbox.waiting.popleft()
                     self._partitions.pop(topic, None)
                     error.add_note(f"{batch.num_rows} messages for topic {topic!r}, partition {number}, were not sent")
+                    self._given_up_count += batch.num_rows
                     self._tell(messages, None, error)
                 raise
             outbox.waiting.popleft()
@@ -319,20 +376,42 @@ class Producer:
         for at, message in enumerate(messages):
             told(calls, message, None if base is None else base + at, error)
 
-    def _start_timer(self) -> None:
-        self._timer = threading.Timer(self._linger_s or 0.0, self._on_timer)
-        self._timer.daemon = True
-        self._timer.start()
+    # the thread, the end of the program, and forks: see linger.py
 
-    def _on_timer(self) -> None:
+    def flush_late(self) -> None:
+        """Send all that waits; keep an error for the next call."""
+        before = self._given_up_count
+        try:
+            self._drain(self._closed_batches())
+        except Exception as error:
+            if not self._closed:
+                self._keep_late(error, self._given_up_count - before)
+                self._settle_linger()
+
+    def describe_lost(self) -> str | None:
+        """Return how many messages were not sent, to where and why; None if all were."""
+        count = self.unsent + self._late_lost
+        if not count:
+            return None
+        why = self._late or f"they were still on their way {EXIT_FLUSH_S:g} s after the program ended"
+        return f"{count:,} message{'s' * (count > 1)} to {self.transport.url} not sent: {why}"
+
+    def forget_in_child(self) -> None:
+        """Be of no use in a forked process: messages and connection belong to the parent."""
+        self._forked = True
+        self._make_locks()
+        self._outboxes, self._late, self._late_lost = {}, None, 0
+
+    def _take_late(self) -> tuple[Exception | None, int]:
         with self._lock:
-            self._timer = None
-            if self._closed:
-                return
-            try:
-                self.flush()
-            except LadingError as error:
-                self._late = error
+            late, lost = self._late, self._late_lost
+            self._late, self._late_lost = None, 0
+        return late, lost
+
+    def _keep_late(self, late: Exception | None, lost: int) -> None:
+        with self._lock:
+            self._late_lost += lost
+            self._late = late if self._late is None or lost else self._late
 
 
 def _given_up(error: Exception) -> bool:
@@ -347,8 +426,12 @@ def _microseconds(timestamp: datetime | int | None) -> int | None:
         if timestamp.tzinfo is None:
             raise LocalError(f"timestamp {timestamp} has no time zone; say which, e.g. datetime.now(UTC)")
         return (timestamp - EPOCH) // timedelta(microseconds=1)
-    if timestamp is not None and (isinstance(timestamp, bool) or not 0 <= timestamp < 1 << 63):
-        raise LocalError(f"a timestamp is a datetime or microseconds since 1970, not {timestamp!r}")
+    if timestamp is not None and (
+        not isinstance(timestamp, int) or isinstance(timestamp, bool) or not 0 <= timestamp < 1 << 63
+    ):
+        raise LocalError(
+            f"timestamp {timestamp!r}: neither a datetime nor microseconds since 1970; leave it out for the append time"
+        )
     return timestamp
 
 

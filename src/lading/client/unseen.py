@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from ..columns.contract import parse_columns
 from ..columns.seen_headers import SeenHeaders, unseen_sentence
+from ..model.errors import UnseenHeaderWarning
 from ..transports.interface import Transport
 from .reading import PartitionReader, Selection
 from .starting import Span
@@ -66,11 +67,11 @@ class DeclaredHeaders:
             among = f"the {'first ' if seen.messages >= LOOKED_AT else ''}{seen.messages:,} messages of {topic!r}"
             condition = self._selection.filter
             for sentence in seen.sentences(among, condition.unquoted if condition else ()):
-                warnings.warn(sentence, UserWarning, stacklevel=stacklevel + 1)
+                warnings.warn(sentence, UnseenHeaderWarning, stacklevel=stacklevel + 1)
 
     def warn(self, topic: str, stacklevel: int) -> None:
         """Warn of each doubtful header without looking at messages again, which a group or queue cannot do."""
         if self._rows:
             for key in self.doubtful():
                 sentence = unseen_sentence(key, None, f"the {self._rows:,} messages of {topic!r}")
-                warnings.warn(f"{sentence} that can be read", UserWarning, stacklevel=stacklevel + 1)
+                warnings.warn(f"{sentence} that can be read", UnseenHeaderWarning, stacklevel=stacklevel + 1)

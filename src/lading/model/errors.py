@@ -25,6 +25,10 @@ class FilterError(LocalError):
         self.at = at
 
 
+class UnseenHeaderWarning(UserWarning):
+    """A declared header, or one of a filter, that no message of a run had; told by ``warnings``, not raised."""
+
+
 class LimitExceeded(LocalError):
     """A header, payload or request is larger than the target can hold; names the part and the limit."""
 

@@ -42,9 +42,8 @@ def open_transport(url: str | Path | Transport, **options: Any) -> Transport:
     if not isinstance(url, str | Path):
         return url
     text = str(url)
-    row = SCHEMES["file"] if "://" not in text else _scheme(text)
-    made = getattr(import_module(f".{row.module}", __package__), row.name)
-    known = list(signature(made).parameters)[1:]
+    made = _transport_class(text)
+    known = option_names(text)
     if unknown := next((name for name in options if name not in known), None):
         near = get_close_matches(unknown, known, 1, 0.5)
         there = f"there are {', '.join(known)}" if known else "it takes none"
@@ -52,6 +51,16 @@ def open_transport(url: str | Path | Transport, **options: Any) -> Transport:
         raise SettingError(f"{text} has no transport option {unknown!r}; {hint}")
     transport: Transport = made(text, **options)
     return transport
+
+
+def option_names(url: str | Path) -> list[str]:
+    """The options that the transport behind a URL takes; SettingError for an unknown scheme."""
+    return list(signature(_transport_class(str(url))).parameters)[1:]
+
+
+def _transport_class(text: str) -> Any:
+    row = SCHEMES["file"] if "://" not in text else _scheme(text)
+    return getattr(import_module(f".{row.module}", __package__), row.name)
 
 
 def is_queue(url: str | Path) -> bool:
