@@ -14,21 +14,24 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from importlib import import_module
 from importlib.abc import MetaPathFinder
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Final
 
 from . import __version__
+from .dialects.protocols import ENDPOINTS
+from .duty_timer import DutyTimer
 from .endpoints.interface import Endpoint, Services, bound, listen, now_us
 from .endpoints.watchdog import watched
 from .kernels import engine
 from .log_lines import logging_to_stderr
-from .metrics import Histogram, Metrics
+from .metrics import Gauge, Histogram, Metrics
 from .model.errors import LocalError, Refusal
 from .settings import EndpointSettings, Settings
+from .settings_sources import ENVIRONMENT_PREFIX
 
 if TYPE_CHECKING:
     from .broker.broker import Broker
@@ -39,8 +42,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("lading")
 
 LOCK_FILE: Final = "lock"
-TICK_MIN_S: Final = 0.01
-TICK_MAX_S: Final = 1.0
+LETTERS_WAIT_MIN_S: Final = 0.01
+LETTERS_RETRY_S: Final = 1.0
 WORKERS_TURN_S: Final = 0.0005
 """So long the loop waits for a worker that holds the interpreter; Python's own 5 ms are more than an answer takes."""
 DURABILITY_WORDS: Final = {
@@ -49,8 +52,10 @@ DURABILITY_WORDS: Final = {
 }
 
 
-def run(settings: Settings, *, output: str = "text") -> int:
+def run(settings: Settings, *, output: str = "text", exposed_secrets: Sequence[str] = ()) -> int:
     """Serve until SIGTERM or Ctrl-C; returns the exit code 0.
+
+    ``exposed_secrets`` are keys of settings that were given as arguments and should not have been.
 
     LocalError in one sentence where it cannot start: directory in use or unwritable, port taken.
     """
@@ -59,6 +64,12 @@ def run(settings: Settings, *, output: str = "text") -> int:
     sys.setswitchinterval(WORKERS_TURN_S)
     sys.meta_path.insert(0, _WithoutPandas())
     with logging_to_stderr(settings.log_format), locked(settings.data), _runner() as runner:
+        for key in exposed_secrets:
+            log.warning(
+                "setting %s: arguments stand in the process list for everybody on this machine; "
+                "put the token into a file (%s_file) or the environment (%s)",
+                key, key, ENVIRONMENT_PREFIX + key.upper().replace(".", "__"),
+            )  # fmt: skip
         runner.run(serve(settings, output=output))
     return 0
 
@@ -98,10 +109,10 @@ async def serve(
         services = Services(broker, settings, metrics, workers)
         endpoints: list[Endpoint] = []
         for name, listener in listeners.items():
-            endpoint: Endpoint = import_module(f"{__package__}.endpoints.{name}").endpoint(services)
+            endpoint: Endpoint = resolve_name(ENDPOINTS[name].factory)(services)
             await endpoint.start(listener)
             endpoints.append(endpoint)
-        closing.enter_context(_clockwork(broker, metrics))
+        closing.enter_context(_duty_timer(services).running())
         closing.enter_context(watched(loop, settings.broker.stall_timeout_ms))
         letters = loop.create_task(_copy_dead_letters(services))
         (announce or _print)(_ready_line(settings, listeners, output))
@@ -232,39 +243,25 @@ def _tell_recoveries(broker: Broker) -> None:
             log.warning("%s: %s", partition, what)
 
 
-@contextlib.contextmanager
-def _clockwork(broker: Broker, metrics: Metrics) -> Iterator[None]:
-    """The broker's own work, when it is due: retention, positions, time-outs. Tells how late the loop comes to it."""
+def _duty_timer(services: Services) -> DutyTimer:
+    """Return the timer of what the broker does by itself, shown by /health and the metrics."""
     from .broker.duties import TICK_US
 
-    loop = asyncio.get_running_loop()
-    timer: asyncio.TimerHandle
+    broker, metrics = services.broker, services.metrics
 
-    def wind(after_s: float) -> None:
-        nonlocal timer
-        timer = loop.call_at(loop.time() + min(max(after_s, TICK_MIN_S), TICK_MAX_S), tick)
+    def tick() -> float:
+        return (broker.tick(now_us(), time.monotonic_ns() // 1000) - now_us()) / 1e6
 
-    def tick() -> None:
-        metrics.loop_lag_seconds.observe(max(loop.time() - timer.when(), 0.0))
-        try:
-            after_s = (broker.tick(now_us(), time.monotonic_ns() // 1000) - now_us()) / 1e6
-        except Exception:
-            # the clockwork is not the service: say so, go on, try again
-            log.exception("a duty of the broker failed; it is tried again")
-            after_s = TICK_MAX_S
-        wind(after_s)
-
-    def soon() -> None:
-        timer.cancel()
-        wind(TICK_US / 1e6)
-
-    wind(0.0)
-    broker.on_due = soon
-    try:
-        yield
-    finally:
-        broker.on_due = lambda: None
-        timer.cancel()
+    timer = DutyTimer(asyncio.get_running_loop(), tick, metrics.loop_lag_seconds.observe)
+    broker.on_due = lambda: timer.call_after(TICK_US / 1e6)
+    services.health.add_check("duties", timer.health_problem)
+    metrics.add(
+        Gauge(
+            "lading_duties_late_seconds", "For how long the broker's own work has been due.", (),
+            lambda: (((), timer.late_s),),
+        )
+    )  # fmt: skip
+    return timer
 
 
 async def _copy_dead_letters(services: Services) -> None:
@@ -276,12 +273,13 @@ async def _copy_dead_letters(services: Services) -> None:
     woken = asyncio.Event()
     letters.on_pending = woken.set
     while True:
-        due_us = letters.due_us
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(None if due_us is None else max((due_us - now_us()) / 1e6, TICK_MIN_S)):
-                await woken.wait()
-        woken.clear()
         try:
+            due_us = letters.due_us
+            with contextlib.suppress(TimeoutError):
+                wait_s = None if due_us is None else max((due_us - now_us()) / 1e6, LETTERS_WAIT_MIN_S)
+                async with asyncio.timeout(wait_s):
+                    await woken.wait()
+            woken.clear()
             while not broker.congested and (copy := letters.next(now_us())) is not None:
                 await services.worked(1, 0, type(copy).encode, copy)
                 append = letters.send(copy, now_us())
@@ -291,7 +289,7 @@ async def _copy_dead_letters(services: Services) -> None:
                         await acknowledged(append)
         except Exception:
             log.exception("copying dead letters failed; it is tried again")
-            await asyncio.sleep(TICK_MAX_S)
+            await asyncio.sleep(LETTERS_RETRY_S)
 
 
 @contextlib.contextmanager

@@ -7,9 +7,7 @@ plain bytes or a unit (``512MiB``).
 from __future__ import annotations
 
 import difflib
-import ipaddress
-import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -26,49 +24,27 @@ from pydantic import (
 )
 
 from .log_lines import LogFormat
+from .model.address import Address as Address
+from .model.address import parse_address as parse_address
 from .model.errors import SettingError
+from .settings_sources import Given, from_environment, from_file, from_options, nest, read_token_file
 
-ENVIRONMENT_PREFIX = "LADING__"
-SECRETS = frozenset({"endpoints.admin.token"})
+SECRETS = frozenset(f"endpoints.{name}.token" for name in ("admin", "iggy_http", "nsqd_http", "nsqlookupd_http"))
 """Keys whose values are never printed."""
 
 Durability = Literal["fsync", "os"]
 """``fsync``: an acknowledged message is on disk. ``os``: it is in the page cache; a power cut may take it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
-    """Where an endpoint listens; port 0 takes a free port."""
-
-    host: str
-    port: int
-
-    @property
-    def loopback(self) -> bool:
-        """Whether only this machine can reach it."""
-        if self.host == "localhost":
-            return True
-        try:
-            return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return False
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-
-def parse_address(text: object) -> Address:
-    """``host:port``, ``[v6]:port`` or ``:port`` (all interfaces); ValueError with a sentence otherwise."""
-    if isinstance(text, Address):
-        return text
-    host, colon, digits = str(text).rpartition(":")
-    if not colon or not digits.isascii() or not digits.isdigit() or int(digits) > 65_535:
-        raise ValueError("an address is host:port with a port from 0 to 65535, e.g. 127.0.0.1:8090")
-    host = host.removeprefix("[").removesuffix("]")
-    return Address(host or "0.0.0.0", int(digits))
-
-
 Listen = Annotated[Address, BeforeValidator(parse_address), PlainSerializer(str, return_type=str)]
+
+
+def parse_names(value: object) -> object:
+    """Return the words of a text that separates them by commas; anything else as it is."""
+    return tuple(name.strip() for name in value.split(",") if name.strip()) if isinstance(value, str) else value
+
+
+Names = Annotated[tuple[str, ...], BeforeValidator(parse_names)]
 
 
 class Section(BaseModel):
@@ -101,6 +77,17 @@ class WithoutCredentials(Endpoint):
         return self.allow_unauthenticated
 
 
+class TokenSettings(Endpoint):
+    """An endpoint that takes a bearer token, by value or in a file that holds nothing else."""
+
+    token: SecretStr | None = Field(default=None, min_length=1)
+    token_file: Path | None = None
+
+
+class WithoutLogin(TokenSettings, WithoutCredentials):
+    """HTTP without a login: requests that delete or administrate need ``token``, by default that of admin."""
+
+
 class IggyTcpSettings(WithoutCredentials):
     """The Iggy TCP endpoint, classic generation (iggy.md A1)."""
 
@@ -110,7 +97,7 @@ class IggyTcpSettings(WithoutCredentials):
     """A poll answers at most about this many bytes of messages; the first message always goes."""
 
 
-class IggyHttpSettings(WithoutCredentials):
+class IggyHttpSettings(WithoutLogin):
     """The Iggy HTTP endpoint, classic generation (iggy.md A5)."""
 
     address: Listen = Address("127.0.0.1", 3000)
@@ -118,12 +105,11 @@ class IggyHttpSettings(WithoutCredentials):
     answer_bytes_max: ByteSize = Field(default=ByteSize(8 << 20), ge=1 << 16)
 
 
-class AdminSettings(Endpoint):
+class AdminSettings(TokenSettings):
     """The admin endpoint: CLI, Spark, metrics, native data. With ``token`` every request but /health must carry it."""
 
     remedy: ClassVar[str] = "token"
     address: Listen = Address("127.0.0.1", 7070)
-    token: SecretStr | None = Field(default=None, min_length=1)
     connections_max: int = Field(default=1024, ge=1)
     answer_bytes_max: ByteSize = Field(default=ByteSize(16 << 20), ge=1 << 16)
     wait_ms_max: int = Field(default=30_000, ge=0)
@@ -167,7 +153,7 @@ class NsqdTcpSettings(NsqEndpointSettings):
     """Where lookups send clients; unset: where it listens."""
 
 
-class NsqdHttpSettings(NsqEndpointSettings):
+class NsqdHttpSettings(NsqEndpointSettings, WithoutLogin):
     """The HTTP face of the same."""
 
     address: Listen = Address("127.0.0.1", 4151)
@@ -181,7 +167,7 @@ class NsqlookupdTcpSettings(NsqEndpointSettings):
     address: Listen = Address("127.0.0.1", 4160)
 
 
-class NsqlookupdHttpSettings(NsqEndpointSettings):
+class NsqlookupdHttpSettings(NsqEndpointSettings, WithoutLogin):
     """Where clients of NSQ look topics up."""
 
     address: Listen = Address("127.0.0.1", 4161)
@@ -219,6 +205,15 @@ class ConnectionSettings(Section):
     """A connection that is silent for so long is probed by the kernel (TCP keepalive); 0 never."""
     peer_share: float = Field(default=0.75, gt=0, le=1)
     """So much of an endpoint's ``connections_max`` one peer address may have."""
+
+
+class HttpSettings(Section):
+    """What holds for every HTTP endpoint."""
+
+    hosts: Names = ()
+    """Names for the Host header beside the addresses that were bound, such as that of a proxy."""
+    origins: Names = ()
+    """Origins, such as ``https://console.example``, whose pages may send requests."""
 
 
 class NsqSettings(Section):
@@ -284,6 +279,7 @@ class Settings(Section):
     """After a run of requests the event loop looks for the next one so long before it sleeps; 0 never does."""
     endpoints: EndpointSettings = EndpointSettings()
     connections: ConnectionSettings = ConnectionSettings()
+    http: HttpSettings = HttpSettings()
     log: LogSettings = LogSettings()
     retention: RetentionSettings = RetentionSettings()
     nsq: NsqSettings = NsqSettings()
@@ -298,74 +294,23 @@ class Loaded:
     origins: dict[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class _Given:
-    value: Any
-    origin: str
-
-
 def load(config: Path | None = None, sets: Sequence[str] = (), env: Mapping[str, str] | None = None) -> Loaded:
     """Settings from ``config`` (TOML), then ``env``, then ``sets`` (``a.b=c``), each over the one before.
 
     SettingError, one sentence that names file, variable or option and the key: unreadable file, unknown key
     (with a suggestion), a value of the wrong type, an open bind without credentials.
     """
-    given: dict[str, _Given] = {}
-    for key, value, origin in (*_from_file(config), *_from_environment(env or {}), *_from_options(sets)):
+    given: dict[str, Given] = {}
+    for key, value, origin in (*from_file(config), *from_environment(env or {}), *from_options(sets)):
         _require_known(key, value, origin)
-        given[key] = _Given(value, origin)
+        given[key] = Given(value, origin)
     try:
-        settings = Settings.model_validate(_nested({key: item.value for key, item in given.items()}))
+        settings = Settings.model_validate(nest({key: item.value for key, item in given.items()}))
     except ValidationError as error:
         raise SettingError(_sentence(error, given)) from None
+    settings = _with_token_files(settings)
     _require_credentials(settings)
     return Loaded(settings, {key: item.origin for key, item in given.items()})
-
-
-def _from_file(config: Path | None) -> Iterator[tuple[str, Any, str]]:
-    if config is None:
-        return
-    try:
-        with config.open("rb") as file:
-            document = tomllib.load(file)
-    except OSError as error:
-        raise SettingError(f"cannot read the settings file {config}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise SettingError(f"the settings file {config} is no valid TOML: {error}") from None
-    yield from ((key, value, str(config)) for key, value in _leaves("", document))
-
-
-def _from_environment(env: Mapping[str, str]) -> Iterator[tuple[str, Any, str]]:
-    for name, value in sorted(env.items()):
-        if name.upper().startswith(ENVIRONMENT_PREFIX):
-            yield name[len(ENVIRONMENT_PREFIX) :].lower().replace("__", "."), value, f"environment {name}"
-
-
-def _from_options(sets: Sequence[str]) -> Iterator[tuple[str, Any, str]]:
-    for text in sets:
-        key, equals, value = text.partition("=")
-        if not equals or not key.strip():
-            raise SettingError(f"--set takes key=value, e.g. --set durability=os, not {text!r}")
-        yield key.strip(), value.strip(), "--set"
-
-
-def _leaves(prefix: str, value: Any) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, dict):
-        for name, inner in value.items():
-            yield from _leaves(f"{prefix}.{name}" if prefix else name, inner)
-    else:
-        yield prefix, value
-
-
-def _nested(flat: Mapping[str, Any]) -> dict[str, Any]:
-    root: dict[str, Any] = {}
-    for key, value in flat.items():
-        *path, last = key.split(".")
-        table = root
-        for name in path:
-            table = table.setdefault(name, {})
-        table[last] = value
-    return root
 
 
 def _section_of(field_type: Any) -> type[Section] | None:
@@ -405,13 +350,27 @@ def _require_known(key: str, value: Any, origin: str) -> None:
     raise SettingError(f"setting {key} is a table of {', '.join(section.model_fields)}: set one of those ({origin})")
 
 
-def _sentence(error: ValidationError, given: Mapping[str, _Given]) -> str:
+def _sentence(error: ValidationError, given: Mapping[str, Given]) -> str:
     first = error.errors()[0]
     key = ".".join(str(part) for part in first["loc"] if str(part) in _NAMES)
     origin = given[key].origin if key in given else "default"
     reason = str(first.get("ctx", {}).get("error") or first["msg"])
     shown = "that" if key in SECRETS else repr(first["input"])
     return f"setting {key} ({origin}) cannot be {shown}: {reason[:1].lower()}{reason[1:]}"
+
+
+def _with_token_files(settings: Settings) -> Settings:
+    """Return the settings with the tokens that lie in files."""
+    read: dict[str, Endpoint] = {}
+    for name in EndpointSettings.model_fields:
+        endpoint: Endpoint = getattr(settings.endpoints, name)
+        if isinstance(endpoint, TokenSettings) and endpoint.token_file is not None:
+            key = f"endpoints.{name}.token"
+            if endpoint.token is not None:
+                raise SettingError(f"settings {key} and {key}_file: both are set; set one of them")
+            token = SecretStr(read_token_file(f"{key}_file", endpoint.token_file))
+            read[name] = endpoint.model_copy(update={"token": token})
+    return settings.model_copy(update={"endpoints": settings.endpoints.model_copy(update=read)}) if read else settings
 
 
 def _require_credentials(settings: Settings) -> None:

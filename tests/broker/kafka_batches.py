@@ -12,9 +12,11 @@ from lading.broker.append import Append, Written
 from lading.broker.broker import Broker
 from lading.broker.produced import Sequenced
 from lading.broker.topology import Partition
-from lading.broker.visibility import ReaderKind
+from lading.dialects.kafka import protocol as kafka_row
 from lading.dialects.kafka.encode import Producer, Records
 from lading.dialects.kafka.layout import ATTRIBUTES_AT, CRC_AT, TRANSACTIONAL
+from lading.dialects.native import protocol as native_row
+from lading.model.protocol import VisibilityRule
 from tests.broker.room import NOW, batch, read, rows
 
 
@@ -56,7 +58,7 @@ def produce(
     return append
 
 
-def committed(broker: Broker, partition: Partition, reader: ReaderKind = ReaderKind.NATIVE) -> list[bytes]:
+def committed(broker: Broker, partition: Partition, reader: VisibilityRule = native_row.ALL_STATES) -> list[bytes]:
     """The payloads that a reader of what is committed sees."""
     return [payload for _, payload in rows(read(broker, partition, reader=reader))]
 
@@ -66,7 +68,7 @@ def as_kafka(broker: Broker, partition: Partition, first: int = 0) -> list[bytes
     from lading.dialects import registry
     from lading.dialects.kafka import messages
 
-    reading = read(broker, partition, first, reader=ReaderKind.KAFKA_COMMITTED)
+    reading = read(broker, partition, first, reader=kafka_row.COMMITTED)
     aborted = broker.producers.aborted(partition, first, reading.end_offset)
     found: list[bytes] = []
     for run, _, _ in reading.pieces:

@@ -18,13 +18,14 @@ from lading.broker.positions import ConsumerKind, ConsumerRef
 from lading.broker.read import Reading
 from lading.broker.settings import BrokerSettings
 from lading.broker.topology import Partition, Topic
-from lading.broker.visibility import ReaderKind
-from lading.dialects import registry
+from lading.dialects import codes, registry
 from lading.dialects.iggy_classic import messages
+from lading.dialects.iggy_classic import protocol as iggy_row
 from lading.dialects.native.messages import BlockHeader, encode_block
 from lading.log.commit import SyncNow
 from lading.log.disk import Disk
 from lading.model.batch import SCHEMA
+from lading.model.protocol import VisibilityRule
 
 NOW = 1_700_000_000_000_000
 SECOND = 1_000_000
@@ -61,7 +62,7 @@ def append(broker: Broker, partition: Partition, *payloads: bytes, now_us: int =
         assert code == 0
         return Written(size, count, now_us, now_us + count - 1)
 
-    return broker.append(partition, registry.IGGY_CLASSIC, 0, messages.room(len(data)), write, source)
+    return broker.append(partition, codes.IGGY_CLASSIC, 0, messages.room(len(data)), write, source)
 
 
 def fill(broker: Broker, partition: Partition, count: int, *, now_us: int = NOW, prefix: str = "") -> None:
@@ -99,7 +100,7 @@ def append_block(broker: Broker, partition: Partition, data: bytes, now_us: int 
 
 
 def read(
-    broker: Broker, partition: Partition, offset: int = 0, reader: ReaderKind = ReaderKind.IGGY, **bounds: int
+    broker: Broker, partition: Partition, offset: int = 0, reader: VisibilityRule = iggy_row.SHOWING, **bounds: int
 ) -> Reading:
     """All there is to see, unless bounded."""
     asked = {"max_messages": 1 << 30, "max_bytes": 1 << 30} | bounds

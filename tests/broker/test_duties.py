@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from lading.broker.broker import Broker
+from lading.broker.coordinated_group import JoinCall
+from lading.broker.coordinated_groups import CoordinatedGroups
 from lading.log import watermark
 from lading.model.errors import Reason, Refusal
-from tests.broker.room import CONSUMER, NOW, SECOND, append_block, block, fill, opened, payloads, read, topic_of
+from tests.broker.room import CONSUMER, NOW, SECOND, append, append_block, block, fill, opened, payloads, read, topic_of
 from tests.broker.test_append import FailingDisk
 
 
@@ -162,4 +164,64 @@ def test_a_log_is_maintained_though_the_clock_is_set_back(tmp_path: Path) -> Non
     for turn in range(3):
         broker.tick(NOW - 3600 * SECOND + turn * TICK)
     assert marked_end(tmp_path) == 2
+    broker.stop()
+
+
+def test_one_log_that_cannot_be_maintained_keeps_no_other_from_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker = opened(tmp_path)
+    topic = topic_of(broker, 3)
+    for partition in topic.partitions:
+        fill(broker, partition, 1)
+    broker.tick(NOW)
+    for partition in topic.partitions:
+        fill(broker, partition, 1)
+
+    def fail(now_us: int) -> None:
+        raise RuntimeError("this log is broken")
+
+    monkeypatch.setattr(topic.partition(0).log, "maintain", fail)
+    broker.tick(NOW + TICK)
+    marks = [watermark.unpack(one.read_bytes()) for one in sorted(tmp_path.glob(f"topics/*/*/{watermark.FILE_NAME}"))]
+    assert [mark.synced_end for mark in marks if mark is not None][1:] == [2, 2]
+    assert broker.counters.failed_duties == 1
+    assert "this log is broken" in caplog.text
+    monkeypatch.undo()
+    broker.stop()
+
+
+def test_time_outs_of_a_group_go_on_after_one_that_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = opened(tmp_path)
+    groups = broker.coordinated_groups
+    groups.join(JoinCall("g", "", "consumer", (("range", b""),), 10 * SECOND, 10 * SECOND), now_us=NOW)
+    broker.tick(NOW + SECOND)
+    group = groups.find("g")
+    assert group is not None and len(group.members) == 1
+    monkeypatch.setattr(CoordinatedGroups, "_expire", lambda self, group, now_us: 1 / 0)
+    broker.tick(NOW + 12 * SECOND)
+    monkeypatch.undo()
+    assert len(group.members) == 1
+    for second in range(13, 30):
+        broker.tick(NOW + second * SECOND)
+    assert not group.members
+    broker.stop()
+
+
+def test_one_callback_that_fails_keeps_no_other_append_from_its_answer(tmp_path: Path) -> None:
+    broker = opened(tmp_path)
+    partition = topic_of(broker).partition(0)
+    woken: list[str] = []
+
+    def fail(_: object = None) -> None:
+        raise ZeroDivisionError
+
+    broker.on_visible(partition, fail)
+    broker.on_visible(partition, lambda: woken.append("reader"))
+    appends = [append(broker, partition, b"one"), append(broker, partition, b"two")]
+    appends[0].on_done(fail)
+    appends[0].on_done(lambda _: woken.append("first"))
+    appends[1].on_done(lambda _: woken.append("second"))
+    broker.flush()
+    assert sorted(woken) == ["first", "reader", "second"]
     broker.stop()

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from lading.broker.poll import Last, Next, Offset
-from lading.broker.visibility import ReaderKind
+from lading.dialects.iggy_classic import protocol as iggy_row
+from lading.dialects.native import protocol as native_row
 from lading.model.errors import Refusal
 from tests.broker.room import CONSUMER, FULL, NOW, SECOND, append, block, opened, read, rows, topic_of
 
@@ -95,7 +96,7 @@ class BrokerMachine(RuleBasedStateMachine):
 
     @rule(offset=st.integers(0, 80), count=st.integers(1, 30), hiding=st.booleans())
     def read(self, offset: int, count: int, hiding: bool) -> None:
-        reader = ReaderKind.NATIVE_AVAILABLE if hiding else ReaderKind.IGGY
+        reader = native_row.AVAILABLE if hiding else iggy_row.SHOWING
         expected = [row for row in self.visible(hiding=hiding) if row[0] >= offset][:count]
         reading = read(self.broker, self.partition, offset, reader, max_messages=count)
         assert rows(reading) == expected

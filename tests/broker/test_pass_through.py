@@ -11,15 +11,16 @@ from lading.broker import trimming
 from lading.broker.broker import Broker
 from lading.broker.pass_through import Ahead, Whole, whole_chunks
 from lading.broker.topology import Partition
-from lading.broker.visibility import ReaderKind
-from lading.dialects import registry
+from lading.dialects import codes
 from lading.dialects.kafka import passing
+from lading.dialects.kafka import protocol as kafka_row
+from lading.model.protocol import VisibilityRule
 from lading.model.state import State
 from tests.broker.kafka_batches import produce
 from tests.broker.room import NOW, append, opened, read, topic_of
 from tests.broker.test_damage import flipped, place_of
 
-READERS = (ReaderKind.KAFKA_COMMITTED, ReaderKind.KAFKA_UNCOMMITTED)
+READERS = (kafka_row.COMMITTED, kafka_row.UNCOMMITTED)
 LOGS, LOGS_FULL = 25, 150
 READS = 60
 
@@ -30,7 +31,7 @@ def whole(
     offset: int,
     *,
     max_bytes: int = 1 << 20,
-    reader: ReaderKind = ReaderKind.KAFKA_COMMITTED,
+    reader: VisibilityRule = kafka_row.COMMITTED,
     ahead_bytes: int = 0,
     max_chunks: int = 1000,
 ) -> Whole | None:
@@ -38,7 +39,7 @@ def whole(
         partition,
         offset,
         reader=reader,
-        dialect=registry.KAFKA,
+        dialect=codes.KAFKA,
         max_bytes=max_bytes,
         max_chunks=max_chunks,
         ahead=Ahead(ahead_bytes),
@@ -46,7 +47,7 @@ def whole(
     )
 
 
-def as_they_lie(broker: Broker, partition: Partition, found: Whole, offset: int, reader: ReaderKind) -> bytes:
+def as_they_lie(broker: Broker, partition: Partition, found: Whole, offset: int, reader: VisibilityRule) -> bytes:
     """The batches of the same offsets by way of ``Broker.read``, which knows nothing of what was read before."""
     recent, partition.recent = partition.recent, None
     reading = read(broker, partition, offset, reader=reader)
@@ -54,7 +55,7 @@ def as_they_lie(broker: Broker, partition: Partition, found: Whole, offset: int,
     parts = []
     at = offset
     for run, first, end in reading.pieces:
-        assert first == at and run.dialect == registry.KAFKA
+        assert first == at and run.dialect == codes.KAFKA
         passed = passing.stored(run, first, min(end, found.end_offset), 1 << 30, force=True)
         parts += list(passed.parts)
         at = passed.end_offset

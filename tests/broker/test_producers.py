@@ -20,8 +20,11 @@ from lading.broker.produced import writer_of
 from lading.broker.producer_state import ENDED, TRANSITIONS, Caller, Identity, ProducerState
 from lading.broker.settings import BrokerSettings
 from lading.broker.topology import Partition
-from lading.broker.visibility import ReaderKind
+from lading.dialects.iggy_classic import protocol as iggy_row
 from lading.dialects.kafka import produced
+from lading.dialects.kafka import protocol as kafka_row
+from lading.dialects.native import protocol as native_row
+from lading.dialects.nsq import protocol as nsq_row
 from lading.log.reader import DirectoryReader
 from lading.model.errors import Reason, Refusal
 from tests.broker.kafka_batches import as_kafka, committed, produce
@@ -141,7 +144,7 @@ def test_a_committed_transaction_is_seen_as_a_whole(tmp_path: Path, broker: Brok
     fill(broker, partition, 1)
     send(broker, caller, partition, b"3", sequence=2)
     assert committed(broker, partition) == as_kafka(broker, partition) == []
-    assert committed(broker, partition, ReaderKind.KAFKA_UNCOMMITTED) == [b"1", b"2", b"0", b"3"]
+    assert committed(broker, partition, kafka_row.UNCOMMITTED) == [b"1", b"2", b"0", b"3"]
     end(broker, caller)
     assert committed(broker, partition) == [b"1", b"2", b"0", b"3"]
     assert (partition.log.stable_end, partition.log.control(0, 9)) == (5, [(4, 5)])
@@ -166,7 +169,7 @@ def test_an_aborted_one_is_never_seen(broker: Broker, partition: Partition) -> N
     send(broker, one, partition, b"a3", sequence=2)
     end(broker, one)
     assert committed(broker, partition) == [b"b1", b"a3"]
-    for reader in (ReaderKind.IGGY, ReaderKind.NSQ, ReaderKind.NATIVE_AVAILABLE):
+    for reader in (iggy_row.SHOWING, nsq_row.CHANNEL, native_row.AVAILABLE):
         assert committed(broker, partition, reader) == [b"b1", b"a3"]
     for first in range(partition.log.next_offset):
         seen = as_kafka(broker, partition, first)

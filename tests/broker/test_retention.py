@@ -12,7 +12,7 @@ from lading.broker.broker import Broker
 from lading.broker.poll import Next
 from lading.broker.settings import TopicSettings
 from lading.broker.topology import Partition
-from lading.broker.visibility import ReaderKind
+from lading.dialects.native import protocol as native_row
 from lading.model.state import State
 from tests.broker.room import CONSUMER, NOW, SECOND, append, append_block, block, opened, payloads, read, topic_of
 
@@ -127,7 +127,7 @@ def test_what_goes_is_marked_first_and_everybody_can_see_it(tmp_path: Path) -> N
     marked = State.MARKED_FOR_DELETION
     assert broker.states(partition, 0, 100) == [(0, 2, marked), (2, 4, State.POISONED), (4, border, marked)]
     assert read(broker, partition).count == 40
-    assert read(broker, partition, reader=ReaderKind.NATIVE_AVAILABLE).count == 40 - border
+    assert read(broker, partition, reader=native_row.AVAILABLE).count == 40 - border
     assert broker.counters.retention_marked == border - 2
     assert broker.enforce_retention(NOW + 40 * SECOND) == border
     assert broker.states(partition, 0, 100) == []

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from lading.broker.append import Written
 from lading.broker.broker import Broker
 from lading.broker.producer_state import Caller
-from lading.dialects import registry
+from lading.dialects import codes
 from lading.log.reader import DirectoryReader
 from lading.model.errors import CorruptLog
 from lading.model.state import State
@@ -140,7 +140,7 @@ def test_lost_postponed_messages_are_told(tmp_path: Path, caplog: pytest.LogCapt
         return Written(len(data), 1, NOW, NOW)
 
     for due in (1, 10_000_000):
-        broker.postponed.append(partition, NOW + due, registry.NATIVE, 0, len(data), write)
+        broker.postponed.append(partition, NOW + due, codes.NATIVE, 0, len(data), write)
         broker.flush()
     broker.tick(NOW + 2)
     broker.flush()

@@ -12,8 +12,12 @@ from lading.broker.poll import Last, Next
 from lading.broker.settings import TopicSettings
 from lading.broker.states import ranges_of
 from lading.broker.topology import Partition
-from lading.broker.visibility import VISIBILITY, ReaderKind
+from lading.dialects.iggy_classic import protocol as iggy_row
+from lading.dialects.kafka import protocol as kafka_row
+from lading.dialects.native import protocol as native_row
+from lading.dialects.protocols import VISIBILITY
 from lading.model.errors import Reason, Refusal
+from lading.model.protocol import VisibilityRule
 from lading.model.state import State
 from tests.broker.room import CONSUMER, NOW, append_block, block, fill, opened, payloads, read, rows, topic_of
 
@@ -71,11 +75,11 @@ def test_single_offsets_become_ranges() -> None:
     assert ranges_of([]) == []
 
 
-@pytest.mark.parametrize("reader", ReaderKind)
-def test_who_sees_messages_that_are_not_available(broker: Broker, partition: Partition, reader: ReaderKind) -> None:
+@pytest.mark.parametrize("reader", VISIBILITY, ids=lambda rule: rule.name)
+def test_who_sees_messages_that_are_not_available(broker: Broker, partition: Partition, reader: VisibilityRule) -> None:
     """The rows of DESIGN 5's table: shown with their state to Iggy polls and raw readers, hidden from the others."""
     broker.set_states(partition, [(0, 2), (4, 5)], State.POISONED, now_us=NOW)
-    shown = reader in (ReaderKind.IGGY, ReaderKind.NATIVE)
+    shown = reader in (iggy_row.SHOWING, native_row.ALL_STATES)
     reading = read(broker, partition, reader=reader)
     offsets = [offset for offset, _ in rows(reading)]
     assert offsets == (list(range(10)) if shown else [2, 3, 5, 6, 7, 8, 9])
@@ -87,17 +91,17 @@ def test_who_sees_messages_that_are_not_available(broker: Broker, partition: Par
     assert part.end_offset == (3 if shown else 6)
 
 
-def test_every_kind_of_reader_has_a_row_and_only_uncommitted_sees_open_transactions() -> None:
-    assert set(VISIBILITY) == set(ReaderKind)
-    assert [kind for kind, sight in VISIBILITY.items() if sight.open_transactions] == [ReaderKind.KAFKA_UNCOMMITTED]
+def test_every_reader_has_a_row_of_its_own_and_only_uncommitted_sees_open_transactions() -> None:
+    assert len({rule.name for rule in VISIBILITY}) == len(VISIBILITY) == 7
+    assert [rule for rule in VISIBILITY if rule.open_transactions] == [kafka_row.UNCOMMITTED]
 
 
 def test_the_page_says_what_the_table_says() -> None:
     page = Path(__file__).parents[2] / "docs" / "reference" / "visibility.md"
     said = re.findall(r"^\| `(\w+)` \| (\w+) \| (\w+) \| ([\w ]+) \|", page.read_text(), re.MULTILINE)
     assert said == [
-        (kind.value, "yes" if sight.open_transactions else "no", sight.aborted.value, sight.states.value)
-        for kind, sight in VISIBILITY.items()
+        (rule.name, "yes" if rule.open_transactions else "no", rule.aborted.value, rule.states.value)
+        for rule in VISIBILITY
     ]
 
 
@@ -129,5 +133,5 @@ def test_hiding_moves_nobody_back(broker: Broker, partition: Partition) -> None:
 def test_all_of_a_partition_may_be_hidden(broker: Broker, partition: Partition) -> None:
     append_block(broker, partition, block(b"native"))
     broker.set_states(partition, [(0, 11)], State.MARKED_FOR_DELETION, now_us=NOW)
-    reading = read(broker, partition, reader=ReaderKind.NATIVE_AVAILABLE)
+    reading = read(broker, partition, reader=native_row.AVAILABLE)
     assert (reading.count, reading.end_offset, reading.pieces) == (0, 11, [])

@@ -8,7 +8,8 @@ import pytest
 
 from lading.broker.broker import Broker
 from lading.broker.topology import Partition
-from lading.broker.visibility import ReaderKind
+from lading.dialects.kafka import protocol as kafka_row
+from lading.dialects.protocols import VISIBILITY
 from lading.log.reader import DirectoryReader
 from lading.model.errors import Reason, Refusal
 from tests.broker.room import NOW, SECOND, append, append_block, block, fill, opened, payloads, read, rows, topic_of
@@ -38,8 +39,8 @@ def test_nobody_sees_an_open_transaction_or_what_lies_behind_it(broker: Broker, 
     fill(broker, partition, 1, prefix="behind-")
     woken: list[int] = []
     broker.on_visible(partition, lambda: woken.append(partition.log.stable_end))
-    for reader in ReaderKind:
-        expected = 3 if reader is ReaderKind.KAFKA_UNCOMMITTED else 1
+    for reader in VISIBILITY:
+        expected = 3 if reader is kafka_row.UNCOMMITTED else 1
         assert read(broker, partition, reader=reader).count == expected, reader
     result = broker.commit("key", [one], now_us=NOW)
     assert result == ((one,), False)
@@ -108,7 +109,7 @@ def test_aborted_blocks_are_passed_over(broker: Broker, partition: Partition) ->
     assert partition.log.aborted(0, 100) == [(0, 2), (5, 6)]
     reading = read(broker, partition, max_messages=2)
     assert (reading.count, reading.end_offset) == (2, 4)
-    listed = read(broker, partition, reader=ReaderKind.KAFKA_COMMITTED)
+    listed = read(broker, partition, reader=kafka_row.COMMITTED)
     assert (listed.count, list(listed.aborted)) == (7, [(0, 2), (5, 6)])
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from lading.dialects.registry import IGGY_CLASSIC, MODULES, NATIVE, dialect
+from lading.dialects.codes import IGGY_CLASSIC, NATIVE
+from lading.dialects.registry import MODULES, dialect
 from lading.model.errors import LocalError
 
 

@@ -20,7 +20,9 @@ from lading.chunk.runs import runs
 from lading.dialects.native.messages import BlockHeader, encode_block
 from lading.dialects.registry import dialect, to_batches
 from lading.model.batch import SCHEMA
+from lading.settings import parse_address
 from lading.testing import Running
+from lading.transports.http import AdminHttp
 from tests.endpoints.frames import Frames, header, message, payloads, poll, to_partition
 
 _numbers = count(1)
@@ -164,7 +166,7 @@ def test_blocks_that_are_none_append_nothing(http: httpx.Client, topic: str, siz
 def test_a_body_over_the_limit_is_refused_before_it_is_read(broker: Running, topic: str) -> None:
     host, port = broker.endpoints["admin"].split(":")
     frames = Frames(f"{host}:{port}")
-    head = f"POST {topic}/0/chunks HTTP/1.1\r\nhost: x\r\ncontent-length: {1 << 32}\r\n\r\n"
+    head = f"POST {topic}/0/chunks HTTP/1.1\r\nhost: localhost\r\ncontent-length: {1 << 32}\r\n\r\n"
     frames.socket.sendall(head.encode())
     assert b" 413 " in frames.socket.recv(100)
     frames.close()
@@ -347,3 +349,48 @@ def test_the_token_is_asked_for() -> None:
             assert "endpoints.admin.token" in answer.text
         assert httpx.get(f"{url}/topics", headers={"authorization": "Bearer s3cret"}).json() == []
         assert "s3cret" not in broker.log_file.read_text()
+
+
+def test_a_token_may_be_any_text() -> None:
+    """Its bytes are compared as they were sent."""
+    with testing.broker(endpoints__admin__token="żółć") as broker:
+        url = f"http://{broker.endpoints['admin']}/topics"
+        assert httpx.get(url, headers={b"authorization": "Bearer żółć".encode()}).json() == []
+        assert httpx.get(url, headers={"authorization": "Bearer zolc"}).status_code == 401
+        address = parse_address(broker.endpoints["admin"])
+        admin = AdminHttp(address.host, address.port, token="żółć")
+        assert admin.get("topics").status == 200
+        admin.close()
+
+
+@pytest.mark.parametrize("own", [None, "nsq-and-iggy"])
+def test_what_iggy_and_nsq_can_delete_over_http_needs_a_token_too(own: str | None) -> None:
+    tokens = {"endpoints.admin.token": "s3cret"}
+    if own is not None:
+        tokens |= {f"endpoints.{name}.token": own for name in ("iggy_http", "nsqd_http", "nsqlookupd_http")}
+    with testing.broker(settings=tokens) as broker:
+        url = {name: f"http://{address}" for name, address in broker.endpoints.items()}
+        assert httpx.post(f"{url['nsqd_http']}/pub?topic=kept", content=b"x").text == "OK"
+        assert httpx.post(f"{url['nsqd_http']}/channel/create?topic=kept&channel=read").status_code == 200
+        assert httpx.post(f"{url['iggy_http']}/streams", json={"stream_id": 7, "name": "kept"}).status_code == 201
+        guarded = [
+            ("POST", f"{url['nsqd_http']}/channel/empty?topic=kept&channel=read"),
+            ("POST", f"{url['nsqd_http']}/channel/delete?topic=kept&channel=read"),
+            ("POST", f"{url['nsqd_http']}/topic/pause?topic=kept"),
+            ("POST", f"{url['nsqlookupd_http']}/topic/tombstone?topic=kept&node=a:1"),
+            ("POST", f"{url['nsqlookupd_http']}/topic/delete?topic=kept"),
+            ("DELETE", f"{url['iggy_http']}/streams/7"),
+        ]
+        for method, address in guarded:
+            for headers in ({}, {"authorization": "Bearer wrong"}):
+                answer = httpx.request(method, address, headers=headers)
+                assert (answer.status_code, answer.json()["reason"]) == (401, "unauthorized"), address
+                assert "endpoints.admin.token" in answer.text
+        assert httpx.get(f"{url['iggy_http']}/streams/7").status_code == 200
+        for token in ("s3cret", own) if own else ("s3cret",):
+            address, headers = guarded[0][1], {"authorization": f"Bearer {token}"}
+            assert httpx.post(address, headers=headers).status_code == 200
+        answer = httpx.delete(f"{url['iggy_http']}/streams/7", headers={"authorization": f"Bearer {own or 's3cret'}"})
+        assert answer.status_code == 204
+        if own:
+            assert httpx.get(f"{url['admin']}/topics", headers={"authorization": f"Bearer {own}"}).status_code == 401

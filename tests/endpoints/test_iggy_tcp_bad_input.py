@@ -14,6 +14,7 @@ import pytest
 
 from lading.testing import Running
 from tests.endpoints.frames import HEAD, Frames, header, message, payloads, poll, to_partition
+from tests.endpoints.health import Health
 
 SEND, POLL, PING = 101, 100, 1
 FRAME_BYTES_MAX = 10 * 1024 * 1024 + 100 * 1024 + 100 * 1024 * 264
@@ -211,7 +212,7 @@ def test_a_reader_that_does_not_read_costs_bounded_memory(
 
 
 def test_mutated_frames(broker: Running, connect: Callable[[], Frames], topic: bytes, full: bool) -> None:
-    """Seeded mutations of good requests: an answer or a close each time, and everything else lives on."""
+    """Seeded mutations of a group member's requests: an answer or a close each time, and everything else lives on."""
     seed = random.randrange(1 << 32)
     chance = random.Random(seed)
     body = message(b"payload", header(b"carrier", 2, b"UA") + header(b"delay", 6, bytes(4)))
@@ -223,10 +224,14 @@ def test_mutated_frames(broker: Running, connect: Callable[[], Frames], topic: b
         (120, struct.pack("<BI", 1, 1) + topic + struct.pack("<I", 1)),
         (121, struct.pack("<BI", 1, 1) + topic + struct.pack("<IQ", 1, 0)),
         (602, topic + struct.pack("<I", 1)),
+        (604, topic + struct.pack("<I", 1)),
+        (605, topic + struct.pack("<I", 1)),
     ]
     watcher = connect()
     assert watcher.ask(SEND, topic + to_partition(1) + message(b"kept")) == (0, b"")
-    frames = connect()
+    frames, health = connect(), Health(broker)
+    group = topic + struct.pack("<I", 1)
+    assert frames.ask(602, group) == frames.ask(604, group) == (0, b"")
     rounds = 20_000 if full else 1_500
     for _ in range(rounds):
         code, payload = chance.choice(originals)
@@ -239,5 +244,7 @@ def test_mutated_frames(broker: Running, connect: Callable[[], Frames], topic: b
         frames.socket.sendall(frame)
         status, answer = frames.answer()
         assert status == 0 or answer == b"", f"seed {seed}"
+        health.check(frame)
+    health.close()
     assert payloads(watcher.ask(POLL, poll(topic, count=1))[1])[:1] == [b"kept"], f"seed {seed}"
     print(f"{rounds} mutated frames, each answered")

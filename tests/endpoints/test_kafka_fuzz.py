@@ -16,6 +16,7 @@ import pytest
 
 from lading import testing
 from tests.endpoints import kafka_rare
+from tests.endpoints.health import Health
 from tests.endpoints.kafka_frames import KafkaFrames, one_batch, produce
 
 FRAMES = json.loads((Path(__file__).parents[1] / "vectors" / "kafka_requests.json").read_text())["frames"]
@@ -72,6 +73,7 @@ def test_mutated_frames_get_an_answer_or_a_close(running: testing.Running, full:
     before_kb = resident_kb(running.pid)
     chance = random.Random(11)
     answered = closed = waiting = 0
+    health = Health(running)
     for frame in (*FRAMES, *kafka_rare.frames(first)):
         request = bytes.fromhex(frame["request_hex"])
         for _ in range(ROUNDS_FULL if full else ROUNDS):
@@ -88,7 +90,9 @@ def test_mutated_frames_get_an_answer_or_a_close(running: testing.Running, full:
             except ConnectionError:
                 closed += 1
             finally:
+                health.check((frame["client"], frame["api"]))
                 kafka.close()
+    health.close()
     print(f"{answered} answered, {closed} closed, {waiting} waiting")
     assert answered > 100 and closed > 100
     assert running.process.poll() is None

@@ -15,8 +15,8 @@ import pytest
 from lading.broker.broker import Broker
 from lading.broker.read import read
 from lading.broker.settings import BrokerSettings
-from lading.broker.visibility import ReaderKind
 from lading.dialects import registry
+from lading.dialects.nsq import protocol as nsq_row
 from lading.endpoints.interface import Services, now_us
 from lading.endpoints.nsq import node as nodes
 from lading.endpoints.nsq.connection import NAME, Connection
@@ -79,7 +79,7 @@ class Face:
 
     def kept(self) -> list[bytes]:
         reading = read(
-            self.broker.resolve("t").partition(0), 0, reader=ReaderKind.NSQ, max_messages=10**6, max_bytes=1 << 30,
+            self.broker.resolve("t").partition(0), 0, reader=nsq_row.CHANNEL, max_messages=10**6, max_bytes=1 << 30,
             counters=self.broker.counters,
         )  # fmt: skip
         batches = (

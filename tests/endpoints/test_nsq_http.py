@@ -13,6 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
+import lading
 from lading import testing
 from tests.dialects.nsq import vectors
 from tests.endpoints.nsq_client import NsqClient, pub
@@ -72,6 +73,17 @@ def test_publishing_as_the_seed_says(broker: testing.Running, web: httpx.Client,
         (b"", b"six"),
         (b"", b"seven"),
     ]
+
+
+def test_bytes_of_a_header_are_passed_on_as_they_came(broker: testing.Running, web: httpx.Client, topic: str) -> None:
+    """UTF-8 and what is none, in a value that JSON must escape."""
+    headers = [(b"X-NSQEXT-City", "Łódź".encode()), (b"x-nsqext-raw", b'\xff\xfe"\\\tx'), (b"X-Nsqext-City", b"second")]
+    given = {"topic": topic, "ext": '{"CITY":"other","k":"żółć"}'}
+    assert web.post("/pub_ext", params=given, content=b"x", headers=headers).text == "OK"
+    ext = '{"k":"żółć","city":"Łódź","raw":"'.encode() + b'\xff\xfe\\"\\\\\\u0009x"}'
+    assert read(broker, topic, 1) == [(ext, b"x")]
+    seen = lading.read_arrow(broker.url, topic, columns="city string, k string, raw binary")
+    assert seen.select(["city", "k", "raw"]).to_pylist() == [{"city": "Łódź", "k": "żółć", "raw": b'\xff\xfe"\\\tx'}]
 
 
 @pytest.mark.parametrize("entry", vectors()["http"], ids=lambda entry: entry["name"])
@@ -205,6 +217,71 @@ def test_topics_are_made_and_upgraded_at_the_lookup(
     assert [(each.version, each.body) for each in extended.messages(2)] == [(0, b"before"), (4, b"after")]
     for each in (client, extended):
         each.close()
+
+
+def told_ext(lookup: httpx.Client, web: httpx.Client, topic: str) -> tuple[bool, bool, bool]:
+    """Whether a topic takes exts, by all that tell it: /stats, /lookup and /topics."""
+    (stats,) = web.get(f"/stats?format=json&topic={topic}").json()["topics"]
+    meta = lookup.get(f"/lookup?topic={topic}&metainfo=true").json()["meta"]
+    rows = lookup.get("/topics?metaInfo=true").json()["meta_info"]
+    listed = next(row for row in rows if row["topic_name"] == topic)
+    return stats["is_ext"], meta["extend_support"], listed["extend_support"]
+
+
+def test_a_topic_that_exists_is_not_created_again_as_another(
+    broker: testing.Running, lookup: httpx.Client, web: httpx.Client, topic: str
+) -> None:
+    """As the fork answers: 200 if the metadata is the same, else 400, and nothing changes."""
+    same = f"/topic/create?topic={topic}&partition_num=2&replicator=1"
+    assert lookup.post(same).status_code == lookup.post(same).status_code == 200
+    assert told_ext(lookup, web, topic) == (False,) * 3
+    for differs in (
+        f"{same}&extend=true",
+        f"/topic/create?topic={topic}&partition_num=1&replicator=1",
+        f"/topic/create?topic={topic}&partition_num=5&replicator=1",
+        f"/topic/create?topic={topic}&extend=true",
+    ):
+        answer = lookup.post(differs)
+        assert (answer.status_code, answer.json()) == (400, {"message": "already exist"})
+    assert web.post(f"/topic/create?topic={topic}&extend=true").status_code == 400
+    # what upstream's tools ask for says nothing of either
+    assert lookup.post(f"/topic/create?topic={topic}").status_code == 200
+    assert web.post(f"/topic/create?topic={topic}").status_code == 200
+    assert lookup.get(f"/lookup?topic={topic}").json()["meta"]["partition_num"] == 2
+    assert told_ext(lookup, web, topic) == (False,) * 3
+    assert lookup.post(f"/topic/meta/update?topic={topic}&upgradeext=true").status_code == 200
+    assert lookup.post(f"{same}&extend=true").status_code == 200
+    assert lookup.post(same).json() == {"message": "already exist"}
+    assert told_ext(lookup, web, topic) == (True,) * 3
+
+
+@pytest.mark.parametrize("way", ["/topic/create", "/topic/meta/update"])
+def test_a_topic_that_pub_made_can_be_made_ext(
+    broker: testing.Running, lookup: httpx.Client, web: httpx.Client, topic: str, way: str
+) -> None:
+    """From then on readers must take exts; those of plain frames are disconnected."""
+    web.post(f"/pub?topic={topic}", content=b"x")
+    assert told_ext(lookup, web, topic) == (True,) * 3
+    plain = NsqClient(broker.endpoints["nsqd_tcp"])
+    assert plain.ask(f"SUB {topic} ch\n".encode()) == b"OK"
+    asked = "partition_num=1&replicator=1&extend=true" if way.endswith("create") else "upgradeext=true"
+    assert lookup.post(f"{way}?topic={topic}&{asked}").status_code == 200
+    assert plain.closed()
+    assert told_ext(lookup, web, topic) == (True,) * 3
+    again = NsqClient(broker.endpoints["nsqd_tcp"])
+    assert again.ask(f"SUB {topic} ch\n".encode()).startswith(b"E_SUB_EXTEND_NEED")
+    again.close()
+
+
+def test_the_fork_tells_that_a_topic_exists_in_its_words() -> None:
+    with testing.broker(durability="os", nsq__compat="youzan") as broker:
+        create = f"http://{broker.endpoints['nsqlookupd_http']}/topic/create?topic=t&partition_num=1&replicator=1"
+        modern = {"accept": "application/vnd.nsq; version=1.0"}
+        assert httpx.post(create).status_code == httpx.post(create, headers=modern).status_code == 200
+        answer = httpx.post(f"{create}&extend=true")
+        assert (answer.status_code, answer.json()["status_txt"]) == (500, "already exist")
+        answer = httpx.post(f"{create}&extend=true", headers=modern)
+        assert (answer.status_code, answer.json()) == (400, {"message": "already exist"})
 
 
 def test_what_lookups_list(lookup: httpx.Client, web: httpx.Client, topic: str) -> None:

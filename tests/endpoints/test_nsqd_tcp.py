@@ -15,6 +15,7 @@ import httpx
 import pytest
 
 from lading import testing
+from tests.endpoints.health import Health
 from tests.endpoints.nsq_client import NsqClient, mpub, mpub_ext, pub, sized
 
 _numbers = count(1)
@@ -458,7 +459,8 @@ def test_a_client_that_reads_nothing_takes_no_memory_and_holds_up_nobody(connect
     assert len(silent.messages(48)) == 48
 
 
-def test_any_bytes_leave_the_broker_well(connect: Connect, full: bool) -> None:
+def test_any_bytes_leave_the_broker_well(broker: testing.Running, connect: Connect, full: bool) -> None:
+    health = Health(broker)
     generator = random.Random(3)
     fin = b"SUB fuzz ch\nRDY 5\nFIN " + bytes(7) + b"\x01" + bytes(8) + b"\n"
     seeds = [pub("fuzz", b"x", b'{"a":1}'), mpub("fuzz", b"a", b"b"), mpub_ext("fuzz", (b'{"a":"b"}', b"x")), fin]
@@ -468,5 +470,7 @@ def test_any_bytes_leave_the_broker_well(connect: Connect, full: bool) -> None:
             data[generator.randrange(len(data))] = generator.choice((0, 1, 10, 32, 127, 255))
         client = connect()
         client.send(bytes(data))
+        health.check(data)
         client.close()
+    health.close()
     assert connect().ask(pub("fuzz", b"fine")) == b"OK"

@@ -12,6 +12,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import httpx
 import pytest
 
 from lading import Consumer, Producer, testing
@@ -174,3 +175,23 @@ def test_the_first_message_across_dialects_brings_no_pandas_along(tmp_path: Path
             assert next(iter(consumer)).payload == b"one"
         loaded = Path(f"/proc/{broker.pid}/maps").read_text()
         assert "libarrow" in loaded and "/pandas/" not in loaded
+
+
+def test_a_token_in_an_argument_is_warned_of_and_one_in_a_file_is_not(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("s3cret")
+    for options, is_warned in (
+        (["--set", "endpoints.admin.token=s3cret"], True),
+        (["--token-file", str(token)], False),
+    ):
+        arguments = command(tmp_path / "data", "--output", "json", *options)
+        process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        address = json.loads(process.stdout.readline())["endpoints"]["admin"]
+        assert httpx.get(f"http://{address}/topics").status_code == 401
+        headers = {"authorization": "Bearer s3cret"}
+        assert httpx.get(f"http://{address}/topics", headers=headers).status_code == 200
+        process.terminate()
+        _, words = process.communicate(timeout=TIMEOUT_S)
+        assert ("setting endpoints.admin.token: arguments stand in the process list" in words) is is_warned
+        assert "s3cret" not in words

@@ -131,3 +131,29 @@ def test_every_key_is_documented_and_nothing_else() -> None:
     page = Path(__file__).parents[2] / "docs" / "reference" / "settings.md"
     documented = [line.split("`")[1] for line in page.read_text().splitlines() if line.startswith("| `")]
     assert documented == keys()
+
+
+def test_a_token_may_lie_in_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    path.write_text("s3cret\n")
+    loaded = load(None, [f"endpoints.admin.token_file={path}", "endpoints.admin.address=0.0.0.0:0"])
+    token = loaded.settings.endpoints.admin.token
+    assert token is not None
+    assert token.get_secret_value() == "s3cret"
+    assert "s3cret" not in str(loaded.settings.model_dump(mode="json"))
+
+
+@pytest.mark.parametrize("content", [None, b"", b" \n", b"two words", b"\xff\xfe"])
+def test_a_token_file_without_a_token_is_refused(tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "token"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(SettingError, match=r"endpoints\.nsqd_http\.token_file.*token"):
+        load(None, [f"endpoints.nsqd_http.token_file={path}"])
+
+
+def test_a_token_and_a_token_file_are_one_too_many(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    path.write_text("s3cret")
+    with pytest.raises(SettingError, match="set one of them"):
+        load(None, [f"endpoints.admin.token_file={path}"], {"LADING__ENDPOINTS__ADMIN__TOKEN": "other"})

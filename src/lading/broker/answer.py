@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from ..model.errors import Refusal
 
+LOG: Final = logging.getLogger("lading.broker")
 T = TypeVar("T")
 
 
@@ -56,4 +58,7 @@ class Answer(Generic[T]):
         self.done = True
         callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:
-            callback(self)
+            try:
+                callback(self)
+            except Exception:
+                LOG.exception("a callback of an answer failed")

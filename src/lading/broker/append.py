@@ -10,6 +10,7 @@ large enough to be a chunk by itself is written at once too, from where it lies.
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -37,6 +38,7 @@ __all__ = [
 ]
 
 
+LOG: Final = logging.getLogger("lading.broker")
 BEFORE_IN_PLACE_BYTES: Final = ENVELOPE_BYTES
 """So much before messages that are written from where they lie is overwritten."""
 
@@ -97,7 +99,11 @@ class Append:
         self.done = True
         callbacks, self._callbacks = self._callbacks, None
         for callback in callbacks or ():
-            callback(self)
+            try:
+                callback(self)
+            except Exception:
+                # the other callbacks, and other appends of the same sync, are still to be told
+                LOG.exception("a callback of an append failed")
 
 
 class Appender:
@@ -227,7 +233,10 @@ class Appender:
         before, self._before = self._before, []
         try:
             for callback in before:
-                callback()
+                try:
+                    callback()
+                except Exception:
+                    LOG.exception("a callback at the end of a pass failed")
         finally:
             self._asked = False
             self._write()
@@ -239,6 +248,10 @@ class Appender:
             try:
                 self.close_chunk(partition)
             except Refusal:
+                continue
+            except Exception:
+                # the other partitions are not listed any more: without their turn they would never be written
+                LOG.exception("partition %s: writing failed", partition)
                 continue
             self._commit.submit(partition.log)
 
@@ -272,7 +285,10 @@ class Appender:
         if self._relieved and not self.congested:
             relieved, self._relieved = self._relieved, []
             for callback in relieved:
-                callback()
+                try:
+                    callback()
+                except Exception:
+                    LOG.exception("a callback of a broker that is not congested any more failed")
 
     def _fail_from(self, partition: Partition, offset: int, refusal: Refusal) -> None:
         """Appends that reach past ``offset`` have not happened."""

@@ -19,6 +19,7 @@ from ..log.interface import Commit, PartitionLog, RecoveryReport
 from ..log.partition import open_partition
 from ..log.producer_table import ProducerTable
 from ..model.errors import Refusal
+from ..model.protocol import VisibilityRule
 from .append import Append, Appender, Choice, Write, choose_partition
 from .channels import Channels
 from .coordinated_groups import CoordinatedGroups
@@ -40,7 +41,6 @@ from .settings import BrokerSettings, TopicSettings
 from .states import States, states
 from .topology import Partition, Stream, Topic
 from .transactions import CommitResult, Transactions
-from .visibility import ReaderKind
 from .writer_memory import WriterMemory
 
 
@@ -337,7 +337,7 @@ class Broker:
             partition.seen()
 
     def read(
-        self, partition: Partition, offset: int, *, reader: ReaderKind, max_messages: int, max_bytes: int
+        self, partition: Partition, offset: int, *, reader: VisibilityRule, max_messages: int, max_bytes: int
     ) -> Reading:
         """What this kind of reader may see from ``offset`` on; see ``read.read``."""
         return read(

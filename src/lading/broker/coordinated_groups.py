@@ -6,6 +6,7 @@ are answered later; ``expire`` goes on without those that stay away.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -19,6 +20,9 @@ from .positions import COORDINATED, PositionKey, Positions, StoredPosition
 from .settings import BrokerSettings
 from .topology import Partition, Topic
 
+LOG: Final = logging.getLogger("lading.broker")
+RETRY_US: Final = 1_000_000
+"""A group whose time-outs failed is tried again after so long."""
 _NEVER: Final = 1 << 62
 
 
@@ -119,7 +123,12 @@ class CoordinatedGroups:
             return
         self._due_us = _NEVER
         for group in list(self._groups.values()):
-            self._expire(group, now_us)
+            try:
+                self._expire(group, now_us)
+            except Exception:
+                LOG.exception("group %r: time-outs failed; they are tried again", group.name)
+                self._watch(now_us + RETRY_US)
+                continue
             self._watch_all(group)
             if not (group.kept or group.named):
                 del self._groups[group.name]

@@ -16,6 +16,7 @@ from functools import partial
 from hashlib import blake2b
 from typing import Final
 
+from ..dialects.native import protocol as native_row
 from ..log.catalog import Catalog
 from ..log.markings import MarkingRow, MarkingStore
 from ..model.errors import Reason, Refusal
@@ -26,7 +27,6 @@ from .copies import Copy
 from .counters import Counters
 from .read import Piece, read
 from .topology import Partition, Topic
-from .visibility import ReaderKind
 
 LOG: Final = logging.getLogger("lading.broker")
 RANGES_PER_MARKING: Final = 64
@@ -270,7 +270,7 @@ class DeadLetters:
                 if left_bytes <= 0:
                     return pieces, covered
                 reading = read(
-                    marking.partition, at, reader=ReaderKind.NATIVE, max_messages=end - at, max_bytes=left_bytes,
+                    marking.partition, at, reader=native_row.ALL_STATES, max_messages=end - at, max_bytes=left_bytes,
                     counters=self._counters,
                 )  # fmt: skip
                 pieces += [

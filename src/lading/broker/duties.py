@@ -113,7 +113,7 @@ class Duties:
         self.now_us = now_us
         self._quiet = False
         age_us = self._age_clock.now_us(now_us, monotonic_us)
-        self._attempt(self._maintain)
+        self._maintain()
         due_us = self._positions.due_us
         if due_us is not None and due_us <= now_us:
             self._attempt(self._write_positions)
@@ -125,7 +125,7 @@ class Duties:
             self._attempt(room.tick, now_us)
         if now_us >= self._retention_due_us:
             self._retention_due_us = now_us + self._settings.retention_check_us
-            self._attempt(self.enforce_retention, age_us)
+            self.enforce_retention(age_us)
         if now_us >= self._forget_due_us:
             self._forget_due_us = now_us + self._settings.transaction_memory_us
             self._attempt(self._forget_transactions)
@@ -150,15 +150,17 @@ class Duties:
 
     def enforce_retention(self, now_us: int) -> int:
         """Delete what is too old or too much everywhere and was marked before, mark what follows; how many went."""
-        gone = 0
+        before = self._counters.retention_deleted
         for partition in self._partitions():
-            marked, deleted = retention.enforce(partition, self._settings, now_us)
-            if marked or deleted:
-                self.touched(partition)
-            self._counters.retention_marked += marked
-            self._counters.retention_deleted += deleted
-            gone += deleted
-        return gone
+            self._attempt(self._enforce_retention, partition, now_us)
+        return self._counters.retention_deleted - before
+
+    def _enforce_retention(self, partition: Partition, now_us: int) -> None:
+        marked, deleted = retention.enforce(partition, self._settings, now_us)
+        if marked or deleted:
+            self.touched(partition)
+        self._counters.retention_marked += marked
+        self._counters.retention_deleted += deleted
 
     def finish(self) -> None:
         """Write down what may otherwise wait, before the logs are closed."""
@@ -169,25 +171,31 @@ class Duties:
             self._attempt(self._memory.snapshot, partition)
 
     def _attempt(self, action: Callable[..., object], *arguments: object) -> None:
-        """No other duty waits for what the disk refuses now."""
+        """Do one thing; no other duty waits for what the disk refuses now, or for a fault of ours."""
         try:
             action(*arguments)
-        except (Refusal, OSError) as error:
+        except Exception as error:
             self._counters.failed_duties += 1
             if str(error) != self._last_failure:
                 self._last_failure = str(error)
-                LOG.warning("%s; trying again", error)
+                # of what the disk refuses nobody needs the stack
+                fault = None if isinstance(error, (Refusal, OSError)) else error
+                LOG.warning("%s; trying again", error, exc_info=fault)
 
     def _maintain(self) -> None:
         for partition, due_us in list(self._lively.items()):
             # a clock that was set back makes it due too
-            if 0 < due_us - self.now_us <= LATER_US:
-                continue
-            next_us = partition.log.maintain(self.now_us)
-            if next_us is None:
-                del self._lively[partition]
-            else:
-                self._lively[partition] = next_us
+            if not 0 < due_us - self.now_us <= LATER_US:
+                self._attempt(self._maintain_log, partition)
+
+    def _maintain_log(self, partition: Partition) -> None:
+        # where it fails its turn comes back a little later, after those of the others
+        self._lively[partition] = self.now_us + TICK_US
+        next_us = partition.log.maintain(self.now_us)
+        if next_us is None:
+            del self._lively[partition]
+        else:
+            self._lively[partition] = next_us
 
     def _write_positions(self) -> None:
         self._counters.positions_written += self._positions.flush()

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ..dialects import registry
+from ..dialects import codes
 from ..dialects.native import messages as native
 from ..dialects.numbered import Numbered
 from ..model.errors import MalformedMessage, Reason, Refusal
@@ -105,7 +105,7 @@ class NativeAppender:
             # an aborted range must begin where a chunk begins
             self._appender.close_chunk(partition)
         flags = TRANSACTIONAL if header.transaction_id else PLAIN
-        append = self._appender.append(partition, registry.NATIVE, flags, len(source), write)
+        append = self._appender.append(partition, codes.NATIVE, flags, len(source), write)
         if partition.writers is not None:
             writer = b"" if header.writer_id == native.NO_WRITER else header.writer_id
             facts = (writer, header.writer_epoch, header.sequence, 1, append.base_offset, append.end_offset)

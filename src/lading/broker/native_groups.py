@@ -139,11 +139,17 @@ class NativeGroups:
 
     def expire(self, now_us: int) -> None:
         """Members that were not seen for too long leave."""
+        refused: list[Refusal] = []
         for group in self._groups.values():
             limit_us = now_us - self._session_timeout_us
             gone = [name for name, member in group.members.items() if member.seen_us <= limit_us]
             if gone:
-                self._drop(group, gone)
+                try:
+                    self._drop(group, gone)
+                except Refusal as refusal:
+                    refused.append(refusal)
+        if refused:
+            raise refused[0]
 
     def names(self) -> Iterable[str]:
         """All groups."""

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from ..chunk.envelope import ENVELOPE_BYTES
+from ..model.protocol import VisibilityRule
 from .counters import Counters
 from .read import Stretch, skipped_ranges, stretch_at
 from .topology import Partition
-from .visibility import VISIBILITY, ReaderKind
 
 _AHEAD_CHUNKS_MAX: Final = 64
 """Where chunks are small, looking ahead costs more than it spares."""
@@ -49,7 +49,7 @@ def whole_chunks(
     partition: Partition,
     offset: int,
     *,
-    reader: ReaderKind,
+    reader: VisibilityRule,
     dialect: int,
     max_bytes: int,
     max_chunks: int,
@@ -62,8 +62,7 @@ def whole_chunks(
     wholly to be seen, or lacks an offset. Counts as a read otherwise. Where a segment ends, fewer may be given.
     """
     log = partition.log
-    sight = VISIBILITY[reader]
-    limit = log.synced_end if sight.open_transactions else log.stable_end
+    limit = log.synced_end if reader.open_transactions else log.stable_end
     if max_bytes <= 0 or not log.first_offset <= offset < limit:
         return None
     stretch = partition.recent
@@ -90,7 +89,7 @@ def whole_chunks(
         size_bytes += ends[behind] - starts[behind]
         behind += 1
     end_offset = lasts[behind - 1] + 1
-    if skipped_ranges(log, offset, end_offset, sight):
+    if skipped_ranges(log, offset, end_offset, reader):
         return None
     data = run.region.data
     bodies = [data[start:end] for start, end in zip(starts[first:behind], ends[first:behind], strict=True)]

@@ -11,13 +11,14 @@ import numpy as np
 
 from ..chunk.runs import runs
 from ..dialects import registry
+from ..dialects.iggy_classic import protocol as iggy_row
 from ..model.errors import Reason, Refusal
+from ..model.protocol import VisibilityRule
 from .counters import Counters
 from .groups import Groups
 from .positions import ConsumerKind, ConsumerRef, Positions, StoredPosition
 from .read import Reading, read, skipped_ranges
 from .topology import Partition, Topic
-from .visibility import VISIBILITY, ReaderKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +92,7 @@ class Poller:
         partition = self._partition(topic, consumer, member, partition_number)
         if partition is None:
             return Polled(None, None, 0)
-        reader = ReaderKind.IGGY_HIDING if topic.settings.hide_states else ReaderKind.IGGY
+        reader = iggy_row.HIDING if topic.settings.hide_states else iggy_row.SHOWING
         offset = self._start(partition, consumer, strategy, count, reader)
         reading = read(
             partition, offset, reader=reader, max_messages=count, max_bytes=max_bytes, counters=self._counters
@@ -140,7 +141,7 @@ class Poller:
         return None if number is None else topic.partition(number)
 
     def _start(
-        self, partition: Partition, consumer: ConsumerRef, strategy: Strategy, count: int, reader: ReaderKind
+        self, partition: Partition, consumer: ConsumerRef, strategy: Strategy, count: int, reader: VisibilityRule
     ) -> int:
         match strategy:
             case Next():
@@ -156,11 +157,11 @@ class Poller:
                 return offset_at(partition, us)
 
 
-def last_offset(partition: Partition, count: int, reader: ReaderKind) -> int:
+def last_offset(partition: Partition, count: int, reader: VisibilityRule) -> int:
     """Where the last ``count`` messages begin that the reader sees."""
     log = partition.log
     end = log.stable_end
-    for first, stop in reversed(skipped_ranges(log, log.first_offset, end, VISIBILITY[reader])):
+    for first, stop in reversed(skipped_ranges(log, log.first_offset, end, reader)):
         if end - count >= stop:
             break
         count -= end - stop

@@ -10,14 +10,17 @@ from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import Final, NamedTuple
 
+from ..dialects.iggy_classic import protocol as iggy_row
+from ..dialects.kafka import protocol as kafka_row
+from ..dialects.native import protocol as native_row
 from ..log.catalog import Catalog
 from ..log.catalog_rows import PositionRow
 from .hooks import nothing
 from .topology import Partition, Topic
 
-IGGY: Final = "iggy"
-NATIVE: Final = "native"
-COORDINATED: Final = "kafka"
+IGGY: Final = iggy_row.PROTOCOL.name
+NATIVE: Final = native_row.PROTOCOL.name
+COORDINATED: Final = kafka_row.PROTOCOL.name
 
 
 class PositionKey(NamedTuple):

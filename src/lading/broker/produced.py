@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..chunk.runs import runs
-from ..dialects import registry
+from ..dialects import codes, registry
 from ..dialects.numbered import MarkingDialect, Numbered, NumberedDialect
 from ..model.errors import LocalError, Reason, Refusal
 from .append import Append, Appender, Write, Written
@@ -24,7 +24,7 @@ from .topology import Partition
 from .writer_memory import SCAN_BYTES, WriterMemory, hold, note_outcome
 from .writers import Block, Writers
 
-DIALECT: Final = registry.KAFKA
+DIALECT: Final = codes.KAFKA
 """The dialect whose producers have ids."""
 SEQUENCES: Final = 1 << 31
 """Sequences begin again at 0 here."""

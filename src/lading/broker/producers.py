@@ -226,7 +226,10 @@ class Producers:
             if producer.state in ENDED:
                 refused += self._mark(producer, now_us)
             elif producer.row.deadline_us <= now_us and not producer.ending:
-                self._decide(producer, False, now_us, fence=True)
+                try:
+                    self._decide(producer, False, now_us, fence=True)
+                except Refusal as refusal:
+                    refused.append(refusal)
         if refused:
             raise refused[0]
 

@@ -16,13 +16,14 @@ from numpy.typing import NDArray
 from ..columns.assemble import assemble
 from ..columns.contract import Projection, parse_columns
 from ..dialects import registry
+from ..dialects.native import protocol as native_row
 from ..filter.parse import Filter, parse
 from ..model.batch import FIELDS, SCHEMA
+from ..model.protocol import VisibilityRule
 from ..model.run import Decoded
 from ..model.state import State
 from .read import Reading
 from .topology import Partition
-from .visibility import ReaderKind
 
 States = Literal["available", "all"]
 END: Final = registry.MAX_OFFSET
@@ -38,9 +39,9 @@ class Query:
     headers_only: bool = False
 
     @property
-    def reader(self) -> ReaderKind:
+    def reader(self) -> VisibilityRule:
         """As which kind of reader to read."""
-        return ReaderKind.NATIVE if self.states == "all" else ReaderKind.NATIVE_AVAILABLE
+        return native_row.ALL_STATES if self.states == "all" else native_row.AVAILABLE
 
     @property
     def schema(self) -> pa.Schema:

@@ -16,11 +16,11 @@ import numpy as np
 from ..chunk.runs import runs
 from ..dialects import registry
 from ..log.interface import PartitionLog
+from ..model.protocol import AbortedRecords, UnavailableMessages, VisibilityRule
 from ..model.run import BASE_OFFSET, Run
 from .counters import Counters
 from .salvage import salvage
 from .topology import Partition
-from .visibility import VISIBILITY, Aborted, Hidden, ReaderKind, Sight
 
 READ_BYTES_MIN: Final = 16 << 10
 """The least that is asked of the log at once."""
@@ -97,7 +97,7 @@ class Stretch(NamedTuple):
 
 
 def read(
-    partition: Partition, offset: int, *, reader: ReaderKind, max_messages: int, max_bytes: int, counters: Counters
+    partition: Partition, offset: int, *, reader: VisibilityRule, max_messages: int, max_bytes: int, counters: Counters
 ) -> Reading:
     """At most ``max_messages`` from ``offset`` on, and chunks of about ``max_bytes``, but at least one message.
 
@@ -105,8 +105,7 @@ def read(
     an empty Reading that ends where it began.
     """
     log = partition.log
-    sight = VISIBILITY[reader]
-    limit = log.synced_end if sight.open_transactions else log.stable_end
+    limit = log.synced_end if reader.open_transactions else log.stable_end
     at = max(offset, log.first_offset)
     reading = Reading([], at, at, 0, 0)
     left_bytes = max_bytes
@@ -123,7 +122,7 @@ def read(
             damaged.append((at, stretch.base_offset))
             at = stretch.base_offset
         end = min(stretch.end_offset, limit)
-        skipped = skipped_ranges(log, at, end, sight)
+        skipped = skipped_ranges(log, at, end, reader)
         lost: list[tuple[int, int]] = []
         if stretch.damaged:
             lost = _complement(stretch.parts[0].bases if stretch.parts else (), at, end)
@@ -132,11 +131,11 @@ def read(
         damaged += [(first, min(other, at)) for first, other in lost if first < at]
         left_bytes -= stretch.size_bytes
         if not reading.count:
-            at = _after_skipped(log, at, limit, sight)
+            at = _after_skipped(log, at, limit, reader)
     reading.end_offset = at
-    if sight.states is Hidden.SHOWN:
+    if reader.states is UnavailableMessages.SHOWN:
         reading.hidden = log.hidden(reading.first_offset, at)
-    if sight.aborted is Aborted.LISTED:
+    if reader.aborted is AbortedRecords.LISTED:
         reading.aborted = log.aborted(reading.first_offset, at)
     if damaged:
         reading.damaged = damaged
@@ -148,22 +147,26 @@ def read(
 
 
 def newest(
-    partition: Partition, offset: int, reader: ReaderKind, max_messages: int, counters: Counters
+    partition: Partition, offset: int, reader: VisibilityRule, max_messages: int, counters: Counters
 ) -> Reading | None:
     """The chunk that was written last, where ``read`` would give just that: for who waits for what comes next.
 
     None where it does not begin at ``offset``, is not in memory, or not all of it may be seen: ``read`` tells then.
     """
     log = partition.log
-    tail, sight = log.tail, VISIBILITY[reader]
+    tail = log.tail
     if tail is None or len(tail.chunks) != 1:
         return None
     start, end, base, count, last = tail.chunks[0, :5].tolist()
     stop = last + 1
-    limit = log.synced_end if sight.open_transactions else log.stable_end
+    limit = log.synced_end if reader.open_transactions else log.stable_end
     if base != offset or offset < log.first_offset or count != stop - base or count > max_messages or stop > limit:
         return None
-    if sight.states is Hidden.SHOWN or sight.aborted is Aborted.LISTED or skipped_ranges(log, base, stop, sight):
+    if (
+        reader.states is UnavailableMessages.SHOWN
+        or reader.aborted is AbortedRecords.LISTED
+        or skipped_ranges(log, base, stop, reader)
+    ):
         return None
     counters.reads += 1
     counters.messages_out += count
@@ -198,20 +201,20 @@ def _likely_bytes(log: PartitionLog, messages: int) -> int:
     return max(READ_BYTES_MIN, 2 * messages * log.size_bytes // max(kept, 1))
 
 
-def skipped_ranges(log: PartitionLog, first: int, end: int, sight: Sight) -> list[tuple[int, int]]:
+def skipped_ranges(log: PartitionLog, first: int, end: int, reader: VisibilityRule) -> list[tuple[int, int]]:
     """Offset ranges that a reader passes over, rising and apart."""
     ranges: list[tuple[int, int]] = []
-    if sight.aborted is Aborted.SKIPPED:
+    if reader.aborted is AbortedRecords.SKIPPED:
         ranges += log.aborted(first, end)
         ranges += log.control(first, end)
-    if sight.states is Hidden.HIDDEN:
+    if reader.states is UnavailableMessages.HIDDEN:
         ranges += [(one, other) for one, other, _ in log.hidden(first, end)]
     return _merged(ranges) if len(ranges) > 1 else ranges
 
 
-def _after_skipped(log: PartitionLog, offset: int, limit: int, sight: Sight) -> int:
+def _after_skipped(log: PartitionLog, offset: int, limit: int, reader: VisibilityRule) -> int:
     """``offset``, or the end of the skipped range it lies in: however much was aborted is not walked through."""
-    ranges = skipped_ranges(log, offset, limit, sight) if offset < limit else []
+    ranges = skipped_ranges(log, offset, limit, reader) if offset < limit else []
     return ranges[0][1] if ranges and ranges[0][0] <= offset else offset
 
 

@@ -5,6 +5,7 @@ Ids are what the client chose, from 1; partitions are counted from 0.
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from .read import Stretch
     from .writers import Writers
 
+LOG: Final = logging.getLogger("lading.broker")
 ID_MAX: Final = 0xFFFF_FFFF
 DEFAULT_STREAM_ID: Final = ID_MAX
 """The top of u32, where no client's counting gets to."""
@@ -119,7 +121,11 @@ class Partition:
         if self.waiting:
             waiting, self.waiting = self.waiting, []
             for callback in waiting:
-                callback()
+                try:
+                    callback()
+                except Exception:
+                    # the others have been taken off the list: nobody else would wake them
+                    LOG.exception("partition %s: a reader that waits failed", self)
 
     def __str__(self) -> str:
         return f"{self.topic.flat_name}/{self.number}"

@@ -112,12 +112,11 @@ def doctor(
 
         lading doctor --data ./data
     """
+    from ..settings import EndpointSettings
+
     checks: list[Callable[[], Finding]] = [
         _python, _kernels, _java,
-        _port("iggy_tcp", 8090), _port("iggy_http", 3000), _port("kafka", 9092),
-        _port("nsqd_tcp", 4150), _port("nsqd_http", 4151),
-        _port("nsqlookupd_tcp", 4160), _port("nsqlookupd_http", 4161),
-        _port("admin", 7070),
+        *(_port(name, endpoint.address.port) for name, endpoint in EndpointSettings()),
         lambda: _disk(data), lambda: _sync(data),
     ]  # fmt: skip
     findings = [check() for check in checks]

@@ -22,6 +22,10 @@ def serve(
             "--set", metavar="KEY=VALUE", help="One setting, e.g. endpoints.iggy_tcp.address=127.0.0.1:0; repeatable."
         ),
     ] = None,
+    token_file: Annotated[
+        Path | None,
+        typer.Option("--token-file", help="File that holds the admin endpoint's bearer token and nothing else."),
+    ] = None,
     output: AsOutput = Output.TEXT,
     log: Annotated[
         Output | None, typer.Option("--log", help="Log lines on standard error: text for people, json for programs.")
@@ -39,6 +43,8 @@ def serve(
         lading serve --data ./data --set durability=os --set endpoints.admin.address=127.0.0.1:0 --output json
     """
     from .. import serve as server
+    from ..settings import SECRETS
+    from ..settings_sources import ARGUMENT
     from .connection import loaded_settings
 
     sets = list(settings or ())
@@ -46,4 +52,8 @@ def serve(
         sets.append(f"data={data}")
     if log is not None:
         sets.append(f"log_format={log.value}")
-    raise typer.Exit(server.run(loaded_settings(config, sets).settings, output=output.value))
+    if token_file is not None:
+        sets.append(f"endpoints.admin.token_file={token_file}")
+    loaded = loaded_settings(config, sets)
+    exposed = [key for key, origin in sorted(loaded.origins.items()) if key in SECRETS and origin == ARGUMENT]
+    raise typer.Exit(server.run(loaded.settings, output=output.value, exposed_secrets=exposed))

@@ -59,13 +59,13 @@ def show(name: str, from_: From = DEFAULT_SERVER, output: AsOutput = Output.TEXT
 
         lading topic show flights
     """
-    from ..dialects.visibility import hidden
+    from ..dialects.protocols import explain_invisible
     from .connection import opened, partition_row, topic_row
 
     with opened(from_) as transport:
         meta = transport.topic(name)
     rows = [partition_row(partition) for partition in meta.partitions]
-    unseen = hidden(meta.name, len(rows))
+    unseen = explain_invisible(meta.name, len(rows))
     if output is Output.JSON:
         document(topic_row(meta) | {"partitions": rows, "settings": meta.settings, "hidden": unseen})
         return

@@ -16,10 +16,7 @@ from lading.model.errors import LocalError
 from lading.model.limits import BATCH_BYTES, BATCH_ROWS
 from lading.model.run import Decoded, Run
 
-NATIVE: Final = 1
-IGGY_CLASSIC: Final = 2
-KAFKA: Final = 4
-NSQ: Final = 5
+from .codes import IGGY_CLASSIC, KAFKA, NATIVE, NSQ
 
 MAX_OFFSET: Final = (1 << 63) - 1
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import hmac
 from collections.abc import Iterable
 from dataclasses import fields
 from typing import Final
 
-from pydantic import SecretStr
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -19,10 +17,11 @@ from .admin_data import AdminData
 from .admin_groups import AdminGroups
 from .admin_states import AdminStates
 from .admin_topics import AdminTopics
+from .bearer import guard_all
 from .documents import answer, refuse
 from .http import HttpEndpoint
 from .interface import Endpoint, Services
-from .routing import Guard, Parameters, Route, Router
+from .routing import Access, Parameters, Route, Router
 
 NAME: Final = "admin"
 HEALTH: Final = "/health"
@@ -38,7 +37,10 @@ class AdminStatus:
 
     def routes(self) -> list[Route]:
         """The table for the router."""
-        return [Route("GET", HEALTH, "health", self._health), Route("GET", "/metrics", "metrics", self._metrics)]
+        return [
+            Route("GET", HEALTH, "health", self._health, Access.HEALTH),
+            Route("GET", "/metrics", "metrics", self._metrics),
+        ]
 
     async def _health(self, request: Request, path: Parameters) -> Response:
         refusing = {
@@ -48,12 +50,14 @@ class AdminStatus:
             for partition in topic.partitions
             if partition.log.refusal is not None
         }
+        problems = self._services.health.problems()
         return answer(
             {
-                "status": "degraded" if refusing else "ok",
+                "status": "degraded" if refusing or problems else "ok",
                 "version": __version__,
                 "durability": self._services.settings.durability,
                 "refusing": refusing,
+                "problems": problems,
             }
         )
 
@@ -102,24 +106,6 @@ def _gauges(services: Services) -> list[Gauge]:
     return gauges
 
 
-def _guard(token: SecretStr | None) -> Guard:
-    """Lets pass who carries the token, and everybody who only asks for health."""
-    if token is None:
-        return lambda request: None
-    wanted = f"Bearer {token.get_secret_value()}".encode()
-
-    def check(request: Request) -> Response | None:
-        given = request.headers.get("authorization", "").encode()
-        if request.url.path == HEALTH or hmac.compare_digest(given, wanted):
-            return None
-        sentence = "this endpoint needs its bearer token (setting endpoints.admin.token): Authorization: Bearer …"
-        response = answer({"reason": "unauthorized", "message": sentence}, 401)
-        response.headers["www-authenticate"] = "Bearer"
-        return response
-
-    return check
-
-
 def endpoint(services: Services) -> Endpoint:
     """The endpoint, for serve."""
     settings = services.settings.endpoints.admin
@@ -131,5 +117,5 @@ def endpoint(services: Services) -> Endpoint:
         AdminGroups(services),
     )
     routes = [route for room in rooms for route in room.routes()]
-    router = Router(NAME, routes, refuse, services.metrics, _guard(settings.token))
-    return HttpEndpoint(router, settings.connections_max)
+    router = Router(NAME, routes, refuse, services.metrics, guard_all(services.settings.endpoints))
+    return HttpEndpoint(NAME, router, services, settings.connections_max, (settings.address.host,))

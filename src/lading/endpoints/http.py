@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
 
@@ -14,7 +14,8 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ..model.errors import LadingError, Reason, Refusal
-from .interface import ReceiveBudget
+from .cross_site import CrossSiteGuard, HostNames
+from .interface import ReceiveBudget, Services
 
 DRAIN_TIMEOUT_S: Final = 5
 KEEP_ALIVE_S: Final = 75
@@ -50,16 +51,21 @@ class _Server(uvicorn.Server):
 class HttpEndpoint:
     """An ASGI application on a socket."""
 
-    def __init__(self, app: ASGIApp, connections_max: int) -> None:
+    def __init__(
+        self, name: str, app: ASGIApp, services: Services, connections_max: int, hosts: Iterable[str] = ()
+    ) -> None:
+        """``hosts``: names beside the bound address by which the endpoint may be asked."""
+        self._hosts = HostNames(services.settings.http, hosts)
         self._server = _Server(
             uvicorn.Config(
-                app,
+                CrossSiteGuard(app, self._hosts, name, services.metrics),
                 http="httptools",
                 ws="none",
                 lifespan="off",
                 log_config=None,
                 access_log=False,
                 server_header=False,
+                proxy_headers=False,
                 limit_concurrency=connections_max,
                 timeout_keep_alive=KEEP_ALIVE_S,
                 timeout_graceful_shutdown=DRAIN_TIMEOUT_S,
@@ -69,6 +75,7 @@ class HttpEndpoint:
 
     async def start(self, listener: socket.socket) -> None:
         """Serve from now on."""
+        self._hosts.bind(listener)
         self._task = asyncio.get_running_loop().create_task(self._server.serve([listener]))
         while not self._server.started:
             if self._task.done():

@@ -28,12 +28,13 @@ from ..dialects.json.limits import BODY_BYTES_MAX
 from ..dialects.json.messages import SendDocument, encode_polled, parse_send
 from ..model.errors import LadingError, Reason, Refusal
 from .acknowledged import acknowledged
+from .bearer import guard_administration
 from .http import HttpEndpoint, read_body
 from .iggy_poll import Poller, batch_of
 from .iggy_send import Sender, choice_of
 from .iggy_service import IggyService
 from .interface import Endpoint, Services
-from .routing import Parameters, Route, Router
+from .routing import Access, Parameters, Route, Router
 from .states import StateRequests, parse_states, states_document
 
 NAME: Final = "iggy_http"
@@ -111,13 +112,25 @@ class IggyHttp:
             Route("GET", "/", "root", self._root),
             Route("GET", "/ping", "ping", self._ping),
             *(
-                Route(row.method, row.pattern, c.ROW_BY_REQUEST[row.command].name, partial(self._command, row))
+                Route(
+                    row.method,
+                    row.pattern,
+                    c.ROW_BY_REQUEST[row.command].name,
+                    partial(self._command, row),
+                    Access.ADMINISTRATE if row.method == "DELETE" else Access.USE,
+                )
                 for row in _ROWS
             ),
             Route("GET", f"{_TOPIC}/messages", "message.poll", self._poll),
             Route("POST", f"{_TOPIC}/messages", "message.send", self._send),
             Route("GET", f"{_TOPIC}/partitions/{{partition_id}}/states", "states.get", self._states),
-            Route("PUT", f"{_TOPIC}/partitions/{{partition_id}}/states", "states.set", self._set_states),
+            Route(
+                "PUT",
+                f"{_TOPIC}/partitions/{{partition_id}}/states",
+                "states.set",
+                self._set_states,
+                Access.ADMINISTRATE,
+            ),
         ]
 
     async def _root(self, request: Request, path: Parameters) -> Response:
@@ -240,4 +253,6 @@ def endpoint(services: Services) -> Endpoint:
     """The endpoint, for serve."""
     face = IggyHttp(services)
     settings = services.settings.endpoints.iggy_http
-    return HttpEndpoint(Router(NAME, face.routes(), refuse, services.metrics), settings.connections_max)
+    guard = guard_administration(services.settings.endpoints, NAME)
+    router = Router(NAME, face.routes(), refuse, services.metrics, guard)
+    return HttpEndpoint(NAME, router, services, settings.connections_max, (settings.address.host,))

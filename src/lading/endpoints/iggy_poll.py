@@ -19,7 +19,7 @@ from ..broker import positions
 from ..broker.poll import Polled
 from ..broker.positions import ConsumerRef
 from ..broker.read import Piece, Reading
-from ..dialects import registry
+from ..dialects import codes, registry
 from ..dialects.carrier import Carried, carry
 from ..dialects.iggy_classic import messages
 from ..dialects.iggy_classic.commands import PollMessages, parse_request
@@ -123,7 +123,7 @@ class Poller:
     def _answer(self, reading: Reading | None) -> Answer | asyncio.Future[Answer]:
         if reading is None or not reading.pieces:
             return NOTHING
-        if all(piece.run.dialect == registry.IGGY_CLASSIC for piece in reading.pieces):
+        if all(piece.run.dialect == codes.IGGY_CLASSIC for piece in reading.pieces):
             return answer_of(reading)
         loop = asyncio.get_running_loop()
         return loop.run_in_executor(self._workers, answer_of, reading)
@@ -192,13 +192,13 @@ def answer_of(reading: Reading) -> Answer:
     parts: list[bytes | bytearray | memoryview] = []
     count = stubs = 0
     for piece in reading.pieces:
-        if piece.run.dialect == registry.IGGY_CLASSIC:
+        if piece.run.dialect == codes.IGGY_CLASSIC:
             cut = messages.slices(piece.run, piece.first, piece.end, UNBOUNDED, UNBOUNDED)
             parts += cut.parts
             count += cut.count
         else:
             for carried in _carried(piece):
-                parts.append(registry.dialect(registry.IGGY_CLASSIC).encode(carried.batch))
+                parts.append(registry.dialect(codes.IGGY_CLASSIC).encode(carried.batch))
                 count += carried.batch.num_rows
                 stubs += len(carried.unholdable)
     if reading.hidden:
@@ -210,7 +210,7 @@ def answer_of(reading: Reading) -> Answer:
 
 def _carried(piece: Piece) -> Iterator[Carried]:
     """Messages as this dialect can hold them: its own as they lie, those of another whole again before they are."""
-    own = piece.run.dialect == registry.IGGY_CLASSIC
+    own = piece.run.dialect == codes.IGGY_CLASSIC
     decoded = registry.dialect(piece.run.dialect).decode(piece.run, first=piece.first, end=piece.end, carrier=not own)
     for some in decoded:
         batch = registry.to_batches(some)

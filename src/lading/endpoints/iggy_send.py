@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..broker.append import Append, Balanced, ByHash, ByNumber, Choice, Written
-from ..dialects import registry
+from ..dialects import codes
 from ..dialects.iggy_classic import messages
 from ..dialects.iggy_classic.commands import SendMessages, parse_request
 from ..dialects.iggy_classic.errors import REASON_OF
@@ -64,7 +64,7 @@ class Sender:
                 raise MalformedMessage(f"message {count} of the request is refused", reason=REASON_OF[code])
             return Written(size_bytes, count, time_us, time_us + count - 1)
 
-        append = self._broker.append(partition, registry.IGGY_CLASSIC, 0, messages.room(end - start), write, who)
+        append = self._broker.append(partition, codes.IGGY_CLASSIC, 0, messages.room(end - start), write, who)
         self._messages_in[self._labels] += append.count
         return append
 

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
+from ..health import Health
 from ..metrics import Metrics
 from ..model.errors import LocalError
 from ..settings import Address, Settings
@@ -69,6 +70,7 @@ class Services:
     """For work too long for the event loop; bounded by ``settings.workers``."""
     clients: Clients = field(default_factory=Clients)
     process: Process = field(default_factory=Process)
+    health: Health = field(default_factory=Health)
     busy_poll: BusyPoll = field(init=False)
     receive: ReceiveBudget = field(default_factory=ReceiveBudget)
     stopping: bool = False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 
 from ..settings import Address
+from .bearer import guard_administration
 from .http import HttpEndpoint
 from .interface import Endpoint, Services
 from .nsq import node as nodes
@@ -19,8 +20,11 @@ class _Endpoint(HttpEndpoint):
     def __init__(self, services: Services) -> None:
         self._node = nodes.of(services)
         routes, absent = NsqdHttp(self._node).routes(), missing(self._node.strict)
-        app = Router(NAME, routes, refuse, services.metrics, missing=absent)
-        super().__init__(app, services.settings.endpoints.nsqd_http.connections_max)
+        guard = guard_administration(services.settings.endpoints, NAME)
+        app = Router(NAME, routes, refuse, services.metrics, guard, absent)
+        settings = services.settings.endpoints.nsqd_http
+        names = [address.host for address in (settings.address, settings.advertised) if address is not None]
+        super().__init__(NAME, app, services, settings.connections_max, names)
 
     async def start(self, listener: socket.socket) -> None:
         """Serve from now on."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .bearer import guard_administration
 from .http import HttpEndpoint
 from .interface import Endpoint, Services
 from .nsq import lookup, node
@@ -15,5 +16,6 @@ def endpoint(services: Services) -> Endpoint:
     own = node.of(services)
     routes = LookupHttp(own, lookup.of(services)).routes()
     settings = services.settings.endpoints.nsqlookupd_http
-    app = Router(NAME, routes, refuse, services.metrics, missing=missing(own.strict))
-    return HttpEndpoint(app, settings.connections_max)
+    guard = guard_administration(services.settings.endpoints, NAME)
+    app = Router(NAME, routes, refuse, services.metrics, guard, missing(own.strict))
+    return HttpEndpoint(NAME, app, services, settings.connections_max, (settings.address.host,))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import Final
 from urllib.parse import unquote_to_bytes
 
@@ -21,11 +22,20 @@ log = logging.getLogger(__name__)
 
 Parameters = dict[str, str]
 Handler = Callable[[Request, Parameters], Awaitable[Response]]
-Guard = Callable[[Request], Response | None]
-"""What answers a request before any route does, or lets it pass."""
 
 CLIENT_CLOSED: Final = 499
 """The status that metrics show for a request whose client went away; nobody is answered."""
+
+
+class Access(Enum):
+    """What a route lets its caller do: guards go by it."""
+
+    HEALTH = "health"
+    """Ask whether the broker lives."""
+    USE = "use"
+    """Send and read, and what belongs to it."""
+    ADMINISTRATE = "administrate"
+    """Delete, empty, pause: take something from others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +46,11 @@ class Route:
     pattern: str
     name: str
     handler: Handler
+    access: Access = Access.USE
+
+
+Guard = Callable[[Request, Route | None], Response | None]
+"""Answers a request before its route does, or lets it pass; no route if none matches."""
 
 
 class Router:
@@ -47,7 +62,7 @@ class Router:
         routes: Sequence[Route],
         refuse: Callable[[LadingError], Response],
         metrics: Metrics,
-        guard: Guard = lambda request: None,
+        guard: Guard = lambda request, route: None,
         missing: Callable[[Request, int], Response] = lambda request, status: Response(status_code=status),
     ) -> None:
         """``missing`` answers 404 and 405, where no route matches path or method."""
@@ -63,7 +78,7 @@ class Router:
         """One request."""
         request = Request(scope, receive)
         route, parameters, allowed = self._match(scope)
-        refused = self._guard(request)
+        refused = self._guard(request, route)
         if refused is not None:
             name, response = "refused", refused
         elif route is None:

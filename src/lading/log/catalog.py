@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import sqlite3
 import threading
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,6 +22,7 @@ from .catalog_rows import GroupRow, PositionRow, StreamRow, TopicRow, Transactio
 from .catalog_state import CatalogOpening
 
 SCHEMA_VERSION: Final = 1
+LOG: Final = logging.getLogger("lading.log")
 FILE_NAME: Final = "catalog.sqlite"
 CHECKPOINT_COMMITS: Final = 500
 """SQLite's log is moved to the file after so many writes."""
@@ -393,6 +395,9 @@ class Catalog:
 
 
 def _checkpoint(path: Path) -> None:
-    with contextlib.closing(sqlite3.connect(path)) as db, contextlib.suppress(sqlite3.OperationalError):
-        # PASSIVE keeps no writer waiting; what it leaves the next one moves
-        db.execute("PRAGMA wal_checkpoint(PASSIVE)")
+    try:
+        with contextlib.closing(sqlite3.connect(path)) as db:
+            # PASSIVE keeps no writer waiting; what it leaves the next one moves
+            db.execute("PRAGMA wal_checkpoint(PASSIVE)")
+    except sqlite3.Error as error:
+        LOG.warning("the catalog %s: moving its log into the file failed, it is tried again: %s", path, error)

@@ -6,6 +6,7 @@ follows the disk, not the number of producers. Several threads let the file syst
 
 from __future__ import annotations
 
+import logging
 import os
 import selectors
 import threading
@@ -20,6 +21,7 @@ from ..kernels import engine, sync_twin
 from .disk import File
 from .interface import PartitionLog
 
+LOG: Final = logging.getLogger("lading.log")
 Done = Callable[[OSError | None], None]
 _KERNEL: Final = "lading.kernels.sync"
 _THREADS: Final = 8
@@ -175,11 +177,22 @@ class GroupCommit:
                 job.failed = OSError(answer, os.strerror(answer))
             job.open -= 1
             if not job.open:
-                self._ended(job)
+                try:
+                    self._ended(job)
+                except Exception:
+                    # the answers that follow in this read belong to other logs
+                    LOG.exception("a callback of a sync failed")
 
     def _ended(self, job: _Job) -> None:
         log = job.log
         del self._running[log]
+        try:
+            self._finish(job)
+        finally:
+            self._start_again(log)
+
+    def _finish(self, job: _Job) -> None:
+        log = job.log
         if job.failed is None:
             # the next sync is under way before anybody is told of this one: answers take their time
             tell, log.on_synced = log.on_synced, None
@@ -194,7 +207,6 @@ class GroupCommit:
             log.sync_failed(job.failed)
         for callback in job.done:
             callback(job.failed)
-        self._start_again(log)
 
     def _start_again(self, log: PartitionLog) -> None:
         if log not in self._running:

@@ -24,14 +24,15 @@ def load() -> None:
     """Import what reads and writes topics, and the kernels where they are compiled already."""
     import pyarrow as pa
 
+    from ..dialects.protocols import SCHEMES
     from ..kernels import engine
-    from ..transports import open
 
     # the first one looks for pandas, which takes a quarter of a second where it is installed
     pa.array([])
     for name in os.environ.get(TASKS, "").split():
         import_module(name)
-    for name in (".sink", ".source", ".tables", *(f"..transports.{one.module}" for one in open.SCHEMES.values())):
+    transports = (scheme.transport.partition(":")[0] for scheme in SCHEMES.values())
+    for name in (".sink", ".source", ".tables", *transports):
         import_module(name, __package__)
     if (engine.cache_dir() / "complete").exists():
         for home in engine.homes():

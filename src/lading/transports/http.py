@@ -58,7 +58,7 @@ class AdminHttp:
         self._timeout_s = timeout_s
         self._answered = False
         token = token or os.environ.get(TOKEN_VARIABLE)
-        self._headers = {"authorization": f"Bearer {token}"} if token else {}
+        self._headers = {"authorization": f"Bearer {token}".encode()} if token else {}
         self._connection = HTTPConnection(host, port, timeout=timeout_s)
 
     def get(self, *parts: str | int, wait_ms: int = 0, **query: Any) -> Answer:

@@ -11,6 +11,7 @@ import numpy as np
 from ..dialects.kafka import errors, layout
 from ..dialects.kafka.commands import EARLIEST, LATEST, FetchAnswer
 from ..dialects.kafka.messages import CODE, Batches, read_batches, visible
+from ..dialects.protocols import SCHEMES
 from ..model.errors import ChecksumMismatch, CorruptError, DataLoss, SettingError
 from ..model.names import DEFAULT_STREAM
 from ..model.run import BASE_OFFSET, BODY_END, BODY_START, COUNT, LAST_OFFSET, MAX_TIMESTAMP_US, MIN_TIMESTAMP_US, Run
@@ -19,7 +20,6 @@ from .interface import Capacity, Decision, Membership, PartitionMeta, Sent, Topi
 from .kafka_cluster import Address, KafkaCluster, Retriable, checked, kafka_error
 from .kafka_offsets import Place, epoch_ends, find, known
 from .kafka_socket import Access, KafkaSocket
-from .open import SCHEMES
 from .topics import unknown_topic
 
 if TYPE_CHECKING:

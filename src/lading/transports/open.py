@@ -3,34 +3,16 @@
 from __future__ import annotations
 
 from difflib import get_close_matches
-from importlib import import_module
 from inspect import signature
 from pathlib import Path
-from typing import Any, NamedTuple
+from pkgutil import resolve_name
+from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
+from ..dialects.protocols import SCHEMES
 from ..model.errors import SettingError
+from ..model.protocol import Scheme
 from .interface import Transport
-
-
-class Scheme(NamedTuple):
-    """Where a scheme's transport class lives (called with the URL and the options) and the port it means by default."""
-
-    module: str
-    name: str
-    port: int | None
-    example: str
-    queue: bool = False
-    """Whether reading takes: there is nothing to seek in, and nothing to read twice."""
-
-
-SCHEMES: dict[str, Scheme] = {
-    "lading": Scheme("lading", "LadingTransport", 7070, "lading://127.0.0.1:7070"),
-    "iggy": Scheme("iggy", "IggyTransport", 8090, "iggy://127.0.0.1:8090"),
-    "kafka": Scheme("kafka", "KafkaTransport", 9092, "kafka://127.0.0.1:9092"),
-    "nsq": Scheme("nsq", "NsqTransport", 4161, "nsq://127.0.0.1:4161", queue=True),
-    "file": Scheme("files", "FilesTransport", None, "file:///srv/lading/data or ./data"),
-}
 
 
 def open_transport(url: str | Path | Transport, **options: Any) -> Transport:
@@ -60,12 +42,12 @@ def option_names(url: str | Path) -> list[str]:
 
 def _transport_class(text: str) -> Any:
     row = SCHEMES["file"] if "://" not in text else _scheme(text)
-    return getattr(import_module(f".{row.module}", __package__), row.name)
+    return resolve_name(row.transport)
 
 
 def is_queue(url: str | Path) -> bool:
     """Whether a URL names a queue; SettingError for an unknown scheme."""
-    return "://" in str(url) and _scheme(str(url)).queue
+    return "://" in str(url) and _scheme(str(url)).is_queue
 
 
 def _scheme(url: str) -> Scheme:

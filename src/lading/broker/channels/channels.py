@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import Final
@@ -17,11 +18,14 @@ from .lane import Lane
 from .statistics import ChannelStatistics
 from .store import ORDERED, ORIGIN, PAUSED, SKIPPING, ChannelStore, StoredLane, after_cut, origin_row, row_of
 
+LOG: Final = logging.getLogger("lading.broker")
 STORE_US: Final = 100_000
 """Where channels are is stored at most this much later, when it is little; the more it is, the more seldom."""
 STORE_BYTES: Final = 64 << 10
 NAME_BYTES_MAX: Final = 255
 PASS_CHANNELS: Final = 64
+RETRY_US: Final = 1_000_000
+"""A channel that failed is tried again after so long."""
 
 
 class Start(Enum):
@@ -197,8 +201,16 @@ class Channels:
         self._pumping = True
         try:
             for channel in list(self._awake)[:PASS_CHANNELS]:
+                if channel not in self._awake:
+                    # deleted with its last subscriber while another one was delivered
+                    continue
                 del self._awake[channel]
-                again_us = channel.pump(now_us)
+                try:
+                    again_us = channel.pump(now_us)
+                except Exception:
+                    # no other channel waits for what is wrong with this one
+                    LOG.exception("channel %s of topic %s: delivering failed", channel.name, channel.topic.flat_name)
+                    again_us = now_us + RETRY_US
                 self._held.pop(channel, None)
                 if again_us == 0:
                     self._awake[channel] = None
@@ -219,9 +231,11 @@ class Channels:
 
     def tick(self, now_us: int) -> None:
         """Time-outs, delays, and storing where channels are."""
-        for channels in self._channels.values():
-            for channel in channels.values():
+        for channel in [one for channels in self._channels.values() for one in channels.values()]:
+            try:
                 channel.expire(now_us)
+            except Exception:
+                LOG.exception("channel %s of topic %s: time-outs failed", channel.name, channel.topic.flat_name)
         if now_us >= self._store_due_us:
             self.store(now_us)
 

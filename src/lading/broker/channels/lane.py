@@ -15,10 +15,10 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ...dialects.nsq import protocol as nsq_row
 from ..counters import Counters
 from ..read import Reading, newest, read
 from ..topology import Partition
-from ..visibility import ReaderKind
 from .aside import DEFERRED
 from .pages import Page, Portion, fitting, offsets_in, pages_of, size_of
 from .statistics import ChannelStatistics
@@ -290,7 +290,7 @@ class Lane(UnderWay):
 
     def _pages(self, offset: int, messages_max: int) -> tuple[Reading, list[Page]]:
         """What lies from an offset on; not more than can be decoded in a moment, where it has to be."""
-        place, kind, counters = self.partition, ReaderKind.NSQ, self._counters
+        place, kind, counters = self.partition, nsq_row.CHANNEL, self._counters
         reading = newest(place, offset, kind, messages_max, counters) or read(
             place, offset, reader=kind, max_messages=messages_max, max_bytes=PAGE_BYTES, counters=counters
         )

@@ -25,6 +25,7 @@ _OPENERS: Final = {0x7B: 0x7D, 0x5B: 0x5D}
 _SPACES: Final = re.compile(rb"[ \t\n\r]*")
 _STRING: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _SCALAR: Final = re.compile(rb"true|false|null|[0-9.+eE-]+")
+_ESCAPED: Final = re.compile(rb'["\\\x00-\x1f]')
 _STEPS: Final = {0x7B: 1, 0x5B: 1, 0x7D: -1, 0x5D: -1}
 _NO_BRACKETS: Final = bytes(byte for byte in range(256) if byte not in _STEPS)
 _INT64_MAX: Final = (1 << 63) - 1
@@ -75,6 +76,16 @@ def text_of(data: bytes) -> tuple[int, bytes]:
     except UnicodeDecodeError:
         return Kind.RAW, data
     return Kind.STRING, data
+
+
+def quote(text: bytes) -> bytes:
+    """Return the JSON string of a text, its bytes as they are but for what JSON must escape."""
+    return b'"' + _ESCAPED.sub(_escape, text) + b'"'
+
+
+def _escape(found: re.Match[bytes]) -> bytes:
+    byte = found[0]
+    return b"\\" + byte if byte in (b'"', b"\\") else b"\\u%04x" % byte[0]
 
 
 def unescaped(text: bytes) -> bytes:

@@ -233,12 +233,24 @@ class Fetching:
     def _look_again(self) -> None:
         if self._timer is not None:
             self._unwatch()
-            self.try_now()
+            self._go_on(self.try_now)
 
     def _time_is_over(self) -> None:
         if self._timer is not None:
-            rows, batches, _, _ = self._gather()
-            self._finish(rows, batches)
+            self._go_on(self._finish_now)
+
+    def _finish_now(self) -> None:
+        rows, batches, _, _ = self._gather()
+        self._finish(rows, batches)
+
+    def _go_on(self, step: Callable[[], None]) -> None:
+        """Take a step from a callback of the loop: where it fails the client must not wait for ever."""
+        try:
+            step()
+        except Exception:
+            log.exception("a fetch that waited failed")
+            self._end()
+            self._slot.refuse("a fetch that waited failed")
 
     def cancel(self) -> None:
         """The client is gone."""

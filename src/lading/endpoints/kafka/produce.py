@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from ...broker.append import BEFORE_IN_PLACE_BYTES, Append, InPlace, Written
 from ...broker.native_append import PLAIN
 from ...broker.produced import Sequenced
-from ...dialects import registry
+from ...dialects import codes
 from ...dialects.kafka import accept
 from ...dialects.kafka.accept import Facts, NotTaken, Times
 from ...dialects.kafka.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD
@@ -255,7 +255,7 @@ class Producer:
             append_ms = self._broker.append_time_us(partition, now_us()) // 1000
         write = partial(_write, array, start, facts, times, partition.log.epoch, append_ms)
         if facts.producer_id < 0:
-            append = self._broker.append(partition, registry.KAFKA, PLAIN, facts.size_bytes, write, source)
+            append = self._broker.append(partition, codes.KAFKA, PLAIN, facts.size_bytes, write, source)
         else:
             append = self._broker.producers.append(partition, _sequenced(facts), facts.size_bytes, write, source)
         self._messages_in[self._labels] += append.count

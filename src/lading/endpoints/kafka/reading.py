@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Final
 
 from ...broker.pass_through import Ahead, whole_chunks
 from ...broker.read import Piece, Reading
-from ...broker.visibility import ReaderKind
-from ...dialects import registry
+from ...dialects import codes, registry
 from ...dialects.carrier import carry
 from ...dialects.kafka import passing
+from ...dialects.kafka import protocol as kafka_row
 
 if TYPE_CHECKING:
     from ...broker.broker import Broker
@@ -74,9 +74,9 @@ class Batcher:
         # most partitions of most fetches have nothing new
         if offset >= (log.stable_end if committed else log.synced_end) or (max_bytes <= 0 and not force):
             return _NOTHING
-        reader = ReaderKind.KAFKA_COMMITTED if committed else ReaderKind.KAFKA_UNCOMMITTED
+        reader = kafka_row.COMMITTED if committed else kafka_row.UNCOMMITTED
         whole = whole_chunks(
-            partition, offset, reader=reader, dialect=registry.KAFKA, max_bytes=max_bytes,
+            partition, offset, reader=reader, dialect=codes.KAFKA, max_bytes=max_bytes,
             max_chunks=passing.CHUNKS_MAX, ahead=ahead, counters=self._broker.counters,
         )  # fmt: skip
         if whole is not None:
@@ -123,7 +123,7 @@ def _as_it_lies(reading: Reading, offset: int) -> bool:
     """Whether all that was read is Kafka's and nothing of it is left out."""
     at = offset
     for piece in reading.pieces:
-        if piece.run.dialect != registry.KAFKA or piece.first != at:
+        if piece.run.dialect != codes.KAFKA or piece.first != at:
             return False
         at = piece.end
     return at == reading.end_offset and not reading.damaged
@@ -148,7 +148,7 @@ def _made(reading: Reading, left_out: Sequence[tuple[int, int]]) -> Made:
     parts: list[Bytes] = []
     stubs, covered = 0, reading.first_offset
     for piece in reading.pieces:
-        if piece.run.dialect == registry.KAFKA:
+        if piece.run.dialect == codes.KAFKA:
             parts += passing.seen(piece.run, piece.first, piece.end)
             covered = piece.end
             continue
@@ -166,7 +166,7 @@ def _carried(piece: Piece, first: int, end: int) -> Iterator[tuple[bytes, int]]:
     """Messages of another dialect, whole again, as batches of this one, and how many of them are stubs."""
     for decoded in registry.dialect(piece.run.dialect).decode(piece.run, first=first, end=end):
         carried = carry(registry.to_batches(decoded), TARGET)
-        yield registry.dialect(registry.KAFKA).encode(carried.batch), len(carried.unholdable)
+        yield registry.dialect(codes.KAFKA).encode(carried.batch), len(carried.unholdable)
 
 
 def _without(left_out: Sequence[tuple[int, int]], first: int, end: int) -> Iterator[tuple[int, int]]:

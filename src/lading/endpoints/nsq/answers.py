@@ -15,7 +15,10 @@ from starlette.responses import Response
 
 from ...dialects.nsq.errors import Fault
 from ...model.errors import LadingError, MalformedMessage, Reason, Refusal
-from ..routing import Handler, Parameters
+from ..routing import Access, Handler, Parameters
+
+USED: Final = frozenset({"create", "creat"})
+"""What clients do to topics and channels without taking anything from others."""
 
 V1: Final = "application/vnd.nsq; version=1.0"
 _V1_HEADERS: Final = {"X-NSQ-Content-Type": "nsq; version=1.0"}
@@ -50,6 +53,8 @@ OF_REASON: Final = {
     Reason.INVALID_CHANNEL_NAME: "INVALID_ARG_CHANNEL",
     Reason.INVALID_TOPIC_NAME: "INVALID_TOPIC",
     Reason.TOO_MANY_PARTITIONS: "INVALID_ARG_TOPIC_PARTITION_NUM",
+    # the fork's words, which are no code
+    Reason.TOPIC_NAME_EXISTS: "already exist",
     Reason.STOPPING: "EXITING",
 }
 
@@ -65,6 +70,12 @@ class HttpFault(LadingError):
 
 Work = Callable[[Request, Parameters], Awaitable[Any]]
 """A handler that gives the data of its answer: a document, a text, or None for nothing."""
+
+
+def access_of(method: str, path: str) -> Access:
+    """Return what a route lets its caller do: whatever changes topics, channels and options is administration."""
+    verb = path.strip("/").partition("/")[2]
+    return Access.ADMINISTRATE if verb and method != "GET" and verb not in USED else Access.USE
 
 
 def is_v1(request: Request, strict: bool) -> bool:

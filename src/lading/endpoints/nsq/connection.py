@@ -397,8 +397,9 @@ class Connection(asyncio.BufferedProtocol):
             self.abort()
             return
         if self._transport is not None and not self._ended:
-            self._transport.write(_HEARTBEAT)
+            # the next one first: whatever this one ends with, a silent client is found
             self.beat_later()
+            self._transport.write(_HEARTBEAT)
 
 
 def _verb(command: Command) -> str:

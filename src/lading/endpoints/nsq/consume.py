@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...broker.channels import Channel, Delivery, HeaderFilter, Page, Subscriber
-from ...dialects import registry
+from ...dialects import codes, registry
 from ...dialects.carrier import carry
 from ...dialects.nsq import delivery, encode, limits
 from ...dialects.nsq.delivery import Records
@@ -85,7 +85,7 @@ class Consumer:
     # -- deliveries
 
     def _take(self, given: Delivery) -> None:
-        if self._waiting or (given.page.index is None and given.page.run.dialect != registry.NSQ):
+        if self._waiting or (given.page.index is None and given.page.run.dialect != codes.NSQ):
             self._waiting.append(given)
             if len(self._waiting) == 1:
                 self._convert(given.page)
@@ -94,7 +94,7 @@ class Consumer:
 
     def _convert(self, page: Page) -> None:
         """Have the messages of another dialect brought into our form, in a worker; what follows waits its turn."""
-        if page.index is not None or page.run.dialect == registry.NSQ:
+        if page.index is not None or page.run.dialect == codes.NSQ:
             asyncio.get_running_loop().call_soon(self._go_on)
             return
         loop = asyncio.get_running_loop()
@@ -122,10 +122,14 @@ class Consumer:
     def _go_on(self) -> None:
         while self._waiting and not self._closed:
             page = self._waiting[0].page
-            if page.index is None and page.run.dialect != registry.NSQ:
+            if page.index is None and page.run.dialect != codes.NSQ:
                 self._convert(page)
                 return
-            self._deliver(self._waiting.popleft())
+            try:
+                self._deliver(self._waiting.popleft())
+            except Exception:
+                # what waits behind it is delivered, and this one again when its time is over
+                log.exception("a delivery of %s failed", self.channel.topic.flat_name)
 
     def _deliver(self, given: Delivery) -> None:
         page = given.page

@@ -115,7 +115,7 @@ def _internal_create_topic(connection: Connection, line: Line, body: bytes) -> N
         raise Fault("E_BAD_PARTITION", "partition should not less than 0")
     extended = len(line.parameters) > 2 and commands.bool_of(line.parameters[2])
     try:
-        connection.node.require(name, partition + 1, EXTENDED if extended else PLAIN)
+        connection.node.require_partitions(name, partition + 1, EXTENDED if extended else PLAIN)
     except LadingError:
         raise Fault("E_CREATE_TOPIC_FAILED", f"CREATE_TOPIC {name} failed") from None
     connection.respond(commands.OK)

@@ -13,13 +13,12 @@ from starlette.requests import Request
 
 from ...dialects.nsq import commands, json_text, limits
 from ...dialects.nsq.commands import COMMANDS, Command
-from ...dialects.nsq.encode import text_json
 from ...dialects.nsq.errors import fault_of
 from ...model.errors import LadingError
 from ..acknowledged import acknowledged
 from ..http import read_body
 from ..routing import Parameters, Route
-from .answers import HttpFault, handled
+from .answers import HttpFault, access_of, handled
 from .node import EXTENDED, PLAIN, VERSION, Node
 from .options import option
 from .parameters import channel_name, channel_of, topic_name, topic_of
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from ...broker.topology import Topic
 
 NAME: Final = "nsqd_http"
-EXT_HEADER: Final = "x-nsqext-"
+EXT_HEADER: Final = b"x-nsqext-"
 _TRUE: Final = frozenset({"true", "1"})
 _FALSE: Final = frozenset({"false", "0"})
 _PLACE_BYTES_MAX: Final = 64
@@ -85,7 +84,9 @@ class NsqdHttp:
             rows += [("POST", f"/topic/{verb}", partial(self._topic, work), True) for verb, work in topic_work.items()]
         strict = self._node.strict
         return [
-            Route(method, path, path.strip("/"), handled(work, strict=strict, always_v1=always))
+            Route(
+                method, path, path.strip("/"), handled(work, strict=strict, always_v1=always), access_of(method, path)
+            )
             for method, path, work, always in rows
         ]
 
@@ -145,7 +146,7 @@ class NsqdHttp:
         """The ext of a publication: the parameter as it is, with members from headers, which stand over those in it."""
         added = {
             name[len(EXT_HEADER) :]: value
-            for name, value in reversed(request.headers.items())
+            for name, value in reversed(request.headers.raw)
             if name.startswith(EXT_HEADER)
         }
         text = request.query_params.get("ext", "")
@@ -163,7 +164,8 @@ class NsqdHttp:
             return data
         kept = [member for member in json_text.members(data) or () if _name_of(member.name) not in added]
         told = [b'"' + member.name + b'":' + member.value for member in kept]
-        told += [f"{text_json(name)}:{text_json(value)}".encode() for name, value in sorted(added.items())]
+        # bytes as they came, as the fork has it: HTTP says nothing of their encoding
+        told += [json_text.quote(name) + b":" + json_text.quote(value) for name, value in sorted(added.items())]
         return b"{" + b",".join(told) + b"}"
 
     async def _body(self, request: Request, most: int, fault: str) -> bytes:
@@ -218,10 +220,7 @@ class NsqdHttp:
         name = topic_name(request)
         told = request.query_params.get("extend", "").lower()
         form = None if not told else EXTENDED if told in _TRUE else PLAIN
-        try:
-            self._node.find(name)
-        except LadingError:
-            self._node.create(name, form=form)
+        self._node.declare(name, None, form)
 
     async def _topic(self, work: Callable[[Topic], Any], request: Request, path: Parameters) -> None:
         work(topic_of(self._node, request))
@@ -276,8 +275,8 @@ class NsqdHttp:
         return found if query.get("format") == "json" else statistics_text(found)
 
 
-def _name_of(name: bytes) -> str:
-    return str(json.loads(b'"' + name + b'"')).lower()
+def _name_of(name: bytes) -> bytes:
+    return json_text.unescaped(name).lower()
 
 
 def _no_constant(word: str) -> Any:

@@ -8,9 +8,9 @@ from starlette.requests import Request
 
 from ...model.errors import LadingError, Refusal
 from ..routing import Parameters, Route
-from .answers import HttpFault, handled
+from .answers import HttpFault, access_of, handled
 from .lookup import Lookup
-from .node import EXTENDED, PLAIN, VERSION, Node
+from .node import EXTENDED, PLAIN, VERSION, Node, takes_ext
 from .parameters import channel_name, channel_of, number, topic_name, topic_of
 
 NAME: Final = "nsqlookupd_http"
@@ -45,7 +45,10 @@ class LookupHttp:
             ("POST", "/channel/delete", self._channel_delete),
         ]
         strict = self._node.strict
-        return [Route(method, path, path.strip("/"), handled(work, strict=strict)) for method, path, work in rows]
+        return [
+            Route(method, path, path.strip("/"), handled(work, strict=strict), access_of(method, path))
+            for method, path, work in rows
+        ]
 
     async def _ping(self, request: Request, path: Parameters) -> str:
         return "OK"
@@ -76,7 +79,7 @@ class LookupHttp:
         return {
             "partition_num": len(topic.partitions),
             "replica": 1,
-            "extend_support": topic.settings.header_form != PLAIN,
+            "extend_support": takes_ext(topic),
             "ordered": False,
             "multi_part": len(topic.partitions) > 1,
             "disable_channel_auto_create": False,
@@ -102,7 +105,10 @@ class LookupHttp:
         """There is only this one, which nobody has to be told."""
 
     async def _create(self, request: Request, path: Parameters) -> None:
-        """A topic of a number of partitions, extended or plain; the number of copies is always one."""
+        """Create a topic of a number of partitions, extended or plain; the number of copies is always one.
+
+        A topic that exists is answered as the fork does: 200 if nothing differs, else 400 "already exist".
+        """
         name = topic_name(request)
         default = None if self._node.strict else 1
         partitions = number(request, "partition_num", "INVALID_ARG_TOPIC_PARTITION_NUM", default)
@@ -112,9 +118,9 @@ class LookupHttp:
             raise HttpFault("INVALID_ARG_TOPIC_REPLICATOR")
         extend = request.query_params.get("extend")
         # who speaks of partitions speaks the fork's language, in which a topic is plain unless it is said
-        forked = extend is not None or "partition_num" in request.query_params
-        form = EXTENDED if extend == "true" else PLAIN if forked else None
-        self._node.require(name, partitions, form)
+        counted = bool(request.query_params.get("partition_num"))
+        form = EXTENDED if extend == "true" else PLAIN if counted or extend is not None else None
+        self._node.declare(name, partitions if counted else None, form)
 
     async def _update(self, request: Request, path: Parameters) -> None:
         topic = topic_of(self._node, request)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import platform
 import time
 from collections.abc import Iterator
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from ...broker.topology import Topic
     from .connection import Connection
 
+log = logging.getLogger(__name__)
+
 VERSION: Final = "0.3.7-HA.1.13.0"
 """What clients are told: the fork's clients pass over nodes whose version has no HA in it (nsq.md 5.3)."""
 
@@ -29,9 +32,16 @@ EXTENDED: Final = "extended"
 PLAIN: Final = "plain"
 """Forms a topic may be fixed to (TopicSettings.header_form); None leaves it to each client."""
 
+
+def takes_ext(topic: Topic) -> bool:
+    """Whether messages with an ext may be published to a topic: its readers are told so, by whatever way they ask."""
+    return topic.settings.header_form != PLAIN
+
+
 _MISSING: Final = frozenset({Reason.TOPIC_NAME_NOT_FOUND, Reason.STREAM_NAME_NOT_FOUND})
 EPHEMERAL: Final = "#ephemeral"
 DELETED_S: Final = 10.0
+PUMP_RETRY_US: Final = 1_000_000
 
 
 class Node:
@@ -68,7 +78,11 @@ class Node:
         """Deliver what can be, and see when to come back."""
         self._pump_soon = False
         now = now_us()
-        due_us = self.channels.pump(now)
+        due_us: int | None = now + PUMP_RETRY_US
+        try:
+            due_us = self.channels.pump(now)
+        except Exception:
+            log.exception("delivering failed; it is tried again")
         if self._pump_at is not None:
             self._pump_at.cancel()
             self._pump_at = None
@@ -115,19 +129,40 @@ class Node:
         settings = TopicSettings(header_form=form)
         return self.broker.create_topic(DEFAULT_STREAM, None, name, partitions, now_us=now, settings=settings)
 
-    def require(self, name: str, partitions: int, form: str | None) -> Topic:
-        """The topic with at least so many partitions, made in that form where it is missing; Refusal."""
-        if partitions > limits.PARTITIONS_MAX:
-            raise Refusal(Reason.TOO_MANY_PARTITIONS, f"NSQ counts partitions up to {limits.PARTITIONS_MAX - 1}")
-        try:
-            topic = self.find(name)
-        except Refusal as refusal:
-            if refusal.reason not in _MISSING:
-                raise
-            return self.create(name, partitions, form)
+    def require_partitions(self, name: str, partitions: int, form: str | None) -> Topic:
+        """Return the topic with at least so many partitions; only one that is created gets the form. Raises Refusal."""
+        topic = self._find_or_create(name, partitions, form)
         if partitions > len(topic.partitions):
             self.broker.add_partitions(topic, partitions - len(topic.partitions))
         return topic
+
+    def declare(self, name: str, partitions: int | None, form: str | None) -> Topic:
+        """Return the topic of exactly this metadata, created if it does not exist; None asks for nothing.
+
+        A topic that leaves the form to its readers, as one that PUB made, agrees with both forms and becomes extended
+        if that is asked for. Raises Refusal TOPIC_NAME_EXISTS, and changes nothing, if the metadata differs.
+        """
+        topic = self._find_or_create(name, partitions or 1, form)
+        fixed = topic.settings.header_form
+        if partitions not in (None, len(topic.partitions)) or (fixed and form not in (None, fixed)):
+            raise Refusal(
+                Reason.TOPIC_NAME_EXISTS,
+                f"topic {name!r}: already exists with {len(topic.partitions)} partitions and "
+                f"{'with' if takes_ext(topic) else 'without'} extend support; ask for the same, or update it",
+            )
+        if form == EXTENDED and fixed is None:
+            self.upgrade(topic)
+        return topic
+
+    def _find_or_create(self, name: str, partitions: int, form: str | None) -> Topic:
+        if partitions > limits.PARTITIONS_MAX:
+            raise Refusal(Reason.TOO_MANY_PARTITIONS, f"NSQ counts partitions up to {limits.PARTITIONS_MAX - 1}")
+        try:
+            return self.find(name)
+        except Refusal as refusal:
+            if refusal.reason not in _MISSING:
+                raise
+        return self.create(name, partitions, form)
 
     def upgrade(self, topic: Topic) -> None:
         """From now on clients must take the extended form; readers of the plain one are told so and disconnected."""

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...broker.append import Append, Balanced, ByNumber, Choice, Written
-from ...dialects import registry
+from ...dialects import codes
 from ...dialects.nsq import commands, limits, publishing, send_layout
 from ...dialects.nsq.commands import ERROR, Command, frame
 from ...dialects.nsq.errors import Fault, fault_of, refused
@@ -18,7 +18,7 @@ from ...dialects.nsq.ext import first_text
 from ...dialects.nsq.publishing import Stored
 from ...model.errors import LimitExceeded
 from ..interface import now_us
-from .node import PLAIN, Node
+from .node import Node, takes_ext
 
 if TYPE_CHECKING:
     from ...broker.topology import Partition, Topic
@@ -125,7 +125,7 @@ class Publisher:
             topic,
             choice,
             fixed,
-            topic.settings.header_form != PLAIN,
+            takes_ext(topic),
             topic.flat_name,
             f"E_{command.failure}_FAILED",
             limits.REQUEST_BYTES_MAX if command.batch else limits.MESSAGE_BYTES_MAX,
@@ -161,7 +161,7 @@ class Publisher:
             return Written(stored_bytes, count, time_us, time_us)
 
         room_bytes = publishing.alike_room(source.size, count)
-        append = self._broker.append(partition, registry.NSQ, 0, room_bytes, write, who)
+        append = self._broker.append(partition, codes.NSQ, 0, room_bytes, write, who)
         self._messages_in[self._labels] += count
         return append
 
@@ -210,9 +210,9 @@ class Publisher:
 
         try:
             if delay_us:
-                append = self._broker.postponed.append(partition, now + delay_us, registry.NSQ, 0, room_bytes, write)
+                append = self._broker.postponed.append(partition, now + delay_us, codes.NSQ, 0, room_bytes, write)
             else:
-                append = self._broker.append(partition, registry.NSQ, 0, room_bytes, write, who)
+                append = self._broker.append(partition, codes.NSQ, 0, room_bytes, write, who)
         except LimitExceeded as error:
             raise Fault("E_PUB_FAILED", str(error)) from None
         assert stored is not None

@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from ...dialects.nsq.commands import State
-from .node import EXTENDED, VERSION
+from .node import VERSION, takes_ext
 
 if TYPE_CHECKING:
     from ...broker.channels import Channel
@@ -51,7 +51,7 @@ def _topic(node: Node, topic: Topic, channel: str, clients: bool) -> dict[str, A
         "is_leader": True,
         "is_multi_part": len(topic.partitions) > 1,
         "is_multi_ordered": False,
-        "is_ext": topic.settings.header_form == EXTENDED,
+        "is_ext": takes_ext(topic),
         "is_channel_auto_create_disabled": False,
         "client_pub_stats": [
             {

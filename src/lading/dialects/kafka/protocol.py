@@ -1,0 +1,37 @@
+"""Kafka as a row: what it is called, where it listens, what its readers see, which topics it can name."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from lading.model.protocol import (
+    AbortedRecords,
+    EndpointSpec,
+    Protocol,
+    Scheme,
+    UnavailableMessages,
+    VisibilityRule,
+)
+
+from ..codes import KAFKA
+from . import names
+
+COMMITTED: Final = VisibilityRule("kafka_committed", False, AbortedRecords.LISTED, UnavailableMessages.HIDDEN)
+UNCOMMITTED: Final = VisibilityRule("kafka_uncommitted", True, AbortedRecords.LISTED, UnavailableMessages.HIDDEN)
+
+
+def _topic_error(name: str, partitions: int) -> str | None:
+    if names.is_legal(name):
+        return None
+    return f"a name there has 1 to {names.TOPIC_NAME_MAX} letters, digits, '.', '_' and '-', and is not '.' or '..'"
+
+
+PROTOCOL: Final = Protocol(
+    name="kafka",
+    title="Kafka",
+    dialects=(KAFKA,),
+    endpoints=(EndpointSpec("kafka", "lading.endpoints.kafka:endpoint"),),
+    schemes={"kafka": Scheme("lading.transports.kafka:KafkaTransport", 9092, "kafka://127.0.0.1:9092")},
+    visibility=(COMMITTED, UNCOMMITTED),
+    topic_error=_topic_error,
+)

@@ -1,0 +1,34 @@
+"""Our own protocol as a row: the admin endpoint, ``lading://``, directories, and what readers of raw chunks see."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from lading.model.protocol import (
+    AbortedRecords,
+    EndpointSpec,
+    Protocol,
+    Scheme,
+    UnavailableMessages,
+    VisibilityRule,
+    accept_any_topic,
+)
+
+from ..codes import NATIVE
+
+ALL_STATES: Final = VisibilityRule("native", False, AbortedRecords.SKIPPED, UnavailableMessages.SHOWN)
+"""Raw chunks, directories, ``states=all``: the reader is told the states and decides."""
+AVAILABLE: Final = VisibilityRule("native_available", False, AbortedRecords.SKIPPED, UnavailableMessages.HIDDEN)
+
+PROTOCOL: Final = Protocol(
+    name="native",
+    title="Lading",
+    dialects=(NATIVE,),
+    endpoints=(EndpointSpec("admin", "lading.endpoints.admin:endpoint"),),
+    schemes={
+        "lading": Scheme("lading.transports.lading:LadingTransport", 7070, "lading://127.0.0.1:7070"),
+        "file": Scheme("lading.transports.files:FilesTransport", None, "file:///srv/lading/data or ./data"),
+    },
+    visibility=(ALL_STATES, AVAILABLE),
+    topic_error=accept_any_topic,
+)

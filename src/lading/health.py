@@ -1,0 +1,23 @@
+"""What is wrong with a running broker beside its partitions, for ``GET /health``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+Check = Callable[[], str | None]
+"""Give one sentence on what is wrong at present, or None."""
+
+
+class Health:
+    """Checks by subject, made when somebody asks."""
+
+    def __init__(self) -> None:
+        self._checks: dict[str, Check] = {}
+
+    def add_check(self, subject: str, check: Check) -> None:
+        """Ask ``check`` each time; there is one for a subject."""
+        self._checks[subject] = check
+
+    def problems(self) -> dict[str, str]:
+        """Return a sentence for each subject that has a problem."""
+        return {subject: problem for subject, check in self._checks.items() if (problem := check()) is not None}

@@ -1,0 +1,59 @@
+"""The rows of the protocols: each number, name and path in them means something that exists, and means it once."""
+
+from __future__ import annotations
+
+from pkgutil import resolve_name
+
+import pytest
+
+from lading.dialects import registry
+from lading.dialects.protocols import ENDPOINTS, PROTOCOLS, SCHEMES, VISIBILITY, explain_invisible
+from lading.model.protocol import Protocol
+from lading.settings import EndpointSettings
+
+by_name = pytest.mark.parametrize("protocol", PROTOCOLS, ids=lambda one: one.name)
+
+
+def test_names_are_those_that_positions_and_groups_are_stored_under() -> None:
+    assert [one.name for one in PROTOCOLS] == ["iggy", "kafka", "nsq", "native"]
+
+
+def test_every_dialect_belongs_to_one_protocol() -> None:
+    codes = [code for one in PROTOCOLS for code in one.dialects]
+    assert sorted(codes) == sorted(registry.MODULES)
+    assert len(set(codes)) == len(codes)
+
+
+def test_endpoints_are_the_tables_of_the_settings() -> None:
+    assert list(ENDPOINTS) == list(EndpointSettings.model_fields)
+
+
+@by_name
+def test_what_a_row_names_can_be_loaded(protocol: Protocol) -> None:
+    for spec in protocol.endpoints:
+        assert callable(resolve_name(spec.factory))
+    for scheme in protocol.schemes.values():
+        assert callable(resolve_name(scheme.transport))
+    for code in protocol.dialects:
+        assert registry.dialect(code).code == code
+
+
+def test_the_port_of_a_scheme_is_where_an_endpoint_of_its_protocol_listens() -> None:
+    ports = {
+        one.name: {getattr(EndpointSettings(), spec.name).address.port for spec in one.endpoints} for one in PROTOCOLS
+    }
+    for one in PROTOCOLS:
+        for scheme in one.schemes.values():
+            assert scheme.port is None or scheme.port in ports[one.name]
+
+
+def test_schemes_and_rules_are_told_once() -> None:
+    assert len(SCHEMES) == sum(len(one.schemes) for one in PROTOCOLS) == 5
+    assert len({rule.name for rule in VISIBILITY}) == len(VISIBILITY)
+
+
+def test_a_topic_that_a_protocol_cannot_show_is_explained_in_its_words() -> None:
+    assert explain_invisible("flights", 1) == {}
+    assert list(explain_invisible("flights#ephemeral", 1)) == ["Kafka"]
+    assert list(explain_invisible("flüge", 1)) == ["Kafka", "NSQ"]
+    assert "1,024 partitions" in explain_invisible("flights", 1025)["NSQ"]
