@@ -13,17 +13,20 @@ from typing import Any
 
 import httpx
 
+from lading import testing
 from lading.dialects.native.messages import encode_block
 from lading.log.commit import SyncNow
 from lading.serve import serve
 from lading.settings import EndpointSettings, load
 from tests.endpoints.frames import Frames, message, payloads, poll, to_partition
+from tests.endpoints.nsq_client import NsqClient, mpub, pub, sized
 from tests.endpoints.test_admin import batch
 from tests.faults.faulty import FaultyDisk, failing
 
 TOPIC = b"\1\4\1\0\0\0" * 2
 FREE = [f"endpoints.{name}.address=127.0.0.1:0" for name in EndpointSettings.model_fields]
 TIMEOUT_S = 60
+HTTP = ("nsqd_http", "nsqlookupd_http")
 
 
 def served(data: Path, disk: FaultyDisk, ask: Callable[[dict[str, str]], None]) -> None:
@@ -109,3 +112,50 @@ def test_a_full_disk_refuses_and_resumes_by_itself(tmp_path: Path) -> None:
         assert payloads(frames.ask(100, poll(TOPIC))[1]) == [b"before", b"after"]
 
     served(tmp_path / "data", disk, ask)
+
+
+def test_nsq_is_told_that_a_topic_cannot_be_created_and_goes_on(tmp_path: Path) -> None:
+    """Publishing and subscribing create topics: what the disk refuses then is an answer, and nothing is cut."""
+    with testing.broker(tmp_path / "data", durability="os") as broker:
+        topics, aside = tmp_path / "data/topics", tmp_path / "aside"
+        client = NsqClient(broker.endpoints["nsqd_tcp"])
+        nsqd, lookup = (httpx.Client(base_url=f"http://{broker.endpoints[name]}") for name in HTTP)
+        assert client.ask(pub("there", b"x")) == b"OK"
+        topics.rename(aside)
+        topics.touch()
+        dpub = sized(b"DPUB new 10\n", b"x")
+        for said, code in (
+            (pub("new", b"x"), b"E_PUB_FAILED"),
+            (pub("new", b"x", b'{"a":1}'), b"E_PUB_FAILED"),
+            (mpub("new", b"a", b"b"), b"E_MPUB_FAILED"),
+            (dpub, b"E_DPUB_FAILED"),
+            (b"INTERNAL_CREATE_TOPIC new 0 true\n", b"E_CREATE_TOPIC_FAILED"),
+        ):
+            assert client.ask(said).startswith(code)
+        # not whole when it is refused: the rest of its body is no command
+        large = pub("new", b"FOO\n" * 10_000)
+        client.send(large[:9_000])
+        assert client.quiet()
+        assert client.ask(large[9_000:]).startswith(b"E_PUB_FAILED")
+        assert client.ask(pub("there", b"x")) == b"OK"
+        reader = NsqClient(broker.endpoints["nsqd_tcp"])
+        assert reader.ask(b"SUB new ch\n").startswith(b"E_SUB_FAILED")
+        assert reader.closed()
+        for path, code_text in (
+            ("/pub?topic=new", "E_PUB_FAILED"),
+            ("/pub?topic=new&defer=5", "E_DPUB_FAILED"),
+            ("/pub_ext?topic=new&ext={}", "E_PUB_FAILED"),
+            ("/mpub?topic=new", "E_MPUB_FAILED"),
+            ("/topic/create?topic=new", "READ_ONLY"),
+        ):
+            answer = nsqd.post(path, content=b"x")
+            assert (answer.status_code, answer.json()) == (503, {"message": code_text})
+        for path in ("/topic/create?topic=new", "/channel/create?topic=new&channel=ch"):
+            assert lookup.post(path).status_code == 503
+        topics.unlink()
+        aside.rename(topics)
+        assert client.ask(pub("new", b"x")) == b"OK"
+        assert nsqd.post("/mpub?topic=new", content=b"a\nb").text == "OK"
+        for each in (client, reader, nsqd, lookup):
+            each.close()
+        assert "Traceback" not in broker.log_file.read_text()

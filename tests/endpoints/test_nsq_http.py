@@ -109,6 +109,7 @@ def test_vectors(web: httpx.Client, entry: dict[str, Any]) -> None:
         ("POST", "/pub?topic=t&partition=99", b"x", 404, "E_TOPIC_NOT_EXIST"),
         ("POST", "/pub?topic=t&partition=x", b"x", 400, "INVALID_ARG_TOPIC_PARTITION"),
         ("POST", "/pub?topic=t", b"x" * ((1 << 20) + 1), 413, "MSG_TOO_BIG"),
+        ("POST", "/pub?topic=t&defer=soon", b"x", 400, "INVALID_DEFER"),
         ("POST", "/mpub?topic=t", b"\n\n", 406, "MSG_EMPTY"),
         ("POST", "/mpub?topic=t&binary=1", b"\0\0\0\2\0\0\0\1a", 413, "MSG_TOO_BIG"),
         ("POST", "/pub_ext?topic=t&ext={'k1':'v1'}", b"x", 400, "E_INVALID_JSON_HEADER"),

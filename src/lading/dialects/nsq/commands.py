@@ -68,9 +68,28 @@ class Command:
     """What its errors say before "insufficient number of parameters"."""
 
     @property
-    def failure(self) -> str:
-        """What a failed publication is called."""
-        return "DPUB" if self.lacking else "MPUB" if self.batch else "PUB"
+    def failure_code(self) -> str:
+        """The error code of a command that the broker could not carry out."""
+        if self.form is None:
+            return _FAILURE_CODES[self.name]
+        return "E_DPUB_FAILED" if self.lacking else "E_MPUB_FAILED" if self.batch else "E_PUB_FAILED"
+
+
+_FAILURE_CODES: Final[Mapping[str, str]] = {
+    "IDENTIFY": "E_IDENTIFY_FAILED",
+    "AUTH": "E_AUTH_FAILED",
+    "SUB": "E_SUB_FAILED",
+    "SUB_ADVANCED": "E_SUB_FAILED",
+    "SUB_ORDERED": "E_SUB_FAILED",
+    "RDY": "E_INVALID",
+    "FIN": "E_FIN_FAILED",
+    "REQ": "E_REQ_FAILED",
+    "TOUCH": "E_TOUCH_FAILED",
+    "CLS": "E_INVALID",
+    "NOP": "E_INVALID",
+    "INTERNAL_CREATE_TOPIC": "E_CREATE_TOPIC_FAILED",
+}
+"""Of commands that publish nothing."""
 
 
 def _sub(name: str, most: int) -> Command:

@@ -37,6 +37,9 @@ STATUS: Final = {
     "E_PUB_TOO_MUCH_WAITING": 429,
     "E_PUB_FAILED": 503,
     "E_MPUB_FAILED": 503,
+    "E_DPUB_FAILED": 503,
+    "DISK_FULL": 503,
+    "READ_ONLY": 503,
     "EXITING": 503,
     "INTERNAL_ERROR": 500,
 }
@@ -53,6 +56,8 @@ OF_REASON: Final = {
     Reason.INVALID_CHANNEL_NAME: "INVALID_ARG_CHANNEL",
     Reason.INVALID_TOPIC_NAME: "INVALID_TOPIC",
     Reason.TOO_MANY_PARTITIONS: "INVALID_ARG_TOPIC_PARTITION_NUM",
+    Reason.DISK_FULL: "DISK_FULL",
+    Reason.READ_ONLY: "READ_ONLY",
     # the fork's words, which are no code
     Reason.TOPIC_NAME_EXISTS: "already exist",
     Reason.STOPPING: "EXITING",

@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from ...broker.append import Append
 from ...dialects.nsq import commands, limits
 from ...dialects.nsq.commands import ERROR, RESPONSE, Command, Line, State, frame
-from ...dialects.nsq.errors import Fault
+from ...dialects.nsq.errors import Fault, fault_of
 from ...dialects.nsq.identify import Identity
+from ...model.errors import LadingError
 from ..peer import TLS_HELLO, is_tls_hello, origin_of
 from ..receiving import Inbox, no_progress_error
 from .consume import Consumer
@@ -280,7 +281,6 @@ class Connection(asyncio.BufferedProtocol):
         """Any command but a publication."""
         inbox = self.inbox
         body = b""
-        start = inbox.at
         if line.command.body is commands.Body.SIZED:
             size = commands.read_size(inbox.view, line.end, inbox.have)
             if size is None:
@@ -293,8 +293,10 @@ class Connection(asyncio.BufferedProtocol):
             inbox.at = line.end + 4 + size
         else:
             inbox.at = line.end
-        assert inbox.at > start
-        HANDLERS[line.command.name](self, line, body)
+        try:
+            HANDLERS[line.command.name](self, line, body)
+        except LadingError as error:
+            raise fault_of(error, line.command.failure_code) from None
         self._requests[NAME, line.command.name, "OK"] += 1
         if line.command.leads_to is not None:
             self.state = line.command.leads_to

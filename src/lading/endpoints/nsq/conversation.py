@@ -9,7 +9,7 @@ import numpy as np
 
 from ...dialects.nsq import commands, identify, limits
 from ...dialects.nsq.commands import COMMANDS, Line, State
-from ...dialects.nsq.errors import EXT_FORBIDDEN, EXT_NEEDED, Fault, fault_of
+from ...dialects.nsq.errors import EXT_FORBIDDEN, EXT_NEEDED, Fault
 from ...model.errors import LadingError
 from .consume import Consumer
 from .node import EXTENDED, PLAIN, VERSION
@@ -49,10 +49,7 @@ def _sub(connection: Connection, line: Line, body: bytes) -> None:
         raise Fault("E_SUB_EXTEND_FORBIDDON", EXT_FORBIDDEN)
     if name == "SUB_ORDERED" and connection.identity.sample_rate:
         raise Fault("E_INVALID", "order consume is not allowed while sample rate is not 0")
-    try:
-        channel = connection.node.open_channel(asked.topic, asked.channel)
-    except LadingError as error:
-        raise fault_of(error, "E_SUB_FAILED") from None
+    channel = connection.node.open_channel(asked.topic, asked.channel)
     connection.consumer = Consumer(
         connection.endpoint.services,
         channel,

@@ -188,9 +188,11 @@ class NsqdHttp:
         try:
             route = self._publisher.to(self._node.publishable(name, number), command, number)
             taken = self._take(request, route, command, body)
+            await acknowledged(taken.append)
+        except HttpFault:
+            raise
         except LadingError as error:
-            raise fault_of(error, "E_PUB_FAILED") from None
-        await acknowledged(taken.append)
+            raise fault_of(error, command.failure_code) from None
         answer = commands.read_trace_answer(taken.answers[8:])
         if answer is None or command.batch:
             return "OK"

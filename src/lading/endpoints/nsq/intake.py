@@ -66,7 +66,17 @@ class Intake:
             return None
         _check_size(command, size)
         known = bytes(inbox.view[inbox.at : line.end])
-        return self.take(self.publisher.resolve(known, command, list(line.parameters)), known)
+        try:
+            route = self.publisher.resolve(known, command, list(line.parameters))
+        except LadingError as error:
+            fault = fault_of(error, command.failure_code)
+            if not fault.fatal:
+                # the connection goes on behind the body, so the answer waits until all of it is here
+                if inbox.have < line.end + _SIZE_BYTES + size:
+                    return None
+                inbox.at = line.end + _SIZE_BYTES + size
+            raise fault from None
+        return self.take(route, known)
 
     def take(self, route: Route, line: bytes) -> Publication | None:
         """The publication at the front, or a run of them with the same ``line``; None where it is not whole."""

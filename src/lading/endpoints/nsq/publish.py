@@ -127,7 +127,7 @@ class Publisher:
             fixed,
             takes_ext(topic),
             topic.flat_name,
-            f"E_{command.failure}_FAILED",
+            command.failure_code,
             limits.REQUEST_BYTES_MAX if command.batch else limits.MESSAGE_BYTES_MAX,
             command.form == send_layout.PLAIN_FORM and not command.batch and not command.lacking,
         )
