@@ -214,6 +214,8 @@ class HttpSettings(Section):
     """Names for the Host header beside the addresses that were bound, such as that of a proxy."""
     origins: Names = ()
     """Origins, such as ``https://console.example``, whose pages may send requests."""
+    head_bytes_max: ByteSize = Field(default=ByteSize(256 << 10), ge=1 << 14, le=1 << 24)
+    """A request line with its header lines and trailers; a larger head is refused and its connection closed."""
 
 
 class NsqSettings(Section):

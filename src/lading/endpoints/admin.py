@@ -118,4 +118,4 @@ def endpoint(services: Services) -> Endpoint:
     )
     routes = [route for room in rooms for route in room.routes()]
     router = Router(NAME, routes, refuse, services.metrics, guard_all(services.settings.endpoints))
-    return HttpEndpoint(NAME, router, services, settings.connections_max, (settings.address.host,))
+    return HttpEndpoint(NAME, router, services, settings.connections_max, (settings.address.host,), frozenset({HEALTH}))

@@ -6,6 +6,7 @@ import asyncio
 import socket
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Final
 
 import uvicorn
@@ -15,10 +16,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ..model.errors import LadingError, Reason, Refusal
 from .cross_site import CrossSiteGuard, HostNames
+from .http_connection import HttpConnection, make_context
 from .interface import ReceiveBudget, Services
 
 DRAIN_TIMEOUT_S: Final = 5
-KEEP_ALIVE_S: Final = 75
 DATE_EVERY_S: Final = 1.0
 PIECE_BYTES: Final = 256 << 10
 """So much of a large answer goes to the socket at once: the kernel copies it while the loop waits."""
@@ -52,22 +53,30 @@ class HttpEndpoint:
     """An ASGI application on a socket."""
 
     def __init__(
-        self, name: str, app: ASGIApp, services: Services, connections_max: int, hosts: Iterable[str] = ()
+        self,
+        name: str,
+        app: ASGIApp,
+        services: Services,
+        connections_max: int,
+        hosts: Iterable[str],
+        reserved_paths: frozenset[str],
     ) -> None:
-        """``hosts``: names beside the bound address by which the endpoint may be asked."""
+        """``hosts``: names beside the bound address by which the endpoint may be asked.
+
+        ``reserved_paths`` are also answered when all places are taken.
+        """
         self._hosts = HostNames(services.settings.http, hosts)
+        context = make_context(name, services, connections_max, reserved_paths)
         self._server = _Server(
             uvicorn.Config(
                 CrossSiteGuard(app, self._hosts, name, services.metrics),
-                http="httptools",
+                http=partial(HttpConnection, context),  # type: ignore[arg-type]
                 ws="none",
                 lifespan="off",
                 log_config=None,
                 access_log=False,
                 server_header=False,
                 proxy_headers=False,
-                limit_concurrency=connections_max,
-                timeout_keep_alive=KEEP_ALIVE_S,
                 timeout_graceful_shutdown=DRAIN_TIMEOUT_S,
             )
         )

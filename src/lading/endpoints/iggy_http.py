@@ -255,4 +255,6 @@ def endpoint(services: Services) -> Endpoint:
     settings = services.settings.endpoints.iggy_http
     guard = guard_administration(services.settings.endpoints, NAME)
     router = Router(NAME, face.routes(), refuse, services.metrics, guard)
-    return HttpEndpoint(NAME, router, services, settings.connections_max, (settings.address.host,))
+    return HttpEndpoint(
+        NAME, router, services, settings.connections_max, (settings.address.host,), frozenset({"/ping"})
+    )

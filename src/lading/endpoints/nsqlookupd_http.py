@@ -18,4 +18,4 @@ def endpoint(services: Services) -> Endpoint:
     settings = services.settings.endpoints.nsqlookupd_http
     guard = guard_administration(services.settings.endpoints, NAME)
     app = Router(NAME, routes, refuse, services.metrics, guard, missing(own.strict))
-    return HttpEndpoint(NAME, app, services, settings.connections_max, (settings.address.host,))
+    return HttpEndpoint(NAME, app, services, settings.connections_max, (settings.address.host,), frozenset({"/ping"}))
