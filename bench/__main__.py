@@ -13,7 +13,8 @@ from pathlib import Path
 from lading.cli.output import Output, table
 
 HERE = Path(__file__).parent
-NAMES = sorted(path.stem for path in HERE.glob("*.py") if not path.stem.startswith("_") and path.stem != "measure")
+NOT_BENCHES = ("house", "measure")
+NAMES = sorted(path.stem for path in HERE.glob("[!_]*.py") if path.stem not in NOT_BENCHES)
 
 
 def main() -> int:

@@ -11,8 +11,8 @@ import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from importlib import import_module
 from pathlib import Path
+from pkgutil import resolve_name
 from types import FrameType
 from typing import Any, Final
 
@@ -20,6 +20,7 @@ import pytest
 
 from lading.broker.broker import Broker
 from lading.broker.settings import BrokerSettings
+from lading.dialects.protocols import ENDPOINTS
 from lading.endpoints.interface import Services
 from lading.kernels import engine
 from lading.log.commit import SyncNow, WriteOnly
@@ -182,7 +183,8 @@ def connected(directory: Path, endpoint: str, durability: Durability) -> Iterato
     broker = Broker(directory, BrokerSettings(durability=durability), now_us=1, commit=commit)
     with ScriptedLoop() as loop, ThreadPoolExecutor(1) as workers:
         broker.on_pending = lambda: loop.call_soon(broker.flush)
-        server = import_module(f"lading.endpoints.{endpoint}").endpoint(Services(broker, settings, Metrics(), workers))
+        factory = resolve_name(ENDPOINTS[endpoint].factory)
+        server = factory(Services(broker, settings, Metrics(), workers))
         with unbound_listener() as listener:
             loop.finish(server.start(listener))
         client = loop.connect()
