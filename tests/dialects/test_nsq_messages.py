@@ -39,7 +39,7 @@ def f64(value: float) -> bytes:
 
 def json_mark(*hashed: bytes) -> tuple[str, int, bytes]:
     """The mark of texts that are JSON, by what their fingerprints are made of."""
-    return "lading-json", 1, b"".join(zlib.crc32(each).to_bytes(4, "little") for each in hashed)
+    return "lading-json", 1, b"".join(zlib.crc32(each).to_bytes(4, "little") for each in hashed).hex().encode()
 
 
 EXTS: list[tuple[bytes, list[tuple[str, int, bytes | None]]]] = [

@@ -38,14 +38,15 @@ def fitted(batch: pa.RecordBatch, target: str, system: str, *, strict: bool) -> 
 
     LimitExceeded for messages that no carrier brings across; with ``strict`` LocalError for those that need one.
     """
-    from ..dialects.carrier import carry
+    from ..dialects.carrier import TARGETS, carry
+    from ..dialects.carrier.targets import cuts_times
 
     carried = carry(batch, target)
     if carried.unholdable:
         first = carried.unholdable[0]
         others = f" (and {len(carried.unholdable) - 1} more)" if len(carried.unholdable) > 1 else ""
         raise LimitExceeded(f"message {first.row} of the batch cannot be sent: {first.sentence}{others}")
-    if strict and carried.batch is not batch:
+    if strict and (carried.batch is not batch or cuts_times(batch, TARGETS[target])):
         raise LocalError(
             f"{system} cannot hold every fact of these messages (see docs/reference/carrier.md); without strict=True "
             "they travel by carrier"

@@ -16,7 +16,7 @@ from ...model.errors import Reason
 from ...model.headers import Header
 from ...model.kinds import Kind
 from . import json_mark
-from .form import Entry, Facts, PayloadWas, Replaced, Typed, encode, fingerprints, split
+from .form import Entry, Facts, PayloadWas, Replaced, Typed, encode, fingerprints, printable, split
 from .rows import Items, Row, items_of, replaced, rows_at, with_columns
 from .targets import TARGETS, Losses, Target, losses, numpy_of
 from .targets import shown as shown_by
@@ -81,7 +81,8 @@ def _with_facts(
     light = lost.facts_only
     if not light.any():
         return batch, np.flatnonzero(lost.any)
-    rows, headers = [], []
+    rows: list[int] = []
+    headers: list[Header] = []
     times_us = batch.column("timestamp").cast(pa.int64()).filter(pa.array(light)).to_pylist()
     null_payload = numpy_of(pc.is_null(batch.column("payload")))
     keys = batch.column("key").filter(pa.array(light)).to_pylist()
@@ -90,21 +91,20 @@ def _with_facts(
         was = PayloadWas.SHOWN
         if lost.payload[at]:
             was = PayloadWas.NULL if null_payload[at] else PayloadWas.EMPTY
-        data = encode(
-            Facts(
-                None if target.keeps_shape else key,
-                was,
-                bool(lost.id[at]) and target.keeps_id,
-                time_us if lost.time[at] else None,
-                id=None if target.keeps_id else id_,
-            )
+        facts = Facts(
+            None if target.keeps_shape else key,
+            was,
+            bool(lost.id[at]) and target.keeps_id,
+            time_us if lost.time[at] else None,
+            id=None if target.keeps_id else id_,
         )
-        if lost.values_bytes[at] + (2 if target.json else 1) * len(data) > target.values_sum_max:
+        parts = _carrier_headers(facts, target)
+        carrier_bytes = sum(len(part.value or b"") for part in parts)
+        if lost.values_bytes[at] + (2 if target.json else 1) * carrier_bytes > target.values_sum_max:
             light[at] = False
             continue
-        for name, value in split(data, target.value_bytes_max):
-            rows.append(at)
-            headers.append(Header(name, Kind.RAW, value))
+        rows += [at] * len(parts)
+        headers += parts
     columns: dict[str, Any] = {"headers": items.appended(rows, headers).column()} if rows else {}
     nothing: Any = pa.scalar(None, pa.null())
     checksum = batch.column("checksum")
@@ -118,6 +118,13 @@ def _with_facts(
     if (light & lost.id).any():
         columns["id"] = pc.if_else(pa.array(light & lost.id), nothing, batch.column("id"))
     return with_columns(batch, columns), np.flatnonzero(lost.any & ~light)
+
+
+def _carrier_headers(facts: Facts, target: Target) -> list[Header]:
+    """The reserved headers that hold these facts."""
+    data = encode(facts)
+    parts = split(printable(data) if target.printable else data, target.value_bytes_max)
+    return [Header(name, int(Kind.RAW), value) for name, value in parts]
 
 
 def _fit(row: Row, target: Target) -> Row | tuple[Reason, str]:
@@ -144,6 +151,7 @@ def _fit(row: Row, target: Target) -> Row | tuple[Reason, str]:
         payload_was = PayloadWas.NULL if row.payload is None else PayloadWas.EMPTY
     zero_id = target.keeps_id and row.id == bytes(16)
     kept_time = target.keeps_time and (row.timestamp_us is None or row.timestamp_us % target.time_step_us == 0)
+    only_cut = target.keeps_time and target.time_step_us != 1
     facts = Facts(
         None if target.keeps_shape else row.key,
         payload_was,
@@ -152,8 +160,8 @@ def _fit(row: Row, target: Target) -> Row | tuple[Reason, str]:
         entries,
         None if target.keeps_id else row.id,
     )
-    if facts != Facts():
-        shown += [Header(key, Kind.RAW, value) for key, value in split(encode(facts), target.value_bytes_max)]
+    if facts != Facts() and not (only_cut and facts == Facts(timestamp_us=row.timestamp_us)):
+        shown += _carrier_headers(facts, target)
     values_bytes = target.size_bytes(shown)
     if values_bytes > target.values_sum_max:
         sentence = f"header values and carrier have {values_bytes} bytes; a request takes {target.values_sum_max}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import re
 import struct
 import zlib
@@ -12,6 +13,7 @@ from typing import Final, NamedTuple
 
 from ...model.errors import MalformedMessage
 from ...model.headers import Header
+from .layout import TEXT_PREFIX
 
 NAME: Final = "lading-carrier"
 """The reserved header key; the parts behind the first are called ``lading-carrier.1``, ``lading-carrier.2``, …"""
@@ -23,6 +25,7 @@ _SHOWN, _CARRIED, _TYPED, _REPLACED = 0, 1, 2, 3
 _ID_BYTES: Final = 16
 _CRC: Final = struct.Struct("<I")
 _TIME_US: Final = struct.Struct("<q")
+_DIGITS: Final = re.compile(rb"[A-Za-z0-9_-]*")
 _FAMILY: Final = re.compile(re.escape(NAME) + r"(\.[1-9][0-9]{0,3})?")
 
 
@@ -123,8 +126,25 @@ def encode(facts: Facts) -> bytes:
     return body + _CRC.pack(zlib.crc32(body))
 
 
+def printable(data: bytes) -> bytes:
+    """Return the bytes of a carrier as printable ASCII, for targets whose readers may take headers for text."""
+    return TEXT_PREFIX + base64.urlsafe_b64encode(data).rstrip(b"=")
+
+
+def _plain(text: bytes) -> bytes:
+    digits = text[len(TEXT_PREFIX) :]
+    if len(digits) % 4 == 1 or _DIGITS.fullmatch(digits) is None:
+        raise MalformedMessage("a printable carrier is not base64url")
+    data = base64.urlsafe_b64decode(digits + b"=" * (-len(digits) % 4))
+    if printable(data) != text:
+        raise MalformedMessage("a printable carrier has bits behind its last byte")
+    return data
+
+
 def decode(data: bytes) -> Facts:
-    """What the bytes of a carrier say; MalformedMessage where they are none, or one of a later version."""
+    """What the bytes of a carrier, printable or not, say; MalformedMessage if they are none or of a later version."""
+    if data.startswith(TEXT_PREFIX):
+        data = _plain(data)
     if len(data) < 2 + _CRC.size or zlib.crc32(data[: -_CRC.size]) != _CRC.unpack_from(data, len(data) - _CRC.size)[0]:
         raise MalformedMessage("a carrier is cut short or changed")
     version, flags = data[0], data[1]

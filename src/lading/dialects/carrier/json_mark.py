@@ -6,6 +6,7 @@ they are (docs/reference/carrier.md). Other targets take the mark as the raw hea
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Collection, Sequence
 from typing import Final
@@ -18,6 +19,7 @@ from .form import fingerprint, fingerprints, is_reserved
 NAME: Final = "lading-json"
 
 _MARK: Final = struct.Struct("<I")
+_DIGITS: Final = re.compile(rb"(?:[0-9a-f]{8})+")
 _OCCURRENCES_MAX: Final = 8
 """Names that repeat more often are looked at so far."""
 
@@ -25,13 +27,19 @@ _OCCURRENCES_MAX: Final = 8
 def mark(headers: Sequence[Header], places: Collection[int]) -> Header:
     """The header to put behind these, of which those at ``places`` are text that is JSON."""
     found = fingerprints(headers)
-    return Header(NAME, int(Kind.RAW), b"".join(_MARK.pack(found[at]) for at in places))
+    return Header(NAME, int(Kind.RAW), b"".join(_MARK.pack(found[at]) for at in places).hex().encode())
+
+
+def _words(mark: bytes) -> list[int]:
+    """The fingerprints of a mark: hex digits, or the bytes themselves, as marks were written before."""
+    data = bytes.fromhex(mark.decode()) if _DIGITS.fullmatch(mark) else mark
+    return [] if len(data) % _MARK.size else [word for (word,) in _MARK.iter_unpack(data)]
 
 
 def tells(mark: bytes, header: Header) -> bool:
     """Whether a mark names this header, be it the first of its name or one of those behind."""
     found = {fingerprint(header, occurrence) for occurrence in range(_OCCURRENCES_MAX)}
-    return len(mark) % _MARK.size == 0 and any(word in found for (word,) in _MARK.iter_unpack(mark))
+    return any(word in found for word in _words(mark))
 
 
 def marked(headers: Sequence[Header]) -> frozenset[int]:
@@ -41,15 +49,16 @@ def marked(headers: Sequence[Header]) -> frozenset[int]:
     """
     others = [header for header in headers if not is_reserved(header.key)]
     last = others.pop() if others else None
-    if last is None or last.key != NAME or not last.value or len(last.value) % _MARK.size:
+    if last is None or last.key != NAME or last.kind != Kind.RAW or not last.value:
         return frozenset()
-    wanted = {word for (word,) in _MARK.iter_unpack(last.value)}
+    told = _words(last.value)
+    wanted = set(told)
     places = [
         at
         for at, found in enumerate(fingerprints(others))
         if found in wanted and others[at].kind == Kind.STRING and is_beyond(others[at].value or b"")
     ]
-    if mark(others, places) != last:
+    if not told or _words(mark(others, places).value or b"") != told:
         return frozenset()
     shown = [at for at, header in enumerate(headers) if not is_reserved(header.key)]
     return frozenset(shown[at] for at in places)

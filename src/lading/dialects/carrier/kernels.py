@@ -18,8 +18,12 @@ from .layout import (
     HEADERS_MAX,
     ID_BYTES,
     ID_FLAG,
+    PLAIN_BYTES_MAX,
     RAW,
     SHOWN_TAG,
+    TEXT_BYTES_MAX,
+    TEXT_PREFIX,
+    TEXT_PREFIX_BYTES,
     TIME_BYTES,
     TIME_FLAG,
     TYPED_TAG,
@@ -29,6 +33,7 @@ from .layout import (
 njit: Any = numba.njit
 types: Any = numba.types
 _int: Any = np.int64
+_PREFIX_0, _PREFIX_1, _PREFIX_2 = TEXT_PREFIX
 
 _octets = types.Array(types.uint8, 1, "C", readonly=True)
 _kinds = types.Array(types.int8, 1, "C", readonly=True)
@@ -97,8 +102,99 @@ def _mark(
 
 
 @njit(inline="always")
+def _digit(six: Any) -> Any:
+    """The digit of base64url for six bits."""
+    if six < 26:
+        return six + 65
+    if six < 52:
+        return six + 71
+    if six < 62:
+        return six - 4
+    return 45 if six == 62 else 95
+
+
+@njit(inline="always")
+def _six(digit: Any) -> Any:
+    """The six bits of a digit; -1 for what is none."""
+    if 97 <= digit <= 122:
+        return digit - 71
+    if 65 <= digit <= 90:
+        return digit - 65
+    if 48 <= digit <= 57:
+        return digit + 4
+    if digit == 45:
+        return 62
+    return 63 if digit == 95 else -1
+
+
+@njit(nogil=True)
+def _put_text(out: Any, to: Any, at: Any, end: Any) -> Any:
+    """Write ``out[at:end]`` in its printable form at ``to``, which ends where the bytes end: each is read in time."""
+    store8(out, to, _PREFIX_0)
+    store8(out, to + 1, _PREFIX_1)
+    store8(out, to + 2, _PREFIX_2)
+    to += TEXT_PREFIX_BYTES
+    while end - at >= 3:
+        bits = (_int(load8(out, at)) << 16) | (_int(load8(out, at + 1)) << 8) | _int(load8(out, at + 2))
+        store8(out, to, _digit(bits >> 18))
+        store8(out, to + 1, _digit((bits >> 12) & 63))
+        store8(out, to + 2, _digit((bits >> 6) & 63))
+        store8(out, to + 3, _digit(bits & 63))
+        at += 3
+        to += 4
+    if end - at == 2:
+        bits = (_int(load8(out, at)) << 16) | (_int(load8(out, at + 1)) << 8)
+        store8(out, to, _digit(bits >> 18))
+        store8(out, to + 1, _digit((bits >> 12) & 63))
+        store8(out, to + 2, _digit((bits >> 6) & 63))
+    elif end - at == 1:
+        bits = _int(load8(out, at)) << 16
+        store8(out, to, _digit(bits >> 18))
+        store8(out, to + 1, _digit((bits >> 12) & 63))
+
+
+@njit(inline="always")
+def is_text(data: Any, start: Any, size: Any) -> Any:
+    """Whether ``size`` bytes of ``data`` begin as the printable form."""
+    if size < TEXT_PREFIX_BYTES:
+        return False
+    first, second, third = load8(data, start), load8(data, start + 1), load8(data, start + 2)
+    return first == _PREFIX_0 and second == _PREFIX_1 and third == _PREFIX_2
+
+
+@njit(nogil=True)
+def read_text(data: Any, start: Any, end: Any, out: Any) -> Any:
+    """Undo the printable form ``data[start:end]`` into ``out`` (PLAIN_BYTES_MAX, by address); the size, -1 if none."""
+    digits = end - start - TEXT_PREFIX_BYTES
+    if end - start > TEXT_BYTES_MAX or digits % 4 == 1:
+        return -1
+    at = start + TEXT_PREFIX_BYTES
+    bits, held, to = 0, 0, 0
+    while at < end:
+        six = _six(_int(load8(data, at)))
+        if six < 0:
+            return -1
+        bits = (bits << 6) | six
+        held += 6
+        at += 1
+        if held >= 8:
+            held -= 8
+            store8(out, to, (bits >> held) & 255)
+            bits &= (1 << held) - 1
+            to += 1
+    # bits behind the last byte would let one carrier be written in several ways
+    return to if bits == 0 else -1
+
+
+@njit(inline="always")
 def carrier_size(flags: Any, first: Any, last: Any, kinds: Any) -> Any:
     """Bytes of the carrier that ``put_carrier`` writes."""
+    return TEXT_PREFIX_BYTES + (4 * _plain_size(flags, first, last, kinds) + 2) // 3
+
+
+@njit(inline="always")
+def _plain_size(flags: Any, first: Any, last: Any, kinds: Any) -> Any:
+    """Bytes of a carrier before it is printable."""
     size = HEAD_BYTES + CRC_BYTES
     if flags & TIME_FLAG:
         size += TIME_BYTES
@@ -131,13 +227,16 @@ def put_carrier(
     value_valid: Any,
     scratch: Any,
 ) -> Any:
-    """Write the carrier of a message at ``start`` of ``out``; where it ends. All columns are addresses.
+    """Write the printable carrier of a message at ``start`` of ``out``; where it ends. All columns are addresses.
 
     Its headers, all shown and HEADERS_MAX at most, are those from ``first`` up to, not including, ``last``.
     """
-    store8(out, start, VERSION_BYTE)
-    store8(out, start + 1, flags)
-    at = start + HEAD_BYTES
+    size = _plain_size(flags, first, last, kinds)
+    end = start + TEXT_PREFIX_BYTES + (4 * size + 2) // 3
+    begin = end - size
+    store8(out, begin, VERSION_BYTE)
+    store8(out, begin + 1, flags)
+    at = begin + HEAD_BYTES
     if flags & TIME_FLAG:
         store64(out, at, time_us)
         at += TIME_BYTES
@@ -155,8 +254,9 @@ def put_carrier(
             if kind != RAW:
                 store8(out, at, kind)
                 at += 1
-    store32(out, at, crc32(out, start, at - start))
-    return at + CRC_BYTES
+    store32(out, at, crc32(out, begin, at - begin))
+    _put_text(out, start, begin, end)
+    return end
 
 
 @njit(types.void(_longs, *_HEADERS, _octets, _octets, _longs, _octets, _bytes, _bytes, _i32), nogil=True, cache=True)
@@ -229,36 +329,43 @@ def _undone(
     times_us: Any,
     row: Any,
     changed: Any,
+    plain: Any,
 ) -> Any:
     """Whether the carrier ``values[start:end]`` is one of those that ``make`` writes, for just these headers."""
     data = base(values)
     shown = (base(name_ends), base(names), base(value_ends), data, base(value_valid), base(scratch))
-    flags, time_at, id_at, at, body_end = opened(data, start, end)
-    if flags == 0 or _int(load8(data, at)) != last - first:
+    carrier = data
+    if is_text(data, start, end - start):
+        end = read_text(data, start, end, plain)
+        if end < 0:
+            return False
+        carrier, start = plain, 0
+    flags, time_at, id_at, at, body_end = opened(carrier, start, end)
+    if flags == 0 or _int(load8(carrier, at)) != last - first:
         return False
     at += 1
     for header in range(first, last):
         if body_end - at < ENTRY_BYTES:
             return False
-        tag = _int(load8(data, at))
+        tag = _int(load8(carrier, at))
         mark = _mark(first, header, *shown)
-        if mark != _int(load32(data, at + 1)):
+        if mark != _int(load32(carrier, at + 1)):
             return False
         at += ENTRY_BYTES
         if tag == TYPED_TAG:
             if at >= body_end:
                 return False
-            found_kinds[header] = load8(data, at)
+            found_kinds[header] = load8(carrier, at)
             at += 1
         elif tag != SHOWN_TAG:
             return False
     if at != body_end:
         return False
     if flags & TIME_FLAG:
-        times_us[row] = loadi64(data, time_at)
+        times_us[row] = loadi64(carrier, time_at)
         changed[row] |= TIME_FLAG
     if flags & ID_FLAG:
-        memcpy(base(ids), ID_BYTES * row, data, id_at, ID_BYTES)
+        memcpy(base(ids), ID_BYTES * row, carrier, id_at, ID_BYTES)
         changed[row] |= ID_FLAG
     return True
 
@@ -280,14 +387,18 @@ def undo(
     changed: Any,
     done: Any,
 ) -> Any:
+    room = np.empty(PLAIN_BYTES_MAX, np.uint8)
+    plain = base(room)
     for index in range(rows.size):
+        # Numba frees an array behind its last use: this one holds it for the whole loop
+        room[0] = 0
         row = rows[index]
         first, carrier = _int(list_ends[row]), _int(list_ends[row + 1]) - 1
         if carrier - first > HEADERS_MAX or value_valid[carrier] == 0 or kinds[carrier] != RAW:
             continue
         start, end = _int(value_ends[carrier]), _int(value_ends[carrier + 1])
         parts = (name_ends, names, value_ends, values, value_valid, scratch, found_kinds, ids, times_us, row, changed)
-        if _undone(first, carrier, start, end, *parts):
+        if _undone(first, carrier, start, end, *parts, plain):
             done[index] = 1
         else:
             changed[row] = 0

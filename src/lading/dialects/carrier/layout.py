@@ -12,8 +12,14 @@ HEAD_BYTES: Final = 2
 ENTRY_BYTES: Final = 5
 """Tag and fingerprint; a typed one has its kind behind them."""
 CRC_BYTES: Final = 4
+TEXT_PREFIX: Final = b"v1:"
+"""How the printable form begins; base64url of the bytes follows, without padding."""
+TEXT_PREFIX_BYTES: Final = len(TEXT_PREFIX)
 TIME_BYTES: Final = 8
 ID_BYTES: Final = 16
 RAW: Final = 1
 HEADERS_MAX: Final = 64
 """Messages with more headers are done one by one."""
+PLAIN_BYTES_MAX: Final = HEAD_BYTES + TIME_BYTES + ID_BYTES + 1 + (ENTRY_BYTES + 1) * HEADERS_MAX + CRC_BYTES
+"""The largest carrier that kernels write or undo, before it is printable."""
+TEXT_BYTES_MAX: Final = TEXT_PREFIX_BYTES + (4 * PLAIN_BYTES_MAX + 2) // 3

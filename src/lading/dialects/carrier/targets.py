@@ -34,7 +34,8 @@ class Target:
 
     ``keeps_kinds`` False: every header is shown as raw. ``keeps_shape``: headers may repeat and be null or empty, there
     is a message key, and a payload may be null or empty. ``json``: headers show as JSON does, which ``values_sum_max``
-    then bounds; ``whole_bytes_max`` is what headers and payload may have together.
+    then bounds; ``printable``: the carrier is ASCII text, because readers may take any header for text;
+    ``whole_bytes_max`` is what headers and payload may have together.
     """
 
     key_bytes_max: int
@@ -50,6 +51,7 @@ class Target:
     time_step_us: int = 1
     time_min_us: int = 0
     json: bool = False
+    printable: bool = False
     whole_bytes_max: int | None = None
 
     def size_bytes(self, headers: Sequence[Header]) -> int:
@@ -89,6 +91,7 @@ TARGETS: Final[Mapping[str, Target]] = {
         keeps_id=False,
         time_step_us=1000,
         time_min_us=-(1 << 63),
+        printable=True,
     ),
     "iggy": Target(**_IGGY, keeps_time=True, keeps_order=True),
     "iggy_sent": Target(**_IGGY, keeps_time=False, keeps_order=True),
@@ -190,15 +193,28 @@ def losses(batch: pa.RecordBatch, items: Items, target: Target) -> Losses:
     too_large = (sizes_bytes > target.payload_bytes_max) | (values_bytes > target.values_sum_max)
     if target.whole_bytes_max is not None:
         too_large |= (values_bytes > 0) & (sizes_bytes + values_bytes > target.whole_bytes_max)
+    headers = _headers_lost(items, value_sizes, target)
+    key = numpy_of(pc.is_valid(batch.column("key"))) & (not target.keeps_shape)
+    was_empty = (sizes_bytes == 0) & (not target.keeps_shape)
+    id_ = _zero_ids(batch.column("id")) if target.keeps_id else numpy_of(pc.is_valid(batch.column("id")))
+    time = _times_lost(batch.column("timestamp"), target)
+    if target.time_step_us != 1:
+        # a time that would only be cut is no reason for a carrier, and goes into one that is there anyway
+        time &= headers | key | was_empty | id_
     return Losses(
-        headers=_headers_lost(items, value_sizes, target),
-        key=numpy_of(pc.is_valid(batch.column("key"))) & (not target.keeps_shape),
-        payload=(sizes_bytes == 0) & (not target.keeps_shape),
-        id=_zero_ids(batch.column("id")) if target.keeps_id else numpy_of(pc.is_valid(batch.column("id"))),
-        time=_times_lost(batch.column("timestamp"), target),
+        headers=headers,
+        key=key,
+        payload=was_empty,
+        id=id_,
+        time=time,
         values_bytes=values_bytes,
         too_large=too_large,
     )
+
+
+def cuts_times(batch: pa.RecordBatch, target: Target) -> bool:
+    """Whether the target cuts a time of the Batch to its own step, which alone is no reason for a carrier."""
+    return target.time_step_us != 1 and bool(_times_lost(batch.column("timestamp"), target).any())
 
 
 def _times_lost(times: Any, target: Target) -> NDArray[np.bool_]:

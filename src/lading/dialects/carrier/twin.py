@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ...model.errors import MalformedMessage
 from ...model.headers import Header
 from . import layout
-from .form import Entry, Facts, PayloadWas, Typed, decode, encode, fingerprints
+from .form import Entry, Facts, PayloadWas, Typed, decode, encode, fingerprints, printable
 
 Bytes = NDArray[np.uint8]
 Kinds = NDArray[np.int8]
@@ -39,7 +39,7 @@ def make(
     target: Bytes,
     ends: Ends,
 ) -> None:
-    """The carriers of ``rows`` one behind the other into ``target``, up to ``ends``.
+    """The carriers of ``rows``, printable, one behind the other into ``target``, up to ``ends``.
 
     ``scratch`` has room for the largest header. ``id_valid`` and ``time_lost`` say by row what else is lost.
     """
@@ -55,7 +55,7 @@ def make(
         ]
         time_us = int(times_us[row]) if time_lost[row] else None
         id_ = ids[16 * row : 16 * row + 16].tobytes() if id_valid[row] else None
-        data = encode(Facts(None, PayloadWas.SHOWN, False, time_us, entries, id_))
+        data = printable(encode(Facts(None, PayloadWas.SHOWN, False, time_us, entries, id_)))
         target[at : at + len(data)] = np.frombuffer(data, np.uint8)
         at += len(data)
         ends[index + 1] = at

@@ -12,12 +12,13 @@ from lading.kernels.key_text import copy_bytes, is_plain, same
 from lading.kernels.memory import base, load8, load32, loadi64, memcpy, store8
 from lading.kernels.varint import varint32
 
-from ..carrier.kernels import opened, put_varint
+from ..carrier.kernels import is_text, opened, put_varint, read_text
 from ..carrier.layout import (
     ENTRY_BYTES,
     HEADERS_MAX,
     ID_BYTES,
     ID_FLAG,
+    PLAIN_BYTES_MAX,
     RAW,
     SHOWN_TAG,
     TIME_FLAG,
@@ -67,16 +68,27 @@ def undo(
     reserved_size = reserved.size - SPARE_BYTES
     scratch = np.empty(CARRIER_HEADER_BYTES_MAX + 32, np.uint8)
     room = base(scratch)
+    plain = np.empty(PLAIN_BYTES_MAX, np.uint8)
+    plain_data = base(plain)
     names_at, names_size = np.empty(HEADERS_MAX, np.int64), np.empty(HEADERS_MAX, np.int64)
     asked = value_starts.shape[0]
     for row in range(rows.shape[0]):
         size = carrier_lengths[row]
         if size == -1:
             continue
+        # Numba frees an array behind its last use: these two hold theirs for the whole loop
+        scratch[0] = 0
+        plain[0] = 0
         start = carrier_starts[row]
-        flags, time_at, id_at, at, body_end = opened(data, start, start + size)
+        carrier, begin, end = data, start, start + size
+        if is_text(data, start, size):
+            end = read_text(data, start, end, plain_data)
+            if end < 0:
+                return row
+            carrier, begin = plain_data, 0
+        flags, time_at, id_at, at, body_end = opened(carrier, begin, end)
         headers = rows[row, HEADERS_COUNT] - 1
-        if flags == 0 or headers > HEADERS_MAX or _int(load8(data, at)) != headers:
+        if flags == 0 or headers > HEADERS_MAX or _int(load8(carrier, at)) != headers:
             return row
         at += 1
         here = rows[row, HEADERS_AT]
@@ -97,16 +109,16 @@ def undo(
             names_at[header] = name_at
             names_size[header] = name_size
             mark = _mark(room, data, name_at, name_size, here, value_size, occurrence)
-            if mark != _int(load32(data, at + 1)):
+            if mark != _int(load32(carrier, at + 1)):
                 return row
-            tag = _int(load8(data, at))
+            tag = _int(load8(carrier, at))
             at += ENTRY_BYTES
             if tag == TYPED_TAG:
                 if at >= body_end:
                     return row
                 for key in range(asked):
                     if value_starts[key, row] == here:
-                        kinds[key, row] = load8(data, at)
+                        kinds[key, row] = load8(carrier, at)
                 at += 1
             elif tag != SHOWN_TAG:
                 return row
@@ -116,8 +128,8 @@ def undo(
         if here != start or at != body_end:
             return row
         if flags & TIME_FLAG:
-            times_us[row] = loadi64(data, time_at)
+            times_us[row] = loadi64(carrier, time_at)
         if flags & ID_FLAG:
-            memcpy(id_data, ID_BYTES * row, data, id_at, ID_BYTES)
+            memcpy(id_data, ID_BYTES * row, carrier, id_at, ID_BYTES)
         changed[row] = flags
     return -1

@@ -70,7 +70,8 @@ def judge(
                 continue
             if loadi64(name_data, at + CARRIER_BYTES - 8) == CARRIER_TAIL:
                 return row
-        flags[row] = found
+        # a time alone is cut, see targets.losses
+        flags[row] = 0 if found == TIME_FLAG else found
     return -1
 
 

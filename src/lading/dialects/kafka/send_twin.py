@@ -13,7 +13,7 @@ import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
 
-from lading.dialects.carrier.form import Entry, Facts, PayloadWas, Typed, encode, fingerprints
+from lading.dialects.carrier.form import Entry, Facts, PayloadWas, Typed, encode, fingerprints, printable
 from lading.dialects.carrier.layout import ENTRIES_FLAG, HEADERS_MAX, ID_BYTES, ID_FLAG, RAW, TIME_FLAG
 from lading.kernels.varint_twin import store_varint
 from lading.model.headers import Header
@@ -40,7 +40,9 @@ def judge(
             return row
         typed = bool((kinds[first:last] != RAW).any())
         facts = {ID_FLAG: id_valid[row], TIME_FLAG: times_us[row] % 1000, ENTRIES_FLAG: typed}
-        flags[row] = sum(flag for flag, lost in facts.items() if lost)
+        found = sum(flag for flag, lost in facts.items() if lost)
+        # a time alone is cut, see targets.losses
+        flags[row] = 0 if found == TIME_FLAG else found
     return -1
 
 
@@ -159,7 +161,7 @@ class _Columns:
             id_ = ids[ID_BYTES * row : ID_BYTES * (row + 1)].tobytes() if flags & ID_FLAG else None
             time_us = int(times_us[row]) if flags & TIME_FLAG else None
             entries = self._entries(first, last) if flags & ENTRIES_FLAG else None
-            data = encode(Facts(None, PayloadWas.SHOWN, False, time_us, entries, id_))
+            data = printable(encode(Facts(None, PayloadWas.SHOWN, False, time_us, entries, id_)))
             for part in (CARRIER, data):
                 store_varint(out, len(part))
                 out += part

@@ -1,0 +1,94 @@
+"""What Kafka readers get can be decoded as UTF-8, and what older versions sent is still read."""
+
+from __future__ import annotations
+
+import random
+
+import pyarrow as pa
+import pytest
+
+from lading.dialects.carrier import NAME, carry, restore
+from lading.dialects.carrier.form import Facts, decode, encode, printable
+from lading.dialects.carrier.layout import TEXT_BYTES_MAX
+from lading.dialects.kafka.carried import decode_located
+from lading.dialects.kafka.encode import Records
+from lading.dialects.kafka.messages import decode_columns
+from lading.model.batch import FIELDS, SCHEMA
+from lading.model.errors import LocalError, MalformedMessage
+from lading.transports.fitting import fitted
+from tests.dialects.kafka import run_of
+from tests.dialects.test_carrier import Row, batch_of, rows_of
+from tests.dialects.test_kafka_carrying import random_row, times_of
+
+ID = bytes(range(16))
+
+
+@pytest.mark.parametrize("size", range(12))
+def test_printable_bytes_read_back(size: int) -> None:
+    facts = Facts(key=bytes(range(size)))
+    text = printable(encode(facts))
+    assert text.decode("ascii").isprintable()
+    assert decode(text) == decode(encode(facts)) == facts
+    for bad in (text[:-1], text + b"A", text + b"=", text + b"\n", text.replace(b"v1:", b"v2:"), b"v1:"):
+        with pytest.raises(MalformedMessage):
+            decode(bad)
+
+
+def test_a_message_without_headers_and_id_reaches_kafka_without_a_carrier(half: str) -> None:
+    batch = batch_of([(None, b"k", [], b"x", 1_700_000_000_123_456), (None, None, [("a", 1, b"b")], b"x", 1)])
+    assert carry(batch, "kafka").batch is batch
+    records = Records.carrying(batch, times_of(batch))
+    assert records is not None
+    (read,) = decode_columns(run_of(bytes(records.encode(0, 2))))
+    assert [[header["key"] for header in row] for row in read.columns["headers"].to_pylist() if row is not None] == [
+        [],
+        ["a"],
+    ]
+
+
+def test_strict_refuses_a_time_that_is_cut() -> None:
+    batch = batch_of([(None, None, [], b"x", 1_700_000_000_123_456)])
+    assert fitted(batch, "kafka", "Kafka", strict=False) is batch
+    with pytest.raises(LocalError, match="cannot hold every fact"):
+        fitted(batch, "kafka", "Kafka", strict=True)
+
+
+def test_carriers_of_older_versions_are_read_where_they_lie(half: str) -> None:
+    rng = random.Random(20261123)
+    given = batch_of([random_row(rng) for _ in range(120)])
+    shown = carry(given, "kafka").batch
+    before: list[Row] = [
+        (id_, key, [(name, kind, encode(decode(value or b"")) if name == NAME else value) for name, kind, value in row],
+         payload, time_us)
+        for id_, key, row, payload, time_us in rows_of(shown)
+    ]  # fmt: skip
+    restored = rows_of(restore(shown))
+    assert rows_of(restore(batch_of(before))) == restored
+    # and located, without decoding whole messages
+    records = Records(batch_of(before), times_of(given))
+    run = run_of(bytes(records.encode(0, given.num_rows)))
+    keys = ["a", "b", "k" * 8]
+    caps = {"max_rows": 1000, "max_bytes": 1 << 30}
+    found = list(decode_located(run, first=0, end=given.num_rows, fields={"offset", "id"}, keys=keys, **caps))
+    text = Records(shown, times_of(given))
+    again = list(
+        decode_located(
+            run_of(bytes(text.encode(0, given.num_rows))), first=0, end=given.num_rows, fields={"offset", "id"},
+            keys=keys, **caps,
+        )
+    )  # fmt: skip
+    for one, other in zip(found, again, strict=True):
+        assert one.columns["id"].equals(other.columns["id"])
+        for key in keys:
+            assert one.located[key].kind.tolist() == other.located[key].kind.tolist()
+
+
+def test_the_largest_carrier_of_the_kernels_fits_their_room(half: str) -> None:
+    headers = [(f"h{number}", 6, b"\0" * 4) for number in range(64)]
+    batch = batch_of([(ID, None, list(headers), b"x", 1_700_000_000_123_456)])
+    records = Records.carrying(batch, times_of(batch))
+    assert records is not None
+    (read,) = decode_columns(run_of(bytes(records.encode(0, 1))))
+    assert len(read.columns["headers"][0].as_py()[-1]["value"]) == TEXT_BYTES_MAX
+    restored = restore(pa.RecordBatch.from_arrays([read.columns[name] for name in FIELDS], schema=SCHEMA))
+    assert rows_of(restored) == rows_of(batch)
