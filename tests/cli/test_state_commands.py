@@ -2,51 +2,16 @@
 
 from __future__ import annotations
 
-import io
 import json
 import time
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
-from lading import testing
 from lading.cli import units
-from lading.cli.main import main
 from lading.model.errors import SettingError
 
-
-class Done(NamedTuple):
-    """What a command said."""
-
-    stdout: str
-    stderr: str
-
-
-Run = Callable[..., Done]
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[testing.Running]:
-    with testing.broker() as running:
-        yield running
-
-
-@pytest.fixture
-def lading(broker: testing.Running, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    monkeypatch.setenv("LADING_SERVER", broker.url)
-    monkeypatch.setenv("NO_COLOR", "1")
-
-    def run(*arguments: str, stdin: str = "", code: int = 0) -> Done:
-        capsys.readouterr()
-        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
-        with pytest.raises(SystemExit) as ended:
-            main(arguments)
-        done = Done(*capsys.readouterr())
-        assert (ended.value.code or 0) == code, f"{arguments}: {ended.value.code}\n{done.stdout}\n{done.stderr}"
-        return done
-
-    return run
+from .conftest import Done, Run
 
 
 def document(done: Done) -> Any:

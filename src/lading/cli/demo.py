@@ -67,11 +67,13 @@ def demo(
 
 def _clear(directory: Path) -> None:
     """Empty the demo's own directory; never anybody else's."""
-    if directory.exists() and any(directory.iterdir()):
+    from ..tables.files import make_directory
+
+    if directory.is_dir() and any(directory.iterdir()):
         if not (directory / MARK).exists():
             raise LocalError(f"{directory} exists and is no demo directory; name another one with --dir")
         shutil.rmtree(directory)
-    directory.mkdir(parents=True, exist_ok=True)
+    make_directory("--dir", directory)
     (directory / MARK).touch()
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import platform
 import shutil
 import socket
@@ -13,6 +15,7 @@ from typing import Annotated, NamedTuple
 
 import typer
 
+from ..model.errors import LadingError
 from .options import AsOutput
 from .output import Output, document, note, size
 
@@ -46,12 +49,30 @@ def _kernels() -> Finding:
     return Finding(True, "kernels", f"loaded in {time.monotonic() - begun:.1f} s")
 
 
+def _cache() -> Finding:
+    from ..kernels import engine
+
+    # the engine warns of it in commands that need the kernels; here it is a finding
+    logging.getLogger(engine.__name__).setLevel(logging.ERROR)
+    place = engine.cache_dir()
+    if place.parent.name == "lading":
+        return Finding(True, "cache", str(place.parent))
+    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Finding(
+        False, "cache", f"{base} cannot be written to, so every process compiles the kernels anew",
+        "make it writable, or set XDG_CACHE_HOME",
+    )  # fmt: skip
+
+
 def _java() -> Finding:
     try:
         from ..spark.session import find_java
     except ImportError:
         return Finding(False, "Spark", "not installed", "pip install 'lading[spark]'; the broker does not need it")
-    java = find_java()
+    try:
+        java = find_java()
+    except LadingError as error:
+        return Finding(False, "Java", str(error), "the broker does not need it")
     return Finding(
         java is not None,
         "Java",
@@ -81,7 +102,6 @@ def _disk(data: Path) -> Finding:
 
 
 def _sync(data: Path) -> Finding:
-    import os
     import tempfile
 
     place = next(parent for parent in (data.absolute(), *data.absolute().parents) if parent.exists())
@@ -115,7 +135,7 @@ def doctor(
     from ..settings import EndpointSettings
 
     checks: list[Callable[[], Finding]] = [
-        _python, _kernels, _java,
+        _python, _cache, _kernels, _java,
         *(_port(name, endpoint.address.port) for name, endpoint in EndpointSettings()),
         lambda: _disk(data), lambda: _sync(data),
     ]  # fmt: skip

@@ -52,8 +52,13 @@ def ingest(
 
         lading ingest flights ./tables/late --columns "offset, carrier string, dep_delay int" --where "dep_delay > 60"
     """
+    from ..tables.files import check_directory, local_directory
     from .connection import absent_columns, absent_headers, header_statistics
 
+    # before seconds go by in which Spark starts
+    for what, directory in (("the table", to), ("the state directory", state)):
+        if directory is not None:
+            check_directory(what, local_directory(what, directory))
     if columns is None:
         columns = inferred_columns(header_statistics(from_, topic, limit=SAMPLE_MESSAGES))
         note(f"[dim]columns: {columns}[/]")

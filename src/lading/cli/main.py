@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import warnings
@@ -82,10 +83,24 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(2)
     except BrokenPipeError:
         # the reader of our output went away: no news is the right news
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _close_output()
         sys.exit(0)
+    except OSError as error:
+        if error.filename is None and error.errno != errno.ENOSPC:
+            raise
+        # a path that a user named and that no command looked at closer, or a full disk behind our output
+        place = "standard output" if error.filename is None else os.fsdecode(error.filename)
+        sys.stderr.write(f"lading: {place}: {error.strerror}\n")
+        if error.filename is None:
+            _close_output()
+        sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+def _close_output() -> None:
+    """Let what is still buffered for stdout go nowhere, so that Python does not try to write it again at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == "__main__":

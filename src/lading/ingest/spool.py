@@ -16,7 +16,7 @@ from ..log.directory import DataDirectory, TopicDescription, read_descriptions
 from ..log.disk import RealDisk
 from ..log.partition import open_partition
 from ..log.retention import expired_before
-from ..model.errors import LocalError
+from ..model.errors import LocalError, directory_error
 from ..model.names import DEFAULT_STREAM
 
 LOCK_FILE: Final = "spool.lock"
@@ -91,9 +91,15 @@ class Spool:
 
 @contextmanager
 def owned(directory: Path) -> Iterator[None]:
-    """Be the one process that writes the spool; SpoolTaken where another is. The lock ends with the process."""
-    directory.mkdir(parents=True, exist_ok=True)
-    handle = os.open(directory / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o644)
+    """Be the one process that writes the spool; SpoolTaken where another is. The lock ends with the process.
+
+    LocalError where the directory cannot be written to.
+    """
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        handle = os.open(directory / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise directory_error("the spool", directory, error) from None
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -41,6 +41,12 @@ class DataLoss(LocalError):
     """Messages between a stored position and the first kept offset are gone; see ``failOnDataLoss``."""
 
 
+def directory_error(what: str, directory: object, error: OSError) -> LocalError:
+    """Return the error for a directory that a user named for writing and that cannot be made or written to."""
+    reason = "a file is in its place" if isinstance(error, FileExistsError) else error.strerror
+    return LocalError(f"{what} {directory}: cannot be written to: {reason}; name a directory that you may write to")
+
+
 class RemoteError(LadingError):
     """The other side refused or failed; ``code`` is its protocol's number, where it has one."""
 

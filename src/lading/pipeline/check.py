@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..model.errors import LadingError
-from ..tables.files import read_document
+from ..tables.files import check_directory, read_document
 from ..tables.publish import check_schema
 from ..tables.spooling import Spooled
 from ..tables.staging import schema_words
@@ -76,6 +76,10 @@ def _sources(settings: PipelineSettings, plan: Plan) -> Iterator[Problem]:
 
 def _tables(settings: PipelineSettings, plan: Plan) -> Iterator[Problem]:
     directory = Path(settings.state_directory)
+    unwritable = list(_unwritable(directory, plan))
+    yield from unwritable
+    if unwritable:
+        return
     known = read_document(directory / OWN / "pipeline.json")
     state = None
     if known is not None:
@@ -101,3 +105,13 @@ def _tables(settings: PipelineSettings, plan: Plan) -> Iterator[Problem]:
                 check_schema(table, last.schemas.get(table_in_state(state, table), {}), schema_words(schema))
         except LadingError as error:
             yield Problem("table", str(error))
+
+
+def _unwritable(state: Path, plan: Plan) -> Iterator[Problem]:
+    for part, place in (("state", state), *(("table", table) for table in plan.schemas)):
+        if part == "state" and state in plan.schemas:
+            continue
+        try:
+            check_directory("the state directory" if part == "state" else "the table", place)
+        except LadingError as error:
+            yield Problem(part, str(error))

@@ -18,7 +18,7 @@ from ..columns.contract import parse_columns
 from ..model.errors import LocalError, SettingError
 from ..tables.batches import Sources, drive
 from ..tables.failures import disk_told
-from ..tables.files import local_directory
+from ..tables.files import local_directory, make_directory
 from ..tables.manifest import Manifest
 from ..tables.options import SourceOptions
 from ..tables.planning import Planner
@@ -129,6 +129,7 @@ def ingest(
     meta = planner.topic()
     # the flat name of the topic, however it was spelled
     topic = meta.name
+    make_directory("the table", table)
     state = State.open(state_at, topic)
     with state.running() as run:
         claim(table, state)

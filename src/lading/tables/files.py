@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import tempfile
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from ..model.errors import CorruptLog, SettingError
+from ..model.errors import CorruptLog, SettingError, directory_error
 
 
 def local_directory(name: str, target: str | Path) -> Path:
@@ -26,6 +27,24 @@ def local_directory(name: str, target: str | Path) -> Path:
         f"{name} {text!r}: tables are written to a directory of a file system, where a file is renamed in one step; "
         f"{parts.scheme}:// has no such rename. Name a directory"
     )
+
+
+def make_directory(what: str, directory: Path) -> None:
+    """Make ``directory`` if it is missing; LocalError if it cannot be made or takes no files."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=directory).close()
+    except OSError as error:
+        raise directory_error(what, directory, error) from None
+
+
+def check_directory(what: str, directory: Path) -> None:
+    """Raise what ``make_directory`` would raise, and make nothing."""
+    place = next(parent for parent in (directory, *directory.parents) if os.path.lexists(parent))
+    try:
+        tempfile.TemporaryFile(dir=place).close()
+    except OSError as error:
+        raise directory_error(what, directory, error) from None
 
 
 def write_document(path: Path, document: Any) -> None:

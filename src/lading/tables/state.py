@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from ..model.errors import LocalError
 from .checkpoint import Checkpoint
-from .files import read_document, write_document
+from .files import make_directory, read_document, write_document
 from .manifest import Manifests
 from .positions import OffsetsDocument
 
@@ -72,7 +72,8 @@ class State:
     @classmethod
     def open(cls, directory: Path, owner: str, what: Literal["topic", "pipeline"] = "topic") -> State:
         """The state in ``directory``, made when there is none; LocalError when it belongs to another owner: a topic
-        that is ingested, or a pipeline by its id."""
+        that is ingested, or a pipeline by its id, and where the directory cannot be written to."""
+        make_directory("the state directory", directory)
         path = directory / OWN / "pipeline.json"
         known = read_document(path)
         if known is None:
@@ -126,7 +127,11 @@ class State:
 
 
 def claim(table: Path, state: State) -> None:
-    """Make ``table`` this pipeline's own, or find that it is; LocalError where somebody else's data lies there."""
+    """Make ``table`` this pipeline's own, or find that it is.
+
+    LocalError where somebody else's data lies there, and where it cannot be written to.
+    """
+    make_directory("the table", table)
     path = table / OWN / "owner.json"
     owner = read_document(path)
     if owner is not None:
