@@ -15,6 +15,7 @@ from ..log.catalog import FILE_NAME, Catalog
 from ..log.commit import GroupCommit, WriteOnly
 from ..log.directory import DataDirectory
 from ..log.disk import Disk, RealDisk
+from ..log.formats import GATE
 from ..log.interface import Commit, PartitionLog, RecoveryReport
 from ..log.partition import open_partition
 from ..log.producer_table import ProducerTable
@@ -64,7 +65,8 @@ class Broker:
         self.counters = Counters()
         self._disk = disk or RealDisk()
         self._now_us = now_us
-        directory = DataDirectory(data)
+        GATE.check_directory(data, self._disk)
+        directory = DataDirectory(data, self._disk)
         self._catalog = Catalog(data / FILE_NAME)
         self._commit = commit or (GroupCommit() if self.settings.durability == "fsync" else WriteOnly())
         self._appender = Appender(self._commit, self.counters, self.settings.unsynced_bytes_max)

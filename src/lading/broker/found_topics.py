@@ -107,24 +107,27 @@ class FoundTopics:
 
     def _partitions_count(self, row: TopicRow, described: TopicDescription | None) -> int:
         """How many partitions there are: the catalog's word, unless directories and description show a later one."""
-        there = self._directory.partition_numbers(row.uuid)
         count = row.partitions
+
+        def there(number: int) -> bool:
+            return self._directory.has_partition(row.uuid, number)
+
         later = 0 if described is None else described.partitions
-        if later < count and described is not None and not there.intersection(range(later, count)):
+        if later < count and described is not None and not any(map(there, range(later, count))):
             # deleted since; an interrupted delete has other names there, and is undone where the catalog counts them
             deleting = self._directory.partitions_marked_deleted(row.uuid)
             return count if deleting.intersection(range(later, count)) else later
-        while count in there and (count < later or self._directory.holds_messages(row.uuid, count)):
+        while there(count) and (count < later or self._directory.holds_messages(row.uuid, count)):
             count += 1
         return count
 
     def _with_partitions(self, row: TopicRow) -> TopicRow:
         """The row, if all its partitions are there; logs that begin anew in empty directories get a later epoch."""
-        missing = set(range(row.partitions)) - self._directory.partition_numbers(row.uuid)
+        missing = [number for number in range(row.partitions) if not self._directory.has_partition(row.uuid, number)]
         if missing:
-            path = self._directory.partition(row.uuid, min(missing))
+            path = self._directory.partition(row.uuid, missing[0])
             raise CorruptLog(
-                f"partition {min(missing)} of topic {row.name!r} has no directory {path}; put it back, or make an "
+                f"partition {missing[0]} of topic {row.name!r} has no directory {path}; put it back, or make an "
                 "empty one in its place to go on without its messages"
             )
         empty = [number for number in range(row.partitions) if self._directory.is_partition_empty(row.uuid, number)]

@@ -47,7 +47,7 @@ class WriterMemory:
         snapshot = None if log.recovery.states_lost else log.load_snapshot(SNAPSHOT)
         at = log.first_offset
         if snapshot is not None:
-            writers.load(snapshot.data)
+            writers.load(snapshot.data, f"{partition}: snapshot {SNAPSHOT!r}")
             at = snapshot.end_offset
             writers.snapshot_segments = log.segments_count
         while (span := log.read(at, SCAN_BYTES)) is not None:

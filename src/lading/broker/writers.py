@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
 from ..dialects.numbered import Numbered
+from ..log.formats import GATE, WRITERS
 from ..model.errors import CorruptLog, Reason, Refusal
 
 K = TypeVar("K")
 
 SNAPSHOT = "writers"
-_SNAPSHOT_VERSION = 1
 
 
 class Block(NamedTuple):
@@ -170,7 +170,7 @@ class Writers:
         """As JSON for a snapshot."""
         return json.dumps(
             {
-                "version": _SNAPSHOT_VERSION,
+                "version": WRITERS.written,
                 "writers": [
                     [writer_id.hex(), writer.epoch, writer.next_sequence, writer.recent[-self._window :]]
                     for writer_id, writer in self._writers.items()
@@ -180,12 +180,11 @@ class Writers:
             }
         ).encode()
 
-    def load(self, data: bytes) -> None:
-        """The inverse of ``dump``; CorruptLog for anything else."""
+    def load(self, data: bytes, source: str) -> None:
+        """The inverse of ``dump``; CorruptLog, which names ``source``, for anything else."""
         try:
             document = json.loads(data)
-            if document["version"] != _SNAPSHOT_VERSION:
-                raise ValueError(f"version {document['version']}")
+            GATE.require_known(WRITERS, document["version"], source)
             for writer_id, epoch, next_sequence, recent in document["writers"]:
                 blocks = [Block(*block) for block in recent]
                 self._writers[bytes.fromhex(writer_id)] = Writer(epoch, next_sequence, blocks)
@@ -194,4 +193,4 @@ class Writers:
             for writer_id, ranges in document.get("unmarked", ()):
                 self.unmarked[bytes.fromhex(writer_id)] = [(first, end) for first, end in ranges]
         except (ValueError, KeyError, TypeError) as error:
-            raise CorruptLog(f"a snapshot of writers cannot be read: {error!r}") from None
+            raise CorruptLog(f"{source} cannot be read: {error!r}; delete its file, it is made anew") from None

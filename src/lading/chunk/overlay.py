@@ -19,7 +19,7 @@ from lading.model.state import State
 _FRAME: Final = struct.Struct("<II")
 _RECORD: Final = struct.Struct("<BBBBQQQ")
 RECORD_BYTES: Final = _FRAME.size + _RECORD.size
-_VERSION: Final = 1
+VERSION: Final = 1
 _POSITION_MAX: Final = (1 << 63) - 1
 
 
@@ -53,7 +53,7 @@ def pack(record: Range) -> bytes:
     """One framed record, ``RECORD_BYTES`` long; LimitExceeded for what a record cannot say."""
     if not _sound(record.kind, record.state, record.first, record.end, record.timestamp_us):
         raise LimitExceeded(f"the overlay cannot hold {record}")
-    body = _RECORD.pack(_VERSION, record.kind, record.state, 0, record.first, record.end, record.timestamp_us)
+    body = _RECORD.pack(VERSION, record.kind, record.state, 0, record.first, record.end, record.timestamp_us)
     return _FRAME.pack(len(body), google_crc32c.value(body)) + body
 
 
@@ -70,7 +70,7 @@ def unpack_all(data: bytes | bytearray | memoryview) -> tuple[list[Range], int]:
         if length != _RECORD.size or google_crc32c.value(body) != crc:
             break
         version, kind, state, reserved, first, end, timestamp_us = _RECORD.unpack(body)
-        if version != _VERSION or reserved or not _sound(kind, state, first, end, timestamp_us):
+        if version != VERSION or reserved or not _sound(kind, state, first, end, timestamp_us):
             break
         ranges.append(Range(RangeKind(kind), state, first, end, timestamp_us))
         at += RECORD_BYTES

@@ -14,6 +14,7 @@ from typing import Final
 from ..log.commit import SyncNow
 from ..log.directory import DataDirectory, TopicDescription, read_descriptions
 from ..log.disk import RealDisk
+from ..log.formats import GATE
 from ..log.partition import open_partition
 from ..log.retention import expired_before
 from ..model.errors import LocalError, directory_error
@@ -35,6 +36,7 @@ class Spool:
     def __init__(self, directory: Path, topic: str, *, segment_bytes: int = SEGMENT_BYTES) -> None:
         """Opens the spool, or makes it; LocalError where the directory holds another topic."""
         directory.mkdir(parents=True, exist_ok=True)
+        GATE.check_directory(directory)
         home = DataDirectory(directory)
         found = list(read_descriptions(directory))
         if any(one.name != topic for one in found):

@@ -19,9 +19,9 @@ from typing import Any, Final
 
 from ..model.errors import CorruptLog, Reason, Refusal
 from .catalog_rows import GroupRow, PositionRow, StreamRow, TopicRow, TransactionRow
-from .catalog_state import CatalogOpening
+from .catalog_state import CatalogOpening, wal_path
+from .formats import CATALOG, GATE
 
-SCHEMA_VERSION: Final = 1
 LOG: Final = logging.getLogger("lading.log")
 FILE_NAME: Final = "catalog.sqlite"
 CHECKPOINT_COMMITS: Final = 500
@@ -122,6 +122,8 @@ class Catalog:
             except BaseException:
                 self._db.close()
                 raise
+        except sqlite3.OperationalError as error:
+            raise CorruptLog(f"{path} cannot be opened as a catalog: {error}") from None
         except sqlite3.DatabaseError as error:
             raise self._damaged(str(error)) from None
 
@@ -151,13 +153,11 @@ class Catalog:
         """Ask on a connection that changes nothing: a file of a later Lading keeps every byte, its log too."""
         if not self.path.exists() or not self.path.stat().st_size:
             return
-        with contextlib.closing(sqlite3.connect(f"{self.path.absolute().as_uri()}?mode=ro", uri=True)) as db:
+        # without a log beside it a read-only connection would begin one
+        how = "mode=ro" if wal_path(self.path).exists() else "immutable=1"
+        with contextlib.closing(sqlite3.connect(f"{self.path.absolute().as_uri()}?{how}", uri=True)) as db:
             version = db.execute("PRAGMA user_version").fetchone()[0]
-        if version > SCHEMA_VERSION:
-            raise CorruptLog(
-                f"{self.path} was written by a later Lading (catalog version {version}, this one knows "
-                f"{SCHEMA_VERSION}); start that version, or give another data directory"
-            )
+        GATE.require_known(CATALOG, version, self.path)
 
     def _migrate(self) -> None:
         if self._db.execute("PRAGMA user_version").fetchone()[0] == 0:
@@ -165,7 +165,7 @@ class Catalog:
             with self._transaction(Level.FULL):
                 for statement in _SCHEMA.split(";"):
                     self._db.execute(statement)
-                self._db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+                self._db.execute(f"PRAGMA user_version = {CATALOG.written}")
 
     @contextlib.contextmanager
     def _transaction(self, level: Level) -> Iterator[sqlite3.Connection]:

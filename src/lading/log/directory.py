@@ -17,10 +17,12 @@ from typing import Any, Final
 
 from ..model.errors import CorruptLog
 from ..model.names import flat_name
+from .disk import Disk, RealDisk, file_size
+from .formats import DESCRIPTION as DESCRIPTION_FORMAT
+from .formats import GATE
 
 TOPICS: Final = "topics"
 DESCRIPTION: Final = "topic.json"
-DESCRIPTION_VERSION: Final = 1
 DELETED: Final = ".deleted"
 
 
@@ -45,7 +47,7 @@ class TopicDescription:
     def document(self) -> dict[str, Any]:
         """As JSON."""
         return {
-            "version": DESCRIPTION_VERSION,
+            "version": DESCRIPTION_FORMAT.written,
             "stream": self.stream,
             "topic": self.topic,
             "name": self.name,
@@ -62,7 +64,9 @@ def read_description(directory: Path) -> TopicDescription | None:
     """The description in a topic's directory; None without one, CorruptLog where it cannot be understood."""
     path = directory / DESCRIPTION
     try:
-        document = json.loads(path.read_bytes())
+        data = path.read_bytes()
+        GATE.require_known_description(data, path)
+        document = json.loads(data)
         return TopicDescription(
             bytes.fromhex(document["id"]),
             document["stream"],
@@ -97,9 +101,10 @@ def partition_path(data: Path, uuid: bytes, number: int) -> Path:
 class DataDirectory:
     """The directories of all topics, changed so that a crash at any point leaves nothing half there."""
 
-    def __init__(self, data: Path) -> None:
-        """Creates ``data`` where it is missing; the parent exists."""
+    def __init__(self, data: Path, disk: Disk | None = None) -> None:
+        """Creates ``data`` where it is missing; the parent exists. ``disk`` is where partitions lie."""
         self.data = data
+        self._disk: Disk = disk or RealDisk()
         self.root = data / TOPICS
         self.root.mkdir(parents=True, exist_ok=True)
         _sync(data)
@@ -189,9 +194,13 @@ class DataDirectory:
         _sync(self.root)
         return True
 
-    def partition_numbers(self, uuid: bytes) -> set[int]:
-        """Numbers of the partitions that have a directory."""
-        return {int(entry.name) for entry in self.path(uuid).iterdir() if entry.name.isdecimal() and entry.is_dir()}
+    def has_partition(self, uuid: bytes, number: int) -> bool:
+        """Whether a partition has a directory."""
+        try:
+            self._disk.names(self.partition(uuid, number))
+        except FileNotFoundError:
+            return False
+        return True
 
     def partitions_marked_deleted(self, uuid: bytes) -> set[int]:
         """Numbers of the partitions whose delete began."""
@@ -200,12 +209,12 @@ class DataDirectory:
 
     def is_partition_empty(self, uuid: bytes, number: int) -> bool:
         """Whether a partition's directory holds no file at all."""
-        path = self.partition(uuid, number)
-        return not (path / "watermark").exists() and not any(path.iterdir())
+        return not self._disk.names(self.partition(uuid, number))
 
     def holds_messages(self, uuid: bytes, number: int) -> bool:
         """Whether anything was ever written to a partition."""
-        return _holds_bytes(self.partition(uuid, number))
+        path = self.partition(uuid, number)
+        return any(file_size(self._disk, path / name) for name in self._disk.names(path) if name.endswith(".log"))
 
 
 def _holds_bytes(directory: Path) -> bool:

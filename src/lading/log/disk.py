@@ -210,6 +210,15 @@ def read_all(disk: Disk, path: Path) -> bytes | None:
         file.close()
 
 
+def file_size(disk: Disk, path: Path) -> int:
+    """Bytes of a file, holes included."""
+    file = disk.open(path)
+    try:
+        return file.size()
+    finally:
+        file.close()
+
+
 def refusal(path: Path, error: OSError, what: str) -> Refusal:
     """What a log at ``path`` says where it ``what`` ("could not be written"): DISK_FULL passes, READ_ONLY stays."""
     if error.errno in _FULL:

@@ -12,6 +12,7 @@ import google_crc32c
 from ..chunk.overlay import RECORD_BYTES, Range, RangeKind, pack, unpack_all
 from ..model.state import State
 from .disk import Disk, File, read_all, replace
+from .formats import GATE
 from .intervals import Intervals
 from .watermark import StatesMark
 
@@ -64,6 +65,7 @@ class Overlay:
             self._records += len(ranges)
             at += valid
             if at < len(data):
+                GATE.require_known_states(memoryview(data)[at:], self.path)
                 ahead = _next_record(data, at + 1)
                 skipped += (len(data) if ahead < 0 else ahead) - at
                 if ahead < 0:

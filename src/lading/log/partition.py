@@ -37,12 +37,12 @@ def open_partition(
     the disk fails. A full disk is no error: the log opens for readers and refuses appends.
     """
     disk.make_directory(path)
-    for name in disk.names(path):
-        if name.endswith(".tmp"):
-            disk.remove(path / name)
     if is_new(disk, path):
         replace(disk, path / watermark.FILE_NAME, watermark.pack(topic_id, 0, 0, 0, 0, [(first_epoch, 0)], clean=True))
     found = look(disk, path, topic_id, now_us=now_us, first_epoch=first_epoch)
+    for name in disk.names(path):
+        if name.endswith(".tmp"):
+            disk.remove(path / name)
     make_last(disk, found.repairs)
     return Partition(disk, path, topic_id, found, segment_bytes, now_us)
 

@@ -11,6 +11,7 @@ from ..chunk.overlay import RangeKind
 from ..model.errors import CorruptLog
 from . import watermark
 from .disk import Disk, RealDisk, read_all
+from .formats import GATE
 from .index import Entry
 from .interface import Damage, Span
 from .overlay import FILE_NAME as STATES
@@ -60,13 +61,16 @@ class DirectoryReader:
         CorruptLog where one is missing or the states are not all there: what was aborted would be read as committed.
         """
         for _ in range(_LOOKS):
-            mark = watermark.unpack(read_all(self._disk, self.path / watermark.FILE_NAME) or b"")
+            data = read_all(self._disk, self.path / watermark.FILE_NAME) or b""
+            GATE.require_known_watermark(data, self.path / watermark.FILE_NAME)
+            mark = watermark.unpack(data)
             if mark is None:
                 raise CorruptLog(
                     f"{self.path} is no partition of a log: its {watermark.FILE_NAME} file is missing or damaged; "
                     "a broker that is started on the data directory writes a new one"
                 )
             states = read_all(self._disk, self.path / STATES)
+            GATE.check_states(states or b"", self.path / STATES)
             if mark.states is None or mark.states.holds(states or b""):
                 return mark, states
             # a broker at work may have written the states anew between the two looks

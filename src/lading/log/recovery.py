@@ -20,6 +20,7 @@ from ..model.errors import CorruptLog
 from . import watermark
 from .active import ActiveSegment
 from .disk import Disk, read_all, replace, sync_directory
+from .formats import GATE
 from .index import Entry, Index
 from .interface import Cut, Damage, RecoveryReport
 from .scan import Scan
@@ -81,6 +82,7 @@ def is_new(disk: Disk, directory: Path) -> bool:
 def look(disk: Disk, directory: Path, topic_id: bytes, *, now_us: int, first_epoch: int) -> Found:
     """What lies in ``directory``, which is not new. CorruptLog where recovery may not guess."""
     data = read_all(disk, directory / watermark.FILE_NAME)
+    GATE.require_known_watermark(data or b"", directory / watermark.FILE_NAME)
     mark = watermark.unpack(data) if data is not None else None
     bases = segment_bases(disk.names(directory))
     notes: list[str] = []
@@ -162,10 +164,11 @@ class _Recovery:
         self.first = mark.first_offset if mark else (bases[0] if bases else 0)
         self.damage: list[Damage] = []
         self.repairs = Repairs()
+        self.unused: list[Segment] = []
         self.scanned_bytes = 0
 
     def run(self) -> Found:
-        self._drop_forgotten()
+        self._leave_out_forgotten()
         segments = [Segment(self.disk, self.directory, base) for base in self.bases]
         tail = self._clean_tail(segments)
         clean = tail is not None or (self.mark is not None and self.mark.clean and not segments and not self.synced)
@@ -184,6 +187,7 @@ class _Recovery:
         gaps = [Damage(self.first, begins, self.directory, 0, 0)] if begins > self.first else []
         self._ends(segments, tail.base_offset if tail else next_offset)
         epochs, new_epoch = self._epochs(next_offset, clean)
+        self._delete_unused()
         cuts = []
         if self.repairs.cut is not None:
             path, position, size_bytes = self.repairs.cut
@@ -213,10 +217,14 @@ class _Recovery:
             states=self.mark.states if self.mark else None,
         )
 
-    def _drop_forgotten(self) -> None:
-        """Finish what ``truncate_before`` began: it notes the first offset, then deletes."""
+    def _leave_out_forgotten(self) -> None:
+        """Segments of which ``truncate_before`` noted that they go, and then did not come to deleting them."""
         while len(self.bases) > 1 and self.bases[1] <= self.first:
-            segment = Segment(self.disk, self.directory, self.bases.pop(0))
+            self.unused.append(Segment(self.disk, self.directory, self.bases.pop(0)))
+
+    def _delete_unused(self) -> None:
+        """Last of all: nothing is changed where looking at the rest is refused."""
+        for segment in self.unused:
             self.disk.remove(segment.path)
             self.disk.remove(segment.index_path)
 
@@ -249,7 +257,7 @@ class _Recovery:
             if found.bad_bytes:
                 self.repairs.drop.append(segment.path)
             else:
-                self.disk.remove(segment.path)
+                self.unused.append(segment)
         for i in range(last):
             segments[begin + i].close_at(results[i], segments[begin + i + 1].base_offset)
             self.damage += results[i].damage
@@ -293,14 +301,17 @@ class _Recovery:
     def _ends(self, segments: list[Segment], end_offset: int) -> None:
         """Every closed segment must know where it ends; one whose index does not tell is read."""
         ends = [*[segment.base_offset for segment in segments], end_offset][1:]
+        read: list[Segment] = []
         for segment, end in zip(segments, ends, strict=True):
             if segment.end is not None or segment.load_end(end):
                 continue
             found = segment.find_end(end)
-            segment.save_index()
+            read.append(segment)
             self.scanned_bytes += found.end_position
             self.damage += found.damage
             self.notes.append(f"{segment.index_path}: {segment.index_fault}; rebuilt from the segment")
+        for segment in read:
+            segment.save_index()
 
     def _epochs(self, next_offset: int, clean: bool) -> tuple[list[tuple[int, int]], int | None]:
         if self.mark is None:

@@ -18,6 +18,7 @@ from ..chunk import layout, twin
 from ..chunk.envelope import HOME
 from ..kernels import engine
 from ..model.run import BASE_OFFSET, BODY_END, BODY_START, LAST_OFFSET, MAX_TIMESTAMP_US
+from .formats import GATE
 from .index import INDEX_EVERY_SHIFT, Entry, Index
 from .interface import Damage
 
@@ -121,6 +122,7 @@ def _resume(found: Scan, region: Region, end: int, path: Path, hints: Sequence[E
     last = _last_byte(region, at, end)
     if last <= at:
         return False
+    GATE.require_known_chunk(region.data[at:end], path)
     behind = _behind_bad_chunks(region, at, offset, end, path)
     if behind:
         found.damage += behind

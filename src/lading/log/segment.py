@@ -21,7 +21,7 @@ from ..chunk.mend import mended
 from ..model.errors import CorruptLog
 from ..model.run import BASE_OFFSET, BODY_END, BODY_START, LAST_OFFSET, MAX_TIMESTAMP_US
 from . import index as index_format
-from .disk import Disk, bring_in, read_all
+from .disk import Disk, bring_in, file_size, read_all
 from .index import Entry, Index
 from .interface import Damage, Span
 from .intervals import Intervals
@@ -120,11 +120,7 @@ class Segment:
 
     def file_size(self) -> int:
         """Bytes of the file, which may end with room that was never used."""
-        file = self._disk.open(self.path)
-        try:
-            return file.size()
-        finally:
-            file.close()
+        return file_size(self._disk, self.path)
 
     def data_end(self) -> int:
         """Where that room begins, at the latest."""

@@ -17,31 +17,35 @@ import google_crc32c
 
 from ..model.errors import LocalError
 from .disk import Disk, read_all, replace
+from .formats import GATE, SNAPSHOT
 from .interface import Snapshot
 from .watermark import holds
 
 SUFFIX: Final = ".snapshot"
 _HEAD: Final = struct.Struct("<4sIIIQQ")
 _MAGIC: Final = b"LDSN"
-_VERSION: Final = 1
 _NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,63}")
 
 
 def save(disk: Disk, directory: Path, name: str, epoch: int, end_offset: int, data: bytes) -> None:
     """Keep a blob in the place of the last one of its name; it is on disk on return."""
-    body = _HEAD.pack(_MAGIC, 0, _VERSION, 0, epoch, end_offset)[8:] + data
+    body = _HEAD.pack(_MAGIC, 0, SNAPSHOT.written, 0, epoch, end_offset)[8:] + data
     replace(disk, _path(directory, name), _MAGIC + struct.pack("<I", google_crc32c.value(body)) + body)
 
 
 def load(
     disk: Disk, directory: Path, name: str, epochs: Sequence[tuple[int, int]], next_offset: int
 ) -> Snapshot | None:
-    """The last blob of that name, None where it is missing, not whole, or about messages that are not there."""
+    """The last blob of that name, None where it is missing, not whole, or about messages that are not there.
+
+    NewerFormat where a later Lading wrote it.
+    """
     data = read_all(disk, _path(directory, name))
     if data is None or len(data) < _HEAD.size:
         return None
+    GATE.require_known_snapshot(data, _path(directory, name))
     magic, crc, version, _, epoch, end_offset = _HEAD.unpack_from(data)
-    if magic != _MAGIC or version != _VERSION or crc != google_crc32c.value(data[8:]):
+    if magic != _MAGIC or version not in SNAPSHOT.reads or crc != google_crc32c.value(data[8:]):
         return None
     if end_offset > next_offset or not holds(epochs, epoch, end_offset):
         return None

@@ -22,9 +22,10 @@ from typing import Final, NamedTuple
 
 import google_crc32c
 
+from .formats import WATERMARK
+
 FILE_NAME: Final = "watermark"
 MAGIC: Final = b"LDWM"
-VERSION: Final = 1
 SECTOR: Final = 512
 CLEAN: Final = 1
 
@@ -81,7 +82,7 @@ def pack(
     body = body.ljust(length - _PREFIX.size, b"\0")
     slots = bytes(SECTOR) + (pack_slot(1, synced_end, stable_end, clock_us, clean=True) if clean else b"")
     slots = slots.ljust(2 * SECTOR, b"\0")
-    return _PREFIX.pack(MAGIC, VERSION, 0, length, google_crc32c.value(body)) + body + slots
+    return _PREFIX.pack(MAGIC, WATERMARK.written, 0, length, google_crc32c.value(body)) + body + slots
 
 
 def pack_slot(
@@ -111,7 +112,7 @@ def unpack(data: bytes) -> Watermark | None:
     if len(data) < _PREFIX.size:
         return None
     magic, version, reserved, length, crc = _PREFIX.unpack_from(data)
-    known = magic == MAGIC and version == VERSION and not reserved
+    known = magic == MAGIC and version in WATERMARK.reads and not reserved
     if not known or length % SECTOR or not _PREFIX.size + _HEAD.size <= length <= len(data):
         return None
     body = data[_PREFIX.size : length]

@@ -6,10 +6,10 @@ import json
 import os
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
-from ..model.errors import CorruptLog, SettingError, directory_error
+from ..model.errors import CorruptLog, NewerFormat, SettingError, directory_error
 
 
 def local_directory(name: str, target: str | Path) -> Path:
@@ -63,14 +63,28 @@ def write_document(path: Path, document: Any) -> None:
     sync_directory(path.parent)
 
 
+DOCUMENT_VERSION: Final = 1
+"""Of every document that is read here; one of a later version is refused and stays as it is."""
+
+
 def read_document(path: Path) -> Any:
-    """The JSON document at ``path``, None where there is no file; CorruptLog where it cannot be read."""
+    """The JSON document at ``path``, None where there is no file; CorruptLog where it cannot be read.
+
+    NewerFormat where a later Lading wrote it.
+    """
     try:
-        return json.loads(path.read_bytes())
+        document = json.loads(path.read_bytes())
     except FileNotFoundError:
         return None
     except ValueError as error:
         raise CorruptLog(f"{path} is no JSON document: {error}") from None
+    version = document.get("version") if isinstance(document, dict) else None
+    if type(version) is int and version > DOCUMENT_VERSION:
+        raise NewerFormat(
+            f"{path} was written by a later Lading (version {version}, this one knows {DOCUMENT_VERSION}); run that "
+            "version"
+        )
+    return document
 
 
 def sync_directory(directory: Path) -> None:

@@ -1,0 +1,214 @@
+"""Every format on disk in one table, and the gate that refuses what a later Lading has written.
+
+A file of a later version is not damage: nothing of it is cut, mended or written anew, the opener is refused and told
+which file it is. A bit that flipped is not a later version: a version counts where a checksum covers it, and a number
+that differs from a known one in a single bit counts only there.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import google_crc32c
+import numpy as np
+
+from ..chunk import layout
+from ..chunk import overlay as overlay_record
+from ..model.errors import NewerFormat
+from . import index
+from .disk import Disk, RealDisk, file_size
+
+
+class Format(NamedTuple):
+    """A format: its name, the version that is written, those that are read, the file, where the version stands."""
+
+    name: str
+    written: int
+    reads: tuple[int, ...]
+    file: str
+    place: str
+
+
+CATALOG: Final = Format("catalog", 1, (1,), "catalog.sqlite", "`user_version` of SQLite")
+OPENING: Final = Format("catalog opening", 1, (1,), "catalog.sqlite.opening", "none: a later one has another name")
+DESCRIPTION: Final = Format("topic description", 1, (1,), "topics/ID/topic.json", "`version`")
+CHUNK: Final = Format("chunk", layout.VERSION, (1,), "topics/ID/N/*.log", "byte 10 of each chunk")
+INDEX: Final = Format("index", 1, (1,), "topics/ID/N/*.index", "none: what is not understood is rebuilt")
+STATES: Final = Format("states", overlay_record.VERSION, (1,), "topics/ID/N/states.log", "byte 8 of each record")
+WATERMARK: Final = Format("watermark", 1, (1,), "topics/ID/N/watermark", "u16 at byte 4")
+SNAPSHOT: Final = Format("snapshot", 1, (1,), "topics/ID/N/*.snapshot", "u32 at byte 8")
+WRITERS: Final = Format("writers", 1, (1,), "topics/ID/N/writers.snapshot", "`version` in what the snapshot holds")
+DOCUMENT: Final = Format("table document", 1, (1,), "manifests, states and checkpoints of tables (*.json)", "`version`")
+
+FORMATS: Final = (
+    CATALOG, OPENING, DESCRIPTION, CHUNK, INDEX, STATES, WATERMARK, SNAPSHOT, WRITERS, DOCUMENT,
+)  # fmt: skip
+"""All of them; docs/reference/formats.md shows this table."""
+
+_HEAD_BYTES: Final = 16
+_LOOK_BYTES: Final = 64
+
+
+class FormatGate:
+    """Says which files are of a later version. It is the only place where versions are compared."""
+
+    def newer_version_error(
+        self, format_: Format, version: int, path: Path | str, *, covered: bool = True
+    ) -> NewerFormat | None:
+        """The refusal of a file whose version is above all that are read; None where it is not.
+
+        ``covered``: a checksum that holds covers the version, so that no flipped bit can have made it.
+        """
+        known = max(format_.reads)
+        if version <= known or not (covered or (version ^ known).bit_count() > 1):
+            return None
+        return NewerFormat(
+            f"{path} was written by a later Lading ({format_.name} version {version}, this one knows {known}); start "
+            "that version, or give another data directory"
+        )
+
+    def require_known(self, format_: Format, version: int, path: Path | str, *, covered: bool = True) -> None:
+        """As ``newer_version_error``, raised."""
+        error = self.newer_version_error(format_, version, path, covered=covered)
+        if error is not None:
+            raise error
+
+    def require_known_description(self, data: bytes, path: Path) -> None:
+        """Of a ``topic.json``; what is no JSON is for the reader to refuse."""
+        try:
+            version = json.loads(data).get("version")
+        except (ValueError, AttributeError):
+            return
+        if type(version) is int:
+            # no checksum covers it: a digit of which one bit flipped may still be a digit
+            covered = all((ord(str(version)[-1]) ^ ord(str(one))).bit_count() > 1 for one in DESCRIPTION.reads)
+            self.require_known(DESCRIPTION, version, path, covered=covered or version > 9)
+
+    def require_known_watermark(self, data: bytes, path: Path) -> None:
+        """Of a watermark file; later versions may cover their version by the CRC of the head."""
+        if len(data) >= _HEAD_BYTES and data[:4] == b"LDWM":
+            length, crc = (int.from_bytes(data[at : at + 4], "little") for at in (8, 12))
+            covered = google_crc32c.value(data[:12] + data[_HEAD_BYTES:length]) == crc
+            self.require_known(WATERMARK, int.from_bytes(data[4:6], "little"), path, covered=covered)
+
+    def require_known_snapshot(self, data: bytes, path: Path) -> None:
+        """Of a snapshot whose CRC holds."""
+        if len(data) >= 12 and data[:4] == b"LDSN" and google_crc32c.value(data[8:]) == _u32(data, 4):
+            self.require_known(SNAPSHOT, _u32(data, 8), path)
+
+    def require_known_states(self, data: bytes | memoryview, path: Path) -> None:
+        """Of the record that ``states.log`` begins with, if its CRC holds, whatever its length."""
+        if len(data) >= 9:
+            end = 8 + _u32(data, 0)
+            if end <= len(data) and google_crc32c.value(bytes(data[8:end])) == _u32(data, 4):
+                self.require_known(STATES, data[8], path)
+
+    def require_known_chunk(self, data: bytes | memoryview, path: Path) -> None:
+        """Of the chunk that ``data`` begins with, if its CRC holds."""
+        if len(data) <= layout.VERSION_AT or _u16(data, layout.MAGIC_AT) != layout.MAGIC:
+            return
+        version = data[layout.VERSION_AT]
+        if version in CHUNK.reads:
+            return
+        end = layout.LENGTH_COUNTS_FROM + _u32(data, layout.LENGTH)
+        if end <= len(data) and google_crc32c.value(bytes(data[8:end])) == _u32(data, layout.CRC):
+            self.require_known(CHUNK, version, path)
+
+    def check_directory(self, data: Path, disk: Disk | None = None) -> None:
+        """NewerFormat for a directory of a later Lading, before anything in it is opened, mended or cut.
+
+        Looks at the head of each file, at all states and at the chunks that recovery would look at. A later version
+        that lies elsewhere is met by who reads there, and refused as well.
+        """
+        disk = disk or RealDisk()
+        root = data / "topics"
+        for topic in _names(disk, root):
+            description = _begin(disk, root / topic / "topic.json", 1 << 20)
+            self.require_known_description(description, root / topic / "topic.json")
+            for name in _names(disk, root / topic):
+                if name.isdecimal():
+                    self.check_partition(root / topic / name, disk)
+
+    def check_partition(self, path: Path, disk: Disk) -> None:
+        """Likewise of one partition, and of what is postponed there."""
+        names = _names(disk, path)
+        segments = [name for name in names if name.endswith(".log") and name[:1].isdecimal()]
+        if "watermark" in names:
+            self.require_known_watermark(_begin(disk, path / "watermark", 1 << 20), path / "watermark")
+        if "states.log" in names:
+            self.check_states(_begin(disk, path / "states.log", None), path / "states.log")
+        for name in names:
+            if name.endswith(".snapshot"):
+                head = _begin(disk, path / name, _LOOK_BYTES)
+                if len(head) >= 12 and _u32(head, 8) not in SNAPSHOT.reads:
+                    self.require_known_snapshot(_begin(disk, path / name, None), path / name)
+        for name in segments:
+            head = _begin(disk, path / name, _LOOK_BYTES)
+            if len(head) > layout.VERSION_AT and head[layout.VERSION_AT] not in CHUNK.reads:
+                size_bytes = layout.LENGTH_COUNTS_FROM + _u32(head, 0)
+                self.require_known_chunk(_begin(disk, path / name, size_bytes), path / name)
+        if segments:
+            self._check_tail(path / max(segments), disk)
+        if "postponed" in names:
+            self.check_partition(path / "postponed", disk)
+
+    def check_states(self, data: bytes, path: Path) -> None:
+        """Of all records: looks closer at those of another length or version."""
+        record = overlay_record.RECORD_BYTES
+        rows = np.frombuffer(data, np.uint8, len(data) // record * record).reshape(-1, record)
+        other = np.flatnonzero((rows[:, 0] != record - 8) | ~np.isin(rows[:, 8], STATES.reads))
+        for number in other.tolist():
+            self.require_known_states(memoryview(data)[number * record :], path)
+        self.require_known_states(memoryview(data)[len(rows) * record :], path)
+
+    def _check_tail(self, path: Path, disk: Disk) -> None:
+        """The chunks behind the last index entry of a segment, by their envelopes."""
+        size_bytes = file_size(disk, path)
+        last = _begin(disk, path.with_suffix(".index"), None)[-index.ENTRY_BYTES :]
+        found, fault = index.unpack(last, -1)
+        entry = found.end or (found.entry(-1) if len(found) and not fault else None)
+        at = entry.position if entry is not None else 0
+        if at >= size_bytes:
+            return
+        file = disk.open(path)
+        try:
+            region = file.map(file.data_end()).data
+        finally:
+            file.close()
+        while at + layout.ENVELOPE_BYTES <= len(region) and _u16(region, at + layout.MAGIC_AT) == layout.MAGIC:
+            if region[at + layout.VERSION_AT] not in CHUNK.reads:
+                self.require_known_chunk(region[at:], path)
+                return
+            at += layout.LENGTH_COUNTS_FROM + _u32(region, at)
+
+
+GATE: Final = FormatGate()
+
+
+def _u16(data: bytes | memoryview, at: int) -> int:
+    return int.from_bytes(data[at : at + 2], "little")
+
+
+def _u32(data: bytes | memoryview, at: int) -> int:
+    return int.from_bytes(data[at : at + 4], "little")
+
+
+def _names(disk: Disk, directory: Path) -> list[str]:
+    try:
+        return disk.names(directory)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _begin(disk: Disk, path: Path, size_bytes: int | None) -> bytes:
+    """The first bytes of a file, all for None; nothing where there is none."""
+    try:
+        file = disk.open(path)
+    except FileNotFoundError:
+        return b""
+    try:
+        return file.read(0, file.size() if size_bytes is None else min(size_bytes, file.size()))
+    finally:
+        file.close()
