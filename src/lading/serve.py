@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Final
 from . import __version__
 from .dialects.protocols import ENDPOINTS
 from .duty_timer import DutyTimer
+from .endpoints.admission import set_keepalive
 from .endpoints.interface import Endpoint, Services, bound, listen, now_us
 from .endpoints.watchdog import watched
 from .kernels import engine
@@ -130,7 +131,10 @@ def _listeners(settings: Settings) -> Iterator[tuple[str, socket.socket]]:
     for name in EndpointSettings.model_fields:
         endpoint = getattr(settings.endpoints, name)
         if endpoint.enabled:
-            yield name, listen(name, endpoint.address)
+            listener = listen(name, endpoint.address)
+            # connections have it from the socket that accepts them
+            set_keepalive(listener, settings.connections)
+            yield name, listener
 
 
 @contextlib.contextmanager

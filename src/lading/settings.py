@@ -93,6 +93,8 @@ class IggyTcpSettings(WithoutCredentials):
 
     address: Listen = Address("127.0.0.1", 8090)
     connections_max: int = Field(default=4096, ge=1)
+    idle_timeout_ms: int = Field(default=86_400_000, ge=10)
+    """A connection without a request for so long is closed; clients of Iggy keep theirs, and few open a new one."""
     answer_bytes_max: ByteSize = Field(default=ByteSize(16 << 20), ge=1 << 16)
     """A poll answers at most about this many bytes of messages; the first message always goes."""
 
@@ -204,7 +206,9 @@ class ConnectionSettings(Section):
     keepalive_s: int = Field(default=60, ge=0, le=32_767)
     """A connection that is silent for so long is probed by the kernel (TCP keepalive); 0 never."""
     peer_share: float = Field(default=0.75, gt=0, le=1)
-    """So much of an endpoint's ``connections_max`` one peer address may have."""
+    """So much of an endpoint's ``connections_max``, and of ``receive_bytes_max``, one peer address may have."""
+    receive_bytes_max: ByteSize = Field(default=ByteSize(512 << 20), ge=1 << 20)
+    """Memory for requests of all connections that are not whole yet."""
 
 
 class HttpSettings(Section):

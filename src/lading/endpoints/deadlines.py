@@ -78,6 +78,13 @@ class DeadlineWatch:
         """Forget a connection that is closed."""
         self._seen.pop(connection, None)
 
+    def unchanged_s(self, connection: WatchedConnection) -> float:
+        """Return for how long a connection has been where it is, as far as the looks can tell."""
+        stage, progress, since_s = self._seen.get(connection, (None, 0, 0.0))
+        if connection.stage() is not stage or connection.progress() != progress:
+            return 0.0
+        return self._now_s() - since_s
+
     def look(self) -> None:
         """Expire each connection that has been where it is for too long."""
         now_s = self._now_s()

@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from ..model.errors import LadingError, MalformedMessage, Reason, Refusal
 from .http import read_body
-from .interface import ReceiveBudget
+from .receive_budget import ReceiveBudget
 
 DOCUMENT_BYTES_MAX: Final = 1 << 20
 OFFSET_MAX: Final = (1 << 63) - 1

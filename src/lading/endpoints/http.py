@@ -17,7 +17,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from ..model.errors import LadingError, Reason, Refusal
 from .cross_site import CrossSiteGuard, HostNames
 from .http_connection import HttpConnection, make_context
-from .interface import ReceiveBudget, Services
+from .interface import Services
+from .receive_budget import ReceiveBudget
 
 DRAIN_TIMEOUT_S: Final = 5
 DATE_EVERY_S: Final = 1.0

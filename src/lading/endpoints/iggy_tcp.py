@@ -25,6 +25,8 @@ from ..dialects.iggy_classic.responses import TRANSPORT_TCP
 from ..model.errors import LadingError, Reason
 from ..settings import Address
 from .clients import Client
+from .deadlines import Stage
+from .gate import Gate, Guarded
 from .iggy_poll import POLL, Answer, Poller
 from .iggy_send import SEND, Sender
 from .iggy_service import IggyService
@@ -75,11 +77,13 @@ _LABELS: Final = {
 """Labels of the requests metric, made once."""
 
 
-class Connection(asyncio.BufferedProtocol):
+class Connection(Guarded, asyncio.BufferedProtocol):
     """One client. Requests are answered one after another; only sends may wait for the disk side by side."""
 
     def __init__(self, endpoint: IggyTcp) -> None:
         self._endpoint = endpoint
+        self.gate = endpoint.gate
+        self._account = endpoint.services.receive.open()
         self._requests = endpoint.services.metrics.requests.values
         self._sent_bytes = endpoint.services.metrics.sent_bytes.values
         self._received_bytes = endpoint.services.metrics.received_bytes.values
@@ -89,8 +93,8 @@ class Connection(asyncio.BufferedProtocol):
         self._polling: asyncio.Future[Answer] | None = None
         self._working = False
         """Inside ``_work``: what completes at once must not begin it again."""
-        self._asked = False
-        """A whole request has come."""
+        self._taken = 0
+        """Requests that were whole."""
         self._paused = False
         """The client does not read its answers."""
         self._held = False
@@ -116,7 +120,8 @@ class Connection(asyncio.BufferedProtocol):
         transport.set_write_buffer_limits(WRITE_BUFFER_BYTES)
         host, port = transport.get_extra_info("peername")[:2]
         client = Client(str(Address(host, port)), TRANSPORT_TCP)
-        if self._endpoint.admit(self, client):
+        self._account = self._endpoint.services.receive.open(host, self.give_way)
+        if self._endpoint.admit(self, client, host):
             self._client = client
         else:
             transport.abort()
@@ -158,6 +163,32 @@ class Connection(asyncio.BufferedProtocol):
         self._paused = False
         self._work()
 
+    # -- what the gate asks
+
+    def stage(self) -> Stage:
+        if self._paused:
+            return Stage.BLOCKED
+        if self._ended or self._congested or self._unanswered or self._polling is not None:
+            return Stage.BUSY
+        if self._have > self._at:
+            return Stage.PARTIAL if self._taken else Stage.FIRST
+        # a client may connect long before it has something to ask
+        return Stage.IDLE
+
+    def progress(self) -> int:
+        unsent_bytes = self._transport.get_write_buffer_size() if self._transport is not None else 0
+        return (self._taken << 40) - unsent_bytes
+
+    def unread(self) -> memoryview:
+        return self._view[self._at : self._have]
+
+    def origin(self) -> dict[str, str]:
+        return origin_of(NAME, self._transport)
+
+    def release_memory(self) -> None:
+        self._at = self._have = 0
+        self._resize(BUFFER_BYTES, keep=False)
+
     # -- requests
 
     @property
@@ -178,11 +209,13 @@ class Connection(asyncio.BufferedProtocol):
                     break
                 end = self._at + 4 + length
                 if end > self._have:
-                    if not self._asked and is_tls_hello(self._view[self._at : self._have]):
-                        log.info("closing the connection: %s", TLS_HELLO, extra=origin_of(NAME, self._transport))
+                    if not self._taken and is_tls_hello(self.unread()):
+                        log.info("closing the connection: %s", TLS_HELLO, extra=self.origin())
                         self._lose(Reason.MALFORMED)
                     break
-                self._asked = True
+                self._taken += 1
+                if self._taken == 1:
+                    self.gate.settle(self)
                 (code,) = _U32.unpack_from(self._view, self._at + 4)
                 if self._unanswered and (code != SEND or len(self._unanswered) >= UNANSWERED_MAX):
                     break
@@ -223,7 +256,7 @@ class Connection(asyncio.BufferedProtocol):
             self._write(error_frame(status), code, status)
         except Exception:
             # such as memory that cannot be had: said to this client, and no reason to leave it without an answer
-            log.exception("a request failed", extra=origin_of(NAME, self._transport))
+            log.exception("a request failed", extra=self.origin())
             self._write(error_frame(GENERIC), code, GENERIC)
 
     def _acknowledge(self, _append: Append) -> None:
@@ -252,7 +285,7 @@ class Connection(asyncio.BufferedProtocol):
             status = code_of(error)
             self._write(error_frame(status), POLL, status)
         else:
-            log.error("a poll failed", exc_info=error, extra=origin_of(NAME, self._transport))
+            log.error("a poll failed", exc_info=error, extra=self.origin())
             self._write(error_frame(GENERIC), POLL, GENERIC)
         self._work()
 
@@ -320,15 +353,15 @@ class Connection(asyncio.BufferedProtocol):
     def _resize(self, size_bytes: int, *, keep: bool) -> bool:
         """Another buffer, with what is unread at its front; False where memory for requests is used up."""
         more = size_bytes - len(self._view)
-        if more > 0 and not self._endpoint.services.receive.take(more):
+        if more > 0 and not self._account.take(more):
             return False
         if more < 0:
-            self._endpoint.services.receive.give(-more)
+            self._account.give(-more)
         unread = self._view[self._at : self._have] if keep else b""
         try:
             fresh = memoryview(bytearray(size_bytes))
         except MemoryError:
-            self._endpoint.services.receive.give(more)
+            self._account.give(more)
             return False
         fresh[: len(unread)] = unread
         self._at, self._have = 0, len(unread)
@@ -344,7 +377,9 @@ class IggyTcp:
         self.service = IggyService(services)
         self.sender = Sender(services, NAME)
         self.poller = Poller(services, NAME, services.settings.endpoints.iggy_tcp.answer_bytes_max)
-        self._settings = services.settings.endpoints.iggy_tcp
+        settings = services.settings.endpoints.iggy_tcp
+        idle = (settings.idle_timeout_ms, "endpoints.iggy_tcp.idle_timeout_ms")
+        self.gate = Gate(services, NAME, settings.connections_max, {Stage.IDLE: idle})
         self._connections: set[Connection] = set()
         self._server: asyncio.Server | None = None
         self._all_gone = asyncio.Event()
@@ -365,22 +400,21 @@ class IggyTcp:
         for connection in list(self._connections):
             connection.abort()
 
-    def admit(self, connection: Connection, client: Client) -> bool:
+    def admit(self, connection: Connection, client: Client, host: str) -> bool:
         """Whether there is room for one more, and its id is not that of another address."""
-        if len(self._connections) >= self._settings.connections_max:
-            self.dropped("connections_max")
-            return False
         if not self.services.clients.add(client):
             self.dropped("client_id_taken")
             return False
+        if not self.gate.admit(connection, host):
+            self.services.clients.remove(client)
+            return False
         self._connections.add(connection)
-        self.services.metrics.connections[NAME] = len(self._connections)
         return True
 
     def leave(self, connection: Connection, client: Client) -> None:
         """The client is gone, from its groups too."""
         self._connections.discard(connection)
-        self.services.metrics.connections[NAME] = len(self._connections)
+        self.gate.leave(connection)
         self.services.clients.remove(client)
         self.services.broker.groups.leave_all(client.id)
         if not self._connections:

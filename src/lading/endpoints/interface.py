@@ -18,6 +18,7 @@ from ..settings import Address, Settings
 from .busy_poll import BusyPoll
 from .clients import Clients
 from .process import Process
+from .receive_budget import ReceiveBudget
 
 if TYPE_CHECKING:
     from ..broker.broker import Broker
@@ -25,38 +26,12 @@ if TYPE_CHECKING:
 A = TypeVar("A")
 R = TypeVar("R")
 
-RECEIVE_BYTES_MAX: Final = 512 << 20
-"""All connections together hold at most this much of requests that are not whole yet."""
-
 LISTEN_BACKLOG: Final = 1024
 
 
 def now_us() -> int:
     """Microseconds since 1970 UTC: the one clock of endpoints."""
     return time.time_ns() // 1000
-
-
-@dataclass(slots=True)
-class ReceiveBudget:
-    """Memory for requests that are still arriving, shared by all connections."""
-
-    left_bytes: int = RECEIVE_BYTES_MAX
-
-    def take(self, size_bytes: int) -> bool:
-        """Whether ``size_bytes`` more are granted; what was granted is given back with ``give``."""
-        if size_bytes > self.left_bytes:
-            return False
-        self.left_bytes -= size_bytes
-        return True
-
-    @property
-    def ample(self) -> bool:
-        """Whether half of it is left: who needed much a moment ago may keep it for the next time."""
-        return 2 * self.left_bytes > RECEIVE_BYTES_MAX
-
-    def give(self, size_bytes: int) -> None:
-        """Return what ``take`` granted."""
-        self.left_bytes += size_bytes
 
 
 @dataclass(slots=True)
@@ -72,7 +47,7 @@ class Services:
     process: Process = field(default_factory=Process)
     health: Health = field(default_factory=Health)
     busy_poll: BusyPoll = field(init=False)
-    receive: ReceiveBudget = field(default_factory=ReceiveBudget)
+    receive: ReceiveBudget = field(init=False)
     stopping: bool = False
     shared: dict[type, Any] = field(default_factory=dict)
     """What the faces of one protocol share, by its type."""
@@ -80,6 +55,8 @@ class Services:
 
     def __post_init__(self) -> None:
         self.busy_poll = BusyPoll(self.settings.busy_poll_us)
+        connections = self.settings.connections
+        self.receive = ReceiveBudget(connections.receive_bytes_max, connections.peer_share)
 
     def on_stop(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Call back when the broker begins to stop, at once where it does; what is returned cancels that."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
-from .interface import ReceiveBudget
+from .receive_budget import ReceiveBudget
 
 BUFFER_BYTES = 16 << 10
 IDLE_BUFFER_BYTES_MAX = 1 << 20
@@ -15,14 +17,24 @@ BUSY_BUFFER_BYTES_MAX = 4 << 20
 class Inbox:
     """Unread bytes are ``view[at:have]``. A length that a client claims never takes memory: only bytes that came do."""
 
-    __slots__ = ("_budget", "array", "at", "data", "have", "view")
+    __slots__ = ("_account", "_budget", "array", "at", "data", "have", "view")
 
     def __init__(self, budget: ReceiveBudget) -> None:
         self._budget = budget
+        self._account = budget.open()
         self.at = self.have = 0
         self.data = bytearray(BUFFER_BYTES)
         self.view = memoryview(self.data)
         self.array = np.frombuffer(self.view, np.uint8)
+
+    def open_account(self, peer: str, give_way: Callable[[], None]) -> None:
+        """Take memory in the name of ``peer`` from now on; before anything is received."""
+        self._account = self._budget.open(peer, give_way)
+
+    @property
+    def unread(self) -> memoryview:
+        """What was received and is not understood yet."""
+        return self.view[self.at : self.have]
 
     @property
     def full(self) -> bool:
@@ -52,15 +64,15 @@ class Inbox:
 
     def _resize(self, size_bytes: int) -> bool:
         more = size_bytes - len(self.view)
-        if more > 0 and not self._budget.take(more):
+        if more > 0 and not self._account.take(more):
             return False
         if more < 0:
-            self._budget.give(-more)
+            self._account.give(-more)
         unread = self.view[self.at : self.have]
         try:
             self.data = bytearray(size_bytes)
         except MemoryError:
-            self._budget.give(more)
+            self._account.give(more)
             return False
         fresh = memoryview(self.data)
         fresh[: len(unread)] = unread

@@ -20,6 +20,8 @@ from ...dialects.kafka.requests import (
 )
 from ...model.errors import MalformedMessage
 from ...settings import Address
+from ..deadlines import Stage
+from ..gate import Guarded
 from ..peer import TLS_HELLO, is_tls_hello, origin_of
 from ..receiving import Inbox, no_progress_error
 from .handling import Fields, Framed, Request, Session
@@ -75,11 +77,12 @@ class Slot:
         self.fill(())
 
 
-class Connection(asyncio.BufferedProtocol):
+class Connection(Guarded, asyncio.BufferedProtocol):
     """One client connection."""
 
     def __init__(self, endpoint: Kafka) -> None:
         self.endpoint = endpoint
+        self.gate = endpoint.gate
         self._metrics = endpoint.services.metrics
         self._received_bytes = self._metrics.received_bytes.values
         self._sent_bytes = self._metrics.sent_bytes.values
@@ -92,6 +95,8 @@ class Connection(asyncio.BufferedProtocol):
         """Of large answers, what the socket did not get yet."""
         self._writing = False
         """The next piece of it is due."""
+        self._taken = 0
+        """Requests that were whole."""
         self._working = False
         self._paused = False
         """The client does not read its answers."""
@@ -119,7 +124,9 @@ class Connection(asyncio.BufferedProtocol):
         transport.set_write_buffer_limits(WRITE_BUFFER_BYTES)
         host, port = transport.get_extra_info("sockname")[:2]
         peer = transport.get_extra_info("peername")
-        self.session = self.endpoint.admit(self, str(peer[0]) if peer else "", Address(host, port))
+        host_there = str(peer[0]) if peer else ""
+        self.inbox.open_account(host_there, self.give_way)
+        self.session = self.endpoint.admit(self, host_there, Address(host, port))
         if self.session is None:
             transport.abort()
 
@@ -170,6 +177,29 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.abort()
 
+    # -- what the gate asks
+
+    def stage(self) -> Stage:
+        if self._paused:
+            return Stage.BLOCKED
+        if self._must_wait:
+            return Stage.BUSY
+        if not self._taken:
+            return Stage.FIRST
+        if self.inbox.have > self.inbox.at:
+            return Stage.PARTIAL
+        return Stage.BUSY if self._slots or self._outgoing else Stage.IDLE
+
+    def progress(self) -> int:
+        unsent_bytes = self._transport.get_write_buffer_size() if self._transport is not None else 0
+        return (self._taken << 40) - unsent_bytes
+
+    def unread(self) -> memoryview:
+        return self.inbox.unread
+
+    def release_memory(self) -> None:
+        self.inbox.drop()
+
     # -- requests
 
     def work(self) -> None:
@@ -195,6 +225,9 @@ class Connection(asyncio.BufferedProtocol):
                     raise no_progress_error()
                 start = inbox.at + LENGTH_BYTES
                 inbox.at = end
+                self._taken += 1
+                if self._taken == 1:
+                    self.gate.settle(self)
                 try:
                     self._request(start, end)
                 except MalformedMessage as error:

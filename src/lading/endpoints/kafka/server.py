@@ -10,6 +10,8 @@ from typing import Final
 
 from ...dialects.kafka.requests import load_codecs
 from ...settings import Address
+from ..deadlines import Stage
+from ..gate import Gate
 from ..interface import Services
 from .connection import NAME, Connection
 from .fetch import Fetcher
@@ -33,6 +35,14 @@ class Kafka:
         """Keys of the APIs that clients are told of."""
         self.producer = Producer(self.context)
         self.fetcher = Fetcher(self.context)
+        connections = services.settings.connections
+        self.gate = Gate(
+            services,
+            NAME,
+            self.settings.connections_max,
+            # a consumer that is at work on what it got reads nothing more meanwhile
+            {Stage.BLOCKED: (connections.idle_timeout_ms, "connections.idle_timeout_ms")},
+        )
         self._ids = count(1)
         self._connections: set[Connection] = set()
         self._server: asyncio.Server | None = None
@@ -61,17 +71,15 @@ class Kafka:
 
     def admit(self, connection: Connection, host: str, here: Address) -> Session | None:
         """A session, where there is room for one more."""
-        if len(self._connections) >= self.settings.connections_max:
-            self.dropped("connections_max")
+        if not self.gate.admit(connection, host):
             return None
         self._connections.add(connection)
-        self.services.metrics.connections[NAME] = len(self._connections)
         return Session(next(self._ids), host, here)
 
     def leave(self, connection: Connection) -> None:
         """The client is gone."""
         self._connections.discard(connection)
-        self.services.metrics.connections[NAME] = len(self._connections)
+        self.gate.leave(connection)
         if not self._connections:
             self._all_gone.set()
 

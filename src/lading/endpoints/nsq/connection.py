@@ -17,6 +17,8 @@ from ...dialects.nsq.commands import ERROR, RESPONSE, Command, Line, State, fram
 from ...dialects.nsq.errors import Fault, fault_of
 from ...dialects.nsq.identify import Identity
 from ...model.errors import LadingError
+from ..deadlines import Stage
+from ..gate import Guarded
 from ..peer import TLS_HELLO, is_tls_hello, origin_of
 from ..receiving import Inbox, no_progress_error
 from .consume import Consumer
@@ -32,7 +34,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 NAME: Final = "nsqd_tcp"
-MAGIC_TIMEOUT_S: Final = 60.0
 LINGER_S: Final = 2.0
 SILENT_HEARTBEATS: Final = 3
 """A client that says nothing for so many intervals is gone."""
@@ -52,11 +53,12 @@ GATHER_S: Final = 0.001
 and to be woken for one costs as much as to take hundreds."""
 
 
-class Connection(asyncio.BufferedProtocol):
+class Connection(Guarded, asyncio.BufferedProtocol):
     """One client connection."""
 
     def __init__(self, endpoint: Nsqd) -> None:
         self.endpoint = endpoint
+        self.gate = endpoint.gate
         self.node = endpoint.node
         self._services = endpoint.services
         metrics = endpoint.services.metrics
@@ -95,8 +97,9 @@ class Connection(asyncio.BufferedProtocol):
         peer = transport.get_extra_info("peername")
         self.address = f"{peer[0]}:{peer[1]}" if peer else ""
         self.name = f"{NAME}/{self.address}"
-        self._timer = asyncio.get_running_loop().call_later(MAGIC_TIMEOUT_S, self.abort)
-        if not self.endpoint.admit(self):
+        host = str(peer[0]) if peer else ""
+        self.inbox.open_account(host, self.give_way)
+        if not self.endpoint.admit(self, host):
             # without a code, as servers say it
             transport.write(frame(ERROR, b"too much client connections"))
             transport.close()
@@ -169,6 +172,34 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.abort()
 
+    # -- what the gate asks
+
+    def stage(self) -> Stage:
+        if self._paused:
+            return Stage.BLOCKED
+        if self._ended or self._congested or len(self._waiting) >= UNANSWERED_MAX:
+            return Stage.BUSY
+        if not self._spoken:
+            return Stage.FIRST
+        if self.inbox.have > self.inbox.at:
+            return Stage.PARTIAL
+        # who is asked for heartbeats is cut for leaving them out; a reader may wait for messages as long as it likes
+        is_kept = self.identity.heartbeat_ms > 0 or self.consumer is not None
+        return Stage.BUSY if is_kept or self._waiting else Stage.IDLE
+
+    def progress(self) -> int:
+        unsent_bytes = self._transport.get_write_buffer_size() if self._transport is not None else 0
+        return int(self._heard_s * 1e9) - unsent_bytes
+
+    def unread(self) -> memoryview:
+        return self.inbox.unread
+
+    def origin(self) -> dict[str, str]:
+        return origin_of(NAME, self._transport)
+
+    def release_memory(self) -> None:
+        self.inbox.drop()
+
     # -- commands
 
     def work(self) -> None:
@@ -236,10 +267,11 @@ class Connection(asyncio.BufferedProtocol):
             return False
         if bytes(inbox.view[inbox.at : inbox.at + 4]) != commands.MAGIC:
             if is_tls_hello(inbox.view[inbox.at : inbox.have]):
-                log.info("closing the connection: %s", TLS_HELLO, extra=origin_of(NAME, self._transport))
+                log.info("closing the connection: %s", TLS_HELLO, extra=self.origin())
             raise Fault("E_BAD_PROTOCOL")
         inbox.at += len(commands.MAGIC)
         self._spoken = True
+        self.gate.settle(self)
         self.beat_later()
         return True
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 from ...settings import Address
+from ..gate import Gate
 from ..interface import Services
 from . import node as nodes
 from .connection import NAME, Connection
@@ -32,7 +33,7 @@ class Nsqd:
             services.broker.at_end_of_pass,
             services.busy_poll.served,
         )
-        self._settings = services.settings.endpoints.nsqd_tcp
+        self.gate = Gate(services, NAME, services.settings.endpoints.nsqd_tcp.connections_max)
         self._server: asyncio.Server | None = None
         self._all_gone = asyncio.Event()
 
@@ -54,19 +55,17 @@ class Nsqd:
         for connection in list(self.node.connections):
             connection.abort()
 
-    def admit(self, connection: Connection) -> bool:
+    def admit(self, connection: Connection, host: str) -> bool:
         """Whether there is room for one more."""
-        if len(self.node.connections) >= self._settings.connections_max:
-            self.dropped("connections_max")
+        if not self.gate.admit(connection, host):
             return False
         self.node.connections.add(connection)
-        self.services.metrics.connections[NAME] = len(self.node.connections)
         return True
 
     def leave(self, connection: Connection) -> None:
         """The client is gone."""
         self.node.connections.discard(connection)
-        self.services.metrics.connections[NAME] = len(self.node.connections)
+        self.gate.leave(connection)
         if not self.node.connections:
             self._all_gone.set()
 

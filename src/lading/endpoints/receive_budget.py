@@ -1,0 +1,134 @@
+"""Memory for requests that are still arriving, shared by all connections, with a share for each peer address.
+
+Where it is used up, the half request that waits longest for its rest gives way, of the peer that holds the most; small
+buffers have a reserve that large ones cannot use up. So whoever sends many halves of large requests keeps nobody from
+sending whole ones, from the same address either. Threads: event loop only.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Final
+
+RESERVE_BYTES: Final = 64 << 20
+"""So much of the memory, at most an eighth of it, is kept for small buffers."""
+SMALL_BYTES: Final = 1 << 20
+"""A step of at most this much may be taken from the reserve."""
+GRACE_S: Final = 5.0
+"""A request that began less than this ago does not give way: it may be about to be whole."""
+
+
+class ReceiveAccount:
+    """What one connection holds of the budget."""
+
+    __slots__ = ("_budget", "_give_way", "held_bytes", "peer", "since_s")
+
+    def __init__(self, budget: ReceiveBudget, peer: str, give_way: Callable[[], None] | None) -> None:
+        self._budget = budget
+        self._give_way = give_way
+        self.peer = peer
+        self.held_bytes = 0
+        self.since_s = 0.0
+        """When it began to hold anything."""
+
+    def take(self, size_bytes: int) -> bool:
+        """Return whether ``size_bytes`` more are granted; what was granted is given back with ``give``."""
+        return self._budget.grant(self, size_bytes)
+
+    def give(self, size_bytes: int) -> None:
+        """Return what ``take`` granted."""
+        self._budget.reclaim(self, size_bytes)
+
+    def give_way(self) -> bool:
+        """Give everything back, at once. Return whether the connection can."""
+        if self._give_way is None:
+            return False
+        held_bytes = self.held_bytes
+        self._give_way()
+        return self.held_bytes < held_bytes
+
+
+class ReceiveBudget:
+    """The memory itself; connections take it through accounts."""
+
+    def __init__(
+        self, bytes_max: int, peer_share: float = 1.0, *, clock_s: Callable[[], float] = time.monotonic
+    ) -> None:
+        """``peer_share``: so much of ``bytes_max`` one peer address may hold in large buffers."""
+        self._bytes_max = self.left_bytes = bytes_max
+        self._peer_bytes_max = int(peer_share * bytes_max)
+        self._clock_s = clock_s
+        self._holding: dict[ReceiveAccount, None] = {}
+        """Accounts that hold something, by when they began to."""
+        self._held_bytes: defaultdict[str, int] = defaultdict(int)
+        """What each peer holds."""
+        self._anonymous = ReceiveAccount(self, "", None)
+
+    def open(self, peer: str = "", give_way: Callable[[], None] | None = None) -> ReceiveAccount:
+        """Return an account for a connection of ``peer``. ``give_way`` gives back all that it holds, if it can."""
+        return ReceiveAccount(self, peer, give_way)
+
+    def take(self, size_bytes: int) -> bool:
+        """Take for a connection without an account, which never gives way."""
+        return self._anonymous.take(size_bytes)
+
+    def give(self, size_bytes: int) -> None:
+        """Return what ``take`` granted."""
+        self._anonymous.give(size_bytes)
+
+    @property
+    def ample(self) -> bool:
+        """Whether half of it is left: who needed much a moment ago may keep it for the next time."""
+        return 2 * self.left_bytes > self._bytes_max
+
+    def grant(self, account: ReceiveAccount, size_bytes: int) -> bool:
+        """See ``ReceiveAccount.take``."""
+        while not self._has_room(account, size_bytes):
+            if not self._make_room(account, size_bytes):
+                return False
+        if not account.held_bytes:
+            account.since_s = self._clock_s()
+            self._holding[account] = None
+        account.held_bytes += size_bytes
+        self._held_bytes[account.peer] += size_bytes
+        self.left_bytes -= size_bytes
+        return True
+
+    def reclaim(self, account: ReceiveAccount, size_bytes: int) -> None:
+        """See ``ReceiveAccount.give``."""
+        account.held_bytes -= size_bytes
+        self.left_bytes += size_bytes
+        self._held_bytes[account.peer] -= size_bytes
+        if not self._held_bytes[account.peer]:
+            del self._held_bytes[account.peer]
+        if not account.held_bytes:
+            self._holding.pop(account, None)
+
+    def _has_room(self, account: ReceiveAccount, size_bytes: int) -> bool:
+        if size_bytes <= SMALL_BYTES:
+            return size_bytes <= self.left_bytes
+        return size_bytes <= self.left_bytes - self._reserve_bytes and not self._is_over_share(account, size_bytes)
+
+    @property
+    def _reserve_bytes(self) -> int:
+        return min(RESERVE_BYTES, self._bytes_max // 8)
+
+    def _is_over_share(self, account: ReceiveAccount, size_bytes: int) -> bool:
+        if account is self._anonymous:
+            return False
+        return self._held_bytes.get(account.peer, 0) + size_bytes > self._peer_bytes_max
+
+    def _make_room(self, account: ReceiveAccount, size_bytes: int) -> bool:
+        """Have the oldest half request give way: of the same peer if that has its share, else of who holds most."""
+        if size_bytes > SMALL_BYTES and self._is_over_share(account, size_bytes):
+            peers = [account.peer]
+        else:
+            peers = sorted(self._held_bytes, key=lambda peer: self._held_bytes[peer], reverse=True)
+        latest_s = self._clock_s() - GRACE_S
+        for peer in peers:
+            for other in list(self._holding):
+                if other.peer == peer and other is not account and other.since_s <= latest_s and other.give_way():
+                    return True
+        return False
