@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import re
+import tomllib
 
 import pytest
 from typer.main import get_command
 
+from lading import Producer, testing
 from lading.cli.main import app
-from lading.cli.output import note, styled
+from lading.cli.output import Output, document, json_line, line, note, styled, table
+from lading.model.printable import escape_unseen
+
+from .conftest import Run
 
 
 def test_only_our_own_styles_are_markup() -> None:
@@ -32,3 +38,45 @@ def test_no_help_text_loses_words_to_markup() -> None:
     texts = commands(get_command(app))
     assert len(texts) > 20
     assert not [text for text in texts if re.search(r"(?<!\\)\[(?!/?(?:bold|dim)?\])[a-z/]", text)]
+
+
+EVIL = "a\x1b]0;owned\x07\x9b2J\u202eb\r\nflights 0:9\ud800\U000e0041\u2066"
+SAFE = r"a\x1b]0;owned\x07\x9b2J\u202eb\r\nflights 0:9\ud800\U000e0041\u2066"
+
+
+def test_what_a_terminal_would_act_on_is_escaped(capsys: pytest.CaptureFixture[str]) -> None:
+    assert escape_unseen(EVIL) == SAFE
+    assert escape_unseen("żółć 👨‍👩‍👧 می‌خواهم") == "żółć 👨‍👩‍👧 می‌خواهم"
+    table([{"name": EVIL}], {"name": "name"}, output=Output.TEXT, title=EVIL)
+    line(EVIL)
+    shown = capsys.readouterr().out
+    assert not [character for character in shown if character != "\n" and not character.isprintable()]
+    assert SAFE in shown
+    note(f"[bold]x[/] {EVIL}")
+    assert "\x1b" not in (said := capsys.readouterr().err) and "\u202e" not in said
+
+
+def test_json_is_exact_and_moves_no_cursor_either(capsys: pytest.CaptureFixture[str]) -> None:
+    json_line({"value": EVIL})
+    shown = capsys.readouterr().out
+    assert json.loads(shown) == {"value": EVIL}
+    assert shown.rstrip("\n").isprintable()
+    document([EVIL])
+    assert json.loads(capsys.readouterr().out) == [EVIL]
+
+
+def test_messages_and_names_of_others_cannot_control_the_terminal(lading: Run, broker: testing.Running) -> None:
+    evil = EVIL.replace("\ud800", "")
+    safe = SAFE.replace(r"\ud800", "")
+    with Producer(broker.url) as producer:
+        producer.send("evil", evil.encode(), key=evil.encode(), headers=[(evil, evil), ("raw", evil.encode())])
+    for command in ("message poll evil", "headers evil", "contract infer evil", "message poll evil --where nix=1"):
+        done = lading(*command.split())
+        said = done.stdout + done.stderr
+        assert not [one for one in said if one != "\n" and not one.isprintable()], (command, said)
+    assert lading("message", "poll", "evil").stdout.count(safe) == 5
+    (message,) = [json.loads(row) for row in lading("message", "poll", "evil", "-o", "json").stdout.splitlines()]
+    assert (message["payload"], message["key"], message["headers"][0]["key"]) == (evil, evil, evil)
+    assert set(tomllib.loads(lading("contract", "infer", "evil").stdout)["headers"]) == {evil, "raw"}
+    # an error quotes what the other side, or an argument, is called
+    assert "\x1b" not in lading("message", "poll", "no\x1b[2Jne", code=2).stderr

@@ -13,6 +13,7 @@ import typer
 
 from .. import __version__
 from ..model.errors import LadingError, UnseenHeaderWarning
+from ..model.printable import escape_unseen, escape_unseen_in_lines
 from . import (
     config,
     contract,
@@ -79,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         app(args=list(arguments) if arguments is not None else None, standalone_mode=True)
     except LadingError as error:
-        sys.stderr.write(f"lading: {error}\n")
+        sys.stderr.write(escape_unseen_in_lines(f"lading: {error}\n"))
         sys.exit(2)
     except BrokenPipeError:
         # the reader of our output went away: no news is the right news
@@ -90,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             raise
         # a path that a user named and that no command looked at closer, or a full disk behind our output
         place = "standard output" if error.filename is None else os.fsdecode(error.filename)
-        sys.stderr.write(f"lading: {place}: {error.strerror}\n")
+        sys.stderr.write(f"lading: {escape_unseen(place)}: {error.strerror}\n")
         if error.filename is None:
             _close_output()
         sys.exit(2)

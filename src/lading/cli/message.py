@@ -13,7 +13,7 @@ import typer
 
 from ..model.errors import CorruptError, LocalError
 from .options import DEFAULT_SERVER, AsOutput, From, Server, States, Where
-from .output import Output, json_line, meter, note
+from .output import Output, json_line, literal, meter, note
 
 if TYPE_CHECKING:
     from ..model.message import Message
@@ -224,18 +224,17 @@ def show(message: Message, output: Output) -> None:
         json_line(as_json(message))
         return
     from rich.console import Console
-    from rich.markup import escape
 
     moment = f"{message.timestamp:%Y-%m-%d %H:%M:%S.%f}"
-    place = f"[bold]{message.topic}[/] {message.partition}:{message.offset}  [dim]{moment}[/]"
+    place = f"[bold]{literal(message.topic)}[/] {message.partition}:{message.offset}  [dim]{moment}[/]"
     state = "" if message.state == 1 else f"  [red]{message.state.word}[/]"
-    key = "" if message.key is None else f"  key={escape(_text(message.key))}"
+    key = "" if message.key is None else f"  key={literal(_text(message.key))}"
     console = Console(highlight=False, soft_wrap=True)
     console.print(place + state + key)
     for name, kind, value in message.headers:
-        shown = "[dim]null[/]" if value is None else escape(_text(_json_value(kind, value)))
-        console.print(f"  {escape(name)} [dim]{_kind_word(kind)}[/] = {shown}")
-    console.print("  [dim]no payload[/]" if message.payload is None else f"  {escape(_text(message.payload))}")
+        shown = "[dim]null[/]" if value is None else literal(_text(_json_value(kind, value)))
+        console.print(f"  {literal(name)} [dim]{_kind_word(kind)}[/] = {shown}")
+    console.print("  [dim]no payload[/]" if message.payload is None else f"  {literal(_text(message.payload))}")
 
 
 def _text(value: Any, most: int = 500) -> str:

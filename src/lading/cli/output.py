@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
+
+from ..model.printable import escape_unseen, escape_unseen_in_json, escape_unseen_in_lines
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -29,11 +31,12 @@ STYLES = ("bold", "dim", "green", "yellow", "red")
 def note(text: str) -> None:
     """One line for the person at the terminal, on stderr, so that stdout stays data.
 
-    Names and values that users chose may stand in it as they are: brackets in them neither vanish nor fail.
+    Names and values that users chose may stand in it as they are: brackets in them neither vanish nor fail, and what a
+    terminal would act on is escaped.
     """
     from rich.console import Console
 
-    Console(stderr=True, highlight=False, soft_wrap=True).print(styled(text))
+    Console(stderr=True, highlight=False, soft_wrap=True).print(styled(escape_unseen_in_lines(text)))
 
 
 def styled(text: str) -> Text:
@@ -53,13 +56,13 @@ def styled(text: str) -> Text:
 
 def json_line(value: Any) -> None:
     """One JSON document on one line of stdout, flushed so that pipes see it at once."""
-    sys.stdout.write(json.dumps(value, ensure_ascii=False, default=str) + "\n")
+    sys.stdout.write(escape_unseen_in_json(json.dumps(value, ensure_ascii=False, default=str)) + "\n")
     sys.stdout.flush()
 
 
 def document(value: Any) -> None:
     """One indented JSON document on stdout."""
-    sys.stdout.write(json.dumps(value, ensure_ascii=False, indent=2, default=str) + "\n")
+    sys.stdout.write(escape_unseen_in_json(json.dumps(value, ensure_ascii=False, indent=2, default=str)) + "\n")
 
 
 def table(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str], *, output: Output, title: str = "") -> None:
@@ -71,10 +74,16 @@ def table(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str], *, outp
     from rich.console import Console
     from rich.table import Table
 
-    drawn = Table(box=box.SIMPLE_HEAD, title=title or None, title_justify="left", title_style="bold", pad_edge=False)
-    for key, heading in columns.items():
+    drawn = Table(
+        box=box.SIMPLE_HEAD,
+        title=literal(title) if title else None,
+        title_justify="left",
+        title_style="bold",
+        pad_edge=False,
+    )
+    for key, label in columns.items():
         numeric = bool(rows) and all(isinstance(row.get(key), int | float | None) for row in rows)
-        drawn.add_column(heading, justify="right" if numeric else "left", overflow="fold")
+        drawn.add_column(label, justify="right" if numeric else "left", overflow="fold")
     for row in rows:
         drawn.add_row(*(cell(row.get(key)) for key in columns))
     console = Console(highlight=False)
@@ -85,8 +94,6 @@ def table(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str], *, outp
 
 def cell(value: Any) -> str:
     """A value as a table shows it: thousands separated, null as a dash, markup taken literally."""
-    from rich.markup import escape
-
     match value:
         case None:
             return "[dim]-[/]"
@@ -97,7 +104,14 @@ def cell(value: Any) -> str:
         case float():
             # ratios below ten need their digits, rates do not
             return f"{value:,.1f}" if abs(value) >= 10 else f"{value:.3g}"
-    return escape(str(value))
+    return literal(str(value))
+
+
+def literal(text: str) -> str:
+    """Text that users chose as Rich takes it: no markup, and nothing that a terminal would act on."""
+    from rich.markup import escape
+
+    return escape(escape_unseen(text))
 
 
 def size(size_bytes: float) -> str:
@@ -129,7 +143,7 @@ class Meter:
     def label(self, text: str) -> None:
         """What stands before the bar."""
         if self._progress is not None and self._task is not None:
-            self._progress.update(self._task, description=text)
+            self._progress.update(self._task, description=escape_unseen(text))
 
 
 @contextmanager
@@ -162,11 +176,9 @@ def meter(label: str, total: int | None, unit: str = "messages") -> Iterator[Met
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        yield Meter(progress, progress.add_task(label, total=total))
+        yield Meter(progress, progress.add_task(escape_unseen(label), total=total))
 
 
-def lines(values: Iterable[str]) -> None:
-    """Plain lines on stdout."""
-    for value in values:
-        sys.stdout.write(value + "\n")
-    sys.stdout.flush()
+def line(text: str) -> None:
+    """A line of text on stdout."""
+    sys.stdout.write(escape_unseen(text) + "\n")

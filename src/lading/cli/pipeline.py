@@ -10,7 +10,7 @@ import typer
 
 from .interruption import Interruption
 from .options import AsOutput
-from .output import Output, document, json_line, meter, note, table
+from .output import Output, document, json_line, line, meter, note, table
 
 if TYPE_CHECKING:
     from ..pipeline.settings import PipelineSettings
@@ -122,7 +122,7 @@ def check(file: File, output: AsOutput = Output.TEXT) -> None:
     if output is Output.JSON:
         document([asdict(problem) for problem in found])
     for problem in found if output is Output.TEXT else ():
-        typer.echo(f"{problem.part}: {problem.sentence}")
+        line(f"{problem.part}: {problem.sentence}")
     if found:
         raise typer.Exit(1)
     if output is Output.TEXT:

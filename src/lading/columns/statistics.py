@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from ..model.errors import CorruptError
 from ..model.kinds import Kind, decode_value
+from ..model.printable import escape_unseen
 from .contract import FIELD_TYPES
 from .distinct import DistinctCount
 from .field_names import field_meant
@@ -225,7 +226,7 @@ def _readable(kind: int, data: bytes) -> Any:
 
 
 def _shown(value: Any) -> str:
-    text = value if isinstance(value, str) else json.dumps(value)
+    text = escape_unseen(value) if isinstance(value, str) else json.dumps(value)
     return text if len(text) <= _EXAMPLE_CHARACTERS else text[: _EXAMPLE_CHARACTERS - 1] + "…"
 
 

@@ -1,0 +1,35 @@
+"""Text from messages and names as a terminal may show it: nothing in it moves the cursor, hides or reorders text."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Final
+
+# control characters (C0, DEL, C1), line and paragraph separators, lone surrogates, and format characters such as those
+# that reorder text; the joiners of scripts and emoji (U+200C, U+200D) are text
+_UNSEEN: Final = (
+    "\x00-\x1f\x7f-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u08e2\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f"
+    "\ud800-\udfff\ufeff\ufff9-\ufffb\U000110bd\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e007f"
+)
+_UNSEEN_CHARACTER: Final = re.compile(f"[{_UNSEEN}]")
+_UNSEEN_IN_LINES: Final = re.compile(f"(?!\n)[{_UNSEEN}]")
+
+
+def escape_unseen(text: str) -> str:
+    r"""Return ``text`` with what a terminal would act on instead of show as ``\x1b``, ``\n`` or ``\u202e``."""
+    return _UNSEEN_CHARACTER.sub(_escaped, text)
+
+
+def escape_unseen_in_lines(text: str) -> str:
+    """Return what ``escape_unseen`` does, with line ends as they are: for sentences of several lines."""
+    return _UNSEEN_IN_LINES.sub(_escaped, text)
+
+
+def escape_unseen_in_json(document: str) -> str:
+    """Return a JSON document that means the same and has no such characters, except between its values."""
+    return _UNSEEN_IN_LINES.sub(lambda found: json.dumps(found[0])[1:-1], document)
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return found[0].encode("unicode_escape", "backslashreplace").decode("ascii")
