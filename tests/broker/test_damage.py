@@ -8,9 +8,12 @@ from pathlib import Path
 import pytest
 
 from lading.broker.broker import Broker
+from lading.broker.chunks import read_chunks
 from lading.broker.poll import Timestamp
 from lading.broker.topology import Partition
 from lading.chunk.envelope import ENVELOPE_BYTES
+from lading.dialects.protocols import VISIBILITY
+from lading.transports.files import FilesTransport
 from tests.broker.room import NOW, append, fill, opened, payloads, read, rows, topic_of
 
 
@@ -115,4 +118,57 @@ def test_a_damaged_native_chunk_is_passed_over_as_a_whole(tmp_path: Path) -> Non
     reading = read(broker, partition)
     assert [offset for offset, _ in rows(reading)] == [0, 1, 4, 5]
     assert list(reading.damaged) == [(2, 4)]
+    broker.stop()
+
+
+def destroyed(path: Path, first_chunk: int) -> Broker:
+    """The broker on a log of which nothing from this chunk on can be read."""
+    (log,) = path.glob("topics/*/0/*.log")
+    data = bytearray(log.read_bytes())
+    at = 0
+    for _ in range(first_chunk):
+        at += 8 + int.from_bytes(data[at : at + 4], "little")
+    data[at:] = b"\xff" * (len(data) - at)
+    log.write_bytes(data)
+    return opened(path)
+
+
+@pytest.mark.parametrize("first_chunk", [0, 3])
+def test_readers_are_moved_on_from_a_tail_that_cannot_be_read(tmp_path: Path, first_chunk: int) -> None:
+    written(tmp_path).stop()
+    broker = destroyed(tmp_path, first_chunk)
+    partition = broker.topic("s", "t").partition(0)
+    at = 4 * first_chunk
+    for reader in VISIBILITY:
+        reading = read(broker, partition, at, reader=reader)
+        assert (reading.count, reading.end_offset, list(reading.damaged)) == (0, 20, [(at, 20)]), reader
+    chunks = read_chunks(partition, at, max_bytes=1 << 20, counters=broker.counters)
+    assert (len(chunks.data), chunks.end_offset) == (0, 20)
+    append(broker, partition, b"new")
+    broker.flush()
+    assert rows(read(broker, partition, 20)) == [(20, b"new")]
+    broker.stop()
+    files = FilesTransport(str(tmp_path))
+    fetched = files.fetch("s.t", 0, at)
+    while not fetched.runs:
+        assert fetched.end_offset > at
+        fetched = files.fetch("s.t", 0, fetched.end_offset)
+    assert fetched.end_offset == 21
+
+
+def test_damage_that_reading_finds_is_told_once_with_its_place(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    written(tmp_path).stop()
+    broker, partition = flipped(tmp_path, place_of(tmp_path, b"2-1" * 20) + 7)
+    assert broker.damages.sentences() == {} and not caplog.records
+    for _ in range(3):
+        read(broker, partition)
+    (told,) = caplog.records
+    assert "s.t/0" in told.getMessage() and "offsets 8 to 11 are damaged" in told.getMessage()
+    assert broker.damages.sentences() == {
+        "s.t/0": "offsets 8 to 11 are damaged on the disk; what is intact of them is served"
+    }
+    partition.log.truncate_before(12)
+    assert broker.damages.sentences() == {}
     broker.stop()

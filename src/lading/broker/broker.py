@@ -25,6 +25,7 @@ from .append import Append, Appender, Choice, Write, choose_partition
 from .channels import Channels
 from .coordinated_groups import CoordinatedGroups
 from .counters import Counters
+from .damages import Damages
 from .dead_letters import DeadLetters
 from .duties import Duties
 from .given_up import GivenUp
@@ -63,6 +64,7 @@ class Broker:
         """
         self.settings = settings or BrokerSettings()
         self.counters = Counters()
+        self.damages = Damages()
         self._disk = disk or RealDisk()
         self._now_us = now_us
         GATE.check_directory(data, self._disk)
@@ -143,6 +145,7 @@ class Broker:
             partition.log.on_synced = partial(self._synced, partition)
         self.dead_letters.load(self._topology.topic_by_uuid)
         self.postponed.load(partitions)
+        self.damages.watch([*partitions, *self.postponed.logs()])
         self.channels.load(self._topology.topics())
 
     @property
@@ -250,6 +253,7 @@ class Broker:
         for partition in partitions:
             partition.log.on_synced = partial(self._synced, partition)
             partition.log.hold_stable(None)
+        self.damages.watch(partitions)
 
     def _resized(self, topic: Topic) -> None:
         self.groups.resized(topic)
@@ -271,6 +275,7 @@ class Broker:
         self.postponed.forget(partition)
         self._duties.abandon(partition)
         self.dead_letters.abandon(partition)
+        self.damages.forget(partition)
         partition.log.on_synced = None
         partition.seen()
 

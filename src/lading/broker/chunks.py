@@ -56,6 +56,8 @@ def read_chunks(partition: Partition, offset: int, *, max_bytes: int, counters: 
     while at < log.stable_end:
         span = log.read(at, max_bytes)
         if span is None or span.base_offset >= log.stable_end:
+            # nothing readable lies between: who waited here would wait for ever
+            at = log.stable_end
             break
         base_offset, end_offset, data, count = _salvaged(span) if span.damaged else _whole(span, log.stable_end)
         if end_offset <= at:

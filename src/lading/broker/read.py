@@ -116,6 +116,9 @@ def read(
         if stretch is None or not stretch.serves(at, left_bytes):
             stretch = stretch_at(log, at, max(1, min(left_bytes, _likely_bytes(log, wanted))))
             if stretch is None or stretch.base_offset >= limit:
+                # nothing readable lies between: who waited here would wait for ever
+                damaged.append((at, limit))
+                at = limit
                 break
             partition.recent = None if stretch.damaged else stretch
         if stretch.base_offset > at:

@@ -50,13 +50,15 @@ class AdminStatus:
             for partition in topic.partitions
             if partition.log.refusal is not None
         }
+        damaged = self._services.broker.damages.sentences()
         problems = self._services.health.problems()
         return answer(
             {
-                "status": "degraded" if refusing or problems else "ok",
+                "status": "degraded" if refusing or damaged or problems else "ok",
                 "version": __version__,
                 "durability": self._services.settings.durability,
                 "refusing": refusing,
+                "damaged": damaged,
                 "problems": problems,
             }
         )

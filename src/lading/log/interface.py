@@ -153,6 +153,8 @@ class PartitionLog(Protocol):
     recovery: RecoveryReport
     on_synced: Callable[[], None] | None
     """Called at the end of ``synced`` and ``sync_failed``."""
+    on_refusal: Callable[[Refusal | None], None]
+    """Called when appends begin to be refused, for another reason, or are taken again (None)."""
     watched: bool
     """Somebody waits for what comes next: chunks that are written now may be asked for at once."""
     tail: Run | None
@@ -221,6 +223,9 @@ class PartitionLog(Protocol):
 
     def damaged(self, first: int, end: int) -> list[tuple[int, int]]:
         """Damaged offset ranges known so far that meet ``first`` to ``end``."""
+
+    def watch_damage(self, on_damage: Callable[[Sequence[Damage]], None]) -> None:
+        """Call ``on_damage`` with what reading finds damaged that was not known."""
 
     def offset_at(self, timestamp_us: int) -> int:
         """Base offset of the first chunk with a message at or after this time; ``synced_end`` when there is none."""

@@ -61,6 +61,7 @@ class Partition:
         self.next_offset = self.synced_end = self.stable_end = found.next_offset
         self.refusal: Refusal | None = None
         self.on_synced: Callable[[], None] | None = None
+        self.on_refusal: Callable[[Refusal | None], None] = _ignore
         self.watched, self.tail = False, None
         self._disk = disk
         self._segment_bytes = segment_bytes
@@ -180,10 +181,14 @@ class Partition:
             raise
         self._written = True
         self.tail = chunk.run() if self.watched else None
-        self.refusal = None
+        if self.refusal is not None:
+            self.refusal = None
+            self.on_refusal(None)
 
     def _refuse(self, error: OSError, what: str) -> Refusal:
-        self.refusal = refusal(self.path, error, what)
+        before, self.refusal = self.refusal, refusal(self.path, error, what)
+        if before is None or before.reason is not self.refusal.reason:
+            self.on_refusal(self.refusal)
         return Refusal(self.refusal.reason, str(self.refusal))
 
     # ------------------------------------------------------------------------------------------ making it last
@@ -332,6 +337,9 @@ class Partition:
         """What is known to be damaged among these offsets, with the bytes where it lay."""
         return self._segments.damage(first, end)
 
+    def watch_damage(self, on_damage: Callable[[Sequence[Damage]], None]) -> None:
+        self._segments.watch_damage(on_damage)
+
     def offset_at(self, timestamp_us: int) -> int:
         found = self._segments.first_since(timestamp_us, self.synced_end)
         return self.synced_end if found is None else max(found, self.first_offset)
@@ -424,3 +432,7 @@ class Partition:
 
     def load_snapshot(self, name: str) -> Snapshot | None:
         return snapshots.load(self._disk, self.path, name, self.epochs, self.next_offset)
+
+
+def _ignore(refusal: Refusal | None) -> None:
+    """Nobody wants to know."""

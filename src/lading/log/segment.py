@@ -9,7 +9,7 @@ then a mended copy is served.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -51,6 +51,8 @@ class Segment:
         self.damage: list[Damage] = []
         self.index_fault = ""
         """What was wrong with the index file when it was read."""
+        self.on_damage: Callable[[Sequence[Damage]], None] = _ignore
+        """Called with what reading finds damaged that was not known."""
         self._disk = disk
         self._map: Region | None = None
         self._index: Index | None = None
@@ -296,7 +298,7 @@ class Segment:
         """Read all up to ``limit`` anew: the index is what the bytes say, what cannot be read becomes damage."""
         index = self._index or self.read_index()[0]
         hints = [index.entry(i) for i in range(len(index))]
-        end, latest = self.end, self.max_timestamp_us
+        end, latest, known = self.end, self.max_timestamp_us, self.damage
         limit = self._known_end() or limit
         found = self.scan_from(Entry(self.base_offset, 0, 0), limit.position, hints)
         if found.end_offset < limit.offset:
@@ -305,6 +307,9 @@ class Segment:
         self._adopt(found)
         self.end = end
         self.max_timestamp_us = max(latest, found.max_timestamp_us)
+        news = [damage for damage in found.damage if damage not in known]
+        if news:
+            self.on_damage(news)
 
     def _bring_in(self, region: Region, start: int, end: int) -> None:
         try:
@@ -318,6 +323,10 @@ class Segment:
     def _known_end(self) -> Limit | None:
         """Where the chunks end, whatever readers may see of them; None where only their limit is known."""
         return self.end
+
+
+def _ignore(damage: Sequence[Damage]) -> None:
+    """Nobody wants to know."""
 
 
 def _mended(region: Region, damage: Damage) -> NDArray[np.uint8] | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -36,10 +36,17 @@ class Segments:
         self._disk = disk
         self._directory = directory
         self._gaps = gaps
+        self._on_damage: Callable[[Sequence[Damage]], None] | None = None
         self._all: list[Segment] = [*closed, active]
         self._bases = [segment.base_offset for segment in self._all]
         self._closed_bytes = sum(segment.end.position for segment in closed if segment.end)
         self._recent: OrderedDict[int, None] = OrderedDict()
+
+    def watch_damage(self, on_damage: Callable[[Sequence[Damage]], None]) -> None:
+        """Call ``on_damage`` with what reading finds damaged that was not known."""
+        self._on_damage = on_damage
+        for segment in self._all:
+            segment.on_damage = on_damage
 
     @property
     def written(self) -> Reached:
@@ -78,6 +85,8 @@ class Segments:
         new = ActiveSegment(self._disk, self._directory, base_offset)
         also_sync = [old.file, self._disk.open(self._directory)]
         self._all[-1:] = [old.closed(), new]
+        if self._on_damage is not None:
+            self.watch_damage(self._on_damage)
         self._bases.append(base_offset)
         self._used(old)
         self._closed_bytes += old.written.position

@@ -86,7 +86,11 @@ class FilesTransport:
             time.sleep(min(LOOK_S, left_s))
             reader.refresh()
         span = reader.read(offset, max_bytes) if offset < reader.stable_end else None
-        end = offset if span is None else max(offset, min(span.end_offset, reader.stable_end))
+        if span is not None:
+            end = max(offset, min(span.end_offset, reader.stable_end))
+        else:
+            # nothing readable lies below the end: who waited here would wait for ever
+            end = max(offset, reader.stable_end)
         chunks = [] if span is None else _runs(span)
         return Fetched(
             topic,
