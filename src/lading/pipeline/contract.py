@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from ..columns.field_names import field_meant
 from ..columns.locate import locate
 from ..columns.statistics import HeaderStatistics
 from ..columns.typed import typed
+from ..model.toml import toml_key, toml_text
 from ..transports.fetched import States
 
 COMMENT_AT = 40
@@ -74,8 +74,8 @@ def headers_section(statistics: HeaderStatistics, topic: str) -> str:
             value = json.dumps(row["type"] + (" required" if always else ""))
         else:
             required = ", required = true" if always else ""
-            value = f'{{ type = "{row["type"]}", from = {_text(row["key"])}{required} }}'
-        line = f"{_key(name)} = {value}"
+            value = f'{{ type = "{row["type"]}", from = {toml_text(row["key"])}{required} }}'
+        line = f"{toml_key(name)} = {value}"
         lines.append(f"{line:<{COMMENT_AT}}# {_comment(row)}")
     if statistics.other_occurrences:
         lines.append(f"# {statistics.other_occurrences:,} headers have further keys; only the first 1,000 are listed")
@@ -138,12 +138,3 @@ def _comment(row: dict[str, Any]) -> str:
     facts = [f"{row['share']:.1f} %", row["kinds"]]
     facts += [f"{row[name]:,} {name}" for name in ("nulls", "empty", "duplicates") if row[name]]
     return ", ".join(facts) + (f"; {row['examples']}" if row["examples"] else "")
-
-
-def _key(name: str) -> str:
-    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _text(name)
-
-
-def _text(text: str) -> str:
-    """A TOML basic string: as JSON's, with every control character escaped."""
-    return json.dumps(text).replace("\x7f", "\\u007f")
