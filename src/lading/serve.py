@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from .broker.broker import Broker
     from .broker.settings import BrokerSettings
     from .log.disk import Disk
-    from .log.interface import Commit, PartitionLog
+    from .log.interface import Commit, Syncable
 
 log = logging.getLogger("lading")
 
@@ -199,7 +199,7 @@ class _TimedCommit:
         self.drain = commit.drain
         self.close = commit.close
 
-    def submit(self, log: PartitionLog, done: Callable[[OSError | None], None] | None = None) -> None:
+    def submit(self, log: Syncable, done: Callable[[OSError | None], None] | None = None) -> None:
         began_s = time.perf_counter()
 
         def finished(error: OSError | None) -> None:
@@ -259,6 +259,7 @@ def _duty_timer(services: Services) -> DutyTimer:
     timer = DutyTimer(asyncio.get_running_loop(), tick, metrics.loop_lag_seconds.observe)
     broker.on_due = lambda: timer.call_after(TICK_US / 1e6)
     services.health.add_check("duties", timer.health_problem)
+    services.health.add_check("catalog", lambda: broker.catalog_problem)
     metrics.add(
         Gauge(
             "lading_duties_late_seconds", "For how long the broker's own work has been due.", (),

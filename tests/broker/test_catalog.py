@@ -29,6 +29,7 @@ WRITES: list[tuple[Kind, Callable[[Catalog], object]]] = [
     (Kind.STREAM, lambda c: c.add_stream(StreamRow(9, "x", 0))),
     (Kind.TOPIC, lambda c: c.resize_topic(TOPIC, 4, 2)),
     (Kind.GROUP, lambda c: c.put_group(GroupRow("iggy", TOPIC, "1", 0))),
+    (Kind.COORDINATED_GROUP, lambda c: c.put_group(GroupRow("kafka", b"", "g", 0), Kind.COORDINATED_GROUP)),
     (Kind.POSITION, lambda c: c.put_positions([PositionRow("iggy", TOPIC, 0, "consumer/1", 7, None, None, 0)])),
     (Kind.TRANSACTION, lambda c: c.begin("", 0)),
     (Kind.COMMIT_KEY, lambda c: c.settle("key", [], [], 0)),
@@ -61,7 +62,7 @@ def test_all_of_it_is_there_again(tmp_path: Path, catalog: Catalog) -> None:
     assert not again.created
     assert again.streams() == [StreamRow(1, "s", 5), StreamRow(9, "x", 0)]
     assert again.topics() == [TopicRow(TOPIC, 1, 2, "t", 6, 4, 2, {"hide_states": True})]
-    assert again.groups() == [GroupRow("iggy", TOPIC, "1", 0)]
+    assert again.groups() == [GroupRow("iggy", TOPIC, "1", 0), GroupRow("kafka", b"", "g", 0)]
     assert again.positions() == [PositionRow("iggy", TOPIC, 0, "consumer/1", 7, None, None, 0)]
     assert again.writer_partitions() == {(TOPIC, 0)}
     assert [(row.id, row.scope, row.state) for row in again.transactions()] == [(1, "", "open"), (2, "scope", "open")]
@@ -75,7 +76,8 @@ def test_a_topic_takes_all_that_hangs_on_it(catalog: Catalog) -> None:
     for _, write in WRITES:
         write(catalog)
     catalog.remove_topic(TOPIC)
-    assert (catalog.topics(), catalog.groups(), catalog.positions()) == ([], [], [])
+    assert (catalog.topics(), catalog.positions()) == ([], [])
+    assert catalog.groups() == [GroupRow("kafka", b"", "g", 0)]
     assert catalog.writer_partitions() == set()
 
 

@@ -21,7 +21,9 @@ from ..log.partition import open_partition
 from ..log.producer_table import ProducerTable
 from ..model.errors import Refusal
 from ..model.protocol import VisibilityRule
+from .answer import Answer
 from .append import Append, Appender, Choice, Write, choose_partition
+from .catalog_commit import CatalogCommit
 from .channels import Channels
 from .coordinated_groups import CoordinatedGroups
 from .counters import Counters
@@ -69,13 +71,16 @@ class Broker:
         self._now_us = now_us
         GATE.check_directory(data, self._disk)
         directory = DataDirectory(data, self._disk)
-        self._catalog = Catalog(data / FILE_NAME)
+        self._catalog = Catalog(data / FILE_NAME, self._disk)
         self._commit = commit or (GroupCommit() if self.settings.durability == "fsync" else WriteOnly())
         self._appender = Appender(self._commit, self.counters, self.settings.unsynced_bytes_max)
         self._topology = Namespace(
             self._catalog, directory, self._open_log, self.settings.partitions_per_topic_max, now_us
         )
         self._positions = Positions(self._catalog, self.settings.position_flush_us)
+        self._catalog_commit = CatalogCommit(
+            self._catalog, self._commit, self._appender.at_end_of_pass, self._positions.flush
+        )
         self.groups = Groups(self._catalog, self._positions)
         self._transactions = Transactions(self._catalog, self.counters, self.settings.transaction_timeout_us)
         self._memory = WriterMemory(self._appender, self._catalog, self.settings)
@@ -319,6 +324,15 @@ class Broker:
     ) -> Append:
         """Append native blocks, each once by writer id, epoch and sequence; see ``NativeAppender.append``."""
         return self._native.append(partition, body, now_us=now_us, checked=checked)
+
+    def confirm_positions(self) -> Answer[None]:
+        """Have every position that was stored so far on disk, in a transaction or not; see ``CatalogCommit``."""
+        return self._catalog_commit.confirm()
+
+    @property
+    def catalog_problem(self) -> str | None:
+        """Why the catalog cannot be written at present."""
+        return self._catalog.problem
 
     def at_end_of_pass(self, callback: Callable[[], None]) -> None:
         """Call back once at the end of this pass of the event loop, before what was appended is written."""

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from ..log.catalog import Catalog
+from ..log.catalog import Catalog, Kind
 from ..log.catalog_rows import GroupRow
 from ..model.errors import Reason, Refusal
 from .answer import Answer
@@ -198,7 +198,7 @@ class CoordinatedGroups:
     def _keep(self, group: Group) -> None:
         self._groups[group.name] = group
         if not group.kept:
-            self._catalog.put_group(GroupRow(COORDINATED, b"", group.name, 0))
+            self._catalog.put_group(GroupRow(COORDINATED, b"", group.name, 0), Kind.COORDINATED_GROUP)
             group.kept = True
 
     def _require(self, call: MemberCall, now_us: int) -> tuple[Group, Member]:

@@ -129,6 +129,7 @@ class Duties:
         if now_us >= self._forget_due_us:
             self._forget_due_us = now_us + self._settings.transaction_memory_us
             self._attempt(self._forget_transactions)
+        self._attempt(self._catalog.repair_when_due, now_us)
         self._attempt(self._catalog.checkpoint_when_due)
         due_us = self._due_us(now_us)
         self._quiet = due_us > now_us + TICK_US

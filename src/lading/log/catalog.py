@@ -20,12 +20,16 @@ from typing import Any, Final
 from ..model.errors import CorruptLog, Reason, Refusal
 from .catalog_rows import GroupRow, PositionRow, StreamRow, TopicRow, TransactionRow
 from .catalog_state import CatalogOpening, wal_path
+from .catalog_wal import CatalogWal
+from .disk import Disk, RealDisk
 from .formats import CATALOG, GATE
 
 LOG: Final = logging.getLogger("lading.log")
 FILE_NAME: Final = "catalog.sqlite"
 CHECKPOINT_COMMITS: Final = 500
 """SQLite's log is moved to the file after so many writes."""
+REPAIR_US: Final = 1_000_000
+"""While the catalog cannot be written it is tried so often whether it can again."""
 
 
 class Level(Enum):
@@ -41,7 +45,9 @@ class Kind(Enum):
     STREAM = "streams"
     TOPIC = "topics"
     GROUP = "groups"
+    COORDINATED_GROUP = "coordinated_groups"
     POSITION = "positions"
+    WAITING_POSITION = "waiting_positions"
     TRANSACTION = "transactions"
     COMMIT_KEY = "commit_keys"
     WRITER = "writer_partitions"
@@ -54,7 +60,9 @@ SYNC_LEVEL: Final[Mapping[Kind, Level]] = {
     Kind.STREAM: Level.FULL,
     Kind.TOPIC: Level.FULL,
     Kind.GROUP: Level.FULL,
+    Kind.COORDINATED_GROUP: Level.NORMAL,
     Kind.POSITION: Level.NORMAL,
+    Kind.WAITING_POSITION: Level.NORMAL,
     Kind.TRANSACTION: Level.FULL,
     Kind.COMMIT_KEY: Level.FULL,
     Kind.WRITER: Level.FULL,
@@ -103,16 +111,27 @@ PUT_POSITION: Final = (
 class Catalog:
     """The catalog of one data directory. Not thread-safe: one thread of the owning process uses it.
 
-    A write that fails changes nothing and is a Refusal: DISK_FULL where space is missing, else READ_ONLY.
+    A write that fails changes nothing and is a Refusal: DISK_FULL where space is missing, else READ_ONLY. After an
+    I/O error the file is opened anew before the next write: a mended disk needs no restart.
     """
 
-    def __init__(self, path: Path) -> None:
-        """Opens or creates the file at ``path``; CorruptLog where it is no catalog or of a later version."""
+    def __init__(self, path: Path, disk: Disk | None = None) -> None:
+        """Opens or creates the file at ``path``; CorruptLog where it is no catalog or of a later version.
+
+        ``disk`` is where its log is synced.
+        """
         self.path = path
         self.created = False
         """There was nothing in it: either a new data directory, or its catalog is lost."""
+        self.problem: str | None = None
+        """Why the last write failed; None from the next one on that does not."""
+        self.wal = CatalogWal(path, disk or RealDisk(), self._wal_failed)
+        """For a commit that is to make durable what was written at level NORMAL."""
         self._checkpoint: threading.Thread | None = None
         self._commits = 0
+        self._is_broken = False
+        """The connection, or what SQLite believes to be on disk, cannot be relied on."""
+        self._repair_due_us = 0
         self._opening = CatalogOpening(path)
         try:
             self._require_known_version()
@@ -128,15 +147,18 @@ class Catalog:
             raise self._damaged(str(error)) from None
 
     def _open(self) -> None:
-        self._db.execute("PRAGMA journal_mode = WAL")
-        self._db.execute("PRAGMA foreign_keys = ON")
-        self._db.execute("PRAGMA wal_autocheckpoint = 0")
-        self._level: Level | None = None
+        self._set_up()
         found = self._db.execute("PRAGMA quick_check(1)").fetchone()[0]
         if found != "ok":
             raise self._damaged(" ".join(found.split()))
         self._migrate()
         self._opening.begin(self._db)
+
+    def _set_up(self) -> None:
+        self._db.execute("PRAGMA journal_mode = WAL")
+        self._db.execute("PRAGMA foreign_keys = ON")
+        self._db.execute("PRAGMA wal_autocheckpoint = 0")
+        self._level: Level | None = None
 
     def _damaged(self, problem: str) -> CorruptLog:
         return CorruptLog(
@@ -159,6 +181,38 @@ class Catalog:
             version = db.execute("PRAGMA user_version").fetchone()[0]
         GATE.require_known(CATALOG, version, self.path)
 
+    def _reopen(self) -> None:
+        """Move what SQLite's log holds into the file by a new connection, which takes the place of the old one."""
+        if self._checkpoint is not None:
+            self._checkpoint.join()
+        self.wal.reopen()
+        former, self._db = self._db, sqlite3.connect(self.path, isolation_level=None)
+        with contextlib.suppress(sqlite3.Error):
+            former.close()
+        self._set_up()
+        # where it cannot all be moved this connection serves too, after the next attempt
+        busy = self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+        self._is_broken = bool(busy)
+
+    def repair_when_due(self, now_us: int) -> None:
+        """Try whether a catalog that could not be written can be again."""
+        if self.problem is not None and not 0 < self._repair_due_us - now_us <= REPAIR_US:
+            self._repair_due_us = now_us + REPAIR_US
+            with self._transaction(Level.FULL) as db:
+                # the smallest write there is: what it says already
+                version = db.execute("PRAGMA user_version").fetchone()[0]
+                db.execute(f"PRAGMA user_version = {version}")
+            LOG.warning("the catalog %s can be written again", self.path)
+
+    def _wal_failed(self, error: OSError) -> None:
+        self._is_broken = True
+        self._set_problem(f"the catalog {self.path} could not be synced: {error.strerror or error}")
+
+    def _set_problem(self, problem: str) -> None:
+        if self.problem is None:
+            LOG.error("%s; it is tried again", problem)
+        self.problem = problem
+
     def _migrate(self) -> None:
         if self._db.execute("PRAGMA user_version").fetchone()[0] == 0:
             self.created = True
@@ -169,26 +223,39 @@ class Catalog:
 
     @contextlib.contextmanager
     def _transaction(self, level: Level) -> Iterator[sqlite3.Connection]:
-        if self._level is not level:
-            self._db.execute(f"PRAGMA synchronous = {level.value}")
-            self._level = level
         try:
+            if self._is_broken:
+                self._reopen()
+            if self._level is not level:
+                self._db.execute(f"PRAGMA synchronous = {level.value}")
+                self._level = level
             self._db.execute("BEGIN IMMEDIATE")
             yield self._db
             self._db.execute("COMMIT")
             self._commits += 1
+            self.problem = None
         except BaseException as error:
-            # after some errors SQLite has rolled back by itself
-            if self._db.in_transaction:
-                self._db.execute("ROLLBACK")
-            if isinstance(error, sqlite3.OperationalError):
+            self._roll_back()
+            if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.IntegrityError):
                 raise self._refusal(error) from None
             raise
 
-    def _refusal(self, error: sqlite3.OperationalError) -> Refusal:
-        full = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_FULL
-        reason = Reason.DISK_FULL if full else Reason.READ_ONLY
-        return Refusal(reason, f"the catalog {self.path} cannot be written: {error}")
+    def _roll_back(self) -> None:
+        try:
+            # after some errors SQLite has rolled back by itself
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+        except sqlite3.Error:
+            # left open it would refuse every transaction after it
+            self._is_broken = True
+
+    def _refusal(self, error: sqlite3.DatabaseError) -> Refusal:
+        # an error that Python found itself, such as a closed connection, has no code
+        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+        self._is_broken |= code not in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY)
+        problem = f"the catalog {self.path} cannot be written: {error}"
+        self._set_problem(problem)
+        return Refusal(Reason.DISK_FULL if code == sqlite3.SQLITE_FULL else Reason.READ_ONLY, problem)
 
     def write(self, *kinds: Kind) -> contextlib.AbstractContextManager[sqlite3.Connection]:
         """A transaction at the level of the firmest of these kinds, for tables that have a page of their own."""
@@ -272,9 +339,9 @@ class Catalog:
         """All groups of all protocols."""
         return [GroupRow(*row) for row in self._db.execute("SELECT protocol, scope, name, generation FROM groups")]
 
-    def put_group(self, row: GroupRow) -> None:
+    def put_group(self, row: GroupRow, kind: Kind = Kind.GROUP) -> None:
         """A new group, or a new generation of it."""
-        with self.write(Kind.GROUP) as db:
+        with self.write(kind) as db:
             db.execute(
                 "INSERT INTO groups VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET generation = excluded.generation",
                 (row.protocol, row.scope, row.name, row.generation),
@@ -355,7 +422,10 @@ class Catalog:
 
     def commit_key(self, key: str) -> tuple[int, ...] | None:
         """The transactions that were committed under ``key``; None where the key is new."""
-        row = self._db.execute("SELECT winners FROM commit_keys WHERE key = ?", (key,)).fetchone()
+        try:
+            row = self._db.execute("SELECT winners FROM commit_keys WHERE key = ?", (key,)).fetchone()
+        except sqlite3.DatabaseError as error:
+            raise self._refusal(error) from None
         return None if row is None else tuple(json.loads(row[0]))
 
     def settle(self, key: str | None, committed: Iterable[int], aborted: Iterable[int], now_us: int) -> None:
@@ -389,9 +459,11 @@ class Catalog:
         """Checkpoint and close; what was written is in the one file then."""
         if self._checkpoint is not None:
             self._checkpoint.join()
+        self.wal.reopen()
         # said first: SQLite removes its log when it closes, and a kill in between must not look like a lost one
         self._opening.end()
-        self._db.close()
+        with contextlib.suppress(sqlite3.OperationalError):
+            self._db.close()
 
 
 def _checkpoint(path: Path) -> None:

@@ -19,7 +19,7 @@ import numpy as np
 
 from ..kernels import engine, sync_twin
 from .disk import File
-from .interface import PartitionLog
+from .interface import Syncable
 
 LOG: Final = logging.getLogger("lading.log")
 Done = Callable[[OSError | None], None]
@@ -34,7 +34,7 @@ class SyncNow:
 
     instant = False
 
-    def submit(self, log: PartitionLog, done: Done | None = None) -> None:
+    def submit(self, log: Syncable, done: Done | None = None) -> None:
         """Sync the log's files one after the other."""
         failed: OSError | None = None
         files = log.begin_sync()
@@ -70,7 +70,7 @@ class WriteOnly(SyncNow):
 
     instant = True
 
-    def submit(self, log: PartitionLog, done: Done | None = None) -> None:
+    def submit(self, log: Syncable, done: Done | None = None) -> None:
         """Take everything as synced."""
         if log.begin_sync():
             log.synced()
@@ -83,7 +83,7 @@ class _Job:
 
     __slots__ = ("done", "failed", "files", "log", "open")
 
-    def __init__(self, log: PartitionLog, files: Sequence[File], done: list[Done]) -> None:
+    def __init__(self, log: Syncable, files: Sequence[File], done: list[Done]) -> None:
         self.log, self.files, self.done = log, files, done
         self.open = len(files)
         self.failed: OSError | None = None
@@ -135,10 +135,10 @@ class GroupCommit:
         self._selector = selectors.DefaultSelector()
         for thread in self._threads:
             self._selector.register(thread.answers, selectors.EVENT_READ, thread)
-        self._running: dict[PartitionLog, _Job] = {}
-        self._again: dict[PartitionLog, list[Done]] = {}
+        self._running: dict[Syncable, _Job] = {}
+        self._again: dict[Syncable, list[Done]] = {}
 
-    def submit(self, log: PartitionLog, done: Done | None = None) -> None:
+    def submit(self, log: Syncable, done: Done | None = None) -> None:
         """Sync the log now, or once more after the sync that is under way."""
         if log in self._running:
             waiting = self._again.setdefault(log, [])
@@ -147,7 +147,7 @@ class GroupCommit:
         else:
             self._start(log, [] if done is None else [done])
 
-    def _start(self, log: PartitionLog, done: list[Done]) -> None:
+    def _start(self, log: Syncable, done: list[Done]) -> None:
         files = log.begin_sync()
         if not files:
             for callback in done:
@@ -208,7 +208,7 @@ class GroupCommit:
         for callback in job.done:
             callback(job.failed)
 
-    def _start_again(self, log: PartitionLog) -> None:
+    def _start_again(self, log: Syncable) -> None:
         if log not in self._running:
             waiting = self._again.pop(log, None)
             if waiting is not None:

@@ -134,6 +134,21 @@ class RecoveryReport:
     """States, aborted and control ranges are not all that there were; the log tells the ranges again."""
 
 
+class Syncable(Protocol):
+    """What a commit brings to disk: a partition's log, or the log of the catalog."""
+
+    on_synced: Callable[[], None] | None
+
+    def begin_sync(self) -> Sequence[File]:
+        """The files to sync; answered by one ``synced`` or ``sync_failed`` before the next ``begin_sync``."""
+
+    def synced(self) -> None:
+        """All of them are on disk."""
+
+    def sync_failed(self, error: OSError) -> None:
+        """One of them is not."""
+
+
 class PartitionLog(Protocol):
     """One partition. Not thread-safe: one thread (the event loop) owns it; only ``begin_sync``'s files leave it."""
 
@@ -288,7 +303,7 @@ class Commit(Protocol):
     instant: bool
     """Nobody waits for the disk: what is written is taken as synced."""
 
-    def submit(self, log: PartitionLog, done: Callable[[OSError | None], None] | None = None) -> None:
+    def submit(self, log: Syncable, done: Callable[[OSError | None], None] | None = None) -> None:
         """Get on disk what was flushed so far; then the log's ``synced`` or ``sync_failed``, and ``done``."""
 
     def fileno(self) -> int | None:

@@ -84,8 +84,8 @@ class ProducerTable:
             _put(db, row)
 
     def wait(self, name: str, rows: Iterable[PositionRow]) -> None:
-        """Positions that become true when the open transaction of ``name`` is committed."""
-        with self._catalog.write(Kind.PRODUCER) as db:
+        """Positions that become true when the open transaction of ``name`` is committed; durable with the next sync."""
+        with self._catalog.write(Kind.WAITING_POSITION) as db:
             db.executemany(
                 f"INSERT OR REPLACE INTO waiting_positions (producer, {_POSITION}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 [(name, *_values(row)) for row in rows],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from ...broker.answer import Answer
 from ...dialects.kafka.errors import COORDINATOR_NOT_AVAILABLE, code_of
@@ -14,9 +14,14 @@ from .handling import Fields
 T = TypeVar("T")
 
 
+_PASSING: Final = frozenset({Reason.STOPPING, Reason.DISK_FULL, Reason.READ_ONLY})
+"""Clients look for the coordinator anew and ask it again, as after the real one's storage errors; any code of storage
+would be final to them, in a transaction for the producer itself."""
+
+
 def coordinator_code(error: Refusal) -> int:
-    """The code for a refusal of the coordinator; while it stops, clients look for it anew."""
-    return COORDINATOR_NOT_AVAILABLE if error.reason is Reason.STOPPING else code_of(error)
+    """The code for a refusal of the coordinator."""
+    return COORDINATOR_NOT_AVAILABLE if error.reason in _PASSING else code_of(error)
 
 
 def answered(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from ...broker.coordinated_group import Group
@@ -22,7 +22,7 @@ from ...dialects.kafka.errors import (
 )
 from ...model.errors import MalformedMessage, Refusal
 from ..interface import now_us
-from .answering import coordinator_code
+from .answering import answered, coordinator_code
 from .handling import Context, Fields, Handler, Request, Session
 
 METADATA_BYTES_MAX: Final = 4096
@@ -49,7 +49,7 @@ class GroupPositions:
         self._broker = context.broker
         self._groups = context.broker.coordinated_groups
 
-    def commit(self, session: Session, request: Request) -> Fields:
+    def commit(self, session: Session, request: Request) -> Fields | Awaitable[Fields]:
         body = request.body
         call = MemberCall(body.group_id, body.member_id, body.generation_id_or_member_epoch, body.group_instance_id)
         refused = NONE
@@ -62,7 +62,8 @@ class GroupPositions:
         def store(partition: Partition, position: StoredPosition) -> None:
             self._groups.store(call.group, partition, position)
 
-        return {"topics": stored(self._context, body.topics, store, now, refused)}
+        topics = stored(self._context, body.topics, store, now, refused)
+        return durable(self._context, topics) if not refused else {"topics": topics}
 
     def fetch(self, session: Session, request: Request) -> Fields:
         body, version = request.body, request.version
@@ -163,6 +164,26 @@ def _subscribed(group: Group) -> Collection[str] | None:
     except MalformedMessage:
         return None
     return topics
+
+
+def durable(context: Context, topics: list[Fields]) -> Fields | Awaitable[Fields]:
+    """Return the answer to a commit when its positions are on disk, with an error for each where they are not."""
+
+    def refused(error: Refusal) -> Fields:
+        code = coordinator_code(error)
+        return {
+            "topics": [
+                {
+                    "name": topic["name"],
+                    "partitions": [{**row, "error_code": row["error_code"] or code} for row in topic["partitions"]],
+                }
+                for topic in topics
+            ]
+        }
+
+    if all(row["error_code"] for topic in topics for row in topic["partitions"]):
+        return {"topics": topics}
+    return answered(context.broker.confirm_positions(), lambda _: {"topics": topics}, refused)
 
 
 def stored(

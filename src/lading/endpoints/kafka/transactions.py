@@ -14,7 +14,7 @@ from ...dialects.kafka.errors import INVALID_REQUEST, NONE, OPERATION_NOT_ATTEMP
 from ...model.errors import Reason, Refusal
 from ..interface import now_us
 from .answering import answered, coordinator_code
-from .group_positions import stored
+from .group_positions import durable, stored
 from .handling import Context, Fields, Handler, Request, Session
 
 _FENCED_FROM: Final = {versions.INIT_PRODUCER_ID: 4, versions.TXN_OFFSET_COMMIT: versions.NEVER}
@@ -115,7 +115,7 @@ class Transactions:
             return {"error_code": _code(request, refusal)}
         return answered(answer, lambda _: {"error_code": NONE}, lambda error: {"error_code": _code(request, error)})
 
-    def commit_positions(self, session: Session, request: Request) -> Fields:
+    def commit_positions(self, session: Session, request: Request) -> Fields | Awaitable[Fields]:
         body = request.body
         now = now_us()
         refused = NONE
@@ -134,7 +134,9 @@ class Transactions:
             self._producers.store_positions(_caller(body), positions)
         except Refusal as refusal:
             refused = _code(request, refusal)
-        return {"topics": stored(self._context, body.topics, collect, now, refused) if refused else topics}
+        if refused:
+            return {"topics": stored(self._context, body.topics, collect, now, refused)}
+        return durable(self._context, topics)
 
 
 def _caller(body: Any) -> Caller:

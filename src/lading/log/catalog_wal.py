@@ -1,0 +1,45 @@
+"""The catalog's write-ahead log as a commit syncs it: many writes that do not wait for the disk share one sync.
+
+SQLite writes at level NORMAL without a sync. What is to be durable before it is acknowledged is written so on the
+event loop, which costs microseconds, and then synced by a sync thread as messages are. All locks of SQLite are on
+other files, so that this descriptor of the log disturbs none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from .catalog_state import wal_path
+from .disk import Disk, File
+
+
+class CatalogWal:
+    """The log file beside the catalog; what ``Commit.submit`` takes."""
+
+    def __init__(self, path: Path, disk: Disk, on_failed: Callable[[OSError], None]) -> None:
+        """``on_failed`` is called with what a sync ended with."""
+        self._path = wal_path(path)
+        self._disk = disk
+        self._on_failed = on_failed
+        self._file: File | None = None
+        self.on_synced: Callable[[], None] | None = None
+
+    def begin_sync(self) -> Sequence[File]:
+        """Return the file to sync."""
+        if self._file is None:
+            self._file = self._disk.open(self._path, write=True)
+        return (self._file,)
+
+    def synced(self) -> None:
+        """Everything that was written before ``begin_sync`` is on disk."""
+
+    def sync_failed(self, error: OSError) -> None:
+        """It may not be; the catalog is opened anew before anything more is written."""
+        self.reopen()
+        self._on_failed(error)
+
+    def reopen(self) -> None:
+        """Let go of the file: SQLite may make another one."""
+        # a sync thread may still work on it: it is closed with its last reference
+        self._file = None
