@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from .options import AsOutput
-from .output import Output, document, table
+from .output import Output, document, line
 
 app = typer.Typer(help="Settings and where they come from.", no_args_is_help=True)
 
@@ -29,9 +30,13 @@ def show(
 ) -> None:
     """Every setting with its value: file, then LADING__ environment, then --set, each over the one before.
 
-    Example:
+    The text is a settings file as --config takes it. Tokens are not shown.
+
+    Examples:
 
         lading config show --origin --config lading.toml
+
+        lading config show --set durability=os > lading.toml
     """
     from .connection import loaded_settings, setting_rows
 
@@ -39,5 +44,27 @@ def show(
     if output is Output.JSON:
         document({row["setting"]: row if origin else row["value"] for row in rows})
         return
-    columns = {"setting": "setting", "value": "value"}
-    table(rows, columns | {"origin": "from"} if origin else columns, output=output)
+    for text in toml_lines(rows, origin=origin):
+        line(text)
+
+
+def toml_lines(rows: Sequence[Mapping[str, Any]], *, origin: bool) -> Iterator[str]:
+    """Yield the settings as the lines of a TOML file; what is not set, or secret, stands as a comment."""
+    from ..model.toml import toml_key, toml_value
+    from ..settings import SECRETS
+
+    section = ""
+    # a key behind a table's head would belong to that table
+    for row in sorted(rows, key=lambda one: str(one["setting"]).rpartition(".")[0]):
+        table, _, name = str(row["setting"]).rpartition(".")
+        if table != section:
+            yield ""
+            yield f"[{'.'.join(map(toml_key, table.split('.')))}]"
+            section = table
+        if row["value"] is None:
+            shown = f"# {toml_key(name)} is not set"
+        elif row["setting"] in SECRETS:
+            shown = f"# {toml_key(name)} is set and not shown"
+        else:
+            shown = f"{toml_key(name)} = {toml_value(row['value'])}"
+        yield f"{shown}  # {row['origin']}" if origin else shown
