@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -26,7 +28,8 @@ def ingest(
         str | None,
         typer.Option(
             "--columns",
-            help='What the table holds, e.g. "offset, carrier string, delay int"; found from messages unless given.',
+            help='What the table holds, e.g. "offset, carrier string, delay int"; all fields but the raw headers, and '
+            "each header with the type that its values suggest, unless given.",
         ),
     ] = None,
     where: Where = None,
@@ -38,6 +41,12 @@ def ingest(
         typer.Option("--state", help="Directory of checkpoint and manifests; beside the table unless given."),
     ] = None,
     max_rows: Annotated[int | None, typer.Option("--max-rows", min=1, help="Rows a batch at most.")] = None,
+    verify_checksum: Annotated[
+        bool,
+        typer.Option(
+            "--verify-checksum/--no-verify-checksum", help="End at a payload that is not what its checksum says."
+        ),
+    ] = True,
     resume: Annotated[
         bool, typer.Option("--resume", help="Begin a new checkpoint where the table's manifests end.")
     ] = False,
@@ -45,6 +54,8 @@ def ingest(
     output: AsOutput = Output.TEXT,
 ) -> None:
     """Read a topic into Parquet with typed header columns, each message exactly once; run it again to go on.
+
+    Without --columns the columns that are taken are printed as a proposal, with what was found in comments.
 
     Examples:
 
@@ -60,8 +71,11 @@ def ingest(
         if directory is not None:
             check_directory(what, local_directory(what, directory))
     if columns is None:
-        columns = inferred_columns(header_statistics(from_, topic, limit=SAMPLE_MESSAGES))
-        note(f"[dim]columns: {columns}[/]")
+        statistics = header_statistics(from_, topic, limit=SAMPLE_MESSAGES)
+        columns = inferred_columns(statistics)
+        if output is Output.TEXT:
+            for text in proposal(statistics, columns):
+                note(f"[dim]{text}[/]")
     else:
         for sentence in absent_columns(from_, topic, columns):
             note(sentence)
@@ -83,7 +97,8 @@ def ingest(
 
         report = ingest_topic(
             session(), from_, topic, to, columns=columns, where=where, state_dir=state, max_rows=max_rows,
-            follow=follow, resume=resume, on_progress=on_progress, stopped=lambda: interruption.came,
+            follow=follow, resume=resume, verify_checksum=None if verify_checksum else False,
+            on_progress=on_progress, stopped=lambda: interruption.came,
         )  # fmt: skip
     if output is Output.JSON:
         document(
@@ -92,18 +107,39 @@ def ingest(
                 "files": report.files,
                 "bytes": report.size_bytes,
                 "rows_per_s": round(report.rows_per_s),
+                "bad_values": report.bad_values,
                 "table": str(to),
             }
         )
     else:
         written = f"{report.files} file(s), {size(report.size_bytes)}, {report.rows_per_s:,.0f} rows/s"
         note(f"[bold]{report.rows:,}[/] rows in {written}: {to}")
+        if report.bad_values:
+            note(f"{report.bad_values:,} header values do not fit the type of their column and are null in the table")
+
+
+BEFORE, AFTER = ("partition", "offset", "timestamp", "key"), ("payload",)
+"""The message fields of a table whose columns nobody named, before and behind its headers."""
 
 
 def inferred_columns(statistics: HeaderStatistics) -> str:
-    """The columns that a topic's own headers suggest: offset, timestamp, each key with the type its kinds share."""
+    """The columns that a topic's own headers suggest: what a message is, and each key with the type its kinds share."""
     if not statistics.messages:
         raise LocalError(
             "the topic holds no messages yet, so its columns cannot be found out; name them with --columns"
         )
-    return ", ".join(["offset", "timestamp", *statistics.suggested_columns()])
+    return ", ".join([*BEFORE, *statistics.suggested_columns(), *AFTER])
+
+
+def proposal(statistics: HeaderStatistics, columns: str) -> Iterator[str]:
+    """Yield the columns as lines of comments, with what was seen of each header, and how to choose others."""
+    among = f"the first {statistics.messages:,}" if statistics.messages >= SAMPLE_MESSAGES else statistics.messages
+    yield f"# columns, with types that {among} messages suggest; what does not fit a type becomes null"
+    yield f"#   {', '.join(BEFORE)}"
+    found = {row["key"]: row for row in statistics.rows()}
+    for key, column in zip(statistics.keys, statistics.suggested_columns(), strict=True):
+        row = found[key]
+        examples = f": {row['examples']}" if row["examples"] else ""
+        yield f"#   {column:<24} # {row['share']:.1f} % have it, {row['kinds']}{examples}"
+    yield f"#   {', '.join(AFTER)}"
+    yield f"# to choose others: --columns {shlex.quote(columns)}"

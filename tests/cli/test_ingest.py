@@ -1,0 +1,50 @@
+"""``lading ingest`` as a user calls it: what the table keeps unless told otherwise, and what is said of it."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pyarrow.dataset as ds
+import pytest
+
+from lading import Producer, testing, u16
+from lading.cli.connection import header_statistics
+from lading.cli.ingest import inferred_columns, proposal
+from lading.columns.contract import parse_columns
+
+from .conftest import Run
+
+
+@pytest.fixture
+def topic(broker: testing.Running) -> str:
+    with Producer(broker.url) as producer:
+        producer.send("kept", b"one", key=b"k", headers=[("carrier", "UA"), ("delay", u16(12))])
+        producer.send("kept", b"two", headers=[("carrier", "AA\n")])
+    return "kept"
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(300)
+def test_a_table_keeps_what_a_message_is(process: Run, topic: str, tmp_path: Path) -> None:
+    said = process("ingest", topic, str(tmp_path / "table")).stderr
+    rows = sorted(
+        ds.dataset(tmp_path / "table", format="parquet").to_table().to_pylist(), key=lambda row: row["offset"]
+    )
+    assert [list(row) for row in rows] == [
+        ["partition", "offset", "timestamp", "key", "carrier", "delay", "payload"]
+    ] * 2
+    assert [(row["partition"], row["key"], row["delay"], row["payload"]) for row in rows] == [
+        (0, b"k", 12, b"one"), (0, None, None, b"two"),
+    ]  # fmt: skip
+    assert "#   delay int                # 50.0 % have it, uint16: 12" in said
+
+
+def test_types_are_proposed_as_comments_with_the_option_to_change_them(broker: testing.Running, topic: str) -> None:
+    statistics = header_statistics(broker.url, topic)
+    columns = inferred_columns(statistics)
+    lines = list(proposal(statistics, columns))
+    assert all(line.startswith("#") and "\n" not in line for line in lines)
+    option, value = shlex.split(lines[-1].partition(": ")[2])
+    assert (option, value) == ("--columns", columns)
+    assert parse_columns(value).order == ("partition", "offset", "timestamp", "key", "carrier", "delay", "payload")
