@@ -9,6 +9,7 @@ read behind a whole request before it is answered and the peer takes its answers
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -23,9 +24,12 @@ from uvicorn.server import ServerState
 
 from .admission import Places, set_keepalive
 from .deadlines import DeadlineWatch, Stage, timeouts_of
+from .peer import TLS_HELLO, is_tls_hello, origin_of
 
 if TYPE_CHECKING:
     from .interface import Services
+
+log = logging.getLogger(__name__)
 
 LINES_MAX: Final = 256
 PATH_BYTES_MAX: Final = 8 << 10
@@ -213,6 +217,9 @@ class HttpConnection(HttpToolsProtocol):
                 if isinstance(cause, RequestTooLarge):
                     self._refuse(cause.status, str(cause), "head_too_large")
                 else:
+                    is_tls = not self._requests_count and is_tls_hello(data)
+                    why = TLS_HELLO if is_tls else "the request is no HTTP"
+                    log.info("closing the connection: %s", why, extra=origin_of(self._context.name, self.transport))
                     self._refuse(HTTPStatus.BAD_REQUEST, "Invalid HTTP request received.", "invalid_request")
                 return
             self._loose_bytes = self._loose_bytes + end - at if self._events == events else 0
