@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import faulthandler
 import fcntl
 import gc
 import json
@@ -61,6 +62,8 @@ def run(settings: Settings, *, output: str = "text", exposed_secrets: Sequence[s
     LocalError in one sentence where it cannot start: directory in use or unwritable, port taken.
     """
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    # the stacks of a process that crashes, or that is ended with SIGABRT because it hangs
+    faulthandler.enable()
     _raise_open_files_limit()
     sys.setswitchinterval(WORKERS_TURN_S)
     sys.meta_path.insert(0, _WithoutPandas())

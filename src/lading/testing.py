@@ -1,5 +1,7 @@
 """The broker for tests: starts on free ports with a directory of its own, ready in well under a second.
 
+It ends with the process that started it, however that ends.
+
 from lading import testing
 
 with testing.broker() as broker:
@@ -30,6 +32,11 @@ READY_TIMEOUT_S = 90.0
 """A start takes a second; of many that share a machine with other work, each may take half a minute."""
 STOP_TIMEOUT_S = 60.0
 """As long, for the same reason."""
+HANG_S = 4.0
+"""A broker that has not heard the signal to stop after this long hangs."""
+LAST_WORDS_S = 0.5
+STOPPING = "stopping: requests under way are answered first"
+"""What a broker logs when it has heard the signal."""
 
 
 @dataclass(slots=True)
@@ -56,20 +63,47 @@ class Running:
         return f"lading://{self.endpoints['admin']}"
 
     def stop(self) -> int:
-        """Stop gracefully and return the exit code; LocalError where it hangs (it is killed then)."""
+        """Stop gracefully and return the exit code; LocalError with its stacks where it hangs (it is killed then)."""
         if self.process.poll() is None:
+            said = self.log_file.stat().st_size
             self.process.send_signal(signal.SIGTERM)
-        try:
-            return self.process.wait(STOP_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            self.kill()
-            raise LocalError(f"the broker did not stop within {STOP_TIMEOUT_S:.0f} s") from None
+            if not self._ended_within(HANG_S) and STOPPING.encode() not in self._said_since(said):
+                raise self._hang_error(f"did not hear SIGTERM within {HANG_S:g} s")
+            if not self._ended_within(STOP_TIMEOUT_S):
+                raise self._hang_error(f"did not stop within {STOP_TIMEOUT_S:g} s")
+        self._close_pipes()
+        return self.process.wait()
+
+    def _ended_within(self, seconds: float) -> bool:
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(seconds)
+        return self.process.poll() is not None
+
+    def _said_since(self, at: int) -> bytes:
+        with self.log_file.open("rb") as file:
+            file.seek(at)
+            return file.read()
+
+    def _hang_error(self, what: str) -> LocalError:
+        """Kill the broker; the stacks of its threads are in the error."""
+        said = self.log_file.stat().st_size
+        self.process.send_signal(signal.SIGABRT)
+        self._ended_within(LAST_WORDS_S)
+        self.kill()
+        stacks = self._said_since(said).decode(errors="replace").strip()
+        return LocalError(f"broker {self.pid}: {what} and was killed; its stacks: {stacks or 'none'}")
+
+    def _close_pipes(self) -> None:
+        for pipe in (self.process.stdin, self.process.stdout):
+            if pipe is not None:
+                pipe.close()
 
     def kill(self) -> None:
         """End it at once, as a crash would: nothing is flushed."""
         with suppress(ProcessLookupError):
             self.process.kill()
         self.process.wait(STOP_TIMEOUT_S)
+        self._close_pipes()
 
 
 @contextmanager
@@ -99,8 +133,7 @@ def broker(
         finally:
             if running.process.poll() is None:
                 running.stop()
-            if running.process.stdout is not None:
-                running.process.stdout.close()
+            running._close_pipes()
 
 
 def start(data_dir: Path, settings: Mapping[str, Any], log_file: Path, timeout_s: float = READY_TIMEOUT_S) -> Running:
@@ -109,6 +142,7 @@ def start(data_dir: Path, settings: Mapping[str, Any], log_file: Path, timeout_s
     from .settings_sources import ENVIRONMENT_PREFIX
 
     command = [sys.executable, "-m", "lading.cli.main", "serve", "--data", str(data_dir), "--output", "json"]
+    command.append("--with-parent")
     # settings of the surrounding shell are not this broker's
     environment = {name: value for name, value in os.environ.items() if not name.startswith(ENVIRONMENT_PREFIX)}
     for key, value in settings.items():
@@ -120,7 +154,7 @@ def start(data_dir: Path, settings: Mapping[str, Any], log_file: Path, timeout_s
     began = time.monotonic()
     with log_file.open("wb") as stderr:
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr, env=environment
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, env=environment
         )
     line = _first_line(process, began + timeout_s)
     if not line:

@@ -30,6 +30,9 @@ def serve(
     log: Annotated[
         Output | None, typer.Option("--log", help="Log lines on standard error: text for people, json for programs.")
     ] = None,
+    with_parent: Annotated[
+        bool, typer.Option("--with-parent", hidden=True, help="Stop when standard input, a pipe, ends.")
+    ] = False,
 ) -> None:
     """Run the broker until Ctrl-C or SIGTERM.
 
@@ -43,10 +46,13 @@ def serve(
         lading serve --data ./data --set durability=os --set endpoints.admin.address=127.0.0.1:0 --output json
     """
     from .. import serve as server
+    from ..parent_pipe import end_with_parent
     from ..settings import SECRETS
     from ..settings_sources import ARGUMENT
     from .connection import loaded_settings
 
+    if with_parent:
+        end_with_parent()
     sets = list(settings or ())
     if data is not None:
         sets.append(f"data={data}")
