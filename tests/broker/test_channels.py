@@ -13,7 +13,8 @@ import pytest
 
 from lading.broker.append import Append
 from lading.broker.broker import Broker
-from lading.broker.channels import Channel, HeaderFilter, Start, lane, store, under_way
+from lading.broker.channels import Channel, HeaderFilter, Start, filters, lane, store, under_way
+from lading.broker.channels.pattern_cost import pattern_cost
 from lading.broker.channels.twin import finish as finish_twin
 from lading.broker.topology import Partition, Topic
 from lading.kernels import engine
@@ -291,6 +292,8 @@ FILTERS = [
     (HeaderFilter.exact("k.z", "ab"), [5, 6]),
     (HeaderFilter.exact("k.list.1", "yes"), [5]),
     (HeaderFilter.exact(r"k\.z", "ab"), []),
+    (HeaderFilter.exact("k.?", "ab"), [5, 6]),
+    (HeaderFilter.exact("k.[xz]", "ab"), [5, 6]),
 ]
 
 
@@ -315,6 +318,13 @@ WRONG: list[Callable[[], HeaderFilter]] = [
     lambda: HeaderFilter.regex("k", "("),
     lambda: HeaderFilter.regex("k", r"(a)\1"),
     lambda: HeaderFilter.regex("k", "x" * 5000),
+    # each compiles for a quarter of a second to six seconds
+    lambda: HeaderFilter.regex("k", "a{0,1000}" * 400),
+    lambda: HeaderFilter.regex("k", "a{0,1000}" * 40),
+    lambda: HeaderFilter.regex("k", "(?:a?){0,1000}" * 100),
+    lambda: HeaderFilter.regex("k", r"\pL" * 1300),
+    lambda: HeaderFilter.regex("k", r"[\pL\pN]{100}"),
+    lambda: HeaderFilter.glob("k", "*" * 4000),
     lambda: HeaderFilter.glob("k", "[a"),
     lambda: HeaderFilter.glob("k", "{a"),
     lambda: HeaderFilter.any([]),
@@ -326,6 +336,43 @@ def test_what_is_no_filter_is_refused() -> None:
     for make in WRONG:
         with pytest.raises(FilterError):
             make()
+
+
+PATTERNS = [
+    (r"^(?:UA|AA|DL)-[0-9]{1,4}$", 44),
+    ("[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", 260),
+    ("a{0,1000}", 4000),
+    ("x" * 4096, 4096),
+    ("[]{a]+?b", 9),
+    (r"(?i)\pL \.\w", 412),
+    ("(?P<name>a|b)*)", 17),
+    ("((a{0,10}){0,10}){0,10}", 65_640),
+]
+"""Patterns, and what they cost."""
+
+
+@pytest.mark.parametrize(("pattern", "cost"), PATTERNS)
+def test_what_a_pattern_costs(pattern: str, cost: int) -> None:
+    assert pattern_cost(pattern) == cost
+
+
+def test_a_filter_of_many_tests_reads_a_json_value_once(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = topic_of(broker)
+    channel = broker.channels.open(topic, "c")
+    tests = [(f"k.k{number}.*", "v") for number in range(filters.CLAUSES_MAX)]
+    reader = Reader(header_filter=HeaderFilter.any(tests)).subscribe(channel, 4)
+    large = b'{"k255":{"x":"v"},"pad":[' + b",".join([b"{}"] * 20_000) + b"]}"
+    put(broker, topic.partition(0), b"m", b"n", headers=[[("k", large)], [("k", b"{}")]])
+    parse, parsed = filters._parsed, list[bytes | None]()
+
+    def counted(text: bytes | None) -> object:
+        parsed.append(text)
+        return parse(text)
+
+    monkeypatch.setattr(filters, "_parsed", counted)
+    pump(broker)
+    assert reader.payloads() == [b"m"]
+    assert len(parsed) == 2
 
 
 def test_a_pattern_cannot_hold_up_the_broker(broker: Broker) -> None:

@@ -1,6 +1,7 @@
 """Filters by header: which messages one subscriber wants, in the kinds of the seed's ``ext_filter`` (nsq.md 4.4).
 
-Patterns are matched by RE2 (through Arrow), whose time is linear in the text: no pattern can hold up the broker.
+Patterns are matched by RE2 (through Arrow), whose time is linear in the text; what it would compile for long is
+refused (pattern_cost.py). No pattern can hold up the broker.
 A key may be a path into a JSON value: ``k.z``, ``k.*``, ``list.0``.
 """
 
@@ -12,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from itertools import islice
 from types import MappingProxyType
 from typing import Any, Final, Literal
 
@@ -25,12 +27,17 @@ from ...model.errors import FilterError
 from ...model.headers import Header
 from ...model.kinds import Kind
 from .pages import Page
+from .pattern_cost import PATTERN_COST_MAX, pattern_cost
 
 Test = Literal["exact", "regex", "glob", "any", "all"]
 
 PATTERN_BYTES_MAX: Final = 4096
 CLAUSES_MAX: Final = 256
 
+WILD_MEMBERS_MAX: Final = 256
+"""A wild card in a key is compared with so many members of an object, from the first one."""
+
+_WILD: Final = re.compile(r"[*?\[]")
 _JSON_STARTS: Final = tuple(bytes((byte,)) for byte in b"{[-0123456789")
 
 Mask = NDArray[np.bool_]
@@ -88,6 +95,11 @@ class HeaderFilter:
         for pattern in patterns:
             if len(pattern.encode()) > PATTERN_BYTES_MAX:
                 raise FilterError(f"a pattern has at most {PATTERN_BYTES_MAX} bytes, not {len(pattern.encode())}")
+            if (cost := pattern_cost(pattern)) > PATTERN_COST_MAX:
+                raise FilterError(
+                    f"pattern {clauses[0][1]!r}: {cost} parts with all its repetitions, at most {PATTERN_COST_MAX} "
+                    "are taken; repeat less"
+                )
             try:
                 _matches(pa.array([b""], pa.binary()), pattern)
             except pa.ArrowInvalid as error:
@@ -146,7 +158,7 @@ def values(page: Page, key: str) -> list[bytes | None]:
     if cached is None:
         path = path_of(key)
         texts = page.texts(path[0])
-        cached = [_within(text, path[1:]) for text in texts] if path[1:] else _no_json(page, path[0], texts)
+        cached = _within(page, path, texts) if path[1:] else _no_json(page, path[0], texts)
         cached += [None] * (len(page.offsets) - len(cached))
         page.columns["key", key] = cached
     return cached
@@ -175,18 +187,27 @@ def path_of(key: str) -> list[str]:
     return parts
 
 
-def _within(text: bytes | None, path: Sequence[str]) -> bytes | None:
-    """The string at a path into a JSON value; None where there is none."""
-    if text is None:
-        return None
+def _within(page: Page, path: Sequence[str], texts: Sequence[bytes | None]) -> list[bytes | None]:
+    documents: list[Any] | None = page.columns.get(("json", path[0]))
+    if documents is None:
+        # parsed once for all filters and all their tests: 256 tests of one large object would hold up the loop
+        documents = page.columns["json", path[0]] = [_parsed(text) for text in texts]
+    return [_string_at(document, path[1:]) for document in documents]
+
+
+def _parsed(text: bytes | None) -> Any:
     try:
-        found = json.loads(text)
+        return None if text is None else json.loads(text)
     except (ValueError, RecursionError):
         return None
+
+
+def _string_at(found: Any, path: Sequence[str]) -> bytes | None:
+    """Return the string at a path into a JSON value, or None if there is none."""
     for part in path:
         if isinstance(found, dict):
-            name = next((name for name in found if fnmatchcase(name, part)), None)
-            if name is None:
+            name = part if part in found or not _WILD.search(part) else _first_name(found, part)
+            if name not in found:
                 return None
             found = found[name]
         elif isinstance(found, list) and part.isdecimal() and int(part) < len(found):
@@ -194,6 +215,10 @@ def _within(text: bytes | None, path: Sequence[str]) -> bytes | None:
         else:
             return None
     return found.encode(errors="surrogatepass") if isinstance(found, str) else None
+
+
+def _first_name(found: Mapping[str, Any], part: str) -> str | None:
+    return next((name for name in islice(found, WILD_MEMBERS_MAX) if fnmatchcase(name, part)), None)
 
 
 def glob_regex(pattern: str) -> str:
