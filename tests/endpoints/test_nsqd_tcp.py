@@ -338,14 +338,16 @@ def test_bad_input_gets_its_error(connect: Connect, data: bytes, answer: bytes, 
         assert client.ask(pub("t", b"still here")) == b"OK"
 
 
+def resident_bytes(broker: testing.Running) -> int:
+    """Memory of the broker that is not of files."""
+    lines = Path(f"/proc/{broker.pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("RssAnon"))
+
+
 def test_clients_that_never_read_cost_bounded_memory(
     broker: testing.Running, connect: Connect, topic: str, full: bool
 ) -> None:
     """Readers with credit for 40 MB each, in batches of 5 MB, and one who takes no answers, until sockets are full."""
-
-    def anonymous_bytes() -> int:
-        lines = Path(f"/proc/{broker.pid}/status").read_text().splitlines()
-        return next(int(line.split()[1]) << 10 for line in lines if line.startswith("RssAnon"))
 
     messages, size_bytes, readers = (20_000 if full else 2_000), 20_000, 16
     publisher = connect()
@@ -353,12 +355,12 @@ def test_clients_that_never_read_cost_bounded_memory(
         connect().ask(f"SUB {topic} c{number}\n".encode())
     for _ in range(messages // 250):
         assert publisher.ask(mpub(topic, *[bytes(size_bytes)] * 250)) == b"OK"
-    before = anonymous_bytes()
+    before = resident_bytes(broker)
     deaf = [reader(connect, topic, f"c{number}", ready=2500) for number in range(readers)]
     question = sized(b"IDENTIFY\n", b'{"feature_negotiation":true}') * 200
     taken = connect().send_until_full(question, 10_000)
     assert taken < 10_000
-    grown = anonymous_bytes() - before
+    grown = resident_bytes(broker) - before
     asked = taken * len(question) >> 20
     print(f"{readers} readers of {messages * size_bytes >> 20} MiB each, {asked} MiB asked: {grown >> 20} MiB more")
     assert grown < readers * (4 << 20)
@@ -368,6 +370,43 @@ def test_clients_that_never_read_cost_bounded_memory(
     assert other.message().body == b"x"
     # who begins to read gets all of it
     assert len(deaf[0].messages(2000)) == 2000
+
+
+BAD_FIN = b"FIN " + b"0" * 15 + b"9\n"
+
+
+@pytest.mark.parametrize("command", ["PUB", "FIN"])
+def test_a_subscriber_that_reads_no_answers_is_not_read_either(
+    broker: testing.Running, connect: Connect, topic: str, command: str
+) -> None:
+    """What it publishes is answered, and what it finishes wrongly is refused: neither may pile up."""
+    client = reader(connect, topic, ready=0)
+    said = {"PUB": pub(topic, b"x"), "FIN": BAD_FIN}[command] * 1000
+    before = resident_bytes(broker)
+    taken = client.send_until_full(said, 4_000)
+    grown = resident_bytes(broker) - before
+    print(f"{taken * 1000} commands taken, {grown >> 20} MiB more")
+    assert taken < 4_000
+    assert grown < 64 << 20
+    # who begins to read is answered, all of it
+    for _ in range(taken * 1000):
+        assert client.frame()[1].startswith({"PUB": b"OK", "FIN": b"E_FIN_FAILED"}[command])
+
+
+def test_a_flood_of_small_commands_lets_others_have_their_turn(
+    broker: testing.Running, connect: Connect, topic: str
+) -> None:
+    """A buffer that has grown to a megabyte is full of them, of which each is refused or only noted."""
+    client, health = connect(), Health(broker)
+    assert client.ask(pub(topic, b"x" * 900_000)) == b"OK"
+    assert client.ask(f"SUB {topic} ch\n".encode()) == b"OK"
+    for flood in (BAD_FIN, b"NOP\n", b"RDY 0\n"):
+        client.send(flood * 40_000)
+        health.check(flood)
+    health.close()
+    for _ in range(40_000):
+        assert client.frame()[1].startswith(b"E_FIN_FAILED")
+    assert client.ask(pub(topic, b"and on")) == b"OK"
 
 
 LIES = [

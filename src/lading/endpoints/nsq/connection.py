@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ...broker.append import Append
 from ...dialects.nsq import commands, limits
-from ...dialects.nsq.commands import ERROR, RESPONSE, Command, Line, State, frame
+from ...dialects.nsq.commands import ERROR, RESPONSE, Line, State, frame
 from ...dialects.nsq.errors import Fault, fault_of
 from ...dialects.nsq.identify import Identity
 from ...model.errors import LadingError
@@ -22,7 +22,7 @@ from ..gate import Guarded
 from ..peer import TLS_HELLO, is_tls_hello, origin_of
 from ..receiving import Inbox, no_progress_error
 from .consume import Consumer
-from .conversation import HANDLERS
+from .conversation import HANDLERS, require_state
 from .gathering import Joint
 from .intake import Intake
 from .publish import Publication
@@ -41,6 +41,8 @@ UNANSWERED_MAX: Final = 256
 """Publications of one connection on their way to the disk; more are read when some are answered."""
 WRITE_BUFFER_BYTES: Final = 1 << 20
 """A client that does not read gets no more messages once this much is on its way to it."""
+ANSWERS_BYTES_MAX: Final = 256 << 10
+"""Answers to a subscriber that does not read, besides its messages; then its commands wait."""
 
 _BY_ENDPOINT: Final = (NAME,)
 _OK: Final = frame(RESPONSE, commands.OK)
@@ -48,6 +50,9 @@ _HEARTBEAT: Final = frame(RESPONSE, commands.HEARTBEAT)
 _FIN: Final = b"FIN "
 MUCH_IN_FLIGHT: Final = 512
 FEW_BYTES: Final = 64 * 21
+STEPS_MAX: Final = 1024
+"""Commands of one connection that are taken, or refused, before others have their turn."""
+_FINS_BYTES_MAX: Final = 21 * STEPS_MAX
 GATHER_S: Final = 0.001
 """Who has so much in hand and sent so little (64 FINs) is read again after this long: clients send each FIN by itself,
 and to be woken for one costs as much as to take hundreds."""
@@ -82,6 +87,11 @@ class Connection(Guarded, asyncio.BufferedProtocol):
         """Something was received that had to wait."""
         self._paused = False
         """The client does not read."""
+        self._full_bytes = 0
+        """So much may be on its way to it then, before commands wait."""
+        self._steps_left = STEPS_MAX
+        self._resting = False
+        """Others have their turn, and nothing is read."""
         self._ended = False
         """Nothing more is read: close when all that was asked is answered."""
         self._parting = False
@@ -151,13 +161,18 @@ class Connection(Guarded, asyncio.BufferedProtocol):
             self._hold(False)
 
     def eof_received(self) -> bool:
+        self._end()
+        return bool(self._waiting)
+
+    def _end(self) -> None:
         self._ended = True
         if self.consumer is not None:
             self.consumer.close()
-        return bool(self._waiting)
 
     def pause_writing(self) -> None:
         self._paused = True
+        if self._transport is not None:
+            self._full_bytes = self._transport.get_write_buffer_size() + ANSWERS_BYTES_MAX
         if self.consumer is not None:
             self.consumer.subscriber.blocked = True
 
@@ -211,9 +226,15 @@ class Connection(Guarded, asyncio.BufferedProtocol):
         begun, whole = inbox.at, False
         try:
             while inbox.at < inbox.have and not self._ended:
-                whole = self._congested or len(waiting) >= UNANSWERED_MAX or (self._paused and self.consumer is None)
+                whole = (
+                    self._congested
+                    or len(waiting) >= UNANSWERED_MAX
+                    or (self._paused and self._is_overfull())
+                    or self._steps_left <= 0
+                )
                 if whole:
                     break
+                self._steps_left -= 1
                 at = inbox.at
                 try:
                     if not self._step():
@@ -225,15 +246,36 @@ class Connection(Guarded, asyncio.BufferedProtocol):
         finally:
             self._working = False
         self._stalled = whole
+        if self._steps_left <= 0 and whole:
+            self._rest()
+        self._steps_left = STEPS_MAX
         if inbox.at != begun:
             self._heard_s = time.monotonic()
         if not self._ended and not inbox.tend(whole):
             self._refuse(Fault("E_BAD_BODY", "the broker is receiving too much; ask again later"))
-        hold = inbox.full and not self._ended
+        hold = (inbox.full or self._resting) and not self._ended
         if hold != self._held:
             self._hold(hold)
         if self._ended or self._services.stopping:
             self._close_at_end()
+
+    def _rest(self) -> None:
+        """Go on in the next pass of the event loop."""
+        if not self._resting:
+            self._resting = True
+            asyncio.get_running_loop().call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        self._resting = False
+        self.work()
+
+    def _is_overfull(self) -> bool:
+        """Whether a client that does not read has to before it is read: nothing may pile up that it is answered.
+
+        A subscriber may go on a while, for what it finishes is not answered.
+        """
+        transport = self._transport
+        return self.consumer is None or transport is None or transport.get_write_buffer_size() > self._full_bytes
 
     def _step(self) -> bool:
         """Take one command, or a run of equal ones; False where the next is not whole."""
@@ -241,8 +283,10 @@ class Connection(Guarded, asyncio.BufferedProtocol):
         if not self._spoken:
             return self._greet()
         if self.consumer is not None and inbox.have - inbox.at >= 21 and inbox.data.startswith(_FIN, inbox.at):
-            start = inbox.at
-            inbox.at, faults = self.consumer.finish(inbox.array, start, inbox.have)
+            start, end = inbox.at, inbox.have
+            if end - start > _FINS_BYTES_MAX:
+                end = start + _FINS_BYTES_MAX
+            inbox.at, faults = self.consumer.finish(inbox.array, start, end)
             for fault in faults:
                 self._refuse(fault)
             # a FIN whose 21st byte is no line feed is none of the run: it is read as any other line
@@ -256,7 +300,7 @@ class Connection(Guarded, asyncio.BufferedProtocol):
         line = commands.read_line(inbox.view, inbox.at, inbox.have)
         if line is None:
             return False
-        self._require_state(line.command)
+        require_state(self, line.command)
         if line.command.form is not None:
             return self._taken(self.intake.take_first(line))
         return self._answer(line)
@@ -274,14 +318,6 @@ class Connection(Guarded, asyncio.BufferedProtocol):
         self.gate.settle(self)
         self.beat_later()
         return True
-
-    def _require_state(self, command: Command) -> None:
-        if self.state not in command.states:
-            raise Fault("E_INVALID", f"cannot {_verb(command)} in current state")
-        if command.name == "DPUB" and self.node.strict:
-            data = bytes(self.inbox.view[self.inbox.at : self.inbox.have]).split(b"\n")[0]
-            shown = " ".join("[" + " ".join(map(str, word)) + "]" for word in data.split(b" "))
-            raise Fault("E_INVALID", f"invalid command [{shown}]")
 
     def _taken(self, publication: Publication | None) -> bool:
         """Answer a publication when it lasts; None where it is not whole."""
@@ -355,13 +391,12 @@ class Connection(Guarded, asyncio.BufferedProtocol):
 
     def _refuse(self, fault: Fault) -> None:
         self._requests[NAME, "refused", fault.code] += 1
+        self._steps_left -= 1
         self._waiting.append(frame(ERROR, str(fault).encode(errors="replace")))
         if fault.fatal:
-            self._ended = True
             # what still comes is thrown away: there must be room to receive it
             self.inbox.at = self.inbox.have = 0
-            if self.consumer is not None:
-                self.consumer.close()
+            self._end()
         self._settle()
 
     def _send(self, data: bytes) -> None:
@@ -434,7 +469,3 @@ class Connection(Guarded, asyncio.BufferedProtocol):
             # the next one first: whatever this one ends with, a silent client is found
             self.beat_later()
             self._transport.write(_HEARTBEAT)
-
-
-def _verb(command: Command) -> str:
-    return "SUB" if command.leads_to is State.SUBSCRIBED else command.name

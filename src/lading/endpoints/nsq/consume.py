@@ -176,18 +176,18 @@ class Consumer:
         if len(ids) == 1 and self._finished_one(int(ids[0])):
             return stop, []
         faults: list[Fault] = []
+        partitions, offsets = delivery.split(ids)
         done = 0
         while done < len(ids):
-            partitions, offsets = delivery.split(ids[done:])
-            same = int(np.argmax(partitions != partitions[0])) or len(partitions)
-            bad = offsets[:same] < 0
+            same = int(np.argmax(partitions[done:] != partitions[done])) or len(ids) - done
+            bad = offsets[done : done + same] < 0
             good = int(np.argmax(bad)) if bad.any() else same
-            taken = self._finished(int(partitions[0]), offsets[:good]) if good else 0
+            taken = self._finished(int(partitions[done]), offsets[done : done + good]) if good else 0
             done += taken
             if taken == same:
                 continue
             at = start + _FIN_BYTES * done
-            if offsets[taken] < 0:
+            if offsets[done] < 0:
                 faults.append(Fault("E_INVALID", INVALID_ID))
                 return at + _FIN_BYTES, faults
             message_id = source[at + _ID_AT : at + _FIN_BYTES - 1].tobytes()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from ...dialects.nsq import commands, identify, limits
-from ...dialects.nsq.commands import COMMANDS, Line, State
+from ...dialects.nsq.commands import COMMANDS, Command, Line, State
 from ...dialects.nsq.errors import EXT_FORBIDDEN, EXT_NEEDED, Fault
 from ...model.errors import LadingError
 from .consume import Consumer
@@ -19,6 +19,18 @@ if TYPE_CHECKING:
     from .connection import Connection
 
 Handler = Callable[["Connection", Line, bytes], None]
+
+
+def require_state(connection: Connection, command: Command) -> None:
+    """Raise Fault if a command is not allowed as far as its client is, or not known to the fork."""
+    if connection.state not in command.states:
+        verb = "SUB" if command.leads_to is State.SUBSCRIBED else command.name
+        raise Fault("E_INVALID", f"cannot {verb} in current state")
+    if command.name == "DPUB" and connection.node.strict:
+        inbox = connection.inbox
+        data = bytes(inbox.view[inbox.at : inbox.have]).split(b"\n")[0]
+        shown = " ".join("[" + " ".join(map(str, word)) + "]" for word in data.split(b" "))
+        raise Fault("E_INVALID", f"invalid command [{shown}]")
 
 
 def _identify(connection: Connection, line: Line, body: bytes) -> None:
