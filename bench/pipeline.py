@@ -33,13 +33,12 @@ from lading.client.header_columns import headers_of
 from lading.client.outgoing import complete
 from lading.pipeline.job import PipelineJob, SourcePlace
 from lading.pipeline.settings import PipelineSettings
-from lading.pipeline.state import table_in_state
 from lading.pipeline.writing import write_range
 from lading.tables.options import SourceOptions
 from lading.tables.planning import Planner
 from lading.tables.publish import Batch, Written, commit
 from lading.tables.staging import schema_words
-from lading.tables.state import State, claim
+from lading.tables.state import State, claim, table_in_state
 from lading.transports.open import open_transport
 
 if TYPE_CHECKING:

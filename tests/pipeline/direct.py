@@ -10,16 +10,16 @@ from lading.pipeline.breaker import admit
 from lading.pipeline.check import Problem, check
 from lading.pipeline.errands import deliver, ensure_topic
 from lading.pipeline.plan import Plan
-from lading.pipeline.run import _accepted, _job, _sources, starting_positions, sweep
+from lading.pipeline.run import _accepted, _job, _sources, to_table_run
 from lading.pipeline.settings import PipelineSettings
-from lading.pipeline.state import table_in_state
 from lading.pipeline.writing import write_range
+from lading.tables import engine
 from lading.tables.batches import Sources, go
 from lading.tables.manifest import Manifest
 from lading.tables.publish import Batch, commit
 from lading.tables.ranges import Range
 from lading.tables.staging import schema_words
-from lading.tables.state import State, claim
+from lading.tables.state import State, table_in_state
 
 Strike = Callable[[str], None]
 
@@ -53,13 +53,11 @@ class Driver:
         with _sources(settings) as (planner,):
             state = State.open(Path(settings.state_directory), settings.id, "pipeline")
             with state.running() as token:
-                for path in plan.schemas:
-                    claim(path, state)
+                table_run = to_table_run(settings, state, plan, [planner])
+                engine.claim_tables(table_run)
                 if settings.document.quarantine.topic is not None:
                     ensure_topic(settings.quarantine_server, settings.document.quarantine.topic, 2, {})
-                sweep(settings, state, plan)
-                last = state.manifests.last()
-                starting = starting_positions(settings, state, plan, [planner], last, resume=resume)
+                start = engine.begin(table_run, resume=resume)
                 job = _job(settings, state, token, [planner], plan, _accepted(state, accept_batch=accept_batch))
 
                 def publish(ranges: Sequence[Range]) -> None:
@@ -71,8 +69,16 @@ class Driver:
                     self.strike("published")
 
                 sources = Sources([planner], int(settings.document.pipeline.max_rows))
-                go(sources, state.checkpoint, starting, last, publish, interval_s=None, pause=lambda seconds: None)
-                sweep(settings, state, plan)
+                go(
+                    sources,
+                    state.checkpoint,
+                    start.positions,
+                    start.last,
+                    publish,
+                    interval_s=None,
+                    pause=lambda _: None,
+                )
+                engine.sweep(table_run)
         counts: dict[str, int] = {}
         for manifest in self.manifests:
             for name, count in manifest.counts.items():

@@ -8,15 +8,13 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from lading.spark import tables
-from lading.spark.tables import TableWriter
-from lading.tables import publish
-from lading.tables.publish import Written
+from lading.tables import ingest, publish
+from lading.tables.ingest import TableWriter
+from lading.tables.publish import Batch, Written
 from lading.tables.ranges import Range
 
 PHASES = ("task", "manifest", "renames", "published")
@@ -53,7 +51,7 @@ class FaultyWriter(TableWriter):
         strike(Path(self.job.state), "task")
         return written
 
-    def publish(self, written: Sequence[Written]) -> None:
+    def publish(self, batch: Batch) -> None:
         state = Path(self.job.state)
         renamed = 0
 
@@ -63,6 +61,6 @@ class FaultyWriter(TableWriter):
             renamed += 1
             source.replace(target)
 
-        vars(tables)["commit"] = partial(publish.commit, rename=rename)
-        super().publish(written)
+        vars(ingest)["commit"] = partial(publish.commit, rename=rename)
+        super().publish(batch)
         strike(state, "published")

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from lading.spark import session, tables
+from lading.tables import ingest
 from tests.spark.faults import FaultyWriter
 
 if __name__ == "__main__":
     state, from_, topic, columns = sys.argv[1:]
     spark = session("killed", "local[2]")
-    vars(tables)["TableWriter"] = FaultyWriter
+    vars(ingest)["TableWriter"] = FaultyWriter
     gateway: Any = spark.sparkContext._gateway
     Path(state, "_lading", "pids").write_text(f"{gateway.proc.pid} {os.getpid()}")
     tables.ingest(spark, from_, topic, state, columns=columns, max_rows=30_000, max_rows_per_partition=8_000)

@@ -17,8 +17,9 @@ import pytest
 
 from lading import testing
 from lading.model.errors import CorruptLog, LocalError, SettingError
-from lading.spark import tables
-from lading.spark.tables import IngestReport, Progress, ingest
+from lading.spark.tables import ingest
+from lading.tables import ingest as ingesting
+from lading.tables.ingest import IngestReport, Progress
 from lading.tables.manifest import Manifests
 from lading.tables.publish import hash_of
 from lading.tables.state import State, claim
@@ -40,7 +41,7 @@ Ingest = Callable[..., IngestReport]
 @pytest.fixture
 def run(spark: SparkSession, broker: testing.Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ingest:
     """Ingest the topic into ``tmp_path / "table"``, in three batches of about four files each."""
-    monkeypatch.setattr(tables, "TableWriter", FaultyWriter)
+    monkeypatch.setattr(ingesting, "TableWriter", FaultyWriter)
 
     def call(**changes: Any) -> IngestReport:
         options: dict[str, Any] = {"columns": COLUMNS, "max_rows": 30_000, "max_rows_per_partition": 8_000} | changes

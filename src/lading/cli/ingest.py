@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,8 +16,11 @@ from .options import DEFAULT_SERVER, AsOutput, From, Where
 from .output import Output, document, json_line, meter, note, size
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from ..columns.statistics import HeaderStatistics
-    from ..spark.tables import Progress
+    from ..tables.executor import Executor
+    from ..tables.ingest import Progress
 
 SAMPLE_MESSAGES = 100_000
 
@@ -50,6 +54,9 @@ def ingest(
     resume: Annotated[
         bool, typer.Option("--resume", help="Begin a new checkpoint where the table's manifests end.")
     ] = False,
+    local: Annotated[
+        bool, typer.Option("--local", help="Work in processes of this machine, without Spark and Java.")
+    ] = False,
     from_: From = DEFAULT_SERVER,
     output: AsOutput = Output.TEXT,
 ) -> None:
@@ -62,6 +69,8 @@ def ingest(
         lading ingest flights ./tables/flights
 
         lading ingest flights ./tables/late --columns "offset, carrier string, dep_delay int" --where "dep_delay > 60"
+
+        lading ingest flights ./tables/flights --local
     """
     from ..tables.files import check_directory, local_directory
     from .connection import absent_columns, absent_headers, header_statistics
@@ -82,7 +91,8 @@ def ingest(
     if where is not None:
         for sentence in absent_headers(from_, topic, where):
             note(sentence)
-    from ..spark.tables import ingest as ingest_topic
+    from ..tables.ingest import ingest as ingest_topic
+    from ..tables.local import LocalExecutor
 
     with (
         Interruption().taken() as interruption,
@@ -95,11 +105,12 @@ def ingest(
             if output is Output.JSON:
                 json_line({"event": "progress", "rows": now.rows, "lag": now.lag, "rows_per_s": round(now.rows_per_s)})
 
-        report = ingest_topic(
-            session(), from_, topic, to, columns=columns, where=where, state_dir=state, max_rows=max_rows,
-            follow=follow, resume=resume, verify_checksum=None if verify_checksum else False,
-            on_progress=on_progress, stopped=lambda: interruption.came,
-        )  # fmt: skip
+        with closing(LocalExecutor() if local else spark_executor(session(), topic, to)) as executor:
+            report = ingest_topic(
+                executor, from_, topic, to, columns=columns, where=where, state_dir=state, max_rows=max_rows,
+                follow=follow, resume=resume, verify_checksum=None if verify_checksum else False,
+                on_progress=on_progress, stopped=lambda: interruption.came,
+            )  # fmt: skip
     if output is Output.JSON:
         document(
             {
@@ -120,6 +131,13 @@ def ingest(
 
 BEFORE, AFTER = ("partition", "offset", "timestamp", "key"), ("payload",)
 """The message fields of a table whose columns nobody named, before and behind its headers."""
+
+
+def spark_executor(spark: SparkSession, topic: str, to: Path) -> Executor:
+    """Return where tasks run unless they stay on this machine."""
+    from ..spark.tasks import SparkExecutor
+
+    return SparkExecutor(spark, f"lading ingest {topic}", f"the table {to}")
 
 
 def inferred_columns(statistics: HeaderStatistics) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -40,6 +41,10 @@ def run(
             "--metrics", metavar="HOST:PORT", help="Show figures for Prometheus there meanwhile; port 0 is free."
         ),
     ] = None,
+    local: Annotated[
+        bool,
+        typer.Option("--local", help="Work in processes of this machine, without Spark and Java; not for SQL steps."),
+    ] = False,
     output: AsOutput = Output.TEXT,
 ) -> None:
     """Judge, route and publish what the sources hold; run it again to go on.
@@ -55,6 +60,7 @@ def run(
     from ..pipeline.run import SESSION
     from ..pipeline.run import run as run_pipeline
     from ..pipeline.settings import PipelineSettings
+    from ..tables.local import LocalExecutor
 
     settings = PipelineSettings.load(file)
     interruption = Interruption()
@@ -76,11 +82,12 @@ def run(
             else:
                 note(f"metrics: http://{address}/metrics")
 
-        done = run_pipeline(
-            session, settings, follow=follow, accept_batch=accept_batch, resume=resume, on_progress=on_progress,
-            metrics=None if metrics is None else _address(metrics), on_metrics=on_metrics,
-            stopped=lambda: interruption.came,
-        )  # fmt: skip
+        with closing(LocalExecutor()) if local else nullcontext() as executor:
+            done = run_pipeline(
+                session, settings, follow=follow, accept_batch=accept_batch, resume=resume, on_progress=on_progress,
+                metrics=None if metrics is None else _address(metrics), on_metrics=on_metrics,
+                stopped=lambda: interruption.came, executor=executor,
+            )  # fmt: skip
     if output is Output.JSON:
         json_line({"event": "done", **_document(done)})
     else:

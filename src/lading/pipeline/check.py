@@ -12,13 +12,12 @@ from ..tables.files import check_directory, read_document
 from ..tables.publish import check_schema
 from ..tables.spooling import Spooled
 from ..tables.staging import schema_words
-from ..tables.state import OWN, visible
+from ..tables.state import OWN, table_in_state, visible
 from ..tables.state import State as PipelineState
 from .errands import check_topic, opened
 from .plan import Plan, problems
 from .run import check_servers, source_options
 from .settings import PipelineSettings
-from .state import table_in_state
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,20 +10,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from ..model.errors import DataLoss, LadingError, LocalError, SettingError
+from ..model.errors import DataLoss, LocalError, SettingError
 from ..settings import Address
-from ..spark.failures import disk_refused
-from ..spark.tasks import Tasks
-from ..tables.batches import Sources, drive
+from ..tables import engine
+from ..tables.engine import Start, TableRun
+from ..tables.executor import Executor
 from ..tables.failures import disk_told
-from ..tables.manifest import Manifest
 from ..tables.options import SourceOptions
 from ..tables.planning import Planner
-from ..tables.positions import OffsetsDocument, document
-from ..tables.publish import Batch, Written, check_schema, recover
 from ..tables.spooling import spooled
-from ..tables.staging import schema_words
-from ..tables.state import State, claim
+from ..tables.state import State
 from ..transports.interface import TopicMeta
 from ..transports.lading import LadingTransport
 from ..transports.open import is_queue
@@ -33,8 +29,8 @@ from .job import PipelineJob, SourcePlace, schema_text
 from .plan import Plan
 from .settings import PipelineSettings, Source
 from .sink import PipelineWriter
-from .state import refused, table_in_state
-from .watch import Progress, RunReport, Watch
+from .state import refused
+from .watch import PipelineWatch, Progress, RunReport
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,17 +53,21 @@ def run(
     metrics: Address | None = None,
     on_metrics: Callable[[Address], None] = lambda address: None,
     stopped: Callable[[], bool] = lambda: False,
+    executor: Executor | None = None,
 ) -> RunReport:
     """Judge and publish what the sources hold; with ``follow`` go on until interrupted.
 
     Every message that is read is in the good table, a route or quarantine, once, whatever crashes and whatever the
-    settings become in between. ``session`` is asked for a Spark session when all else is ready. ``accept_batch``
-    publishes the one batch that the breaker refused last; ``resume`` begins a new checkpoint where the manifests end.
-    ``metrics`` is where figures for Prometheus are shown meanwhile, else where the settings say; ``on_metrics`` is told
-    where that is. When ``stopped`` says so, a run that follows ends, and another one raises KeyboardInterrupt.
+    settings become in between. Tasks run on ``executor``, else on Spark: ``session`` is asked for a session when all
+    else is ready, and always where there are SQL steps. ``accept_batch`` publishes the one batch that the breaker
+    refused last; ``resume`` begins a new checkpoint where the manifests end. ``metrics`` is where figures for
+    Prometheus are shown meanwhile, else where the settings say; ``on_metrics`` is told where that is. When ``stopped``
+    says so, a run that follows ends, and another one raises KeyboardInterrupt.
     LocalError when the breaker stops the run, and for tables of others, changed columns, a lost checkpoint; DataLoss
     when messages are gone; transports' errors as they were raised.
     """
+    if executor is not None and settings.document.step:
+        raise SettingError(f"{settings.name}: SQL steps are run by Spark; leave them out, or run this on Spark")
     plan = Plan.of(settings)
     if settings.document.step:
         from .sql import made_by
@@ -78,27 +78,27 @@ def run(
         check_servers(settings, plan, list(zip(settings.document.source, metas.values(), strict=True)))
         state = State.open(Path(settings.state_directory), settings.id, "pipeline")
         with state.running() as token:
-            for table in plan.schemas:
-                claim(table, state)
+            table_run = to_table_run(settings, state, plan, planners)
+            engine.claim_tables(table_run)
             if settings.document.quarantine.topic is not None:
                 partitions = max(len(meta.partitions) for meta in metas.values())
                 server = settings.quarantine_server
                 ensure_topic(server, settings.document.quarantine.topic, partitions, settings.access(server))
-            sweep(settings, state, plan)
-            last = state.manifests.last()
-            starting = starting_positions(settings, state, plan, planners, last, resume=resume)
+            start = engine.begin(table_run, resume=resume)
             job = _job(settings, state, token, planners, plan, _accepted(state, accept_batch=accept_batch))
             with _told(settings), _figures(settings, metrics or settings.document.metrics.address, on_metrics) as shown:
-                watch = Watch(state, planners, last, starting, on_progress, shown)
-                _batches(session(), job, planners, starting, state, last, follow=follow, watch=watch, stopped=stopped)
-            sweep(settings, state, plan)
+                watch = PipelineWatch(table_run, start, on_progress, shown)
+                _drive(session, executor, job, table_run, start, follow=follow, watch=watch, stopped=stopped)
+            engine.sweep(table_run)
             return watch.report(plan)
 
 
-def sweep(settings: PipelineSettings, state: State, plan: Plan) -> int:
-    """While no tasks run: finish the last manifest and its errands, delete staged files that nothing needs."""
-    places = [*plan.schemas, state.directory]
-    return recover(state, places, lambda manifest: deliver(state, manifest, settings.access))
+def to_table_run(settings: PipelineSettings, state: State, plan: Plan, planners: Sequence[Planner]) -> TableRun:
+    """Return the pipeline as the engine runs it."""
+    return TableRun(
+        f"pipeline {settings.id!r}", state, planners, plan.schemas, command(settings, "--resume"),
+        lambda manifest: deliver(state, manifest, settings.access),
+    )  # fmt: skip
 
 
 @contextmanager
@@ -177,46 +177,6 @@ def check_servers(settings: PipelineSettings, plan: Plan, sources: list[tuple[So
             )
 
 
-def starting_positions(
-    settings: PipelineSettings,
-    state: State,
-    plan: Plan,
-    planners: Sequence[Planner],
-    last: Manifest | None,
-    *,
-    resume: bool,
-) -> OffsetsDocument:
-    """Where a run without checkpoint begins: where the manifests end, else where the pipeline began.
-
-    LocalError where a table's columns would change, and where there are manifests, but neither their checkpoint nor
-    the wish to go on without it.
-    """
-    if last is not None:
-        for table, schema in plan.schemas.items():
-            check_schema(table, last.schemas.get(table_in_state(state, table), {}), schema_words(schema))
-        if not resume and not state.checkpoint.exists:
-            raise LocalError(
-                f"pipeline {settings.id!r} has published up to manifest {last.number}, but the checkpoint that belongs "
-                f"to it is gone from {state.checkpoint.directory}. To go on where the manifests end: "
-                f"{command(settings, '--resume')}"
-            )
-    if resume:
-        state.checkpoint.put_aside()
-    _note_begin(state, planners)
-    begin, done = state.begin, {} if last is None else last.positions
-    return {topic: {**begin.get(topic, {}), **done.get(topic, {})} for topic in {**begin, **done}}
-
-
-def _note_begin(state: State, planners: Sequence[Planner]) -> None:
-    """Keep where each topic begins, once: partitions that have had no messages are in no manifest, and ``latest`` means
-    the first run's."""
-    known = state.begin
-    fresh = {topic: marks for planner in planners if planner.options.topic not in known
-             for topic, marks in document(planner.options.topic, planner.first()).items()}  # fmt: skip
-    if fresh:
-        state.note_begin({**known, **fresh})
-
-
 def command(settings: PipelineSettings, *more: str) -> str:
     """The command that runs this pipeline."""
     return shlex.join(["lading", "pipeline", "run", settings.name, *more])
@@ -248,43 +208,34 @@ def _job(
     )  # fmt: skip
 
 
-def _batches(
-    spark: SparkSession,
+def _drive(
+    session: Callable[[], SparkSession],
+    executor: Executor | None,
     job: PipelineJob,
-    planners: list[Planner],
-    starting: OffsetsDocument,
-    state: State,
-    last: Manifest | None,
+    table_run: TableRun,
+    start: Start,
     *,
     follow: bool,
-    watch: Watch,
+    watch: PipelineWatch,
     stopped: Callable[[], bool],
 ) -> None:
     settings, writer = job.settings, PipelineWriter(job)
     options = settings.document.pipeline
-    publish = _publisher(spark, settings, writer)
+    publish = writer.publish
+    if executor is None:
+        from ..spark.tasks import SparkExecutor
+
+        spark = session()
+        executor = SparkExecutor(spark, f"lading pipeline {settings.id}", table_run.name)
+        if settings.document.step:
+            from .sql import Steps
+
+            publish = Steps(spark, writer).publish
     watch.begin()
-    try:
-        drive(
-            Tasks(spark, f"lading pipeline {settings.id}"), Sources(planners, int(options.max_rows)),
-            state, starting, last, stage=writer.staged, publish=publish, tables=[*job.plan.schemas, state.directory],
-            look=watch.look, stopped=stopped, interval_s=options.trigger if follow else None,
-        )  # fmt: skip
-    except LadingError:
-        raise
-    except Exception as error:
-        raise (disk_refused(error, f"pipeline {settings.id!r}") or error) from None
-
-
-def _publisher(
-    spark: SparkSession, settings: PipelineSettings, writer: PipelineWriter
-) -> Callable[[Sequence[Written]], None]:
-    """What becomes of the tasks' results."""
-    if not settings.document.step:
-        return lambda written: writer.publish(Batch(written))
-    from .sql import Steps
-
-    return Steps(spark, writer).publish
+    engine.drive(
+        table_run, start, executor, stage=writer.staged, publish=publish, look=watch.look, stopped=stopped,
+        batch_rows=int(options.max_rows), interval_s=options.trigger if follow else None,
+    )  # fmt: skip
 
 
 @contextmanager

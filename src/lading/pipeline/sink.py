@@ -12,12 +12,11 @@ from ..tables.manifest import same_ranges
 from ..tables.publish import Batch, Derived, Written, commit
 from ..tables.ranges import Range, merged
 from ..tables.staging import schema_words
-from ..tables.state import State
+from ..tables.state import State, table_in_state
 from .breaker import admit
 from .errands import deliver
 from .job import PipelineJob
 from .rows_made import stage_rows
-from .state import table_in_state
 from .writing import write_range
 
 if TYPE_CHECKING:

@@ -97,15 +97,15 @@ class Steps:
         self._spark = spark
         self._writer = writer
 
-    def publish(self, written: Sequence[Written]) -> None:
-        """``written`` is what tasks made of the ranges of a batch. LocalError where a step fails at its messages."""
+    def publish(self, batch: Batch) -> None:
+        """``batch`` is what tasks made of the ranges of a batch. LocalError where a step fails at its messages."""
         writer = self._writer
-        passed = [file for result in written for _, file in result.files if file.kind == PASSED]
-        batch = Batch([_without(result, passed) for result in written])
+        passed = [file for file in batch.files if file.kind == PASSED]
+        judged = Batch([_without(result, passed) for result in batch.written])
         try:
             # a batch that is refused need not go through the steps
-            writer.admit(batch)
-            writer.publish(Batch(batch.written, self._made(passed)))
+            writer.admit(judged)
+            writer.publish(Batch(judged.written, self._made(passed)))
         finally:
             drop(writer.state, passed)
 

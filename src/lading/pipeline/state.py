@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,11 +19,6 @@ def existing(settings: PipelineSettings) -> State:
     if not (directory / OWN / "pipeline.json").exists():
         raise LocalError(f"pipeline {settings.id!r} has not run yet: there is no state in {directory}")
     return State.open(directory, settings.id, "pipeline")
-
-
-def table_in_state(state: State, table: Path) -> str:
-    """A table as manifests name it: relative to the state directory, so that both can be moved together."""
-    return os.path.relpath(table, state.directory)
 
 
 def note_refused(state: State, ranges: Sequence[Range], counts: Mapping[str, int]) -> None:

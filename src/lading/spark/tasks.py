@@ -3,76 +3,64 @@
 from __future__ import annotations
 
 import secrets
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
+from ..tables.executor import Stage, watch_thread
 from ..tables.publish import Written
 from ..tables.ranges import Range
+from .failures import cause, disk_refused
 from .workers import settle
 
 if TYPE_CHECKING:
     from pyspark import TaskContext
     from pyspark.sql import SparkSession
 
-LOOK_INTERVAL_S: Final = 0.1
-GIVEN_UP_WAIT_S: Final = 10.0
-"""How long tasks have to end that are not wanted any more, and a batch to be published that has its manifest."""
 
+class SparkExecutor:
+    """Runs tasks on Spark, which schedules, distributes and retries them."""
 
-class Tasks:
-    """Runs the tasks of one run. Spark schedules, distributes and retries them."""
-
-    def __init__(self, spark: SparkSession, name: str) -> None:
+    def __init__(self, spark: SparkSession, description: str, run_name: str) -> None:
+        """``description`` is what Spark's pages show, ``run_name`` what sentences about the run begin with."""
         self.spark = spark
-        self._name = name
+        self._description = description
+        self._run_name = run_name
         self._tag = f"lading-{secrets.token_hex(4)}"
 
-    def write(self, stage: Callable[[Range, str], Written], ranges: Sequence[Range]) -> list[Written]:
-        """Call ``stage`` with every range and a name of the attempt, in a task each.
-
-        Of attempts that failed nothing comes back. Errors are Spark's, around those of ``stage``.
-        """
+    def write(self, stage: Stage, ranges: Sequence[Range]) -> list[Written]:
+        """Call ``stage`` with every range, in a task each. Errors are Spark's, around those of ``stage``."""
         # half of what a DataFrame of the same costs
         pieces = self.spark.sparkContext.parallelize(ranges, len(ranges))
         return pieces.mapPartitions(_staging(stage)).collect()
 
-    def waited(self, work: Callable[[], None], look: Callable[[], None]) -> None:
-        """Do ``work``, which runs tasks, in a thread of its own; ``look`` is called meanwhile and may raise.
-
-        Then tasks are cancelled, and a batch that is being published has a moment to end.
-        """
+    def run_watched(self, work: Callable[[], None], look: Callable[[], None]) -> None:
+        """Do ``work`` under a tag of this run; if ``look`` raises, the jobs with the tag are cancelled."""
         context = self.spark.sparkContext
-        failed: list[BaseException] = []
 
-        def do() -> None:
+        def tagged() -> None:
             from .session import activate
 
-            try:
-                activate(self.spark)
-                context.addJobTag(self._tag)
-                context.setJobDescription(self._name)
-                work()
-            except BaseException as error:
-                failed.append(error)
+            activate(self.spark)
+            context.addJobTag(self._tag)
+            context.setJobDescription(self._description)
+            work()
 
-        thread = threading.Thread(target=do, name="lading batch", daemon=True)
-        thread.start()
-        try:
-            while thread.is_alive():
-                thread.join(LOOK_INTERVAL_S)
-                look()
-        except BaseException:
+        def cancel() -> None:
             with suppress(Exception):
                 context.cancelJobsWithTag(self._tag)
-            thread.join(GIVEN_UP_WAIT_S)
-            raise
-        if failed:
-            raise failed[0]
+
+        watch_thread(tagged, look, cancel)
+
+    def original_error(self, error: Exception) -> Exception:
+        """Return the error of ours inside Spark's, or what a disk refused to Spark, else ``error``."""
+        return cause(error) or disk_refused(error, self._run_name) or error
+
+    def close(self) -> None:
+        """Leave the session to whom it belongs."""
 
 
-def _staging(stage: Callable[[Range, str], Written]) -> Callable[[Iterable[Range]], Iterator[Written]]:
+def _staging(stage: Stage) -> Callable[[Iterable[Range]], Iterator[Written]]:
     def staged(pieces: Iterable[Range]) -> Iterator[Written]:
         attempt = attempt_name()
         for piece in pieces:

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 
-from ..spark.failures import cause
-from ..spark.tasks import LOOK_INTERVAL_S, Tasks
 from .checkpoint import Begun, Checkpoint
 from .manifest import Manifest
 from .planning import Planner
 from .positions import Marks, OffsetsDocument, document, parse_document
-from .publish import Written, abandon
 from .ranges import Range
-from .state import State
 
 
 class Sources:
@@ -90,58 +85,3 @@ def go(
         elif interval_s is None:
             return
         pause(max(0.0, due_s - time.monotonic()))
-
-
-def drive(
-    tasks: Tasks,
-    sources: Sources,
-    state: State,
-    starting: OffsetsDocument,
-    last: Manifest | None,
-    *,
-    stage: Callable[[Range, str], Written],
-    publish: Callable[[Sequence[Written]], None],
-    tables: Sequence[Path],
-    look: Callable[[], None],
-    stopped: Callable[[], bool],
-    interval_s: float | None,
-) -> None:
-    """``go``, with the ranges of every batch staged in tasks of Spark and then published.
-
-    ``look`` is called meanwhile and after each batch. When ``stopped`` says so, a run with ``interval_s`` ends, and
-    another one raises KeyboardInterrupt. What was staged in ``tables`` for a batch that is not published is deleted.
-    Errors of ours are raised as they were, in whichever process; others are Spark's.
-    """
-
-    def looked() -> None:
-        look()
-        if stopped():
-            raise KeyboardInterrupt
-
-    def published(ranges: Sequence[Range]) -> None:
-        tasks.waited(lambda: publish(tasks.write(stage, ranges)), looked)
-        look()
-
-    try:
-        go(sources, state.checkpoint, starting, last, published, interval_s=interval_s, pause=pausing(looked))
-    except KeyboardInterrupt:
-        look()
-        abandon(state, tables)
-        if interval_s is None:
-            raise
-    except Exception as error:
-        abandon(state, tables)
-        raise (cause(error) or error) from None
-
-
-def pausing(look: Callable[[], None]) -> Callable[[float], None]:
-    """Waits, and calls ``look``, which may raise, every so often and at least once."""
-
-    def pause(seconds: float) -> None:
-        until = time.monotonic() + seconds
-        look()
-        while (left := until - time.monotonic()) > 0:
-            time.sleep(min(left, LOOK_INTERVAL_S))
-            look()
-
-    return pause

@@ -126,6 +126,11 @@ class State:
             yield
 
 
+def table_in_state(state: State, table: Path) -> str:
+    """Return a table as manifests name it: relative to the state directory, so that both can be moved together."""
+    return os.path.relpath(table, state.directory)
+
+
 def claim(table: Path, state: State) -> None:
     """Make ``table`` this pipeline's own, or find that it is.
 

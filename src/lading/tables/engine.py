@@ -1,0 +1,161 @@
+"""The engine of ingest and pipelines: recover, begin, batch after batch, and what a run leaves behind.
+
+A run reads sources, stages files in the tasks of an executor, and publishes each batch with one manifest. Whatever
+stops it, the next run goes on where the manifests end: every message is in the tables once.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..model.errors import LocalError
+from .batches import Sources, go
+from .executor import LOOK_INTERVAL_S, Executor, Stage
+from .manifest import Manifest
+from .positions import OffsetsDocument, document
+from .publish import Batch, abandon, check_schema, recover
+from .ranges import Range
+from .staging import schema_words
+from .state import State, claim, table_in_state
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from .planning import Planner
+
+
+@dataclass(frozen=True)
+class TableRun:
+    """One run of an ingest or of a pipeline, as the engine needs it."""
+
+    name: str
+    """Whose run it is, as sentences to people begin: ``the table ./flights``, ``pipeline 'flights'``."""
+    state: State
+    planners: Sequence[Planner]
+    schemas: Mapping[Path, pa.Schema]
+    """Every table that the run writes, with its columns."""
+    resume_command: str
+    deliver: Callable[[Manifest], None] = lambda manifest: None
+    """Does what a published manifest holds besides tables; may be called again for the same one."""
+
+    @property
+    def places(self) -> list[Path]:
+        """Every directory in which files are staged."""
+        return list({*self.schemas, self.state.directory})
+
+
+class Start(NamedTuple):
+    """Where a run goes on: the last manifest, and the position of every source that the checkpoint does not know."""
+
+    last: Manifest | None
+    positions: OffsetsDocument
+
+
+def claim_tables(run: TableRun) -> None:
+    """Make the tables this run's own. Raises LocalError if somebody else's data lies there."""
+    for table in run.schemas:
+        claim(table, run.state)
+
+
+def sweep(run: TableRun) -> int:
+    """Finish the last manifest and delete staged files that nothing needs; returns how many. No task may run."""
+    return recover(run.state, run.places, run.deliver)
+
+
+def begin(run: TableRun, *, resume: bool) -> Start:
+    """Finish what an earlier run left, and find where this one begins.
+
+    Without a checkpoint that is where the manifests end, which takes ``resume``, else where the first run began.
+
+    Raises LocalError if a table's columns would change other than by additions, or if there are manifests without
+    their checkpoint.
+    """
+    sweep(run)
+    state, last = run.state, run.state.manifests.last()
+    if last is not None:
+        for table, schema in run.schemas.items():
+            check_schema(table, last.schemas.get(table_in_state(state, table), {}), schema_words(schema))
+        if not resume and not state.checkpoint.exists:
+            raise LocalError(
+                f"{run.name} has published up to manifest {last.number}, but the checkpoint that belongs to it is gone "
+                f"from {state.checkpoint.directory}. To go on where the manifests end: {run.resume_command}"
+            )
+    if resume:
+        state.checkpoint.put_aside()
+    _note_begin(run)
+    first, done = state.begin, {} if last is None else last.positions
+    topics = [planner.options.topic for planner in run.planners]
+    known = dict.fromkeys([*first, *done, *topics])
+    return Start(last, {topic: {**first.get(topic, {}), **done.get(topic, {})} for topic in known})
+
+
+def _note_begin(run: TableRun) -> None:
+    """Keep where each topic begins, once: partitions that have had no messages are in no manifest, and ``latest`` means
+    the first run's."""
+    known = run.state.begin
+    fresh: OffsetsDocument = {}
+    for planner in run.planners:
+        if planner.options.topic not in known:
+            fresh |= document(planner.options.topic, planner.first())
+    if fresh:
+        run.state.note_begin({**known, **fresh})
+
+
+def drive(
+    run: TableRun,
+    start: Start,
+    executor: Executor,
+    *,
+    stage: Stage,
+    publish: Callable[[Batch], None],
+    look: Callable[[], None],
+    stopped: Callable[[], bool],
+    batch_rows: int,
+    interval_s: float | None,
+) -> None:
+    """Stage the ranges of batch after batch in tasks and publish each, until what was there at the start is done.
+
+    With ``interval_s`` a batch is begun every so many seconds without end. ``look`` is called meanwhile and after each
+    batch. When ``stopped`` says so, a run with ``interval_s`` ends, and another one raises KeyboardInterrupt. What was
+    staged for a batch that is not published is deleted. Errors of ours are raised as they were, in whichever process.
+    """
+
+    def check() -> None:
+        look()
+        if stopped():
+            raise KeyboardInterrupt
+
+    def do_batch(ranges: Sequence[Range]) -> None:
+        executor.run_watched(lambda: publish(Batch(executor.write(stage, ranges))), check)
+        look()
+
+    try:
+        go(
+            Sources(run.planners, batch_rows), run.state.checkpoint, start.positions, start.last, do_batch,
+            interval_s=interval_s, pause=pausing(check),
+        )  # fmt: skip
+    except KeyboardInterrupt:
+        look()
+        abandon(run.state, run.places)
+        if interval_s is None:
+            raise
+    except Exception as error:
+        abandon(run.state, run.places)
+        raise executor.original_error(error) from None
+
+
+def pausing(look: Callable[[], None]) -> Callable[[float], None]:
+    """Return what waits, and calls ``look``, which may raise, every so often and at least once."""
+
+    def pause(seconds: float) -> None:
+        until = time.monotonic() + seconds
+        look()
+        while (left := until - time.monotonic()) > 0:
+            time.sleep(min(left, LOOK_INTERVAL_S))
+            look()
+
+    return pause

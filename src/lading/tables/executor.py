@@ -1,0 +1,63 @@
+"""Where the tasks of a batch run: on Spark, or in processes of this machine. The engine knows no other difference."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
+
+from .publish import Written
+from .ranges import Range
+
+LOOK_INTERVAL_S: Final = 0.1
+GIVEN_UP_WAIT_S: Final = 10.0
+"""How long tasks have to end that are not wanted any more, and a batch to be published that has its manifest."""
+
+Stage = Callable[[Range, str], Written]
+"""What a task does with a range; the text is the name of the attempt, which no other attempt has."""
+
+
+class Executor(Protocol):
+    """Runs the tasks of one run."""
+
+    def write(self, stage: Stage, ranges: Sequence[Range]) -> list[Written]:
+        """Call ``stage`` with every range, in a task each, and return what they did.
+
+        Of attempts that failed nothing comes back. Raises what tasks raised, as the executor wraps it.
+        """
+
+    def run_watched(self, work: Callable[[], None], look: Callable[[], None]) -> None:
+        """Do ``work``, which calls ``write``; ``look`` is called meanwhile and may raise, which gives the tasks up."""
+
+    def original_error(self, error: Exception) -> Exception:
+        """Return the error of ours inside what the executor raised, else ``error`` itself."""
+
+    def close(self) -> None:
+        """Let go of workers; further calls do nothing."""
+
+
+def watch_thread(work: Callable[[], None], look: Callable[[], None], give_up: Callable[[], None]) -> None:
+    """Do ``work`` in a thread of its own and call ``look`` meanwhile.
+
+    If ``look`` raises, ``give_up`` is called, and a batch that is being published has a moment to end.
+    """
+    failed: list[BaseException] = []
+
+    def do() -> None:
+        try:
+            work()
+        except BaseException as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=do, name="lading batch", daemon=True)
+    thread.start()
+    try:
+        while thread.is_alive():
+            thread.join(LOOK_INTERVAL_S)
+            look()
+    except BaseException:
+        give_up()
+        thread.join(GIVEN_UP_WAIT_S)
+        raise
+    if failed:
+        raise failed[0]

@@ -1,0 +1,202 @@
+"""The table path: a topic into a Parquet table, each message exactly once; rows never become rows of anybody.
+
+The driver plans offset ranges and keeps the checkpoint, an executor distributes them as tasks; decoding, typing,
+checking and the writing of files stay in Arrow inside the tasks; the driver publishes a batch with one manifest
+(docs/reference/spark.md).
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from ..columns.contract import parse_columns
+from ..model.errors import SettingError
+from ..transports.fetched import States
+from . import engine
+from .executor import Executor
+from .failures import disk_told
+from .files import local_directory, make_directory
+from .options import SourceOptions
+from .planning import Planner
+from .publish import Batch, Written, commit
+from .ranges import Range
+from .staging import COMPRESSION, FILE_BYTES, TableJob, schema_words, write_range
+from .state import State
+from .watch import ManifestWatch
+
+ALL_COLUMNS: Final = "stream, topic, partition, offset, state, timestamp, id, checksum, key, headers, payload"
+BATCH_ROWS: Final = 4_000_000
+"""Messages of one batch, and so of one manifest, unless ``max_rows`` says otherwise."""
+RANGE_ROWS: Final = 1_000_000
+"""Messages of one task unless told otherwise: what a task costs by itself is some 50,000 messages' worth."""
+FOLLOW_INTERVAL_S: Final = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far an ingest is: rows written by this run, messages still waiting, rows per second, batches."""
+
+    rows: int
+    lag: int
+    rows_per_s: float
+    batches: int
+    files: int
+    size_bytes: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class IngestReport:
+    """What one run did. ``read`` counts messages before ``where``, ``bad_values`` header values that became null."""
+
+    rows: int
+    files: int
+    size_bytes: int
+    rows_per_s: float
+    batches: int
+    read: int
+    bad_values: int
+    seconds: float
+    table: Path
+    manifests: Path
+
+
+def ingest(
+    executor: Executor,
+    from_: str | Path,
+    topic: str,
+    to: str | Path,
+    *,
+    columns: str | None = None,
+    where: str | None = None,
+    state_dir: str | Path | None = None,
+    max_rows: int | None = None,
+    follow: bool = False,
+    interval_s: float = FOLLOW_INTERVAL_S,
+    starting: str = "earliest",
+    states: States = "available",
+    verify_checksum: bool | None = None,
+    on_bad_value: str = "null",
+    fail_on_data_loss: bool = True,
+    resume: bool = False,
+    file_bytes: int = FILE_BYTES,
+    compression: str = COMPRESSION,
+    max_rows_per_partition: int | None = None,
+    transport: Mapping[str, Any] | None = None,
+    on_progress: Callable[[Progress], None] | None = None,
+    stopped: Callable[[], bool] = lambda: False,
+) -> IngestReport:
+    """Write what ``topic`` holds into the Parquet table ``to``, and go on there when called again.
+
+    ``columns`` names fields and typed headers as ``read_arrow`` takes them; without it the table has all fields.
+    ``where`` chooses messages. State lies in ``to`` unless ``state_dir`` names another directory. With ``follow`` a
+    batch is made every ``interval_s`` seconds until interrupted, else this returns when all that was there at start is
+    written. ``verify_checksum`` is on when the payload is among the columns. ``resume`` begins a new checkpoint where
+    the manifests end. When ``stopped`` says so, a run that follows ends, and another one raises KeyboardInterrupt.
+
+    A batch either is in the table whole or not at all to someone who reads manifests, and every message is there once
+    after any crash and restart, whatever options changed in between. Raises LocalError if the table is not ours, its
+    columns would change other than by additions, another run works on it, or messages would be doubled; DataLoss,
+    ChecksumMismatch and the transport's errors as they were raised in the workers.
+    """
+    from_ = str(from_) if "://" in str(from_) else str(Path(from_).absolute())
+    table = local_directory("table", to)
+    state_at = table if state_dir is None else local_directory("state directory", state_dir)
+    text = columns if columns is not None else ALL_COLUMNS
+    projection = parse_columns(text)
+    _check_counts(max_rows=max_rows, max_rows_per_partition=max_rows_per_partition, file_bytes=file_bytes)
+    options = SourceOptions.parse(
+        {
+            "from": from_,
+            "topic": topic,
+            "startingOffsets": starting,
+            "on_bad_value": on_bad_value,
+            "maxRowsPerPartition": str(max_rows_per_partition or RANGE_ROWS),
+        }
+        | {f"transport.{name}": str(value) for name, value in (transport or {}).items()}
+    )
+    options = replace(options, fail_on_data_loss=fail_on_data_loss, states=states)
+    planner = Planner(options)
+    try:
+        # the flat name of the topic, however it was spelled
+        topic = planner.topic().name
+        planner.options = replace(options, topic=topic)
+        make_directory("the table", table)
+        state = State.open(state_at, topic)
+        with disk_told(f"the table {table}"), state.running() as token:
+            job = TableJob(
+                from_, topic, text, str(table), str(state.directory), state.pipeline, token,
+                _resume_command(from_, topic, table, state_dir, columns, where),
+                where=where, states=states,
+                verify_checksum="payload" in projection.fields if verify_checksum is None else verify_checksum,
+                fail_on_bad_value=on_bad_value == "fail", fail_on_data_loss=fail_on_data_loss,
+                file_bytes=file_bytes, compression=compression, transport=options.transport,
+            )  # fmt: skip
+            job.reading.condition()
+            run = engine.TableRun(f"the table {table}", state, [planner], {table: job.schema}, job.resume_command)
+            engine.claim_tables(run)
+            start = engine.begin(run, resume=resume)
+            watch = ManifestWatch(
+                state, [planner], start.last, start.positions,
+                lambda manifest: None if on_progress is None else on_progress(_progress(watch)),
+            )  # fmt: skip
+            writer = TableWriter(job)
+            engine.drive(
+                run, start, executor, stage=writer.staged, publish=writer.publish, look=watch.look, stopped=stopped,
+                batch_rows=max_rows or BATCH_ROWS, interval_s=interval_s if follow else None,
+            )  # fmt: skip
+            # what attempts left that failed and were tried again
+            engine.sweep(run)
+            return _report(watch, table, state)
+    finally:
+        planner.close()
+
+
+class TableWriter:
+    """What tasks do with a range, and the driver with a batch."""
+
+    def __init__(self, job: TableJob) -> None:
+        self.job = job
+
+    def staged(self, piece: Range, attempt: str) -> Written:
+        """In a task: write one range."""
+        return write_range(self.job, piece, attempt)
+
+    def publish(self, batch: Batch) -> None:
+        """Publish what the tasks of a batch staged, exactly once."""
+        state = State(Path(self.job.state), self.job.pipeline)
+        schemas = {self.job.table_in_state: schema_words(self.job.schema)}
+        commit(state, self.job.run, batch, schemas, resume_command=self.job.resume_command)
+
+
+def _progress(watch: ManifestWatch) -> Progress:
+    rows, seconds = watch.counts["written"], watch.seconds
+    return Progress(rows, watch.lag, rows / seconds, watch.batches, watch.files, watch.size_bytes, seconds)
+
+
+def _report(watch: ManifestWatch, table: Path, state: State) -> IngestReport:
+    rows, seconds, counts = watch.counts["written"], watch.seconds, watch.counts
+    return IngestReport(
+        rows, watch.files, watch.size_bytes, rows / seconds, watch.batches, counts["read"], counts["bad_values"],
+        seconds, table, state.manifests.directory,
+    )  # fmt: skip
+
+
+def _resume_command(
+    from_: str, topic: str, table: Path, state_dir: str | Path | None, columns: str | None, where: str | None
+) -> str:
+    words = ["lading", "ingest", topic, str(table), "--from", from_, "--resume"]
+    words += ["--columns", columns] if columns is not None else []
+    words += ["--where", where] if where is not None else []
+    words += ["--state", str(state_dir)] if state_dir is not None else []
+    return shlex.join(words)
+
+
+def _check_counts(**counts: int | None) -> None:
+    for name, count in counts.items():
+        if count is not None and count < 1:
+            raise SettingError(f"{name} is {count}; it takes a whole number from 1 on")

@@ -1,0 +1,102 @@
+"""Tasks in processes of this machine: what Spark does for one machine, without Java and its seconds of starting."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import secrets
+import signal
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_EXCEPTION, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
+from multiprocessing import connection
+from typing import Final
+
+from ..model.errors import LocalError
+from .executor import Stage, watch_thread
+from .publish import Written
+from .ranges import Range
+
+PRELOADED: Final = ("pyarrow.parquet", "lading.tables.staging", "lading.pipeline.writing")
+"""What the process that workers are forked from has loaded."""
+
+
+class LocalExecutor:
+    """Runs each task in one of ``processes`` workers; a task that fails ends its batch, which the next run repeats."""
+
+    def __init__(self, processes: int | None = None) -> None:
+        """``processes``: as many as this process has cores, unless given."""
+        self._processes = processes or len(os.sched_getaffinity(0))
+        self._pool: ProcessPoolExecutor | None = None
+        self._name = secrets.token_hex(4)
+        self._attempts = 0
+
+    def write(self, stage: Stage, ranges: Sequence[Range]) -> list[Written]:
+        """Call ``stage`` with every range, in a worker each; raises the first error of a task as it was raised."""
+        pool = self._workers()
+        tasks: list[Future[Written]] = []
+        for piece in ranges:
+            self._attempts += 1
+            tasks.append(pool.submit(stage, piece, f"{self._name}-{self._attempts}"))
+        done, waiting = wait(tasks, return_when=FIRST_EXCEPTION)
+        for task in waiting:
+            task.cancel()
+        for task in done:
+            if not task.cancelled() and (error := task.exception()) is not None:
+                # nobody stages files any more when those of this batch are deleted
+                wait(waiting)
+                raise error
+        return [task.result() for task in tasks]
+
+    def run_watched(self, work: Callable[[], None], look: Callable[[], None]) -> None:
+        """Do ``work``; if ``look`` raises, the workers are ended."""
+        watch_thread(work, look, self._end_workers)
+
+    def original_error(self, error: Exception) -> Exception:
+        """Return ``error``: it comes as it was raised. A worker that died is a LocalError."""
+        if isinstance(error, BrokenProcessPool):
+            return LocalError(
+                "a worker process ended before its task did, by a signal or for want of memory; nothing of this batch "
+                "was published: run it again, with fewer processes or fewer rows a batch if it was memory"
+            )
+        return error
+
+    def close(self) -> None:
+        """Let the workers go."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+            self._pool = None
+
+    def _workers(self) -> ProcessPoolExecutor:
+        if self._pool is None:
+            # forked from a process without threads; what it loads is loaded once for all
+            context = multiprocessing.get_context("forkserver")
+            context.set_forkserver_preload(list(PRELOADED))
+            self._pool = ProcessPoolExecutor(self._processes, context, initializer=end_with_parent)
+        return self._pool
+
+    def _end_workers(self) -> None:
+        pool, self._pool = self._pool, None
+        if pool is None:
+            return
+        processes = list((pool._processes or {}).values())
+        pool.shutdown(wait=False, cancel_futures=True)
+        for process in processes:
+            with suppress(OSError, ValueError):
+                process.terminate()
+
+
+def end_with_parent() -> None:
+    """In a worker: end when the process that asked for it has ended, even if it was killed. Ctrl-C is the parent's."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    if parent is None:
+        return
+
+    def watch() -> None:
+        connection.wait([parent.sentinel])
+        os._exit(1)
+
+    threading.Thread(target=watch, name="lading parent", daemon=True).start()
