@@ -23,6 +23,7 @@ import pytest
 from lading.log_lines import LIKE_MAX, REPEAT_WINDOW_S, LineWriter, RepeatCounter, format_json, format_text, origin
 from lading.settings import EndpointSettings
 from tests.endpoints.connection import Connection
+from tests.endpoints.kafka_frames import KafkaFrames, batch, produce
 
 FREE = [f"--set=endpoints.{name}.address=127.0.0.1:0" for name in EndpointSettings.model_fields]
 TIMEOUT_S = 30
@@ -175,6 +176,23 @@ def test_lines_as_json(tmp_path: Path) -> None:
     (found,) = [line for line in lines if line["peer"] == peer]
     assert (found["level"], found["endpoint"]) == ("INFO", "kafka")
     assert all(set(line) >= {"time", "level", "endpoint", "peer", "message"} for line in lines)
+
+
+def test_a_client_before_headers_is_told_of_once(tmp_path: Path) -> None:
+    """Kafka clients before 0.11 saw errors that say nothing of headers, and the log of the broker nothing at all."""
+    with served(tmp_path / "data", subprocess.PIPE) as (process, endpoints):
+        old = KafkaFrames(endpoints["kafka"])
+        old.ask("Metadata", 4, topics=[{"name": "t"}], allow_auto_topic_creation=True)
+        for _ in range(3):
+            old.ask("Produce", 3, **produce("t", batch(b"", 1, magic=1)))
+        reader = KafkaFrames(endpoints["kafka"])
+        reader.send(b"\0\1\0\2" + bytes(4) + b"\xff\xff" + bytes(100))
+        assert reader.closed()
+        process.terminate()
+        words = process.communicate(timeout=TIMEOUT_S)[1].decode()
+    told = [line for line in words.splitlines() if "before message format 2" in line]
+    assert len(told) == 2 and "repeated" not in words, words
+    assert "only format 2, which has headers" in told[0] and "version 2 of Fetch" in told[1]
 
 
 def test_a_tls_hello_is_told_as_such(tmp_path: Path) -> None:

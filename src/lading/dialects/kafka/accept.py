@@ -64,6 +64,10 @@ class NotTaken(MalformedMessage):
         self.code = code
 
 
+class OldFormat(NotTaken):
+    """A client sends in the way of brokers before message format 2, which have no headers."""
+
+
 class Facts(NamedTuple):
     """The header of a batch that a producer sent, as far as a broker asks."""
 
@@ -100,7 +104,7 @@ def facts_of(source: Bytes, start: int, size_bytes: int, *, version: int, size_m
         raise NotTaken(INVALID_RECORD, "the request holds no record batch for the partition")
     magic = int(source[start + MAGIC_AT])
     if magic != MAGIC:
-        raise NotTaken(
+        raise OldFormat(
             INVALID_RECORD, f"the records are of format {magic}; only format {MAGIC}, which has headers, is taken"
         )
     if size_bytes < BATCH_HEADER_BYTES:

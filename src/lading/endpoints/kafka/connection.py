@@ -97,6 +97,8 @@ class Connection(Guarded, asyncio.BufferedProtocol):
         """The next piece of it is due."""
         self._taken = 0
         """Requests that were whole."""
+        self._is_old = False
+        """The client was told to be older than message format 2."""
         self._working = False
         self._paused = False
         """The client does not read its answers."""
@@ -176,6 +178,12 @@ class Connection(Guarded, asyncio.BufferedProtocol):
         """Cut the connection now."""
         if self._transport is not None:
             self._transport.abort()
+
+    def tell_old_format(self, sentence: str) -> None:
+        """Log once that the client is older than message format 2."""
+        if not self._is_old:
+            self._is_old = True
+            log.warning("a client before message format 2 (Kafka 0.11) is refused: %s", sentence, extra=self.origin())
 
     # -- what the gate asks
 

@@ -58,7 +58,10 @@ class Fetcher:
         head = parse_head(frame)
         served = SERVED[FETCH]
         if not served.low <= head.version <= served.high:
-            raise MalformedMessage(f"version {head.version} of Fetch is not served")
+            sentence = f"version {head.version} of Fetch is not served"
+            if head.version < served.low:
+                connection.tell_old_format(f"{sentence}: older formats have no headers")
+            raise MalformedMessage(sentence)
         request = parse_fetch_request(frame, head)
         slot = connection.slot()
         if request.session_id != 0 and request.session_epoch > 0:

@@ -21,7 +21,7 @@ from ...broker.native_append import PLAIN
 from ...broker.produced import Sequenced
 from ...dialects import codes
 from ...dialects.kafka import accept
-from ...dialects.kafka.accept import Facts, NotTaken, Times
+from ...dialects.kafka.accept import Facts, NotTaken, OldFormat, Times
 from ...dialects.kafka.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD
 from ...dialects.kafka.errors import (
     INVALID_REQUIRED_ACKS,
@@ -312,7 +312,7 @@ def _judge_inline(source: Bytes, start: int, facts: Facts) -> Times | None:
 
 def _version_or_acks(version: int, acks: int) -> LadingError | None:
     if version < PRODUCE_LOW:
-        return NotTaken(
+        return OldFormat(
             UNSUPPORTED_VERSION, f"Produce is taken from version {PRODUCE_LOW} on: older formats have no headers"
         )
     if acks not in ACKS:
@@ -345,6 +345,8 @@ class _OneAnswer:
     def begin(self, result: Append | LadingError) -> None:
         self._slot = self._connection.slot()
         if isinstance(result, LadingError):
+            if isinstance(result, OldFormat):
+                self._connection.tell_old_format(str(result))
             self._fill(_outcome(self._row, result))
         else:
             result.on_done(self._done)
@@ -389,6 +391,8 @@ class _Answer:
                 assert result is not None
                 outcomes.append(Outcome(row.sent.partition, UNKNOWN_SERVER_ERROR))
                 if isinstance(result, LadingError):
+                    if isinstance(result, OldFormat):
+                        self._connection.tell_old_format(str(result))
                     outcomes[-1] = _outcome(row, result)
                 else:
                     self._waiting += 1
