@@ -102,6 +102,27 @@ def test_topics(http: httpx.Client, topic: str) -> None:
     refused(http.get(topic), 404, "topic_name_not_found")
 
 
+@pytest.mark.parametrize("name", ["a%00b", "a%0Ab", "%1B%5B31m", "%7F", "%E2%80%AE", "n" * 256, "%C2%85"])
+def test_names_that_a_terminal_or_a_client_cannot_take_are_refused(http: httpx.Client, name: str) -> None:
+    refused(http.post(f"/topics/default/{name}"), 400, "invalid_topic_name")
+    refused(http.post(f"/topics/{name}/topic"), 400, "invalid_stream_name")
+    refused(http.post(f"/streams/{name}"), 400, "invalid_stream_name")
+    refused(http.post(f"/groups/{name}/join", json={"member": "m"}), 400, "invalid_group_id")
+    refused(http.get(f"/topics/default/{name}"), 404, "topic_name_not_found")
+
+
+def test_numbers_and_texts_without_bounds_are_refused(http: httpx.Client, topic: str) -> None:
+    for timeout_ms in (2**63 - 1, 2**63, 10**400, 0, -1):
+        refused(http.post("/transactions", json={"timeout_ms": timeout_ms}), 400, "malformed")
+    refused(http.get(f"{topic}/{'9' * 5_000}/chunks"), 404, "partition_not_found")
+    refused(http.put(f"{topic}/states", json={"where": "n > 1", "state": "poisoned", "ranges": {"9" * 5_000: [0, 1]}}),
+            404, "partition_not_found")  # fmt: skip
+    refused(http.post("/topics/default/%ED%A0%80"), 400, "malformed")
+    refused(http.get("/topics/default/%FF"), 400, "malformed")
+    body = b'{"key": "\\ud800", "transactions": []}'
+    refused(http.post("/transactions/commit", content=body), 400, "malformed")
+
+
 def test_streams(http: httpx.Client) -> None:
     assert http.post("/streams/made%20here", json={"id": 4711}).json() == {"id": 4711, "name": "made here"}
     refused(http.post("/streams/made%20here"), 409, "stream_name_exists")

@@ -12,6 +12,7 @@ from ..broker.group_view import GroupView, views
 from ..broker.native_groups import Assignment
 from ..metrics import Gauge, Labels
 from ..model.errors import Reason, Refusal
+from .admin_topics import require_name
 from .documents import (
     AbortTransactions,
     CommitTransactions,
@@ -70,6 +71,7 @@ class AdminGroups:
     async def _join(self, request: Request, path: Parameters) -> Response:
         call = await parse_body(MemberCall, request, self._services.receive)
         topics = [self._broker.resolve(name) for name in call.topics]
+        require_name("group", path["group"], Reason.INVALID_GROUP_ID)
         return _assignment(self._groups.join(path["group"], call.member, topics, now_us=now_us()))
 
     async def _heartbeat(self, request: Request, path: Parameters) -> Response:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -15,6 +15,10 @@ from .routing import Parameters, Route
 
 if TYPE_CHECKING:
     from ..broker.topology import Partition, Topic
+
+
+NAME_BYTES_MAX: Final = 255
+"""What Iggy's protocol can tell."""
 
 
 class AdminTopics:
@@ -53,7 +57,8 @@ class AdminTopics:
 
     async def _create_stream(self, request: Request, path: Parameters) -> Response:
         wanted = await parse_body(NewStream, request, self._services.receive)
-        stream = self._broker.create_stream(wanted.id, path["stream"], now_us=now_us())
+        name = require_name("stream", path["stream"], Reason.INVALID_STREAM_NAME)
+        stream = self._broker.create_stream(wanted.id, name, now_us=now_us())
         return answer({"id": stream.id, "name": stream.name}, 201)
 
     async def _delete_stream(self, request: Request, path: Parameters) -> Response:
@@ -70,6 +75,8 @@ class AdminTopics:
     async def _create_topic(self, request: Request, path: Parameters) -> Response:
         wanted = await parse_body(NewTopic, request, self._services.receive)
         settings = TopicSettings.parse(wanted.settings)
+        require_name("stream", path["stream"], Reason.INVALID_STREAM_NAME)
+        require_name("topic", path["topic"], Reason.INVALID_TOPIC_NAME)
         time_us = now_us()
         try:
             stream = self._broker.stream(path["stream"])
@@ -91,6 +98,16 @@ class AdminTopics:
     async def _delete_topic(self, request: Request, path: Parameters) -> Response:
         self._broker.delete_topic(path["stream"], path["topic"])
         return Response(status_code=204)
+
+
+def require_name(kind: str, name: str, reason: Reason) -> str:
+    """Return ``name`` if something may be called so; names that exist already are found whatever they are."""
+    if len(name.encode()) > NAME_BYTES_MAX or not name.isprintable():
+        raise Refusal(
+            reason,
+            f"{kind} name {name[:40]!r}: invalid; use 1 to {NAME_BYTES_MAX} bytes of printable characters",
+        )
+    return name
 
 
 def _document(topic: Topic) -> dict[str, Any]:

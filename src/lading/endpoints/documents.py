@@ -19,6 +19,8 @@ OFFSET_MAX: Final = (1 << 63) - 1
 
 Count = Annotated[int, Field(ge=0, le=OFFSET_MAX)]
 """An offset, a number of bytes or of rows."""
+Duration = Annotated[int, Field(ge=0, le=1 << 43)]
+"""Milliseconds, up to 278 years: a date that far ahead still fits what dates are kept in."""
 
 
 class Document(BaseModel):
@@ -50,21 +52,21 @@ class NewTransaction(Document):
     """POST /transactions"""
 
     scope: str = ""
-    timeout_ms: Annotated[int, Field(ge=1)] | None = None
+    timeout_ms: Annotated[Duration, Field(ge=1)] | None = None
 
 
 class CommitTransactions(Document):
     """POST /transactions/commit"""
 
     key: Annotated[str, Field(min_length=1, max_length=1024)]
-    transactions: list[int]
+    transactions: list[Count]
     scope: str | None = None
 
 
 class AbortTransactions(Document):
     """POST /transactions/abort"""
 
-    transactions: list[int]
+    transactions: list[Count]
 
 
 class MemberCall(Document):
@@ -72,15 +74,15 @@ class MemberCall(Document):
 
     member: Annotated[str, Field(min_length=1, max_length=255)]
     topics: list[str] = []
-    generation: int | None = None
+    generation: Count | None = None
 
 
 class NewPosition(Document):
     """PUT /groups/{group}/positions/…: the next offset to read."""
 
     offset: Count
-    epoch: int | None = None
-    generation: int | None = None
+    epoch: Count | None = None
+    generation: Count | None = None
 
 
 class ChunksQuery(Document):
@@ -88,7 +90,7 @@ class ChunksQuery(Document):
 
     offset: Count = 0
     max_bytes: Count = 1 << 20
-    wait_ms: Count = 0
+    wait_ms: Duration = 0
 
 
 class BatchesQuery(Document):
@@ -113,7 +115,7 @@ class RangeQuery(Document):
 class RetentionQuery(Document):
     """GET /topics/{stream}/{topic}/retention"""
 
-    within_ms: Count = 3_600_000
+    within_ms: Duration = 3_600_000
 
 
 class TimeQuery(Document):

@@ -7,11 +7,11 @@ import socket
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import uvicorn
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ..model.errors import LadingError, Reason, Refusal
@@ -122,6 +122,14 @@ async def read_body(request: Request, limit_bytes: int, budget: ReceiveBudget) -
 
 def _too_large(limit_bytes: int) -> Refusal:
     return Refusal(Reason.REQUEST_TOO_LARGE, f"the body is larger than {limit_bytes} bytes; send it in parts")
+
+
+class TextResponse(PlainTextResponse):
+    """A sentence, which may quote text that UTF-8 does not allow: a lone surrogate is written as its escape."""
+
+    def render(self, content: Any) -> bytes:
+        """As Starlette has it."""
+        return str(content).encode(errors="backslashreplace")
 
 
 class InPieces(Response):

@@ -29,12 +29,12 @@ from ..dialects.json.messages import SendDocument, encode_polled, parse_send
 from ..model.errors import LadingError, Reason, Refusal
 from .acknowledged import acknowledged
 from .bearer import guard_administration
-from .http import HttpEndpoint, read_body
+from .http import HttpEndpoint, TextResponse, read_body
 from .iggy_poll import Poller, batch_of
 from .iggy_send import Sender, choice_of
 from .iggy_service import IggyService
 from .interface import Endpoint, Services
-from .routing import Access, Parameters, Route, Router
+from .routing import Access, Parameters, Route, Router, parse_number
 from .states import StateRequests, parse_states, states_document
 
 NAME: Final = "iggy_http"
@@ -226,9 +226,10 @@ def _fields(path: Parameters) -> dict[str, Any]:
 
 
 def _offset(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or int(text) > _END:
-        raise Refusal(Reason.INVALID_OFFSET, f"an offset is a number from 0, not {text!r}")
-    return int(text)
+    offset = parse_number(text, _END)
+    if offset is None:
+        raise Refusal(Reason.INVALID_OFFSET, f"an offset is a number from 0, not {text[:40]!r}")
+    return offset
 
 
 def _parse_and_encode(body: bytes) -> tuple[SendDocument, bytes]:
@@ -244,7 +245,7 @@ def _polled_document(reading: Reading) -> tuple[bytes, int]:
 def refuse(error: LadingError) -> Response:
     """The answer to a request that was refused before anybody knew what it names."""
     if isinstance(error, BodyError):
-        return PlainTextResponse(str(error), error.status)
+        return TextResponse(str(error), error.status)
     status, document = error_document(error, {})
     return Response(document, status, media_type="application/json")
 

@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 
 from ..log_lines import origin
 from ..metrics import Metrics
-from ..model.errors import LadingError
+from ..model.errors import LadingError, Reason, Refusal
 from ..settings import Address
 
 log = logging.getLogger(__name__)
@@ -53,6 +53,14 @@ Guard = Callable[[Request, Route | None], Response | None]
 """Answers a request before its route does, or lets it pass; no route if none matches."""
 
 
+def parse_number(text: str, maximum: int) -> int | None:
+    """Return the decimal number that ``text`` is, from 0 to ``maximum``; None if it is none."""
+    if not text.isascii() or not text.isdigit() or len(text) > len(str(maximum)):
+        return None
+    number = int(text)
+    return number if number <= maximum else None
+
+
 class Router:
     """An ASGI application: a table of routes and one place where errors become answers."""
 
@@ -77,8 +85,11 @@ class Router:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
         request = Request(scope, receive)
-        route, parameters, allowed = self._match(scope)
+        parts = _parts_of(scope["raw_path"])
+        route, parameters, allowed = self._match(scope["method"], parts or ())
         refused = self._guard(request, route)
+        if parts is None:
+            refused = refused or self._refuse(Refusal(Reason.MALFORMED, "path: not UTF-8; encode it as UTF-8"))
         if refused is not None:
             name, response = "refused", refused
         elif route is None:
@@ -103,21 +114,26 @@ class Router:
         self._sent_bytes[(self._endpoint,)] += len(response.body)
         await response(scope, receive, send)
 
-    def _match(self, scope: Scope) -> tuple[Route | None, Parameters, set[str]]:
+    def _match(self, method: str, parts: Sequence[str]) -> tuple[Route | None, Parameters, set[str]]:
         """The route, what its path names, and the methods that the path allows where this one does not."""
-        raw_path: bytes = scope["raw_path"].partition(b"?")[0]
-        parts = [
-            unquote_to_bytes(part).decode(errors="replace") for part in raw_path.decode("latin-1").strip("/").split("/")
-        ]
         allowed: set[str] = set()
         for pattern, route in self._routes:
             parameters = _matched(pattern, parts)
             if parameters is None:
                 continue
-            if route.method == scope["method"] or (route.method == "GET" and scope["method"] == "HEAD"):
+            if route.method == method or (route.method == "GET" and method == "HEAD"):
                 return route, parameters, allowed
             allowed.add(route.method)
         return None, {}, allowed
+
+
+def _parts_of(raw_path: bytes) -> list[str] | None:
+    """Return the parts of a path, each decoded by itself; None if one is not UTF-8."""
+    path = raw_path.partition(b"?")[0].decode("latin-1")
+    try:
+        return [unquote_to_bytes(part).decode() for part in path.strip("/").split("/")]
+    except UnicodeDecodeError:
+        return None
 
 
 def _matched(pattern: Sequence[str], parts: Sequence[str]) -> Parameters | None:

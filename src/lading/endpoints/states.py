@@ -16,6 +16,7 @@ from ..model.errors import Reason, Refusal
 from ..model.state import STATE_BY_WORD, State
 from .documents import Count, Document, sentence
 from .interface import Services, now_us
+from .routing import parse_number
 
 if TYPE_CHECKING:
     from ..broker.query import Query
@@ -236,10 +237,11 @@ def left_of(ranges: dict[str, tuple[int, int]] | None, partitions: Sequence[Part
         return [(one.number, one.log.first_offset, one.log.stable_end) for one in partitions]
     left = []
     for name, (first, end) in ranges.items():
-        if not name.isascii() or not name.isdigit() or int(name) >= len(partitions):
+        number = parse_number(name, len(partitions) - 1)
+        if number is None:
             raise Refusal(Reason.PARTITION_NOT_FOUND, f"ranges names partition {name!r}, which the topic does not have")
-        log = partitions[int(name)].log
-        left.append((int(name), max(first, log.first_offset), min(end, log.stable_end)))
+        log = partitions[number].log
+        left.append((number, max(first, log.first_offset), min(end, log.stable_end)))
     return sorted(left)
 
 
