@@ -167,6 +167,8 @@ class NsqlookupdTcpSettings(NsqEndpointSettings):
     """Where nodes of NSQ say what they have."""
 
     address: Listen = Address("127.0.0.1", 4160)
+    registrations_max: int = Field(default=20_000, ge=1)
+    """Partitions and channels that one node may register; all nodes together ten times as many."""
 
 
 class NsqlookupdHttpSettings(NsqEndpointSettings, WithoutLogin):

@@ -421,6 +421,29 @@ def test_other_nodes_register_and_leave(broker: testing.Running, lookup: httpx.C
         assert time.monotonic() < deadline
 
 
+def test_what_one_node_may_register_is_bounded() -> None:
+    """And it keeps what it has: a node that is cut off says everything again."""
+    with testing.broker(durability="os", endpoints__nsqlookupd_tcp__registrations_max=100) as broker:
+        lookup = f"http://{broker.endpoints['nsqlookupd_http']}"
+        with node(broker) as one, node(broker) as other:
+            greeting = b"  V1IDENTIFY\n" + sized(json.dumps(FACTS).encode())
+            said = b"".join(b"REGISTER t%d 0\nREGISTER t%d 0 ch\n" % (at, at) for at in range(500))
+            one.sendall(greeting + said + b"UNREGISTER t3 0\nREGISTER last 0 ch\nREGISTER late 0\n")
+            told = answers(one, 1004)[1:]
+            assert told[:100] == [b"OK"] * 100
+            assert all(each.startswith(b"E_INVALID REGISTER t") for each in told[100:1000])
+            assert [each[:9] for each in told[1000:]] == [b"OK", b"OK", b"E_INVALID"]
+            names = httpx.get(f"{lookup}/topics").json()["topics"]
+            assert (len(names), "last" in names, "late" in names) == (50, True, False)
+            other.sendall(greeting + b"REGISTER others 0\n")
+            assert answers(other, 2)[1] == b"OK"
+            assert httpx.post(f"{lookup}/topic/delete?topic=last").status_code == 200
+            one.sendall(b"REGISTER late 0\nPING\n")
+            assert answers(one, 2) == [b"OK", b"OK"]
+        metrics = httpx.get(f"http://{broker.endpoints['admin']}/metrics").text
+        assert 'lading_dropped_total{endpoint="nsqlookupd_tcp",reason="registrations_max"} 901.0' in metrics
+
+
 @pytest.mark.parametrize(
     ("data", "error"),
     [

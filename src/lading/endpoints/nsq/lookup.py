@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 TOMBSTONE_S: Final = 45.0
 """So long a tombstone lasts, as upstream's."""
+TOMBSTONES_MAX: Final = 10_000
+NODES_SHARE: Final = 10
+"""All nodes together may register so many times what one may."""
 
 
 @dataclass(slots=True, eq=False)
@@ -30,6 +33,33 @@ class Producer:
     version: str
     distributed_id: str = ""
     topics: dict[str, dict[int, set[str]]] = field(default_factory=dict)
+    registrations_count: int = 0
+    """Partitions and channels in ``topics``."""
+
+    def register(self, topic: str, partition: int, channel: str) -> None:
+        """Add a partition, and a channel of it unless ``channel`` is empty."""
+        channels = self.topics.setdefault(topic, {}).get(partition)
+        if channels is None:
+            channels = self.topics[topic][partition] = set()
+            self.registrations_count += 1
+        if channel and channel not in channels:
+            channels.add(channel)
+            self.registrations_count += 1
+
+    def unregister(self, topic: str, partition: int, channel: str) -> None:
+        """Remove a channel of a partition, or the whole partition."""
+        partitions = self.topics.get(topic, {})
+        channels = partitions.get(partition)
+        if channels is None:
+            return
+        if channel:
+            self.registrations_count -= channel in channels
+            channels.discard(channel)
+            return
+        del partitions[partition]
+        self.registrations_count -= 1 + len(channels)
+        if not partitions:
+            del self.topics[topic]
 
     @property
     def http_address(self) -> str:
@@ -59,6 +89,12 @@ class Lookup:
         self._tombstones: dict[tuple[str, str], tuple[float, bytes]] = {}
         """When the tombstone of a topic at a node (its HTTP address) ends, and our topic of that name."""
 
+    def has_room(self, producer: Producer, count_max: int) -> bool:
+        """Whether a node may register more, of which one node may have ``count_max``."""
+        if producer.registrations_count >= count_max:
+            return False
+        return sum(one.registrations_count for one in self.others) < NODES_SHARE * count_max
+
     def producers(self) -> list[Producer]:
         """Every node there is, our own first."""
         return [*self._own(), *sorted(self.others, key=lambda one: one.remote_address)]
@@ -81,7 +117,11 @@ class Lookup:
 
     def bury(self, topic: str, node: str) -> None:
         """Have lookups pass over a topic at one node for a while, so that it can be deleted there."""
-        self._tombstones[topic, node] = (time.monotonic() + TOMBSTONE_S, self._own_id(topic))
+        now_s = time.monotonic()
+        self._tombstones = {place: kept for place, kept in self._tombstones.items() if kept[0] > now_s}
+        if len(self._tombstones) >= TOMBSTONES_MAX:
+            del self._tombstones[next(iter(self._tombstones))]
+        self._tombstones[topic, node] = (now_s + TOMBSTONE_S, self._own_id(topic))
 
     def exhume(self, topic: str, node: str) -> None:
         """Take the tombstone away."""
@@ -102,11 +142,9 @@ class Lookup:
         """Forget what other nodes said of a topic or channel, until they say it again; whether that was anything."""
         found = False
         for one in self.others:
-            for channels in one.topics.get(topic, {}).values():
+            for partition, channels in list(one.topics.get(topic, {}).items()):
                 found |= not channel or channel in channels
-                channels.discard(channel)
-            if not channel:
-                one.topics.pop(topic, None)
+                one.unregister(topic, partition, channel)
         return found
 
     def topics(self) -> list[str]:

@@ -87,6 +87,13 @@ class LookupTcp:
             "hostname": self._node.hostname,
         }
 
+    def has_room(self, producer: Producer) -> bool:
+        """Whether a node may register more; counts what is refused."""
+        if self._lookup.has_room(producer, self._settings.registrations_max):
+            return True
+        self._services.metrics.dropped.values[NAME, "registrations_max"] += 1
+        return False
+
     @property
     def registry(self) -> lookups.Lookup:
         """Where what nodes say is kept."""
@@ -107,7 +114,7 @@ class _Peer:
             self._endpoint.registry.others.discard(self._producer)
 
     async def talk(self) -> None:
-        """Answer until it says no more; every error is the last answer."""
+        """Answer until it says no more; every Fault is the last answer."""
         try:
             magic = await asyncio.wait_for(self._reader.readexactly(len(MAGIC)), MAGIC_TIMEOUT_S)
             if is_tls_hello(magic):
@@ -120,6 +127,8 @@ class _Peer:
                 if work is None:
                     raise Fault("E_INVALID", f"invalid command {words[0].decode(errors='replace')}")
                 await self._send(await getattr(self, work)(words[1:]))
+                # neither reading nor sending lets others have their turn while there is something to read
+                await asyncio.sleep(0)
         except Fault as fault:
             await self._send(str(fault).encode())
 
@@ -162,21 +171,17 @@ class _Peer:
 
     async def _register(self, words: list[bytes]) -> bytes:
         producer, topic, partition, channel = self._place(words, "REGISTER")
-        channels = producer.topics.setdefault(topic, {}).setdefault(partition, set())
-        if channel:
-            channels.add(channel)
+        if not self._endpoint.has_room(producer):
+            # the node keeps what it has; to close the connection would only make it say everything again
+            return f"E_INVALID REGISTER {topic}: too many registrations; see registrations_max".encode()
+        producer.register(topic, partition, channel)
         return b"OK"
 
     async def _unregister(self, words: list[bytes]) -> bytes:
         producer, topic, partition, channel = self._place(words, "UNREGISTER")
-        partitions = producer.topics.get(topic, {})
-        if channel:
-            partitions.get(partition, set()).discard(channel)
-        else:
-            partitions.pop(partition, None)
-            if not partitions:
-                producer.topics.pop(topic, None)
-                self._endpoint.registry.exhume(topic, producer.http_address)
+        producer.unregister(topic, partition, channel)
+        if topic not in producer.topics:
+            self._endpoint.registry.exhume(topic, producer.http_address)
         return b"OK"
 
     def _place(self, words: list[bytes], verb: str) -> tuple[Producer, str, int, str]:
