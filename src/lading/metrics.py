@@ -108,11 +108,15 @@ class Metrics:
         self.dropped = Counter(
             "lading_dropped", "What was refused without a place in the protocol to say why.", ("endpoint", "reason")
         )
+        self.uncarried = Counter(
+            "lading_uncarried_messages", "Messages that lost something because carriers are off.", by_endpoint
+        )
         self.connections: defaultdict[str, int] = defaultdict(int)
         self.sync_seconds = Histogram("lading_sync_seconds", "Time from handing writes to the disk until it has them.")
         self.loop_lag_seconds = Histogram("lading_loop_lag_seconds", "How late the event loop runs its callbacks.")
         self._sources: list[Counter | Histogram | Gauge] = [
             self.requests,
+            self.uncarried,
             self.received_bytes,
             self.sent_bytes,
             self.messages_in,

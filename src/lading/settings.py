@@ -97,6 +97,8 @@ class IggyTcpSettings(WithoutCredentials):
     """A connection without a request for so long is closed; clients of Iggy keep theirs, and few open a new one."""
     answer_bytes_max: ByteSize = Field(default=ByteSize(16 << 20), ge=1 << 16)
     """A poll answers at most about this many bytes of messages; the first message always goes."""
+    carrier: bool = True
+    """Whether messages of other protocols have a carrier with what this one cannot hold, where a topic says nothing."""
 
 
 class IggyHttpSettings(WithoutLogin):
@@ -105,6 +107,8 @@ class IggyHttpSettings(WithoutLogin):
     address: Listen = Address("127.0.0.1", 3000)
     connections_max: int = Field(default=1024, ge=1)
     answer_bytes_max: ByteSize = Field(default=ByteSize(8 << 20), ge=1 << 16)
+    carrier: bool = True
+    """Whether messages of other protocols have a carrier with what this one cannot hold, where a topic says nothing."""
 
 
 class AdminSettings(TokenSettings):
@@ -139,6 +143,8 @@ class KafkaSettings(WithoutCredentials):
     """The largest record batch, where a topic says nothing else (Kafka: message.max.bytes)."""
     answer_bytes_max: ByteSize = Field(default=ByteSize(4 << 20), ge=1 << 16)
     """A fetch answers at most about this many bytes, whatever it asks for (Kafka: fetch.max.bytes)."""
+    carrier: bool = True
+    """Whether messages of other protocols have a carrier with what this one cannot hold, where a topic says nothing."""
 
 
 class NsqEndpointSettings(WithoutCredentials):
@@ -153,6 +159,8 @@ class NsqdTcpSettings(NsqEndpointSettings):
     address: Listen = Address("127.0.0.1", 4150)
     advertised: Listen | None = None
     """Where lookups send clients; unset: where it listens."""
+    carrier: bool = True
+    """Whether messages of other protocols have a carrier with what this one cannot hold, where a topic says nothing."""
 
 
 class NsqdHttpSettings(NsqEndpointSettings, WithoutLogin):

@@ -53,6 +53,9 @@ class BrokerSettings:
     """Writers whose sequence is remembered, the least recently used goes first."""
 
 
+CARRIER_ON: Final = "on"
+
+
 @dataclass(frozen=True, slots=True)
 class TopicSettings:
     """What can be set for one topic; None means the broker's setting."""
@@ -69,6 +72,8 @@ class TopicSettings:
     header_form: str | None = None
     """``extended`` or ``plain``: the only form in which clients of a protocol that has both may read; None lets each
     choose."""
+    carrier: str | None = None
+    """``on`` or ``off``: whether readers of other protocols get carriers; None is the endpoint's setting."""
     dead_letter_topic: str | None = None
     """Flat name of the topic that gets a copy of every message that is marked poisoned; made when it is needed."""
     attempts_max: int | None = None
@@ -102,6 +107,7 @@ _VALUES: Final[Mapping[str, tuple[Callable[[Any], bool], str]]] = {
     "number": (lambda value: type(value) is int and 1 <= value < 1 << 63, "a whole number from 1"),
     "flag": (lambda value: type(value) is bool, "true or false"),
     "form": (lambda value: value in ("extended", "plain"), "extended or plain"),
+    "switch": (lambda value: value in (CARRIER_ON, "off"), "on or off"),
     "name": (lambda value: isinstance(value, str) and 0 < len(value.encode(errors="replace")) <= 255, "a topic name"),
 }
 _TOPIC_VALUES: Final[Mapping[str, str]] = {
@@ -112,6 +118,7 @@ _TOPIC_VALUES: Final[Mapping[str, str]] = {
     "message_bytes_max": "number",
     "append_time": "flag",
     "header_form": "form",
+    "carrier": "switch",
     "dead_letter_topic": "name",
     "attempts_max": "number",
     "poison_given_up": "flag",

@@ -29,6 +29,7 @@ from ..dialects.json.messages import SendDocument, encode_polled, parse_send
 from ..model.errors import LadingError, Reason, Refusal
 from .acknowledged import acknowledged
 from .bearer import guard_administration
+from .carrying import Fit
 from .http import HttpEndpoint, TextResponse, read_body
 from .iggy_poll import Poller, batch_of
 from .iggy_send import Sender, choice_of
@@ -104,7 +105,7 @@ class IggyHttp:
         self._service = IggyService(services)
         self._sender = Sender(services, NAME)
         self._states_requests = StateRequests(services)
-        self._poller = Poller(services, NAME, services.settings.endpoints.iggy_http.answer_bytes_max)
+        self._poller = Poller(services, NAME, services.settings.endpoints.iggy_http)
 
     def routes(self) -> list[Route]:
         """The table for the router."""
@@ -180,7 +181,8 @@ class IggyHttp:
             return self._refusal(error, command)
         if reading is None or not reading.pieces:
             return Response(b"[]", media_type="application/json")
-        document, stubs = await self._services.worked(reading.size_bytes, INLINE_BYTES_MAX, _polled_document, reading)
+        document_of = partial(_polled_document, fit=self._poller.fit(command))
+        document, stubs = await self._services.worked(reading.size_bytes, INLINE_BYTES_MAX, document_of, reading)
         if stubs:
             self._services.metrics.dropped.values[NAME, "unholdable"] += stubs
         return Response(document, media_type="application/json")
@@ -237,8 +239,8 @@ def _parse_and_encode(body: bytes) -> tuple[SendDocument, bytes]:
     return document, encode_sent(document.batch)
 
 
-def _polled_document(reading: Reading) -> tuple[bytes, int]:
-    batch, stubs = batch_of(reading)
+def _polled_document(reading: Reading, fit: Fit) -> tuple[bytes, int]:
+    batch, stubs = batch_of(reading, fit)
     return encode_polled(batch), stubs
 
 

@@ -20,16 +20,18 @@ from ..broker.poll import Polled
 from ..broker.positions import ConsumerRef
 from ..broker.read import Piece, Reading
 from ..dialects import codes, registry
-from ..dialects.carrier import Carried, carry
+from ..dialects.carrier import Carried
 from ..dialects.iggy_classic import messages
 from ..dialects.iggy_classic.commands import PollMessages, parse_request
 from ..dialects.iggy_classic.primitives import Consumer, ConsumerKind, PollingKind, Strategy
 from ..model.batch import SCHEMA
+from .carrying import Carrying, Fit
 from .clients import Client
 from .interface import Services, now_us
 
 if TYPE_CHECKING:
     from ..broker.topology import Topic
+    from ..settings import IggyHttpSettings, IggyTcpSettings
 
 POLL: Final = 100
 TARGET: Final = "iggy"
@@ -65,10 +67,11 @@ NOTHING: Final = Answer(0, ())
 class Poller:
     """Answers poll requests; one for all connections of a face."""
 
-    def __init__(self, services: Services, name: str, answer_bytes_max: int) -> None:
+    def __init__(self, services: Services, name: str, settings: IggyTcpSettings | IggyHttpSettings) -> None:
+        self._carrying = Carrying(services, name, TARGET, default=settings.carrier)
         self._broker = services.broker
         self._workers = services.workers
-        self._answer_bytes_max = answer_bytes_max
+        self._answer_bytes_max = settings.answer_bytes_max
         self._routes: dict[bytes, Route] = {}
         self._topology = -1
         self._labels = (name,)
@@ -86,12 +89,17 @@ class Poller:
         strategy = STRATEGIES.get(kind)
         if strategy is None or count == 0 or auto_commit > 1:
             return self.poll_command(_command(payload), client)
-        polled = self._poll(self._route(payload, head), client, strategy(value), count, bool(auto_commit))
-        return self._answer(polled.reading)
+        route = self._route(payload, head)
+        polled = self._poll(route, client, strategy(value), count, bool(auto_commit))
+        return self._answer(polled.reading, route)
 
     def poll_command(self, command: PollMessages, client: Client | None) -> Answer | asyncio.Future[Answer]:
         """The same for a parsed request."""
-        return self._answer(self.read(command, client))
+        return self._answer(self.read(command, client), self._routed(command))
+
+    def fit(self, command: PollMessages) -> Fit:
+        """What brings messages of other dialects into the form of this face."""
+        return self._carrying.fit(self._routed(command)[0])
 
     def read(self, command: PollMessages, client: Client | None) -> Reading | None:
         """What a poll reads, as it lies in the log; None where a group member has no partition."""
@@ -120,13 +128,13 @@ class Poller:
                 self._hidden_out[self._labels] += sum(end - first for first, end, _ in polled.reading.hidden)
         return polled
 
-    def _answer(self, reading: Reading | None) -> Answer | asyncio.Future[Answer]:
+    def _answer(self, reading: Reading | None, route: Route) -> Answer | asyncio.Future[Answer]:
         if reading is None or not reading.pieces:
             return NOTHING
         if all(piece.run.dialect == codes.IGGY_CLASSIC for piece in reading.pieces):
             return answer_of(reading)
         loop = asyncio.get_running_loop()
-        return loop.run_in_executor(self._workers, answer_of, reading)
+        return loop.run_in_executor(self._workers, answer_of, reading, self._carrying.fit(route[0]))
 
     def _route(self, payload: memoryview, head: int) -> Route:
         """Topic, consumer and partition by the bytes that name them, forgotten whenever topics change."""
@@ -187,8 +195,11 @@ def consumer_of(consumer: Consumer) -> ConsumerRef:
     return ConsumerRef(_CONSUMERS[consumer.kind], consumer.id)
 
 
-def answer_of(reading: Reading) -> Answer:
-    """The messages of a reading as an Iggy client gets them; callable from any thread."""
+def answer_of(reading: Reading, fit: Fit | None = None) -> Answer:
+    """The messages of a reading as an Iggy client gets them; callable from any thread.
+
+    ``fit`` is needed where messages of other dialects are among them.
+    """
     parts: list[bytes | bytearray | memoryview] = []
     count = stubs = 0
     for piece in reading.pieces:
@@ -197,7 +208,7 @@ def answer_of(reading: Reading) -> Answer:
             parts += cut.parts
             count += cut.count
         else:
-            for carried in _carried(piece):
+            for carried in _carried(piece, fit):
                 parts.append(registry.dialect(codes.IGGY_CLASSIC).encode(carried.batch))
                 count += carried.batch.num_rows
                 stubs += len(carried.unholdable)
@@ -208,18 +219,18 @@ def answer_of(reading: Reading) -> Answer:
     return Answer(count, parts, stubs)
 
 
-def _carried(piece: Piece) -> Iterator[Carried]:
+def _carried(piece: Piece, fit: Fit | None) -> Iterator[Carried]:
     """Messages as this dialect can hold them: its own as they lie, those of another whole again before they are."""
     own = piece.run.dialect == codes.IGGY_CLASSIC
     decoded = registry.dialect(piece.run.dialect).decode(piece.run, first=piece.first, end=piece.end, carrier=not own)
     for some in decoded:
         batch = registry.to_batches(some)
-        yield Carried(batch, []) if own else carry(batch, TARGET)
+        yield Carried(batch, []) if own or fit is None else fit(batch)
 
 
-def batch_of(reading: Reading) -> tuple[pa.RecordBatch, int]:
+def batch_of(reading: Reading, fit: Fit) -> tuple[pa.RecordBatch, int]:
     """The messages of a reading as one Batch with their states, and how many stubs are in it; from any thread."""
-    carried = [part for piece in reading.pieces for part in _carried(piece)]
+    carried = [part for piece in reading.pieces for part in _carried(piece, fit)]
     table = pa.Table.from_batches([part.batch for part in carried], schema=SCHEMA).combine_chunks()
     batch = table.to_batches()[0] if table.num_rows else pa.RecordBatch.from_pylist([], schema=SCHEMA)
     return _with_states(batch, reading.hidden), sum(len(part.unholdable) for part in carried)

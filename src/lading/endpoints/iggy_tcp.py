@@ -376,7 +376,7 @@ class IggyTcp:
         self.services = services
         self.service = IggyService(services)
         self.sender = Sender(services, NAME)
-        self.poller = Poller(services, NAME, services.settings.endpoints.iggy_tcp.answer_bytes_max)
+        self.poller = Poller(services, NAME, services.settings.endpoints.iggy_tcp)
         settings = services.settings.endpoints.iggy_tcp
         idle = (settings.idle_timeout_ms, "endpoints.iggy_tcp.idle_timeout_ms")
         self.gate = Gate(services, NAME, settings.connections_max, {Stage.IDLE: idle})

@@ -16,7 +16,7 @@ from ...model.errors import Reason
 from ...model.headers import Header
 from ...model.kinds import Kind
 from . import json_mark
-from .form import Entry, Facts, PayloadWas, Replaced, Typed, encode, fingerprints, printable, split
+from .form import NAME, Entry, Facts, PayloadWas, Replaced, Typed, encode, fingerprints, is_reserved, printable, split
 from .rows import Items, Row, items_of, replaced, rows_at, with_columns
 from .targets import TARGETS, Losses, Target, losses, numpy_of
 from .targets import shown as shown_by
@@ -72,6 +72,20 @@ def carry(batch: pa.RecordBatch, target: str) -> Carried:
             fit = _stub(row, fit[1])
         rows.append(fit)
     return Carried(replaced(fitted, rest, rows), unholdable)
+
+
+def without_carriers(carried: Carried) -> tuple[Carried, int]:
+    """The same messages with what the target shows of them alone, and how many lose something by that."""
+    items = items_of(carried.batch)
+    names = items.array.field("key")
+    reserved = numpy_of(pc.starts_with(names, NAME)).astype(np.bool_)
+    if not reserved.any():
+        return carried, 0
+    distinct = names.filter(pa.array(reserved)).unique().to_pylist()
+    ours = pa.array([name for name in distinct if is_reserved(name)], pa.string())
+    reserved = numpy_of(pc.is_in(names, value_set=ours)).astype(np.bool_)
+    batch = with_columns(carried.batch, {"headers": items.kept(~reserved).column()})
+    return Carried(batch, carried.unholdable), len(np.unique(items.rows[reserved]))
 
 
 def _with_facts(

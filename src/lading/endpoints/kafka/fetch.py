@@ -25,9 +25,10 @@ from ...dialects.kafka.fetch import Fetched, FetchRequest, Wanted, fetch_answer,
 from ...dialects.kafka.requests import parse_head
 from ...dialects.kafka.versions import FETCH, SERVED
 from ...model.errors import LadingError, MalformedMessage
+from ..carrying import Carrying
 from .connection import NAME, Connection, Slot
 from .handling import Context
-from .reading import Batcher, Batches, Made
+from .reading import TARGET, Batcher, Batches, Made
 
 if TYPE_CHECKING:
     from ...broker.broker import Broker
@@ -45,7 +46,9 @@ class Fetcher:
     def __init__(self, context: Context) -> None:
         self.context = context
         self.broker = context.broker
-        self.batcher = Batcher(context.broker)
+        self.batcher = Batcher(
+            context.broker, Carrying(context.services, NAME, TARGET, default=context.settings.carrier)
+        )
         self._answer_bytes_max = int(context.settings.answer_bytes_max)
         self._dropped = context.services.metrics.dropped.values
         self._messages_out = context.services.metrics.messages_out.values

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Final
 from ...broker.pass_through import Ahead, whole_chunks
 from ...broker.read import Piece, Reading
 from ...dialects import codes, registry
-from ...dialects.carrier import carry
 from ...dialects.kafka import passing
 from ...dialects.kafka import protocol as kafka_row
 
 if TYPE_CHECKING:
     from ...broker.broker import Broker
     from ...broker.topology import Partition
+    from ..carrying import Carrying, Fit
 
 TARGET: Final = "kafka"
 """Row of the carrier table."""
@@ -61,8 +61,9 @@ class Made:
 class Batcher:
     """Reads partitions for Kafka consumers; what had to be made is kept for the next reader, as memory allows."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, carrying: Carrying) -> None:
         self._broker = broker
+        self._carrying = carrying
         self._made: OrderedDict[Key, Made] = OrderedDict()
         self._made_bytes = 0
 
@@ -98,14 +99,15 @@ class Batcher:
     def _to_make(self, partition: Partition, reading: Reading, offset: int) -> Batches:
         left_out = partition.log.aborted(reading.first_offset, reading.end_offset)
         spans = tuple((piece.first, piece.end) for piece in reading.pieces)
-        key = (partition, partition.log.epoch, offset, reading.end_offset, spans, tuple(left_out))
+        fit, with_carriers = self._carrying.fit(partition.topic), self._carrying.is_on(partition.topic)
+        key = (partition, partition.log.epoch, offset, reading.end_offset, spans, tuple(left_out), with_carriers)
         made = self._made.get(key)
         if made is not None:
             self._made.move_to_end(key)
             return Batches(made.parts, made.size_bytes, reading.end_offset, reading.count)
 
         def make() -> Made:
-            return _made(reading, left_out)
+            return _made(reading, left_out, fit)
 
         return Batches((), reading.size_bytes, reading.end_offset, reading.count, make, key)
 
@@ -143,7 +145,7 @@ def _stored(reading: Reading, max_bytes: int, *, force: bool) -> Batches:
     return Batches(parts, size_bytes, end_offset, end_offset - reading.first_offset)
 
 
-def _made(reading: Reading, left_out: Sequence[tuple[int, int]]) -> Made:
+def _made(reading: Reading, left_out: Sequence[tuple[int, int]], fit: Fit) -> Made:
     """The batches of a reading for a Kafka consumer; from any thread."""
     parts: list[Bytes] = []
     stubs, covered = 0, reading.first_offset
@@ -153,7 +155,7 @@ def _made(reading: Reading, left_out: Sequence[tuple[int, int]]) -> Made:
             covered = piece.end
             continue
         for first, end in _without(left_out, piece.first, piece.end):
-            for some, unholdable in _carried(piece, first, end):
+            for some, unholdable in _carried(piece, first, end, fit):
                 parts.append(some)
                 stubs += unholdable
             covered = end
@@ -162,10 +164,10 @@ def _made(reading: Reading, left_out: Sequence[tuple[int, int]]) -> Made:
     return Made(parts, sum(map(len, parts)), stubs)
 
 
-def _carried(piece: Piece, first: int, end: int) -> Iterator[tuple[bytes, int]]:
+def _carried(piece: Piece, first: int, end: int, fit: Fit) -> Iterator[tuple[bytes, int]]:
     """Messages of another dialect, whole again, as batches of this one, and how many of them are stubs."""
     for decoded in registry.dialect(piece.run.dialect).decode(piece.run, first=first, end=end):
-        carried = carry(registry.to_batches(decoded), TARGET)
+        carried = fit(registry.to_batches(decoded))
         yield registry.dialect(codes.KAFKA).encode(carried.batch), len(carried.unholdable)
 
 

@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 
 from ...broker.channels import Channel, Delivery, HeaderFilter, Page, Subscriber
 from ...dialects import codes, registry
-from ...dialects.carrier import carry
 from ...dialects.nsq import delivery, encode, limits
 from ...dialects.nsq.delivery import Records
 from ...dialects.nsq.errors import INVALID_ID, NOT_IN_FLIGHT, Fault, id_text
 from ...log_lines import origin
 from ...model.errors import FilterError, MalformedMessage, Reason, Refusal
+from ..carrying import Carrying, Fit
 from ..interface import Services, now_us
 from .node import YOUZAN
 
@@ -74,6 +74,8 @@ class Consumer:
             name=name,
         )
         self._labels = (name.partition("/")[0],)
+        default = services.settings.endpoints.nsqd_tcp.carrier
+        self._carrying = Carrying(services, self._labels[0], CARRIER_TARGET, default=default)
         self._messages_out = services.metrics.messages_out.values
 
     def close(self) -> None:
@@ -98,7 +100,8 @@ class Consumer:
             asyncio.get_running_loop().call_soon(self._go_on)
             return
         loop = asyncio.get_running_loop()
-        work = loop.run_in_executor(self._services.workers, carried_records, page)
+        fit = self._carrying.fit(self.channel.topic)
+        work = loop.run_in_executor(self._services.workers, carried_records, page, fit)
         work.add_done_callback(partial(self._converted, page))
 
     def _converted(self, page: Page, work: asyncio.Future[Records]) -> None:
@@ -248,12 +251,12 @@ def _failed(verb: str, shown: str, refusal: Refusal) -> Fault:
     return Fault(f"E_{verb}_FAILED", f"{verb} {shown} failed {why}")
 
 
-def carried_records(page: Page) -> Records:
-    """Messages of another dialect as NSQ's readers get them, by carrier; from any thread."""
+def carried_records(page: Page, fit: Fit) -> Records:
+    """Messages of another dialect as NSQ's readers get them; from any thread."""
     made: list[bytes] = []
     offsets: list[Any] = []
     for some in registry.dialect(page.run.dialect).decode(page.run, first=page.first, end=page.end):
-        batch = carry(registry.to_batches(some), CARRIER_TARGET).batch
+        batch = fit(registry.to_batches(some)).batch
         made += encode.records(batch)
         offsets += batch.column("offset").to_pylist()
     sizes = np.array([len(record) for record in made], np.int64)
