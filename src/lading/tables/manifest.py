@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import xxhash
 
 from ..model.errors import CorruptLog
 from .files import read_document, write_document
@@ -14,6 +17,7 @@ from .ranges import Range, merged
 
 VERSION = 1
 SUFFIX = ".json"
+CHECKSUM = "checksum"
 
 Intervals = list[tuple[int, int]]
 Covered = dict[str, dict[str, Intervals]]
@@ -118,6 +122,7 @@ class Manifests:
         """One manifest; CorruptLog where it cannot be read."""
         path = self.path(number)
         document = read_document(path)
+        _require_whole(document, path)
         try:
             if document["version"] != VERSION:
                 raise CorruptLog(f"{path} has version {document['version']}; this Lading reads {VERSION}")
@@ -132,7 +137,22 @@ class Manifests:
 
     def write(self, manifest: Manifest) -> None:
         """Put a manifest in place: from then on its batch counts as done, whatever happens."""
-        write_document(self.path(manifest.number), manifest.document())
+        document = manifest.document()
+        write_document(self.path(manifest.number), {**document, CHECKSUM: checksum_of(document)})
+
+
+def checksum_of(document: Mapping[str, Any]) -> str:
+    """Return the checksum of a document's members, whatever their order and spaces."""
+    text = json.dumps(document, sort_keys=True, separators=(",", ":"))
+    return f"xxh3-128:{xxhash.xxh3_128_hexdigest(text.encode())}"
+
+
+def _require_whole(document: Any, path: Path) -> None:
+    """CorruptLog if the document has a checksum, as those of older versions have not, and it does not hold."""
+    if isinstance(document, dict) and CHECKSUM in document:
+        held = {name: value for name, value in document.items() if name != CHECKSUM}
+        if checksum_of(held) != document[CHECKSUM]:
+            raise CorruptLog(f"manifest {path}: its checksum does not hold, it was changed or damaged; restore it")
 
 
 def same_ranges(first: Sequence[Range], second: Sequence[Range]) -> bool:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import xxhash
 
@@ -20,6 +21,7 @@ from .manifest import TABLE, File, Manifest, Schemas, advance, cover, overlap, s
 from .ranges import Range, merged
 from .state import OWN, STAGED, State
 
+LOG: Final = logging.getLogger("lading.tables")
 HASH_NAME = "xxh3-128"
 _READ_BYTES = 1 << 20
 
@@ -128,7 +130,8 @@ def commit(
 
 
 def complete(state: State, manifest: Manifest, *, rename: Callable[[Path, Path], Any] = os.replace) -> None:
-    """Bring every file of a manifest to its published name, once: what happens to them later is not looked at.
+    """Bring every file of a manifest to its published name, once: what happens to them later is told by
+    ``changed_files``.
 
     CorruptLog where a file is neither staged nor published, or is not what the manifest says.
     """
@@ -187,7 +190,41 @@ def recover(state: State, tables: Iterable[Path], deliver: Callable[[Manifest], 
         if last is not None:
             complete(state, last)
             deliver(last)
+            for problem in changed_files(state):
+                LOG.warning("%s", problem)
         return _sweep(tables)
+
+
+def changed_files(state: State) -> list[str]:
+    """Return a sentence for each manifest of which files, or itself, are not as they were published.
+
+    Files are compared by their size; nothing is read anew and nothing changed.
+    """
+    problems = []
+    for number in state.manifests.numbers():
+        try:
+            manifest = state.manifests.read(number)
+        except CorruptLog as error:
+            problems.append(f"{error}; what it published is not looked at")
+            continue
+        paths = [(file, table_path(state, file) / file.name) for file in manifest.files if file.kind == TABLE]
+        changed = [(file, path, size) for file, path in paths if (size := _size_of(path)) != file.size_bytes]
+        if changed:
+            file, path, size = changed[0]
+            found = "is missing" if size is None else f"has {size} bytes instead of {file.size_bytes}"
+            others = f" (and {len(changed) - 1} more of its files)" if len(changed) > 1 else ""
+            problems.append(
+                f"table file {path}: {found}{others}, with {sum(one.rows for one, _, _ in changed)} rows that manifest "
+                f"{number} of pipeline {manifest.pipeline!r} published; restore what is missing"
+            )
+    return problems
+
+
+def _size_of(path: Path) -> int | None:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return None
 
 
 def _sweep(tables: Iterable[Path], needed: Collection[str] = ()) -> int:

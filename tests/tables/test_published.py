@@ -1,0 +1,88 @@
+"""What was published is looked at when a run starts: manifests by their checksum, files by their size."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lading.model.errors import CorruptLog
+from lading.tables.manifest import File, Manifest, checksum_of
+from lading.tables.publish import Batch, Written, commit, hash_of, recover
+from lading.tables.ranges import Range
+from lading.tables.state import OWN, STAGED, State, claim
+
+
+def published(home: Path, batches: int = 3) -> State:
+    """A table with one file a batch."""
+    table = home / "table"
+    state = State.open(table, "t")
+    claim(table, state)
+    with state.running() as run:
+        for number in range(batches):
+            staged = table / OWN / STAGED / f"{number}.parquet"
+            staged.write_bytes(b"PAR1" + bytes(100 + number) + b"PAR1")
+            file = File(".", staged.name, "", 10, staged.stat().st_size, hash_of(staged))
+            piece = Range("t", 0, "aa" * 16, 1, 10 * number, 10 * number + 10)
+            batch = Batch([Written(piece, ((piece.start, file),), {"read": 10})])
+            commit(state, run, batch, {}, resume_command="resume")
+    return state
+
+
+def parquet(state: State) -> list[Path]:
+    return sorted(state.directory.glob("*.parquet"))
+
+
+def test_a_run_that_finds_all_as_it_was_says_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    state = published(tmp_path)
+    recover(state, [state.directory])
+    assert not caplog.records and len(parquet(state)) == 3
+
+
+@pytest.mark.parametrize(
+    ("damage", "found"),
+    [
+        (lambda path: path.unlink(), "is missing"),
+        (lambda path: path.write_bytes(path.read_bytes()[:50]), "has 50 bytes instead of 109"),
+        (lambda path: path.write_bytes(b""), "has 0 bytes"),
+    ],
+    ids=["deleted", "cut", "emptied"],
+)
+def test_a_published_file_that_changed_is_told_by_the_next_run(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, damage: Callable[[Path], object], found: str
+) -> None:
+    state = published(tmp_path)
+    path = parquet(state)[1]
+    damage(path)
+    recover(state, [state.directory])
+    (told,) = caplog.records
+    assert str(path) in told.getMessage() and found in told.getMessage() and "10 rows" in told.getMessage()
+
+
+def test_a_manifest_that_changed_is_refused(tmp_path: Path) -> None:
+    state = published(tmp_path)
+    path = state.manifests.path(3)
+    document = json.loads(path.read_text())
+    assert document["checksum"] == checksum_of({k: v for k, v in document.items() if k != "checksum"})
+    path.write_text(path.read_text().replace('"read": 10', '"read": 11'))
+    with pytest.raises(CorruptLog, match="its checksum does not hold"):
+        state.manifests.last()
+
+
+def test_a_manifest_of_an_older_version_is_read_without_one(tmp_path: Path) -> None:
+    state = published(tmp_path)
+    path = state.manifests.path(3)
+    before = state.manifests.read(3)
+    document = json.loads(path.read_text())
+    del document["checksum"]
+    path.write_text(json.dumps(document))
+    assert isinstance(before, Manifest) and state.manifests.read(3) == before
+
+
+def test_an_older_manifest_that_cannot_be_read_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    state = published(tmp_path)
+    state.manifests.path(1).write_text("{")
+    recover(state, [state.directory])
+    assert str(state.manifests.path(1)) in caplog.text
