@@ -32,6 +32,7 @@ from .kernels import engine
 from .log_lines import logging_to_stderr
 from .metrics import Gauge, Histogram, Metrics
 from .model.errors import LocalError, Refusal
+from .open_files import open_files_limit, share_open_files
 from .settings import EndpointSettings, Settings
 from .settings_sources import ENVIRONMENT_PREFIX
 
@@ -179,6 +180,7 @@ def _broker_settings(settings: Settings) -> BrokerSettings:
         retention_check_us=retention.check_ms * 1_000,
         retention_mark_us=None if retention.mark_ms is None else retention.mark_ms * 1_000,
         partitions_per_topic_max=limits.partitions_per_topic_max,
+        open_files_max=share_open_files(open_files_limit(), settings.log.open_files_max).log_files,
         unsynced_bytes_max=limits.unsynced_bytes_max,
         position_flush_us=limits.position_flush_ms * 1_000,
         session_timeout_us=limits.session_timeout_ms * 1_000,

@@ -245,6 +245,8 @@ class LogSettings(Section):
 
     segment_bytes: ByteSize = Field(default=ByteSize(256 << 20), ge=1 << 16, le=1 << 31)
     """A segment is closed when it is at least this large."""
+    open_files_max: int | None = Field(default=None, ge=16)
+    """Files that partitions hold open; those of partitions that rest longest are closed. None: half of the process'."""
 
 
 class RetentionSettings(Section):

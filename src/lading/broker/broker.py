@@ -32,6 +32,7 @@ from .dead_letters import DeadLetters
 from .duties import Duties
 from .given_up import GivenUp
 from .groups import Groups
+from .idle_logs import IdleLogs
 from .namespace import Namespace
 from .native_append import NativeAppender
 from .native_groups import NativeGroups
@@ -67,6 +68,7 @@ class Broker:
         self.settings = settings or BrokerSettings()
         self.counters = Counters()
         self.damages = Damages()
+        self._idle_logs = IdleLogs(self.settings.open_files_max)
         self._disk = disk or RealDisk()
         self._now_us = now_us
         GATE.check_directory(data, self._disk)
@@ -116,6 +118,7 @@ class Broker:
             lambda partition, block, now_us: self.append_blocks(partition, block, now_us=now_us),
         )  # fmt: skip
         self._duties.others += (self.postponed, self.channels)
+        self._duties.on_idle = self._idle_logs.add
         self._states = States(self.dead_letters, self._commit, self.counters, self._duties.touched)
         self.channels.on_exhausted = GivenUp(self.dead_letters, self._states, self.counters, lambda: self._now_us)
         self._transactions.touched = self._produced.touched = self._duties.touched
@@ -123,7 +126,7 @@ class Broker:
         self._load()
 
     def _open_log(self, path: Path, topic_id: bytes, first_epoch: int) -> PartitionLog:
-        return open_partition(
+        log = open_partition(
             self._disk,
             path,
             topic_id,
@@ -131,6 +134,9 @@ class Broker:
             now_us=self._now_us,
             first_epoch=first_epoch,
         )
+        log.on_opened = partial(self._idle_logs.add, log, 0)
+        log.on_opened()
+        return log
 
     def _load(self) -> None:
         partitions = self._partitions()
@@ -148,6 +154,7 @@ class Broker:
             self.producers.skip_known_ids(partitions)
         for partition in partitions:
             partition.log.on_synced = partial(self._synced, partition)
+            partition.log.on_rest = partition.forget_recent
         self.dead_letters.load(self._topology.topic_by_uuid)
         self.postponed.load(partitions)
         self.damages.watch([*partitions, *self.postponed.logs()])
@@ -257,6 +264,7 @@ class Broker:
     def _meet(self, partitions: Sequence[Partition]) -> None:
         for partition in partitions:
             partition.log.on_synced = partial(self._synced, partition)
+            partition.log.on_rest = partition.forget_recent
             partition.log.hold_stable(None)
         self.damages.watch(partitions)
 
@@ -281,6 +289,7 @@ class Broker:
         self._duties.abandon(partition)
         self.dead_letters.abandon(partition)
         self.damages.forget(partition)
+        self._idle_logs.forget(partition.log)
         partition.log.on_synced = None
         partition.seen()
 

@@ -30,7 +30,7 @@ class Damages:
         for partition in partitions:
             if partition.log.recovery.damage:
                 self._places[partition] = {(one.first, one.end) for one in partition.log.recovery.damage}
-            partition.log.watch_damage(partial(self._found, partition))
+            partition.log.on_damage = partial(self._found, partition)
             partition.log.on_refusal = partial(_tell_refusal, partition)
             if partition.log.refusal is not None:
                 _tell_refusal(partition, partition.log.refusal)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from ..log.catalog import Catalog
+from ..log.interface import PartitionLog
 from ..log.retention import AgeClock
 from ..model.errors import Refusal
 from . import retention
@@ -84,6 +85,8 @@ class Duties:
         """Rooms that are asked at every tick, and at the end."""
         self.on_due: Callable[[], None] = nothing
         """Called when the next tick should come in 50 ms, and not when the last one said."""
+        self.on_idle: Callable[[PartitionLog, int], None] = lambda log, busy: None
+        """Called with a log in which nothing is under way any more, and how many logs are busy."""
         self._quiet = False
         """The last tick said that the next one can wait."""
         self._lively: dict[Partition, int] = {}
@@ -195,6 +198,7 @@ class Duties:
         next_us = partition.log.maintain(self.now_us)
         if next_us is None:
             del self._lively[partition]
+            self.on_idle(partition.log, len(self._lively))
         else:
             self._lively[partition] = next_us
 

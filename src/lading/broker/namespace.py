@@ -382,8 +382,9 @@ def _disk_errors(what: str) -> Iterator[None]:
 _REASONS: Final = {
     errno.ENOSPC: Reason.DISK_FULL,
     errno.EDQUOT: Reason.DISK_FULL,
-    errno.EMFILE: Reason.TOO_MANY_PARTITIONS,
-    errno.ENFILE: Reason.TOO_MANY_PARTITIONS,
+    errno.EMFILE: Reason.DISK_FULL,
+    errno.ENFILE: Reason.DISK_FULL,
+    errno.ENOMEM: Reason.DISK_FULL,
 }
 
 

@@ -116,6 +116,10 @@ class Partition:
         """Messages kept, by offsets."""
         return self.log.next_offset - self.log.first_offset
 
+    def forget_recent(self) -> None:
+        """Let go of what was read last: it may keep a file open, and a deleted one's space taken."""
+        self.recent = None
+
     def seen(self) -> None:
         """More messages may be seen now: call back everybody who waits."""
         if self.waiting:

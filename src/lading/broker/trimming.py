@@ -16,5 +16,4 @@ def delete_before(partition: Partition, offset: int) -> None:
         )
     if offset > log.first_offset:
         log.truncate_before(offset)
-        # it may keep a deleted segment mapped, and its space taken
-        partition.recent = None
+        partition.forget_recent()

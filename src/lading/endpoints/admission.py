@@ -32,11 +32,31 @@ class AdmittedConnection(Protocol):
         """Close the connection at once: another one needs its place."""
 
 
+class ConnectionBudget:
+    """The connections of all endpoints together, so that the log never lacks a descriptor."""
+
+    def __init__(self, connections_max: int) -> None:
+        self.connections_max = connections_max
+        self.used = 0
+        self.endpoints: list[Places] = []
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether one more would be too many."""
+        return self.used >= self.connections_max
+
+    def make_room(self) -> bool:
+        """Close a connection of the endpoint that has most of them; False if none may be closed."""
+        return any(places.evict_one() for places in sorted(self.endpoints, key=len, reverse=True))
+
+
 class Places:
     """The places of one endpoint, by peer address."""
 
-    def __init__(self, connections_max: int, peer_share: float) -> None:
+    def __init__(self, connections_max: int, peer_share: float, budget: ConnectionBudget | None = None) -> None:
         """``peer_share``: so much of all places may belong to one peer address, at least one place."""
+        self._budget = budget or ConnectionBudget(connections_max)
+        self._budget.endpoints.append(self)
         self._connections_max = connections_max
         self._peer_max = max(1, math.ceil(connections_max * peer_share))
         self._newcomers: defaultdict[str, OrderedDict[AdmittedConnection, None]] = defaultdict(OrderedDict)
@@ -56,12 +76,15 @@ class Places:
         if self._counts[peer] >= self._peer_max:
             has_room = self._evict_newcomer(peer) or self._evict_settled(peer)
         elif len(self._peers) >= self._connections_max:
-            has_room = self._evict_newcomer(self._crowding_peer()) or self._evict_settled(None)
+            has_room = self.evict_one()
+        elif self._budget.is_spent:
+            has_room = self._budget.make_room()
         else:
             has_room = True
         if has_room:
             self._peers[connection] = peer
             self._counts[peer] += 1
+            self._budget.used += 1
             self._newcomers[peer][connection] = None
         elif not self._counts[peer]:
             del self._counts[peer]
@@ -82,8 +105,13 @@ class Places:
         self._newcomers[peer].pop(connection, None)
         self._settled.pop(connection, None)
         self._counts[peer] -= 1
+        self._budget.used -= 1
         if not self._counts[peer]:
             del self._counts[peer], self._newcomers[peer]
+
+    def evict_one(self) -> bool:
+        """Close the connection that is missed least; False if none may be closed."""
+        return self._evict_newcomer(self._crowding_peer()) or self._evict_settled(None)
 
     def _crowding_peer(self) -> str:
         """Return the peer with the most connections that have not asked anything."""

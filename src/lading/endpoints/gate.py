@@ -59,7 +59,7 @@ class Gate:
         self._timeouts_s = timeouts_of(settings) | {stage: each / 1_000 for stage, (each, _) in own.items()}
         self._keys = {stage: f"connections.{stage.value}_ms" for stage in Stage}
         self._keys |= {stage: key for stage, (_, key) in own.items()}
-        self._places = Places(connections_max, settings.peer_share)
+        self._places = Places(connections_max, settings.peer_share, services.connection_budget)
         self.watch = DeadlineWatch(self._timeouts_s)
 
     def admit(self, connection: GuardedConnection, host: str) -> bool:

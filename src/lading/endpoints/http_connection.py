@@ -80,7 +80,7 @@ def make_context(name: str, services: Services, connections_max: int, reserved_p
     return HttpContext(
         name,
         services,
-        Places(connections_max, settings.peer_share),
+        Places(connections_max, settings.peer_share, services.connection_budget),
         Places(RESERVED_PLACES, 1.0),
         DeadlineWatch(timeouts_s),
         reserved_paths,

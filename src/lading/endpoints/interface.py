@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 from ..health import Health
 from ..metrics import Metrics
 from ..model.errors import LocalError
+from ..open_files import open_files_limit, share_open_files
 from ..settings import Address, Settings
+from .admission import ConnectionBudget
 from .busy_poll import BusyPoll
 from .clients import Clients
 from .process import Process
@@ -48,6 +50,7 @@ class Services:
     health: Health = field(default_factory=Health)
     busy_poll: BusyPoll = field(init=False)
     receive: ReceiveBudget = field(init=False)
+    connection_budget: ConnectionBudget = field(init=False)
     stopping: bool = False
     shared: dict[type, Any] = field(default_factory=dict)
     """What the faces of one protocol share, by its type."""
@@ -56,6 +59,8 @@ class Services:
     def __post_init__(self) -> None:
         self.busy_poll = BusyPoll(self.settings.busy_poll_us)
         connections = self.settings.connections
+        shares = share_open_files(open_files_limit(), self.settings.log.open_files_max)
+        self.connection_budget = ConnectionBudget(shares.connections)
         self.receive = ReceiveBudget(connections.receive_bytes_max, connections.peer_share)
 
     def on_stop(self, callback: Callable[[], None]) -> Callable[[], None]:

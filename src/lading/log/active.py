@@ -22,6 +22,8 @@ class ActiveSegment(Segment):
         """Opens the file, or creates it; what it holds is told by ``resume``."""
         super().__init__(disk, directory, base_offset)
         self.file: File = disk.open(self.path, write=True)
+        self.resting = False
+        """Whether the file is closed for now."""
         self.written = Limit(base_offset, 0)
         self._capacity = self.file.size()
         self._index: Index = Index()
@@ -33,6 +35,18 @@ class ActiveSegment(Segment):
         self._index, self._index_saved = index, 0
         self._bucket = index.positions[-1] >> INDEX_EVERY_SHIFT if len(index) else -1
         self.written, self.max_timestamp_us = written, max_timestamp_us
+
+    def rest(self) -> None:
+        """Close the file until ``wake``; everything written is synced."""
+        self.file.close()
+        self.resting = True
+        self.unmap()
+
+    def wake(self) -> None:
+        """Open the file again; OSError if that is refused, and then it goes on resting."""
+        if self.resting:
+            self.file = self._disk.open(self.path, write=True)
+            self.resting = False
 
     def was_cut(self) -> None:
         """Recovery made the file shorter: a map of its former size must not be used."""
@@ -76,8 +90,18 @@ class ActiveSegment(Segment):
 
     def _region(self, size: int) -> Region:
         if self._map is None or self._map.size < size:
-            self._map = self.file.map(self._capacity)
+            self._map = self._mapped()
+            self.on_map()
         return self._map
+
+    def _mapped(self) -> Region:
+        if not self.resting:
+            return self.file.map(self._capacity)
+        file = self._disk.open(self.path)
+        try:
+            return file.map(self._capacity)
+        finally:
+            file.close()
 
     def save_index(self) -> None:
         """Append new entries to the index file. It may fail or be lost: it is rebuilt then."""

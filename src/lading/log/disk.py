@@ -17,6 +17,8 @@ Data = bytes | bytearray | memoryview
 _POPULATE_READ = 22
 _sync_data = getattr(os, "fdatasync", os.fsync)
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+_SHORT: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+"""The machine lacks something for now: open files, memory."""
 
 
 class File(Protocol):
@@ -220,9 +222,15 @@ def file_size(disk: Disk, path: Path) -> int:
 
 
 def refusal(path: Path, error: OSError, what: str) -> Refusal:
-    """What a log at ``path`` says where it ``what`` ("could not be written"): DISK_FULL passes, READ_ONLY stays."""
+    """What a log at ``path`` says where it ``what`` ("could not be written"): DISK_FULL passes, READ_ONLY stays.
+
+    What else the machine lacks only for now (open files, memory) passes like a full disk.
+    """
     if error.errno in _FULL:
         message = f"the disk is full: {path} takes messages again when there is room ({error.strerror})"
+        return Refusal(Reason.DISK_FULL, message)
+    if error.errno in _SHORT:
+        message = f"{path} {what} ({error.strerror}); it takes messages again as soon as that passes"
         return Refusal(Reason.DISK_FULL, message)
     message = f"{path} is read-only until the next start: it {what} ({error.strerror or error}); "
     return Refusal(Reason.READ_ONLY, message + "check the disk, then start again")

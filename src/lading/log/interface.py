@@ -170,6 +170,12 @@ class PartitionLog(Protocol):
     """Called at the end of ``synced`` and ``sync_failed``."""
     on_refusal: Callable[[Refusal | None], None]
     """Called when appends begin to be refused, for another reason, or are taken again (None)."""
+    on_damage: Callable[[Sequence[Damage]], None]
+    """Called with what reading finds damaged that was not known."""
+    on_opened: Callable[[], None]
+    """Called when a reader made the log hold a file open."""
+    on_rest: Callable[[], None]
+    """Called at the end of ``rest``: what maps of its files are kept elsewhere has to go."""
     watched: bool
     """Somebody waits for what comes next: chunks that are written now may be asked for at once."""
     tail: Run | None
@@ -239,9 +245,6 @@ class PartitionLog(Protocol):
     def damaged(self, first: int, end: int) -> list[tuple[int, int]]:
         """Damaged offset ranges known so far that meet ``first`` to ``end``."""
 
-    def watch_damage(self, on_damage: Callable[[Sequence[Damage]], None]) -> None:
-        """Call ``on_damage`` with what reading finds damaged that was not known."""
-
     def offset_at(self, timestamp_us: int) -> int:
         """Base offset of the first chunk with a message at or after this time; ``synced_end`` when there is none."""
 
@@ -286,6 +289,9 @@ class PartitionLog(Protocol):
 
     def load_snapshot(self, name: str) -> Snapshot | None:
         """The blob, unless it is missing, damaged or about messages that were cut."""
+
+    def rest(self) -> bool:
+        """Close what files are open, until the next write; False where something is under way, and then nothing."""
 
     def maintain(self, now_us: int) -> int | None:
         """Write what may lag (watermark, index, compaction of states) when due; gives when to call it again.

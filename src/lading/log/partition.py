@@ -62,6 +62,9 @@ class Partition:
         self.refusal: Refusal | None = None
         self.on_synced: Callable[[], None] | None = None
         self.on_refusal: Callable[[Refusal | None], None] = _ignore
+        self.on_damage: Callable[[Sequence[Damage]], None] = _ignore
+        self.on_opened: Callable[[], None] = _do_nothing
+        self.on_rest: Callable[[], None] = _do_nothing
         self.watched, self.tail = False, None
         self._disk = disk
         self._segment_bytes = segment_bytes
@@ -77,6 +80,8 @@ class Partition:
         )
         self._overlay.forget_from(found.next_offset)
         self._segments = Segments(disk, path, found.closed, open_tail(disk, path, found), found.gaps)
+        # looked up when they are called: they are set after this
+        self._segments.watch(lambda damage: self.on_damage(damage), lambda: self.on_opened())
 
         self._chunk: OpenChunk | None = None
         self._written = False
@@ -165,6 +170,8 @@ class Partition:
             return
         base = chunk.base_offset
         try:
+            if self._segments.active.resting:
+                self._wake()
             if not self._mark.begun:
                 self._begin_writing()
             data = chunk.sealed()
@@ -184,6 +191,22 @@ class Partition:
         if self.refusal is not None:
             self.refusal = None
             self.on_refusal(None)
+
+    # ------------------------------------------------------------------------------------------ open files
+
+    def rest(self) -> bool:
+        under_way = self._written or self._syncing is not None or self._also_sync or self._mark.stale
+        if under_way or self._chunk is not None or self._overlay.unsynced:
+            return False
+        self._segments.rest()
+        self._mark.rest()
+        self._overlay.close()
+        self.on_rest()
+        return True
+
+    def _wake(self) -> None:
+        self._segments.active.wake()
+        self._mark.wake()
 
     def _refuse(self, error: OSError, what: str) -> Refusal:
         before, self.refusal = self.refusal, refusal(self.path, error, what)
@@ -214,6 +237,7 @@ class Partition:
 
     def _begin_writing(self) -> None:
         """The first write since opening: from now on the log is not closed in order, and the disk knows it."""
+        self._wake()
         if self._found is not None:
             self._mend()
         self._mark.begin(self._now_marked())
@@ -283,6 +307,9 @@ class Partition:
     def maintain(self, now_us: int) -> int | None:
         if self._read_only:
             return None
+        if self._mark.stale:
+            with contextlib.suppress(OSError):
+                self._mark.wake()
         if not self._mark.begun:
             if not self._mark.stale:
                 return None
@@ -309,6 +336,7 @@ class Partition:
                 self._begin_writing()
         if self._mark.begun and not self._read_only:
             try:
+                self._wake()
                 for file in self.begin_sync():
                     file.sync()
                 self.synced()
@@ -337,9 +365,6 @@ class Partition:
         """What is known to be damaged among these offsets, with the bytes where it lay."""
         return self._segments.damage(first, end)
 
-    def watch_damage(self, on_damage: Callable[[Sequence[Damage]], None]) -> None:
-        self._segments.watch_damage(on_damage)
-
     def offset_at(self, timestamp_us: int) -> int:
         found = self._segments.first_since(timestamp_us, self.synced_end)
         return self.synced_end if found is None else max(found, self.first_offset)
@@ -366,6 +391,7 @@ class Partition:
             return
         self._require_writable()
         try:
+            self._mark.wake()
             self._overlay.add(Range(kind, state, first, end, max(now_us, 0)))
         except OSError as error:
             raise self._refuse(error, "could not keep a state") from error
@@ -412,6 +438,7 @@ class Partition:
         if offset <= self.first_offset:
             return
         try:
+            self._wake()
             if not self._mark.begun:
                 self._begin_writing()
             if offset == self.next_offset and self._segments.active.written.position:
@@ -434,5 +461,9 @@ class Partition:
         return snapshots.load(self._disk, self.path, name, self.epochs, self.next_offset)
 
 
-def _ignore(refusal: Refusal | None) -> None:
+def _ignore(news: object) -> None:
     """Nobody wants to know."""
+
+
+def _do_nothing() -> None:
+    """Likewise."""

@@ -53,6 +53,8 @@ class Segment:
         """What was wrong with the index file when it was read."""
         self.on_damage: Callable[[Sequence[Damage]], None] = _ignore
         """Called with what reading finds damaged that was not known."""
+        self.on_map: Callable[[], None] = _do_nothing
+        """Called when the file was mapped, which holds it open."""
         self._disk = disk
         self._map: Region | None = None
         self._index: Index | None = None
@@ -150,8 +152,13 @@ class Segment:
 
     def unload(self) -> None:
         """Let go of map and index; spans that were handed out keep their map."""
-        self._map, self._index, self._checked = None, None, Intervals()
+        self.unmap()
+        self._index = None
         self._hints.clear()
+
+    def unmap(self) -> None:
+        """Let go of the map; what is mapped anew is checked anew."""
+        self._map, self._checked = None, Intervals()
 
     def read_index(self) -> tuple[Index, str]:
         data = read_all(self._disk, self.index_path)
@@ -164,6 +171,7 @@ class Segment:
                 self._map = file.map(size)
             finally:
                 file.close()
+            self.on_map()
         return self._map
 
     @property
@@ -327,6 +335,10 @@ class Segment:
 
 def _ignore(damage: Sequence[Damage]) -> None:
     """Nobody wants to know."""
+
+
+def _do_nothing() -> None:
+    """Nobody counts open files."""
 
 
 def _mended(region: Region, damage: Damage) -> NDArray[np.uint8] | None:

@@ -36,17 +36,24 @@ class Segments:
         self._disk = disk
         self._directory = directory
         self._gaps = gaps
-        self._on_damage: Callable[[Sequence[Damage]], None] | None = None
+        self._watchers: tuple[Callable[[Sequence[Damage]], None], Callable[[], None]] | None = None
         self._all: list[Segment] = [*closed, active]
         self._bases = [segment.base_offset for segment in self._all]
         self._closed_bytes = sum(segment.end.position for segment in closed if segment.end)
         self._recent: OrderedDict[int, None] = OrderedDict()
 
-    def watch_damage(self, on_damage: Callable[[Sequence[Damage]], None]) -> None:
-        """Call ``on_damage`` with what reading finds damaged that was not known."""
-        self._on_damage = on_damage
+    def watch(self, on_damage: Callable[[Sequence[Damage]], None], on_map: Callable[[], None]) -> None:
+        """Call ``on_damage`` with what reading finds damaged that was not known, ``on_map`` when a file is mapped."""
+        self._watchers = on_damage, on_map
         for segment in self._all:
-            segment.on_damage = on_damage
+            segment.on_damage, segment.on_map = self._watchers
+
+    def rest(self) -> None:
+        """Hold no file open; all that was written is synced."""
+        self.active.rest()
+        for segment in self.closed:
+            segment.unload()
+        self._recent.clear()
 
     @property
     def written(self) -> Reached:
@@ -85,8 +92,8 @@ class Segments:
         new = ActiveSegment(self._disk, self._directory, base_offset)
         also_sync = [old.file, self._disk.open(self._directory)]
         self._all[-1:] = [old.closed(), new]
-        if self._on_damage is not None:
-            self.watch_damage(self._on_damage)
+        if self._watchers is not None:
+            self.watch(*self._watchers)
         self._bases.append(base_offset)
         self._used(old)
         self._closed_bytes += old.written.position

@@ -30,13 +30,26 @@ class WatermarkFile:
         self._disk = disk
         self._path = directory / watermark.FILE_NAME
         self._file: File | None = None
+        self._resting = False
         self._slots_at = self._sequence = 0
         self._due_us = now_us
 
     @property
     def begun(self) -> bool:
         """Whether the disk knows that the log is written to."""
-        return self._file is not None
+        return self._file is not None or self._resting
+
+    def rest(self) -> None:
+        """Close the file until there is something to write."""
+        if self._file is not None:
+            self._file.close()
+            self._file, self._resting = None, True
+
+    def wake(self) -> None:
+        """Open the file again, if it rests."""
+        if self._resting:
+            self._file = self._disk.open(self._path, write=True)
+            self._resting = False
 
     def begin(self, mark: Mark) -> None:
         """From now on the log is not closed in order, and the disk knows it when this returns."""
@@ -53,7 +66,7 @@ class WatermarkFile:
     def begin_again(self, head: bytes, mark: Mark) -> None:
         """Replace the whole file by ``head`` and go on in it."""
         replace(self._disk, self._path, head)
-        self._file = None
+        self._file, self._resting = None, False
         self.begin(mark)
 
     def write_when_due(self, mark: Mark, now_us: int) -> None:
@@ -85,7 +98,7 @@ class WatermarkFile:
         """Let go of the file."""
         if self._file is not None:
             self._file.close()
-        self._file = None
+        self._file, self._resting = None, False
 
     def _write(self, file: File, mark: Mark, *, clean: bool) -> None:
         self._sequence += 1

@@ -58,11 +58,13 @@ class LookupTcp:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
-        if len(self._peers) >= self._settings.connections_max:
+        budget = self._services.connection_budget
+        if len(self._peers) >= self._settings.connections_max or budget.is_spent:
             self._services.metrics.dropped.values[NAME, "connections_max"] += 1
             writer.transport.abort()
             return
         self._peers.add(task)
+        budget.used += 1
         self._services.metrics.connections[NAME] = len(self._peers)
         peer = _Peer(self, reader, writer)
         try:
@@ -72,6 +74,7 @@ class LookupTcp:
                 await peer.talk()
         finally:
             self._peers.discard(task)
+            budget.used -= 1
             self._services.metrics.connections[NAME] = len(self._peers)
             peer.forget()
             writer.close()

@@ -1,0 +1,30 @@
+"""How the process' limit of open files is shared: the log first, then connections, and some for everything else."""
+
+from __future__ import annotations
+
+import resource
+from typing import Final, NamedTuple
+
+SPARE_MAX: Final = 128
+"""For the catalog, listeners, kernels, a look into the process by an operator."""
+FILES_MIN: Final = 16
+"""The least that either side gets, however low the limit is."""
+
+
+class OpenFileShares(NamedTuple):
+    """Files that logs may hold open, and connections that all endpoints together may have."""
+
+    log_files: int
+    connections: int
+
+
+def share_open_files(limit: int, log_files_max: int | None) -> OpenFileShares:
+    """Share ``limit``: what the log is given by the setting, else half; connections get what is left."""
+    spare = min(SPARE_MAX, limit // 8)
+    log_files = limit // 2 if log_files_max is None else min(log_files_max, limit - spare - FILES_MIN)
+    return OpenFileShares(max(log_files, FILES_MIN), max(limit - spare - log_files, FILES_MIN))
+
+
+def open_files_limit() -> int:
+    """Return how many files this process may have open."""
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
