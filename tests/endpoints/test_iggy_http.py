@@ -252,3 +252,45 @@ def test_mutated_documents(http: httpx.Client, path: str, full: bool) -> None:
         statuses[status] = statuses.get(status, 0) + 1
     assert http.get(f"{path}/messages?count=1").status_code == 200
     print(f"{rounds} mutated documents: {statuses}")
+
+
+def test_readers_ask_for_messages_by_state(broker: Running, http: httpx.Client, path: str) -> None:
+    for number in range(8):
+        assert http.post(f"{path}/messages", json=sending(b"%d" % number)).status_code == 201
+    states = f"{path}/partitions/1/states"
+    for document in ({"first": 2, "end": 4, "state": "poisoned"}, {"offsets": [6], "state": "unavailable"}):
+        assert http.put(states, json=document).status_code == 204
+
+    def ask(query: str) -> list[tuple[int, str]]:
+        answer = http.get(f"{path}/messages?{query}")
+        assert answer.status_code == 200, answer.text
+        return [(message["offset"], message["state"]) for message in answer.json()]
+
+    everything = ask("count=100")
+    assert len(everything) == 8
+    assert ask("count=100&state=all") == everything
+    assert ask("count=100&state=poisoned") == [(2, "poisoned"), (3, "poisoned")]
+    assert ask("count=1&state=poisoned") == [(2, "poisoned")]
+    assert ask("count=100&value=3&state=unavailable,poisoned") == [(3, "poisoned"), (6, "unavailable")]
+    assert [offset for offset, _ in ask("count=100&state=available")] == [0, 1, 4, 5, 7]
+    assert [offset for offset, _ in ask("count=2&kind=last&state=available")] == [5, 7]
+    assert [offset for offset, _ in ask("count=2&kind=last&state=poisoned,unavailable")] == [3, 6]
+    assert ask("count=100&state=marked_for_deletion") == []
+    # a consumer that goes on where it was gets each of them once
+    assert ask("id=5&kind=next&count=1&auto_commit=true&state=poisoned,unavailable") == [(2, "poisoned")]
+    assert ask("id=5&kind=next&count=9&auto_commit=true&state=poisoned,unavailable")[-1] == (6, "unavailable")
+    answer = http.get(f"{path}/messages?state=ill")
+    assert (answer.status_code, "state: unknown variant `ill`" in answer.text) == (400, True)
+    # what a topic hides stays hidden
+    stream = int(path.split("/")[2])
+    admin = f"http://{broker.endpoints['admin']}/topics/stream{stream}/topic/settings"
+    assert httpx.put(admin, json={"hide_states": True}).status_code == 200
+    assert ask("count=100&state=poisoned") == []
+    assert [offset for offset, _ in ask("count=100&state=available,poisoned")] == [0, 1, 4, 5, 7]
+
+
+def test_an_unknown_parameter_of_a_query_is_refused_by_name(http: httpx.Client, path: str) -> None:
+    for place in (f"{path}/messages", f"{path}/consumer-offsets", f"{path}/partitions/1/states", path, "/streams"):
+        answer = http.get(f"{place}?autocommit=true")
+        assert (answer.status_code, "unknown field `autocommit`" in answer.text) == (400, True), (place, answer.text)
+    assert http.get(f"{path}/messages?id=1&partition_id=1&kind=offset&value=0&count=1&auto_commit=false").json() == []

@@ -5,7 +5,7 @@ As iggy.md A8 says; where the real server loses or skips messages, docs/referenc
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -13,7 +13,8 @@ from ..chunk.runs import runs
 from ..dialects import registry
 from ..dialects.iggy_classic import protocol as iggy_row
 from ..model.errors import Reason, Refusal
-from ..model.protocol import VisibilityRule
+from ..model.protocol import UnavailableMessages, VisibilityRule
+from ..model.state import State
 from .counters import Counters
 from .groups import Groups
 from .positions import ConsumerKind, ConsumerRef, Positions, StoredPosition
@@ -82,9 +83,11 @@ class Poller:
         *,
         max_bytes: int,
         now_us: int,
+        states: frozenset[State] | None = None,
     ) -> Polled:
         """``count`` messages at most; a group member's partitions take turns, whatever ``partition_number`` says.
 
+        ``states``: only messages that have one of them, of those that the topic shows; None for all that it shows.
         ``auto_commit`` stores the last offset of an answer that is not empty, wherever it lies.
         """
         if count < 1:
@@ -93,6 +96,8 @@ class Poller:
         if partition is None:
             return Polled(None, None, 0)
         reader = iggy_row.HIDING if topic.settings.hide_states else iggy_row.SHOWING
+        if states is not None:
+            reader = _choosing(reader, states)
         offset = self._start(partition, consumer, strategy, count, reader)
         reading = read(
             partition, offset, reader=reader, max_messages=count, max_bytes=max_bytes, counters=self._counters
@@ -155,6 +160,11 @@ class Poller:
                 return last_offset(partition, count, reader)
             case Timestamp(us):
                 return offset_at(partition, us)
+
+
+def _choosing(reader: VisibilityRule, states: frozenset[State]) -> VisibilityRule:
+    shown = states & {State.AVAILABLE} if reader.states is UnavailableMessages.HIDDEN else states
+    return replace(reader, states=UnavailableMessages.CHOSEN, chosen_states=frozenset(map(int, shown)))
 
 
 def last_offset(partition: Partition, count: int, reader: VisibilityRule) -> int:

@@ -18,6 +18,7 @@ from ..dialects import registry
 from ..log.interface import PartitionLog
 from ..model.protocol import AbortedRecords, UnavailableMessages, VisibilityRule
 from ..model.run import BASE_OFFSET, Run
+from ..model.state import State
 from .counters import Counters
 from .salvage import salvage
 from .topology import Partition
@@ -136,7 +137,7 @@ def read(
         if not reading.count:
             at = _after_skipped(log, at, limit, reader)
     reading.end_offset = at
-    if reader.states is UnavailableMessages.SHOWN:
+    if reader.states is not UnavailableMessages.HIDDEN:
         reading.hidden = log.hidden(reading.first_offset, at)
     if reader.aborted is AbortedRecords.LISTED:
         reading.aborted = log.aborted(reading.first_offset, at)
@@ -166,7 +167,7 @@ def newest(
     if base != offset or offset < log.first_offset or count != stop - base or count > max_messages or stop > limit:
         return None
     if (
-        reader.states is UnavailableMessages.SHOWN
+        reader.states is not UnavailableMessages.HIDDEN
         or reader.aborted is AbortedRecords.LISTED
         or skipped_ranges(log, base, stop, reader)
     ):
@@ -212,7 +213,19 @@ def skipped_ranges(log: PartitionLog, first: int, end: int, reader: VisibilityRu
         ranges += log.control(first, end)
     if reader.states is UnavailableMessages.HIDDEN:
         ranges += [(one, other) for one, other, _ in log.hidden(first, end)]
+    elif reader.states is UnavailableMessages.CHOSEN:
+        ranges += _unchosen(log.hidden(first, end), first, end, reader.chosen_states)
     return _merged(ranges) if len(ranges) > 1 else ranges
+
+
+def _unchosen(
+    hidden: Sequence[tuple[int, int, int]], first: int, end: int, chosen: frozenset[int]
+) -> list[tuple[int, int]]:
+    """Return the ranges of ``first`` to ``end`` whose messages have none of the ``chosen`` states."""
+    ranges = [(one, other) for one, other, state in hidden if state not in chosen]
+    if State.AVAILABLE not in chosen:
+        ranges += _gaps([(one, other) for one, other, _ in hidden], first, end)
+    return ranges
 
 
 def _after_skipped(log: PartitionLog, offset: int, limit: int, reader: VisibilityRule) -> int:

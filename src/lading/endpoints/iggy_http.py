@@ -21,7 +21,7 @@ from ..broker.topology import Partition
 from ..dialects.iggy_classic import commands as c
 from ..dialects.iggy_classic.encode import encode_sent
 from ..dialects.iggy_classic.records import validate
-from ..dialects.json.commands import encode_answer, identifier, parse_body, parse_query
+from ..dialects.json.commands import encode_answer, identifier, parse_body, parse_query, require_known, states_of
 from ..dialects.json.documents import U32
 from ..dialects.json.errors import BODY_TOO_LARGE, BodyError, error_document
 from ..dialects.json.limits import BODY_BYTES_MAX
@@ -147,6 +147,7 @@ class IggyHttp:
         elif row.source == "query":
             command = parse_query(row.command, dict(request.query_params), **fields)
         else:
+            require_known(request.query_params, ())
             command = row.command(**fields)
             if row.command is not c.GetClient:
                 # a client id of 0 is not refused here but found by nobody (iggy_measured.md 2.6)
@@ -174,9 +175,11 @@ class IggyHttp:
         return Response(status_code=201)
 
     async def _poll(self, request: Request, path: Parameters) -> Response:
-        command = parse_query(c.PollMessages, dict(request.query_params), **_fields(path))
+        query = dict(request.query_params)
+        states = states_of(query.pop("state", "all"))
+        command = parse_query(c.PollMessages, query, **_fields(path))
         try:
-            reading = self._poller.read(command, None)
+            reading = self._poller.read(command, None, states)
         except LadingError as error:
             return self._refusal(error, command)
         if reading is None or not reading.pieces:
@@ -190,6 +193,7 @@ class IggyHttp:
     async def _states(self, request: Request, path: Parameters) -> Response:
         partition = self._partition(path)
         query = request.query_params
+        require_known(query, ("first", "end"))
         first, end = (_offset(query.get(name, default)) for name, default in (("first", "0"), ("end", str(_END))))
         document = states_document(self._services.broker.states(partition, first, end))
         return Response(json.dumps(document, separators=(",", ":")), media_type="application/json")

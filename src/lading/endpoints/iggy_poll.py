@@ -25,6 +25,7 @@ from ..dialects.iggy_classic import messages
 from ..dialects.iggy_classic.commands import PollMessages, parse_request
 from ..dialects.iggy_classic.primitives import Consumer, ConsumerKind, PollingKind, Strategy
 from ..model.batch import SCHEMA
+from ..model.state import State
 from .carrying import Carrying, Fit
 from .clients import Client
 from .interface import Services, now_us
@@ -101,14 +102,21 @@ class Poller:
         """What brings messages of other dialects into the form of this face."""
         return self._carrying.fit(self._routed(command)[0])
 
-    def read(self, command: PollMessages, client: Client | None) -> Reading | None:
+    def read(
+        self, command: PollMessages, client: Client | None, states: frozenset[State] | None = None
+    ) -> Reading | None:
         """What a poll reads, as it lies in the log; None where a group member has no partition."""
-        return self._poll(
-            self._routed(command), client, strategy_of(command.strategy), command.count, command.auto_commit
-        ).reading
+        strategy = strategy_of(command.strategy)
+        return self._poll(self._routed(command), client, strategy, command.count, command.auto_commit, states).reading
 
     def _poll(
-        self, route: Route, client: Client | None, strategy: polling.Strategy, count: int, auto_commit: bool
+        self,
+        route: Route,
+        client: Client | None,
+        strategy: polling.Strategy,
+        count: int,
+        auto_commit: bool,
+        states: frozenset[State] | None = None,
     ) -> Polled:
         topic, consumer, number = route
         polled = self._broker.poller.poll(
@@ -121,6 +129,7 @@ class Poller:
             auto_commit,
             max_bytes=self._answer_bytes_max,
             now_us=now_us(),
+            states=states,
         )
         if polled.reading is not None:
             self._messages_out[self._labels] += polled.count

@@ -25,6 +25,7 @@ class UnavailableMessages(Enum):
 
     SHOWN = "shown with their state"
     HIDDEN = "hidden"
+    CHOSEN = "shown with their state, those of other states than the reader asks for left out"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,8 @@ class VisibilityRule:
     open_transactions: bool
     aborted: AbortedRecords
     states: UnavailableMessages
+    chosen_states: frozenset[int] = frozenset()
+    """The states that a reader asks for, if ``states`` is CHOSEN; available is one of them or not."""
 
 
 class Scheme(NamedTuple):

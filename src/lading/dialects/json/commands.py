@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
+from ...model.state import STATE_BY_WORD, State
 from ..iggy_classic import commands as c
 from ..iggy_classic import responses as r
 from ..iggy_classic.primitives import Consumer, ConsumerKind, Identifier, PollingKind, Strategy
@@ -85,6 +86,7 @@ def parse_body(command: type[C], body: bytes, **path: Any) -> C:
 
 def parse_query(command: type[C], query: Mapping[str, str], **path: Any) -> C:
     """The command that a path and a query make; BodyError 400 for a bad parameter, Refusal where a rule is broken."""
+    require_known(query, [name for part in QUERIES[command] for name in part.names])
     values = dict(path)
     for part in QUERIES[command]:
         name = next((name for name in part.names if name in query), None)
@@ -95,6 +97,25 @@ def parse_query(command: type[C], query: Mapping[str, str], **path: Any) -> C:
         except ValueError as error:
             raise wrong_query(f"{name}: {error}") from None
     return _command(command, values)
+
+
+def require_known(query: Iterable[str], names: Sequence[str]) -> None:
+    """Raise BodyError 400 for the first parameter of a query that is none of ``names``: it would do nothing."""
+    for name in query:
+        if name not in names:
+            known = f"expected one of {', '.join(names)}" if names else "expected none"
+            raise wrong_query(f"unknown field `{name}`, {known}")
+
+
+def states_of(text: str) -> frozenset[State] | None:
+    """Return the states that the ``state`` of a poll asks for, words separated by commas; None for ``all``."""
+    if text == "all":
+        return None
+    words = text.split(",")
+    for one in words:
+        if one not in STATE_BY_WORD:
+            raise wrong_query(f"state: unknown variant `{one}`, expected all or some of {', '.join(STATE_BY_WORD)}")
+    return frozenset(STATE_BY_WORD[one] for one in words)
 
 
 def _command(command: type[C], values: dict[str, Any]) -> C:
