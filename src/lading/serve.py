@@ -23,10 +23,11 @@ from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Final
 
 from . import __version__
+from .clock import date_us, now_us
 from .dialects.protocols import ENDPOINTS
 from .duty_timer import DutyTimer
 from .endpoints.admission import set_keepalive
-from .endpoints.interface import Endpoint, Services, bound, listen, now_us
+from .endpoints.interface import Endpoint, Services, bound, listen
 from .endpoints.watchdog import watched
 from .kernels import engine
 from .log_lines import logging_to_stderr
@@ -259,7 +260,7 @@ def _duty_timer(services: Services) -> DutyTimer:
     broker, metrics = services.broker, services.metrics
 
     def tick() -> float:
-        return (broker.tick(now_us(), time.monotonic_ns() // 1000) - now_us()) / 1e6
+        return (broker.tick(now_us(), date_us()) - now_us()) / 1e6
 
     timer = DutyTimer(asyncio.get_running_loop(), tick, metrics.loop_lag_seconds.observe)
     broker.on_due = lambda: timer.call_after(TICK_US / 1e6)

@@ -29,12 +29,12 @@ TIMEOUT_S = 60
 HTTP = ("nsqd_http", "nsqlookupd_http")
 
 
-def served(data: Path, disk: FaultyDisk, ask: Callable[[dict[str, str]], None]) -> None:
+def served(data: Path, disk: FaultyDisk, ask: Callable[[dict[str, str]], None], *given: str) -> None:
     """Serve on ``disk`` in this process, on asyncio's own loop, while ``ask`` runs in a thread."""
 
     async def run() -> None:
         ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        settings = load(None, [*FREE, f"data={data}"]).settings
+        settings = load(None, [*FREE, f"data={data}", *given]).settings
         data.mkdir(exist_ok=True)
         server = asyncio.create_task(
             serve(settings, output="json", announce=ready.set_result, disk=disk, commit=SyncNow())

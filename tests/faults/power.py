@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lading.log.interface import NEVER_US
+
 TEARS = (1, 512, 4096)
 """A torn write leaves this many of its first bytes."""
 
@@ -129,6 +131,10 @@ class MemoryDisk:
     def names(self, directory: Path) -> list[str]:
         prefix = f"{directory}/"
         return [name[len(prefix) :] for name in self.names_ if name.startswith(prefix)]
+
+    def modified_us(self, path: Path) -> int:
+        """Unknown: the messages' own times decide."""
+        return NEVER_US
 
     def make_directory(self, directory: Path) -> None:
         pass

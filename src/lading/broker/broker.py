@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from pathlib import Path
 
+from ..clock import Dates
 from ..dialects.native.messages import Checked
 from ..log.catalog import FILE_NAME, Catalog
 from ..log.commit import GroupCommit, WriteOnly
@@ -71,9 +72,11 @@ class Broker:
         self._idle_logs = IdleLogs(self.settings.open_files_max)
         self._disk = disk or RealDisk()
         self._now_us = now_us
+        self.dates = Dates()
+        """Gives the date of a time that the broker was told."""
         GATE.check_directory(data, self._disk)
         directory = DataDirectory(data, self._disk)
-        self._catalog = Catalog(data / FILE_NAME, self._disk)
+        self._catalog = Catalog(data / FILE_NAME, self._disk, self.dates)
         self._commit = commit or (GroupCommit() if self.settings.durability == "fsync" else WriteOnly())
         self._appender = Appender(self._commit, self.counters, self.settings.unsynced_bytes_max)
         self._topology = Namespace(
@@ -134,6 +137,7 @@ class Broker:
             now_us=self._now_us,
             first_epoch=first_epoch,
         )
+        log.dates = self.dates
         log.on_opened = partial(self._idle_logs.add, log, 0)
         log.on_opened()
         return log
@@ -427,13 +431,15 @@ class Broker:
     def on_due(self, callback: Callable[[], None]) -> None:
         self._duties.on_due = callback
 
-    def tick(self, now_us: int, monotonic_us: int | None = None) -> int:
+    def tick(self, now_us: int, date_us: int | None = None) -> int:
         """Do what is due at ``now_us``; gives when to call again.
 
-        ``monotonic_us`` is a clock that is never set: with it, messages do not age faster than time passes.
+        ``now_us`` comes from a clock that is never set, as in every call; ``date_us`` is what the machine's clock says.
         """
         self._now_us = now_us
-        return self._duties.tick(now_us, now_us if monotonic_us is None else monotonic_us)
+        date_us = now_us if date_us is None else date_us
+        self.dates.shift_us = date_us - now_us
+        return self._duties.tick(now_us, date_us)
 
     def enforce_retention(self, now_us: int) -> int:
         """Delete what is too old or too much everywhere; gives how many offsets went."""

@@ -111,11 +111,11 @@ class Duties:
         """The partition is deleted."""
         self._lively.pop(partition, None)
 
-    def tick(self, now_us: int, monotonic_us: int) -> int:
+    def tick(self, now_us: int, date_us: int) -> int:
         """Do what is due; gives when to call again."""
         self.now_us = now_us
         self._quiet = False
-        age_us = self._age_clock.now_us(now_us, monotonic_us)
+        age_us = self._age_clock.now_us(date_us, now_us)
         self._maintain()
         due_us = self._positions.due_us
         if due_us is not None and due_us <= now_us:

@@ -158,6 +158,7 @@ class Namespace:
                 Reason.STREAM_NAME_EXISTS,
                 f"stream {name!r} is there already, its id is {self._streams_by_name[name].id}",
             )
+        now_us = self._catalog.dates.of(now_us)
         self._catalog.add_stream(StreamRow(ident, name, now_us))
         stream = Stream(ident, name, now_us)
         self._link_stream(stream)
@@ -190,7 +191,14 @@ class Namespace:
         self._require_unambiguous(stream, name)
         _require_other(flat_name(stream.name, name), settings)
         row = TopicRow(
-            uuid_module.uuid4().bytes, stream.id, ident, name, now_us, partitions_count, 1, settings.document()
+            uuid_module.uuid4().bytes,
+            stream.id,
+            ident,
+            name,
+            self._catalog.dates.of(now_us),
+            partitions_count,
+            1,
+            settings.document(),
         )
         topic = self._topic(row)
         with _disk_errors(f"topic {name!r}"):

@@ -130,9 +130,12 @@ class Postponed:
         # a chunk of its own: its time is that of all messages in it
         self._appender.close_chunk(held.own)
 
+        # over a restart a date counts
+        due_date_us = self._catalog.dates.of(due_us)
+
         def write_due(array: NDArray[np.uint8], at: int, base_offset: int) -> Written:
             written = write(array, at, base_offset)
-            return Written(written.size_bytes, written.messages_count, due_us, due_us)
+            return Written(written.size_bytes, written.messages_count, due_date_us, due_date_us)
 
         append = self._appender.append(held.own, dialect, flags, room_bytes, write_due)
         heapq.heappush(held.due, (due_us, append.base_offset))

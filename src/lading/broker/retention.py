@@ -121,7 +121,7 @@ def ahead(partition: Partition, settings: BrokerSettings, now_us: int, within_us
         if segment.base_offset == segment.end_offset:
             break
         large = rule.size_bytes is not None and excess >= segment.size_bytes and segment is not segments[-1]
-        by_age_us = None if rule.age_us is None else segment.max_timestamp_us + rule.age_us + 1
+        by_age_us = None if rule.age_us is None else segment.aged_us + rule.age_us + 1
         if not large and (by_age_us is None or by_age_us > now_us + within_us):
             break
         by_size = large and (by_age_us is None or by_age_us > now_us)

@@ -9,9 +9,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ..broker.retention import ahead, rule_of
+from ..clock import date_us
 from .documents import RangeQuery, RetentionQuery, answer, parse_body, parse_query
 from .http import read_body
-from .interface import Services, now_us
+from .interface import Services
 from .partitions import partition_of
 from .routing import Parameters, Route
 from .states import (
@@ -106,7 +107,7 @@ class AdminStates:
         query = parse_query(RetentionQuery, request.query_params)
         topic = self._broker.topic(path["stream"], path["topic"])
         settings = self._broker.settings
-        time_us = now_us()
+        time_us = date_us()
 
         def document(partition: Partition) -> dict[str, Any]:
             going = ahead(partition, settings, time_us, query.within_ms * 1_000)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import errno
 import socket
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
+from ..clock import now_us as now_us
 from ..health import Health
 from ..metrics import Metrics
 from ..model.errors import LocalError
@@ -29,11 +29,6 @@ A = TypeVar("A")
 R = TypeVar("R")
 
 LISTEN_BACKLOG: Final = 1024
-
-
-def now_us() -> int:
-    """Microseconds since 1970 UTC: the one clock of endpoints."""
-    return time.time_ns() // 1000
 
 
 @dataclass(slots=True)

@@ -43,7 +43,8 @@ class Process:
 
     def __init__(self) -> None:
         self._started_s = time.time()
-        self._last = (time.monotonic(), time.process_time())
+        self._begun_s = time.monotonic()
+        self._last = (self._begun_s, time.process_time())
         self._cpu_percent = 0.0
 
     def figures(self) -> ProcessFigures:
@@ -61,7 +62,7 @@ class Process:
             memory_bytes=own.get("VmRSS", 0),
             total_memory_bytes=memory.get("MemTotal", 0),
             available_memory_bytes=memory.get("MemAvailable", 0),
-            run_time_s=int(time.time() - self._started_s),
+            run_time_s=int(wall_s - self._begun_s),
             start_time_s=int(self._started_s),
             read_bytes=moved.get("read_bytes", 0),
             written_bytes=moved.get("write_bytes", 0),

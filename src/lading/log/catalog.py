@@ -17,6 +17,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Final
 
+from ..clock import Dates
 from ..model.errors import CorruptLog, Reason, Refusal
 from .catalog_rows import GroupRow, PositionRow, StreamRow, TopicRow, TransactionRow
 from .catalog_state import CatalogOpening, wal_path
@@ -115,14 +116,15 @@ class Catalog:
     I/O error the file is opened anew before the next write: a mended disk needs no restart.
     """
 
-    def __init__(self, path: Path, disk: Disk | None = None) -> None:
+    def __init__(self, path: Path, disk: Disk | None = None, dates: Dates | None = None) -> None:
         """Opens or creates the file at ``path``; CorruptLog where it is no catalog or of a later version.
 
-        ``disk`` is where its log is synced.
+        ``disk`` is where its log is synced. Times are kept as ``dates`` of what callers give.
         """
         self.path = path
         self.created = False
         """There was nothing in it: either a new data directory, or its catalog is lost."""
+        self.dates = dates or Dates()
         self.problem: str | None = None
         """Why the last write failed; None from the next one on that does not."""
         self.wal = CatalogWal(path, disk or RealDisk(), self._wal_failed)
@@ -410,7 +412,8 @@ class Catalog:
         """A new open transaction; its id was never given before."""
         with self.write(Kind.TRANSACTION) as db:
             cursor = db.execute(
-                "INSERT INTO transactions (scope, state, deadline_us) VALUES (?, 'open', ?)", (scope, deadline_us)
+                "INSERT INTO transactions (scope, state, deadline_us) VALUES (?, 'open', ?)",
+                (scope, self.dates.of(deadline_us)),
             )
             return int(cursor.lastrowid or 0)
 
@@ -431,6 +434,7 @@ class Catalog:
     def settle(self, key: str | None, committed: Iterable[int], aborted: Iterable[int], now_us: int) -> None:
         """Key, winners and losers in one transaction: all of it or nothing is remembered."""
         winners = sorted(committed)
+        now_us = self.dates.of(now_us)
         with self.write(Kind.TRANSACTION, Kind.COMMIT_KEY) as db:
             if key is not None:
                 db.execute("INSERT INTO commit_keys VALUES (?, ?, ?)", (key, json.dumps(winners), now_us))
@@ -440,6 +444,7 @@ class Catalog:
 
     def forget_transactions(self, before_us: int) -> None:
         """Drop transactions and keys settled before ``before_us``; no partition may still need to ask for them."""
+        before_us = self.dates.of(before_us)
         with self.write(Kind.TRANSACTION, Kind.COMMIT_KEY) as db:
             db.execute("DELETE FROM transactions WHERE settled_us < ?", (before_us,))
             db.execute("DELETE FROM commit_keys WHERE committed_us < ?", (before_us,))

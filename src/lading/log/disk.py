@@ -63,6 +63,9 @@ class Disk(Protocol):
     def names(self, directory: Path) -> list[str]:
         """The entries, in no order; FileNotFoundError where there is no directory."""
 
+    def modified_us(self, path: Path) -> int:
+        """When a file was written to last, in microseconds since 1970."""
+
     def make_directory(self, directory: Path) -> None:
         """With its parents, on disk when it returns; an existing one is no error."""
 
@@ -147,6 +150,9 @@ class RealDisk:
 
     def names(self, directory: Path) -> list[str]:
         return [entry.name for entry in directory.iterdir()]
+
+    def modified_us(self, path: Path) -> int:
+        return path.stat().st_mtime_ns // 1000
 
     def make_directory(self, directory: Path) -> None:
         missing = [path for path in (directory, *directory.parents) if not path.exists()]

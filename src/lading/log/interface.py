@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..clock import Dates
 from ..model.errors import Refusal
 from ..model.run import Run
 from .disk import File
@@ -100,6 +101,11 @@ class Cut:
         )
 
 
+NEVER_US: Final = 1 << 62
+AHEAD_US_MAX: Final = 3_600_000_000
+"""A producer's time may lie so far after the append; beyond it the time of the append counts for retention."""
+
+
 @dataclass(frozen=True, slots=True)
 class SegmentInfo:
     """One segment as retention sees it; ``max_timestamp_us`` is 0 where it holds no messages."""
@@ -108,6 +114,16 @@ class SegmentInfo:
     end_offset: int
     size_bytes: int
     max_timestamp_us: int
+    written_us: Callable[[], int] = lambda: NEVER_US
+    """When it was written to last, by the machine's clock; asked only where the messages' own times do not decide."""
+
+    @property
+    def aged_us(self) -> int:
+        """The time from which it ages: its latest message's, but not far after the last append to it.
+
+        A message whose producer was years ahead does not keep the others for years.
+        """
+        return min(self.max_timestamp_us, self.written_us() + AHEAD_US_MAX)
 
 
 class Snapshot(NamedTuple):
@@ -178,6 +194,8 @@ class PartitionLog(Protocol):
     """Called at the end of ``rest``: what maps of its files are kept elsewhere has to go."""
     watched: bool
     """Somebody waits for what comes next: chunks that are written now may be asked for at once."""
+    dates: Dates
+    """Gives the date of a time that the broker counted; one for all logs of a broker."""
     tail: Run | None
     """The chunk that was written last, from memory, if the log was watched and it is small; perhaps not synced yet."""
 
@@ -249,7 +267,7 @@ class PartitionLog(Protocol):
         """Base offset of the first chunk with a message at or after this time; ``synced_end`` when there is none."""
 
     def append_time_us(self, now_us: int) -> int:
-        """``now_us``, or the last time given out where the clock has gone back: times in a log never fall."""
+        """The date of ``now_us``, or the last one given out where the clock was set back: times in a log never fall."""
 
     def set_state(self, first: int, end: int, state: int, now_us: int) -> None:
         """Set the state of offsets; in force at once, on disk after ``sync_states`` or the next sync."""

@@ -13,6 +13,7 @@ import numpy as np
 
 from ..chunk.envelope import ENVELOPE_BYTES
 from ..chunk.overlay import Range, RangeKind
+from ..clock import Dates
 from ..model.errors import Reason, Refusal
 from ..model.run import Run
 from . import snapshots, watermark
@@ -70,6 +71,7 @@ class Partition:
         self._segment_bytes = segment_bytes
         self._found: Found | None = found
         self._clock_us = found.clock_us
+        self.dates = Dates()
         self._held: int | None = found.stable_before if found.next_offset else None
         self._overlay = Overlay(disk, path, found.states)
         self.recovery = replaced(
@@ -370,8 +372,9 @@ class Partition:
         return self.synced_end if found is None else max(found, self.first_offset)
 
     def append_time_us(self, now_us: int) -> int:
-        if now_us > self._clock_us:
-            self._clock_us = now_us
+        date_us = now_us + self.dates.shift_us
+        if date_us > self._clock_us:
+            self._clock_us = date_us
         return self._clock_us
 
     # ------------------------------------------------------------------------------------------ states

@@ -81,7 +81,7 @@ class ProducerTable:
     def put(self, row: ProducerRow) -> None:
         """A producer as it is from now on."""
         with self._catalog.write(Kind.PRODUCER) as db:
-            _put(db, row)
+            self._put(db, row)
 
     def wait(self, name: str, rows: Iterable[PositionRow]) -> None:
         """Positions that become true when the open transaction of ``name`` is committed; durable with the next sync."""
@@ -94,7 +94,7 @@ class ProducerTable:
     def decide(self, row: ProducerRow, positions: Sequence[PositionRow]) -> None:
         """Commit (with the ``positions`` it makes true) or abort (with none): what waited goes."""
         with self._catalog.write(Kind.PRODUCER, Kind.POSITION) as db:
-            _put(db, row)
+            self._put(db, row)
             db.execute("DELETE FROM waiting_positions WHERE producer = ?", (row.name,))
             db.executemany(PUT_POSITION, [_values(one) for one in positions])
 
@@ -103,10 +103,13 @@ class ProducerTable:
         with self._catalog.write(Kind.PRODUCER) as db:
             db.executemany("DELETE FROM producers WHERE name = ?", [(name,) for name in names])
 
-
-def _put(db: sqlite3.Connection, row: ProducerRow) -> None:
-    values = (row.name, row.id, row.epoch, row.state, row.timeout_us, row.deadline_us, row.updated_us)
-    db.execute("INSERT OR REPLACE INTO producers VALUES (?, ?, ?, ?, ?, ?, ?)", values)
+    def _put(self, db: sqlite3.Connection, row: ProducerRow) -> None:
+        dates = self._catalog.dates
+        times = (row.timeout_us, dates.of(row.deadline_us), dates.of(row.updated_us))
+        db.execute(
+            "INSERT OR REPLACE INTO producers VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (row.name, row.id, row.epoch, row.state, *times),
+        )
 
 
 def _values(row: PositionRow) -> tuple[object, ...]:

@@ -41,7 +41,7 @@ def expired_before(
     excess = sum(segment.size_bytes for segment in segments) - (size_bytes if size_bytes is not None else 0)
     before = None
     for segment in segments:
-        old = age_us is not None and segment.max_timestamp_us < now_us - age_us
+        old = age_us is not None and (segment.max_timestamp_us < now_us - age_us or segment.aged_us < now_us - age_us)
         large = size_bytes is not None and excess >= segment.size_bytes and segment is not segments[-1]
         if segment.base_offset == segment.end_offset or not (old or large):
             break

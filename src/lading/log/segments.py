@@ -6,6 +6,7 @@ import contextlib
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -77,13 +78,13 @@ class Segments:
 
     def infos(self) -> list[SegmentInfo]:
         """As retention sees them, in order."""
-        closed = [
-            SegmentInfo(segment.base_offset, segment.end.offset, segment.end.position, segment.max_timestamp_us)
-            for segment in self.closed
-            if segment.end is not None
-        ]
+        closed = [self._info(segment, segment.end) for segment in self.closed if segment.end is not None]
         active = self.active
-        return [*closed, SegmentInfo(active.base_offset, *active.written, active.max_timestamp_us)]
+        return [*closed, self._info(active, active.written)]
+
+    def _info(self, segment: Segment, end: Limit) -> SegmentInfo:
+        written_us = partial(self._disk.modified_us, segment.path)
+        return SegmentInfo(segment.base_offset, end.offset, end.position, segment.max_timestamp_us, written_us)
 
     def roll(self, base_offset: int) -> list[File]:
         """Close the active segment and begin the next one at ``base_offset``; gives what the next sync must include."""

@@ -48,6 +48,7 @@ class Channels:
         """Called when the last channel of an ephemeral topic is gone."""
         self.on_due: Callable[[], None] = nothing
         """Called when ``tick`` has things to do that had none."""
+        self._catalog = catalog
         self._store = ChannelStore(catalog)
         self._counters = counters
         self._channels: dict[Topic, dict[str, Channel]] = {}
@@ -249,7 +250,10 @@ class Channels:
             for lane in channel.lanes
             if lane.changed
         ]
-        rows = [row_of(channel.name, lane, _flags(channel), now_us) for channel, lane in changed]
+        rows = [
+            row_of(channel.name, lane, _flags(channel), now_us, self._catalog.dates.shift_us)
+            for channel, lane in changed
+        ]
         size_bytes = sum(len(row.extra or b"") for row in rows)
         self._store_due_us = now_us + STORE_US * (1 + size_bytes // STORE_BYTES)
         if rows:
@@ -260,7 +264,9 @@ class Channels:
     def confirm(self, channel: Channel) -> None:
         """Have a channel on disk as it is now."""
         if not channel.ephemeral:
-            rows = [row_of(channel.name, lane, _flags(channel), 0) for lane in channel.lanes]
+            rows = [
+                row_of(channel.name, lane, _flags(channel), 0, self._catalog.dates.shift_us) for lane in channel.lanes
+            ]
             self._store.confirm(channel.topic, channel.name, rows)
 
 

@@ -94,8 +94,8 @@ class ChannelStore:
         self._catalog.remove_positions(CHANNEL, topic.uuid, name)
 
 
-def row_of(name: str, lane: Lane, flags: int, now_us: int) -> PositionRow:
-    """The row of one lane as it is now."""
+def row_of(name: str, lane: Lane, flags: int, now_us: int, shift_us: int = 0) -> PositionRow:
+    """The row of one lane as it is now; ``shift_us`` makes dates of due times, which count over a restart."""
     partition: Partition = lane.partition
     state = lane.state()
     return PositionRow(
@@ -105,9 +105,15 @@ def row_of(name: str, lane: Lane, flags: int, now_us: int) -> PositionRow:
         name,
         state.first,
         partition.log.epoch,
-        _encoded(state, flags),
+        _encoded(state._replace(entries=[_dated(entry, shift_us) for entry in state.entries]), flags),
         now_us,
     )
+
+
+def _dated(entry: tuple[int, int, int], shift_us: int) -> tuple[int, int, int]:
+    offset, due_us, attempts = entry
+    # 0 and 1 are no times: not put off, and due at once
+    return (offset, due_us + shift_us, attempts) if due_us > 1 else entry
 
 
 def origin_row(partition: Partition, offset: int) -> PositionRow:

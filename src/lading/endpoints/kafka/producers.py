@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from ...broker.producer_state import Producer, ProducerState
+from ...clock import Dates
 from ...dialects.kafka.errors import TRANSACTIONAL_ID_NOT_FOUND, code_of
 from ...dialects.kafka.versions import DESCRIBE_PRODUCERS, DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS
 from ...model.errors import LadingError
@@ -57,7 +58,11 @@ class _Answers:
 
     def describe(self, session: Session, request: Request) -> Fields:
         names = request.body.transactional_ids
-        return {"transaction_states": [_described(name, self._producers.find(name)) for name in names]}
+        return {
+            "transaction_states": [
+                _described(name, self._producers.find(name), self._context.broker.dates) for name in names
+            ]
+        }
 
     def writers(self, session: Session, request: Request) -> Fields:
         return {
@@ -90,7 +95,7 @@ class _Answers:
         }
 
 
-def _described(name: str, producer: Producer | None) -> Fields:
+def _described(name: str, producer: Producer | None, dates: Dates) -> Fields:
     if producer is None:
         return {
             "transactional_id": name,
@@ -104,7 +109,7 @@ def _described(name: str, producer: Producer | None) -> Fields:
         "transactional_id": name,
         "transaction_state": producer.state.value,
         "transaction_timeout_ms": producer.row.timeout_us // 1000,
-        "transaction_start_time_ms": producer.begun_us // 1000 if began else _UNKNOWN,
+        "transaction_start_time_ms": dates.of(producer.begun_us) // 1000 if began else _UNKNOWN,
         "producer_id": producer.row.id,
         "producer_epoch": producer.row.epoch,
         "topics": _by_topic(producer.partitions),

@@ -1,0 +1,36 @@
+"""The two clocks of a broker: one that counts, for everything that lasts, and one that is set, for dates.
+
+``now_us`` is the one clock of endpoints and broker. It starts at the date of the process' start and goes on with the
+monotonic clock: no time-out, delay or session follows when somebody sets the machine's clock. Where a date is meant (a
+message's time, what is kept over a restart), ``Dates`` gives it; the broker's tick tells how far the clocks are apart.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Final
+
+_START_US: Final = time.time_ns() // 1000 - time.monotonic_ns() // 1000
+
+
+def now_us() -> int:
+    """Return microseconds since 1970 UTC as they were at the start, counted on by the monotonic clock."""
+    return _START_US + time.monotonic_ns() // 1000
+
+
+def date_us() -> int:
+    """Return microseconds since 1970 UTC as the machine's clock says, which may be set at any time."""
+    return time.time_ns() // 1000
+
+
+@dataclass(slots=True)
+class Dates:
+    """Dates of times that were counted."""
+
+    shift_us: int = 0
+    """How far the machine's clock has been set ahead since the start."""
+
+    def of(self, now_us: int) -> int:
+        """Return the date of a time of ``now_us``."""
+        return now_us + self.shift_us
