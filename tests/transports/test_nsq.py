@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import threading
 from collections.abc import Iterator
@@ -191,6 +192,28 @@ def test_a_topic_is_made_where_servers_leave_that_to_others() -> None:
             with Producer(f"nsq://{fork.endpoints[face]}") as producer:
                 producer.send(f"by.{face}", b"x", headers=[("delay", 1)])
             assert read_arrow(fork.url, f"by.{face}", "delay int")["delay"].to_pylist() == [1]
+
+
+@pytest.mark.parametrize(
+    ("name", "nearest"),
+    [("bad:name", "bad-name"), ("ż", "topic"), ("a b#ephemeral", "a-b#ephemeral"), ("x" * 90, "x" * 64), ("", "topic")],
+)
+@pytest.mark.parametrize("face", ["nsqd_tcp", "nsqlookupd_http"])
+def test_a_name_that_nsq_cannot_say_is_told_with_one_that_works(
+    ours: testing.Running, face: str, name: str, nearest: str
+) -> None:
+    url = f"nsq://{ours.endpoints[face]}"
+    use = re.escape(f"use {nearest!r}")
+    with pytest.raises(LocalError, match=f"cannot have a topic of this name.*; {use}"), Producer(url) as producer:
+        producer.send(name, b"x")
+    with pytest.raises(LocalError, match=use):
+        open_transport(url).create_topic(name)
+    with pytest.raises(LocalError, match=use), Consumer(url, name, channel="c", timeout_s=1.0) as consumer:
+        next(iter(consumer))
+    with pytest.raises(LocalError, match=f"cannot have a channel of this name.*; {use}"):
+        open_transport(url).join(name, ["t"])
+    with Producer(url) as producer:
+        producer.send(nearest, b"x")
 
 
 def test_nobody_there_is_said(tmp_path: Path) -> None:

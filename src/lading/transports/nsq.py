@@ -15,7 +15,7 @@ from .nsq_connection import Identity, NsqConnection, NsqRefusal
 from .nsq_lookup import Discovery, Node
 from .nsq_queue import NsqQueue
 from .open import address
-from .topics import unknown_topic
+from .topics import UnknownTopic
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 TARGET: Final = "nsq"
 REQUEST_MESSAGES_MAX: Final = 1000
 REQUEST_BYTES_WANTED: Final = 1 << 20
+_NAMES: Final = "NSQ has 1 to 64 letters, digits, '.', '_' and '-', then perhaps #ephemeral"
 _MISSING: Final = "E_TOPIC_NOT_EXIST"
 _NO_EXT_THERE: Final = frozenset({"E_EXT_NOT_SUPPORT", "E_INVALID"})
 
@@ -72,9 +73,15 @@ class NsqTransport:
 
     def topic(self, name: str) -> TopicMeta:
         """The topic as one partition; its offsets number what was received. Whether it exists only nsqd finds out."""
-        if not limits.is_name(name):
-            raise unknown_topic(name, (), f"{self.url} (names there are 1 to 64 of .a-zA-Z0-9_-)")
+        self._require_topic_name(name)
         return self._meta(name)
+
+    def _require_topic_name(self, name: str) -> None:
+        if not limits.is_name(name):
+            raise UnknownTopic(
+                f"topic {name!r}: {self.url} cannot have a topic of this name ({_NAMES}); use "
+                f"{limits.nearest_name(name)!r}, or another protocol, such as lading:// or kafka://"
+            )
 
     def _meta(self, name: str) -> TopicMeta:
         queue = self._queues.get(name)
@@ -97,8 +104,12 @@ class NsqTransport:
         if len(topics) != 1:
             raise LocalError(f"a channel belongs to one topic; make a consumer for each of {', '.join(topics)}")
         if not limits.is_name(group):
-            raise LocalError(f"{group!r} is no channel name: 1 to 64 of .a-zA-Z0-9_-, then perhaps #ephemeral")
+            raise LocalError(
+                f"channel {group!r}: {self.url} cannot have a channel of this name ({_NAMES}); "
+                f"use {limits.nearest_name(group)!r}"
+            )
         (topic,) = topics
+        self._require_topic_name(topic)
         queue = self._queues[topic] = NsqQueue(
             self._discovery, topic, group, self._identity, in_flight=self._in_flight, timeout_s=self._timeout_s
         )
@@ -156,6 +167,7 @@ class NsqTransport:
         """Publish by MPUB_EXT, messages without headers by MPUB; at least once when it has to be repeated."""
         from ..dialects.nsq.encode import batch_body, exts_and_bodies, item
 
+        self._require_topic_name(topic)
         pairs = exts_and_bodies(fitted(complete(batch), TARGET, "NSQ", strict=strict))
         plain = not any(ext for ext, _ in pairs)
         command = "MPUB" if plain else "MPUB_EXT"

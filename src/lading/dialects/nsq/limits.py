@@ -34,6 +34,8 @@ NAME_BYTES_MAX: Final = 64
 PARTITIONS_MAX: Final = 1 << 10
 
 NAME: Final = re.compile(r"[.a-zA-Z0-9_-]+(#ephemeral)?")
+EPHEMERAL: Final = "#ephemeral"
+_UNSAYABLE: Final = re.compile(r"[^.a-zA-Z0-9_-]+")
 HEADER_NAME: Final = re.compile(r"[0-9a-zA-Z_#-]+")
 """What the seed calls a valid header name. No server checks it, and neither do we: any JSON name is kept."""
 
@@ -46,3 +48,10 @@ CARRIER_NAME: Final = "##lading-carrier"
 def is_name(name: str) -> bool:
     """Whether a topic or channel may be called so."""
     return 1 <= len(name) <= NAME_BYTES_MAX and NAME.fullmatch(name) is not None
+
+
+def nearest_name(name: str) -> str:
+    """Return a topic or channel name that NSQ can say and that is most like ``name``."""
+    plain, ephemeral = name.removesuffix(EPHEMERAL), EPHEMERAL if name.endswith(EPHEMERAL) else ""
+    said = _UNSAYABLE.sub("-", plain).strip("-")[: NAME_BYTES_MAX - len(ephemeral)]
+    return (said or "topic") + ephemeral

@@ -39,7 +39,6 @@ def takes_ext(topic: Topic) -> bool:
 
 
 _MISSING: Final = frozenset({Reason.TOPIC_NAME_NOT_FOUND, Reason.STREAM_NAME_NOT_FOUND})
-EPHEMERAL: Final = "#ephemeral"
 DELETED_S: Final = 10.0
 PUMP_RETRY_US: Final = 1_000_000
 
@@ -201,7 +200,7 @@ class Node:
         asyncio.get_running_loop().call_soon(self._delete_unused, topic)
 
     def _delete_unused(self, topic: Topic) -> None:
-        if topic.name.endswith(EPHEMERAL) and not self.channels.of_topic(topic):
+        if topic.name.endswith(limits.EPHEMERAL) and not self.channels.of_topic(topic):
             self.delete(topic)
 
     # -- where clients are told to go
