@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import shlex
+import shutil
 import socket
 import struct
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -84,6 +88,19 @@ def test_bytes_of_a_header_are_passed_on_as_they_came(broker: testing.Running, w
     assert read(broker, topic, 1) == [(ext, b"x")]
     seen = lading.read_arrow(broker.url, topic, columns="city string, k string, raw binary")
     assert seen.select(["city", "k", "raw"]).to_pylist() == [{"city": "Łódź", "k": "żółć", "raw": b'\xff\xfe"\\\tx'}]
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+def test_the_curl_of_the_design_page_and_those_that_work(broker: testing.Running) -> None:
+    """As docs/reference/nsq.md shows them: the first is refused, by the fork's server too."""
+    page = (Path(__file__).parents[2] / "docs/reference/nsq.md").read_text()
+    lines = [line for line in page.splitlines() if line.startswith("curl ")]
+    said = []
+    for line in lines:
+        command = shlex.split(line.replace("127.0.0.1:4151", broker.endpoints["nsqd_http"]).replace("=name", "=curl"))
+        said.append(subprocess.run([*command, "-s"], capture_output=True, text=True, check=True, timeout=30).stdout)
+    assert said == ['{"message":"E_INVALID_JSON_HEADER"}', "OK", "OK", "OK"]
+    assert read(broker, "curl", 3) == [(b'{"k1":"v1"}', b"<message>")] * 3
 
 
 @pytest.mark.parametrize("entry", vectors()["http"], ids=lambda entry: entry["name"])
