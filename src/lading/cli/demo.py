@@ -6,6 +6,7 @@ import shutil
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,6 +14,7 @@ import typer
 
 from ..model.errors import LocalError
 from .interruption import Interruption
+from .options import local_path
 from .output import meter, note
 
 if TYPE_CHECKING:
@@ -28,7 +30,10 @@ QUICK_COMPILER = "-XX:TieredStopAtLevel=1"
 
 def demo(
     directory: Annotated[
-        Path, typer.Option("--dir", help="Where the demo keeps its log and tables; emptied at start.")
+        Path,
+        typer.Option(
+            "--dir", parser=local_path, metavar="DIR", help="Where the demo keeps its log and tables; emptied at start."
+        ),
     ] = Path("demo-data"),
     spark: Annotated[bool, typer.Option("--spark/--no-spark", help="Go on with Spark after the first screen.")] = True,
     limit: Annotated[int | None, typer.Option("--limit", min=2, help="Send this many flights only.")] = None,
@@ -47,7 +52,12 @@ def demo(
     from .. import testing
     from .flights import read_table
 
+    # before anything is emptied or started
+    flights = read_table()
     _clear(directory)
+    if spark and find_spec("pyspark") is None:
+        note("[yellow]Spark is not installed, so the demo ends after the first screen:[/] see `lading doctor`")
+        spark = False
     begun = time.monotonic()
     with testing.broker(data_dir=directory / "log") as broker:
         _title("1  The broker")
@@ -55,7 +65,6 @@ def demo(
         for name, address in broker.endpoints.items():
             note(f"   {name:<{width}} {address}")
         note(f"   [dim]one process, data in {directory / 'log'}, every acknowledged message is synced to disk[/]")
-        flights = read_table()
         sent = _send(flights.slice(0, limit) if limit else flights, broker.endpoints)
         _title("3  What the messages carry")
         _header_table(broker.url, sent)

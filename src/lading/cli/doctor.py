@@ -16,7 +16,7 @@ from typing import Annotated, NamedTuple
 import typer
 
 from ..model.errors import LadingError
-from .options import AsOutput
+from .options import AsOutput, local_path
 from .output import Output, document, note, size
 
 
@@ -68,7 +68,8 @@ def _java() -> Finding:
     try:
         from ..spark.session import find_java
     except ImportError:
-        return Finding(False, "Spark", "not installed", "pip install 'lading[spark]'; the broker does not need it")
+        advice = "in the clone of Lading: pip install -c constraints.txt '.[spark]'; the broker does not need it"
+        return Finding(False, "Spark", "not installed", advice)
     try:
         java = find_java()
     except LadingError as error:
@@ -123,7 +124,9 @@ def _sync(data: Path) -> Finding:
 
 
 def doctor(
-    data: Annotated[Path, typer.Option("--data", "-d", help="The data directory you mean to use.")] = Path("data"),
+    data: Annotated[
+        Path, typer.Option("--data", "-d", parser=local_path, metavar="DIR", help="The data directory you mean to use.")
+    ] = Path("data"),
     output: AsOutput = Output.TEXT,
 ) -> None:
     """Check Python, kernels, Java, ports, disk and fsync; exit code 1 when something needs you.

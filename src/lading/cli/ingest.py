@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -27,7 +26,8 @@ SAMPLE_MESSAGES = 100_000
 
 def ingest(
     topic: str,
-    to: Annotated[Path, typer.Argument(help="Directory of the Parquet table; made when missing.")],
+    # a Path would make a directory s3: of s3://
+    to: Annotated[str, typer.Argument(metavar="DIRECTORY", help="Directory of the Parquet table; made when missing.")],
     columns: Annotated[
         str | None,
         typer.Option(
@@ -41,8 +41,10 @@ def ingest(
         bool, typer.Option("--follow/--once", help="Go on with what arrives, or stop at what is there now.")
     ] = False,
     state: Annotated[
-        Path | None,
-        typer.Option("--state", help="Directory of checkpoint and manifests; beside the table unless given."),
+        str | None,
+        typer.Option(
+            "--state", metavar="DIRECTORY", help="Directory of checkpoint and manifests; beside the table unless given."
+        ),
     ] = None,
     max_rows: Annotated[int | None, typer.Option("--max-rows", min=1, help="Rows a batch at most.")] = None,
     verify_checksum: Annotated[

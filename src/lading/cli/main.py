@@ -31,9 +31,11 @@ from . import (
     stream,
     topic,
 )
+from .nearest import NearestGroup
 
 app = typer.Typer(
     name="lading",
+    cls=NearestGroup,
     help="Carries message headers, exact and typed, from Iggy, Kafka and NSQ clients into Spark tables, and back.",
     no_args_is_help=True,
     rich_markup_mode="rich",
@@ -44,18 +46,18 @@ app = typer.Typer(
 app.command("serve", rich_help_panel="Broker")(serve.serve)
 app.command("demo", rich_help_panel="First steps")(demo.demo)
 app.command("doctor", rich_help_panel="First steps")(doctor.doctor)
-app.add_typer(stream.app, name="stream", rich_help_panel="Broker")
-app.add_typer(topic.app, name="topic", rich_help_panel="Broker")
-app.add_typer(group.app, name="group", rich_help_panel="Broker")
-app.add_typer(message.app, name="message", rich_help_panel="Messages")
-app.add_typer(state.app, name="state", rich_help_panel="Messages")
+app.add_typer(stream.app, cls=NearestGroup, name="stream", rich_help_panel="Broker")
+app.add_typer(topic.app, cls=NearestGroup, name="topic", rich_help_panel="Broker")
+app.add_typer(group.app, cls=NearestGroup, name="group", rich_help_panel="Broker")
+app.add_typer(message.app, cls=NearestGroup, name="message", rich_help_panel="Messages")
+app.add_typer(state.app, cls=NearestGroup, name="state", rich_help_panel="Messages")
 app.command("headers", rich_help_panel="Messages")(headers.headers)
 app.command("ingest", rich_help_panel="Spark")(ingest.ingest)
 app.command("spool", rich_help_panel="Spark")(spool.spool)
-app.add_typer(pipeline.app, name="pipeline", rich_help_panel="Spark")
-app.add_typer(quarantine.app, name="quarantine", rich_help_panel="Spark")
-app.add_typer(contract.app, name="contract", rich_help_panel="Spark")
-app.add_typer(config.app, name="config", rich_help_panel="Broker")
+app.add_typer(pipeline.app, cls=NearestGroup, name="pipeline", rich_help_panel="Spark")
+app.add_typer(quarantine.app, cls=NearestGroup, name="quarantine", rich_help_panel="Spark")
+app.add_typer(contract.app, cls=NearestGroup, name="contract", rich_help_panel="Spark")
+app.add_typer(config.app, cls=NearestGroup, name="config", rich_help_panel="Broker")
 
 
 def _print_version(wanted: bool) -> None:
@@ -78,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     # commands have sentences of their own on headers that no message has
     warnings.simplefilter("ignore", UnseenHeaderWarning)
     try:
-        app(args=list(arguments) if arguments is not None else None, standalone_mode=True)
+        app(args=list(arguments) if arguments is not None else None, prog_name="lading", standalone_mode=True)
     except LadingError as error:
         sys.stderr.write(escape_unseen_in_lines(f"lading: {error}\n"))
         sys.exit(2)

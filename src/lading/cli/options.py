@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Annotated, Literal, get_args
 
 import typer
@@ -23,6 +24,13 @@ def word(known: Sequence[str]) -> Callable[[str], str]:
         return text
 
     return parsed
+
+
+def local_path(text: str) -> Path:
+    """What reads an option that takes a path of this machine; BadParameter for the URL of an object store."""
+    if "://" in text:
+        raise typer.BadParameter(f"{text!r} is a URL; name a directory of this machine, such as ./data")
+    return Path(text)
 
 
 Server = Annotated[

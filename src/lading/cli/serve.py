@@ -7,13 +7,16 @@ from typing import Annotated
 
 import typer
 
-from .options import AsOutput
+from .options import AsOutput, local_path
 from .output import Output
 
 
 def serve(
     data: Annotated[
-        Path | None, typer.Option("--data", "-d", help="Directory that holds the log; made when missing.")
+        Path | None,
+        typer.Option(
+            "--data", "-d", parser=local_path, metavar="DIR", help="Directory that holds the log; made when missing."
+        ),
     ] = None,
     config: Annotated[Path | None, typer.Option("--config", "-c", help="TOML file with settings.")] = None,
     settings: Annotated[

@@ -8,13 +8,16 @@ from typing import Annotated
 
 import typer
 
+from .options import local_path
 from .output import note
 
 
 def spool(
     from_: Annotated[str, typer.Argument(metavar="FROM", help="The queue, e.g. nsq://127.0.0.1:4161.")],
     topic: Annotated[str, typer.Argument(help="Its topic.")],
-    directory: Annotated[Path, typer.Argument(help="The spool: made where it is missing.")],
+    directory: Annotated[
+        Path, typer.Argument(parser=local_path, metavar="DIRECTORY", help="The spool: made where it is missing.")
+    ],
     channel: Annotated[str, typer.Option(help="The channel that messages are taken for.")] = "spool",
     keep: Annotated[
         str | None, typer.Option(help="Delete what is older, read or not, e.g. 7d; all is kept unless given.")

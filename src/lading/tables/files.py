@@ -25,7 +25,8 @@ def local_directory(name: str, target: str | Path) -> Path:
         return Path(unquote(parts.path))
     raise SettingError(
         f"{name} {text!r}: tables are written to a directory of a file system, where a file is renamed in one step; "
-        f"{parts.scheme}:// has no such rename. Name a directory"
+        f"{parts.scheme}:// has no such rename. Name a directory, or let Spark's own sink write there: "
+        f'spark.readStream.format("lading")….writeStream.format("parquet").start("{parts.scheme}://…")'
     )
 
 
@@ -74,7 +75,7 @@ def read_document(path: Path) -> Any:
     """
     try:
         document = json.loads(path.read_bytes())
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except ValueError as error:
         raise CorruptLog(f"{path} is no JSON document: {error}") from None

@@ -1,0 +1,65 @@
+"""What a mistaken command line is told: the nearest command or option that works."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from typer.core import TyperGroup
+
+OPTION_TWINS: Final = {"--server": "--from", "-s": "--from", "--from": "--server", "-f": "--server"}
+"""Commands that only read take a directory as well, so that the option is called otherwise there."""
+SYNONYMS: Final = {
+    "read": "poll", "consume": "poll", "get": "poll", "fetch": "poll", "follow": "tail", "produce": "send",
+    "publish": "send", "put": "send", "describe": "show", "info": "show", "ls": "list", "rm": "delete",
+    "remove": "delete", "add": "create", "new": "create", "start": "serve", "broker": "serve", "replay": "redrive",
+}  # fmt: skip
+"""Words of other tools for a command of ours."""
+SHOWN_MAX: Final = 4
+
+
+class NearestGroup(TyperGroup):
+    """A group of commands that looks for a mistaken word or option in all others too."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the command; the usage error for one that is not here names where it is."""
+        try:
+            return super().resolve_command(ctx, args)
+        except Exception as error:
+            # the class of usage errors lies in a private copy of click in some versions
+            if args and hasattr(error, "message"):
+                found = list(_elsewhere(ctx, args[0]))
+                if found:
+                    named = ", ".join(repr(one) for one in found[:SHOWN_MAX])
+                    error.message = f"No such command {args[0]!r}. Did you mean {named}?"
+            raise
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command; the usage error for an option that it does not have names the one it has for that."""
+        try:
+            return super().invoke(ctx)
+        except Exception as error:
+            other = OPTION_TWINS.get(getattr(error, "option_name", None) or "")
+            command = getattr(getattr(error, "ctx", None), "command", None)
+            if other is not None and any(other in param.opts for param in getattr(command, "params", ())):
+                error.possibilities = [other]  # type: ignore[attr-defined]
+            raise
+
+
+def _elsewhere(ctx: Any, word: str) -> Iterator[str]:
+    """Yield the commands whose last word is ``word`` or means the same, those of the group first that was asked."""
+    own = ctx.command_path.split()
+    whole = list(_commands(ctx.find_root().command, ctx.find_root().command_path))
+    asked = [path for path in whole if path.split()[: len(own)] == own]
+    ordered = [*asked, *(path for path in whole if path not in asked)]
+    for meant in (word, SYNONYMS.get(word)):
+        yield from (path for path in ordered if path.split()[-1] == meant)
+
+
+def _commands(command: Any, path: str) -> Iterator[str]:
+    nested = getattr(command, "commands", None)
+    if nested is None:
+        yield path
+        return
+    for name, one in nested.items():
+        yield from _commands(one, f"{path} {name}")

@@ -1,0 +1,44 @@
+"""A mistaken command line names the nearest command, option or target that works."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lading.cli.main import main
+
+
+@pytest.mark.parametrize(
+    ("command", "named"),
+    [
+        ("poll flights", "'lading message poll'"),
+        ("consume flights", "'lading message poll'"),
+        ("message read flights", "'lading message poll'"),
+        ("message headers flights", "'lading headers'"),
+        ("list", "'lading topic list'"),
+        ("redrive flights.toml", "'lading quarantine redrive'"),
+        ("serv", "'serve'"),
+        ("topic lst", "'list'"),
+        ("topic list --server lading://127.0.0.1:7070", "--from"),
+        ("headers flights -s lading://127.0.0.1:7070", "--from"),
+        ("message send flights x --from lading://127.0.0.1:7070", "--server"),
+        ("ingest flights s3://bucket/flights", '.writeStream.format("parquet").start("s3://…")'),
+        ("ingest flights ./table --state s3://bucket/state", "Name a directory"),
+        ("serve --data s3://bucket/data", "name a directory of this machine"),
+        ("demo --dir s3://bucket/demo", "name a directory of this machine"),
+        ("spool nsq://127.0.0.1:1 flights s3://bucket/spool", "name a directory of this machine"),
+        ("doctor --data s3://bucket/data", "name a directory of this machine"),
+        ("topic list --from s3://bucket/data", "lading://127.0.0.1:7070"),
+    ],
+)
+def test_what_was_meant_is_named(
+    command: str, named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        main(command.split())
+    said = " ".join(capsys.readouterr().err.replace("│", " ").split())
+    assert ended.value.code == 2
+    assert named in said, said
+    assert not list(tmp_path.iterdir()), "no directory called s3: is made"
