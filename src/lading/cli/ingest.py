@@ -135,7 +135,7 @@ BEFORE, AFTER = ("partition", "offset", "timestamp", "key"), ("payload",)
 """The message fields of a table whose columns nobody named, before and behind its headers."""
 
 
-def spark_executor(spark: SparkSession, topic: str, to: Path) -> Executor:
+def spark_executor(spark: SparkSession, topic: str, to: str) -> Executor:
     """Return where tasks run unless they stay on this machine."""
     from ..spark.tasks import SparkExecutor
 

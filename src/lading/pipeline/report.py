@@ -13,6 +13,7 @@ from typing import Final
 
 from ..tables.manifest import TABLE, Manifest
 from ..tables.state import State
+from .ledger import Ledger
 from .plots import STYLE, Bar, bars, columns, duration, table
 from .reasons import reason_of
 from .writing import TASK_US
@@ -22,17 +23,23 @@ BATCHES_SHOWN = 200
 
 
 def report(state: State, pipeline: str, first: int = 1) -> str:
-    """The page over all manifests from number ``first`` on; without any it says so."""
+    """The page over all manifests from number ``first`` on; without any it says so.
+
+    A page over everything also says how many messages were sent again from quarantine.
+    """
     manifests = [state.manifests.read(number) for number in state.manifests.numbers() if number >= first]
-    return page(pipeline, manifests, state.directory)
+    return page(pipeline, manifests, state.directory, len(Ledger(state).sent()) if first == 1 else 0)
 
 
-def page(pipeline: str, manifests: Sequence[Manifest], directory: Path) -> str:
-    """The page over these manifests; their tables are named relative to ``directory``."""
+def page(pipeline: str, manifests: Sequence[Manifest], directory: Path, redriven: int = 0) -> str:
+    """The page over these manifests; their tables are named relative to ``directory``.
+
+    ``redriven`` of the messages in quarantine were sent again: they are read, and counted, once more.
+    """
     counts: Counter[str] = Counter()
     for manifest in manifests:
         counts.update(manifest.counts)
-    body = [f"<h1>{escape(pipeline)}</h1>", f'<p class="sub">{escape(_span(manifests))}</p>', _cards(counts)]
+    body = [f"<h1>{escape(pipeline)}</h1>", f'<p class="sub">{escape(_span(manifests))}</p>', _cards(counts, redriven)]
     if manifests:
         body += ["<h2>Messages by batch</h2>", _legend(), columns(_batches(manifests), "messages by batch")]
         body += _rates(manifests)
@@ -61,19 +68,28 @@ def _moment(at_us: int) -> datetime:
     return datetime.fromtimestamp(at_us // 1_000_000, UTC)
 
 
-def _cards(counts: Counter[str]) -> str:
+def _cards(counts: Counter[str], redriven: int) -> str:
     read = counts["read"]
     stepped = "passed" in counts
     parts = ("passed", "quarantined") if stepped else OUTCOMES
     whole = sum(counts[name] for name in parts)
     cards = [("read", read, "&nbsp;")]
     cards += [(name, counts[name], f"{100 * counts[name] / read:.1f} %" if read else "&nbsp;") for name in OUTCOMES]
+    if redriven:
+        cards += [("sent again", redriven, "&nbsp;"), ("in quarantine", counts["quarantined"] - redriven, "&nbsp;")]
     shown = "".join(f'<div class="card">{name}<b>{count:,}</b>{share}</div>' for name, count, share in cards)
     check = f"the counts differ by {read - whole:,}"
     if whole == read:
         sum_ = " + ".join(f"{counts[name]:,}" for name in parts)
         check = f"{' + '.join(parts)} = read: {sum_} = {read:,}"
     check += "; good and routed are rows that the SQL steps made" if stepped else ""
+    if redriven:
+        left = [f"{counts[name]:,} {name}" for name in parts[:-1]]
+        left.append(f"{counts['quarantined'] - redriven:,} in quarantine")
+        check += (
+            f". {redriven:,} of the quarantined were sent again, to be read and counted once more; without them "
+            f"{' + '.join(left)} = {whole - redriven:,}"
+        )
     return f'<div class="cards">{shown}</div><p class="sub">{check}</p>'
 
 

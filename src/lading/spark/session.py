@@ -44,7 +44,10 @@ class SparkMissing(LocalError, ImportError):
 
 
 if importlib.util.find_spec("pyspark") is None:
-    raise SparkMissing("Spark is not installed: pip install 'lading[spark]' (the broker and the client do without)")
+    raise SparkMissing(
+        "Spark is not installed; in the clone of Lading run: pip install -c constraints.txt '.[spark]' "
+        "(the broker and the client do without)"
+    )
 
 
 def session(app_name: str = "lading", master: str = MASTER, **conf: Any) -> SparkSession:

@@ -73,10 +73,10 @@ class State:
     def open(cls, directory: Path, owner: str, what: Literal["topic", "pipeline"] = "topic") -> State:
         """The state in ``directory``, made when there is none; LocalError when it belongs to another owner: a topic
         that is ingested, or a pipeline by its id, and where the directory cannot be written to."""
-        make_directory("the state directory", directory)
         path = directory / OWN / "pipeline.json"
         known = read_document(path)
         if known is None:
+            make_directory("the state directory", directory)
             slug = re.sub(r"[^a-z0-9]+", "-", owner.lower()).strip("-")[:40] or what
             # a name nobody else has: a table tells by it who may write to it
             known = {"version": 1, "pipeline": f"{slug}-{secrets.token_hex(4)}", "of": what, "owner": owner}
@@ -136,7 +136,6 @@ def claim(table: Path, state: State) -> None:
 
     LocalError where somebody else's data lies there, and where it cannot be written to.
     """
-    make_directory("the table", table)
     path = table / OWN / "owner.json"
     owner = read_document(path)
     if owner is not None:
@@ -152,6 +151,7 @@ def claim(table: Path, state: State) -> None:
             f"{table} holds {strangers[0]!r}, which Lading did not write, and a table is not mixed with other files; "
             "name another directory"
         )
+    make_directory("the table", table)
     (table / OWN / STAGED).mkdir(parents=True, exist_ok=True)
     write_document(path, {"version": 1, "pipeline": state.pipeline})
 
