@@ -6,10 +6,13 @@ a header, a key or a payload.
 
 from __future__ import annotations
 
+import asyncio
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -18,6 +21,9 @@ if TYPE_CHECKING:
 Labels = tuple[str, ...]
 
 SECONDS_BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
+
+ROWS_AT_ONCE = 500
+"""Rows of a gauge that are read before others have their turn: below a millisecond."""
 
 
 @dataclass(slots=True)
@@ -37,6 +43,10 @@ class Counter:
         for labels, value in list(self.values.items()):
             family.add_metric(labels, value)
         return (family,)
+
+    def frozen(self) -> Counter:
+        """Return a copy that no longer counts."""
+        return Counter(self.name, self.help, self.labels, self.values.copy())
 
 
 @dataclass(slots=True)
@@ -69,6 +79,12 @@ class Histogram:
         family.add_metric((), buckets=buckets, sum_value=self.sum_seconds)
         return (family,)
 
+    def frozen(self) -> Histogram:
+        """Return a copy that no longer counts."""
+        copy = Histogram(self.name, self.help, self.bounds)
+        copy.counts, copy.sum_seconds = self.counts.copy(), self.sum_seconds
+        return copy
+
 
 @dataclass(frozen=True, slots=True)
 class Gauge:
@@ -90,7 +106,7 @@ class Gauge:
 
 
 class Metrics:
-    """All figures of one broker; ``render()`` is the text of ``GET /metrics``."""
+    """All figures of one broker; ``(await snapshot()).render()`` is the text of ``GET /metrics``."""
 
     def __init__(self) -> None:
         by_endpoint = ("endpoint",)
@@ -127,7 +143,7 @@ class Metrics:
             self.loop_lag_seconds,
             Gauge(
                 "lading_connections", "Connections open.", by_endpoint,
-                lambda: (((name,), float(count)) for name, count in self.connections.items()),
+                lambda: [((name,), float(count)) for name, count in self.connections.items()],
             ),
         ]  # fmt: skip
 
@@ -135,13 +151,41 @@ class Metrics:
         """Show one more figure."""
         self._sources.append(source)
 
+    async def snapshot(self) -> Snapshot:
+        """Return the figures as they are now, copied in pieces between which the event loop serves others.
+
+        A gauge's ``read`` may therefore not iterate over what changes while it is read.
+        """
+        frozen: list[Counter | Histogram | Gauge] = []
+        for source in self._sources:
+            if not isinstance(source, Gauge):
+                frozen.append(source.frozen())
+                continue
+            rows: list[tuple[Labels, float]] = []
+            values = iter(source.read())
+            while piece := list(islice(values, ROWS_AT_ONCE)):
+                rows += piece
+                await asyncio.sleep(0)
+            frozen.append(replace(source, read=partial(iter, rows)))
+        return Snapshot(frozen)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Snapshot:
+    """Figures that do not change any more."""
+
+    sources: Sequence[Counter | Histogram | Gauge]
+
     def collect(self) -> Iterable[Metric]:
         """Every figure as Prometheus sees it: what a registry asks its collectors."""
-        for source in self._sources:
+        for source in self.sources:
             yield from source.families()
 
     def render(self) -> tuple[bytes, str]:
-        """The text of ``GET /metrics`` and its content type, with the figures of the process itself."""
+        """Return the text of ``GET /metrics`` and its content type, with the figures of the process itself.
+
+        Callable from any thread: for thousands of partitions it takes a good part of a second.
+        """
         from prometheus_client import CollectorRegistry, ProcessCollector
         from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 

@@ -415,3 +415,15 @@ def test_what_iggy_and_nsq_can_delete_over_http_needs_a_token_too(own: str | Non
         assert answer.status_code == 204
         if own:
             assert httpx.get(f"{url['admin']}/topics", headers={"authorization": f"Bearer {own}"}).status_code == 401
+
+
+def test_scrapers_that_come_together_all_get_the_figures(http: httpx.Client, topic: str) -> None:
+    texts: list[str] = []
+    threads = [threading.Thread(target=lambda: texts.append(http.get("/metrics").text)) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    name = topic.rpartition("/")[2]
+    assert all(f'lading_partition_next_offset{{partition="0",stream="default",topic="{name}"}} 0.0' in text
+               for text in texts) and len(texts) == 8  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from dataclasses import fields
 from typing import Final
@@ -12,14 +13,14 @@ from starlette.responses import Response
 from .. import __version__
 from ..broker.counters import Counters
 from ..kernels import engine
-from ..metrics import Gauge, Labels
+from ..metrics import Gauge, Labels, Snapshot
 from .admin_data import AdminData
 from .admin_groups import AdminGroups
 from .admin_states import AdminStates
 from .admin_topics import AdminTopics
 from .bearer import guard_all
 from .documents import answer, refuse
-from .http import HttpEndpoint
+from .http import HttpEndpoint, InPieces
 from .interface import Endpoint, Services
 from .routing import Access, Parameters, Route, Router
 
@@ -32,6 +33,7 @@ class AdminStatus:
 
     def __init__(self, services: Services) -> None:
         self._services = services
+        self._rendering: asyncio.Task[tuple[bytes, str]] | None = None
         for gauge in _gauges(services):
             services.metrics.add(gauge)
 
@@ -64,19 +66,30 @@ class AdminStatus:
         )
 
     async def _metrics(self, request: Request, path: Parameters) -> Response:
-        text, content_type = self._services.metrics.render()
-        return Response(text, headers={"content-type": content_type})
+        # scrapers that come together share one text
+        if self._rendering is None:
+            self._rendering = asyncio.get_running_loop().create_task(self._render())
+            self._rendering.add_done_callback(self._forget_rendering)
+        text, content_type = await asyncio.shield(self._rendering)
+        return InPieces(text, headers={"content-type": content_type})
+
+    async def _render(self) -> tuple[bytes, str]:
+        snapshot = await self._services.metrics.snapshot()
+        return await self._services.worked(1, 0, Snapshot.render, snapshot)
+
+    def _forget_rendering(self, task: asyncio.Task[tuple[bytes, str]]) -> None:
+        self._rendering = None
 
 
 def _gauges(services: Services) -> list[Gauge]:
     broker = services.broker
 
     def partitions(attribute: str) -> Iterable[tuple[Labels, float]]:
-        for stream in broker.streams():
-            for topic in stream.topics.values():
-                for partition in topic.partitions:
-                    labels = (stream.name, topic.name, str(partition.number))
-                    yield labels, float(getattr(partition.log, attribute))
+        topics = [topic for stream in broker.streams() for topic in stream.topics.values()]
+        for topic in topics:
+            for partition in tuple(topic.partitions):
+                labels = (topic.stream.name, topic.name, str(partition.number))
+                yield labels, float(getattr(partition.log, attribute))
 
     homes = engine.homes()
 
