@@ -7,8 +7,10 @@ from collections import deque
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
+from ..model.errors import LadingError
 from ..transports.fetched import MAX_OFFSET
 from ..transports.interface import Position, TopicMeta, Transport, Watching
+from .patience import Patience
 from .reading import PartitionReader, Selection
 from .starting import Place, Span
 
@@ -29,6 +31,8 @@ class Readers:
         self._max_bytes = max_bytes
         self._readers: dict[Place, PartitionReader] = {}
         self._turn: deque[Place] = deque()
+        self._wait_ms = 0
+        self._patience = Patience(transport.url)
 
     def __contains__(self, place: Place) -> bool:
         return place in self._readers
@@ -91,35 +95,50 @@ class Readers:
         """Batches of the next place in turn that has some; None when time is up, or all is read and not ``endless``.
 
         ``passed`` hears of places whose position moved over messages nobody sees; ``duties`` is called before each
-        round, at least every half second.
+        round, at least every half second. Without ``timeout_s`` a server that goes away is waited for.
         """  # fmt: skip
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        wait_ms = 0
+        self._wait_ms = 0
         while True:
-            duties()
-            moved = False
-            for _ in range(len(self._turn)):
-                place = self._turn[0]
-                self._turn.rotate(-1)
-                reader = self._readers[place]
-                before = reader.position
-                batches = reader.read(selection, wait_ms)
-                if batches:
-                    return place, batches
-                if reader.position != before:
-                    moved = True
-                    passed(place)
-            if moved:
-                wait_ms = 0
-                continue
-            if not endless and all(reader.done for reader in self._readers.values()):
-                return None
-            left_ms = LONG_POLL_MS if deadline is None else min(LONG_POLL_MS, (deadline - time.monotonic()) * 1000)
-            if left_ms <= 0:
-                return None
-            wait_ms = max(1, int(left_ms)) if len(self._turn) == 1 else 0
-            if not wait_ms:
-                self._wait_for_news(left_ms / 1000)
+            try:
+                duties()
+                found, moved = self._round(selection, passed)
+                self._patience.reset()
+                if found is not None:
+                    return found
+                if moved:
+                    self._wait_ms = 0
+                    continue
+                if not endless and all(reader.done for reader in self._readers.values()):
+                    return None
+                left_ms = LONG_POLL_MS if deadline is None else min(LONG_POLL_MS, (deadline - time.monotonic()) * 1000)
+                if left_ms <= 0:
+                    return None
+                self._wait_ms = max(1, int(left_ms)) if len(self._turn) == 1 else 0
+                if not self._wait_ms:
+                    self._wait_for_news(left_ms / 1000)
+            except LadingError as error:
+                if deadline is not None:
+                    raise
+                self._patience.wait(error)
+
+    def _round(
+        self, selection: Selection, passed: Callable[[Place], None]
+    ) -> tuple[tuple[Place, list[pa.RecordBatch]] | None, bool]:
+        """Ask each place in turn up to the first with batches; these, and whether a position moved over nothing."""
+        moved = False
+        for _ in range(len(self._turn)):
+            place = self._turn[0]
+            self._turn.rotate(-1)
+            reader = self._readers[place]
+            before = reader.position
+            batches = reader.read(selection, self._wait_ms)
+            if batches:
+                return (place, batches), moved
+            if reader.position != before:
+                moved = True
+                passed(place)
+        return None, moved
 
     def _wait_for_news(self, longest_s: float) -> None:
         """Sleep until some partition has something new: one request a topic instead of one a partition."""

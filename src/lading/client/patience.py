@@ -1,0 +1,38 @@
+"""Waiting for a server that went away: for those who asked to wait without end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+from ..model.errors import LadingError, Reason, Refusal, Unreachable
+from .interceptors import LOG
+
+PAUSE_MIN_S: Final = 0.5
+PAUSE_MAX_S: Final = 10.0
+
+
+class Patience:
+    """Doubling pauses while a server is away, with one line in the log when it goes and one when it is back."""
+
+    def __init__(self, url: str, sleep: Callable[[float], None] = time.sleep) -> None:
+        self._url = url
+        self._sleep = sleep
+        self._pause_s = 0.0
+
+    def wait(self, error: LadingError) -> None:
+        """Pause before the next attempt. Raises ``error`` if waiting does not mend it."""
+        stopping = isinstance(error, Refusal) and error.reason is Reason.STOPPING
+        if not isinstance(error, Unreachable) and not stopping:
+            raise error
+        if not self._pause_s:
+            LOG.warning("%s is away; waiting until it is back (%s)", self._url, error)
+        self._pause_s = min(max(2 * self._pause_s, PAUSE_MIN_S), PAUSE_MAX_S)
+        self._sleep(self._pause_s)
+
+    def reset(self) -> None:
+        """The server answers."""
+        if self._pause_s:
+            LOG.warning("%s is back; going on", self._url)
+            self._pause_s = 0.0
