@@ -39,7 +39,7 @@ def urls(broker: testing.Running) -> dict[str, str]:
 def seen_by_kafka(broker: testing.Running, topic: str, messages: int) -> list[list[tuple[str, bytes | None]]]:
     """The headers of messages as kafka-python hands them out."""
     consumer = KafkaConsumer(topic, bootstrap_servers=broker.endpoints["kafka"], auto_offset_reset="earliest",
-                             consumer_timeout_ms=30_000)  # fmt: skip
+                             consumer_timeout_ms=90_000)  # fmt: skip
     try:
         return [list(next(consumer).headers) for _ in range(messages)]
     finally:
@@ -129,3 +129,10 @@ def test_endpoints_without_carriers() -> None:
         assert httpx.put(settings, json={"carrier": "on"}).is_success
         (again,) = seen_by_kafka(broker, "t", 1)
         assert again[-1][0] == "lading-carrier", "the topic goes before the endpoint"
+
+
+def test_a_message_without_an_id_has_none_over_iggy(broker: testing.Running, topic: str) -> None:
+    with Producer(broker.url) as producer:
+        producer.send(topic, b"x")
+    ids = lading.read_arrow(urls(broker)["iggy"], topic, columns="id").column("id").to_pylist()
+    assert ids == [None]

@@ -196,7 +196,7 @@ def losses(batch: pa.RecordBatch, items: Items, target: Target) -> Losses:
     headers = _headers_lost(items, value_sizes, target)
     key = numpy_of(pc.is_valid(batch.column("key"))) & (not target.keeps_shape)
     was_empty = (sizes_bytes == 0) & (not target.keeps_shape)
-    id_ = _zero_ids(batch.column("id")) if target.keeps_id else numpy_of(pc.is_valid(batch.column("id")))
+    id_ = zero_ids(batch.column("id")) if target.keeps_id else numpy_of(pc.is_valid(batch.column("id")))
     time = _times_lost(batch.column("timestamp"), target)
     if target.time_step_us != 1:
         # a time that would only be cut is no reason for a carrier, and goes into one that is there anyway
@@ -287,7 +287,8 @@ def _rows_with_repeats(
     return repeated
 
 
-def _zero_ids(ids: Any) -> NDArray[np.bool_]:
+def zero_ids(ids: Any) -> NDArray[np.bool_]:
+    """Which ids are 16 zero bytes."""
     if ids.null_count == len(ids):
         return np.zeros(len(ids), np.bool_)
     return numpy_of(pc.fill_null(pc.equal(ids, pa.scalar(bytes(16), ids.type)), False))

@@ -6,12 +6,14 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lading.model.batch import FIELDS
 from lading.model.limits import BATCH_BYTES, BATCH_ROWS
 from lading.model.run import Decoded, Run
 
 from ..carried import decode_restored
+from ..carrier.targets import zero_ids
 from . import messages
 from .layout import POSITION_MAX
 
@@ -37,9 +39,9 @@ class IggyClassic:
         """See registry.Dialect.decode."""
         caps: Any = {"max_rows": max_rows, "max_bytes": max_bytes}
         if not carrier:
-            yield from messages.decode_columns(run, first=first, end=end, fields=fields, keys=keys, **caps)
+            yield from _decode_columns(run, first=first, end=end, fields=fields, keys=keys, **caps)
             return
-        yield from decode_restored(messages.decode_columns, run, first=first, end=end, fields=fields, keys=keys, **caps)
+        yield from decode_restored(_decode_columns, run, first=first, end=end, fields=fields, keys=keys, **caps)
 
     def encode(self, batch: pa.RecordBatch) -> bytes:
         """See registry.Dialect.encode."""
@@ -48,6 +50,20 @@ class IggyClassic:
     def salvage(self, run: Run) -> Run:
         """See registry.Dialect.salvage."""
         return messages.salvage(run)
+
+
+def _decode_columns(run: Run, **options: Any) -> Iterator[Decoded]:
+    """Messages as they lie, with null for an id of 16 zero bytes: so Iggy shows a message without one.
+
+    An id that really is zero bytes has a carrier, which puts it back.
+    """
+    for portion in messages.decode_columns(run, **options):
+        ids: Any = portion.columns.get("id")
+        if ids is not None and (none := zero_ids(ids)).any():
+            nothing: Any = pa.scalar(None, ids.type)
+            columns = {**portion.columns, "id": pc.if_else(pa.array(none), nothing, ids)}
+            portion = Decoded(portion.count, columns, portion.located)
+        yield portion
 
 
 DIALECT = IggyClassic()
