@@ -61,6 +61,22 @@ def test_a_filter_that_names_no_header_is_told_so(lading: Run, broker: testing.R
     assert "did you mean 'poisoned'" in " ".join(wrong.replace("│", " ").split())
 
 
+def test_a_pipeline_tells_of_headers_that_no_message_has(lading: Run, broker: testing.Running, tmp_path: Path) -> None:
+    lading("topic", "create", "judged")
+    lading("message", "send", "judged", "x", "-H", "delay:int32=1", "-H", "carrier=UA")
+    file = tmp_path / "judged.toml"
+    file.write_text(
+        f'[source]\nfrom = "{broker.url}"\ntopic = "judged"\n[good]\nto = "parquet:./good"\n'
+        '[headers]\ncarrier = "string"\ndelai = "int"\ntail = "string required"\n'
+    )
+    said = lading("pipeline", "check", str(file)).stderr
+    assert "none of the 1 messages that were looked at has a header 'delai' (did you mean 'delay'?)" in said
+    assert "'tail'" not in said, "a required header is told by the quarantine"
+    file.write_text(file.read_text().replace("delai", "value"))
+    refused = lading("pipeline", "check", str(file), code=2).stderr
+    assert "headers.value: column 'value' is no message field; did you mean 'payload'?" in refused
+
+
 def test_a_queue_is_read_by_its_channel(lading: Run, broker: testing.Running) -> None:
     queue = f"nsq://{broker.endpoints['nsqlookupd_http']}"
     lading("message", "send", "queued", "--lines", "-H", "n:int32=1", "-s", queue, stdin="one\ntwo\nthree\n")

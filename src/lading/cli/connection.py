@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..model.errors import LocalError
+from ..model.errors import LadingError, LocalError
 
 if TYPE_CHECKING:
     from ..columns.statistics import HeaderStatistics
+    from ..pipeline.settings import PipelineSettings
     from ..settings import Loaded
     from ..transports.fetched import States
     from ..transports.interface import PartitionMeta, TopicMeta, Transport
@@ -141,18 +142,49 @@ def _absent(from_: str, topic: str, keys: Sequence[str], unquoted: Sequence[str]
                 yield unseen_sentence(key, list(seen.keys), f"{among} of {topic}", quote=key in unquoted)
 
 
+def absent_contract(settings: PipelineSettings) -> Iterator[str]:
+    """Yield a sentence for each header that a pipeline may do without and no message of its sources has.
+
+    What cannot be read is left to the pipeline, which says so; a required header is told by the quarantine.
+    """
+    from ..columns.seen_headers import unseen_sentence
+    from ..columns.statistics import HeaderStatistics
+    from ..transports.open import is_queue
+
+    keys = {column.header for column in settings.contract.headers if not column.required}
+    if not keys:
+        return
+    seen = HeaderStatistics()
+    for source in settings.document.source:
+        url = settings.url(source.from_)
+        try:
+            if is_queue(url):
+                return
+            options = dict(source.transport)
+            seen.merge(header_statistics(url, source.topic, states=source.states, limit=LOOKED_AT, transport=options))
+        except LadingError:
+            return
+    if seen.messages:
+        among = f"the {seen.messages:,} messages that were looked at"
+        for key in sorted(keys - seen.keys.keys()):
+            yield unseen_sentence(key, list(seen.keys), among)
+
+
 def header_statistics(
     from_: str, topic: str, *, where: str | None = None, states: States = "available", limit: int | None = None,
-    on_rows: Callable[[int], None] = lambda rows: None,
+    on_rows: Callable[[int], None] = lambda rows: None, transport: Mapping[str, Any] | None = None,
 ) -> HeaderStatistics:  # fmt: skip
-    """The header table of a topic's messages; ``on_rows`` hears how many more were read."""
+    """The header table of a topic's messages; ``on_rows`` hears how many more were read.
+
+    ``transport`` are options of the connection.
+    """
     from ..client.consumer import Consumer
     from ..columns.statistics import HeaderStatistics
 
     statistics = HeaderStatistics()
     # a damaged payload hides no headers
     options: Any = {"where": where, "states": states, "start": "earliest", "timeout_s": 0, "verify_checksum": False}
-    with Consumer(from_, topic, **options) as consumer, warnings.catch_warnings():
+    with Consumer(from_, topic, **options, **(transport or {})) as consumer, warnings.catch_warnings():
         # commands tell by themselves of headers that no message has
         warnings.simplefilter("ignore", UserWarning)
         for batch in consumer.batches():

@@ -61,9 +61,12 @@ def run(
     from ..pipeline.run import run as run_pipeline
     from ..pipeline.settings import PipelineSettings
     from ..tables.local import LocalExecutor
+    from .connection import absent_contract
 
     settings = PipelineSettings.load(file)
     interruption = Interruption()
+    for sentence in absent_contract(settings):
+        note(sentence)
     with (
         interruption.taken(),
         interruption.spark("lading pipeline", **SESSION) as session,
@@ -122,10 +125,13 @@ def check(file: File, output: AsOutput = Output.TEXT) -> None:
     """
     from ..pipeline.check import check as check_pipeline
     from ..pipeline.settings import PipelineSettings
+    from .connection import absent_contract
 
     settings = PipelineSettings.load(file)
     with Interruption().taken() as interruption, interruption.spark("lading pipeline") as session:
         found = interruption.waited(lambda: check_pipeline(settings, session))
+    for sentence in absent_contract(settings):
+        note(sentence)
     if output is Output.JSON:
         document([asdict(problem) for problem in found])
     for problem in found if output is Output.TEXT else ():
