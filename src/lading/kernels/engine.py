@@ -18,7 +18,9 @@ import importlib
 import logging
 import os
 import platform
+import re
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
@@ -29,13 +31,15 @@ from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Final
 
 log = logging.getLogger(__name__)
 
 PACKAGE = Path(__file__).resolve().parents[1]
 BULK_BYTES = 256 << 10
 """The first so many bytes of work of a process are done by twins: that costs less than loading the kernels."""
+
+_IMPORT: Final = re.compile(r"^from (\.*)([\w.]*) import (\([^)]*\)|[^\n#]*)", re.MULTILINE)
 
 _loaded: dict[str, ModuleType] = {}
 _loading = threading.RLock()
@@ -97,9 +101,10 @@ def load_in_background() -> None:
 def cache_dir() -> Path:
     """Where compiled kernels are kept: ``XDG_CACHE_HOME`` (or ``~/.cache``) ``/lading/kernels-…``.
 
-    The name holds a hash of all kernel sources, where they lie, the versions of Python and Numba and the CPU, because
-    Numba notices none of: a change in an inlined function, a home directory shared by different machines. Where
-    nothing is writable it is a temporary directory of this process, with one warning.
+    The name holds a hash of all kernel sources and what they import of ours, where they lie, the versions of Python and
+    Numba and the CPU, because Numba notices none of: a change in an inlined function or in a constant of a layout, a
+    home directory shared by different machines. Where nothing is writable, or other users may write there, it is a
+    temporary directory of this process, with one warning.
     """
     return _cache_dir(os.environ.get("XDG_CACHE_HOME", ""))
 
@@ -116,27 +121,98 @@ def _cache_dir(xdg_cache_home: str) -> Path:
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=path).close()
+        unsafe = unsafe_path(path)
+        if unsafe is None:
+            return path
+        problem = f"{unsafe} may be changed by other users, and what lies there is executed"
+        remedy = f"look at who owns it and what lies there, then run chmod go-w {unsafe}"
     except (OSError, RuntimeError) as error:
-        # a directory of our own with a name nobody can guess: what lies in the cache gets executed
-        path = Path(tempfile.mkdtemp(prefix="lading-kernels-"))
-        atexit.register(shutil.rmtree, path, ignore_errors=True)
-        log.warning(
-            "compiled kernels cannot be kept in %s (%s), so every process compiles them anew; "
-            "make it writable or set XDG_CACHE_HOME",
-            base,
-            error.strerror if isinstance(error, OSError) else error,
-        )
-    return path
+        problem = str(error.strerror if isinstance(error, OSError) else error)
+        remedy = "make it writable"
+    # a directory of our own with a name nobody can guess
+    own = Path(tempfile.mkdtemp(prefix="lading-kernels-"))
+    atexit.register(shutil.rmtree, own, ignore_errors=True)
+    log.warning(
+        "compiled kernels cannot be kept in %s (%s), so every process compiles them anew; %s or set XDG_CACHE_HOME",
+        base, problem, remedy,
+    )  # fmt: skip
+    return own
+
+
+def unsafe_path(directory: Path) -> Path | None:
+    """Return what other users may change of ``directory``, its files and all that is above it; None for nothing.
+
+    As ssh asks of keys: owned by this user or root, and writable by nobody else. A parent with the sticky bit, as /tmp
+    has it, is good enough, and so is a group that has no other member.
+    """
+    directory = directory.resolve()
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            if _may_others_write(entry.stat(follow_symlinks=False), sticky=False):
+                return Path(entry.path)
+    for number, path in enumerate((directory, *directory.parents)):
+        if _may_others_write(path.stat(), sticky=number > 0):
+            return path
+    return None
+
+
+def _may_others_write(facts: os.stat_result, *, sticky: bool) -> bool:
+    if facts.st_uid not in (0, os.geteuid()):
+        return True
+    if sticky and facts.st_mode & stat.S_ISVTX:
+        return False
+    return bool(facts.st_mode & 0o002) or (bool(facts.st_mode & 0o020) and not _is_own_group(facts.st_gid))
+
+
+def _is_own_group(gid: int) -> bool:
+    """Whether a group is this user's private one, as many systems make them, or root's."""
+    import grp
+    import pwd
+
+    try:
+        user, group = pwd.getpwuid(os.geteuid()), grp.getgrgid(gid)
+    except KeyError:
+        return False
+    return gid in (0, user.pw_gid) and group.gr_name in ("root", user.pw_name) and set(group.gr_mem) <= {user.pw_name}
 
 
 def _fingerprint() -> str:
-    sources = sorted({*PACKAGE.rglob("*kernels.py"), *(PACKAGE / "kernels").glob("*.py")})
+    sources = sorted(frozen_sources())
     digest = hashlib.sha256()
     for path in sources:
         digest.update(str(path).encode() + b"\0" + path.read_bytes() + b"\0")
     facts = (sys.version, version("numba"), version("llvmlite"), platform.machine(), _cpu(), *_numba_settings())
     digest.update("\0".join(facts).encode())
     return digest.hexdigest()[:16]
+
+
+def frozen_sources() -> set[Path]:
+    """Every module of ours that a home imports, however far: layouts, limits and kinds are frozen into kernels."""
+    found: set[Path] = set()
+    left = [*PACKAGE.rglob("*kernels.py"), *(PACKAGE / "kernels").glob("*.py")]
+    while left:
+        path = left.pop()
+        if path not in found:
+            found.add(path)
+            left += _imported(path)
+    return found
+
+
+def _imported(path: Path) -> Iterator[Path]:
+    """The modules of ours that a module imports at its top level, by its text."""
+    for dots, module, names in _IMPORT.findall(path.read_text()):
+        if dots:
+            root = path.parents[len(dots) - 1]
+        elif module.partition(".")[0] == PACKAGE.name:
+            root, module = PACKAGE, module.partition(".")[2]
+        else:
+            continue
+        place = root.joinpath(*module.split(".")) if module else root
+        listed = [name.split()[0] for name in names.strip("()").replace("\n", " ").split(",") if name.strip()]
+        for candidate in (place, *(place / name for name in listed)):
+            for source in (candidate.with_suffix(".py"), candidate / "__init__.py"):
+                if source.is_file() and source.parent != PACKAGE:
+                    yield source
 
 
 def _numba_settings() -> list[str]:
