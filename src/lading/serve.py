@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import faulthandler
-import fcntl
 import gc
 import json
 import logging
@@ -34,6 +33,7 @@ from .log_lines import logging_to_stderr
 from .metrics import Gauge, Histogram, Metrics
 from .model.errors import LocalError, Refusal
 from .open_files import open_files_limit, share_open_files
+from .owned_directory import DIRECTORY_MODE, lock_directory, tell_if_shared
 from .settings import EndpointSettings, Settings
 from .settings_sources import ENVIRONMENT_PREFIX
 
@@ -67,6 +67,8 @@ def run(settings: Settings, *, output: str = "text", exposed_secrets: Sequence[s
     # the stacks of a process that crashes, or that is ended with SIGABRT because it hangs
     faulthandler.enable()
     _raise_open_files_limit()
+    # SQLite and libraries make files too: nothing of this process is for other users
+    os.umask(0o077)
     sys.setswitchinterval(WORKERS_TURN_S)
     sys.meta_path.insert(0, _WithoutPandas())
     with logging_to_stderr(settings.log_format), locked(settings.data), _runner() as runner:
@@ -309,26 +311,23 @@ def locked(data: Path) -> Iterator[None]:
 
     The lock is the kernel's and ends with the process, so that no stale one can be left; the pid is for people.
     """
-    try:
-        data.mkdir(parents=True, exist_ok=True)
-        handle = os.open(data / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o644)
-    except OSError as error:
-        raise LocalError(f"the data directory {data} cannot be used: {error.strerror} (setting data)") from None
-    try:
+    with contextlib.ExitStack() as held:
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            data.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
+            handle = held.enter_context(lock_directory(data, LOCK_FILE))
+            tell_if_shared(data)
         except BlockingIOError:
-            owner = os.read(handle, 32).decode(errors="replace").strip() or "unknown"
+            owner = (data / LOCK_FILE).read_text(errors="replace").strip() or "unknown"
             raise LocalError(
                 f"the data directory {data} is in use by the broker with process id {owner}; "
                 "stop that one, or give another directory with --data"
             ) from None
+        except OSError as error:
+            raise LocalError(f"the data directory {data} cannot be used: {error.strerror} (setting data)") from None
         os.ftruncate(handle, 0)
         os.write(handle, f"{os.getpid()}\n".encode())
         yield
         os.ftruncate(handle, 0)
-    finally:
-        os.close(handle)
 
 
 def _runner() -> asyncio.Runner:

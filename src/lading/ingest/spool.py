@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
 import time
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +17,7 @@ from ..log.partition import open_partition
 from ..log.retention import expired_before
 from ..model.errors import LocalError, directory_error
 from ..model.names import DEFAULT_STREAM
+from ..owned_directory import DIRECTORY_MODE, lock_directory
 
 LOCK_FILE: Final = "spool.lock"
 SEGMENT_BYTES: Final = 64 << 20
@@ -35,7 +34,7 @@ class Spool:
 
     def __init__(self, directory: Path, topic: str, *, segment_bytes: int = SEGMENT_BYTES) -> None:
         """Opens the spool, or makes it; LocalError where the directory holds another topic."""
-        directory.mkdir(parents=True, exist_ok=True)
+        directory.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
         GATE.check_directory(directory)
         home = DataDirectory(directory)
         found = list(read_descriptions(directory))
@@ -97,19 +96,15 @@ def owned(directory: Path) -> Iterator[None]:
 
     LocalError where the directory cannot be written to.
     """
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        handle = os.open(directory / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o644)
-    except OSError as error:
-        raise directory_error("the spool", directory, error) from None
-    try:
+    with ExitStack() as held:
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            directory.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
+            held.enter_context(lock_directory(directory, LOCK_FILE))
         except BlockingIOError:
             raise SpoolTaken(f"another process fills the spool {directory} already") from None
+        except OSError as error:
+            raise directory_error("the spool", directory, error) from None
         yield
-    finally:
-        os.close(handle)
 
 
 def _now_us() -> int:

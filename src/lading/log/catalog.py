@@ -22,7 +22,7 @@ from ..model.errors import CorruptLog, Reason, Refusal
 from .catalog_rows import GroupRow, PositionRow, StreamRow, TopicRow, TransactionRow
 from .catalog_state import CatalogOpening, wal_path
 from .catalog_wal import CatalogWal
-from .disk import Disk, RealDisk
+from .disk import Disk, RealDisk, touch
 from .formats import CATALOG, GATE
 
 LOG: Final = logging.getLogger("lading.log")
@@ -137,6 +137,8 @@ class Catalog:
         self._opening = CatalogOpening(path)
         try:
             self._require_known_version()
+            # SQLite gives its log the mode that this file has
+            touch(path)
             self._db = sqlite3.connect(path, isolation_level=None)
             try:
                 self._open()

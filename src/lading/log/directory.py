@@ -106,7 +106,8 @@ class DataDirectory:
         self.data = data
         self._disk: Disk = disk or RealDisk()
         self.root = data / TOPICS
-        self.root.mkdir(parents=True, exist_ok=True)
+        data.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.root.mkdir(mode=0o700, exist_ok=True)
         _sync(data)
 
     def path(self, uuid: bytes) -> Path:
@@ -127,14 +128,14 @@ class DataDirectory:
         It is described last, when the catalog lists it: a directory without a description is that of a create that
         was interrupted, one with a description belongs to a topic that somebody was told of.
         """
-        self.path(uuid).mkdir()
+        self.path(uuid).mkdir(mode=0o700)
         _sync(self.root)
 
     def describe(self, description: TopicDescription) -> None:
         """Replace the description as a whole."""
         directory = self.path(description.uuid)
         fresh = directory / f"{DESCRIPTION}.new"
-        with open(fresh, "w", encoding="utf-8") as file:
+        with open(fresh, "w", encoding="utf-8", opener=_open_private) as file:
             json.dump(description.document(), file, indent=1)
             file.flush()
             os.fsync(file.fileno())
@@ -226,6 +227,11 @@ def _is_topic_id(name: str) -> bool:
         return len(name) == 32 and len(bytes.fromhex(name)) == 16
     except ValueError:
         return False
+
+
+def _open_private(path: str, flags: int) -> int:
+    """For ``open``: a new file is its owner's alone."""
+    return os.open(path, flags, 0o600)
 
 
 def _sync(directory: Path) -> None:

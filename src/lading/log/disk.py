@@ -83,7 +83,7 @@ class RealFile:
 
     def __init__(self, path: Path, flags: int) -> None:
         self.path = path
-        self._fd = os.open(path, flags | os.O_CLOEXEC, 0o644)
+        self._fd = os.open(path, flags | os.O_CLOEXEC, 0o600)
 
     def size(self) -> int:
         return os.fstat(self._fd).st_size
@@ -157,7 +157,7 @@ class RealDisk:
     def make_directory(self, directory: Path) -> None:
         missing = [path for path in (directory, *directory.parents) if not path.exists()]
         for path in reversed(missing):
-            path.mkdir(exist_ok=True)
+            path.mkdir(mode=0o700, exist_ok=True)
             sync_directory(self, path.parent)
 
     def rename(self, source: Path, target: Path) -> None:
@@ -216,6 +216,11 @@ def read_all(disk: Disk, path: Path) -> bytes | None:
         return file.read(0, file.size())
     finally:
         file.close()
+
+
+def touch(path: Path) -> None:
+    """Make an empty file, its owner's alone, where there is none."""
+    path.touch(mode=0o600)
 
 
 def file_size(disk: Disk, path: Path) -> int:

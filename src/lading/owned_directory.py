@@ -1,0 +1,58 @@
+"""A directory that one process owns: locked by what cannot be deleted, and closed to other users."""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+LOG: Final = logging.getLogger("lading")
+DIRECTORY_MODE: Final = 0o700
+FILE_MODE: Final = 0o600
+
+
+@contextmanager
+def lock_directory(directory: Path, lock_file: str) -> Iterator[int]:
+    """Lock ``directory`` and a file in it as long as the block runs; gives the file's descriptor.
+
+    Raises BlockingIOError if another process has one of the locks. The directory's own lock stays when the file is
+    deleted; the file's keeps out versions that know no other, and holds on file systems where directories have none.
+    Both are the kernel's and end with the process.
+    """
+    around = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        handle = os.open(directory / lock_file, os.O_RDWR | os.O_CREAT, FILE_MODE)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _lock_around(around)
+            yield handle
+        finally:
+            os.close(handle)
+    finally:
+        os.close(around)
+
+
+def _lock_around(handle: int) -> None:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise
+    except OSError as error:
+        # network file systems lock files only
+        LOG.debug("the directory itself cannot be locked: %s", error)
+
+
+def tell_if_shared(directory: Path) -> None:
+    """Warn if other users may look into ``directory``: one that was made by an older version, or for them."""
+    mode = stat.S_IMODE(directory.stat().st_mode)
+    if mode & 0o077:
+        LOG.warning(
+            "data directory %s: other users may read it (mode %04o), though not its new files; close it with "
+            "chmod -R go-rwx %s",
+            directory, mode, directory,
+        )  # fmt: skip
