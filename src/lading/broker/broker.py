@@ -34,7 +34,7 @@ from .duties import Duties
 from .given_up import GivenUp
 from .groups import Groups
 from .idle_logs import IdleLogs
-from .namespace import Namespace
+from .namespace import Namespace, PreparedLogs
 from .native_append import NativeAppender
 from .native_groups import NativeGroups
 from .poll import Poller, offset_at
@@ -129,7 +129,18 @@ class Broker:
         self._load()
 
     def _open_log(self, path: Path, topic_id: bytes, first_epoch: int) -> PartitionLog:
-        log = open_partition(
+        log = self._make_log(path, topic_id, first_epoch)
+        self._adopt(log)
+        log.on_opened()
+        return log
+
+    def _adopt(self, log: PartitionLog) -> None:
+        log.dates = self.dates
+        log.on_opened = partial(self._idle_logs.add, log, 0)
+
+    def _make_log(self, path: Path, topic_id: bytes, first_epoch: int) -> PartitionLog:
+        """As ``_open_log``, from any thread: nothing of this broker knows of it."""
+        return open_partition(
             self._disk,
             path,
             topic_id,
@@ -137,10 +148,6 @@ class Broker:
             now_us=self._now_us,
             first_epoch=first_epoch,
         )
-        log.dates = self.dates
-        log.on_opened = partial(self._idle_logs.add, log, 0)
-        log.on_opened()
-        return log
 
     def _load(self) -> None:
         partitions = self._partitions()
@@ -225,8 +232,12 @@ class Broker:
         *,
         now_us: int,
         settings: TopicSettings | None = None,
+        prepared: PreparedLogs | None = None,
     ) -> Topic:
-        """A new topic with empty partitions; without an id it takes the lowest that is free."""
+        """A new topic with empty partitions; without an id it takes the lowest that is free.
+
+        ``prepared`` comes from ``prepare_logs``: with it only the catalog is waited for.
+        """
         topic = self._topology.create_topic(
             self.stream(stream_ident),
             ident,
@@ -234,9 +245,20 @@ class Broker:
             partitions_count,
             now_us=now_us,
             settings=settings or TopicSettings(),
+            prepared=prepared,
         )
+        for partition in topic.partitions if prepared is not None else ():
+            self._adopt(partition.log)
         self._meet(topic.partitions)
         return topic
+
+    def prepare_logs(self, partitions_count: int) -> PreparedLogs:
+        """Make the logs of a topic to be, in a worker: a thousand take seconds."""
+        return self._topology.prepare_logs(partitions_count, self._make_log)
+
+    def discard(self, prepared: PreparedLogs) -> None:
+        """Remove logs that were prepared and not used, in a worker."""
+        self._topology.discard(prepared)
 
     def _make_topic(self, stream: str, name: str, partitions_count: int, now_us: int) -> Topic:
         if all(one.name != stream for one in self.streams()):

@@ -11,7 +11,7 @@ import uuid as uuid_module
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from ..log.catalog import Catalog
 from ..log.catalog_rows import StreamRow, TopicRow
@@ -28,6 +28,13 @@ NAME_BYTES_MAX: Final = 255
 
 OpenLog = Callable[[Path, bytes, int], PartitionLog]
 """(partition directory, topic id, epoch of a log that is created new) -> the open log."""
+
+
+class PreparedLogs(NamedTuple):
+    """The logs of a topic that is not there yet, under the id that it will have."""
+
+    uuid: bytes
+    logs: list[PartitionLog]
 
 
 class Namespace:
@@ -173,8 +180,12 @@ class Namespace:
         *,
         now_us: int,
         settings: TopicSettings,
+        prepared: PreparedLogs | None = None,
     ) -> Topic:
-        """A new topic with this many empty partitions (0 is allowed); without an id the lowest that is free."""
+        """A new topic with this many empty partitions (0 is allowed); without an id the lowest that is free.
+
+        ``prepared`` are its partitions' logs where they were made before.
+        """
         if ident is None:
             ident = _lowest_free(stream.topics)
         if not 1 <= ident <= ID_MAX:
@@ -191,7 +202,7 @@ class Namespace:
         self._require_unambiguous(stream, name)
         _require_other(flat_name(stream.name, name), settings)
         row = TopicRow(
-            uuid_module.uuid4().bytes,
+            uuid_module.uuid4().bytes if prepared is None else prepared.uuid,
             stream.id,
             ident,
             name,
@@ -204,16 +215,46 @@ class Namespace:
         with _disk_errors(f"topic {name!r}"):
             try:
                 # the directory first: a topic that the catalog lists has one after any crash
-                self._directory.create(row.uuid)
-                topic.partitions = self._open_partitions(topic, range(partitions_count))
+                if prepared is None:
+                    self._directory.create(row.uuid)
+                    topic.partitions = self._open_partitions(topic, range(partitions_count))
+                else:
+                    topic.partitions = [Partition(topic, number, log) for number, log in enumerate(prepared.logs)]
                 self._catalog.add_topic(row)
                 self._describe_created(topic)
             except (OSError, Refusal):
-                _close(topic.partitions)
-                self._directory.remove_if_empty(row.uuid)
+                if prepared is None:
+                    _close(topic.partitions)
+                    self._directory.remove_if_empty(row.uuid)
                 raise
         self._link_topic(topic)
         return topic
+
+    def prepare_logs(self, partitions_count: int, make_log: OpenLog) -> PreparedLogs:
+        """Make the directories and logs of a topic to be; from any thread, since nothing refers to them yet.
+
+        Each waits for the disk several times. What is not used is removed by ``discard``, or by the next start.
+        """
+        prepared = PreparedLogs(uuid_module.uuid4().bytes, [])
+        with _disk_errors("a new topic"):
+            try:
+                self._directory.create(prepared.uuid)
+                for number in range(partitions_count):
+                    path = partition_path(self._directory.data, prepared.uuid, number)
+                    log = make_log(path, prepared.uuid, 1)
+                    prepared.logs.append(log)
+                    # thousands would use up the open files of the process before anybody counts them
+                    log.rest()
+            except OSError:
+                self.discard(prepared)
+                raise
+        return prepared
+
+    def discard(self, prepared: PreparedLogs) -> None:
+        """Remove what was prepared for a topic that could not be created; from any thread."""
+        for log in prepared.logs:
+            log.close()
+        self._directory.remove_if_empty(prepared.uuid)
 
     def _describe_created(self, topic: Topic) -> None:
         try:

@@ -25,7 +25,7 @@ from ...dialects.kafka.versions import CREATE_PARTITIONS, CREATE_TOPICS, DELETE_
 from ...model.errors import LadingError, Refusal, SettingError
 from ..interface import now_us
 from .configs import changes_of, describe_topic
-from .creating import create_topic
+from .creating import create_topic_in_worker
 from .fetch import topic_by_id
 from .handling import NODE_ID, Context, Fields, Handler, Request, Session
 
@@ -58,7 +58,7 @@ class _Answers:
         self._context = context
         self._broker = context.broker
 
-    def create(self, session: Session, request: Request) -> Fields:
+    async def create(self, session: Session, request: Request) -> Fields:
         body = request.body
         times = Counter(topic.name for topic in body.topics)
         rows = []
@@ -66,12 +66,12 @@ class _Answers:
             try:
                 if times[asked.name] > 1:
                     raise _Refused(INVALID_REQUEST, f"topic {asked.name!r} is named more than once")
-                rows.append(self._created(asked, validate_only=body.validate_only))
+                rows.append(await self._created(asked, validate_only=body.validate_only))
             except (LadingError, _Refused) as error:
                 rows.append({"name": asked.name, "error_code": _code(error), "error_message": str(error)})
         return {"topics": rows}
 
-    def _created(self, asked: Any, *, validate_only: bool) -> Fields:
+    async def _created(self, asked: Any, *, validate_only: bool) -> Fields:
         if not is_legal(asked.name):
             raise _Refused(INVALID_TOPIC, why_illegal(asked.name))
         if self._exists(asked.name):
@@ -81,7 +81,7 @@ class _Answers:
         row = {"name": asked.name, "error_code": 0, "error_message": None, "num_partitions": count}
         if validate_only:
             return {**row, "replication_factor": 1, "topic_id": UUID(int=0), "configs": []}
-        topic = create_topic(self._context, asked.name, count, now_us=now_us(), settings=settings)
+        topic = await create_topic_in_worker(self._context, asked.name, count, now_us=now_us, settings=settings)
         configs = describe_topic(self._context, topic)
         return {**row, "replication_factor": 1, "topic_id": UUID(bytes=topic.uuid), "configs": configs}
 
