@@ -84,9 +84,18 @@ def test_a_failed_sync_is_told_by_every_face_and_reads_go_on(tmp_path: Path) -> 
         assert sent_over_http(endpoints) == (500, 4010)
         assert sent_natively(endpoints) == (503, "read_only")
         assert payloads(frames.ask(100, poll(TOPIC))[1]) == [b"before"]
-        health = httpx.get(f"http://{endpoints['admin']}/health").json()
+        answer = httpx.get(f"http://{endpoints['admin']}/health")
+        health = answer.json()
         assert health["status"] == "degraded"
         assert list(health["refusing"]) == ["s.t/0"]
+        # nobody is told where the directory lies
+        refused = httpx.post(
+            f"http://{endpoints['admin']}/topics/s/t/0/chunks", content=encode_block(batch([(b"x", [])]))
+        )
+        topic = httpx.get(f"http://{endpoints['admin']}/topics/s/t")
+        for told in (answer.text, refused.text, topic.text):
+            assert "read-only until" in told
+            assert str(tmp_path) not in told
 
     served(tmp_path / "data", disk, ask)
 

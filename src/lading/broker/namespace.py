@@ -425,7 +425,9 @@ def _disk_errors(what: str) -> Iterator[None]:
         yield
     except OSError as error:
         reason = _REASONS.get(error.errno or 0, Reason.READ_ONLY)
-        raise Refusal(reason, f"{what} cannot be changed on the disk: {error}") from None
+        raise Refusal(
+            reason, f"{what} cannot be changed on the disk: {error.strerror or type(error).__name__}"
+        ) from None
 
 
 _REASONS: Final = {

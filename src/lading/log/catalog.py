@@ -210,7 +210,7 @@ class Catalog:
 
     def _wal_failed(self, error: OSError) -> None:
         self._is_broken = True
-        self._set_problem(f"the catalog {self.path} could not be synced: {error.strerror or error}")
+        self._set_problem(f"the catalog {self.path.name} could not be synced: {error.strerror or error}")
 
     def _set_problem(self, problem: str) -> None:
         if self.problem is None:
@@ -257,7 +257,7 @@ class Catalog:
         # an error that Python found itself, such as a closed connection, has no code
         code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
         self._is_broken |= code not in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY)
-        problem = f"the catalog {self.path} cannot be written: {error}"
+        problem = f"the catalog {self.path.name} cannot be written: {error}"
         self._set_problem(problem)
         return Refusal(Reason.DISK_FULL if code == sqlite3.SQLITE_FULL else Reason.READ_ONLY, problem)
 

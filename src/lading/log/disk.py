@@ -21,6 +21,10 @@ _SHORT: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 """The machine lacks something for now: open files, memory."""
 
 
+PLACE_PARTS: Final = 3
+"""Of a path, in errors: enough to find a partition's directory by."""
+
+
 class File(Protocol):
     """One open file. Errors are OSError, with the errno of the system."""
 
@@ -119,7 +123,9 @@ class RealFile:
         if size == 0:
             return np.empty(0, np.uint8)
         if size > self.size():
-            raise CorruptLog(f"{self.path} has fewer bytes than were written to it; somebody made it shorter")
+            raise CorruptLog(
+                f"{place_of(Path(self.path))} has fewer bytes than were written to it; somebody made it shorter"
+            )
         return np.frombuffer(mmap.mmap(self._fd, size, mmap.MAP_SHARED, mmap.PROT_READ), np.uint8)
 
     def resize(self, size: int) -> None:
@@ -232,16 +238,22 @@ def file_size(disk: Disk, path: Path) -> int:
         file.close()
 
 
+def place_of(path: Path) -> str:
+    """Return the end of a path, for errors: they reach clients, who must not learn where the directory lies."""
+    return "/".join(path.parts[-PLACE_PARTS:]) if path.is_absolute() else str(path)
+
+
 def refusal(path: Path, error: OSError, what: str) -> Refusal:
     """What a log at ``path`` says where it ``what`` ("could not be written"): DISK_FULL passes, READ_ONLY stays.
 
     What else the machine lacks only for now (open files, memory) passes like a full disk.
     """
+    place = place_of(path)
     if error.errno in _FULL:
-        message = f"the disk is full: {path} takes messages again when there is room ({error.strerror})"
+        message = f"the disk is full: {place} takes messages again when there is room ({error.strerror})"
         return Refusal(Reason.DISK_FULL, message)
     if error.errno in _SHORT:
-        message = f"{path} {what} ({error.strerror}); it takes messages again as soon as that passes"
+        message = f"{place} {what} ({error.strerror}); it takes messages again as soon as that passes"
         return Refusal(Reason.DISK_FULL, message)
-    message = f"{path} is read-only until the next start: it {what} ({error.strerror or error}); "
+    message = f"{place} is read-only until the next start: it {what} ({error.strerror or error}); "
     return Refusal(Reason.READ_ONLY, message + "check the disk, then start again")

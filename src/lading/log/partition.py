@@ -18,7 +18,7 @@ from ..model.errors import Reason, Refusal
 from ..model.run import Run
 from . import snapshots, watermark
 from .buffers import Buffer
-from .disk import Disk, File, refusal, replace
+from .disk import Disk, File, place_of, refusal, replace
 from .interface import Damage, InPlace, RecoveryReport, Reservation, SegmentInfo, Snapshot, Span, Write, Written
 from .open_chunk import OpenChunk
 from .overlay import Overlay
@@ -352,7 +352,7 @@ class Partition:
             self._segments.active.file.close()
         self._mark.close()
         self._overlay.close()
-        self.refusal = Refusal(Reason.READ_ONLY, f"{self.path} is closed")
+        self.refusal = Refusal(Reason.READ_ONLY, f"{place_of(self.path)} is closed")
 
     # ------------------------------------------------------------------------------------------ read
 

@@ -21,7 +21,7 @@ from ..chunk.mend import mended
 from ..model.errors import CorruptLog
 from ..model.run import BASE_OFFSET, BODY_END, BODY_START, LAST_OFFSET, MAX_TIMESTAMP_US
 from . import index as index_format
-from .disk import Disk, bring_in, file_size, read_all
+from .disk import Disk, bring_in, file_size, place_of, read_all
 from .index import Entry, Index
 from .interface import Damage, Span
 from .intervals import Intervals
@@ -214,7 +214,7 @@ class Segment:
                 return Span(region, start.position, stop.position, start.offset, stop.offset)
             if attempt == 0:
                 self._rescan(limit)
-        raise CorruptLog(f"{self.path}: offset {offset} cannot be found; the file changes while it is read")
+        raise CorruptLog(f"{place_of(self.path)}: offset {offset} cannot be found; the file changes while it is read")
 
     def first_since(self, timestamp_us: int, limit: Limit) -> int | None:
         """Base offset of the first chunk with a message at or after a time; None where there is none."""
@@ -324,8 +324,8 @@ class Segment:
             bring_in(region, start, end)
         except OSError as error:
             raise CorruptLog(
-                f"{self.path}: bytes {start} to {end} cannot be read ({error.strerror}); check the disk, and whether "
-                "somebody made the file shorter"
+                f"{place_of(self.path)}: bytes {start} to {end} cannot be read ({error.strerror}); check the disk, "
+                "and whether somebody made the file shorter"
             ) from error
 
     def _known_end(self) -> Limit | None:
