@@ -34,11 +34,12 @@ from lading.client.outgoing import complete
 from lading.pipeline.job import PipelineJob, SourcePlace
 from lading.pipeline.settings import PipelineSettings
 from lading.pipeline.writing import write_range
+from lading.tables.formats.registry import open_table
 from lading.tables.options import SourceOptions
 from lading.tables.planning import Planner
 from lading.tables.publish import Batch, Written, commit
 from lading.tables.staging import schema_words
-from lading.tables.state import State, claim, table_in_state
+from lading.tables.state import State, table_in_state
 from lading.transports.open import open_transport
 
 if TYPE_CHECKING:
@@ -193,7 +194,7 @@ def _alone(directory: Path, data: str, case: Case, rounds: int) -> dict[str, Any
         {case.topic: source},
     )  # fmt: skip
     for table in job.plan.schemas:
-        claim(table, state)
+        open_table(table).claim(state.pipeline)
     planner = Planner(SourceOptions(data, case.topic))
     ranges = planner.ranges({}, planner.newest({}))
     planner.close()

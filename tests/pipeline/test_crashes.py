@@ -13,6 +13,7 @@ from lading import read_arrow
 from lading.model.state import State
 from lading.pipeline import errands
 from lading.tables.files import write_document
+from lading.tables.formats.registry import FORMATS
 from lading.tables.staging import TableFiles
 
 from .conftest import PARTITIONS, ROWS, Place
@@ -51,6 +52,10 @@ def _another_contract(text: str) -> str:
     return text.replace('"string required"', '"string"').replace("delay > 60", "delay > 100")
 
 
+def _in_form(text: str, form: str) -> str:
+    return text.replace('to = "parquet:', f'to = "{form}:')
+
+
 CHANGES: dict[str, Callable[[str], str]] = {
     "nothing": _same, "tasks": _tasks_cut_otherwise, "contract": _another_contract, "states": _same,
 }  # fmt: skip
@@ -60,20 +65,21 @@ HIDDEN = range(1000, 1010)
 """Rows whose state changes between crash and restart: they are in the last batch of every partition."""
 
 
+@pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize(("phase", "change"), MATRIX)
 def test_a_crash_in_every_phase(
-    place: Place, phase: str, change: str, monkeypatch: pytest.MonkeyPatch, full: bool
+    place: Place, phase: str, change: str, form: str, monkeypatch: pytest.MonkeyPatch, full: bool
 ) -> None:
     if not full and (phase, change) not in SAMPLE:
         pytest.skip("the whole matrix runs with LADING_TEST_FULL=1")
     striker = Striker(phase, 2 if phase in ("half", "task") else 1)
     _break_errands(monkeypatch, striker)
     with pytest.raises(Crash):
-        Driver(place.write(), striker).run()
+        Driver(place.write(lambda text: _in_form(text, form)), striker).run()
     monkeypatch.undo()
     if change == "states":
         place.transport.set_state(place.topic, 0, HIDDEN.start, HIDDEN.stop, State.POISONED)
-    counts = Driver(place.write(CHANGES[change])).run()
+    counts = Driver(place.write(lambda text: CHANGES[change](_in_form(text, form)))).run()
     assert counts["read"] == counts["good"] + counts["routed"] + counts["quarantined"]
     if change in ("nothing", "tasks"):
         _assert_copies_once(place, assert_every_message_once(place.tables, PARTITIONS, ROWS))

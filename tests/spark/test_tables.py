@@ -19,10 +19,10 @@ from lading import testing
 from lading.model.errors import CorruptLog, LocalError, SettingError
 from lading.spark.tables import ingest
 from lading.tables import ingest as ingesting
+from lading.tables.formats.parquet import ParquetTable, hash_of
 from lading.tables.ingest import IngestReport, Progress
 from lading.tables.manifest import Manifests
-from lading.tables.publish import hash_of
-from lading.tables.state import State, claim
+from lading.tables.state import State
 
 from .conftest import IGGY_ROWS, NATIVE_ROWS, ROOT
 from .faults import PHASES, FaultyWriter, arm
@@ -233,7 +233,7 @@ def test_a_run_that_was_replaced_publishes_nothing(tmp_path: Path) -> None:
         with pytest.raises(LocalError, match="another run took over"), state.committing(old):
             pytest.fail("the old run got in")
         with state.committing(new):
-            claim(tmp_path, state)
+            ParquetTable(tmp_path).claim(state.pipeline)
 
 
 def test_a_file_that_was_changed_before_it_was_published_is_told(run: Ingest, tmp_path: Path) -> None:

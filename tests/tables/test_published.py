@@ -9,17 +9,20 @@ from pathlib import Path
 import pytest
 
 from lading.model.errors import CorruptLog
+from lading.tables.engine import TableRun, begin
+from lading.tables.files import OWN, STAGED
+from lading.tables.formats.parquet import ParquetTable, hash_of
 from lading.tables.manifest import File, Manifest, checksum_of
-from lading.tables.publish import Batch, Written, commit, hash_of, recover
+from lading.tables.publish import Batch, Written, commit
 from lading.tables.ranges import Range
-from lading.tables.state import OWN, STAGED, State, claim
+from lading.tables.state import State
 
 
 def published(home: Path, batches: int = 3) -> State:
     """A table with one file a batch."""
     table = home / "table"
     state = State.open(table, "t")
-    claim(table, state)
+    ParquetTable(table).claim(state.pipeline)
     with state.running() as run:
         for number in range(batches):
             staged = table / OWN / STAGED / f"{number}.parquet"
@@ -31,13 +34,17 @@ def published(home: Path, batches: int = 3) -> State:
     return state
 
 
+def begin_next_run(state: State) -> None:
+    begin(TableRun("the table t", state, [], {}, "resume"), resume=True)
+
+
 def parquet(state: State) -> list[Path]:
     return sorted(state.directory.glob("*.parquet"))
 
 
 def test_a_run_that_finds_all_as_it_was_says_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     state = published(tmp_path)
-    recover(state, [state.directory])
+    begin_next_run(state)
     assert not caplog.records and len(parquet(state)) == 3
 
 
@@ -56,7 +63,7 @@ def test_a_published_file_that_changed_is_told_by_the_next_run(
     state = published(tmp_path)
     path = parquet(state)[1]
     damage(path)
-    recover(state, [state.directory])
+    begin_next_run(state)
     (told,) = caplog.records
     assert str(path) in told.getMessage() and found in told.getMessage() and "10 rows" in told.getMessage()
 
@@ -84,5 +91,5 @@ def test_a_manifest_of_an_older_version_is_read_without_one(tmp_path: Path) -> N
 def test_an_older_manifest_that_cannot_be_read_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     state = published(tmp_path)
     state.manifests.path(1).write_text("{")
-    recover(state, [state.directory])
+    begin_next_run(state)
     assert str(state.manifests.path(1)) in caplog.text

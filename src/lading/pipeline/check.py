@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..model.errors import LadingError
-from ..tables.files import check_directory, read_document
+from ..tables.files import OWN, check_directory, read_document
+from ..tables.formats.parquet import visible_names
 from ..tables.publish import check_schema
 from ..tables.spooling import Spooled
 from ..tables.staging import schema_words
-from ..tables.state import OWN, table_in_state, visible
 from ..tables.state import State as PipelineState
+from ..tables.state import table_in_state
 from .errands import check_topic, opened
 from .plan import Plan, problems
 from .run import check_servers, source_options
@@ -94,7 +95,7 @@ def _tables(settings: PipelineSettings, plan: Plan) -> Iterator[Problem]:
     for table, schema in plan.schemas.items():
         try:
             owner = read_document(table / OWN / "owner.json")
-            if owner is None and (strangers := visible(table)):
+            if owner is None and (strangers := visible_names(table)):
                 yield Problem("table", f"{table} holds {strangers[0]!r}, which Lading did not write; name another one")
             if owner is not None and (state is None or owner["pipeline"] != state.pipeline):
                 yield Problem(

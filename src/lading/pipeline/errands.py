@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from itertools import groupby
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -20,8 +19,7 @@ from ..model.state import State
 from ..tables.files import read_document, write_document
 from ..tables.manifest import TABLE, File, Manifest
 from ..tables.options import transport_options
-from ..tables.publish import drop, table_path
-from ..tables.state import OWN, STAGED
+from ..tables.publish import drop, staged_path
 from ..tables.state import State as PipelineState
 from ..transports.interface import Picky, Transport
 from ..transports.lading import LadingTransport
@@ -158,7 +156,7 @@ def _set_states(server: str, batches: Iterable[pa.RecordBatch], reason: str, acc
 
 def _batches(state: PipelineState, files: Iterable[File]) -> Iterator[pa.RecordBatch]:
     for file in files:
-        path: Path = table_path(state, file) / OWN / STAGED / file.staged
+        path = staged_path(state, file)
         try:
             with pa.OSFile(str(path), "rb") as source, pa.ipc.open_stream(source) as reader:
                 yield from reader

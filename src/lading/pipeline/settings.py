@@ -24,9 +24,10 @@ from ..columns.contract import (
 from ..model.errors import SettingError
 from ..model.state import STATE_BY_WORD, State
 from ..settings import Listen
+from ..tables.files import OWN
+from ..tables.formats.registry import FORMATS, split_target
 
 DEFAULT_SERVER = "lading://127.0.0.1:7070"
-PARQUET = "parquet:"
 SEVERAL = ("source", "step", "route")
 """Sections that may be there more than once; one alone may be written as a plain table."""
 UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
@@ -42,10 +43,15 @@ def _seconds(value: object) -> object:
 
 
 def _table(value: object) -> object:
-    if not isinstance(value, str) or not value.startswith(PARQUET) or not value[len(PARQUET) :].strip():
+
+    if not isinstance(value, str) or not value.startswith(tuple(f"{name}:" for name in FORMATS)):
         path = value.partition(":")[2] if isinstance(value, str) and re.match(r"\w{2,}:", value) else value
-        raise ValueError(f"a table is {PARQUET}DIRECTORY, for example {PARQUET}{path or './tables/flights'}")
-    return value
+    else:
+        path = split_target(value)[1]
+        if path.strip():
+            return value
+    forms = " or ".join(f"{name}:DIRECTORY" for name in FORMATS)
+    raise ValueError(f"a table is {forms}, for example {next(iter(FORMATS))}:{path or './tables/flights'}")
 
 
 def _state(value: object) -> object:
@@ -215,8 +221,6 @@ class PipelineSettings:
         """The directory that a queue's messages are taken into."""
         if source.spool is not None:
             return self._relative(source.spool)
-        from ..tables.state import OWN
-
         return str(Path(self.state_directory) / OWN / "spools" / source.topic)
 
     @property
@@ -227,7 +231,7 @@ class PipelineSettings:
 
     def place(self, to: str) -> str:
         """The directory behind a table's target; an object store's URL as it is."""
-        return self._relative(to.removeprefix(PARQUET).strip())
+        return self._relative(split_target(to)[1].strip())
 
     def url(self, from_: str) -> str:
         """A source's URL or directory, absolute."""

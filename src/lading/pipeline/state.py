@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from ..model.errors import LocalError
-from ..tables.files import read_document, write_document
+from ..tables.files import OWN, read_document, write_document
 from ..tables.ranges import Range
-from ..tables.state import OWN, State
+from ..tables.state import State
 from .settings import PipelineSettings
 
 

@@ -6,26 +6,31 @@ stops it, the next run goes on where the manifests end: every message is in the 
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ..model.errors import LocalError
 from .batches import Sources, go
 from .executor import LOOK_INTERVAL_S, Executor, Stage
+from .formats.registry import open_table
 from .manifest import Manifest
 from .positions import OffsetsDocument, document
-from .publish import Batch, abandon, check_schema, recover
+from .publish import Batch, abandon, changed_files, check_schema, recover
 from .ranges import Range
 from .staging import schema_words
-from .state import State, claim, table_in_state
+from .state import State, table_in_state
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from .planning import Planner
+
+
+LOG: Final = logging.getLogger("lading.tables")
 
 
 @dataclass(frozen=True)
@@ -58,7 +63,7 @@ class Start(NamedTuple):
 def claim_tables(run: TableRun) -> None:
     """Make the tables this run's own. Raises LocalError if somebody else's data lies there."""
     for table in run.schemas:
-        claim(table, run.state)
+        open_table(table).claim(run.state.pipeline)
 
 
 def sweep(run: TableRun) -> int:
@@ -75,6 +80,8 @@ def begin(run: TableRun, *, resume: bool) -> Start:
     their checkpoint.
     """
     sweep(run)
+    for problem in changed_files(run.state):
+        LOG.warning("%s", problem)
     state, last = run.state, run.state.manifests.last()
     if last is not None:
         for table, schema in run.schemas.items():

@@ -11,6 +11,10 @@ from urllib.parse import unquote, urlsplit
 
 from ..model.errors import CorruptLog, NewerFormat, SettingError, directory_error
 
+OWN: Final = "_lading"
+"""Everything of ours lies in a directory of this name: readers of tables skip what begins with an underscore."""
+STAGED: Final = "staged"
+
 
 def local_directory(name: str, target: str | Path) -> Path:
     """The directory behind a table's or state's name; SettingError for an object store or another file system.

@@ -16,6 +16,7 @@ from .positions import Mark, OffsetsDocument
 from .ranges import Range, merged
 
 VERSION = 1
+HASH_NAME = "xxh3-128"
 SUFFIX = ".json"
 CHECKSUM = "checksum"
 
@@ -144,7 +145,7 @@ class Manifests:
 def checksum_of(document: Mapping[str, Any]) -> str:
     """Return the checksum of a document's members, whatever their order and spaces."""
     text = json.dumps(document, sort_keys=True, separators=(",", ":"))
-    return f"xxh3-128:{xxhash.xxh3_128_hexdigest(text.encode())}"
+    return f"{HASH_NAME}:{xxhash.xxh3_128_hexdigest(text.encode())}"
 
 
 def _require_whole(document: Any, path: Path) -> None:

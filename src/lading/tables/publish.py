@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
-
-import xxhash
+from typing import Final
 
 from ..model.errors import CorruptLog, LocalError
 from .failures import disk_told
-from .files import sync_directory
+from .formats.interface import Rename
+from .formats.registry import open_table
 from .manifest import TABLE, File, Manifest, Schemas, advance, cover, overlap, same_ranges
 from .ranges import Range, merged
-from .state import OWN, STAGED, State
+from .state import State
 
-LOG: Final = logging.getLogger("lading.tables")
-HASH_NAME = "xxh3-128"
-_READ_BYTES = 1 << 20
+MANIFESTS_CHECKED: Final = 1_000
+"""So many of the newest manifests are held against their tables when a run begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +85,7 @@ def commit(
     schemas: Schemas,
     *,
     resume_command: str,
-    rename: Callable[[Path, Path], Any] = os.replace,
+    rename: Rename = os.replace,
     admit: Callable[[Sequence[Range], Mapping[str, int]], None] = lambda ranges, counts: None,
     deliver: Callable[[Manifest], None] = lambda manifest: None,
 ) -> Manifest | None:
@@ -129,41 +126,30 @@ def commit(
         return manifest
 
 
-def complete(state: State, manifest: Manifest, *, rename: Callable[[Path, Path], Any] = os.replace) -> None:
-    """Bring every file of a manifest to its published name, once: what happens to them later is told by
-    ``changed_files``.
+def complete(state: State, manifest: Manifest, *, rename: Rename = os.replace) -> None:
+    """Show every file of a manifest in its table, once: what happens to them later is told by ``changed_files``.
 
-    CorruptLog where a file is neither staged nor published, or is not what the manifest says.
+    Raises CorruptLog if a file is neither staged nor published, or is not what the manifest says.
     """
     if state.published >= manifest.number:
         return
-    tables: set[Path] = set()
-    for file in manifest.files:
-        if file.kind != TABLE:
-            continue
-        table = table_path(state, file)
-        staged, final = table / OWN / STAGED / file.staged, table / file.name
-        if final.is_file():
-            _check(final, file, manifest)
-        elif staged.exists():
-            if staged.stat().st_size != file.size_bytes:
-                _check(staged, file, manifest)
-            rename(staged, final)
-            tables.add(table)
-        else:
-            raise CorruptLog(
-                f"manifest {manifest.number} of pipeline {manifest.pipeline!r} lists {final.name} with {file.rows} "
-                f"rows, but neither {final} nor {staged} exists; restore one of them"
-            )
-    for table in tables:
-        sync_directory(table)
+    for directory, files in _by_table(state, manifest).items():
+        open_table(directory).commit((manifest.pipeline, manifest.number), files, rename)
     state.note_published(manifest.number)
+
+
+def _by_table(state: State, manifest: Manifest) -> dict[Path, list[File]]:
+    found: dict[Path, list[File]] = {}
+    for file in manifest.files:
+        if file.kind == TABLE:
+            found.setdefault(table_path(state, file), []).append(file)
+    return found
 
 
 def drop(state: State, files: Iterable[File]) -> None:
     """Delete staged files that nothing needs."""
     for file in files:
-        (table_path(state, file) / OWN / STAGED / file.staged).unlink(missing_ok=True)
+        staged_path(state, file).unlink(missing_ok=True)
 
 
 def abandon(state: State, tables: Iterable[Path]) -> None:
@@ -190,25 +176,27 @@ def recover(state: State, tables: Iterable[Path], deliver: Callable[[Manifest], 
         if last is not None:
             complete(state, last)
             deliver(last)
-            for problem in changed_files(state):
-                LOG.warning("%s", problem)
         return _sweep(tables)
 
 
 def changed_files(state: State) -> list[str]:
     """Return a sentence for each manifest of which files, or itself, are not as they were published.
 
-    Files are compared by their size; nothing is read anew and nothing changed.
+    The newest MANIFESTS_CHECKED are looked at. Files are compared by their size; nothing is read anew or changed.
     """
     problems = []
-    for number in state.manifests.numbers():
+    for number in state.manifests.numbers()[-MANIFESTS_CHECKED:]:
         try:
             manifest = state.manifests.read(number)
         except CorruptLog as error:
             problems.append(f"{error}; what it published is not looked at")
             continue
-        paths = [(file, table_path(state, file) / file.name) for file in manifest.files if file.kind == TABLE]
-        changed = [(file, path, size) for file, path in paths if (size := _size_of(path)) != file.size_bytes]
+        changed = [
+            (file, directory / file.name, size)
+            for directory, files in _by_table(state, manifest).items()
+            for file in files
+            if (size := open_table(directory).published_bytes(file)) != file.size_bytes
+        ]
         if changed:
             file, path, size = changed[0]
             found = "is missing" if size is None else f"has {size} bytes instead of {file.size_bytes}"
@@ -220,18 +208,8 @@ def changed_files(state: State) -> list[str]:
     return problems
 
 
-def _size_of(path: Path) -> int | None:
-    try:
-        return path.stat().st_size
-    except FileNotFoundError:
-        return None
-
-
 def _sweep(tables: Iterable[Path], needed: Collection[str] = ()) -> int:
-    orphans = [path for table in tables for path in (table / OWN / STAGED).glob("*") if path.name not in needed]
-    for orphan in orphans:
-        orphan.unlink(missing_ok=True)
-    return len(orphans)
+    return sum(open_table(table).sweep(needed) for table in tables)
 
 
 def check_schema(table: Path, before: Mapping[str, str], now: Mapping[str, str]) -> None:
@@ -252,6 +230,11 @@ def check_schema(table: Path, before: Mapping[str, str], now: Mapping[str, str])
 def table_path(state: State, file: File) -> Path:
     """The table of a file; manifests hold it relative to the state directory, so that both can be moved together."""
     return Path(os.path.normpath(state.directory / file.table))
+
+
+def staged_path(state: State, file: File) -> Path:
+    """Where a file of a batch is staged."""
+    return open_table(table_path(state, file)).staged(file)
 
 
 def _manifest(
@@ -283,20 +266,3 @@ def _manifest(
         cover(last.covered if last else {}, ranges), advance(last.positions if last else {}, ranges),
         time.time_ns() // 1000,
     )  # fmt: skip
-
-
-def _check(path: Path, file: File, manifest: Manifest) -> None:
-    if path.stat().st_size != file.size_bytes or hash_of(path) != file.hash:
-        raise CorruptLog(
-            f"{path} is not the file that manifest {manifest.number} of pipeline {manifest.pipeline!r} lists "
-            f"({file.size_bytes} bytes, {file.hash}); it was changed or damaged: restore it, or remove it from there"
-        )
-
-
-def hash_of(path: Path) -> str:
-    """The hash of a file's bytes, as manifests hold it."""
-    digest = xxhash.xxh3_128()
-    with path.open("rb") as file:
-        while block := file.read(_READ_BYTES):
-            digest.update(block)
-    return f"{HASH_NAME}:{digest.hexdigest()}"

@@ -17,12 +17,12 @@ import xxhash
 from ..columns.contract import TIMESTAMP, Projection, parse_columns
 from ..columns.repeating import REPEATING
 from ..transports.fetched import States
-from .manifest import TABLE, File
-from .publish import HASH_NAME, Written
+from .files import OWN, STAGED
+from .manifest import HASH_NAME, TABLE, File
+from .publish import Written
 from .ranges import Range
 from .reading import Counts, Reading, read_range
 from .schema import as_field, table_schema
-from .state import OWN, STAGED
 
 TASK_ROWS = 65_536
 """Messages that a task decodes and judges at a time: no batch of them is handed to anybody."""

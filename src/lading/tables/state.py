@@ -14,13 +14,9 @@ from typing import Any, Literal
 
 from ..model.errors import LocalError
 from .checkpoint import Checkpoint
-from .files import make_directory, read_document, write_document
+from .files import OWN, STAGED, make_directory, read_document, write_document
 from .manifest import Manifests
 from .positions import OffsetsDocument
-
-OWN = "_lading"
-"""Everything of ours lies in a directory of this name: readers of tables skip what begins with an underscore."""
-STAGED = "staged"
 
 
 @dataclass(frozen=True)
@@ -129,37 +125,3 @@ class State:
 def table_in_state(state: State, table: Path) -> str:
     """Return a table as manifests name it: relative to the state directory, so that both can be moved together."""
     return os.path.relpath(table, state.directory)
-
-
-def claim(table: Path, state: State) -> None:
-    """Make ``table`` this pipeline's own, or find that it is.
-
-    LocalError where somebody else's data lies there, and where it cannot be written to.
-    """
-    path = table / OWN / "owner.json"
-    owner = read_document(path)
-    if owner is not None:
-        if owner["pipeline"] != state.pipeline:
-            raise LocalError(
-                f"the table {table} is written by pipeline {owner['pipeline']!r}, whose state is not in "
-                f"{state.directory}; name its state directory, or another table"
-            )
-        return
-    strangers = visible(table)
-    if strangers:
-        raise LocalError(
-            f"{table} holds {strangers[0]!r}, which Lading did not write, and a table is not mixed with other files; "
-            "name another directory"
-        )
-    make_directory("the table", table)
-    (table / OWN / STAGED).mkdir(parents=True, exist_ok=True)
-    write_document(path, {"version": 1, "pipeline": state.pipeline})
-
-
-def visible(table: Path) -> list[str]:
-    """The names in a table's directory that its readers see."""
-    if not table.exists():
-        return []
-    if not table.is_dir():
-        raise LocalError(f"{table} is a file; a table is a directory")
-    return sorted(path.name for path in table.iterdir() if not path.name.startswith(("_", ".")))

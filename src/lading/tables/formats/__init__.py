@@ -1,0 +1,1 @@
+"""Forms of tables: how files that tasks have staged become visible, once."""
