@@ -19,7 +19,10 @@ from ..model.reason_headers import DETAIL, ORIGIN, PIPELINE, REASON, REASON_HEAD
 from .reasons import Failure
 
 REPLAYS = "lading-replays"
-"""The one header that a redrive sets: how often the message was sent again (uint32)."""
+"""The one header that a redrive sets: how often the message was sent again, in decimal digits.
+
+Of kind raw, which every system holds as it is: no carrier is needed for it. Before it was uint32, which is read too.
+"""
 COPY_SCHEMA = pa.schema([pa.field("partition", pa.int32()), *OUT_SCHEMA])
 """A copy with the partition it came from."""
 
@@ -78,11 +81,8 @@ def copies(quarantine: Mapping[str, pa.Array[Any]], topic: str, pipeline: str) -
 def replay(messages: pa.RecordBatch) -> pa.RecordBatch:
     """Quarantined messages as they are sent again: their own headers, one counter raised by one, the rest null."""
     numbers: Any = messages.column("replays").to_numpy(zero_copy_only=False)
-    raised = np.ascontiguousarray(numbers.astype("<u4") + 1)
-    value = pa.Array.from_buffers(pa.binary(4), len(raised), [None, pa.py_buffer(raised.tobytes())])
-    headers = with_headers(
-        messages.column("headers"), {REPLAYS: value.cast(pa.binary())}, {REPLAYS: Kind.UINT32}, drop=(REPLAYS,)
-    )
+    raised: Any = pa.array(numbers.astype(np.int64) + 1).cast(pa.string()).cast(pa.binary())
+    headers = with_headers(messages.column("headers"), {REPLAYS: raised}, {REPLAYS: Kind.RAW}, drop=(REPLAYS,))
     columns = {name: messages.column(name) for name in FIELDS if name in messages.schema.names} | {"headers": headers}
     return pa.RecordBatch.from_arrays(
         [columns[name].cast(OUT_SCHEMA.field(name).type) for name in OUT_SCHEMA.names], schema=OUT_SCHEMA
