@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from .errors import HeadersSealed, LocalError
 from .getters import TypedGetters
 from .kinds import decode_value
-from .values import HeaderValue, Scalar, encode_value
+from .values import HeaderValue, Scalar, encode_value, shown_value
 
 
 class _Header(NamedTuple):
@@ -29,6 +29,9 @@ class Header(_Header, TypedGetters):
     def typed(self) -> str | bytes | bool | int | float | None:
         """The Python value its kind declares; raises CorruptError where the bytes cannot be that kind."""
         return decode_value(self.kind, self.value)
+
+    def __str__(self) -> str:
+        return f"{self.key} = {shown_value(self.kind, self.value)}"
 
 
 HeadersLike = Mapping[str, Any] | Iterable["Header | tuple[str, Scalar | HeaderValue]"] | None

@@ -18,5 +18,8 @@ class State(IntEnum):
         """The underscored word that JSON, the CLI and filters use, e.g. ``marked_for_deletion``."""
         return self.name.lower()
 
+    def __str__(self) -> str:
+        return self.word
+
 
 STATE_BY_WORD: dict[str, State] = {state.word: state for state in State}

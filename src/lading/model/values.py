@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from .errors import LocalError
+from .errors import CorruptError, LocalError
 from .getters import TypedGetters
 from .kinds import FLOATS, INTEGERS, KIND_BY_WORD, Kind, decode_value
 
@@ -16,10 +16,28 @@ Scalar = str | bytes | bool | int | float | None | UUID | datetime
 
 PLAIN_INTEGER_ORDER = (Kind.INT64, Kind.UINT64, Kind.INT128, Kind.UINT128)
 
+_WORDS = {int(kind): kind.word for kind in Kind}
+
 
 class _HeaderValue(NamedTuple):
     kind: int
     data: bytes | None
+
+
+def shown_value(kind: int, data: bytes | None) -> str:
+    """Return a header value for people: kind and value, ``uint16: 12``; bytes that are no text as hex digits."""
+    word = _WORDS.get(kind, f"kind {kind}")
+    if data is None:
+        return f"{word}: null"
+    try:
+        value = decode_value(kind, data) if kind in _WORDS else data
+        text = value.decode() if isinstance(value, bytes) else str(value)
+    except (CorruptError, UnicodeDecodeError):
+        return f"{word}: 0x{data.hex()}"
+    if isinstance(value, bool):
+        text = text.lower()
+    # what could steer a terminal is escaped
+    return f"{word}: {''.join(part if part.isprintable() else repr(part)[1:-1] for part in text)}"
 
 
 class HeaderValue(_HeaderValue, TypedGetters):
@@ -34,6 +52,9 @@ class HeaderValue(_HeaderValue, TypedGetters):
     def typed(self) -> str | bytes | bool | int | float | None:
         """The Python value its kind declares; raises CorruptError where the bytes cannot be that kind."""
         return decode_value(self.kind, self.data)
+
+    def __str__(self) -> str:
+        return shown_value(self.kind, self.data)
 
 
 def _integer(kind: Kind) -> Callable[[int], HeaderValue]:
