@@ -421,3 +421,31 @@ TestGroupMachine = GroupMachine.TestCase
 TestGroupMachine.settings = settings(
     max_examples=400 if FULL else 40, stateful_step_count=30, deadline=None, derandomize=not FULL
 )
+
+
+def test_what_members_say_of_themselves_is_bounded_and_freed_when_they_leave(tmp_path: Path) -> None:
+    broker = opened(tmp_path, member_metadata_bytes_max=1000, groups_metadata_bytes_max=3000)
+    groups = broker.coordinated_groups
+
+    def joined(group: str, size_bytes: int, member: str = "") -> Reason | None:
+        call = JoinCall(group, member, "consumer", (("range", bytes(size_bytes)),), 10 * SECOND, 10 * SECOND)
+        answer = groups.join(call, now_us=NOW)
+        return None if answer.error is None else answer.error.reason
+
+    assert joined("a", 1001) is Reason.REQUEST_TOO_LARGE
+    for name in "abc":
+        assert joined(name, 900) is None
+    assert joined("d", 900) is Reason.GROUP_FULL
+    # who joins again takes the place of what it said before
+    found = groups.find("a")
+    assert found is not None
+    (member,) = found.members
+    assert joined("a", 990, member) is None
+    assert groups.leave("a", [(member, None)], now_us=NOW) == [None]
+    assert joined("d", 900) is None
+    # those who stay away are gone after their session, with what they said
+    broker.tick(NOW + 5 * SECOND)
+    for second in range(6, 40):
+        broker.tick(NOW + second * SECOND)
+    assert groups._metadata_bytes == 0
+    broker.stop()

@@ -64,6 +64,11 @@ class JoinCall(NamedTuple):
     named_first: bool = False
     told_to_skip: bool = False
 
+    @property
+    def metadata_bytes(self) -> int:
+        """Memory that its protocols take."""
+        return sum(len(name) + len(metadata) for name, metadata in self.protocols)
+
     def new_member(self) -> str:
         """A member id that nobody else has."""
         return f"{self.instance or self.client_id}-{uuid.uuid4()}"

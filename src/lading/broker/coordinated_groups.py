@@ -43,6 +43,8 @@ class CoordinatedGroups:
         self._positions = positions
         self._settings = settings
         self._groups: dict[str, Group] = {}
+        self._metadata_bytes = 0
+        """Of all members of all groups."""
         self._due_us = _NEVER
         self.on_due: Callable[[], None] = nothing
         """Called when a time-out is nearer than all that were known."""
@@ -79,6 +81,12 @@ class CoordinatedGroups:
                 )
             if group.state is GroupState.PREPARING:
                 raise group.rebalancing()
+            if sum(map(len, work.values())) > self._settings.group_assignment_bytes_max:
+                raise Refusal(
+                    Reason.REQUEST_TOO_LARGE,
+                    f"the assignments of group {group.name!r} have more than the "
+                    f"{self._settings.group_assignment_bytes_max} bytes that are taken",
+                )
         except Refusal as refusal:
             answer.refuse(refusal)
             return answer
@@ -233,6 +241,7 @@ class CoordinatedGroups:
                 f"a session timeout is {low_us // 1000} to {high_us // 1000} ms, not {call.session_timeout_us // 1000}",
             )
         group = self._found(call.group)
+        self._require_room(group, call)
         if not group.accepts(call.protocol_type, call.protocols):
             raise Refusal(
                 Reason.INCONSISTENT_PROTOCOL, f"the members of group {group.name!r} have no protocol in common with it"
@@ -246,6 +255,24 @@ class CoordinatedGroups:
             self._replace(group, call.instance, call, answer, now_us)
         else:
             self._join_new(group, call, answer, now_us)
+
+    def _require_room(self, group: Group, call: JoinCall) -> None:
+        """Refuse what a member says of itself where it is too much, for one or for all together."""
+        settings, size_bytes = self._settings, call.metadata_bytes
+        if size_bytes > settings.member_metadata_bytes_max:
+            raise Refusal(
+                Reason.REQUEST_TOO_LARGE,
+                f"a member of group {group.name!r} has {size_bytes} bytes of metadata; the limit is "
+                f"{settings.member_metadata_bytes_max}",
+            )
+        former = group.members.get(call.member)
+        more_bytes = size_bytes - (0 if former is None else former.call.metadata_bytes)
+        if self._metadata_bytes + more_bytes > settings.groups_metadata_bytes_max:
+            raise Refusal(
+                Reason.GROUP_FULL,
+                f"the members of all groups have {self._metadata_bytes} bytes of metadata; "
+                f"{settings.groups_metadata_bytes_max} are the most",
+            )
 
     def _join_new(self, group: Group, call: JoinCall, answer: Answer[Joined], now_us: int) -> None:
         if len(group.members) + len(group.named) >= self._settings.group_members_max:
@@ -266,6 +293,7 @@ class CoordinatedGroups:
             group.protocol_type = call.protocol_type
             group.leader = member_id
         member = group.members[member_id] = Member(member_id, call, now_us + call.session_timeout_us, answer)
+        self._metadata_bytes += call.metadata_bytes
         if call.instance is not None:
             group.instances[call.instance] = member_id
         group.newcomers = True
@@ -283,6 +311,7 @@ class CoordinatedGroups:
             return
         if member.joining is not None:
             member.joining.refuse(group.rebalancing())
+        self._metadata_bytes += call.metadata_bytes - member.call.metadata_bytes
         member.call, member.joining = call, answer
         self._rebalance(group, member, now_us)
 
@@ -291,6 +320,7 @@ class CoordinatedGroups:
         former = group.members.pop(group.instances[instance])
         former.refuse(group.replaced(instance))
         member = Member(call.new_member(), call, now_us + call.session_timeout_us)
+        self._metadata_bytes += call.metadata_bytes - former.call.metadata_bytes
         member.assignment = former.assignment
         group.members[member.id] = member
         group.instances[instance] = member.id
@@ -383,6 +413,7 @@ class CoordinatedGroups:
 
     def _take_out(self, group: Group, member: Member) -> None:
         del group.members[member.id]
+        self._metadata_bytes -= member.call.metadata_bytes
         if member.call.instance is not None and group.instances.get(member.call.instance) == member.id:
             del group.instances[member.call.instance]
         if group.leader == member.id:

@@ -43,6 +43,12 @@ class BrokerSettings:
     """The first members of a coordinated group wait this long for others to join."""
     group_members_max: int = 1_000
     """Members of one coordinated group."""
+    member_metadata_bytes_max: int = 1 << 20
+    """What one member of a coordinated group may say of itself; the real server keeps a whole group in so much."""
+    groups_metadata_bytes_max: int = 32 << 20
+    """The same of all members of all coordinated groups together: it is in memory until they leave."""
+    group_assignment_bytes_max: int = 8 << 20
+    """What the leader of a coordinated group may give its members, all of them together."""
     transaction_timeout_us: int = 3_600_000_000
     """A transaction that is open for longer is aborted, unless it was begun with its own time."""
     producer_timeout_us_max: int = 900_000_000
