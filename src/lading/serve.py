@@ -27,6 +27,7 @@ from .dialects.protocols import ENDPOINTS
 from .duty_timer import DutyTimer
 from .endpoints.admission import set_keepalive
 from .endpoints.interface import Endpoint, Services, bound, listen
+from .endpoints.trimming import trimming
 from .endpoints.watchdog import watched
 from .kernels import engine
 from .log_lines import logging_to_stderr
@@ -122,6 +123,7 @@ async def serve(
             endpoints.append(endpoint)
         closing.enter_context(_duty_timer(services).running())
         closing.enter_context(watched(loop, settings.broker.stall_timeout_ms))
+        closing.enter_context(trimming(services))
         letters = loop.create_task(_copy_dead_letters(services))
         (announce or _print)(_ready_line(settings, listeners, output))
         _settle_down()
