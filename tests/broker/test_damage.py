@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import os
 import random
 from pathlib import Path
 
@@ -13,8 +16,10 @@ from lading.broker.poll import Timestamp
 from lading.broker.topology import Partition
 from lading.chunk.envelope import ENVELOPE_BYTES
 from lading.dialects.protocols import VISIBILITY
+from lading.model.errors import Refusal
 from lading.transports.files import FilesTransport
 from tests.broker.room import NOW, append, fill, opened, payloads, read, rows, topic_of
+from tests.faults.faulty import FaultyDisk
 
 
 def written(path: Path, chunks: int = 5, messages: int = 4) -> Broker:
@@ -171,4 +176,34 @@ def test_damage_that_reading_finds_is_told_once_with_its_place(
     }
     partition.log.truncate_before(12)
     assert broker.damages.sentences() == {}
+    broker.stop()
+
+
+@pytest.mark.parametrize(("error", "word"), [(errno.ENOSPC, "the disk is full"), (errno.EIO, "is read-only")])
+def test_a_partition_that_refuses_is_told_once_by_name(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, error: int, word: str
+) -> None:
+    disk = FaultyDisk()
+    broker = opened(tmp_path, disk=disk)
+    partition = topic_of(broker).partition(0)
+    fill(broker, partition, 1)
+
+    def fault(operation: str, path: Path, data: object) -> object:
+        if operation == "write" and path.name.endswith(".log"):
+            raise OSError(error, os.strerror(error), str(path))
+        return data
+
+    healthy, disk.fault = disk.fault, fault
+    for _ in range(3):
+        with contextlib.suppress(Refusal):
+            append(broker, partition, b"refused")
+            broker.flush()
+    (told,) = [record.getMessage() for record in caplog.records if "takes no messages" in record.getMessage()]
+    assert told.startswith("s.t/0 takes no messages") and word in told
+    assert partition.log.refusal is not None
+    disk.fault = healthy
+    with caplog.at_level("INFO"), contextlib.suppress(Refusal):
+        append(broker, partition, b"again")
+        broker.flush()
+    assert ("s.t/0 takes messages again" in caplog.text) == (error == errno.ENOSPC)
     broker.stop()
