@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
 import struct
 import time
 from collections.abc import Callable
@@ -162,3 +164,20 @@ def test_two_hundred_connections_send_and_read(broker: Running, connect: Callabl
     assert [frames.answer() for frames in many] == [(0, b"")] * 200
     found = payloads(many[0].ask(POLL, poll(topic))[1])
     assert sorted(map(int, found)) == list(range(200))
+
+
+def test_a_flood_of_commands_lets_others_have_their_turn(connect: Callable[[], Frames]) -> None:
+    flood, other = connect(), connect()
+    assert other.ask(1) == (0, b"")
+    count = 2_000
+    flood.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
+    flood.socket.sendall(struct.pack("<II", 4, 10) * count)
+    size_bytes = 8 + len(flood.answer()[1])
+    # all of it lies in the server: whoever asks now does not wait for the rest
+    assert other.ask(1) == (0, b"")
+    flood.socket.setblocking(False)
+    got_bytes = size_bytes
+    with contextlib.suppress(BlockingIOError):
+        while data := flood.socket.recv(1 << 12):
+            got_bytes += len(data)
+    assert got_bytes < count * size_bytes

@@ -50,6 +50,9 @@ BUFFER_BYTES: Final = 16 << 10
 IDLE_BUFFER_BYTES_MAX: Final = 1 << 20
 """A buffer that grew beyond this is given back when it is empty."""
 
+COMMANDS_PER_TURN: Final = 8
+"""So many commands that are no messages are answered before others have their turn."""
+
 UNANSWERED_MAX: Final = 64
 """Sends of one connection that may wait for the disk; more are read when some are answered."""
 
@@ -81,6 +84,8 @@ class Connection(Guarded, asyncio.BufferedProtocol):
     """One client. Requests are answered one after another; only sends may wait for the disk side by side."""
 
     def __init__(self, endpoint: IggyTcp) -> None:
+        self._turn = 0
+        """Commands answered since others had their turn."""
         self._endpoint = endpoint
         self.gate = endpoint.gate
         self._account = endpoint.services.receive.open()
@@ -251,6 +256,7 @@ class Connection(Guarded, asyncio.BufferedProtocol):
                 command = parse_request(code, self._view[start:end])
                 body = encode_response(command, self._endpoint.service.answer(command, self._client))
                 self._write(ok_frame(body), code, 0)
+                self._rest_after_turn()
         except LadingError as error:
             status = code_of(error)
             self._write(error_frame(status), code, status)
@@ -258,6 +264,14 @@ class Connection(Guarded, asyncio.BufferedProtocol):
             # such as memory that cannot be had: said to this client, and no reason to leave it without an answer
             log.exception("a request failed", extra=self.origin())
             self._write(error_frame(GENERIC), code, GENERIC)
+
+    def _rest_after_turn(self) -> None:
+        """Let others have their turn after some commands that are no messages: each may look at every topic."""
+        self._turn += 1
+        if self._turn >= COMMANDS_PER_TURN:
+            self._turn = 0
+            self._congested = True
+            asyncio.get_running_loop().call_soon(self._relieve)
 
     def _acknowledge(self, _append: Append) -> None:
         unanswered = self._unanswered
