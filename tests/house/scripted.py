@@ -47,6 +47,9 @@ class ScriptedTransport:
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         """Everything is taken at once."""
 
+    def get_write_buffer_size(self) -> int:
+        return 0
+
     def is_closing(self) -> bool:
         return "close" in self.events or "abort" in self.events
 
@@ -133,6 +136,15 @@ class ScriptedLoop:
         done: asyncio.Future[Any] = self.create_future()
         done.set_result(func(*arguments))
         return done
+
+    def create_task(self, work: Coroutine[Any, Any, Any], **named: Any) -> asyncio.Task[Any]:
+        return asyncio.Task(work, loop=self._as_loop, **named)
+
+    def call_soon_threadsafe(self, callback: Any, *arguments: Any, context: Context | None = None) -> Any:
+        self.call_soon(callback, *arguments)
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        raise AssertionError(context)
 
     def create_future(self) -> asyncio.Future[Any]:
         return asyncio.Future(loop=self._as_loop)
