@@ -111,12 +111,34 @@ def test_names_that_a_terminal_or_a_client_cannot_take_are_refused(http: httpx.C
     refused(http.get(f"/topics/default/{name}"), 404, "topic_name_not_found")
 
 
+@pytest.mark.parametrize(
+    ("number", "status", "reason"),
+    [
+        ("9" * 5_000, 400, "malformed"),
+        (str(1 << 31), 400, "malformed"),
+        ("-1", 400, "malformed"),
+        ("one", 400, "malformed"),
+        ("²", 400, "malformed"),
+        ("2", 404, "partition_not_found"),
+        (str((1 << 31) - 1), 404, "partition_not_found"),
+    ],
+)
+def test_a_partition_that_cannot_be_is_malformed_and_one_that_is_not_there_is_not_found(
+    http: httpx.Client, topic: str, number: str, status: int, reason: str
+) -> None:
+    """5,000 digits were answered as a partition that is not there."""
+    refused(http.get(f"{topic}/{number}/chunks"), status, reason)
+    refused(http.get(f"{topic}/{number}/batches"), status, reason)
+    refused(http.get(f"{topic}/{number}/states"), status, reason)
+    refused(http.get(f"{topic}/{number}/offset?timestamp_us=1"), status, reason)
+    refused(http.get(f"/groups/g/positions/{topic.removeprefix('/topics/')}/{number}"), status, reason)
+    poisoned = {"where": "n > 1", "state": "poisoned", "ranges": {number: [0, 1]}}
+    refused(http.put(f"{topic}/states", json=poisoned), status, reason)
+
+
 def test_numbers_and_texts_without_bounds_are_refused(http: httpx.Client, topic: str) -> None:
     for timeout_ms in (2**63 - 1, 2**63, 10**400, 0, -1):
         refused(http.post("/transactions", json={"timeout_ms": timeout_ms}), 400, "malformed")
-    refused(http.get(f"{topic}/{'9' * 5_000}/chunks"), 404, "partition_not_found")
-    refused(http.put(f"{topic}/states", json={"where": "n > 1", "state": "poisoned", "ranges": {"9" * 5_000: [0, 1]}}),
-            404, "partition_not_found")  # fmt: skip
     refused(http.post("/topics/default/%ED%A0%80"), 400, "malformed")
     refused(http.get("/topics/default/%FF"), 400, "malformed")
     body = b'{"key": "\\ud800", "transactions": []}'

@@ -15,9 +15,17 @@ PARTITION_MAX: Final = (1 << 31) - 1
 
 
 def partition_of(broker: Broker, path: Parameters) -> Partition:
-    """By ``stream``, ``topic`` and ``partition`` (from 0) of a path; Refusal where there is none."""
-    topic = broker.topic(path["stream"], path["topic"])
-    number = parse_number(path["partition"], PARTITION_MAX)
+    """Return the partition that ``stream``, ``topic`` and ``partition`` of a path name.
+
+    Raises Refusal: malformed if no partition can have such a number, not found if this topic has none of that number.
+    """
+    number = parse_partition(path["partition"])
+    return broker.topic(path["stream"], path["topic"]).partition(number)
+
+
+def parse_partition(text: str) -> int:
+    """Return the number of a partition, counted from 0; raises Refusal if ``text`` is no number within bounds."""
+    number = parse_number(text, PARTITION_MAX)
     if number is None:
-        raise Refusal(Reason.PARTITION_NOT_FOUND, f"a partition is a number from 0, not {path['partition'][:40]!r}")
-    return topic.partition(number)
+        raise Refusal(Reason.MALFORMED, f"partition {text[:40]!r}: invalid; give a number from 0 to {PARTITION_MAX}")
+    return number

@@ -16,7 +16,7 @@ from ..model.errors import Reason, Refusal
 from ..model.state import STATE_BY_WORD, State
 from .documents import Count, Document, sentence
 from .interface import Services, now_us
-from .routing import parse_number
+from .partitions import parse_partition
 
 if TYPE_CHECKING:
     from ..broker.query import Query
@@ -237,8 +237,8 @@ def left_of(ranges: dict[str, tuple[int, int]] | None, partitions: Sequence[Part
         return [(one.number, one.log.first_offset, one.log.stable_end) for one in partitions]
     left = []
     for name, (first, end) in ranges.items():
-        number = parse_number(name, len(partitions) - 1)
-        if number is None:
+        number = parse_partition(name)
+        if number >= len(partitions):
             raise Refusal(Reason.PARTITION_NOT_FOUND, f"ranges names partition {name!r}, which the topic does not have")
         log = partitions[number].log
         left.append((number, max(first, log.first_offset), min(end, log.stable_end)))
