@@ -121,9 +121,14 @@ def list_states(
 
         lading state list flights --ranges --output json
     """
-    from .connection import admin
+    from ..transports.interface import Marking
+    from .connection import opened
 
-    with admin(server) as transport:
+    with opened(server) as transport:
+        if not isinstance(transport, Marking):
+            raise LocalError(
+                f"states are listed at a broker of Lading (lading://host:port, or iggy://host:port), not at {server}"
+            )
         counted = [row for row in transport.state_counts(topic) if partition in (None, row["partition"])]
         if not counted:
             raise LocalError(f"topic {topic!r} has no partition {partition}")

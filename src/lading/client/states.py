@@ -10,7 +10,7 @@ from ..model.errors import LocalError, SettingError
 from ..model.state import STATE_BY_WORD, State
 
 if TYPE_CHECKING:
-    from ..transports.lading import LadingTransport
+    from ..transports.interface import Marking, Transport
 
 OFFSETS_AT_ONCE = 10_000
 
@@ -24,7 +24,7 @@ class Changed(NamedTuple):
 
 
 def set_state(
-    url: str | LadingTransport,
+    url: str | Transport,
     topic: str,
     state: State | str,
     *,
@@ -39,26 +39,34 @@ def set_state(
 ) -> Changed:
     """Set the state of the messages that ``where`` selects, of ``offsets``, or of ``first`` up to ``end``.
 
-    ``url`` is a broker's, ``lading://host:port``, or an open transport. A filter looks at all partitions, or at one
-    and a range of it; it may ask for the state a message has, e.g. ``"state = 'available' AND delay > 60"``. Offsets
-    and ranges are of one ``partition``, which may be left out where the topic has only one. ``reason`` (at most 1,000
-    characters) goes with the copies in the dead letter topic, if the topic has one. ``on_progress`` hears about once
-    a second what is done so far. What has the state already is not changed, so that a call may be repeated.
+    ``url`` is a broker's, ``lading://host:port`` or ``iggy://host:port``, or an open transport. A filter looks at all
+    partitions, or at one and a range of it; it may ask for the state a message has, e.g.
+    ``"state = 'available' AND delay > 60"``. Offsets and ranges are of one ``partition``, which may be left out where
+    the topic has only one. ``reason`` (at most 1,000 characters) goes with the copies in the dead letter topic, if the
+    topic has one. ``on_progress`` hears about once a second what is done so far. What has the state already is not
+    changed, so that a call may be repeated.
     """
-    from ..transports.lading import LadingTransport
+    from ..filter.parse import parse
+    from ..transports.interface import Marking
     from ..transports.open import open_transport
 
     if isinstance(state, str) and state not in STATE_BY_WORD:
         raise SettingError(f"a state is one of {', '.join(STATE_BY_WORD)}, not {state!r}")
     if sum((where is not None, offsets is not None, where is None and (first is not None or end is not None))) != 1:
         raise SettingError("say which messages: where=…, or offsets=…, or first=… and end=…")
+    if where is None and offsets is None and (first is None or end is None):
+        raise SettingError("say both ends of the range: first=… and end=…, which is not included")
+    if where is not None:
+        # a protocol may answer nothing but a number to a filter that is wrong
+        parse(where, closed=False)
     word = state if isinstance(state, str) else State(state).word
     common: dict[str, Any] = {"state": word, "reason": reason, "dry_run": dry_run}
     transport = open_transport(url) if isinstance(url, str) else url
-    if not isinstance(transport, LadingTransport):
-        transport.close()
-        raise LocalError(f"states are set at a broker of Lading (lading://host:port), not at {url}")
     try:
+        if not isinstance(transport, Marking):
+            raise LocalError(
+                f"states are set at a broker of Lading (lading://host:port, or iggy://host:port), not at {url}"
+            )
         if where is not None and partition is None and first is None and end is None:
             return _in_topic(transport, topic, common | {"where": where}, on_progress)
         if partition is None:
@@ -75,7 +83,7 @@ def set_state(
             transport.close()
 
 
-def _only_partition(transport: LadingTransport, topic: str) -> int:
+def _only_partition(transport: Transport, topic: str) -> int:
     count = len(transport.topic(topic).partitions)
     if count != 1:
         raise SettingError(f"topic {topic!r} has {count} partitions; say which one the offsets are of")
@@ -83,7 +91,7 @@ def _only_partition(transport: LadingTransport, topic: str) -> int:
 
 
 def _in_topic(
-    transport: LadingTransport, topic: str, document: dict[str, Any], on_progress: Callable[[Changed], None]
+    transport: Marking, topic: str, document: dict[str, Any], on_progress: Callable[[Changed], None]
 ) -> Changed:
     total = Changed(0, 0, 0)
     while True:
@@ -96,7 +104,7 @@ def _in_topic(
 
 
 def _in_partition(
-    transport: LadingTransport,
+    transport: Marking,
     topic: str,
     partition: int,
     document: dict[str, Any],
@@ -115,7 +123,7 @@ def _in_partition(
 
 
 def _of_offsets(
-    transport: LadingTransport,
+    transport: Marking,
     topic: str,
     partition: int,
     document: dict[str, Any],

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 from ..dialects.iggy_classic import commands as c
 from ..dialects.iggy_classic import responses as r
 from ..dialects.iggy_classic.primitives import PartitioningKind
+from ..dialects.iggy_classic.state_commands import RANGES_MAX, GetStates, ListedStates, StateRange
 from ..dialects.iggy_classic.validation import normalised
 from ..model.errors import LadingError, Reason, Refusal
+from ..model.state import State
 from .clients import Client
 from .iggy_poll import consumer_of
 from .interface import Services, now_us
@@ -180,6 +182,14 @@ class IggyService:
     def _leave(self, command: c.LeaveGroup, client: Client | None) -> None:
         self._broker.groups.leave(self.topic(command), command.group_id, _member(client))
 
+    # -- message states; setting them waits for the disk and is apart, in ``iggy_states.py``
+
+    def _states(self, command: GetStates, client: Client | None) -> ListedStates:
+        partition = self.topic(command).partition(command.partition_id - 1)
+        listed = self._broker.states(partition, command.first, command.end)
+        ranges = [StateRange(first, end, State(state)) for first, end, state in listed[:RANGES_MAX]]
+        return ListedStates(ranges[-1].end if len(listed) > RANGES_MAX else command.end, ranges)
+
     # -- the words of a refusal
 
     def facts(self, command: Any) -> dict[str, object]:
@@ -262,5 +272,6 @@ _HANDLERS: Final[Mapping[type[Any], Callable[[IggyService, Any, Client | None], 
     c.DeleteGroup: IggyService._delete_group,
     c.JoinGroup: IggyService._join,
     c.LeaveGroup: IggyService._leave,
+    GetStates: IggyService._states,
 }
 """Who answers which command."""

@@ -14,7 +14,8 @@ import socket
 import struct
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, cast
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
 
@@ -30,6 +31,7 @@ from .gate import Gate, Guarded
 from .iggy_poll import POLL, Answer, Poller
 from .iggy_send import SEND, Sender
 from .iggy_service import IggyService
+from .iggy_states import SETTING_STATES, StateSetter
 from .interface import Endpoint, Services
 from .peer import TLS_HELLO, is_tls_hello, origin_of
 from .receiving import no_progress_error
@@ -95,7 +97,8 @@ class Connection(Guarded, asyncio.BufferedProtocol):
         self._client: Client | None = None
         self._transport: asyncio.Transport | None = None
         self._unanswered: deque[Append] = deque()
-        self._polling: asyncio.Future[Answer] | None = None
+        self._pending: asyncio.Future[Any] | None = None
+        """A poll or a command that is answered later; what comes behind it waits."""
         self._working = False
         """Inside ``_work``: what completes at once must not begin it again."""
         self._taken = 0
@@ -134,8 +137,8 @@ class Connection(Guarded, asyncio.BufferedProtocol):
     def connection_lost(self, error: Exception | None) -> None:
         if self._have > self._at and not self._lost:
             self._endpoint.dropped("truncated")
-        if self._polling is not None:
-            self._polling.cancel()
+        if self._pending is not None:
+            self._pending.cancel()
         self._lost = True
         self._unanswered.clear()
         self._resize(BUFFER_BYTES, keep=False)
@@ -173,7 +176,7 @@ class Connection(Guarded, asyncio.BufferedProtocol):
     def stage(self) -> Stage:
         if self._paused:
             return Stage.BLOCKED
-        if self._ended or self._congested or self._unanswered or self._polling is not None:
+        if self._ended or self._congested or self._unanswered or self._pending is not None:
             return Stage.BUSY
         if self._have > self._at:
             return Stage.PARTIAL if self._taken else Stage.FIRST
@@ -199,7 +202,7 @@ class Connection(Guarded, asyncio.BufferedProtocol):
     @property
     def _busy(self) -> bool:
         waiting = self._have > self._at and (self._paused or self._congested)
-        return bool(self._unanswered) or self._polling is not None or waiting
+        return bool(self._unanswered) or self._pending is not None or waiting
 
     def _work(self) -> None:
         """Answer what is whole, as far as order and bounds allow; then see to the buffer, and to the end."""
@@ -207,7 +210,7 @@ class Connection(Guarded, asyncio.BufferedProtocol):
             return
         self._working = True
         try:
-            while self._have - self._at >= 4 and not (self._paused or self._congested or self._polling is not None):
+            while self._have - self._at >= 4 and not (self._paused or self._congested or self._pending is not None):
                 (length,) = _U32.unpack_from(self._view, self._at)
                 if not 4 <= length <= FRAME_BYTES_MAX:
                     self._lose(Reason.MALFORMED if length < 4 else Reason.REQUEST_TOO_LARGE)
@@ -250,10 +253,14 @@ class Connection(Guarded, asyncio.BufferedProtocol):
                 if isinstance(answer, Answer):
                     self._write_polled(answer)
                 else:
-                    self._polling = answer
+                    self._pending = answer
                     answer.add_done_callback(self._polled)
             else:
                 command = parse_request(code, self._view[start:end])
+                if isinstance(command, SETTING_STATES):
+                    self._pending = asyncio.ensure_future(self._endpoint.states.set(command))
+                    self._pending.add_done_callback(partial(self._answer_late, code))
+                    return
                 body = encode_response(command, self._endpoint.service.answer(command, self._client))
                 self._write(ok_frame(body), code, 0)
                 self._rest_after_turn()
@@ -264,6 +271,18 @@ class Connection(Guarded, asyncio.BufferedProtocol):
             # such as memory that cannot be had: said to this client, and no reason to leave it without an answer
             log.exception("a request failed", extra=self.origin())
             self._write(error_frame(GENERIC), code, GENERIC)
+
+    def _answer_late(self, code: int, pending: asyncio.Future[bytes]) -> None:
+        """Answer a command that waited for the disk or a worker."""
+        self._pending = None
+        if pending.cancelled() or self._lost:
+            return
+        error = pending.exception()
+        if error is None:
+            self._write(ok_frame(pending.result()), code, 0)
+        else:
+            self._write_error(error, code)
+        self._work()
 
     def _rest_after_turn(self) -> None:
         """Let others have their turn after some commands that are no messages: each may look at every topic."""
@@ -289,18 +308,14 @@ class Connection(Guarded, asyncio.BufferedProtocol):
         self._work()
 
     def _polled(self, polling: asyncio.Future[Answer]) -> None:
-        self._polling = None
+        self._pending = None
         if polling.cancelled() or self._lost:
             return
         error = polling.exception()
         if error is None:
             self._write_polled(polling.result())
-        elif isinstance(error, LadingError):
-            status = code_of(error)
-            self._write(error_frame(status), POLL, status)
         else:
-            log.error("a poll failed", exc_info=error, extra=self.origin())
-            self._write(error_frame(GENERIC), POLL, GENERIC)
+            self._write_error(error, POLL)
         self._work()
 
     # -- answers
@@ -310,6 +325,12 @@ class Connection(Guarded, asyncio.BufferedProtocol):
         self._sent_bytes[_BY_ENDPOINT] += len(frame)
         if self._transport is not None:
             self._transport.write(frame)
+
+    def _write_error(self, error: BaseException, code: int) -> None:
+        status = code_of(error) if isinstance(error, LadingError) else GENERIC
+        if not isinstance(error, LadingError):
+            log.error("a request failed", exc_info=error, extra=self.origin())
+        self._write(error_frame(status), code, status)
 
     def _write_polled(self, answer: Answer) -> None:
         head = _POLLED_HEAD.pack(0, 4 + answer.size_bytes, answer.count)
@@ -390,6 +411,7 @@ class IggyTcp:
         self.services = services
         self.service = IggyService(services)
         self.sender = Sender(services, NAME)
+        self.states = StateSetter(services)
         self.poller = Poller(services, NAME, services.settings.endpoints.iggy_tcp)
         settings = services.settings.endpoints.iggy_tcp
         idle = (settings.idle_timeout_ms, "endpoints.iggy_tcp.idle_timeout_ms")

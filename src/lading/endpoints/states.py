@@ -91,18 +91,29 @@ class StateRequests:
             return await self.by_filter(
                 find, query, first, end, state, wanted.reason, wanted.dry_run, time.monotonic() + WORK_S
             )
-        ranges = _ranges(wanted)
+        return await self.set_ranges(find, _ranges(wanted), state, wanted.reason, wanted.dry_run)
+
+    async def set_ranges(
+        self,
+        find: Callable[[], Partition],
+        ranges: Sequence[tuple[int, int]],
+        state: State,
+        reason: str | None,
+        dry_run: bool,
+    ) -> Progress:
+        """Set the state of ranges, refused as a whole if one offset is not kept."""
+        partition = find()
         count = sum(end - first for first, end in ranges)
         progress = Progress(count, count)
         # refused as a whole, whatever the portions
         different = changes(partition, ranges, state)
-        if wanted.dry_run:
+        if dry_run:
             progress.changed = sum(end - first for first, end in different)
             return progress
         # one without ranges waits for what another request may have set and not brought to disk yet
         for portion in portions(different) or [()]:
             _require_same(find, partition)
-            progress.changed += await self._set(partition, portion, state, wanted.reason)
+            progress.changed += await self._set(partition, portion, state, reason)
         return progress
 
     async def _set(

@@ -18,12 +18,15 @@ from .fetched import Fetched
 from .iggy_group import IggyMembership, Place
 from .iggy_polled import Polled, polled
 from .iggy_socket import AnswerTooLarge, IggyRefusal, IggySocket
+from .iggy_states import IggyStates
 from .interface import Capacity, Lack, PartitionMeta, Sent, TopicMeta
 from .open import address
 from .topics import created_as, unknown_topic
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from ..model.state import State
 
 DEFAULT_STREAM_ID: Final = (1 << 32) - 1
 """Out of the way of ids that clients choose (DESIGN 7)."""
@@ -61,6 +64,7 @@ class IggyTransport:
         host, port, self._stream = _parts(url)
         self._host, self._port, self._timeout_s, self._retries = host, port, timeout_s, retries
         self._socket = self._connection()
+        self._states = IggyStates(url, self._socket, self._place, self.topic)
         self._target = "iggy_sent" if keeps_order else "iggy_unordered"
         self._places: dict[str, Place] = {}
         self._message_bytes: dict[str, int] = {}
@@ -274,6 +278,22 @@ class IggyTransport:
                 raise
             done += part.num_rows
         return Sent(batch.num_rows)
+
+    # states, at Lading's own server
+
+    def states(
+        self, topic: str, partition: int, *, first: int = 0, end: int | None = None
+    ) -> list[tuple[int, int, State]]:
+        """Ranges (first, end, state) of messages that are not available; LocalError at an Iggy server."""
+        return self._states.list_ranges(topic, partition, first, end)
+
+    def put_states(self, topic: str, document: dict[str, Any], partition: int | None = None) -> dict[str, Any]:
+        """One request that sets states, and its answer (docs/reference/http-states); LocalError at an Iggy server."""
+        return self._states.put(topic, document, partition)
+
+    def state_counts(self, topic: str) -> list[dict[str, Any]]:
+        """Per ``partition`` its offsets and ``states``: word -> number of messages; LocalError at an Iggy server."""
+        return self._states.count(topic)
 
     # groups
 

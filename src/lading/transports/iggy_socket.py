@@ -29,6 +29,10 @@ class AnswerTooLarge(RemoteError):
     """The server announced an answer beyond ANSWER_BYTES_MAX; the connection was given up."""
 
 
+class ConnectionBroken(Unreachable):
+    """The connection to a server that had answered broke; the fate of the request is unknown."""
+
+
 class IggyRefusal(RemoteError, Refusal):
     """The server answered with a status for which there is a Reason; ``code`` is the status."""
 
@@ -132,7 +136,7 @@ class IggySocket:
         if isinstance(failure, TimeoutError):
             return Unreachable(f"the Iggy server at {self.place} did not answer within {self._timeout_s:g} s")
         tried = f"and {self._retries} retries did not bring it back" if again else "before the answer"
-        return Unreachable(f"the connection to the Iggy server at {self.place} broke {tried} ({cause})")
+        return ConnectionBroken(f"the connection to the Iggy server at {self.place} broke {tried} ({cause})")
 
 
 def _exactly(connection: socket.socket, size_bytes: int) -> bytearray:

@@ -24,6 +24,7 @@ __all__ = [
     "Fetched",
     "Filtering",
     "Lack",
+    "Marking",
     "Membership",
     "OpenTransaction",
     "PartitionMeta",
@@ -317,6 +318,25 @@ class Watching(Protocol):
 
     def wait_for_news(self, places: Mapping[tuple[str, int], int], wait_ms: int) -> None:
         """Return when any partition has something at its offset, or earlier; after ``wait_ms`` at the latest."""
+        ...
+
+
+@runtime_checkable
+class Marking(Protocol):
+    """A transport whose server sets and lists message states (docs/reference/http-states)."""
+
+    def states(
+        self, topic: str, partition: int, *, first: int = 0, end: int | None = None
+    ) -> list[tuple[int, int, State]]:
+        """Ranges (first, end, state) of messages that are not available."""
+        ...
+
+    def put_states(self, topic: str, document: dict[str, Any], partition: int | None = None) -> dict[str, Any]:
+        """One request that sets states, in a partition or in all, and its answer."""
+        ...
+
+    def state_counts(self, topic: str) -> list[dict[str, Any]]:
+        """Per ``partition`` its ``first_offset``, ``next_offset`` and ``states``: word -> number of messages."""
         ...
 
 

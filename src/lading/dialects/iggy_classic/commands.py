@@ -46,6 +46,7 @@ from .responses import (
     TopicInfo,
     parse_whole,
 )
+from .state_commands import OWN_CODES_FROM, GetStates, ListedStates, SetStates, SetStatesWhere, StatesProgress
 from .validation import (
     CLIENT_ID,
     FIRST_PARTITIONS,
@@ -277,6 +278,7 @@ Command = (
     Kill | Ping | Stats | Me | GetClient | GetClients | PollMessages | SendMessages | GetOffset | StoreOffset
     | GetStream | GetStreams | CreateStream | DeleteStream | GetTopic | GetTopics | CreateTopic | DeleteTopic
     | CreatePartitions | DeletePartitions | GetGroup | GetGroups | CreateGroup | DeleteGroup | JoinGroup | LeaveGroup
+    | GetStates | SetStates | SetStatesWhere
 )  # fmt: skip
 
 
@@ -317,6 +319,9 @@ TABLE: Final[Sequence[Row]] = (
     Row(603, "group.delete", DeleteGroup, NOTHING),
     Row(604, "group.join", JoinGroup, NOTHING),
     Row(605, "group.leave", LeaveGroup, NOTHING),
+    Row(OWN_CODES_FROM + 1, "states.get", GetStates, record(ListedStates)),
+    Row(OWN_CODES_FROM + 2, "states.set", SetStates, record(StatesProgress)),
+    Row(OWN_CODES_FROM + 3, "states.set_where", SetStatesWhere, record(StatesProgress)),
 )
 
 _CODECS: Final = {row.request: record(row.request) for row in TABLE}
