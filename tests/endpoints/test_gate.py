@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import socket
 import struct
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
+import httpx
 import pytest
+from starlette.requests import Request
 
 from lading import testing
+from lading.endpoints.http import read_body
 from lading.endpoints.receive_budget import GRACE_S, SMALL_BYTES, ReceiveAccount, ReceiveBudget
+from lading.model.errors import Refusal
 from tests.endpoints.connection import Connection
 from tests.endpoints.frames import Frames
 from tests.endpoints.kafka_frames import KafkaFrames, one_batch, produce, request_frame
@@ -79,7 +85,57 @@ def test_a_later_request_has_a_deadline_too_and_who_has_asked_may_rest(impatient
     assert resting.answer()
 
 
-@pytest.mark.parametrize("name", ["kafka", "iggy_tcp", "nsqd_tcp"])
+def call_from(connection: Connection, host: str, address: str) -> None:
+    """Make a connection anew, from another address of this machine."""
+    connection.close()
+    there, port = address.rsplit(":", 1)
+    connection.socket = socket.create_connection((there, int(port)), timeout=TIMEOUT_S, source_address=(host, 0))
+
+
+def from_address(host: str, address: str) -> KafkaFrames:
+    kafka = KafkaFrames(address)
+    call_from(kafka, host, address)
+    return kafka
+
+
+def identify_node(running: testing.Running, host: str) -> Connection:
+    """A node of NSQ that has said who it is; ConnectionError if it has no place."""
+    address = running.endpoints["nsqlookupd_tcp"]
+    node = Connection(address)
+    call_from(node, host, address)
+    facts = json.dumps({"version": "1", "tcp_port": 9, "http_port": 8, "broadcast_address": host}).encode()
+    node.socket.sendall(b"  V1IDENTIFY\n" + struct.pack(">i", len(facts)) + facts)
+    node.receive(struct.unpack(">i", node.receive(4))[0])
+    return node
+
+
+def test_nodes_of_one_address_have_a_share_of_the_places() -> None:
+    """Whoever connected first had them all, and nodes of other addresses could not register."""
+    settings = {"endpoints.nsqlookupd_tcp.connections_max": 4, "connections.peer_share": 0.5}
+    with testing.broker(durability="os", settings=settings) as running:
+        nodes = [identify_node(running, "127.0.0.1") for _ in range(2)]
+        for _ in range(3):
+            with pytest.raises(ConnectionError):
+                identify_node(running, "127.0.0.1")
+        nodes += [identify_node(running, "127.0.0.2") for _ in range(2)]
+        for node in nodes:
+            node.socket.sendall(b"PING\n")
+            assert node.receive(6)[-2:] == b"OK"
+
+
+def test_a_node_that_reads_nothing_is_closed() -> None:
+    """Its place, and what waited for it to read, were kept for ever."""
+    settings = {"connections.unread_timeout_ms": 500, "endpoints.nsqlookupd_tcp.registrations_max": 1}
+    with testing.broker(durability="os", settings=settings) as running:
+        node = identify_node(running, "127.0.0.1")
+        # each is answered with a sentence that names the topic
+        refused = b"REGISTER %s\n" % (b"t" * 60) * 1_000
+        with pytest.raises(ConnectionError):
+            while True:
+                node.socket.sendall(refused)
+
+
+@pytest.mark.parametrize("name", HALVES)
 def test_half_requests_lock_nobody_out(name: str) -> None:
     """4,200 half frames reset every new Kafka client until they left."""
     with testing.broker(durability="os", settings={f"endpoints.{name}.connections_max": 40}) as running:
@@ -92,19 +148,14 @@ def test_half_requests_lock_nobody_out(name: str) -> None:
             assert kafka.ask("ApiVersions", 0).error_code == 0
         elif name == "iggy_tcp":
             assert Frames(running.endpoints[name]).ask(1) == (0, b"")
+        elif name == "nsqlookupd_tcp":
+            node = identify_node(running, "127.0.0.1")
+            node.socket.sendall(b"PING\n")
+            assert node.receive(6)[-2:] == b"OK"
         else:
             nsq = Connection(running.endpoints[name])
             nsq.socket.sendall(b"  V2PUB t\n" + struct.pack(">I", 1) + b"x")
             assert nsq.receive(10)[-2:] == b"OK"
-
-
-def from_address(host: str, address: str) -> KafkaFrames:
-    """A connection from another address of this machine."""
-    kafka = KafkaFrames(address)
-    kafka.close()
-    there, port = address.rsplit(":", 1)
-    kafka.socket = socket.create_connection((there, int(port)), timeout=TIMEOUT_S, source_address=(host, 0))
-    return kafka
 
 
 def test_halves_of_large_requests_do_not_use_up_what_others_need() -> None:
@@ -122,6 +173,72 @@ def test_halves_of_large_requests_do_not_use_up_what_others_need() -> None:
             kafka.ask("Metadata", 4, topics=[{"name": "t"}], allow_auto_topic_creation=True)
             answer = kafka.ask("Produce", 7, **produce("t", one_batch(value)))
             assert answer.responses[0].partition_responses[0].error_code == 0
+
+
+HALF_BODY = (
+    b"POST /mpub?topic=bodies&binary=true HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % (5 * MIB)
+) + bytes(5 * MIB - 1)
+
+
+def test_halves_of_large_bodies_do_not_use_up_what_others_need() -> None:
+    """A body took its memory in small steps, in nobody's name: a few halves left none for anybody."""
+    with testing.broker(durability="os", connections__receive_bytes_max="20MiB") as running:
+        address = running.endpoints["nsqd_http"]
+        halves = [Connection(address) for _ in range(10)]
+        for half in halves:
+            half.socket.settimeout(TIMEOUT_S)
+            # one that is refused is not read to its end
+            with suppress(OSError):
+                half.socket.sendall(HALF_BODY)
+        for host in ("127.0.0.1", "127.0.0.2"):
+            transport = httpx.HTTPTransport(local_address=host)
+            with httpx.Client(transport=transport, timeout=TIMEOUT_S) as client:
+                assert client.post(f"http://{address}/pub?topic=bodies", content=bytes(900_000)).status_code == 200
+
+
+class ArrivingRequest:
+    """An HTTP request of ``host`` whose body arrives when the test says so."""
+
+    def __init__(self, host: str) -> None:
+        self._parts: asyncio.Queue[tuple[bytes, bool]] = asyncio.Queue()
+        scope = {"type": "http", "headers": [], "client": (host, 1)}
+        self.request = Request(scope, self._receive)
+
+    def arrive(self, part: bytes, more: bool = True) -> None:
+        self._parts.put_nowait((part, more))
+
+    async def _receive(self) -> dict[str, object]:
+        part, more = await self._parts.get()
+        return {"type": "http.request", "body": part, "more_body": more}
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_the_oldest_half_body_gives_way(is_late: bool) -> None:
+    """``is_late``: its rest comes at the moment at which it has given way."""
+    now_s = 0.0
+    budget = ReceiveBudget(16 * MIB, clock_s=lambda: now_s)
+
+    async def run() -> None:
+        nonlocal now_s
+        halves = [ArrivingRequest("10.0.0.1") for _ in range(3)]
+        tasks = [asyncio.create_task(read_body(one.request, 8 * MIB, budget)) for one in halves]
+        for one in halves[:2]:
+            one.arrive(bytes(6 * MIB))
+        while budget.left_bytes > 4 * MIB:
+            await asyncio.sleep(0)
+        now_s = GRACE_S
+        halves[2].arrive(bytes(6 * MIB), more=False)
+        if is_late:
+            await asyncio.sleep(0)
+            halves[0].arrive(b"late", more=False)
+        assert len(await tasks[2]) == 6 * MIB
+        with pytest.raises(Refusal, match="too many large requests"):
+            await tasks[0]
+        halves[1].arrive(bytes(2 * MIB), more=False)
+        assert len(await tasks[1]) == 8 * MIB
+        assert budget.left_bytes == 16 * MIB
+
+    asyncio.run(run())
 
 
 class Holder:

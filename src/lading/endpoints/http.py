@@ -100,28 +100,78 @@ class HttpEndpoint:
             await self._task
 
 
+class _ArrivingBody:
+    """The body of a request as far as it is here, and the memory for it, which a request that is older may lose."""
+
+    def __init__(self, request: Request, size_bytes_max: int, budget: ReceiveBudget) -> None:
+        self._request = request
+        self._size_bytes_max = size_bytes_max
+        self._account = budget.open(request.client.host if request.client else "", self._give_way)
+        self._parts: list[bytes] = []
+        self._granted_bytes = 0
+        self._gave_way = False
+        self._patience = asyncio.timeout(None)
+
+    async def read(self) -> bytes:
+        """Return the body when it is whole; raises Refusal if it is too large, or memory is short."""
+        with suppress(TimeoutError):
+            try:
+                async with self._patience:
+                    await self._collect()
+                if not self._gave_way:
+                    return b"".join(self._parts)
+            finally:
+                self._release()
+        raise _short_of_memory()
+
+    async def _collect(self) -> None:
+        size_bytes = 0
+        async for part in self._request.stream():
+            size_bytes += len(part)
+            if size_bytes > self._size_bytes_max:
+                raise _too_large(self._size_bytes_max)
+            if size_bytes > self._granted_bytes and not self._take(size_bytes):
+                raise _short_of_memory()
+            self._parts.append(part)
+
+    def _take(self, size_bytes: int) -> bool:
+        # in steps that double: small ones would take a large body out of the reserve for small requests
+        wanted_bytes = max(size_bytes, min(2 * self._granted_bytes, self._size_bytes_max))
+        if self._gave_way or not self._account.take(wanted_bytes - self._granted_bytes):
+            return False
+        self._granted_bytes = wanted_bytes
+        return True
+
+    def _give_way(self) -> None:
+        self._gave_way = True
+        self._release()
+        self._patience.reschedule(asyncio.get_running_loop().time())
+
+    def _release(self) -> None:
+        self._parts.clear()
+        self._account.give(self._granted_bytes)
+        self._granted_bytes = 0
+
+
 async def read_body(request: Request, limit_bytes: int, budget: ReceiveBudget) -> bytes:
-    """The body of a request; Refusal where it is over the limit (before it is read) or memory is short."""
+    """Return the body of a request.
+
+    Raises Refusal if it is over the limit (before it is read, if its size is declared), or if memory for it is short:
+    that of its peer address, or another one's that began later.
+    """
     declared = request.headers.get("content-length", "")
-    if declared.isdigit() and int(declared) > limit_bytes:
+    size_bytes = int(declared[:20]) if declared.isdigit() else limit_bytes
+    if size_bytes > limit_bytes:
         raise _too_large(limit_bytes)
-    parts: list[bytes] = []
-    taken = 0
-    try:
-        async for part in request.stream():
-            if taken + len(part) > limit_bytes:
-                raise _too_large(limit_bytes)
-            if not budget.take(len(part)):
-                raise Refusal(Reason.STOPPING, "the broker is receiving too many large requests; ask again later")
-            taken += len(part)
-            parts.append(part)
-        return b"".join(parts)
-    finally:
-        budget.give(taken)
+    return await _ArrivingBody(request, size_bytes, budget).read()
 
 
 def _too_large(limit_bytes: int) -> Refusal:
     return Refusal(Reason.REQUEST_TOO_LARGE, f"the body is larger than {limit_bytes} bytes; send it in parts")
+
+
+def _short_of_memory() -> Refusal:
+    return Refusal(Reason.STOPPING, "the broker is receiving too many large requests; ask again later")
 
 
 class TextResponse(PlainTextResponse):

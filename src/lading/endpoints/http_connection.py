@@ -113,6 +113,7 @@ class HttpConnection(HttpToolsProtocol):
         self._loose_bytes = self._head_bytes = self._head_lines = 0
         self._body_left_bytes = 0
         self._granted_bytes = 0
+        self._account = context.services.receive.open()
 
     # -- the connection
 
@@ -122,6 +123,7 @@ class HttpConnection(HttpToolsProtocol):
         context = self._context
         set_keepalive(transport.get_extra_info("socket"), context.services.settings.connections)
         peer = self.client[0] if self.client else ""
+        self._account = context.services.receive.open(peer, self._give_way)
         if context.places.admit(self, peer):
             self._place = context.places
         elif context.reserve.admit(self, ""):
@@ -241,7 +243,7 @@ class HttpConnection(HttpToolsProtocol):
             self._refuse(_TOO_LARGE, f"a head has at most {limit} bytes; send less", "head_too_large")
             return False
         if not self._granted_bytes:
-            if not self._context.services.receive.take(limit):
+            if not self._account.take(limit):
                 self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, "too many large requests; ask again later", "memory")
                 return False
             self._granted_bytes = limit
@@ -249,8 +251,12 @@ class HttpConnection(HttpToolsProtocol):
 
     def _give_back(self) -> None:
         if self._granted_bytes:
-            self._context.services.receive.give(self._granted_bytes)
+            self._account.give(self._granted_bytes)
             self._granted_bytes = 0
+
+    def _give_way(self) -> None:
+        """End a head that goes on and on: another request needs its memory."""
+        self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, "too many large requests; ask again later", "evicted")
 
     # -- what the parser finds
 

@@ -13,8 +13,11 @@ from typing import Any, Final
 from ...dialects.nsq import limits
 from ...dialects.nsq.commands import partition_of
 from ...dialects.nsq.errors import Fault
+from ..deadlines import Stage
+from ..gate import Gate, Guarded
 from ..interface import Services
 from ..peer import TLS_HELLO, is_tls_hello, origin_of
+from ..receive_budget import ReceiveBudget
 from . import lookup as lookups
 from .lookup import Producer
 from .node import VERSION
@@ -40,6 +43,7 @@ class LookupTcp:
         self._lookup = lookups.of(services)
         self._node = node_of(services)
         self._settings = services.settings.endpoints.nsqlookupd_tcp
+        self.gate = Gate(services, NAME, self._settings.connections_max)
         self._server: asyncio.Server | None = None
         self._peers: set[asyncio.Task[Any]] = set()
 
@@ -58,24 +62,19 @@ class LookupTcp:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
-        budget = self._services.connection_budget
-        if len(self._peers) >= self._settings.connections_max or budget.is_spent:
-            self._services.metrics.dropped.values[NAME, "connections_max"] += 1
-            writer.transport.abort()
+        address = writer.get_extra_info("peername")
+        host = str(address[0]) if address else ""
+        peer = _Peer(self, reader, writer, host)
+        if not self.gate.admit(peer, host):
+            peer.abort()
             return
         self._peers.add(task)
-        budget.used += 1
-        self._services.metrics.connections[NAME] = len(self._peers)
-        peer = _Peer(self, reader, writer)
         try:
-            with contextlib.suppress(
-                OSError, asyncio.IncompleteReadError, asyncio.CancelledError, TimeoutError, ValueError
-            ):
+            with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.CancelledError, ValueError):
                 await peer.talk()
         finally:
             self._peers.discard(task)
-            budget.used -= 1
-            self._services.metrics.connections[NAME] = len(self._peers)
+            self.gate.leave(peer)
             peer.forget()
             writer.close()
 
@@ -94,8 +93,13 @@ class LookupTcp:
         """Whether a node may register more; counts what is refused."""
         if self._lookup.has_room(producer, self._settings.registrations_max):
             return True
-        self._services.metrics.dropped.values[NAME, "registrations_max"] += 1
+        self.gate.count_dropped("registrations_max")
         return False
+
+    @property
+    def receive(self) -> ReceiveBudget:
+        """Memory for what nodes say of themselves."""
+        return self._services.receive
 
     @property
     def registry(self) -> lookups.Lookup:
@@ -103,13 +107,52 @@ class LookupTcp:
         return self._lookup
 
 
-class _Peer:
+class _Peer(Guarded):
     """One node that has connected."""
 
-    def __init__(self, endpoint: LookupTcp, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(
+        self, endpoint: LookupTcp, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, host: str
+    ) -> None:
         self._endpoint = endpoint
+        self.gate = endpoint.gate
         self._reader, self._writer = reader, writer
         self._producer: Producer | None = None
+        self._ended = False
+        self._account = endpoint.receive.open(host, self.give_way)
+        self._granted_bytes = 0
+        """For a body that is arriving."""
+        self._is_sending = False
+        self._commands_count = 0
+
+    # -- what the gate asks
+
+    def stage(self) -> Stage:
+        if self._is_sending:
+            return Stage.BLOCKED
+        if not self._commands_count:
+            return Stage.FIRST
+        # a node that sends nothing, or half a line, is cut after SILENT_S
+        return Stage.PARTIAL if self._granted_bytes else Stage.BUSY
+
+    def progress(self) -> int:
+        return (self._commands_count << 40) + self._writer.transport.get_write_buffer_size()
+
+    def unread(self) -> memoryview:
+        # what a TLS client says first is longer than the magic, by which it is told
+        return memoryview(b"")
+
+    def origin(self) -> dict[str, str]:
+        return origin_of(NAME, self._writer.transport)
+
+    def abort(self) -> None:
+        """Cut the connection now."""
+        self._writer.transport.abort()
+
+    def release_memory(self) -> None:
+        self._account.give(self._granted_bytes)
+        self._granted_bytes = 0
+
+    # -- what it says
 
     def forget(self) -> None:
         """It is gone, with what it had."""
@@ -121,7 +164,7 @@ class _Peer:
         try:
             magic = await asyncio.wait_for(self._reader.readexactly(len(MAGIC)), MAGIC_TIMEOUT_S)
             if is_tls_hello(magic):
-                log.info("closing the connection: %s", TLS_HELLO, extra=origin_of(NAME, self._writer.transport))
+                log.info("closing the connection: %s", TLS_HELLO, extra=self.origin())
             if magic != MAGIC:
                 raise Fault("E_BAD_PROTOCOL")
             while line := await asyncio.wait_for(self._reader.readline(), SILENT_S):
@@ -129,15 +172,23 @@ class _Peer:
                 work = _COMMANDS.get(words[0])
                 if work is None:
                     raise Fault("E_INVALID", f"invalid command {words[0].decode(errors='replace')}")
-                await self._send(await getattr(self, work)(words[1:]))
+                response = await getattr(self, work)(words[1:])
+                if not self._commands_count:
+                    self.gate.settle(self)
+                self._commands_count += 1
+                await self._send(response)
                 # neither reading nor sending lets others have their turn while there is something to read
                 await asyncio.sleep(0)
         except Fault as fault:
             await self._send(str(fault).encode())
+        except TimeoutError:
+            self.gate.count_dropped("silent")
 
     async def _send(self, data: bytes) -> None:
         self._writer.write(_SIZE.pack(len(data)) + data)
+        self._is_sending = True
         await self._writer.drain()
+        self._is_sending = False
 
     async def _ping(self, words: list[bytes]) -> bytes:
         return b"OK"
@@ -148,7 +199,7 @@ class _Peer:
         (size,) = _SIZE.unpack(await asyncio.wait_for(self._reader.readexactly(_SIZE.size), SILENT_S))
         if not 0 < size <= limits.IDENTIFY_BYTES_MAX:
             raise Fault("E_BAD_BODY", f"IDENTIFY invalid body size {size}")
-        body = await asyncio.wait_for(self._reader.readexactly(size), SILENT_S)
+        body = await self._receive_body(size)
         try:
             told = json.loads(body)
             if not isinstance(told, dict):
@@ -171,6 +222,15 @@ class _Peer:
         )
         self._endpoint.registry.others.add(self._producer)
         return json.dumps(self._endpoint.own(), separators=(",", ":")).encode()
+
+    async def _receive_body(self, size_bytes: int) -> bytes:
+        if not self._account.take(size_bytes):
+            raise Fault("E_BAD_BODY", "the broker is receiving too much; ask again later")
+        self._granted_bytes = size_bytes
+        try:
+            return await asyncio.wait_for(self._reader.readexactly(size_bytes), SILENT_S)
+        finally:
+            self.release_memory()
 
     async def _register(self, words: list[bytes]) -> bytes:
         producer, topic, partition, channel = self._place(words, "REGISTER")
