@@ -30,11 +30,18 @@ from .model.errors import LocalError
 FREE_PORT = "127.0.0.1:0"
 READY_TIMEOUT_S = 90.0
 """A start takes a second; of many that share a machine with other work, each may take half a minute."""
-STOP_TIMEOUT_S = 60.0
-"""As long, for the same reason."""
 HANG_S = 4.0
-"""A broker that has not heard the signal to stop after this long hangs."""
+"""A broker hangs if its event loop stands still for this long, or has not heard the signal to stop, or is not at its
+end so long after the time that it gives its connections. On a busy machine it has as long as two starts there."""
+DRAIN_S = 5.0
+"""What a broker that stops gives its connections to finish: ``DRAIN_TIMEOUT_S`` of its endpoints."""
+END_TIMEOUT_S = 60.0
+"""A process that was killed is gone by then, also from memory that was swapped out."""
 LAST_WORDS_S = 0.5
+LAST_WORDS_MAX = 16 << 10
+"""So much of a log goes into an error."""
+STALLED_EXIT_CODES = (70, -signal.SIGALRM)
+"""Those of a broker that its own watchdog ended."""
 STOPPING = "stopping: requests under way are answered first"
 """What a broker logs when it has heard the signal."""
 
@@ -51,6 +58,8 @@ class Running:
     """Seconds from start to the ready line."""
     log_file: Path
     """What the broker wrote to standard error."""
+    _is_told: bool = False
+    """Whether a hang was raised to the caller."""
 
     @property
     def pid(self) -> int:
@@ -63,16 +72,26 @@ class Running:
         return f"lading://{self.endpoints['admin']}"
 
     def stop(self) -> int:
-        """Stop gracefully and return the exit code; LocalError with its stacks where it hangs (it is killed then)."""
+        """Stop gracefully and return the exit code; raises LocalError with the stacks of a broker that hangs or hung.
+
+        One that hangs is killed. Its log is kept, and the error names it.
+        """
         if self.process.poll() is None:
+            patience_s = max(HANG_S, 2 * self.started_s)
             said = self.log_file.stat().st_size
             self.process.send_signal(signal.SIGTERM)
-            if not self._ended_within(HANG_S) and STOPPING.encode() not in self._said_since(said):
-                raise self._hang_error(f"did not hear SIGTERM within {HANG_S:g} s")
-            if not self._ended_within(STOP_TIMEOUT_S):
-                raise self._hang_error(f"did not stop within {STOP_TIMEOUT_S:g} s")
+            if not self._ended_within(patience_s) and STOPPING.encode() not in self._said_since(said):
+                raise self._hang_error(f"did not hear SIGTERM within {patience_s:.3g} s")
+            if not self._ended_within(DRAIN_S):
+                raise self._hang_error(f"did not stop within {DRAIN_S + patience_s:.3g} s")
         self._close_pipes()
+        self._require_not_stalled()
         return self.process.wait()
+
+    def _require_not_stalled(self) -> None:
+        """Raise LocalError, once, if the broker's event loop stood still, so that its watchdog ended it."""
+        if self.process.poll() in STALLED_EXIT_CODES and not self._is_told:
+            raise self._told("its event loop stood still, which ended it", self._said_since(0))
 
     def _ended_within(self, seconds: float) -> bool:
         with suppress(subprocess.TimeoutExpired):
@@ -90,8 +109,16 @@ class Running:
         self.process.send_signal(signal.SIGABRT)
         self._ended_within(LAST_WORDS_S)
         self.kill()
-        stacks = self._said_since(said).decode(errors="replace").strip()
-        return LocalError(f"broker {self.pid}: {what} and was killed; its stacks: {stacks or 'none'}")
+        return self._told(f"{what} and was killed", self._said_since(said))
+
+    def _told(self, what: str, words: bytes) -> LocalError:
+        """Return the error that says how the broker hung, with a copy of its log that outlives this directory."""
+        self._is_told = True
+        handle, kept = tempfile.mkstemp(prefix=f"lading-{self.pid}-", suffix=".log")
+        with open(handle, "wb") as file:
+            file.write(self._said_since(0))
+        stacks = words[-LAST_WORDS_MAX:].decode(errors="replace").strip()
+        return LocalError(f"broker {self.pid}: {what}; its log is kept in {kept}, its stacks: {stacks or 'none'}")
 
     def _close_pipes(self) -> None:
         for pipe in (self.process.stdin, self.process.stdout):
@@ -102,7 +129,7 @@ class Running:
         """End it at once, as a crash would: nothing is flushed."""
         with suppress(ProcessLookupError):
             self.process.kill()
-        self.process.wait(STOP_TIMEOUT_S)
+        self.process.wait(END_TIMEOUT_S)
         self._close_pipes()
 
 
@@ -118,11 +145,13 @@ def broker(
 
     ``data_dir`` is kept; without one a temporary directory is used and removed. Settings go by dotted key in
     ``settings`` or as names with ``__`` for the dot: ``broker(durability="os", endpoints__admin__token="t")``.
-    LocalError with the broker's own words when it does not get ready within ``timeout_s``.
+    LocalError with the broker's own words when it does not get ready within ``timeout_s``, or hangs: its watchdog ends
+    it after HANG_S, in place of the minute that ``broker.stall_timeout_ms`` is otherwise.
     """
     from .settings import EndpointSettings
 
     wanted: dict[str, Any] = {f"endpoints.{name}.address": FREE_PORT for name in EndpointSettings.model_fields}
+    wanted["broker.stall_timeout_ms"] = int(HANG_S * 1_000)
     wanted |= settings or {}
     wanted |= {name.replace("__", "."): value for name, value in named.items()}
     with tempfile.TemporaryDirectory(prefix="lading-") as scratch:
@@ -134,6 +163,7 @@ def broker(
             if running.process.poll() is None:
                 running.stop()
             running._close_pipes()
+            running._require_not_stalled()
 
 
 def start(data_dir: Path, settings: Mapping[str, Any], log_file: Path, timeout_s: float = READY_TIMEOUT_S) -> Running:
@@ -160,7 +190,7 @@ def start(data_dir: Path, settings: Mapping[str, Any], log_file: Path, timeout_s
     if not line:
         if process.poll() is None:
             process.kill()
-        code = process.wait(STOP_TIMEOUT_S)
+        code = process.wait(END_TIMEOUT_S)
         words = log_file.read_text(errors="replace").strip() or f"nothing, and left with code {code}"
         raise LocalError(f"the broker did not get ready within {timeout_s:g} s; it said: {words}")
     ready = json.loads(line)

@@ -6,16 +6,28 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
 import pytest
 
 from lading import testing
+from lading.endpoints import http, iggy_tcp
+from lading.endpoints.kafka import server as kafka_server
+from lading.endpoints.nsq import server as nsq_server
+from lading.endpoints.watchdog import STALLED_EXIT_CODE
 from lading.model.errors import LocalError
 from lading.settings import EndpointSettings
 
 TIMEOUT_S = 30
+
+
+@pytest.fixture(autouse=True)
+def kept_logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Logs of brokers that hang are kept where they are cleaned up."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
 
 ORPHANED = """
 import time
@@ -60,6 +72,95 @@ def test_a_broker_that_hangs_is_told_and_killed() -> None:
     assert time.monotonic() - began < 2 * TIMEOUT_S
     assert running[0].process.returncode is not None
     assert str(broker.pid) in str(told.value)
+
+
+HANGING = """
+import asyncio, signal, sys, time
+from pathlib import Path
+from lading import serve
+from lading.broker.broker import Broker
+from lading.settings import load
+
+def hang(*_):
+    while True:
+        time.sleep(3600)
+
+def announce(line):
+    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, hang)
+    print(line, flush=True)
+
+if sys.argv[1] == "stop":
+    Broker.stop = hang
+serve._print = announce
+serve.run(load(sets=sys.argv[2:]).settings, output="json")
+"""
+"""``lading serve`` that hangs at SIGUSR1, or at the end of its stop."""
+
+
+def hanging(home: Path, when: str) -> testing.Running:
+    """A broker that hangs, started as ``testing.start`` does."""
+    settings = [f"data={home / 'data'}", f"broker.stall_timeout_ms={testing.HANG_S * 1_000:.0f}"]
+    settings += [f"endpoints.{name}.enabled=false" for name in EndpointSettings.model_fields]
+    with (home / "stderr.log").open("wb") as stderr:
+        began = time.monotonic()
+        process = subprocess.Popen(
+            [sys.executable, "-c", HANGING, when, *settings], stdout=subprocess.PIPE, stderr=stderr
+        )
+    assert process.stdout is not None and process.stdout.readline()
+    return testing.Running(process, {}, home / "data", time.monotonic() - began, home / "stderr.log")
+
+
+def require_told(told: LocalError, why: str) -> None:
+    """What a person reads: what happened, where it hangs, and a log that is there."""
+    assert why in str(told) and "in hang" in str(told)
+    kept = Path(str(told).partition("its log is kept in ")[2].partition(",")[0])
+    assert "in hang" in kept.read_text()
+
+
+def test_a_broker_that_hangs_in_its_stop_is_told_and_killed(tmp_path: Path) -> None:
+    """It had heard the signal, and was waited for a minute more."""
+    running = hanging(tmp_path, "stop")
+    began = time.monotonic()
+    with pytest.raises(LocalError, match="did not stop within") as told:
+        running.stop()
+    require_told(told.value, f"broker {running.pid}: did not stop within")
+    patience_s = max(testing.HANG_S, 2 * running.started_s)
+    # what is added is for killing it, on a machine that has other work
+    assert time.monotonic() - began < testing.DRAIN_S + patience_s + TIMEOUT_S
+    assert running.process.returncode is not None
+
+
+def test_a_broker_that_hangs_under_a_test_ends_by_itself_and_is_told(tmp_path: Path) -> None:
+    """The test waited for its answer for a minute, and was then told of a connection that was closed."""
+    running = hanging(tmp_path, "run")
+    running.process.send_signal(signal.SIGUSR1)
+    running.process.wait(2 * TIMEOUT_S)
+    with pytest.raises(LocalError, match="its event loop stood still") as told:
+        running.stop()
+    require_told(told.value, f"broker {running.pid}: its event loop stood still")
+    # told once: what a test does to clean up says it no more
+    assert running.stop() == STALLED_EXIT_CODE
+
+
+def test_brokers_of_tests_have_a_watchdog_with_little_patience() -> None:
+    def arguments(broker: testing.Running) -> bytes:
+        return Path(f"/proc/{broker.pid}/cmdline").read_bytes()
+
+    with testing.broker() as broker:
+        assert f"broker.stall_timeout_ms={testing.HANG_S * 1_000:.0f}".encode() in arguments(broker)
+    with (
+        pytest.raises(LocalError, match="its event loop stood still"),
+        testing.broker(broker__stall_timeout_ms=60_000) as broker,
+    ):
+        assert b"broker.stall_timeout_ms=60000" in arguments(broker)
+        # the alarm that a watchdog sets before its last words
+        broker.process.send_signal(signal.SIGALRM)
+        broker.process.wait(TIMEOUT_S)
+
+
+def test_what_a_stop_may_take_is_what_endpoints_give_connections() -> None:
+    assert {each.DRAIN_TIMEOUT_S for each in (http, iggy_tcp, kafka_server, nsq_server)} == {testing.DRAIN_S}
+    assert testing.STALLED_EXIT_CODES == (STALLED_EXIT_CODE, -signal.SIGALRM)
 
 
 SPINNING = """
