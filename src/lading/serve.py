@@ -159,6 +159,8 @@ def _broker(settings: Settings, metrics: Metrics, disk: Disk | None, commit: Com
     gc.disable()
     try:
         broker = Broker(settings.data, _broker_settings(settings), now_us=now_us(), disk=disk, commit=commit)
+        # else the first object made after this starts a search through all of them, before the ready line
+        gc.freeze()
     finally:
         gc.enable()
 

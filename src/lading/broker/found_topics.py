@@ -28,7 +28,8 @@ class FoundTopics:
     def agreed(self, row: TopicRow) -> TopicRow:
         """A listed topic with the partitions that lie in its directory; interrupted deletes are finished or undone."""
         described = self._describe(row.uuid)
-        count = self._partitions_count(row, described)
+        there = self._directory.partitions(row.uuid)
+        count = self._partitions_count(row, described, there)
         self._directory.settle_partitions(row.uuid, count)
         if count != row.partitions:
             self._notes.append(
@@ -71,7 +72,7 @@ class FoundTopics:
             described.next_epoch,
             dict(described.settings),
         )
-        count = self._partitions_count(row, described)
+        count = self._partitions_count(row, described, self._directory.partitions(row.uuid))
         self._directory.settle_partitions(row.uuid, count)
         row = self._with_partitions(replace(row, partitions=count))
         self._notes.append(
@@ -105,29 +106,26 @@ class FoundTopics:
         self._described[uuid] = described
         return described
 
-    def _partitions_count(self, row: TopicRow, described: TopicDescription | None) -> int:
+    def _partitions_count(self, row: TopicRow, described: TopicDescription | None, there: set[int]) -> int:
         """How many partitions there are: the catalog's word, unless directories and description show a later one."""
         count = row.partitions
-
-        def there(number: int) -> bool:
-            return self._directory.has_partition(row.uuid, number)
-
         later = 0 if described is None else described.partitions
-        if later < count and described is not None and not any(map(there, range(later, count))):
+        if later < count and described is not None and there.isdisjoint(range(later, count)):
             # deleted since; an interrupted delete has other names there, and is undone where the catalog counts them
             deleting = self._directory.partitions_marked_deleted(row.uuid)
             return count if deleting.intersection(range(later, count)) else later
-        while there(count) and (count < later or self._directory.holds_messages(row.uuid, count)):
+        while count in there and (count < later or self._directory.holds_messages(row.uuid, count)):
             count += 1
         return count
 
     def _with_partitions(self, row: TopicRow) -> TopicRow:
         """The row, if all its partitions are there; logs that begin anew in empty directories get a later epoch."""
-        missing = [number for number in range(row.partitions) if not self._directory.has_partition(row.uuid, number)]
+        missing = set(range(row.partitions)) - self._directory.partitions(row.uuid)
         if missing:
-            path = self._directory.partition(row.uuid, missing[0])
+            number = min(missing)
+            path = self._directory.partition(row.uuid, number)
             raise CorruptLog(
-                f"partition {missing[0]} of topic {row.name!r} has no directory {path}; put it back, or make an "
+                f"partition {number} of topic {row.name!r} has no directory {path}; put it back, or make an "
                 "empty one in its place to go on without its messages"
             )
         empty = [number for number in range(row.partitions) if self._directory.is_partition_empty(row.uuid, number)]

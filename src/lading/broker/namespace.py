@@ -216,7 +216,7 @@ class Namespace:
             try:
                 # the directory first: a topic that the catalog lists has one after any crash
                 if prepared is None:
-                    self._directory.create(row.uuid)
+                    self._directory.create(row.uuid, partitions_count)
                     topic.partitions = self._open_partitions(topic, range(partitions_count))
                 else:
                     topic.partitions = [Partition(topic, number, log) for number, log in enumerate(prepared.logs)]
@@ -238,7 +238,7 @@ class Namespace:
         prepared = PreparedLogs(uuid_module.uuid4().bytes, [])
         with _disk_errors("a new topic"):
             try:
-                self._directory.create(prepared.uuid)
+                self._directory.create(prepared.uuid, partitions_count)
                 for number in range(partitions_count):
                     path = partition_path(self._directory.data, prepared.uuid, number)
                     log = make_log(path, prepared.uuid, 1)
@@ -299,6 +299,7 @@ class Namespace:
         before = len(topic.partitions)
         self._require_partitions(topic.name, before + count)
         with _disk_errors(f"topic {topic.name!r}"):
+            self._directory.add_partitions(topic.uuid, range(before, before + count), topic.next_epoch)
             added = self._open_partitions(topic, range(before, before + count))
             try:
                 self._resize(topic, before + count)

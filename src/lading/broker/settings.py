@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, Final, Literal, Self
 
@@ -91,7 +91,8 @@ class TopicSettings:
 
     def document(self) -> dict[str, Any]:
         """As JSON, without what is not set."""
-        return {name: value for name, value in asdict(self).items() if value not in (None, False)}
+        values = {name: getattr(self, name) for name in _TOPIC_VALUES}
+        return {name: value for name, value in values.items() if value not in (None, False)}
 
     @classmethod
     def parse(cls, document: Mapping[str, Any]) -> Self:

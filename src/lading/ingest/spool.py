@@ -44,7 +44,7 @@ class Spool:
             )
         if not found:
             found = [TopicDescription(uuid.uuid4().bytes, DEFAULT_STREAM, topic, 1, 1, _now_us(), 1, {})]
-            home.create(found[0].uuid)
+            home.create(found[0].uuid, found[0].partitions)
             home.describe(found[0])
         self._log = open_partition(
             RealDisk(),

@@ -18,14 +18,19 @@ _GROWTH_MAX: Final = 16 << 20
 class ActiveSegment(Segment):
     """The writing side. ``written`` is where the next chunk goes; readers are held below it by their limit."""
 
-    def __init__(self, disk: Disk, directory: Path, base_offset: int) -> None:
-        """Opens the file, or creates it; what it holds is told by ``resume``."""
+    def __init__(self, disk: Disk, directory: Path, base_offset: int, *, resting_bytes: int | None = None) -> None:
+        """Opens the file, or creates it; what it holds is told by ``resume``.
+
+        With ``resting_bytes``, its size, the file is there already and stays closed until ``wake``.
+        """
         super().__init__(disk, directory, base_offset)
-        self.file: File = disk.open(self.path, write=True)
-        self.resting = False
+        self.resting = resting_bytes is not None
         """Whether the file is closed for now."""
         self.written = Limit(base_offset, 0)
-        self._capacity = self.file.size()
+        if resting_bytes is None:
+            self.file: File = disk.open(self.path, write=True)
+            resting_bytes = self.file.size()
+        self._capacity = resting_bytes
         self._index: Index = Index()
         self._index_saved = 0
         self._bucket = -1
@@ -38,9 +43,14 @@ class ActiveSegment(Segment):
 
     def rest(self) -> None:
         """Close the file until ``wake``; everything written is synced."""
-        self.file.close()
+        self.close()
         self.resting = True
         self.unmap()
+
+    def close(self) -> None:
+        """Let go of the file; maps stay valid."""
+        if not self.resting:
+            self.file.close()
 
     def wake(self) -> None:
         """Open the file again; OSError if that is refused, and then it goes on resting."""
@@ -77,6 +87,9 @@ class ActiveSegment(Segment):
 
     def forget_partial_write(self) -> None:
         """Give back what a failed ``append`` may have written."""
+        if self.resting:
+            # it was not even opened
+            return
         with contextlib.suppress(OSError):
             self.file.resize(self.written.position)
             self._capacity = self.written.position

@@ -17,9 +17,11 @@ from typing import Any, Final
 
 from ..model.errors import CorruptLog
 from ..model.names import flat_name
+from .creation import create_logs
 from .disk import Disk, RealDisk, file_size
 from .formats import DESCRIPTION as DESCRIPTION_FORMAT
 from .formats import GATE
+from .recovery import is_new
 
 TOPICS: Final = "topics"
 DESCRIPTION: Final = "topic.json"
@@ -95,7 +97,7 @@ def read_descriptions(data: Path) -> Iterator[TopicDescription]:
 
 def partition_path(data: Path, uuid: bytes, number: int) -> Path:
     """Where a partition lies."""
-    return data / TOPICS / uuid.hex() / str(number)
+    return data.joinpath(TOPICS, uuid.hex(), str(number))
 
 
 class DataDirectory:
@@ -122,14 +124,24 @@ class DataDirectory:
         """Topic ids that have a directory."""
         return {bytes.fromhex(entry.name) for entry in self.root.iterdir() if _is_topic_id(entry.name)}
 
-    def create(self, uuid: bytes) -> None:
-        """The directory of a new topic, on disk when this returns.
+    def create(self, uuid: bytes, partitions_count: int) -> None:
+        """The directory of a new topic with empty logs, on disk when this returns.
 
         It is described last, when the catalog lists it: a directory without a description is that of a create that
         was interrupted, one with a description belongs to a topic that somebody was told of.
         """
         self.path(uuid).mkdir(mode=0o700)
+        self.add_partitions(uuid, range(partitions_count), 1)
         _sync(self.root)
+
+    def add_partitions(self, uuid: bytes, numbers: range, first_epoch: int) -> None:
+        """Empty logs for these partitions, on disk when this returns; what an interrupted call left stays."""
+        paths = [self.partition(uuid, number) for number in numbers]
+        for path in paths:
+            path.mkdir(mode=0o700, exist_ok=True)
+        create_logs(self._disk, [path for path in paths if is_new(self._disk.names(path))], uuid, first_epoch)
+        if paths:
+            _sync(self.path(uuid))
 
     def describe(self, description: TopicDescription) -> None:
         """Replace the description as a whole."""
@@ -178,13 +190,16 @@ class DataDirectory:
     def settle_partitions(self, uuid: bytes, count: int) -> None:
         """Finish or undo a delete of partitions: numbers below ``count`` are back, others gone for good."""
         directory = self.path(uuid)
-        for entry in list(directory.glob(f"*{DELETED}")):
-            number = entry.name.removesuffix(DELETED)
+        marked = [name for name in RealDisk().names(directory) if name.endswith(DELETED)]
+        for name in marked:
+            number = name.removesuffix(DELETED)
             if number.isdecimal() and int(number) < count:
-                entry.rename(directory / number)
+                (directory / name).rename(directory / number)
             else:
-                shutil.rmtree(entry)
-        _sync(directory)
+                shutil.rmtree(directory / name)
+        # each start comes here for each topic: nearly all have nothing that a sync would bring to the disk
+        if marked:
+            _sync(directory)
 
     def remove_if_empty(self, uuid: bytes) -> bool:
         """Remove what an interrupted create left, told by log files without a byte; anything else stays."""
@@ -195,17 +210,13 @@ class DataDirectory:
         _sync(self.root)
         return True
 
-    def has_partition(self, uuid: bytes, number: int) -> bool:
-        """Whether a partition has a directory."""
-        try:
-            self._disk.names(self.partition(uuid, number))
-        except FileNotFoundError:
-            return False
-        return True
+    def partitions(self, uuid: bytes) -> set[int]:
+        """Numbers of the partitions that have a directory."""
+        return {int(name) for name in RealDisk().names(self.path(uuid)) if name.isdecimal() and str(int(name)) == name}
 
     def partitions_marked_deleted(self, uuid: bytes) -> set[int]:
         """Numbers of the partitions whose delete began."""
-        names = (entry.name.removesuffix(DELETED) for entry in self.path(uuid).glob(f"*{DELETED}"))
+        names = (name.removesuffix(DELETED) for name in RealDisk().names(self.path(uuid)) if name.endswith(DELETED))
         return {int(name) for name in names if name.isdecimal()}
 
     def is_partition_empty(self, uuid: bytes, number: int) -> bool:

@@ -18,7 +18,7 @@ from ..chunk import layout
 from ..chunk import overlay as overlay_record
 from ..model.errors import NewerFormat
 from . import index
-from .disk import Disk, RealDisk, file_size
+from .disk import Disk, File, RealDisk
 
 
 class Format(NamedTuple):
@@ -88,10 +88,10 @@ class FormatGate:
 
     def require_known_watermark(self, data: bytes, path: Path) -> None:
         """Of a watermark file; later versions may cover their version by the CRC of the head."""
-        if len(data) >= _HEAD_BYTES and data[:4] == b"LDWM":
-            length, crc = (int.from_bytes(data[at : at + 4], "little") for at in (8, 12))
-            covered = google_crc32c.value(data[:12] + data[_HEAD_BYTES:length]) == crc
-            self.require_known(WATERMARK, int.from_bytes(data[4:6], "little"), path, covered=covered)
+        if len(data) < _HEAD_BYTES or data[:4] != b"LDWM" or _u16(data, 4) in WATERMARK.reads:
+            return
+        covered = google_crc32c.value(data[:12] + data[_HEAD_BYTES : _u32(data, 8)]) == _u32(data, 12)
+        self.require_known(WATERMARK, _u16(data, 4), path, covered=covered)
 
     def require_known_snapshot(self, data: bytes, path: Path) -> None:
         """Of a snapshot whose CRC holds."""
@@ -144,13 +144,9 @@ class FormatGate:
                 head = _begin(disk, path / name, _LOOK_BYTES)
                 if len(head) >= 12 and _u32(head, 8) not in SNAPSHOT.reads:
                     self.require_known_snapshot(_begin(disk, path / name, None), path / name)
+        last = max(segments, default="")
         for name in segments:
-            head = _begin(disk, path / name, _LOOK_BYTES)
-            if len(head) > layout.VERSION_AT and head[layout.VERSION_AT] not in CHUNK.reads:
-                size_bytes = layout.LENGTH_COUNTS_FROM + _u32(head, 0)
-                self.require_known_chunk(_begin(disk, path / name, size_bytes), path / name)
-        if segments:
-            self._check_tail(path / max(segments), disk)
+            self._check_segment(path / name, disk, is_last=name == last)
         if "postponed" in names:
             self.check_partition(path / "postponed", disk)
 
@@ -163,20 +159,31 @@ class FormatGate:
             self.require_known_states(memoryview(data)[number * record :], path)
         self.require_known_states(memoryview(data)[len(rows) * record :], path)
 
-    def _check_tail(self, path: Path, disk: Disk) -> None:
-        """The chunks behind the last index entry of a segment, by their envelopes."""
-        size_bytes = file_size(disk, path)
-        last = _begin(disk, path.with_suffix(".index"), None)[-index.ENTRY_BYTES :]
-        found, fault = index.unpack(last, -1)
-        entry = found.end or (found.entry(-1) if len(found) and not fault else None)
-        at = entry.position if entry is not None else 0
-        if at >= size_bytes:
-            return
-        file = disk.open(path)
+    def _check_segment(self, path: Path, disk: Disk, *, is_last: bool) -> None:
+        """Its first chunk, and in the last segment those that recovery would look at."""
         try:
-            region = file.map(file.data_end()).data
+            file = disk.open(path)
+        except FileNotFoundError:
+            return
+        try:
+            head = file.read(0, _LOOK_BYTES)
+            if not head:
+                return
+            if len(head) > layout.VERSION_AT and head[layout.VERSION_AT] not in CHUNK.reads:
+                self.require_known_chunk(file.read(0, layout.LENGTH_COUNTS_FROM + _u32(head, 0)), path)
+            if is_last:
+                self._check_tail(file, path, disk)
         finally:
             file.close()
+
+    def _check_tail(self, file: File, path: Path, disk: Disk) -> None:
+        """The chunks behind the last index entry of a segment, by their envelopes."""
+        found, fault = index.unpack(_end(disk, path.with_suffix(".index"), index.ENTRY_BYTES), -1)
+        entry = found.end or (found.entry(-1) if len(found) and not fault else None)
+        at = entry.position if entry is not None else 0
+        if at >= file.size():
+            return
+        region = file.map(file.data_end()).data
         while at + layout.ENVELOPE_BYTES <= len(region) and _u16(region, at + layout.MAGIC_AT) == layout.MAGIC:
             if region[at + layout.VERSION_AT] not in CHUNK.reads:
                 self.require_known_chunk(region[at:], path)
@@ -210,5 +217,17 @@ def _begin(disk: Disk, path: Path, size_bytes: int | None) -> bytes:
         return b""
     try:
         return file.read(0, file.size() if size_bytes is None else min(size_bytes, file.size()))
+    finally:
+        file.close()
+
+
+def _end(disk: Disk, path: Path, size_bytes: int) -> bytes:
+    """The last bytes of a file; nothing where there is none."""
+    try:
+        file = disk.open(path)
+    except FileNotFoundError:
+        return b""
+    try:
+        return file.read(max(file.size() - size_bytes, 0), size_bytes)
     finally:
         file.close()

@@ -25,10 +25,12 @@ _LAST = (1 << 63) - 1
 class Overlay:
     """States, aborted ranges and control ranges of one partition."""
 
-    def __init__(self, disk: Disk, directory: Path, mark: StatesMark | None = None) -> None:
+    def __init__(
+        self, disk: Disk, directory: Path, mark: StatesMark | None = None, *, is_missing: bool = False
+    ) -> None:
         """Reads ``states.log`` where there is one; what is not readable of it stands in ``notes``.
 
-        ``mark`` is how far it was on disk, as the watermark says.
+        ``mark`` is how far it was on disk, as the watermark says. With ``is_missing`` the caller has not seen a file.
         """
         self.path = directory / FILE_NAME
         self.notes: list[str] = []
@@ -47,7 +49,7 @@ class Overlay:
         self._kept: bytes | None = None
         self._sets = {kind: Intervals() for kind in RangeKind}
         self._states = self._sets[RangeKind.STATE]
-        data = read_all(disk, self.path)
+        data = None if is_missing else read_all(disk, self.path)
         self._exists = data is not None
         self._load(data or b"", mark)
 

@@ -18,9 +18,11 @@ from ..model.errors import Reason, Refusal
 from ..model.run import Run
 from . import snapshots, watermark
 from .buffers import Buffer
-from .disk import Disk, File, place_of, refusal, replace
+from .creation import create_logs
+from .disk import Disk, File, place_of, refusal
 from .interface import Damage, InPlace, RecoveryReport, Reservation, SegmentInfo, Snapshot, Span, Write, Written
 from .open_chunk import OpenChunk
+from .overlay import FILE_NAME as STATES_FILE
 from .overlay import Overlay
 from .recovery import Found, carry_out, is_new, look, make_last, open_tail
 from .segments import Reached, Segments
@@ -37,11 +39,16 @@ def open_partition(
     Raises CorruptLog where the directory belongs to another topic or its files contradict each other, OSError where
     the disk fails. A full disk is no error: the log opens for readers and refuses appends.
     """
-    disk.make_directory(path)
-    if is_new(disk, path):
-        replace(disk, path / watermark.FILE_NAME, watermark.pack(topic_id, 0, 0, 0, 0, [(first_epoch, 0)], clean=True))
-    found = look(disk, path, topic_id, now_us=now_us, first_epoch=first_epoch)
-    for name in disk.names(path):
+    try:
+        names = disk.names(path)
+    except FileNotFoundError:
+        names = []
+    if is_new(names):
+        disk.make_directory(path)
+        create_logs(disk, [path], topic_id, first_epoch)
+        names = disk.names(path)
+    found = look(disk, path, names, topic_id, now_us=now_us, first_epoch=first_epoch)
+    for name in names:
         if name.endswith(".tmp"):
             disk.remove(path / name)
     make_last(disk, found.repairs)
@@ -73,7 +80,7 @@ class Partition:
         self._clock_us = found.clock_us
         self.dates = Dates()
         self._held: int | None = found.stable_before if found.next_offset else None
-        self._overlay = Overlay(disk, path, found.states)
+        self._overlay = Overlay(disk, path, found.states, is_missing=STATES_FILE not in found.names)
         self.recovery = replaced(
             found.report,
             clean=found.report.clean and not self._overlay.lost,
@@ -349,7 +356,7 @@ class Partition:
                 self.sync_failed(error)
         if self._syncing is None:
             # else they are closed when the sync that knows them lets go
-            self._segments.active.file.close()
+            self._segments.active.close()
         self._mark.close()
         self._overlay.close()
         self.refusal = Refusal(Reason.READ_ONLY, f"{place_of(self.path)} is closed")

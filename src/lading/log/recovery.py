@@ -71,20 +71,20 @@ class Found:
     report: RecoveryReport
     states: StatesMark | None
     """How far ``states.log`` was on disk, as far as the watermark says."""
+    names: Sequence[str]
+    """The files of the directory."""
 
 
-def is_new(disk: Disk, directory: Path) -> bool:
-    """Whether no log was ever in this directory."""
-    names = disk.names(directory)
+def is_new(names: Sequence[str]) -> bool:
+    """Whether no log was ever in a directory with these files."""
     return watermark.FILE_NAME not in names and not segment_bases(names)
 
 
-def look(disk: Disk, directory: Path, topic_id: bytes, *, now_us: int, first_epoch: int) -> Found:
-    """What lies in ``directory``, which is not new. CorruptLog where recovery may not guess."""
+def look(disk: Disk, directory: Path, names: Sequence[str], topic_id: bytes, *, now_us: int, first_epoch: int) -> Found:
+    """What lies in ``directory``, which has these files and is not new. CorruptLog where recovery may not guess."""
     data = read_all(disk, directory / watermark.FILE_NAME)
     GATE.require_known_watermark(data or b"", directory / watermark.FILE_NAME)
     mark = watermark.unpack(data) if data is not None else None
-    bases = segment_bases(disk.names(directory))
     notes: list[str] = []
     if mark is None:
         notes.append(
@@ -96,7 +96,7 @@ def look(disk: Disk, directory: Path, topic_id: bytes, *, now_us: int, first_epo
         raise CorruptLog(
             f"{directory} belongs to topic {mark.topic_id.hex()}, not to {topic_id.hex()}; move it where it belongs"
         )
-    return _Recovery(disk, directory, mark, bases, notes, now_us, first_epoch).run()
+    return _Recovery(disk, directory, mark, names, notes, now_us, first_epoch).run()
 
 
 def segment_bases(names: Sequence[str]) -> list[int]:
@@ -153,12 +153,13 @@ class _Recovery:
         disk: Disk,
         directory: Path,
         mark: Watermark | None,
-        bases: list[int],
+        names: Sequence[str],
         notes: list[str],
         now_us: int,
         first_epoch: int,
     ) -> None:
-        self.disk, self.directory, self.mark, self.bases, self.notes = disk, directory, mark, bases, notes
+        self.disk, self.directory, self.mark, self.names, self.notes = disk, directory, mark, names, notes
+        self.bases = bases = segment_bases(names)
         self.now_us, self.first_epoch = now_us, first_epoch
         self.synced = mark.synced_end if mark else 0
         self.first = mark.first_offset if mark else (bases[0] if bases else 0)
@@ -215,6 +216,7 @@ class _Recovery:
                 settled_end=self.mark.stable_end if self.mark else 0,
             ),
             states=self.mark.states if self.mark else None,
+            names=self.names,
         )
 
     def _leave_out_forgotten(self) -> None:
@@ -336,7 +338,9 @@ def open_tail(disk: Disk, directory: Path, found: Found) -> ActiveSegment:
         active = ActiveSegment(disk, directory, found.next_offset)
         sync_directory(disk, directory)
         return active
-    active = ActiveSegment(disk, directory, found.tail.base_offset)
+    # as its owner closed it: opened when somebody writes, a start opens thousands
+    resting_bytes = found.tail.end.position if found.report.clean else None
+    active = ActiveSegment(disk, directory, found.tail.base_offset, resting_bytes=resting_bytes)
     active.resume(found.tail.index, found.tail.end, found.tail.max_timestamp_us)
     active.damage = list(found.tail.damage)
     return active

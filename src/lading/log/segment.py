@@ -45,7 +45,6 @@ class Segment:
     def __init__(self, disk: Disk, directory: Path, base_offset: int) -> None:
         self.base_offset = base_offset
         self.path = directory / f"{base_offset:020}{LOG_SUFFIX}"
-        self.index_path = self.path.with_suffix(INDEX_SUFFIX)
         self.end: Limit | None = None
         self.max_timestamp_us = 0
         self.damage: list[Damage] = []
@@ -62,6 +61,11 @@ class Segment:
         self._hints: dict[int, int] = {}
 
     # ------------------------------------------------------------------------------------------ closed segments
+
+    @property
+    def index_path(self) -> Path:
+        """Where its index lies."""
+        return self.path.with_suffix(INDEX_SUFFIX)
 
     def load_end(self, end_offset: int) -> bool:
         """Learn the end of a closed segment from the last entry of its index; False where that cannot be believed."""

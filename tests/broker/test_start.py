@@ -1,0 +1,69 @@
+"""What a start costs grows with what it has to look at, not with what nobody uses: no syncs, no files left open."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from lading.log.disk import File, RealDisk
+from tests.broker.room import fill, opened, payloads, read, topic_of
+
+
+class CountingDisk(RealDisk):
+    """Counts the files that are opened to be written to."""
+
+    def __init__(self) -> None:
+        self.written_to: list[Path] = []
+
+    def open(self, path: Path, *, write: bool = False) -> File:
+        if write and "topics" in path.parts:
+            self.written_to.append(path)
+        return super().open(path, write=write)
+
+
+def stopped(path: Path, topics_count: int) -> None:
+    """Topics with a partition that holds messages and one that does not, closed in order."""
+    broker = opened(path)
+    for number in range(topics_count):
+        fill(broker, topic_of(broker, 2, f"t{number}").partition(0), 2)
+    broker.stop()
+
+
+def count_syncs(path: Path, monkeypatch: pytest.MonkeyPatch) -> int:
+    """How often a start and a stop of this directory wait for the disk."""
+    syncs = 0
+    real = os.fsync
+
+    def count(handle: int) -> None:
+        nonlocal syncs
+        syncs += 1
+        real(handle)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", count)
+        opened(path).stop()
+    return syncs
+
+
+def test_a_start_after_a_clean_stop_does_not_wait_for_the_disk_once_per_topic(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few, many = tmp_path / "few", tmp_path / "many"
+    stopped(few, 1)
+    stopped(many, 12)
+    assert count_syncs(many, monkeypatch) == count_syncs(few, monkeypatch)
+
+
+def test_a_start_after_a_clean_stop_opens_no_file_of_a_partition_to_write(tmp_path: Path) -> None:
+    stopped(tmp_path, 3)
+    disk = CountingDisk()
+    broker = opened(tmp_path, disk=disk)
+    assert disk.written_to == []
+    partition = broker.resolve("s.t1").partition(0)
+    fill(broker, partition, 1)
+    assert {path.parent.name for path in disk.written_to} == {"0"}
+    assert payloads(read(broker, partition)) == [b"0", b"1", b"0"]
+    broker.stop()
+    assert opened(tmp_path).resolve("s.t1").partition(0).log.recovery.clean
