@@ -77,9 +77,12 @@ def test_single_offsets_become_ranges() -> None:
 
 @pytest.mark.parametrize("reader", VISIBILITY, ids=lambda rule: rule.name)
 def test_who_sees_messages_that_are_not_available(broker: Broker, partition: Partition, reader: VisibilityRule) -> None:
-    """The rows of DESIGN 5's table: shown with their state to Iggy polls and raw readers, hidden from the others."""
+    """The rows of DESIGN 5's table: shown with their state to Iggy polls, raw readers and Kafka readers
+    of a topic that shows them, hidden from the others."""
     broker.set_states(partition, [(0, 2), (4, 5)], State.POISONED, now_us=NOW)
-    shown = reader in (iggy_row.SHOWING, native_row.ALL_STATES)
+    shown = reader in (
+        iggy_row.SHOWING, native_row.ALL_STATES, kafka_row.COMMITTED_SHOWING, kafka_row.UNCOMMITTED_SHOWING,
+    )  # fmt: skip
     reading = read(broker, partition, reader=reader)
     offsets = [offset for offset, _ in rows(reading)]
     assert offsets == (list(range(10)) if shown else [2, 3, 5, 6, 7, 8, 9])
@@ -92,8 +95,11 @@ def test_who_sees_messages_that_are_not_available(broker: Broker, partition: Par
 
 
 def test_every_reader_has_a_row_of_its_own_and_only_uncommitted_sees_open_transactions() -> None:
-    assert len({rule.name for rule in VISIBILITY}) == len(VISIBILITY) == 7
-    assert [rule for rule in VISIBILITY if rule.open_transactions] == [kafka_row.UNCOMMITTED]
+    assert len({rule.name for rule in VISIBILITY}) == len(VISIBILITY) == 9
+    assert [rule for rule in VISIBILITY if rule.open_transactions] == [
+        kafka_row.UNCOMMITTED,
+        kafka_row.UNCOMMITTED_SHOWING,
+    ]
 
 
 def test_the_page_says_what_the_table_says() -> None:

@@ -73,6 +73,9 @@ class TopicSettings:
     retention_mark_us: int | None = None
     hide_states: bool = False
     """Whether Iggy polls leave out messages that are not available, instead of showing them with their state."""
+    kafka_states: str | None = None
+    """``shown`` or ``hidden``: whether Kafka readers get messages that are not available, with a header that tells
+    their state; None is hidden."""
     message_bytes_max: int | None = None
     """The largest batch of messages that a producer may send at once, where its protocol has such a limit."""
     append_time: bool = False
@@ -116,6 +119,7 @@ _VALUES: Final[Mapping[str, tuple[Callable[[Any], bool], str]]] = {
     "number": (lambda value: type(value) is int and 1 <= value < 1 << 63, "a whole number from 1"),
     "flag": (lambda value: type(value) is bool, "true or false"),
     "form": (lambda value: value in ("extended", "plain"), "extended or plain"),
+    "showing": (lambda value: value in ("shown", "hidden"), "shown or hidden"),
     "switch": (lambda value: value in (CARRIER_ON, "off"), "on or off"),
     "name": (lambda value: isinstance(value, str) and 0 < len(value.encode(errors="replace")) <= 255, "a topic name"),
 }
@@ -124,6 +128,7 @@ _TOPIC_VALUES: Final[Mapping[str, str]] = {
     "retention_bytes": "number",
     "retention_mark_us": "number",
     "hide_states": "flag",
+    "kafka_states": "showing",
     "message_bytes_max": "number",
     "append_time": "flag",
     "header_form": "form",

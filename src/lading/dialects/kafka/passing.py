@@ -6,7 +6,7 @@ empty batch with the true last offset delta moves it on, as a real broker leaves
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 import google_crc32c
@@ -90,20 +90,32 @@ def joined(parts: Sequence[Bytes], size_bytes: int) -> Sequence[Bytes]:
     return parts
 
 
-def seen(run: Run, first: int, end: int) -> Iterator[Bytes]:
-    """The same, but nothing outside of ``first`` to ``end``: a batch that lies there in part is made anew."""
+def seen(
+    run: Run, first: int, end: int, change: Callable[[pa.RecordBatch], pa.RecordBatch] | None = None
+) -> Iterator[Bytes]:
+    """The same, but nothing outside of ``first`` to ``end``: a batch that lies there in part is made anew.
+
+    With ``change`` every batch but control batches is, of the messages that it returns.
+    """
     for chunk in run.chunks:
         start, stop = int(chunk[BODY_START]), int(chunk[BODY_END])
         for batch in read_batches(run.region, start, stop, first=first, last=end, verify=False).table:
             where, behind = int(batch[layout.START]), int(batch[layout.END])
             inside = batch[layout.BASE] >= first and batch[layout.LAST] < end
-            if inside or batch[layout.ATTRIBUTES] & layout.CONTROL:
+            if (inside and change is None) or batch[layout.ATTRIBUTES] & layout.CONTROL:
                 yield run.region.data[where:behind]
             else:
-                yield from _cut(run, chunk, batch, first, end)
+                yield from _cut(run, chunk, batch, first, end, change)
 
 
-def _cut(run: Run, chunk: NDArray[np.int64], batch: NDArray[np.int64], first: int, end: int) -> Iterator[memoryview]:
+def _cut(
+    run: Run,
+    chunk: NDArray[np.int64],
+    batch: NDArray[np.int64],
+    first: int,
+    end: int,
+    change: Callable[[pa.RecordBatch], pa.RecordBatch] | None,
+) -> Iterator[memoryview]:
     """The messages of one batch from ``first`` to ``end``, with all that the old one said of itself."""
     row = chunk.copy()
     row[BODY_START], row[BODY_END] = batch[layout.START], batch[layout.END]
@@ -113,6 +125,8 @@ def _cut(run: Run, chunk: NDArray[np.int64], batch: NDArray[np.int64], first: in
     epoch, attributes, max_ms, producer_id, producer_epoch, sequence = (fields[at] for at in (2, 5, 8, 9, 10, 11))
     for decoded in decode_columns(alone, first=first, end=end):
         rows = registry.to_batches(decoded)
+        if change is not None:
+            rows = change(rows)
         times = rows.column("timestamp").cast(pa.int64()).to_numpy(zero_copy_only=False)
         offsets = rows.column("offset").to_numpy()
         records = Records(rows, times, offsets)

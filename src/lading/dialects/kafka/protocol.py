@@ -18,6 +18,12 @@ from . import names
 
 COMMITTED: Final = VisibilityRule("kafka_committed", False, AbortedRecords.LISTED, UnavailableMessages.HIDDEN)
 UNCOMMITTED: Final = VisibilityRule("kafka_uncommitted", True, AbortedRecords.LISTED, UnavailableMessages.HIDDEN)
+COMMITTED_SHOWING: Final = VisibilityRule(
+    "kafka_committed_showing", False, AbortedRecords.LISTED, UnavailableMessages.SHOWN
+)
+UNCOMMITTED_SHOWING: Final = VisibilityRule(
+    "kafka_uncommitted_showing", True, AbortedRecords.LISTED, UnavailableMessages.SHOWN
+)
 
 
 def _topic_error(name: str, partitions: int) -> str | None:
@@ -32,6 +38,6 @@ PROTOCOL: Final = Protocol(
     dialects=(KAFKA,),
     endpoints=(EndpointSpec("kafka", "lading.endpoints.kafka:endpoint"),),
     schemes={"kafka": Scheme("lading.transports.kafka:KafkaTransport", 9092, "kafka://127.0.0.1:9092")},
-    visibility=(COMMITTED, UNCOMMITTED),
+    visibility=(COMMITTED, UNCOMMITTED, COMMITTED_SHOWING, UNCOMMITTED_SHOWING),
     topic_error=_topic_error,
 )

@@ -1,7 +1,7 @@
 """What a Kafka consumer gets of a partition: batches as they lie, or made for it in a worker.
 
-Messages of other dialects go through Batch and carrier. One that even the carrier cannot bring across is replaced by a
-stub that keeps its offset and says why.
+Messages of other dialects go through Batch and carrier; marked ones get a header where a topic shows them. One that
+even the carrier cannot bring across is replaced by a stub that keeps its offset and says why.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from ...broker.read import Piece, Reading
 from ...dialects import codes, registry
 from ...dialects.kafka import passing
 from ...dialects.kafka import protocol as kafka_row
+from .marked import Change, shows_states, split_by_state
 
 if TYPE_CHECKING:
     from ...broker.broker import Broker
@@ -81,9 +82,12 @@ class Batcher:
             max_chunks=passing.CHUNKS_MAX, ahead=ahead, counters=self._broker.counters,
         )  # fmt: skip
         if whole is not None:
+            # none of it is marked: ``reader`` is one from whom that would be hidden
             return Batches(
                 passing.joined(whole.bodies, whole.size_bytes), whole.size_bytes, whole.end_offset, whole.messages_count
             )
+        if shows_states(partition.topic):
+            reader = kafka_row.COMMITTED_SHOWING if committed else kafka_row.UNCOMMITTED_SHOWING
         reading = self._broker.read(
             partition, offset, reader=reader, max_messages=MESSAGES_UNBOUNDED, max_bytes=max(max_bytes, 1)
         )
@@ -100,7 +104,8 @@ class Batcher:
         left_out = partition.log.aborted(reading.first_offset, reading.end_offset)
         spans = tuple((piece.first, piece.end) for piece in reading.pieces)
         fit, with_carriers = self._carrying.fit(partition.topic), self._carrying.is_on(partition.topic)
-        key = (partition, partition.log.epoch, offset, reading.end_offset, spans, tuple(left_out), with_carriers)
+        marks = tuple(reading.hidden)
+        key = (partition, partition.log.epoch, offset, reading.end_offset, spans, tuple(left_out), with_carriers, marks)
         made = self._made.get(key)
         if made is not None:
             self._made.move_to_end(key)
@@ -122,13 +127,13 @@ class Batcher:
 
 
 def _as_it_lies(reading: Reading, offset: int) -> bool:
-    """Whether all that was read is Kafka's and nothing of it is left out."""
+    """Whether all that was read is Kafka's, nothing of it is left out, and nothing is marked."""
     at = offset
     for piece in reading.pieces:
         if piece.run.dialect != codes.KAFKA or piece.first != at:
             return False
         at = piece.end
-    return at == reading.end_offset and not reading.damaged
+    return at == reading.end_offset and not reading.damaged and not reading.hidden
 
 
 def _stored(reading: Reading, max_bytes: int, *, force: bool) -> Batches:
@@ -150,24 +155,26 @@ def _made(reading: Reading, left_out: Sequence[tuple[int, int]], fit: Fit) -> Ma
     parts: list[Bytes] = []
     stubs, covered = 0, reading.first_offset
     for piece in reading.pieces:
-        if piece.run.dialect == codes.KAFKA:
-            parts += passing.seen(piece.run, piece.first, piece.end)
-            covered = piece.end
-            continue
-        for first, end in _without(left_out, piece.first, piece.end):
-            for some, unholdable in _carried(piece, first, end, fit):
-                parts.append(some)
-                stubs += unholdable
-            covered = end
+        for begin, behind, change in split_by_state(reading.hidden, piece.first, piece.end):
+            if piece.run.dialect == codes.KAFKA:
+                parts += passing.seen(piece.run, begin, behind, change)
+                covered = behind
+                continue
+            for first, end in _without(left_out, begin, behind):
+                for some, unholdable in _carried(piece, first, end, fit, change):
+                    parts.append(some)
+                    stubs += unholdable
+                covered = end
     if covered < reading.end_offset:
         parts.append(passing.empty(covered, reading.end_offset))
     return Made(parts, sum(map(len, parts)), stubs)
 
 
-def _carried(piece: Piece, first: int, end: int, fit: Fit) -> Iterator[tuple[bytes, int]]:
+def _carried(piece: Piece, first: int, end: int, fit: Fit, change: Change | None) -> Iterator[tuple[bytes, int]]:
     """Messages of another dialect, whole again, as batches of this one, and how many of them are stubs."""
     for decoded in registry.dialect(piece.run.dialect).decode(piece.run, first=first, end=end):
-        carried = fit(registry.to_batches(decoded))
+        messages = registry.to_batches(decoded)
+        carried = fit(messages if change is None else change(messages))
         yield registry.dialect(codes.KAFKA).encode(carried.batch), len(carried.unholdable)
 
 

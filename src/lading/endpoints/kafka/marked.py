@@ -1,0 +1,41 @@
+"""Messages that are not available, for Kafka readers of a topic that shows them: a header tells their state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from ...broker.state_header import add_state
+
+if TYPE_CHECKING:
+    from ...broker.topology import Topic
+
+SHOWN: Final = "shown"
+"""Value of the topic setting ``kafka_states``."""
+
+Change = Callable[[pa.RecordBatch], pa.RecordBatch]
+
+
+def shows_states(topic: Topic) -> bool:
+    """Return whether Kafka readers of the topic get messages that are not available."""
+    return topic.settings.kafka_states == SHOWN
+
+
+def split_by_state(
+    hidden: Sequence[tuple[int, int, int]], first: int, end: int
+) -> Iterator[tuple[int, int, Change | None]]:
+    """Yield the ranges of ``first`` to ``end`` in order, and what is done to messages of a marked one."""
+    for start, stop, state in hidden:
+        if stop <= first:
+            continue
+        if start >= end:
+            break
+        if start > first:
+            yield first, start, None
+        yield max(start, first), min(stop, end), partial(add_state, state)
+        first = stop
+    if first < end:
+        yield first, end, None
