@@ -20,6 +20,8 @@ from datetime import UTC, datetime
 from queue import Empty, SimpleQueue
 from typing import Any, Final, Literal
 
+from .model.printable import escape_unseen, escape_unseen_in_lines
+
 LogFormat = Literal["text", "json"]
 
 LINES_MAX: Final = 10_000
@@ -37,8 +39,6 @@ FLUSH_S: Final = 5.0
 """Nor is one that has not taken everything by then."""
 
 _STDERR: Final = 2
-_CONTROLS: Final = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))}
-_IN_TRACEBACKS: Final = {code: text for code, text in _CONTROLS.items() if code != ord("\n")}
 
 
 def origin(endpoint: str, peer: str = "") -> dict[str, str]:
@@ -109,15 +109,15 @@ class RepeatCounter:
 def format_text(record: logging.LogRecord, repeated: int = 0) -> str:
     """Return a record as ``time LEVEL endpoint peer message``; ``-`` stands for an endpoint or peer that is missing.
 
-    Control characters are escaped, so that what a client sent cannot pass for another line, or move a cursor.
+    What a terminal acts on is escaped: what a client sent cannot pass for another line, move a cursor or reorder text.
     """
     endpoint, peer = getattr(record, "endpoint", ""), getattr(record, "peer", "")
-    message = record.getMessage().translate(_CONTROLS)
+    message = escape_unseen(record.getMessage())
     if repeated:
         message += f" (repeated {repeated} times)"
     line = f"{_time(record)} {record.levelname} {endpoint or '-'} {peer or '-'} {message}"
     traceback = _traceback(record)
-    return f"{line}\n{traceback.translate(_IN_TRACEBACKS)}" if traceback and not repeated else line
+    return f"{line}\n{escape_unseen_in_lines(traceback)}" if traceback and not repeated else line
 
 
 def format_json(record: logging.LogRecord, repeated: int = 0) -> str:

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -143,10 +143,27 @@ def test_a_counted_line_keeps_nothing_of_a_failed_request_alive() -> None:
     assert kept.exc_info is None
 
 
-def test_control_characters_of_a_client_make_no_line_and_move_no_cursor() -> None:
-    line = format_text(record("no topic %s", "a\nb\x1b[2J"))
-    assert "\n" not in line and "\x1b" not in line
-    assert line.endswith(r"no topic a\x0ab\x1b[2J")
+@pytest.mark.parametrize("log_format", [format_text, format_json])
+def test_what_a_client_sent_makes_no_line_and_moves_hides_or_reorders_nothing(
+    log_format: Callable[[logging.LogRecord], str],
+) -> None:
+    """Text after U+202E is shown backwards, zero-width characters are not shown: a line read as another one."""
+    sent = "a\nb\x1b[2J\x7f\x9b\u202eresol\u200b\u2066\ufeff\U000e0041\ud800"
+    line = log_format(record("no topic %s", sent))
+    assert line.isascii() and line.isprintable()
+    if log_format is format_text:
+        assert line.endswith(r"no topic a\nb\x1b[2J\x7f\x9b\u202eresol\u200b\u2066\ufeff\U000e0041\ud800")
+    else:
+        assert json.loads(line)["message"] == f"no topic {sent}"
+
+
+def test_a_traceback_keeps_its_lines_and_nothing_else() -> None:
+    try:
+        raise ValueError("topic \u202eresol\x1b[2J")
+    except ValueError:
+        told = logging.makeLogRecord({"msg": "failed", "levelname": "ERROR", "exc_info": sys.exc_info()})
+    lines = format_text(told).split("\n")
+    assert lines[-1] == r"ValueError: topic \u202eresol\x1b[2J" and len(lines) > 3
 
 
 def hello() -> bytes:
