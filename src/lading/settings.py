@@ -274,6 +274,14 @@ class BrokerLimits(Section):
     """The shortest session timeout that a member of a Kafka group may ask for."""
     rebalance_delay_ms: int = Field(default=100, ge=0)
     """The first members of a Kafka group wait this long for others."""
+    group_members_max: int = Field(default=1_000, ge=1)
+    """Members of one Kafka group."""
+    member_metadata_bytes_max: ByteSize = Field(default=ByteSize(1 << 20), ge=1 << 10)
+    """What one member of a Kafka group may say of itself."""
+    groups_metadata_bytes_max: ByteSize = Field(default=ByteSize(32 << 20), ge=1 << 10)
+    """What the members of all Kafka groups may say of themselves, in sum."""
+    group_assignment_bytes_max: ByteSize = Field(default=ByteSize(8 << 20), ge=1 << 10)
+    """What the leader of a Kafka group may give its members, in sum."""
     transaction_timeout_ms: int = Field(default=3_600_000, ge=100)
     """A transaction that is open for longer is aborted."""
     transaction_memory_ms: int = Field(default=30 * 86_400_000, ge=1_000)

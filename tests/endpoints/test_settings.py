@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from lading.broker.settings import BrokerSettings
 from lading.model.errors import SettingError
+from lading.serve import _broker_settings
 from lading.settings import Address, keys, load, parse_address
 
 
@@ -131,6 +133,16 @@ def test_every_key_is_documented_and_nothing_else() -> None:
     page = Path(__file__).parents[2] / "docs" / "reference" / "settings.md"
     documented = [line.split("`")[1] for line in page.read_text().splitlines() if line.startswith("| `")]
     assert documented == keys()
+
+
+def test_the_bounds_of_kafka_groups_can_be_set() -> None:
+    bounds = {"group_members_max": 7, "member_metadata_bytes_max": 2048, "groups_metadata_bytes_max": 4096,
+              "group_assignment_bytes_max": 8192}  # fmt: skip
+    loaded = load(None, [f"broker.{name}={value}" for name, value in bounds.items()])
+    served = _broker_settings(loaded.settings)
+    assert {name: getattr(served, name) for name in bounds} == bounds
+    unset, default = _broker_settings(load(None, []).settings), BrokerSettings()
+    assert {name: getattr(unset, name) for name in bounds} == {name: getattr(default, name) for name in bounds}
 
 
 def test_a_token_may_lie_in_a_file(tmp_path: Path) -> None:

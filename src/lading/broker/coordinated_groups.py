@@ -85,7 +85,8 @@ class CoordinatedGroups:
                 raise Refusal(
                     Reason.REQUEST_TOO_LARGE,
                     f"the assignments of group {group.name!r} have more than the "
-                    f"{self._settings.group_assignment_bytes_max} bytes that are taken",
+                    f"{self._settings.group_assignment_bytes_max} bytes that are taken "
+                    "(setting broker.group_assignment_bytes_max)",
                 )
         except Refusal as refusal:
             answer.refuse(refusal)
@@ -263,7 +264,7 @@ class CoordinatedGroups:
             raise Refusal(
                 Reason.REQUEST_TOO_LARGE,
                 f"a member of group {group.name!r} has {size_bytes} bytes of metadata; the limit is "
-                f"{settings.member_metadata_bytes_max}",
+                f"{settings.member_metadata_bytes_max} (setting broker.member_metadata_bytes_max)",
             )
         former = group.members.get(call.member)
         more_bytes = size_bytes - (0 if former is None else former.call.metadata_bytes)
@@ -271,13 +272,15 @@ class CoordinatedGroups:
             raise Refusal(
                 Reason.GROUP_FULL,
                 f"the members of all groups have {self._metadata_bytes} bytes of metadata; "
-                f"{settings.groups_metadata_bytes_max} are the most",
+                f"{settings.groups_metadata_bytes_max} are the most (setting broker.groups_metadata_bytes_max)",
             )
 
     def _join_new(self, group: Group, call: JoinCall, answer: Answer[Joined], now_us: int) -> None:
         if len(group.members) + len(group.named) >= self._settings.group_members_max:
             raise Refusal(
-                Reason.GROUP_FULL, f"group {group.name!r} has {self._settings.group_members_max} members, the most"
+                Reason.GROUP_FULL,
+                f"group {group.name!r} has {self._settings.group_members_max} members, the most "
+                "(setting broker.group_members_max)",
             )
         member_id = call.new_member()
         if call.named_first and call.instance is None:
