@@ -37,8 +37,13 @@ def answered(
     future: asyncio.Future[Fields] = asyncio.get_running_loop().create_future()
 
     def finish(done: Answer[T]) -> None:
-        if not future.done():
+        if future.done():
+            return
+        try:
             future.set_result(made(done))
+        except Exception as error:
+            # whoever waits logs it and closes; a callback that raises would leave the client waiting for ever
+            future.set_exception(error)
 
     answer.on_done(finish)
     return future

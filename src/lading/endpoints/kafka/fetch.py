@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from ...broker.pass_through import Ahead
@@ -288,24 +289,31 @@ class Fetching:
             return [batches.make() for _, _, batches in to_make if batches.make is not None]
 
         def made(future: asyncio.Future[list[Made]]) -> None:
-            if self._connection.lost or future.cancelled():
-                return
-            error = future.exception()
-            if error is not None:
-                log.error("a fetch across dialects failed", exc_info=error, extra=self._connection.origin())
-            for number, (topic, row, batches) in enumerate(to_make):
-                rows = topics[topic][1]
-                if error is not None:
-                    rows[row] = Fetched(rows[row].partition, UNKNOWN_SERVER_ERROR)
-                    continue
-                done = future.result()[number]
-                self._fetcher.batcher.keep(batches.key, done)
-                self._fetcher.stubs(done.stubs)
-                rows[row] = rows[row]._replace(parts=done.parts, size_bytes=done.size_bytes)
-            self._answer(topics)
+            if not self._connection.lost and not future.cancelled():
+                self._go_on(partial(self._answer_made, topics, to_make, future))
 
         loop = asyncio.get_running_loop()
         loop.run_in_executor(self._fetcher.context.services.workers, make).add_done_callback(made)
+
+    def _answer_made(
+        self,
+        topics: list[tuple[bytes, list[Fetched]]],
+        to_make: list[tuple[int, int, Batches]],
+        future: asyncio.Future[list[Made]],
+    ) -> None:
+        error = future.exception()
+        if error is not None:
+            log.error("a fetch across dialects failed", exc_info=error, extra=self._connection.origin())
+        for number, (topic, row, batches) in enumerate(to_make):
+            rows = topics[topic][1]
+            if error is not None:
+                rows[row] = Fetched(rows[row].partition, UNKNOWN_SERVER_ERROR)
+                continue
+            done = future.result()[number]
+            self._fetcher.batcher.keep(batches.key, done)
+            self._fetcher.stubs(done.stubs)
+            rows[row] = rows[row]._replace(parts=done.parts, size_bytes=done.size_bytes)
+        self._answer(topics)
 
     def _answer(self, topics: Sequence[tuple[bytes, Sequence[Fetched]]]) -> None:
         error = next((one.error for _, rows in topics for one in rows if one.error), 0)
