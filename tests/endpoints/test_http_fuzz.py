@@ -17,8 +17,8 @@ import pytest
 from lading import testing
 from lading.testing import Running
 
-SAMPLES = int(os.environ.get("LADING_FUZZ_HTTP", "250"))
-"""Requests of each listener; more with LADING_FUZZ_HTTP."""
+SAMPLES = int(os.environ.get("LADING_FUZZ_HTTP", "3000" if os.environ.get("LADING_TEST_FULL") == "1" else "250"))
+"""Requests of each listener: whole with LADING_TEST_FULL=1, as many as LADING_FUZZ_HTTP says."""
 
 NUMBERS: list[Any] = [
     -1,
