@@ -119,7 +119,9 @@ def test_promise_2_a_failed_sync_is_never_acknowledged_and_never_tried_again(tmp
     assert len(syncs) == number + 1, "a sync that failed was tried again"
     assert log.synced_end == acknowledged and len(read_all(log)) == acknowledged
     assert log.refusal is not None and log.refusal.reason is Reason.READ_ONLY
-    assert str(log.path) in str(log.refusal) and "start again" in str(log.refusal)
+    # clients read it: it names the partition, and not where the data lies on this machine
+    assert str(log.path) not in str(log.refusal)
+    assert "/".join(log.path.parts[-2:]) in str(log.refusal) and "start again" in str(log.refusal)
     for attempt in (lambda: log.reserve(2, 0, 10), lambda: log.set_state(0, 1, 20, 1)):
         with pytest.raises(Refusal) as caught:
             attempt()
