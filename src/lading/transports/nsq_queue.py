@@ -6,6 +6,7 @@ position finishes (FIN) everything before it; what was not finished comes again,
 
 from __future__ import annotations
 
+import logging
 import random
 import select
 import struct
@@ -28,10 +29,11 @@ from .nsq_lookup import Discovery, Node
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+LOG: Final = logging.getLogger("lading.client")
 LOOK_S: Final = 60.0
 """Nodes are looked up again after this long, give or take a quarter."""
 PAUSE_S: Final = 0.2
-PAUSE_S_MAX: Final = 30.0
+PAUSE_S_MAX: Final = 10.0
 CODE: Final = 5
 """The dialect's number in chunk envelopes."""
 
@@ -49,6 +51,7 @@ class _Subscribed:
     again_at: float = 0.0
     pause_s: float = PAUSE_S
     error: LadingError | None = None
+    logged_away: bool = False
 
 
 @dataclass(slots=True)
@@ -101,11 +104,13 @@ class NsqQueue:
         self._window = _Window()
         self._look_at = 0.0
         self._closed = False
+        self._joined = False
         self._look()
         self._connect()
         failed = [one.error for one in self._nodes.values() if one.error is not None]
         if failed and not self._connected():
             raise failed[0]
+        self._joined = True
 
     # -- as a membership
 
@@ -230,11 +235,13 @@ class NsqQueue:
             if (one.connection is None or one.connection.broken) and now >= one.again_at:
                 try:
                     one.connection = self._subscribed(one.node)
-                    one.pause_s, one.error = PAUSE_S, None
-                    fresh = True
-                except (Unreachable, NsqRefusal) as error:
-                    one.error = error
-                    self._put_off(one)
+                except (Unreachable, NsqRefusal, MalformedMessage) as error:
+                    self._put_off(one, error)
+                    continue
+                if one.logged_away:
+                    LOG.warning("nsqd at %s:%d is back; going on", *one.node)
+                one.pause_s, one.error, one.logged_away = PAUSE_S, None, False
+                fresh = True
         if fresh:
             self._share()
 
@@ -271,11 +278,15 @@ class NsqQueue:
         connection.close()
         for one in self._nodes.values():
             if one.connection is connection:
-                one.connection, one.error = None, error
-                self._put_off(one)
+                one.connection = None
+                self._put_off(one, error)
         self._look_at = 0.0
 
-    def _put_off(self, one: _Subscribed) -> None:
+    def _put_off(self, one: _Subscribed, error: LadingError) -> None:
+        if self._joined and not one.logged_away:
+            LOG.warning("nsqd at %s:%d is away; waiting until it is back (%s)", *one.node, error)
+            one.logged_away = True
+        one.error = error
         one.again_at = time.monotonic() + one.pause_s * random.uniform(0.5, 1.0)
         one.pause_s = min(2 * one.pause_s, PAUSE_S_MAX)
 
