@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from typing import Final
@@ -16,9 +17,11 @@ PAUSE_MAX_S: Final = 10.0
 class Patience:
     """Doubling pauses while a server is away, with one line in the log when it goes and one when it is back."""
 
-    def __init__(self, url: str, sleep: Callable[[float], None] = time.sleep) -> None:
-        self._url = url
+    def __init__(self, server: str, sleep: Callable[[float], None] = time.sleep, log: logging.Logger = LOG) -> None:
+        """``server`` is what the lines begin with; ``sleep`` may raise, which ends the waiting."""
+        self._server = server
         self._sleep = sleep
+        self._log = log
         self._pause_s = 0.0
 
     def wait(self, error: LadingError) -> None:
@@ -27,12 +30,12 @@ class Patience:
         if not isinstance(error, Unreachable) and not stopping:
             raise error
         if not self._pause_s:
-            LOG.warning("%s is away; waiting until it is back (%s)", self._url, error)
+            self._log.warning("%s is away; waiting until it is back (%s)", self._server, error)
         self._pause_s = min(max(2 * self._pause_s, PAUSE_MIN_S), PAUSE_MAX_S)
         self._sleep(self._pause_s)
 
     def reset(self) -> None:
         """The server answers."""
         if self._pause_s:
-            LOG.warning("%s is back; going on", self._url)
+            self._log.warning("%s is back; going on", self._server)
             self._pause_s = 0.0

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ..model.errors import LocalError
+from ..client.patience import Patience
+from ..model.errors import LadingError, LocalError
 from .batches import Sources, go
 from .executor import LOOK_INTERVAL_S, Executor, Stage
 from .formats.registry import open_table
@@ -126,7 +127,8 @@ def drive(
 ) -> None:
     """Stage the ranges of batch after batch in tasks and publish each, until what was there at the start is done.
 
-    With ``interval_s`` a batch is begun every so many seconds without end. ``look`` is called meanwhile and after each
+    With ``interval_s`` a batch is begun every so many seconds without end, and a server that went away is waited for;
+    the batch that it stopped is begun again as the checkpoint has it. ``look`` is called meanwhile and after each
     batch. When ``stopped`` says so, a run with ``interval_s`` ends, and another one raises KeyboardInterrupt. What was
     staged for a batch that is not published is deleted. Errors of ours are raised as they were, in whichever process.
     """
@@ -136,23 +138,60 @@ def drive(
         if stopped():
             raise KeyboardInterrupt
 
+    pause = pausing(check)
+    patience = Patience(f"a server of {run.name}", pause, LOG)
+
     def do_batch(ranges: Sequence[Range]) -> None:
         executor.run_watched(lambda: publish(Batch(executor.write(stage, ranges))), check)
         look()
 
+    def pause_between(seconds: float) -> None:
+        patience.reset()
+        pause(seconds)
+
+    def do_batches(last: Manifest | None) -> None:
+        try:
+            go(
+                Sources(run.planners, batch_rows), run.state.checkpoint, start.positions, last, do_batch,
+                interval_s=interval_s, pause=pause_between,
+            )  # fmt: skip
+        except Exception as error:
+            abandon(run.state, run.places)
+            raise executor.original_error(error) from None
+
     try:
-        go(
-            Sources(run.planners, batch_rows), run.state.checkpoint, start.positions, start.last, do_batch,
-            interval_s=interval_s, pause=pausing(check),
-        )  # fmt: skip
+        if interval_s is None:
+            do_batches(start.last)
+        else:
+            _follow(run, start.last, do_batches, patience)
     except KeyboardInterrupt:
         look()
         abandon(run.state, run.places)
         if interval_s is None:
             raise
-    except Exception as error:
-        abandon(run.state, run.places)
-        raise executor.original_error(error) from None
+
+
+def _follow(
+    run: TableRun, last: Manifest | None, do_batches: Callable[[Manifest | None], None], patience: Patience
+) -> None:
+    """Call ``do_batches`` with the last manifest, again whenever a server that went away may be back.
+
+    Raises every other error.
+    """
+    failed = False
+    while True:
+        try:
+            if failed:
+                # a batch may have its manifest and not yet all that belongs to it
+                sweep(run)
+                last = run.state.manifests.last()
+            do_batches(last)
+        except LadingError as error:
+            failed = True
+            for planner in run.planners:
+                # a new connection that nobody answers fails at once, an old one after all its retries
+                planner.disconnect()
+            patience.wait(error)
 
 
 def pausing(look: Callable[[], None]) -> Callable[[float], None]:

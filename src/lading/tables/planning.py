@@ -44,11 +44,15 @@ class Planner:
         """The topic as it is now."""
         return self.transport.topic(self.options.topic)
 
-    def close(self) -> None:
-        """Let go of the connection."""
+    def disconnect(self) -> None:
+        """Let go of the connection; the next request makes a new one. A queue's spool is filled all the while."""
         if self._transport is not None:
             self._transport.close()
             self._transport = None
+
+    def close(self) -> None:
+        """Let go of the connection, and of the process that fills a queue's spool."""
+        self.disconnect()
         self._filling.stop()
 
     def done(self, marks: Marks) -> None:

@@ -1,0 +1,71 @@
+"""A broker that goes away and comes back on the same ports, and tasks before which something happens."""
+
+from __future__ import annotations
+
+import random
+import socket
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from lading import Producer, testing
+from lading.tables.executor import Stage
+from lading.tables.local import LocalExecutor
+from lading.tables.publish import Written
+from lading.tables.ranges import Range
+
+ENDPOINTS = {"lading": "admin", "iggy": "iggy_tcp", "kafka": "kafka"}
+
+
+class RestartingBroker:
+    """A broker that can be stopped, and started again on the same ports."""
+
+    def __init__(self, data: Path) -> None:
+        self._data = data
+        self._addresses = {f"endpoints.{name}.address": f"127.0.0.1:{_port()}" for name in ENDPOINTS.values()}
+        self.start()
+
+    def start(self) -> None:
+        self._held = testing.broker(self._data, settings=self._addresses)
+        self.running = self._held.__enter__()
+
+    def stop(self) -> None:
+        self._held.__exit__(None, None, None)
+
+    def send(self, *payloads: bytes) -> None:
+        with Producer(self.running.url) as producer:
+            for payload in payloads:
+                producer.send("t", payload)
+
+    def url(self, scheme: str) -> str:
+        return f"{scheme}://{self.running.endpoints[ENDPOINTS[scheme]]}"
+
+
+def _port() -> int:
+    """Return a free port of those that no outgoing connection takes while the broker is away."""
+    while True:
+        port = random.randrange(15_000, 32_000)
+        with socket.socket() as tried, suppress(OSError):
+            tried.bind(("127.0.0.1", port))
+            return port
+
+
+class InterruptedExecutor(LocalExecutor):
+    """Calls ``happens``, once, before the tasks of the next batch run."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
+        self.happens: Callable[[], None] | None = None
+
+    def write(self, stage: Stage, ranges: Sequence[Range]) -> list[Written]:
+        happens, self.happens = self.happens, None
+        if happens is not None:
+            happens()
+        return super().write(stage, ranges)
+
+
+def patience_lines(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Return how the lines begin that say that a server is away or back."""
+    return [line.split(";")[0] for line in caplog.messages if " is away; " in line or " is back; " in line]
