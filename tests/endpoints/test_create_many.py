@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import select
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -54,3 +56,25 @@ def test_others_are_answered_while_many_partitions_are_made(tmp_path: Path) -> N
         rows = kafka.ask("Metadata", 1, topics=None).topics
         assert {(topic.name, len(topic.partitions)) for topic in rows} == {("t", PARTITIONS), ("own", PARTITIONS)}
         kafka.close()
+
+
+def test_others_are_answered_while_the_admin_endpoint_makes_many_partitions(tmp_path: Path) -> None:
+    many = 1_000
+    body = json.dumps({"partitions": many}).encode()
+    with testing.broker(tmp_path / "data") as broker:
+        other = KafkaFrames(broker.endpoints["kafka"])
+        assert other.ask("ListGroups", 0).error_code == 0
+        host, port = broker.endpoints["admin"].rsplit(":", 1)
+        with socket.create_connection((host, int(port)), TIMEOUT_S) as admin:
+            admin.sendall(
+                b"POST /topics/default/t HTTP/1.1\r\nHost: %s:%s\r\nContent-Type: application/json\r\n"
+                b"Connection: close\r\nContent-Length: %d\r\n\r\n%s" % (host.encode(), port.encode(), len(body), body)
+            )
+            for _ in range(5):
+                assert other.ask("ListGroups", 0).error_code == 0
+            # the files are still being made
+            assert select.select([admin], [], [], 0)[0] == []
+            assert admin.makefile("rb").readline().split()[1] == b"201"
+        (topic,) = other.ask("Metadata", 1, topics=None).topics
+        assert len(topic.partitions) == many
+        other.close()

@@ -191,7 +191,7 @@ class Namespace:
         if not 1 <= ident <= ID_MAX:
             raise Refusal(Reason.INVALID_TOPIC_ID, f"a topic id is 1 to {ID_MAX}, not {ident}")
         _require_name(name, "topic", Reason.INVALID_TOPIC_NAME)
-        self._require_partitions(name, partitions_count)
+        self._require_partitions(f"topic {name!r}", partitions_count)
         if ident in stream.topics:
             raise Refusal(
                 Reason.TOPIC_ID_EXISTS,
@@ -235,6 +235,8 @@ class Namespace:
 
         Each waits for the disk several times. What is not used is removed by ``discard``, or by the next start.
         """
+        # as many as are asked for are made before a name is looked at
+        self._require_partitions("a new topic", partitions_count)
         prepared = PreparedLogs(uuid_module.uuid4().bytes, [])
         with _disk_errors("a new topic"):
             try:
@@ -297,7 +299,7 @@ class Namespace:
         if count < 1:
             raise Refusal(Reason.TOO_MANY_PARTITIONS, f"at least 1 partition can be added, not {count}")
         before = len(topic.partitions)
-        self._require_partitions(topic.name, before + count)
+        self._require_partitions(f"topic {topic.name!r}", before + count)
         with _disk_errors(f"topic {topic.name!r}"):
             self._directory.add_partitions(topic.uuid, range(before, before + count), topic.next_epoch)
             added = self._open_partitions(topic, range(before, before + count))
@@ -333,11 +335,11 @@ class Namespace:
 
     # -- the parts
 
-    def _require_partitions(self, name: str, count: int) -> None:
+    def _require_partitions(self, what: str, count: int) -> None:
         if not 0 <= count <= self._partitions_max:
             raise Refusal(
                 Reason.TOO_MANY_PARTITIONS,
-                f"topic {name!r} cannot have {count} partitions; the limit is {self._partitions_max} "
+                f"{what} cannot have {count} partitions; the limit is {self._partitions_max} "
                 "(setting broker.partitions_per_topic_max)",
             )
 

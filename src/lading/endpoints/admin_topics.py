@@ -9,11 +9,13 @@ from starlette.responses import Response
 
 from ..broker.settings import TopicSettings
 from ..model.errors import Reason, Refusal
+from .creating import create_with_prepared_logs
 from .documents import NewSettings, NewStream, NewTopic, answer, parse_body
 from .interface import Services, now_us
 from .routing import Parameters, Route
 
 if TYPE_CHECKING:
+    from ..broker.namespace import PreparedLogs
     from ..broker.topology import Partition, Topic
 
 
@@ -77,16 +79,19 @@ class AdminTopics:
         settings = TopicSettings.parse(wanted.settings)
         require_name("stream", path["stream"], Reason.INVALID_STREAM_NAME)
         require_name("topic", path["topic"], Reason.INVALID_TOPIC_NAME)
-        time_us = now_us()
         try:
             stream = self._broker.stream(path["stream"])
         except Refusal as refusal:
             if refusal.reason is not Reason.STREAM_NAME_NOT_FOUND:
                 raise
-            stream = self._broker.create_stream(None, path["stream"], now_us=time_us)
-        topic = self._broker.create_topic(
-            stream.id, None, path["topic"], wanted.partitions, now_us=time_us, settings=settings
-        )
+            stream = self._broker.create_stream(None, path["stream"], now_us=now_us())
+
+        def create(prepared: PreparedLogs) -> Topic:
+            return self._broker.create_topic(
+                stream.id, None, path["topic"], wanted.partitions, now_us=now_us(), settings=settings, prepared=prepared
+            )
+
+        topic = await create_with_prepared_logs(self._services, wanted.partitions, create)
         return answer(_document(topic), 201)
 
     async def _alter_topic(self, request: Request, path: Parameters) -> Response:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ...model.errors import Reason, Refusal
 from ...model.names import DEFAULT_STREAM
+from ..creating import create_with_prepared_logs
 from .handling import Context
 
 if TYPE_CHECKING:
@@ -20,15 +20,11 @@ async def create_topic_in_worker(
     context: Context, name: str, partitions_count: int, *, now_us: Callable[[], int], settings: TopicSettings
 ) -> Topic:
     """As ``create_topic``, with the logs made in a worker: nobody else waits for their files."""
-    broker, workers = context.broker, context.services.workers
-    loop = asyncio.get_running_loop()
-    prepared = await loop.run_in_executor(workers, broker.prepare_logs, partitions_count)
-    try:
+
+    def create(prepared: PreparedLogs) -> Topic:
         return create_topic(context, name, partitions_count, now_us=now_us(), settings=settings, prepared=prepared)
-    except BaseException:
-        # somebody else may have created it meanwhile
-        await loop.run_in_executor(workers, broker.discard, prepared)
-        raise
+
+    return await create_with_prepared_logs(context.services, partitions_count, create)
 
 
 def create_topic(
