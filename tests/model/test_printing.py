@@ -31,4 +31,5 @@ def test_a_header_value_shows_kind_and_value(value: HeaderValue, shown: str) -> 
 
 def test_a_state_shows_its_word_and_stays_a_number() -> None:
     assert [str(state) for state in State] == ["available", "unavailable", "poisoned", "marked_for_deletion"]
+    assert f"{State.POISONED} {State.POISONED:>10}|{State.POISONED:d}" == "poisoned   poisoned|20"
     assert json.dumps(State.POISONED) == "20"

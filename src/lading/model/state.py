@@ -21,5 +21,9 @@ class State(IntEnum):
     def __str__(self) -> str:
         return self.word
 
+    def __format__(self, spec: str) -> str:
+        """Return the word, laid out as a text; the number if ``spec`` ends in ``d``."""
+        return format(int(self) if spec.endswith("d") else self.word, spec)
+
 
 STATE_BY_WORD: dict[str, State] = {state.word: state for state in State}
