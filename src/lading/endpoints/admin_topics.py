@@ -10,7 +10,7 @@ from starlette.responses import Response
 from ..broker.settings import TopicSettings
 from ..model.errors import Reason, Refusal
 from .creating import create_with_prepared_logs
-from .documents import NewSettings, NewStream, NewTopic, answer, parse_body
+from .documents import NewSettings, NewStream, NewTopic, answer, answer_rows, parse_body
 from .interface import Services, now_us
 from .routing import Parameters, Route
 
@@ -69,7 +69,7 @@ class AdminTopics:
 
     async def _topics(self, request: Request, path: Parameters) -> Response:
         topics = [topic for stream in self._broker.streams() for topic in self._broker.topics(stream.id)]
-        return answer([_document(topic) for topic in topics])
+        return await answer_rows(_document(topic) for topic in topics)
 
     async def _topic(self, request: Request, path: Parameters) -> Response:
         return answer(_document(self._broker.topic(path["stream"], path["topic"])))

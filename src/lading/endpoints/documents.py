@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Final, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -11,10 +12,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ..model.errors import LadingError, MalformedMessage, Reason, Refusal
-from .http import read_body
+from .http import InPieces, read_body
 from .receive_budget import ReceiveBudget
 
 DOCUMENT_BYTES_MAX: Final = 1 << 20
+_TURN_BYTES: Final = 32 << 10
+"""After so much of a list of rows, about a millisecond, others have their turn."""
 OFFSET_MAX: Final = (1 << 63) - 1
 
 Count = Annotated[int, Field(ge=0, le=OFFSET_MAX)]
@@ -154,6 +157,19 @@ def sentence(error: ValidationError, whole: str) -> str:
 def answer(document: Any, status: int = 200) -> Response:
     """A JSON answer."""
     return Response(json.dumps(document, separators=(",", ":")), status, media_type="application/json")
+
+
+async def answer_rows(documents: Iterable[Any]) -> Response:
+    """A JSON list; others have their turn while thousands of rows are built and while they are sent."""
+    rows: list[str] = []
+    turn_bytes = 0
+    for document in documents:
+        rows.append(json.dumps(document, separators=(",", ":")))
+        turn_bytes += len(rows[-1])
+        if turn_bytes >= _TURN_BYTES:
+            turn_bytes = 0
+            await asyncio.sleep(0)
+    return InPieces(f"[{','.join(rows)}]", media_type="application/json")
 
 
 _STATUS: Final[Mapping[Reason, int]] = {
