@@ -80,3 +80,16 @@ def test_messages_and_names_of_others_cannot_control_the_terminal(lading: Run, b
     assert set(tomllib.loads(lading("contract", "infer", "evil").stdout)["headers"]) == {evil, "raw"}
     # an error quotes what the other side, or an argument, is called
     assert "\x1b" not in lading("message", "poll", "no\x1b[2Jne", code=2).stderr
+
+
+def test_a_polled_message_shows_kind_and_value_of_headers(capsys: pytest.CaptureFixture[str]) -> None:
+    from lading import Headers, u16
+    from lading.cli.message import show
+    from lading.model.message import Message
+
+    headers = Headers([("delay", u16(12)), ("note", "a\x1b[2J"), ("none", None)])
+    show(Message(topic="t", payload=b"p", headers=headers), Output.TEXT)
+    out = capsys.readouterr().out
+    assert "delay = uint16: 12\n" in out
+    assert "note = string: a\\x1b[2J\n" in out
+    assert "none = raw: null\n" in out

@@ -59,7 +59,7 @@ def test_quarantine_commands(place: Place, capsys: pytest.CaptureFixture[str], t
     shown = json.loads(capsys.readouterr().out)
     assert (shown["reason"], shown["message"]["payload"]) == ("bad_value", '{"row": 2, "p": 0}')
     assert _run("quarantine", "show", file, f"{place.topic}/0/2") == 0
-    assert "delay string = late!" in capsys.readouterr().out
+    assert "delay = string: late!" in capsys.readouterr().out
     assert _run("quarantine", "histogram", file, "--output", "json") == 0
     assert sum(row["messages"] for row in json.loads(capsys.readouterr().out)) == failed
     assert _run("quarantine", "redrive", file, "--dry-run", "--output", "json") == 0

@@ -225,6 +225,8 @@ def show(message: Message, output: Output) -> None:
         return
     from rich.console import Console
 
+    from ..model.values import shown_value
+
     moment = f"{message.timestamp:%Y-%m-%d %H:%M:%S.%f}"
     place = f"[bold]{literal(message.topic)}[/] {message.partition}:{message.offset}  [dim]{moment}[/]"
     state = "" if message.state == 1 else f"  [red]{message.state.word}[/]"
@@ -232,8 +234,8 @@ def show(message: Message, output: Output) -> None:
     console = Console(highlight=False, soft_wrap=True)
     console.print(place + state + key)
     for name, kind, value in message.headers:
-        shown = "[dim]null[/]" if value is None else literal(_text(_json_value(kind, value)))
-        console.print(f"  {literal(name)} [dim]{_kind_word(kind)}[/] = {shown}")
+        word, _, text = shown_value(kind, value).partition(": ")
+        console.print(f"  {literal(name)} = [dim]{word}:[/] {literal(_text(text))}")
     console.print("  [dim]no payload[/]" if message.payload is None else f"  {literal(_text(message.payload))}")
 
 
