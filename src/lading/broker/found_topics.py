@@ -128,7 +128,7 @@ class FoundTopics:
                 f"partition {number} of topic {row.name!r} has no directory {path}; put it back, or make an "
                 "empty one in its place to go on without its messages"
             )
-        empty = [number for number in range(row.partitions) if self._directory.is_partition_empty(row.uuid, number)]
+        empty = self._directory.empty_partitions(row.uuid, row.partitions)
         if not empty:
             return row
         paths = ", ".join(str(self._directory.partition(row.uuid, number)) for number in empty)

@@ -219,9 +219,10 @@ class DataDirectory:
         names = (name.removesuffix(DELETED) for name in RealDisk().names(self.path(uuid)) if name.endswith(DELETED))
         return {int(name) for name in names if name.isdecimal()}
 
-    def is_partition_empty(self, uuid: bytes, number: int) -> bool:
-        """Whether a partition's directory holds no file at all."""
-        return not self._disk.names(self.partition(uuid, number))
+    def empty_partitions(self, uuid: bytes, count: int) -> list[int]:
+        """Which of the first ``count`` partitions have a directory that holds no file at all."""
+        home = self.path(uuid)
+        return [number for number in range(count) if not self._disk.names(home / str(number))]
 
     def holds_messages(self, uuid: bytes, number: int) -> bool:
         """Whether anything was ever written to a partition."""

@@ -125,18 +125,20 @@ class FormatGate:
         disk = disk or RealDisk()
         root = data / "topics"
         for topic in _names(disk, root):
-            description = _begin(disk, root / topic / "topic.json", 1 << 20)
-            self.require_known_description(description, root / topic / "topic.json")
-            for name in _names(disk, root / topic):
+            home = root / topic
+            description = home / "topic.json"
+            self.require_known_description(_begin(disk, description, 1 << 20), description)
+            for name in _names(disk, home):
                 if name.isdecimal():
-                    self.check_partition(root / topic / name, disk)
+                    self.check_partition(home / name, disk)
 
     def check_partition(self, path: Path, disk: Disk) -> None:
         """Likewise of one partition, and of what is postponed there."""
         names = _names(disk, path)
         segments = [name for name in names if name.endswith(".log") and name[:1].isdecimal()]
         if "watermark" in names:
-            self.require_known_watermark(_begin(disk, path / "watermark", 1 << 20), path / "watermark")
+            mark = path / "watermark"
+            self.require_known_watermark(_begin(disk, mark, 1 << 20), mark)
         if "states.log" in names:
             self.check_states(_begin(disk, path / "states.log", None), path / "states.log")
         for name in names:

@@ -82,13 +82,14 @@ def is_new(names: Sequence[str]) -> bool:
 
 def look(disk: Disk, directory: Path, names: Sequence[str], topic_id: bytes, *, now_us: int, first_epoch: int) -> Found:
     """What lies in ``directory``, which has these files and is not new. CorruptLog where recovery may not guess."""
-    data = read_all(disk, directory / watermark.FILE_NAME)
-    GATE.require_known_watermark(data or b"", directory / watermark.FILE_NAME)
+    path = directory / watermark.FILE_NAME
+    data = read_all(disk, path)
+    GATE.require_known_watermark(data or b"", path)
     mark = watermark.unpack(data) if data is not None else None
     notes: list[str] = []
     if mark is None:
         notes.append(
-            f"{directory / watermark.FILE_NAME} is {'missing' if data is None else 'damaged'}: the end of what was "
+            f"{path} is {'missing' if data is None else 'damaged'}: the end of what was "
             "synced and the epochs so far are not known, a new epoch begins; messages that were deleted from the front "
             "of its first segment are offered again"
         )
