@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
-from ..model.errors import LadingError, LocalError
+from ..model.errors import CorruptError, LadingError, LocalError, Refusal, RemoteError
 from ..tables.failures import ADVICE, DISK
 
 _RAISED = re.compile(
@@ -91,7 +92,16 @@ def cause(error: BaseException) -> LadingError | None:
     kind = getattr(import_module(home), name, None)
     if not (isinstance(kind, type) and issubclass(kind, LadingError)):
         return None
-    try:
-        return kind(sentence)
-    except TypeError:
-        return LocalError(sentence)
+    return _rebuild(kind, sentence)
+
+
+def _rebuild(kind: type[LadingError], sentence: str) -> LadingError:
+    """Return an error of class ``kind`` with ``sentence``, or of its nearest root if ``kind`` takes other arguments."""
+    # a class may expect a reason or a code, and fail with any error, or make another sentence of this one
+    with suppress(Exception):
+        made = kind(sentence)
+        if str(made) == sentence:
+            return made
+    if issubclass(kind, RemoteError | Refusal):
+        return RemoteError(sentence)
+    return CorruptError(sentence) if issubclass(kind, CorruptError) else LocalError(sentence)
