@@ -12,6 +12,9 @@ from hypothesis import strategies as st
 from lading.columns.contract import Projection
 from lading.filter.parse import Filter, parse
 from lading.model.errors import FilterError, SettingError
+from lading.model.headers import Headers
+from lading.model.state import State
+from lading.model.values import u16
 from tests.filter.oracle import Row
 from tests.properties.test_filter import CONTRACT, batch_of, condition, row
 
@@ -59,6 +62,30 @@ def test_sql_functions(spark: SparkSession, frame: DataFrame) -> None:
     assert [tuple(one) for one in found] == [
         ("AA", b"AA", 2, 7, 7.0, None), (None, b"\xff", 1, 12, 12.0, None), (None, None, 0, None, None, None),
     ]  # fmt: skip
+
+
+def test_headers_and_states_are_printed_as_python_prints_them(spark: SparkSession) -> None:
+    from lading.spark.functions import show_headers, state_word
+
+    headers = Headers({"delay": u16(12), "late": True, "carrier": "UA", "none": None, "bytes": b"\xff"})
+    # Spark takes plain integers alone, no enums
+    entries = [(key, int(kind), value) for key, kind, value in headers]
+    rows = [(1, 1, entries), (2, 30, []), (3, 7, None), (4, None, None)]
+    frame = spark.createDataFrame(rows, f"id int, state tinyint, headers {HEADERS}")
+    expected = [
+        (["delay = uint16: 12", "late = bool: true", "carrier = string: UA", "none = raw: null", "bytes = raw: 0xff"],
+         "available"),
+        ([], "marked_for_deletion"), ([], None), ([], None),
+    ]  # fmt: skip
+    assert expected[0] == ([str(header) for header in headers], str(State.AVAILABLE))
+    columns = frame.orderBy("id").select(show_headers("headers"), state_word("state"))
+    assert [tuple(one) for one in columns.collect()] == expected
+    frame.createOrReplaceTempView("printed")
+    found = spark.sql("SELECT show_headers(headers), state_word(state) FROM printed ORDER BY id")
+    assert [tuple(one) for one in found.collect()] == expected
+    # Spark's Kafka connector has no kinds
+    kafka = spark.createDataFrame([([("n", b"12")],)], "headers array<struct<key string, value binary>>")
+    assert [tuple(one) for one in kafka.select(show_headers("headers")).collect()] == [(["n = raw: 12"],)]
 
 
 def test_typed_frames_of_any_header_array(spark: SparkSession, frame: DataFrame) -> None:

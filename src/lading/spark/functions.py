@@ -19,7 +19,9 @@ from ..columns.locate import Entries, locate
 from ..columns.typed import typed as typed_array
 from ..model.batch import HEADERS_TYPE
 from ..model.errors import LocalError, SettingError
+from ..model.headers import Header
 from ..model.kinds import Kind
+from ..model.state import State
 from ..tables.schema import with_field_names
 
 if TYPE_CHECKING:
@@ -84,6 +86,26 @@ def header_get(headers: str | Column, key: str, type_: str = "string", encoding:
     return made
 
 
+def show_headers(headers: str | Column) -> Column:
+    """Return all headers in order as texts, ``delay = uint16: 12``, as ``str(header)`` in Python gives them."""
+    from pyspark.sql import functions as F
+
+    shown: Column = _header_texts()(F.col(headers) if isinstance(headers, str) else headers)
+    return shown
+
+
+def state_word(state: str | Column) -> Column:
+    """Return the word of a message state, ``poisoned`` for 20; null for a number that is no state."""
+    from pyspark.sql import functions as F
+
+    code = F.col(state) if isinstance(state, str) else state
+    first, *others = State
+    word = F.when(code == F.lit(int(first)), first.word)
+    for known in others:
+        word = word.when(code == F.lit(int(known)), known.word)
+    return word
+
+
 def typed(frame: DataFrame, contract: str, headers: str = "headers") -> DataFrame:
     """The columns of ``contract`` ("offset, carrier string, delay int be") from a frame with a header array.
 
@@ -108,7 +130,7 @@ def typed(frame: DataFrame, contract: str, headers: str = "headers") -> DataFram
 
 
 def register_functions(spark: SparkSession) -> None:
-    """Register the SQL functions ``header_value, header_values, header_str`` and ``header_int, header_double …``."""
+    """Register the SQL functions: ``header_value``, ``header_int`` and their like, ``show_headers``, ``state_word``."""
     for name, returns, body, meaning in SQL_FUNCTIONS:
         spark.sql(
             f"CREATE OR REPLACE TEMPORARY FUNCTION {name}(headers {SQL_HEADERS}, name STRING) RETURNS {returns} "
@@ -116,6 +138,12 @@ def register_functions(spark: SparkSession) -> None:
         )
     for name, word in TYPED_FUNCTIONS.items():
         spark.udf.register(name, _sql_typed(parse_type(word)))
+    spark.udf.register("show_headers", _header_texts())
+    words = " ".join(f"WHEN {int(known)} THEN '{known.word}'" for known in State)
+    spark.sql(
+        "CREATE OR REPLACE TEMPORARY FUNCTION state_word(state INT) RETURNS STRING "
+        f"COMMENT 'the word of a message state' RETURN CASE state {words} END"
+    )
 
 
 def as_headers(lists: pa.Array[Any]) -> pa.Array[Any]:
@@ -159,6 +187,15 @@ def _promote(projection: Projection) -> Callable[[Column], Column]:
 
     promote: Callable[[Column], Column] = arrow_function(convert, pa.struct(fields))
     return promote
+
+
+def _header_texts() -> Any:
+    def convert(lists: pa.Array[Any]) -> pa.Array[Any]:
+        rows: list[Any] = as_headers(lists).to_pylist()
+        texts = [[str(Header(**header)) for header in headers] for headers in rows]
+        return pa.array(texts, pa.list_(pa.string()))
+
+    return arrow_function(convert, pa.list_(pa.string()))
 
 
 def _sql_typed(wanted: pa.DataType) -> Any:
