@@ -134,12 +134,59 @@ def members(running: testing.Running, chance: random.Random, times: int) -> None
         client.close()
 
 
+def topics(running: testing.Running, chance: random.Random, times: int) -> None:
+    """Topics of many partitions, created and deleted again."""
+    kafka = KafkaFrames(running.endpoints["kafka"])
+    kafka.socket.settimeout(4 * TIMEOUT_S)
+    names = [f"many-{chance.randrange(1 << 40):x}" for _ in range(times)]
+    rows = [
+        {"name": name, "num_partitions": 100, "replication_factor": 1, "assignments": [], "configs": []}
+        for name in names
+    ]
+    made = kafka.ask("CreateTopics", 2, topics=rows, timeout_ms=60_000, validate_only=False)
+    assert {row.error_code for row in made.topics} == {0}
+    gone = kafka.ask("DeleteTopics", 1, topic_names=names, timeout_ms=60_000)
+    assert {row.error_code for row in gone.responses} == {0}
+    kafka.close()
+
+
+def stats(running: testing.Running, chance: random.Random, times: int) -> None:
+    """A pipelined flood of requests for Iggy's statistics, whose responses nobody reads."""
+    some = [connect(running.endpoints["iggy_tcp"]) for _ in range(4)]
+    send_all(some, [struct.pack("<II", 4, 10) * (times * chance.randrange(1_000, 5_000)) for _ in some])
+
+
+def registrations(running: testing.Running, chance: random.Random, times: int) -> None:
+    """A node that registers more topics with nsqlookupd than it may: 435,000 were taken."""
+    identity = b'{"version":"1","tcp_port":1,"http_port":2,"hostname":"h","broadcast_address":"127.0.0.1"}'
+    begin = b"  V1IDENTIFY\n" + struct.pack(">I", len(identity)) + identity
+    for _ in range(times):
+        names = (b"REGISTER t%x 0\n" % chance.randrange(1 << 40) for _ in range(30_000))
+        send_all([connect(running.endpoints["nsqlookupd_tcp"])], [begin + b"".join(names)])
+
+
+def filters(running: testing.Running, chance: random.Random, times: int) -> None:
+    """NSQ clients with patterns that would compile for long: they are passed over."""
+    for _ in range(times):
+        pattern = "a{0,1000}" * chance.randrange(1, 400)
+        identity = json.dumps({
+            "client_id": "c", "extend_support": True,
+            "ext_filter": {"type": 2, "filter_ext_key": "k", "filter_data": pattern},
+        }).encode()  # fmt: skip
+        begin = b"  V2IDENTIFY\n" + struct.pack(">I", len(identity)) + identity + b"SUB filtered c\n"
+        send_all([connect(running.endpoints["nsqd_tcp"])], [begin])
+
+
 CASES: list[tuple[Case, int, int]] = [
     (bombs, 6, 20),
     (heads, 8, 60),
     (unread, 6, 30),
     (halves, 8, 24),
     (members, 6, 12),
+    (topics, 4, 40),
+    (stats, 2, 8),
+    (registrations, 2, 8),
+    (filters, 20, 200),
 ]
 """Each with how often its parts run in a sample and in a whole run."""
 

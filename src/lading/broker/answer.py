@@ -50,8 +50,13 @@ class Answer(Generic[T]):
         self._finish()
 
     def refuse(self, error: Refusal) -> None:
-        """Say that there is none."""
-        self.error = error
+        """Say that there is none.
+
+        The error is kept without the frames that it passed: they keep this answer alive, which keeps the error, and
+        with them whatever a request had in hand, until the garbage is collected.
+        """
+        error.__context__ = None
+        self.error = error.with_traceback(None)
         self._finish()
 
     def _finish(self) -> None:

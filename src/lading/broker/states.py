@@ -6,6 +6,7 @@ nothing, so a request may be repeated.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from itertools import islice
@@ -27,6 +28,9 @@ from .topology import Partition
 Ranges = Sequence[tuple[int, int]]
 RANGES_AT_ONCE: Final = 128
 """Ranges that are set in one go: about a millisecond."""
+
+
+LOG: Final = logging.getLogger("lading.broker")
 
 
 class States:
@@ -83,6 +87,10 @@ class States:
             except Refusal as caught:
                 # also where the catalog refuses what follows
                 refusal = caught
+            except Exception as fault:
+                # who set the state must not wait for ever
+                LOG.exception("setting states of %s failed behind their sync", partition)
+                refusal = Refusal(Reason.READ_ONLY, f"the states are set, and their dead letters are not: {fault}")
             done(refusal)
 
         self._commit.submit(partition.log, synced)

@@ -313,7 +313,11 @@ class Connection(Guarded, asyncio.BufferedProtocol):
             return
         error = polling.exception()
         if error is None:
-            self._write_polled(polling.result())
+            try:
+                self._write_polled(polling.result())
+            except Exception as failed:
+                # such as memory that cannot be had: the client must not wait for ever
+                self._write_error(failed, POLL)
         else:
             self._write_error(error, POLL)
         self._work()
