@@ -11,9 +11,9 @@ import pytest
 
 import lading
 from lading import testing
-from lading.ingest import spool
 from lading.model.errors import LocalError
 from lading.serve import locked
+from lading.spool import spool_log
 from tests.broker.room import fill, opened, topic_of
 
 OTHERS = ("iggy_tcp", "iggy_http", "nsqd_tcp", "nsqd_http", "nsqlookupd_tcp", "nsqlookupd_http", "kafka")
@@ -55,7 +55,7 @@ def test_nothing_that_the_log_writes_is_for_others(tmp_path: Path) -> None:
     fill(broker, partition, 2)
     broker.set_states(partition, [(0, 1)], 20, now_us=0)
     broker.stop()
-    spool.Spool(tmp_path / "spool", "q").close()
+    spool_log.Spool(tmp_path / "spool", "q").close()
     assert wide(tmp_path / "data") == [] and wide(tmp_path / "spool") == []
 
 
@@ -70,9 +70,9 @@ def test_a_deleted_lock_file_lets_nobody_in(tmp_path: Path) -> None:
 
 
 def test_a_deleted_lock_file_lets_nobody_into_a_spool(tmp_path: Path) -> None:
-    with spool.owned(tmp_path / "spool"):
-        (tmp_path / "spool" / spool.LOCK_FILE).unlink()
-        with pytest.raises(spool.SpoolTaken), spool.owned(tmp_path / "spool"):
+    with spool_log.owned(tmp_path / "spool"):
+        (tmp_path / "spool" / spool_log.LOCK_FILE).unlink()
+        with pytest.raises(spool_log.SpoolTaken), spool_log.owned(tmp_path / "spool"):
             pass
 
 

@@ -19,9 +19,9 @@ from lading.broker.positions import StoredPosition
 from lading.broker.producer_state import Caller
 from lading.broker.settings import BrokerSettings, TopicSettings
 from lading.dialects import codes
-from lading.ingest.spool import Spool
 from lading.log.commit import SyncNow
 from lading.model.state import State
+from lading.spool.spool_log import Spool
 from tests.broker.kafka_batches import produce
 from tests.broker.room import CONSUMER, NOW, append_block, block, fill
 

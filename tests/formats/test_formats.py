@@ -16,10 +16,10 @@ import pytest
 import lading
 from lading.chunk import layout
 from lading.chunk.overlay import RECORD_BYTES
-from lading.ingest.spool import Spool
 from lading.log.formats import FORMATS
 from lading.model.errors import NewerFormat
 from lading.model.state import State
+from lading.spool.spool_log import Spool
 from lading.tables import files, manifest
 from tests.broker.kafka_batches import committed
 from tests.broker.room import CONSUMER, NOW, opened

@@ -33,8 +33,8 @@ def spool(
 
         lading spool nsq://127.0.0.1:4161 flights ./spool --channel tables
     """
-    from ..ingest.queue import ingest
-    from ..ingest.spool import KEEP_S, owned
+    from ..spool.filler import ingest
+    from ..spool.spool_log import KEEP_S, owned
     from .units import duration_us
 
     keep_s = KEEP_S if keep is None else duration_us(keep) / 1e6

@@ -77,7 +77,7 @@ class Filling:
         if options.spool_keep_s is not None:
             more["keep_s"] = options.spool_keep_s
         arguments = (options.queue, options.topic, options.channel, options.from_, json.dumps(more))
-        command = [sys.executable, "-m", "lading.ingest", *arguments]
+        command = [sys.executable, "-m", "lading.spool", *arguments]
         self._child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         atexit.register(self.stop)
         assert self._child.stdout is not None

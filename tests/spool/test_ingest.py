@@ -17,10 +17,10 @@ import pytest
 import lading
 from lading import Consumer, Producer
 from lading.dialects.nsq.encode import record
-from lading.ingest.__main__ import own
-from lading.ingest.queue import ingest
-from lading.ingest.spool import Spool, SpoolTaken, owned
 from lading.model.errors import LocalError
+from lading.spool.__main__ import own
+from lading.spool.filler import ingest
+from lading.spool.spool_log import Spool, SpoolTaken, owned
 from lading.transports.nsq_queue import CODE
 from tests.interop.go_programs import RunningNsq, Unavailable, running
 
@@ -42,7 +42,7 @@ class Child:
 
     def __init__(self, real: RunningNsq, topic: str, spool: Path, **options: Any) -> None:
         queue = f"nsq://{real.nsqlookupd_http}"
-        command = [sys.executable, "-m", "lading.ingest", queue, topic, "spark", str(spool), json.dumps(options)]
+        command = [sys.executable, "-m", "lading.spool", queue, topic, "spark", str(spool), json.dumps(options)]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     def said(self) -> dict[str, Any]:
@@ -164,7 +164,7 @@ def test_kill_9_of_the_ingest_process_loses_nothing(real: RunningNsq, tmp_path: 
     random, count = Random(3), 0
     rounds = 20 if full else 3
     spool = tmp_path / "spool"
-    command = [sys.executable, "-m", "lading.ingest", f"nsq://{real.nsqd_tcp}", "killed", "spark", str(spool)]
+    command = [sys.executable, "-m", "lading.spool", f"nsq://{real.nsqd_tcp}", "killed", "spark", str(spool)]
     command.append(json.dumps({"message_timeout_s": 1, "in_flight": 200}))
     killed = 0
     for number in range(rounds + 1):
@@ -205,7 +205,7 @@ def test_what_cannot_be_is_said(real: RunningNsq, tmp_path: Path) -> None:
         Spool(tmp_path / "spool", "two")
     (tmp_path / "data").mkdir()
     broken = subprocess.run(
-        [sys.executable, "-m", "lading.ingest", "nsq://127.0.0.1:1", "t", "c", str(tmp_path / "x")],
+        [sys.executable, "-m", "lading.spool", "nsq://127.0.0.1:1", "t", "c", str(tmp_path / "x")],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         timeout=60,

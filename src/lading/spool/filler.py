@@ -14,7 +14,7 @@ from typing import Any, Final
 from ..model.errors import LocalError
 from ..transports.interface import Delivered, Queue
 from ..transports.open import open_transport
-from .spool import KEEP_S, Spool
+from .spool_log import KEEP_S, Spool
 
 WAIT_MS: Final = 250
 BATCH_MESSAGES: Final = 10_000

@@ -1,4 +1,4 @@
-"""``python -m lading.ingest URL TOPIC CHANNEL SPOOL [OPTIONS]``: fill a spool until standard input ends or SIGTERM.
+"""``python -m lading.spool URL TOPIC CHANNEL SPOOL [OPTIONS]``: fill a spool until standard input ends or SIGTERM.
 
 OPTIONS is a JSON object: options of the transport, and ``keep_s``. A line with a number on standard input says that
 everything before that offset is done with, so that it may be deleted when it is old. One line of JSON on standard
@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..model.errors import LadingError
-from .queue import ingest
-from .spool import SpoolTaken, owned
+from .filler import ingest
+from .spool_log import SpoolTaken, owned
 
 TAKEN_WAIT_S: Final = 3.0
 TAKEN_LOOK_S: Final = 0.1
