@@ -11,7 +11,7 @@ import pyarrow as pa
 from bench.measure import median
 from lading import testing
 from lading.client.bulk import write_arrow
-from lading.transports.lading import LadingTransport
+from lading.transports.lading.transport import LadingTransport
 from lading.transports.open import open_transport
 
 QUESTION = "Filter in the broker / in the client, 1 % of the messages match: bytes over the wire and time"

@@ -12,7 +12,7 @@ from itertools import count
 import pytest
 
 from lading import testing
-from lading.transports.lading import LadingTransport
+from lading.transports.lading.transport import LadingTransport
 from tests.behaviours.rows import SERVERS, Client, Server, Session
 from tests.interop import go_programs, kafka_broker, shared_kafka
 

@@ -9,7 +9,7 @@ import pytest
 
 from lading.model.kinds import Kind
 from lading.model.state import State
-from lading.transports.lading import LadingTransport
+from lading.transports.lading.transport import LadingTransport
 from tests.behaviours.rows import Sending, Session
 
 

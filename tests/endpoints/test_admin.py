@@ -22,7 +22,7 @@ from lading.dialects.registry import dialect, to_batches
 from lading.model.batch import SCHEMA
 from lading.settings import parse_address
 from lading.testing import Running
-from lading.transports.http import AdminHttp
+from lading.transports.lading.http import AdminHttp
 from tests.endpoints.frames import Frames, header, message, payloads, poll, to_partition
 
 _numbers = count(1)

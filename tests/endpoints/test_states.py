@@ -24,7 +24,7 @@ from lading.metrics import Metrics
 from lading.model.errors import Refusal
 from lading.settings import Settings
 from lading.testing import Running
-from lading.transports.lading import LadingTransport
+from lading.transports.lading.transport import LadingTransport
 from tests.broker.room import NOW, fill, opened, topic_of
 from tests.endpoints.frames import Frames, payloads, poll
 

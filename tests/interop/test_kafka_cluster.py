@@ -13,7 +13,7 @@ import pytest
 import lading
 from lading import Consumer, Producer
 from lading.model.errors import DataLoss
-from lading.transports.kafka import KafkaTransport
+from lading.transports.kafka.transport import KafkaTransport
 from tests.interop import kafka_broker, kafka_nodes
 from tests.interop.kafka_clients import admin_of, confluent
 

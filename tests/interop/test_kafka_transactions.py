@@ -11,10 +11,10 @@ import pytest
 
 import lading
 from lading.model.errors import DataLoss, LocalError, RemoteError
-from lading.transports import kafka_transactions
 from lading.transports.interface import Prepared
-from lading.transports.kafka import KafkaTransport
-from lading.transports.kafka_transactions import KafkaDecision
+from lading.transports.kafka import transactions
+from lading.transports.kafka.transactions import KafkaDecision
+from lading.transports.kafka.transport import KafkaTransport
 from tests.interop import kafka_broker
 from tests.interop.kafka_clients import made, read_all
 
@@ -101,7 +101,7 @@ def test_a_crash_in_the_commit(
         return call
 
     with monkeypatch.context() as faulty:
-        faulty.setattr(kafka_transactions, "end", dies(kafka_transactions.end))
+        faulty.setattr(transactions, "end", dies(transactions.end))
         faulty.setattr(KafkaDecision, "_write", dies(KafkaDecision._write))
         with pytest.raises(KeyboardInterrupt):
             ours.decide("b", prepared)
@@ -139,7 +139,7 @@ def test_a_transaction_that_timed_out_after_the_decision_is_told(
     ours = decision(transport, topic, 1.0)
     prepared = send(ours, topic, "a")
     with monkeypatch.context() as faulty, pytest.raises(KeyboardInterrupt):
-        faulty.setattr(kafka_transactions, "end", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
+        faulty.setattr(transactions, "end", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
         ours.decide("a", prepared)
     until = time.monotonic() + 30
     with pytest.raises(DataLoss, match="was decided, but transaction"):

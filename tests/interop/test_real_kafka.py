@@ -22,7 +22,7 @@ from lading.model.errors import (
     RemoteError,
     Unreachable,
 )
-from lading.transports.kafka import KafkaTransport
+from lading.transports.kafka.transport import KafkaTransport
 from tests.interop import kafka_broker
 from tests.interop.kafka_clients import fresh_name, made, producer, read_all, wait_until_known
 

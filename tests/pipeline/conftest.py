@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from lading import testing
-from lading.transports.lading import LadingTransport
+from lading.transports.lading.transport import LadingTransport
 from tests.spark.conftest import spark
 
 from .flights import QUARANTINE, TOML, fill

@@ -14,7 +14,7 @@ import pytest
 from lading import testing
 from lading.model.errors import DataLoss, LocalError
 from lading.tables.files import read_document
-from lading.transports.lading import LadingTransport
+from lading.transports.lading.transport import LadingTransport
 
 from .conftest import PARTITIONS, ROWS, Place
 from .direct import Driver

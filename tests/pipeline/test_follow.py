@@ -12,7 +12,7 @@ import pytest
 
 from lading.pipeline.run import RunReport, run
 from lading.pipeline.settings import PipelineSettings
-from lading.transports.lading import LadingTransport
+from lading.transports.lading.transport import LadingTransport
 from tests.tables.restarting import InterruptedExecutor, RestartingBroker, patience_lines
 
 from .conftest import PARTITIONS, ROWS, Place

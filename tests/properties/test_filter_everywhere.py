@@ -19,7 +19,7 @@ from lading.columns.contract import Projection, type_word
 from lading.filter.parse import Filter
 from lading.filter.values import Messages, TypedHeaders
 from lading.model.state import State
-from lading.transports.lading import LadingTransport
+from lading.transports.lading.transport import LadingTransport
 from tests.pipeline.direct import Driver
 from tests.properties.corpus import Corpus, corpus
 from tests.spark.conftest import settle, spark

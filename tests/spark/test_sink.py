@@ -18,7 +18,7 @@ from lading.spark.delivery import Sent
 from lading.spark.sink import Mapping, StreamWriter
 from lading.spark.source import LadingSource
 from lading.tables.options import SinkOptions
-from lading.transports.lading import LadingTransport
+from lading.transports.lading.transport import LadingTransport
 from lading.transports.open import open_transport
 
 from .conftest import IGGY_ROWS, NATIVE_ROWS

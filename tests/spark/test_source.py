@@ -20,7 +20,7 @@ from lading.spark.failures import cause
 from lading.spark.source import LadingReader
 from lading.spark.stream import LadingStreamReader
 from lading.tables.options import SourceOptions
-from lading.transports.lading import LadingTransport
+from lading.transports.lading.transport import LadingTransport
 from lading.transports.open import open_transport
 
 from .conftest import HEADERS, IGGY_ROWS, NATIVE_ROWS, flights, settle

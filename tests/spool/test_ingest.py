@@ -21,7 +21,7 @@ from lading.model.errors import LocalError
 from lading.spool.__main__ import own
 from lading.spool.filler import ingest
 from lading.spool.spool_log import Spool, SpoolTaken, owned
-from lading.transports.nsq_queue import CODE
+from lading.transports.nsq.queue import CODE
 from tests.interop.go_programs import RunningNsq, Unavailable, running
 
 pytestmark = pytest.mark.interop

@@ -18,7 +18,7 @@ from lading.model.errors import DataLoss, LadingError, LocalError
 from lading.model.state import State
 from lading.testing import Running, broker
 from lading.transports.files import FilesTransport
-from lading.transports.lading import LadingTransport
+from lading.transports.lading.transport import LadingTransport
 
 WAIT_S = 10.0
 """Bound of every wait for the watermark; it lags 100 ms."""

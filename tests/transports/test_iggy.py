@@ -15,9 +15,9 @@ from lading.model.errors import LimitExceeded, LocalError, Reason, Refusal, Sett
 from lading.testing import Running
 from lading.transports.fetched import Fetched
 from lading.transports.fitting import complete
-from lading.transports.iggy import IggyTransport
-from lading.transports.iggy_group import group_number
-from lading.transports.iggy_sending import REQUEST_MESSAGES_MAX, requests
+from lading.transports.iggy.group import group_number
+from lading.transports.iggy.sending import REQUEST_MESSAGES_MAX, requests
+from lading.transports.iggy.transport import IggyTransport
 from lading.transports.interface import Position, Transport
 from tests.transports.proxy import proxy
 

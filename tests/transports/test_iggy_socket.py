@@ -11,7 +11,7 @@ from lading.dialects.iggy_classic import commands as c
 from lading.dialects.iggy_classic.commands import error_frame, ok_frame
 from lading.dialects.iggy_classic.primitives import balanced
 from lading.model.errors import Reason, Refusal, RemoteError, SettingError, Unreachable
-from lading.transports.iggy_socket import ANSWER_BYTES_MAX, AnswerTooLarge, IggySocket
+from lading.transports.iggy.socket import ANSWER_BYTES_MAX, AnswerTooLarge, IggySocket
 
 from .recorded_server import Server, recorded, server
 

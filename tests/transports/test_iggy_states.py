@@ -14,7 +14,7 @@ from lading.dialects.iggy_classic.commands import ok_frame, parse_request
 from lading.dialects.iggy_classic.state_commands import OWN_CODES_FROM, RANGES_MAX, GetStates, SetStates, SetStatesWhere
 from lading.model.errors import FilterError, LocalError, MalformedMessage, Reason, Refusal, RemoteError
 from lading.testing import Running
-from lading.transports.iggy import IggyTransport
+from lading.transports.iggy.transport import IggyTransport
 
 from .recorded_server import recorded, server
 

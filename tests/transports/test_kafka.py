@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from lading.model.errors import CorruptError, SettingError, Unreachable
-from lading.transports.kafka import KafkaTransport, bootstrap
+from lading.transports.kafka.transport import KafkaTransport, bootstrap
 from lading.transports.open import open_transport
 
 # kafka.protocol reads its schemas in a way that importlib.resources wants no more

@@ -13,9 +13,9 @@ from lading.dialects.native.messages import blocks
 from lading.model.errors import LocalError, Reason, Refusal, RemoteError, Unreachable
 from lading.model.state import State
 from lading.testing import Running
-from lading.transports.blocks import BlockWriter, cut
 from lading.transports.interface import Filtering, Position, Sent
-from lading.transports.lading import LadingTransport
+from lading.transports.lading.blocks import BlockWriter, cut
+from lading.transports.lading.transport import LadingTransport
 from tests.transports.proxy import proxy
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from lading import Consumer, Headers, Producer, read_arrow, testing, u16
 from lading.model.errors import LocalError, SettingError, Unreachable
-from lading.transports import nsq_queue
+from lading.transports.nsq import queue as nsq_queue
 from lading.transports.open import open_transport
 from tests.interop.go_programs import RunningNsq, Unavailable, running
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ..settings import Loaded
     from ..transports.fetched import States
     from ..transports.interface import PartitionMeta, TopicMeta, Transport
-    from ..transports.lading import LadingTransport
+    from ..transports.lading.transport import LadingTransport
 
 
 def loaded_settings(config: Path | None, sets: Sequence[str]) -> Loaded:
@@ -57,7 +57,7 @@ def opened(url: str) -> Iterator[Transport]:
 @contextmanager
 def admin(url: str) -> Iterator[LadingTransport]:
     """The admin endpoint behind ``url``; LocalError where the URL is of another protocol."""
-    from ..transports.lading import LadingTransport
+    from ..transports.lading.transport import LadingTransport
 
     with opened(url) as transport:
         if not isinstance(transport, LadingTransport):

@@ -22,7 +22,7 @@ from ..tables.options import transport_options
 from ..tables.publish import drop, staged_path
 from ..tables.state import State as PipelineState
 from ..transports.interface import Picky, Transport
-from ..transports.lading import LadingTransport
+from ..transports.lading.transport import LadingTransport
 from ..transports.open import open_transport
 from ..transports.topics import UnknownTopic
 from .writing import COPIES, STATES

@@ -21,7 +21,7 @@ from ..tables.planning import Planner
 from ..tables.spooling import spooled
 from ..tables.state import State
 from ..transports.interface import TopicMeta
-from ..transports.lading import LadingTransport
+from ..transports.lading.transport import LadingTransport
 from ..transports.open import is_queue
 from .errands import deliver, ensure_topic, opened
 from .figures import Figures, exposed

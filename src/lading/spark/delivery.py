@@ -21,9 +21,9 @@ from pyspark.sql.datasource import WriterCommitMessage
 from ..client.header_columns import with_header
 from ..model.errors import LadingError, SettingError
 from ..tables.options import SinkOptions
-from ..transports.blocks import WRITER_ID_BYTES
 from ..transports.interface import Deciding, Decision, Picky, Prepared, Streaming, Transport
-from ..transports.lading import LadingTransport
+from ..transports.lading.blocks import WRITER_ID_BYTES
+from ..transports.lading.transport import LadingTransport
 
 Parts = Iterator[tuple[int, pa.RecordBatch]]
 """(Partition, messages), in order."""

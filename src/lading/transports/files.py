@@ -18,9 +18,9 @@ from ..log.directory import TOPICS, TopicDescription, partition_path, read_descr
 from ..log.reader import DirectoryReader
 from ..model.errors import CorruptLog, LocalError
 from ..model.run import Run
-from .blocks import Compression
 from .fetched import Fetched, missing
 from .interface import Capacity, Membership, PartitionMeta, Sent, TopicMeta
+from .lading.blocks import Compression
 from .topics import unknown_topic
 
 if TYPE_CHECKING:

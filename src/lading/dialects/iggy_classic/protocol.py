@@ -28,7 +28,7 @@ PROTOCOL: Final = Protocol(
         EndpointSpec("iggy_tcp", "lading.endpoints.iggy_tcp:endpoint"),
         EndpointSpec("iggy_http", "lading.endpoints.iggy_http:endpoint"),
     ),
-    schemes={"iggy": Scheme("lading.transports.iggy:IggyTransport", 8090, "iggy://127.0.0.1:8090")},
+    schemes={"iggy": Scheme("lading.transports.iggy.transport:IggyTransport", 8090, "iggy://127.0.0.1:8090")},
     visibility=(SHOWING, HIDING),
     topic_error=accept_any_topic,
 )

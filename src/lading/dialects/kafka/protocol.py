@@ -37,7 +37,7 @@ PROTOCOL: Final = Protocol(
     title="Kafka",
     dialects=(KAFKA,),
     endpoints=(EndpointSpec("kafka", "lading.endpoints.kafka:endpoint"),),
-    schemes={"kafka": Scheme("lading.transports.kafka:KafkaTransport", 9092, "kafka://127.0.0.1:9092")},
+    schemes={"kafka": Scheme("lading.transports.kafka.transport:KafkaTransport", 9092, "kafka://127.0.0.1:9092")},
     visibility=(COMMITTED, UNCOMMITTED, COMMITTED_SHOWING, UNCOMMITTED_SHOWING),
     topic_error=_topic_error,
 )

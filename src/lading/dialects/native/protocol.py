@@ -26,7 +26,7 @@ PROTOCOL: Final = Protocol(
     dialects=(NATIVE,),
     endpoints=(EndpointSpec("admin", "lading.endpoints.admin:endpoint"),),
     schemes={
-        "lading": Scheme("lading.transports.lading:LadingTransport", 7070, "lading://127.0.0.1:7070"),
+        "lading": Scheme("lading.transports.lading.transport:LadingTransport", 7070, "lading://127.0.0.1:7070"),
         "file": Scheme("lading.transports.files:FilesTransport", None, "file:///srv/lading/data or ./data"),
     },
     visibility=(ALL_STATES, AVAILABLE),

@@ -43,7 +43,9 @@ PROTOCOL: Final = Protocol(
         EndpointSpec("nsqlookupd_tcp", "lading.endpoints.nsqlookupd_tcp:endpoint"),
         EndpointSpec("nsqlookupd_http", "lading.endpoints.nsqlookupd_http:endpoint"),
     ),
-    schemes={"nsq": Scheme("lading.transports.nsq:NsqTransport", 4161, "nsq://127.0.0.1:4161", is_queue=True)},
+    schemes={
+        "nsq": Scheme("lading.transports.nsq.transport:NsqTransport", 4161, "nsq://127.0.0.1:4161", is_queue=True)
+    },
     visibility=(CHANNEL,),
     topic_error=_topic_error,
 )

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, Literal
 
-from ..dialects.nsq import limits
-from ..dialects.nsq.commands import write
-from ..model.errors import LocalError, SettingError, Unreachable
-from .fetched import Fetched
-from .fitting import complete, fitted
-from .interface import Capacity, Membership, PartitionMeta, Sent, TopicMeta
-from .nsq_connection import Identity, NsqConnection, NsqRefusal
-from .nsq_lookup import Discovery, Node
-from .nsq_queue import NsqQueue
-from .open import address
-from .topics import UnknownTopic
+from ...dialects.nsq import limits
+from ...dialects.nsq.commands import write
+from ...model.errors import LocalError, SettingError, Unreachable
+from ..fetched import Fetched
+from ..fitting import complete, fitted
+from ..interface import Capacity, Membership, PartitionMeta, Sent, TopicMeta
+from ..open import address
+from ..topics import UnknownTopic
+from .connection import Identity, NsqConnection, NsqRefusal
+from .lookup import Discovery, Node
+from .queue import NsqQueue
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -165,7 +165,7 @@ class NsqTransport:
         compression: Literal["lz4"] | None = None,
     ) -> Sent:
         """Publish by MPUB_EXT, messages without headers by MPUB; at least once when it has to be repeated."""
-        from ..dialects.nsq.encode import batch_body, exts_and_bodies, item
+        from ...dialects.nsq.encode import batch_body, exts_and_bodies, item
 
         self._require_topic_name(topic)
         pairs = exts_and_bodies(fitted(complete(batch), TARGET, "NSQ", strict=strict))

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from ..model.errors import LimitExceeded, Reason, Refusal
-from ..model.limits import REQUEST_BYTES_MAX
-from .interface import Sent
+from ...model.errors import LimitExceeded, Reason, Refusal
+from ...model.limits import REQUEST_BYTES_MAX
+from ..interface import Sent
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -102,7 +102,7 @@ class BlockWriter:
         return b"".join(self._block(each, sequence + at, compression) for at, each in enumerate(slices))
 
     def _block(self, batch: pa.RecordBatch, sequence: int, compression: Compression) -> bytes:
-        from ..dialects.native.messages import BlockHeader, encode_block
+        from ...dialects.native.messages import BlockHeader, encode_block
 
         block = encode_block(batch, BlockHeader(self.writer_id, self.epoch, sequence, self.transaction_id), compression)
         if len(block) > REQUEST_BYTES_MAX:

@@ -8,25 +8,25 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-from ..dialects.kafka import errors, layout
-from ..dialects.kafka.commands import EARLIEST, LATEST, FetchAnswer
-from ..dialects.kafka.messages import CODE, Batches, read_batches, visible
-from ..dialects.protocols import SCHEMES
-from ..model.errors import ChecksumMismatch, CorruptError, DataLoss, SettingError
-from ..model.names import DEFAULT_STREAM
-from ..model.run import BASE_OFFSET, BODY_END, BODY_START, COUNT, LAST_OFFSET, MAX_TIMESTAMP_US, MIN_TIMESTAMP_US, Run
-from .fetched import Fetched
-from .interface import Capacity, Decision, Membership, PartitionMeta, Sent, TopicMeta
-from .kafka_cluster import Address, KafkaCluster, Retriable, checked, kafka_error
-from .kafka_offsets import Place, epoch_ends, find, known
-from .kafka_socket import Access, KafkaSocket
-from .topics import unknown_topic
+from ...dialects.kafka import errors, layout
+from ...dialects.kafka.commands import EARLIEST, LATEST, FetchAnswer
+from ...dialects.kafka.messages import CODE, Batches, read_batches, visible
+from ...dialects.protocols import SCHEMES
+from ...model.errors import ChecksumMismatch, CorruptError, DataLoss, SettingError
+from ...model.names import DEFAULT_STREAM
+from ...model.run import BASE_OFFSET, BODY_END, BODY_START, COUNT, LAST_OFFSET, MAX_TIMESTAMP_US, MIN_TIMESTAMP_US, Run
+from ..fetched import Fetched
+from ..interface import Capacity, Decision, Membership, PartitionMeta, Sent, TopicMeta
+from ..topics import unknown_topic
+from .cluster import Address, KafkaCluster, Retriable, checked, kafka_error
+from .offsets import Place, epoch_ends, find, known
+from .socket import Access, KafkaSocket
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    from .kafka_sending import KafkaWriter
+    from .sending import KafkaWriter
 
 WATCH_MS: Final = 100
 """How long all leaders together hold back their answers to a reader that waits for several of them."""
@@ -241,20 +241,20 @@ class KafkaTransport:
 
     def decision(self, name: str, topic: str, *, timeout_s: float | None = None) -> Decision:
         """What was decided under a transactional id; see ``kafka_transactions``."""
-        from .kafka_transactions import TIMEOUT_S, KafkaDecision
+        from .transactions import TIMEOUT_S, KafkaDecision
 
         return KafkaDecision(self._cluster, name, topic, TIMEOUT_S if timeout_s is None else timeout_s)
 
     def _sending(self) -> KafkaWriter:
         if self._writer is None:
-            from .kafka_sending import KafkaWriter
+            from .sending import KafkaWriter
 
             self._writer = KafkaWriter(self._cluster)
         return self._writer
 
     def join(self, group: str, topics: Sequence[str]) -> Membership:
         """Become a member of the group, beside those of any other Kafka client; see ``kafka_group``."""
-        from .kafka_group import KafkaMembership, Timing
+        from .group import KafkaMembership, Timing
 
         return KafkaMembership(self._cluster, group, topics, Timing(self._session_timeout_s, self._reading_timeout_s))
 

@@ -9,7 +9,7 @@ from http.client import HTTPConnection, HTTPException
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlencode
 
-from ..model.errors import RemoteError, Unreachable
+from ...model.errors import RemoteError, Unreachable
 
 V1: Final = {"Accept": "application/vnd.nsq; version=1.0"}
 LOOKUP_PARAMETERS: Final = {"access": "r", "metainfo": "true"}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..dialects.iggy_classic.layout import POLLED_HEAD_BYTES
-from ..dialects.iggy_classic.messages import polled_run
-from ..model.run import BASE_OFFSET, COUNT, LAST_OFFSET, MIN_TIMESTAMP_US, Run
+from ...dialects.iggy_classic.layout import POLLED_HEAD_BYTES
+from ...dialects.iggy_classic.messages import polled_run
+from ...model.run import BASE_OFFSET, COUNT, LAST_OFFSET, MIN_TIMESTAMP_US, Run
 
 
 @dataclass(frozen=True, slots=True)

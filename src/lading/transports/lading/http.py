@@ -16,7 +16,7 @@ from http.client import HTTPConnection, HTTPException
 from typing import Any, Literal, NamedTuple
 from urllib.parse import quote, urlencode
 
-from ..model.errors import Reason, Refusal, RemoteError, SettingError, Unreachable
+from ...model.errors import Reason, Refusal, RemoteError, SettingError, Unreachable
 
 Method = Literal["GET", "PUT", "POST", "DELETE"]
 TOKEN_VARIABLE = "LADING_TOKEN"

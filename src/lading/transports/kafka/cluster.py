@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
-from ..dialects.kafka import errors
-from ..model.errors import Refusal, RemoteError, Unreachable
-from .kafka_socket import Access, KafkaSocket
+from ...dialects.kafka import errors
+from ...model.errors import Refusal, RemoteError, Unreachable
+from .socket import Access, KafkaSocket
 
 FIRST_PAUSE_S: Final = 0.05
 LONGEST_PAUSE_S: Final = 2.0

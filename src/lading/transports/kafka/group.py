@@ -14,8 +14,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ..dialects.kafka import errors
-from ..dialects.kafka.assignment import (
+from ...dialects.kafka import errors
+from ...dialects.kafka.assignment import (
     ASSIGNORS,
     PROTOCOL,
     Place,
@@ -24,11 +24,11 @@ from ..dialects.kafka.assignment import (
     parse_assignment,
     parse_subscription,
 )
-from ..model.errors import LadingError, Reason, Refusal, RemoteError, Unreachable
-from .interface import Position
-from .kafka_cluster import GROUP, KafkaCluster, Retriable, checked, kafka_error
-from .kafka_offsets import known
-from .kafka_socket import KafkaSocket
+from ...model.errors import LadingError, Reason, Refusal, RemoteError, Unreachable
+from ..interface import Position
+from .cluster import GROUP, KafkaCluster, Retriable, checked, kafka_error
+from .offsets import known
+from .socket import KafkaSocket
 
 HEARTBEATS_A_SESSION: Final = 3
 """So often a member is heard of within the session time-out, and at least every HEARTBEAT_S."""

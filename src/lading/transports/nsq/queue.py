@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from ..dialects.nsq.commands import write
-from ..dialects.nsq.encode import record
-from ..model.errors import LadingError, MalformedMessage, Unreachable
-from ..model.run import Run
-from .fetched import Fetched
-from .interface import Position
-from .nsq_connection import Identity, NsqConnection, NsqRefusal
-from .nsq_lookup import Discovery, Node
+from ...dialects.nsq.commands import write
+from ...dialects.nsq.encode import record
+from ...model.errors import LadingError, MalformedMessage, Unreachable
+from ...model.run import Run
+from ..fetched import Fetched
+from ..interface import Position
+from .connection import Identity, NsqConnection, NsqRefusal
+from .lookup import Discovery, Node
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -15,12 +15,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from ..dialects.kafka import errors
-from ..dialects.kafka.encode import Producer
-from ..model.errors import DataLoss, LadingError, LocalError
-from .interface import Decision, Prepared, Sent
-from .kafka_cluster import GROUP, TRANSACTION, KafkaCluster, checked
-from .kafka_socket import KafkaSocket
+from ...dialects.kafka import errors
+from ...dialects.kafka.encode import Producer
+from ...model.errors import DataLoss, LadingError, LocalError
+from ..interface import Decision, Prepared, Sent
+from .cluster import GROUP, TRANSACTION, KafkaCluster, checked
+from .socket import KafkaSocket
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,7 +39,7 @@ class KafkaTransaction:
     """
 
     def __init__(self, cluster: KafkaCluster, id_: str, timeout_s: float) -> None:
-        from .kafka_sending import KafkaWriter
+        from .sending import KafkaWriter
 
         self.id = id_
         self._cluster = cluster

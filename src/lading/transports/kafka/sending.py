@@ -8,18 +8,18 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from ..dialects.kafka import errors
-from ..dialects.kafka.encode import Producer, Records
-from ..model.errors import LimitExceeded, RemoteError
-from .fitting import complete, fitted
-from .interface import Sent
-from .kafka_cluster import FIRST_PAUSE_S, KafkaCluster, Retriable, kafka_error
-from .kafka_socket import KafkaSocket
+from ...dialects.kafka import errors
+from ...dialects.kafka.encode import Producer, Records
+from ...model.errors import LimitExceeded, RemoteError
+from ..fitting import complete, fitted
+from ..interface import Sent
+from .cluster import FIRST_PAUSE_S, KafkaCluster, Retriable, kafka_error
+from .socket import KafkaSocket
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from .kafka_transactions import KafkaTransaction
+    from .transactions import KafkaTransaction
 
 UNDER_WAY_MAX: Final = 5
 """Batches of one partition sent and not acknowledged: a broker remembers the last five of each producer."""

@@ -14,11 +14,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ..dialects.kafka import commands, errors, fetch_by_id
-from ..dialects.kafka.layout import SPARE_BYTES
-from ..dialects.kafka.limits import ANSWER_BYTES_MAX
-from ..kernels.arena import Pool
-from ..model.errors import CorruptError, MalformedMessage, RemoteError
+from ...dialects.kafka import commands, errors, fetch_by_id
+from ...dialects.kafka.layout import SPARE_BYTES
+from ...dialects.kafka.limits import ANSWER_BYTES_MAX
+from ...kernels.arena import Pool
+from ...model.errors import CorruptError, MalformedMessage, RemoteError
 
 CLIENT: Final = "lading"
 RECEIVE_BUFFER_BYTES: Final = 4 << 20

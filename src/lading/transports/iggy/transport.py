@@ -7,26 +7,26 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 from urllib.parse import unquote, urlsplit
 
-from ..dialects.iggy_classic import commands as c
-from ..dialects.iggy_classic import limits
-from ..dialects.iggy_classic.primitives import Consumer, ConsumerKind, PollingKind, Strategy, balanced, to_partition
-from ..dialects.iggy_classic.responses import PartitionInfo, StreamInfo, TopicDetails, TopicInfo
-from ..dialects.iggy_classic.validation import is_name, normalised
-from ..model.errors import LocalError, Reason, Refusal, SettingError
-from ..model.names import DEFAULT_STREAM, flat_name, spellings
-from .fetched import Fetched
-from .iggy_group import IggyMembership, Place
-from .iggy_polled import Polled, polled
-from .iggy_socket import AnswerTooLarge, IggyRefusal, IggySocket
-from .iggy_states import IggyStates
-from .interface import Capacity, Lack, PartitionMeta, Sent, TopicMeta
-from .open import address
-from .topics import created_as, unknown_topic
+from ...dialects.iggy_classic import commands as c
+from ...dialects.iggy_classic import limits
+from ...dialects.iggy_classic.primitives import Consumer, ConsumerKind, PollingKind, Strategy, balanced, to_partition
+from ...dialects.iggy_classic.responses import PartitionInfo, StreamInfo, TopicDetails, TopicInfo
+from ...dialects.iggy_classic.validation import is_name, normalised
+from ...model.errors import LocalError, Reason, Refusal, SettingError
+from ...model.names import DEFAULT_STREAM, flat_name, spellings
+from ..fetched import Fetched
+from ..interface import Capacity, Lack, PartitionMeta, Sent, TopicMeta
+from ..open import address
+from ..topics import created_as, unknown_topic
+from .group import IggyMembership, Place
+from .polled import Polled, polled
+from .socket import AnswerTooLarge, IggyRefusal, IggySocket
+from .states import IggyStates
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from ..model.state import State
+    from ...model.state import State
 
 DEFAULT_STREAM_ID: Final = (1 << 32) - 1
 """Out of the way of ids that clients choose (DESIGN 7)."""
@@ -257,9 +257,9 @@ class IggyTransport:
         When the connection breaks, the fate of the request under way is unknown and it is not repeated here. Sending
         the same batch object again goes on behind the requests that were confirmed. Iggy does not compress.
         """
-        from ..dialects.iggy_classic.messages import encode_sent
-        from .fitting import complete, fitted
-        from .iggy_sending import requests
+        from ...dialects.iggy_classic.messages import encode_sent
+        from ..fitting import complete, fitted
+        from .sending import requests
 
         partitioning = balanced() if partition is None else to_partition(partition + 1)
         place = self._place(topic)

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from ..dialects.kafka import errors
-from ..dialects.kafka.commands import READ_COMMITTED
-from .kafka_cluster import KafkaCluster, checked
-from .kafka_socket import KafkaSocket
+from ...dialects.kafka import errors
+from ...dialects.kafka.commands import READ_COMMITTED
+from .cluster import KafkaCluster, checked
+from .socket import KafkaSocket
 
 T = TypeVar("T")
 Place = tuple[str, int]

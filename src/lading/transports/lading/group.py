@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from ..model.errors import Reason, Refusal, Unreachable
-from ..model.names import flat_name
+from ...model.errors import Reason, Refusal, Unreachable
+from ...model.names import flat_name
+from ..interface import Position
 from .http import AdminHttp
-from .interface import Position
 
 if TYPE_CHECKING:
-    from .lading import LadingTransport
+    from .transport import LadingTransport
 
 
 class LadingMembership:

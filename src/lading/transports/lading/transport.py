@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ..chunk.runs import runs
-from ..model.errors import MalformedMessage, Reason, Refusal
-from ..model.limits import REQUEST_BYTES_MAX
-from ..model.names import spellings
-from ..model.state import STATE_BY_WORD, State
+from ...chunk.runs import runs
+from ...model.errors import MalformedMessage, Reason, Refusal
+from ...model.limits import REQUEST_BYTES_MAX
+from ...model.names import spellings
+from ...model.state import STATE_BY_WORD, State
+from ..fetched import Fetched, States, missing
+from ..interface import Capacity, PartitionMeta, Queried, Sent, TopicMeta
+from ..open import address
+from ..topics import created_as, unknown_topic
 from .blocks import BlockWriter, Compression
-from .fetched import Fetched, States, missing
+from .group import LadingMembership
 from .http import AdminHttp, Answer
-from .interface import Capacity, PartitionMeta, Queried, Sent, TopicMeta
-from .lading_group import LadingMembership
-from .open import address
-from .topics import created_as, unknown_topic
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from ..dialects.iggy_classic import limits
+from ...dialects.iggy_classic import limits
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -8,21 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
-from ..dialects.iggy_classic.commands import Ping
-from ..dialects.iggy_classic.errors import CODE_OF
-from ..dialects.iggy_classic.records import validate
-from ..dialects.iggy_classic.state_commands import (
-    GetStates,
-    ListedStates,
-    SetStates,
-    SetStatesWhere,
-    StatesProgress,
-)
-from ..model.errors import LocalError, Reason, RemoteError
-from ..model.state import STATE_BY_WORD, State
-from .iggy_group import Place
-from .iggy_socket import ConnectionBroken, IggySocket
-from .interface import TopicMeta
+from ...dialects.iggy_classic.commands import Ping
+from ...dialects.iggy_classic.errors import CODE_OF
+from ...dialects.iggy_classic.records import validate
+from ...dialects.iggy_classic.state_commands import GetStates, ListedStates, SetStates, SetStatesWhere, StatesProgress
+from ...model.errors import LocalError, Reason, RemoteError
+from ...model.state import STATE_BY_WORD, State
+from ..interface import TopicMeta
+from .group import Place
+from .socket import ConnectionBroken, IggySocket
 
 OFFSETS_END: Final = (1 << 63) - 1
 _TRIES: Final = 2

@@ -11,8 +11,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ..dialects.nsq.commands import ERROR, HEARTBEAT, MAGIC, MESSAGE, RESPONSE, read_frame, write
-from ..model.errors import MalformedMessage, RemoteError, Unreachable
+from ...dialects.nsq.commands import ERROR, HEARTBEAT, MAGIC, MESSAGE, RESPONSE, read_frame, write
+from ...model.errors import MalformedMessage, RemoteError, Unreachable
 
 RECEIVE_BYTES: Final = 1 << 18
 END_S: Final = 2.0

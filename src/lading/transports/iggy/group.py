@@ -14,13 +14,13 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final
 
-from ..dialects.iggy_classic import commands as c
-from ..dialects.iggy_classic.primitives import Consumer, ConsumerKind, PollingKind, Strategy
-from ..dialects.iggy_classic.responses import ClientDetails, GroupDetails, StoredOffset
-from ..model.errors import Reason, Refusal, RemoteError
-from .iggy_polled import Polled, polled
-from .iggy_socket import IggyRefusal, IggySocket
-from .interface import Position
+from ...dialects.iggy_classic import commands as c
+from ...dialects.iggy_classic.primitives import Consumer, ConsumerKind, PollingKind, Strategy
+from ...dialects.iggy_classic.responses import ClientDetails, GroupDetails, StoredOffset
+from ...model.errors import Reason, Refusal, RemoteError
+from ..interface import Position
+from .polled import Polled, polled
+from .socket import IggyRefusal, IggySocket
 
 Place = tuple[str, str]
 """Stream and topic, by their own names."""

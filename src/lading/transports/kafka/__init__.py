@@ -1,0 +1,1 @@
+"""Kafka clusters, Lading's Kafka endpoint among them."""

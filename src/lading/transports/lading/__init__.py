@@ -1,0 +1,1 @@
+"""Lading's own protocol: blocks over HTTP."""

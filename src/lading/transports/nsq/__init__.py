@@ -1,0 +1,1 @@
+"""NSQ: nsqlookupd, nsqd, queues."""
