@@ -25,10 +25,10 @@ from . import __version__
 from .clock import date_us, now_us
 from .dialects.protocols import ENDPOINTS
 from .duty_timer import DutyTimer
-from .endpoints.admission import set_keepalive
-from .endpoints.interface import Endpoint, Services, bound, listen
-from .endpoints.trimming import trimming
-from .endpoints.watchdog import watched
+from .endpoints.base.admission import set_keepalive
+from .endpoints.base.services import Endpoint, Services, bound, listen
+from .endpoints.base.trimming import trimming
+from .endpoints.base.watchdog import watched
 from .kernels import engine
 from .log_lines import logging_to_stderr
 from .metrics import Gauge, Histogram, Metrics
@@ -292,7 +292,7 @@ def _duty_timer(services: Services) -> DutyTimer:
 
 async def _copy_dead_letters(services: Services) -> None:
     """Copies of messages that were marked poisoned, made in a worker, one block at a time."""
-    from .endpoints.acknowledged import acknowledged
+    from .endpoints.base.acknowledged import acknowledged
 
     broker = services.broker
     letters = broker.dead_letters

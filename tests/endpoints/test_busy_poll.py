@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from lading.endpoints.busy_poll import RUN, BusyPoll
+from lading.endpoints.base.busy_poll import RUN, BusyPoll
 
 
 class Loop:

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from lading import testing
-from lading.endpoints.cross_site import HostNames
+from lading.endpoints.http_shared.cross_site import HostNames
 from lading.settings import HttpSettings
 from lading.testing import Running
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from lading.endpoints.admission import Places
-from lading.endpoints.deadlines import DeadlineWatch, Stage
+from lading.endpoints.base.admission import Places
+from lading.endpoints.base.deadlines import DeadlineWatch, Stage
 
 
 @dataclass(eq=False)

@@ -15,8 +15,8 @@ import pytest
 from starlette.requests import Request
 
 from lading import testing
-from lading.endpoints.http import read_body
-from lading.endpoints.receive_budget import GRACE_S, SMALL_BYTES, ReceiveAccount, ReceiveBudget
+from lading.endpoints.base.receive_budget import GRACE_S, SMALL_BYTES, ReceiveAccount, ReceiveBudget
+from lading.endpoints.http_shared.http import read_body
 from lading.model.errors import Refusal
 from tests.endpoints.connection import Connection
 from tests.endpoints.frames import Frames

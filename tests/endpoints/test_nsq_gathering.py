@@ -17,11 +17,11 @@ from lading.broker.read import read
 from lading.broker.settings import BrokerSettings
 from lading.dialects import registry
 from lading.dialects.nsq import protocol as nsq_row
-from lading.endpoints.interface import Services, now_us
+from lading.endpoints.base.services import Services, now_us
 from lading.endpoints.nsq import node as nodes
-from lading.endpoints.nsq.connection import NAME, Connection
 from lading.endpoints.nsq.gathering import COMMAND_BYTES_MAX, Gathering, Joint
 from lading.endpoints.nsq.publish import RUN_BYTES_MAX, Publisher
+from lading.endpoints.nsq.session import NAME, Connection
 from lading.log.commit import SyncNow
 from lading.metrics import Metrics
 from lading.settings import Settings

@@ -17,9 +17,9 @@ import pytest
 from lading import Consumer, Producer, State, set_state, testing, u16
 from lading.broker.states import RANGES_AT_ONCE
 from lading.broker.topology import Partition
-from lading.endpoints import states
-from lading.endpoints.interface import Services
-from lading.endpoints.states import StateRequests, StatesDocument
+from lading.endpoints.base.services import Services
+from lading.endpoints.http_shared import states
+from lading.endpoints.http_shared.states import StateRequests, StatesDocument
 from lading.metrics import Metrics
 from lading.model.errors import Refusal
 from lading.settings import Settings

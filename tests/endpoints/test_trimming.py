@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lading.endpoints.trimming import GROWN_BYTES, QUIET_BYTES, HeapTrimmer
+from lading.endpoints.base.trimming import GROWN_BYTES, QUIET_BYTES, HeapTrimmer
 
 
 @dataclass

@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from lading.endpoints.documents import answer_rows
+from lading.endpoints.http_shared.documents import answer_rows
 
 ROWS = 5_000
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx
 
 from lading import testing
-from lading.endpoints.watchdog import STALLED_EXIT_CODE, STEPS, Watchdog
+from lading.endpoints.base.watchdog import STALLED_EXIT_CODE, STEPS, Watchdog
 from lading.settings import EndpointSettings
 
 TIMEOUT_S = 60
@@ -90,7 +90,7 @@ def test_a_broker_that_hangs_ends_with_its_stacks(tmp_path: Path) -> None:
     _, said = process.communicate(timeout=TIMEOUT_S)
     assert process.returncode == STALLED_EXIT_CODE
     assert "event loop: stood still for 1200 ms (broker.stall_timeout_ms)" in said
-    assert "in hang" in said and "lading/endpoints/watchdog.py" in said
+    assert "in hang" in said and "lading/endpoints/base/watchdog.py" in said
 
 
 def test_standard_error_that_nobody_reads_does_not_keep_it(tmp_path: Path) -> None:

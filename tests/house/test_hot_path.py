@@ -21,7 +21,7 @@ import pytest
 from lading.broker.broker import Broker
 from lading.broker.settings import BrokerSettings
 from lading.dialects.protocols import ENDPOINTS
-from lading.endpoints.interface import Services
+from lading.endpoints.base.services import Services
 from lading.kernels import engine
 from lading.log.commit import SyncNow, WriteOnly
 from lading.metrics import Metrics

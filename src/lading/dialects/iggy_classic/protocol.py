@@ -25,8 +25,8 @@ PROTOCOL: Final = Protocol(
     title="Iggy",
     dialects=(IGGY_CLASSIC,),
     endpoints=(
-        EndpointSpec("iggy_tcp", "lading.endpoints.iggy_tcp:endpoint"),
-        EndpointSpec("iggy_http", "lading.endpoints.iggy_http:endpoint"),
+        EndpointSpec("iggy_tcp", "lading.endpoints.iggy.session:endpoint"),
+        EndpointSpec("iggy_http", "lading.endpoints.iggy.http:endpoint"),
     ),
     schemes={"iggy": Scheme("lading.transports.iggy.transport:IggyTransport", 8090, "iggy://127.0.0.1:8090")},
     visibility=(SHOWING, HIDING),

@@ -24,7 +24,7 @@ PROTOCOL: Final = Protocol(
     name="native",
     title="Lading",
     dialects=(NATIVE,),
-    endpoints=(EndpointSpec("admin", "lading.endpoints.admin:endpoint"),),
+    endpoints=(EndpointSpec("admin", "lading.endpoints.admin.admin:endpoint"),),
     schemes={
         "lading": Scheme("lading.transports.lading.transport:LadingTransport", 7070, "lading://127.0.0.1:7070"),
         "file": Scheme("lading.transports.files:FilesTransport", None, "file:///srv/lading/data or ./data"),

@@ -38,10 +38,10 @@ PROTOCOL: Final = Protocol(
     title="NSQ",
     dialects=(NSQ,),
     endpoints=(
-        EndpointSpec("nsqd_tcp", "lading.endpoints.nsqd_tcp:endpoint"),
-        EndpointSpec("nsqd_http", "lading.endpoints.nsqd_http:endpoint"),
-        EndpointSpec("nsqlookupd_tcp", "lading.endpoints.nsqlookupd_tcp:endpoint"),
-        EndpointSpec("nsqlookupd_http", "lading.endpoints.nsqlookupd_http:endpoint"),
+        EndpointSpec("nsqd_tcp", "lading.endpoints.nsq.nsqd_tcp:endpoint"),
+        EndpointSpec("nsqd_http", "lading.endpoints.nsq.nsqd_http:endpoint"),
+        EndpointSpec("nsqlookupd_tcp", "lading.endpoints.nsq.nsqlookupd_tcp:endpoint"),
+        EndpointSpec("nsqlookupd_http", "lading.endpoints.nsq.nsqlookupd_http:endpoint"),
     ),
     schemes={
         "nsq": Scheme("lading.transports.nsq.transport:NsqTransport", 4161, "nsq://127.0.0.1:4161", is_queue=True)

@@ -6,7 +6,7 @@ every other API is a handler: a function from a request to the fields of its ans
 
 from __future__ import annotations
 
-from ..interface import Endpoint, Services
+from ..base.services import Endpoint, Services
 
 
 def endpoint(services: Services) -> Endpoint:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ...model.errors import Reason, Refusal
 from ...model.names import DEFAULT_STREAM
-from ..creating import create_with_prepared_logs
+from ..base.creating import create_with_prepared_logs
 from .handling import Context
 
 if TYPE_CHECKING:

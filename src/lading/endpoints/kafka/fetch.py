@@ -26,10 +26,10 @@ from ...dialects.kafka.fetch import Fetched, FetchRequest, Wanted, fetch_answer,
 from ...dialects.kafka.requests import parse_head
 from ...dialects.kafka.versions import FETCH, SERVED
 from ...model.errors import LadingError, MalformedMessage
-from ..carrying import Carrying
-from .connection import NAME, Connection, Slot
+from ..base.carrying import Carrying
 from .handling import Context
 from .reading import TARGET, Batcher, Batches, Made
+from .session import NAME, Connection, Slot
 
 if TYPE_CHECKING:
     from ...broker.broker import Broker

@@ -21,7 +21,7 @@ from ...dialects.kafka.errors import (
     code_of,
 )
 from ...model.errors import MalformedMessage, Refusal
-from ..interface import now_us
+from ..base.services import now_us
 from .answering import answered, coordinator_code
 from .handling import Context, Fields, Handler, Request, Session
 

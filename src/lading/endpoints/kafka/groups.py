@@ -13,7 +13,7 @@ from ...broker.coordinated_groups import MemberCall
 from ...dialects.kafka import versions
 from ...dialects.kafka.errors import GROUP_NOT_FOUND, INVALID_GROUP_ID, INVALID_REQUEST, NONE
 from ...model.errors import Refusal
-from ..interface import now_us
+from ..base.services import now_us
 from .answering import answered, coordinator_code
 from .handling import NODE_ID, Context, Fields, Handler, Request, Session
 

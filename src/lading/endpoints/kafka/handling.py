@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ...settings import Address, KafkaSettings
-from ..interface import Services
+from ..base.services import Services
 
 if TYPE_CHECKING:
     from ...broker.broker import Broker

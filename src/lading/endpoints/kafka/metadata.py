@@ -14,7 +14,7 @@ from ...dialects.kafka.metadata import Broker, TopicRow, metadata_answer
 from ...dialects.kafka.names import is_legal
 from ...dialects.kafka.versions import DESCRIBE_CLUSTER, DESCRIBE_TOPIC_PARTITIONS, METADATA
 from ...model.errors import LadingError
-from ..interface import now_us
+from ..base.services import now_us
 from .creating import create_topic
 from .fetch import topic_by_id
 from .handling import CLUSTER_ID, NODE_ID, Context, Fields, Framed, Handler, Request, Session

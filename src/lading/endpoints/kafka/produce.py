@@ -44,9 +44,9 @@ from ...dialects.kafka.requests import parse_head, unsigned
 from ...dialects.kafka.versions import PRODUCE, PRODUCE_LOW, SERVED
 from ...kernels import engine
 from ...model.errors import LadingError, MalformedMessage
-from ..interface import now_us
-from .connection import NAME, Connection, Slot
+from ..base.services import now_us
 from .handling import Context
+from .session import NAME, Connection, Slot
 
 if TYPE_CHECKING:
     from ...broker.topology import Partition, Topic

@@ -10,7 +10,7 @@ from ...clock import Dates
 from ...dialects.kafka.errors import TRANSACTIONAL_ID_NOT_FOUND, code_of
 from ...dialects.kafka.versions import DESCRIBE_PRODUCERS, DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS
 from ...model.errors import LadingError
-from ..interface import now_us
+from ..base.services import now_us
 from .handling import Context, Fields, Handler, Request, Session
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from .marked import Change, shows_states, split_by_state
 if TYPE_CHECKING:
     from ...broker.broker import Broker
     from ...broker.topology import Partition
-    from ..carrying import Carrying, Fit
+    from ..base.carrying import Carrying, Fit
 
 TARGET: Final = "kafka"
 """Row of the carrier table."""

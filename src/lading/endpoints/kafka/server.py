@@ -10,14 +10,14 @@ from typing import Final
 
 from ...dialects.kafka.requests import load_codecs
 from ...settings import Address
-from ..deadlines import Stage
-from ..gate import Gate
-from ..interface import Services
-from .connection import NAME, Connection
+from ..base.deadlines import Stage
+from ..base.services import Services
+from ..io.gate import Gate
 from .fetch import Fetcher
 from .handling import Context, Session
 from .produce import Producer
 from .registry import handlers, told
+from .session import NAME, Connection
 
 DRAIN_TIMEOUT_S: Final = 5.0
 CODECS_AFTER_S: Final = 0.05

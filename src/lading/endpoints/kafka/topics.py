@@ -23,7 +23,7 @@ from ...dialects.kafka.errors import (
 from ...dialects.kafka.names import is_legal, why_illegal
 from ...dialects.kafka.versions import CREATE_PARTITIONS, CREATE_TOPICS, DELETE_RECORDS, DELETE_TOPICS
 from ...model.errors import LadingError, Refusal, SettingError
-from ..interface import now_us
+from ..base.services import now_us
 from .configs import changes_of, describe_topic
 from .creating import create_topic_in_worker
 from .fetch import topic_by_id

@@ -12,7 +12,7 @@ from ...broker.topology import Partition
 from ...dialects.kafka import versions
 from ...dialects.kafka.errors import INVALID_REQUEST, NONE, OPERATION_NOT_ATTEMPTED, PRODUCER_FENCED, code_of
 from ...model.errors import Reason, Refusal
-from ..interface import now_us
+from ..base.services import now_us
 from .answering import answered, coordinator_code
 from .group_positions import durable, stored
 from .handling import Context, Fields, Handler, Request, Session

@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from ...dialects.nsq.errors import Fault
 from ...model.errors import LadingError, MalformedMessage, Reason, Refusal
-from ..routing import Access, Handler, Parameters
+from ..http_shared.routing import Access, Handler, Parameters
 
 USED: Final = frozenset({"create", "creat"})
 """What clients do to topics and channels without taking anything from others."""

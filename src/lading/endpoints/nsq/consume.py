@@ -19,8 +19,8 @@ from ...dialects.nsq.delivery import Records
 from ...dialects.nsq.errors import INVALID_ID, NOT_IN_FLIGHT, Fault, id_text
 from ...log_lines import origin
 from ...model.errors import FilterError, MalformedMessage, Reason, Refusal
-from ..carrying import Carrying, Fit
-from ..interface import Services, now_us
+from ..base.carrying import Carrying, Fit
+from ..base.services import Services, now_us
 from .node import YOUZAN
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from ...model.errors import LadingError
 from .publish import RUN_BYTES_MAX, Publisher
 
 if TYPE_CHECKING:
-    from .connection import Connection
+    from .session import Connection
 
 Bytes = NDArray[np.uint8]
 

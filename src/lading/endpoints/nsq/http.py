@@ -15,9 +15,9 @@ from ...dialects.nsq import commands, json_text, limits
 from ...dialects.nsq.commands import COMMANDS, Command
 from ...dialects.nsq.errors import fault_of
 from ...model.errors import LadingError
-from ..acknowledged import acknowledged
-from ..http import read_body
-from ..routing import Parameters, Route
+from ..base.acknowledged import acknowledged
+from ..http_shared.http import read_body
+from ..http_shared.routing import Parameters, Route
 from .answers import HttpFault, access_of, handled
 from .node import EXTENDED, PLAIN, VERSION, Node
 from .options import option

@@ -11,12 +11,12 @@ from ...dialects.nsq.commands import Command, Line
 from ...dialects.nsq.errors import Fault, fault_of
 from ...metrics import Labels
 from ...model.errors import LadingError
-from ..receiving import IDLE_BUFFER_BYTES_MAX, Inbox
+from ..base.inbox import IDLE_BUFFER_BYTES_MAX, Inbox
 from .gathering import COMMAND_BYTES_MAX, Gathering, Joint
 from .publish import Publication, Publisher, Route, require_count
 
 if TYPE_CHECKING:
-    from .connection import Connection
+    from .session import Connection
 
 _SIZE: Final = struct.Struct(">i")
 _SIZE_BYTES: Final = 4

@@ -10,7 +10,7 @@ from ...model.errors import Refusal
 from .node import VERSION
 
 if TYPE_CHECKING:
-    from ..interface import Services
+    from ..base.services import Services
     from .node import Node
 
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 from starlette.requests import Request
 
 from ...model.errors import LadingError, Refusal
-from ..routing import Parameters, Route
+from ..http_shared.routing import Parameters, Route
 from .answers import HttpFault, access_of, handled
 from .lookup import Lookup
 from .node import EXTENDED, PLAIN, VERSION, Node, takes_ext

@@ -13,11 +13,11 @@ from typing import Any, Final
 from ...dialects.nsq import limits
 from ...dialects.nsq.commands import partition_of
 from ...dialects.nsq.errors import Fault
-from ..deadlines import Stage
-from ..gate import Gate, Guarded
-from ..interface import Services
-from ..peer import TLS_HELLO, is_tls_hello, origin_of
-from ..receive_budget import ReceiveBudget
+from ..base.deadlines import Stage
+from ..base.peer import TLS_HELLO, is_tls_hello, origin_of
+from ..base.receive_budget import ReceiveBudget
+from ..base.services import Services
+from ..io.gate import Gate, Guarded
 from . import lookup as lookups
 from .lookup import Producer
 from .node import VERSION

@@ -16,11 +16,11 @@ from ...dialects.nsq.errors import Fault
 from ...model.errors import Reason, Refusal
 from ...model.names import DEFAULT_STREAM
 from ...settings import Address
-from ..interface import Services, now_us
+from ..base.services import Services, now_us
 
 if TYPE_CHECKING:
     from ...broker.topology import Topic
-    from .connection import Connection
+    from .session import Connection
 
 log = logging.getLogger(__name__)
 

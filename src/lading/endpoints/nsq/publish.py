@@ -17,7 +17,7 @@ from ...dialects.nsq.errors import Fault, fault_of, refused
 from ...dialects.nsq.ext import first_text
 from ...dialects.nsq.publishing import Stored
 from ...model.errors import LimitExceeded
-from ..interface import now_us
+from ..base.services import now_us
 from .node import Node, takes_ext
 
 if TYPE_CHECKING:

@@ -9,12 +9,12 @@ from collections.abc import Callable
 from typing import Final
 
 from ...settings import Address
-from ..gate import Gate
-from ..interface import Services
+from ..base.services import Services
+from ..io.gate import Gate
 from . import node as nodes
-from .connection import NAME, Connection
 from .gathering import Gathering
 from .publish import Publisher
+from .session import NAME, Connection
 
 DRAIN_TIMEOUT_S: Final = 5.0
 

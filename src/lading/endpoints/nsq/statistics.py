@@ -11,8 +11,8 @@ from .node import VERSION, takes_ext
 if TYPE_CHECKING:
     from ...broker.channels import Channel
     from ...broker.topology import Topic
-    from .connection import Connection
     from .node import Node
+    from .session import Connection
 
 _STATES = {State.FRESH: 2, State.SUBSCRIBED: 3, State.CLOSING: 4}
 _NS_PER_MS = 1_000_000

@@ -1,0 +1,136 @@
+"""The admin endpoint: native data, topics, groups, transactions, health and metrics, for CLI, Spark and Prometheus."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import fields
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ... import __version__
+from ...broker.counters import Counters
+from ...kernels import engine
+from ...metrics import Gauge, Labels, Snapshot
+from ..base.services import Endpoint, Services
+from ..http_shared.bearer import guard_all
+from ..http_shared.documents import answer, refuse
+from ..http_shared.http import HttpEndpoint, InPieces
+from ..http_shared.routing import Access, Parameters, Route, Router
+from .data import AdminData
+from .groups import AdminGroups
+from .states import AdminStates
+from .topics import AdminTopics
+
+NAME: Final = "admin"
+HEALTH: Final = "/health"
+
+
+class AdminStatus:
+    """Health and metrics."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._rendering: asyncio.Task[tuple[bytes, str]] | None = None
+        for gauge in _gauges(services):
+            services.metrics.add(gauge)
+
+    def routes(self) -> list[Route]:
+        """The table for the router."""
+        return [
+            Route("GET", HEALTH, "health", self._health, Access.HEALTH),
+            Route("GET", "/metrics", "metrics", self._metrics),
+        ]
+
+    async def _health(self, request: Request, path: Parameters) -> Response:
+        refusing = {
+            str(partition): str(partition.log.refusal)
+            for stream in self._services.broker.streams()
+            for topic in stream.topics.values()
+            for partition in topic.partitions
+            if partition.log.refusal is not None
+        }
+        damaged = self._services.broker.damages.sentences()
+        problems = self._services.health.problems()
+        return answer(
+            {
+                "status": "degraded" if refusing or damaged or problems else "ok",
+                "version": __version__,
+                "durability": self._services.settings.durability,
+                "refusing": refusing,
+                "damaged": damaged,
+                "problems": problems,
+            }
+        )
+
+    async def _metrics(self, request: Request, path: Parameters) -> Response:
+        # scrapers that come together share one text
+        if self._rendering is None:
+            self._rendering = asyncio.get_running_loop().create_task(self._render())
+            self._rendering.add_done_callback(self._forget_rendering)
+        text, content_type = await asyncio.shield(self._rendering)
+        return InPieces(text, headers={"content-type": content_type})
+
+    async def _render(self) -> tuple[bytes, str]:
+        snapshot = await self._services.metrics.snapshot()
+        return await self._services.worked(1, 0, Snapshot.render, snapshot)
+
+    def _forget_rendering(self, task: asyncio.Task[tuple[bytes, str]]) -> None:
+        self._rendering = None
+
+
+def _gauges(services: Services) -> list[Gauge]:
+    broker = services.broker
+
+    def partitions(attribute: str) -> Iterable[tuple[Labels, float]]:
+        topics = [topic for stream in broker.streams() for topic in stream.topics.values()]
+        for topic in topics:
+            for partition in tuple(topic.partitions):
+                labels = (topic.stream.name, topic.name, str(partition.number))
+                yield labels, float(getattr(partition.log, attribute))
+
+    homes = engine.homes()
+
+    def kernels() -> Iterable[tuple[Labels, float]]:
+        yield (), float(all(engine.ready(home) is not None for home in homes))
+
+    place = ("stream", "topic", "partition")
+    of_logs = {
+        "first_offset": "First offset that is kept.",
+        "next_offset": "Offset the next message gets.",
+        "synced_end": "Readers see offsets below this.",
+        "stable_end": "Readers outside of transactions see offsets below this.",
+        "size_bytes": "Bytes of the log.",
+    }
+    gauges = [
+        Gauge(f"lading_partition_{name}", text, place, lambda name=name: partitions(name))  # type: ignore[misc]
+        for name, text in of_logs.items()
+    ]
+    gauges.append(
+        Gauge("lading_kernels_ready", "Whether compiled kernels serve, not yet their slower twins.", (), kernels)
+    )
+    gauges += [
+        Gauge(
+            f"lading_broker_{field.name}", f"Broker total: {field.name.replace('_', ' ')}.", (),
+            lambda name=field.name: [((), float(getattr(broker.counters, name)))],  # type: ignore[misc]
+        )
+        for field in fields(Counters)
+    ]  # fmt: skip
+    return gauges
+
+
+def endpoint(services: Services) -> Endpoint:
+    """The endpoint, for serve."""
+    settings = services.settings.endpoints.admin
+    rooms = (
+        AdminStatus(services),
+        AdminTopics(services),
+        AdminData(services),
+        AdminStates(services),
+        AdminGroups(services),
+    )
+    routes = [route for room in rooms for route in room.routes()]
+    router = Router(NAME, routes, refuse, services.metrics, guard_all(services.settings.endpoints))
+    return HttpEndpoint(NAME, router, services, settings.connections_max, (settings.address.host,), frozenset({HEALTH}))

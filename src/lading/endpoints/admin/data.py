@@ -1,0 +1,156 @@
+"""Admin: messages of one partition, as raw chunks, as filtered batches, and appended as native blocks."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ...broker.chunks import read_chunks
+from ...broker.query import Query, Selected, select
+from ...broker.query import parse_query as parse_filter
+from ...dialects.native import messages as native
+from ...model.limits import REQUEST_BYTES_MAX
+from ..base.acknowledged import acknowledged
+from ..base.services import Services, now_us
+from ..http_shared.documents import BatchesQuery, ChunksQuery, TimeQuery, answer, parse_query
+from ..http_shared.http import InPieces, read_body
+from ..http_shared.partitions import partition_of
+from ..http_shared.routing import Parameters, Route
+
+if TYPE_CHECKING:
+    from ...broker.topology import Partition
+
+NAME: Final = "admin"
+
+CHUNKS_TYPE: Final = "application/octet-stream"
+BATCHES_TYPE: Final = "application/vnd.apache.arrow.stream"
+INLINE_BYTES_MAX: Final = 100 << 10
+"""Bodies above this are checked in a worker."""
+FILTERED_MESSAGES_MAX: Final = 1 << 20
+"""Messages looked at for one filtered answer, however few match."""
+
+_PARTITION: Final = "/topics/{stream}/{topic}/{partition}"
+
+
+class AdminData:
+    """Handlers."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._broker = services.broker
+        self._settings = services.settings.endpoints.admin
+        self._messages_in = services.metrics.messages_in.values
+        self._messages_out = services.metrics.messages_out.values
+        self._hidden = services.metrics.hidden_out.values
+        self._received_bytes = services.metrics.received_bytes.values
+
+    def routes(self) -> list[Route]:
+        """The table for the router."""
+        return [
+            Route("GET", f"{_PARTITION}/chunks", "chunks.get", self._chunks),
+            Route("POST", f"{_PARTITION}/chunks", "chunks.append", self._append),
+            Route("GET", f"{_PARTITION}/batches", "batches.get", self._batches),
+            Route("GET", f"{_PARTITION}/offset", "offset.at", self._offset),
+        ]
+
+    async def _chunks(self, request: Request, path: Parameters) -> Response:
+        query = parse_query(ChunksQuery, request.query_params)
+        partition = partition_of(self._broker, path)
+        if query.wait_ms and query.offset >= partition.log.stable_end:
+            await self._visible(partition, min(query.wait_ms, self._settings.wait_ms_max))
+            # it may be another partition now, or none
+            partition = partition_of(self._broker, path)
+        chunks = read_chunks(
+            partition,
+            query.offset,
+            max_bytes=min(query.max_bytes, self._settings.answer_bytes_max),
+            counters=self._broker.counters,
+        )
+        self._messages_out[(NAME,)] += chunks.count
+        headers = _facts(partition) | {
+            "lading-base-offset": str(chunks.base_offset),
+            "lading-end-offset": str(chunks.end_offset),
+            "lading-hidden": json.dumps([list(one) for one in chunks.hidden]),
+            "lading-aborted": json.dumps([list(one) for one in chunks.aborted]),
+        }
+        return InPieces(chunks.data, headers=headers, media_type=CHUNKS_TYPE)
+
+    async def _visible(self, partition: Partition, wait_ms: int) -> None:
+        """Until more may be seen, the time is over, or the broker stops."""
+        more = asyncio.Event()
+        cancel = self._broker.on_visible(partition, more.set)
+        forget = self._services.on_stop(more.set)
+        try:
+            async with asyncio.timeout(wait_ms / 1000):
+                await more.wait()
+        except TimeoutError:
+            pass
+        finally:
+            cancel()
+            forget()
+
+    async def _append(self, request: Request, path: Parameters) -> Response:
+        body = await read_body(request, REQUEST_BYTES_MAX, self._services.receive)
+        self._received_bytes[(NAME,)] += len(body)
+        checked = await self._services.worked(len(body), INLINE_BYTES_MAX, native.check, body)
+        append = self._broker.append_blocks(
+            partition_of(self._broker, path), memoryview(body), checked=checked, now_us=now_us()
+        )
+        await acknowledged(append)
+        if not append.duplicate:
+            self._messages_in[(NAME,)] += append.count
+        return answer({"base_offset": append.base_offset, "count": append.count, "duplicate": append.duplicate})
+
+    async def _batches(self, request: Request, path: Parameters) -> Response:
+        wanted = parse_query(BatchesQuery, request.query_params)
+        query = parse_filter(wanted.where, wanted.columns, wanted.states, wanted.headers_only)
+        partition = partition_of(self._broker, path)
+        messages_max = FILTERED_MESSAGES_MAX if wanted.max_rows is None or query.filter else wanted.max_rows
+        reading = self._broker.read(
+            partition,
+            wanted.offset,
+            reader=query.reader,
+            max_messages=messages_max,
+            max_bytes=self._settings.answer_bytes_max,
+        )
+        headers = _facts(partition) | {"lading-damaged": json.dumps([list(one) for one in reading.damaged])}
+
+        def work(_: None) -> tuple[Selected, pa.Buffer]:
+            selected = select(reading, query, partition, end=wanted.end, max_rows=wanted.max_rows)
+            return selected, _stream(query, selected)
+
+        # filters compile and columns are typed here: never in the event loop
+        selected, stream = await self._services.worked(1, 0, work, None)
+        self._messages_out[(NAME,)] += sum(batch.num_rows for batch in selected.batches)
+        headers["lading-end-offset"] = str(selected.end_offset)
+        return Response(memoryview(stream), headers=headers, media_type=BATCHES_TYPE)
+
+    async def _offset(self, request: Request, path: Parameters) -> Response:
+        query = parse_query(TimeQuery, request.query_params)
+        return answer({"offset": self._broker.offset_at(partition_of(self._broker, path), query.timestamp_us)})
+
+
+def _facts(partition: Partition) -> dict[str, str]:
+    """What a reader needs to tell a loss from an end."""
+    log = partition.log
+    return {
+        "lading-topic-id": partition.topic.uuid.hex(),
+        "lading-epoch": str(log.epoch),
+        "lading-epochs": json.dumps([[epoch, first] for epoch, first in log.epochs]),
+        "lading-first-offset": str(log.first_offset),
+        "lading-synced-end": str(log.synced_end),
+        "lading-stable-end": str(log.stable_end),
+    }
+
+
+def _stream(query: Query, selected: Selected) -> pa.Buffer:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, query.schema) as writer:
+        for batch in selected.batches:
+            writer.write_batch(batch)
+    return sink.getvalue()

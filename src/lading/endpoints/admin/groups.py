@@ -1,0 +1,147 @@
+"""Admin: groups of all protocols with their lag, native groups with their positions, and transactions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ...broker.group_view import GroupView, views
+from ...broker.native_groups import Assignment
+from ...metrics import Gauge, Labels
+from ...model.errors import Reason, Refusal
+from ..base.services import Services, now_us
+from ..http_shared.documents import (
+    AbortTransactions,
+    CommitTransactions,
+    MemberCall,
+    NewPosition,
+    NewTransaction,
+    answer,
+    parse_body,
+)
+from ..http_shared.partitions import partition_of
+from ..http_shared.routing import Parameters, Route
+from .topics import require_name
+
+if TYPE_CHECKING:
+    from ...broker.broker import Broker
+
+_POSITION = "/groups/{group}/positions/{stream}/{topic}/{partition}"
+
+
+class AdminGroups:
+    """Handlers."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._broker = services.broker
+        self._groups = services.broker.native_groups
+        for gauge in _gauges(services.broker):
+            services.metrics.add(gauge)
+
+    def routes(self) -> list[Route]:
+        """The table for the router."""
+        return [
+            Route("GET", "/groups", "group.list", self._list),
+            Route("GET", "/groups/{protocol}/{group}", "group.show", self._show),
+            Route("POST", "/groups/{group}/join", "group.join", self._join),
+            Route("POST", "/groups/{group}/heartbeat", "group.heartbeat", self._heartbeat),
+            Route("POST", "/groups/{group}/leave", "group.leave", self._leave),
+            Route("GET", _POSITION, "position.get", self._position),
+            Route("PUT", _POSITION, "position.store", self._store_position),
+            Route("POST", "/transactions", "transaction.begin", self._begin),
+            Route("POST", "/transactions/commit", "transaction.commit", self._commit),
+            Route("POST", "/transactions/abort", "transaction.abort", self._abort),
+        ]
+
+    async def _list(self, request: Request, path: Parameters) -> Response:
+        return answer([_summary(view) | {"members": len(view.members)} for view in views(self._broker)])
+
+    async def _show(self, request: Request, path: Parameters) -> Response:
+        protocol, group = path["protocol"], path["group"]
+        for view in views(self._broker):
+            if (view.protocol, view.name) == (protocol, group):
+                partitions = [one._asdict() for one in view.progress]
+                return answer(_summary(view) | {"members": view.members, "partitions": partitions})
+        raise Refusal(Reason.GROUP_NOT_FOUND, f"there is no {protocol} group {group!r}; lading group list shows all")
+
+    async def _join(self, request: Request, path: Parameters) -> Response:
+        call = await parse_body(MemberCall, request, self._services.receive)
+        topics = [self._broker.resolve(name) for name in call.topics]
+        require_name("group", path["group"], Reason.INVALID_GROUP_ID)
+        return _assignment(self._groups.join(path["group"], call.member, topics, now_us=now_us()))
+
+    async def _heartbeat(self, request: Request, path: Parameters) -> Response:
+        call = await parse_body(MemberCall, request, self._services.receive)
+        return _assignment(
+            self._groups.heartbeat(path["group"], call.member, generation=call.generation, now_us=now_us())
+        )
+
+    async def _leave(self, request: Request, path: Parameters) -> Response:
+        call = await parse_body(MemberCall, request, self._services.receive)
+        self._groups.leave(path["group"], call.member, now_us=now_us())
+        return answer({})
+
+    async def _position(self, request: Request, path: Parameters) -> Response:
+        stored = self._groups.position(path["group"], partition_of(self._broker, path))
+        return answer({"offset": stored and stored.offset, "epoch": stored and stored.epoch})
+
+    async def _store_position(self, request: Request, path: Parameters) -> Response:
+        wanted = await parse_body(NewPosition, request, self._services.receive)
+        self._groups.store_position(
+            path["group"],
+            partition_of(self._broker, path),
+            wanted.offset,
+            wanted.epoch,
+            wanted.generation,
+            now_us=now_us(),
+        )
+        return Response(status_code=204)
+
+    async def _begin(self, request: Request, path: Parameters) -> Response:
+        wanted = await parse_body(NewTransaction, request, self._services.receive)
+        timeout_us = None if wanted.timeout_ms is None else wanted.timeout_ms * 1_000
+        transaction_id = self._broker.begin(scope=wanted.scope, timeout_us=timeout_us, now_us=now_us())
+        return answer({"transaction_id": transaction_id}, 201)
+
+    async def _commit(self, request: Request, path: Parameters) -> Response:
+        wanted = await parse_body(CommitTransactions, request, self._services.receive)
+        done = self._broker.commit(wanted.key, wanted.transactions, scope=wanted.scope, now_us=now_us())
+        return answer({"committed": list(done.committed), "repeated": done.repeated})
+
+    async def _abort(self, request: Request, path: Parameters) -> Response:
+        wanted = await parse_body(AbortTransactions, request, self._services.receive)
+        self._broker.abort(wanted.transactions, now_us=now_us())
+        return answer({})
+
+
+def _gauges(broker: Broker) -> Iterator[Gauge]:
+    def lag() -> Iterator[tuple[Labels, float]]:
+        for view in views(broker):
+            for one in view.progress:
+                yield (view.protocol, view.name, one.topic, str(one.partition)), float(one.lag)
+
+    def members() -> Iterator[tuple[Labels, float]]:
+        for view in views(broker):
+            yield (view.protocol, view.name), float(len(view.members))
+
+    group = ("protocol", "group")
+    yield Gauge("lading_group_lag", "Messages a group has not read.", (*group, "topic", "partition"), lag)
+    yield Gauge("lading_group_members", "Members of a group.", group, members)
+
+
+def _summary(view: GroupView) -> dict[str, Any]:
+    return {
+        "protocol": view.protocol,
+        "group": view.name,
+        "state": view.state,
+        "generation": view.generation,
+        "lag": view.lag,
+    }
+
+
+def _assignment(assignment: Assignment) -> Response:
+    return answer({"generation": assignment.generation, "partitions": [list(place) for place in assignment.partitions]})

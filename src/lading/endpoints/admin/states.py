@@ -1,0 +1,130 @@
+"""Admin: message states of whole topics, and what retention is about to delete."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ...broker.retention import ahead, rule_of
+from ...clock import date_us
+from ..base.services import Services
+from ..http_shared.documents import RangeQuery, RetentionQuery, answer, parse_body, parse_query
+from ..http_shared.http import read_body
+from ..http_shared.partitions import partition_of
+from ..http_shared.routing import Parameters, Route
+from ..http_shared.states import (
+    BODY_BYTES_MAX,
+    WORK_S,
+    Progress,
+    StateRequests,
+    TopicStatesDocument,
+    counts,
+    left_of,
+    parse_states,
+    state_of,
+    states_document,
+)
+
+if TYPE_CHECKING:
+    from ...broker.retention import Going
+    from ...broker.topology import Partition
+
+_TOPIC = "/topics/{stream}/{topic}"
+_OFFSETS_END = (1 << 63) - 1
+
+
+class AdminStates:
+    """Handlers."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._broker = services.broker
+        self._requests = StateRequests(services)
+
+    def routes(self) -> list[Route]:
+        """The table for the router."""
+        return [
+            Route("GET", f"{_TOPIC}/states", "topic.states.get", self._counts),
+            Route("PUT", f"{_TOPIC}/states", "topic.states.set", self._set_in_topic),
+            Route("GET", f"{_TOPIC}/retention", "topic.retention", self._retention),
+            Route("GET", f"{_TOPIC}/{{partition}}/states", "states.get", self._states),
+            Route("PUT", f"{_TOPIC}/{{partition}}/states", "states.set", self._set),
+        ]
+
+    async def _states(self, request: Request, path: Parameters) -> Response:
+        query = parse_query(RangeQuery, request.query_params)
+        return answer(states_document(self._broker.states(partition_of(self._broker, path), query.first, query.end)))
+
+    async def _set(self, request: Request, path: Parameters) -> Response:
+        partition_of(self._broker, path)
+        wanted = parse_states(await read_body(request, BODY_BYTES_MAX, self._services.receive))
+        progress = await self._requests.set(lambda: partition_of(self._broker, path), wanted)
+        return answer(progress.document())
+
+    async def _counts(self, request: Request, path: Parameters) -> Response:
+        topic = self._broker.topic(path["stream"], path["topic"])
+        return answer(
+            [
+                {
+                    "partition": partition.number,
+                    "first_offset": partition.log.first_offset,
+                    "next_offset": partition.log.next_offset,
+                    "states": counts(partition, self._broker.states(partition, 0, _OFFSETS_END)),
+                }
+                for partition in topic.partitions
+            ]
+        )
+
+    async def _set_in_topic(self, request: Request, path: Parameters) -> Response:
+        topic = self._broker.topic(path["stream"], path["topic"])
+        wanted = await parse_body(TopicStatesDocument, request, self._services.receive)
+        state = state_of(wanted.state)
+        query = await self._requests.query(wanted.where)
+        done = Progress()
+        left: dict[str, list[int]] = {}
+        until_s = time.monotonic() + WORK_S
+        for number, first, end in left_of(wanted.ranges, topic.partitions):
+            at = first
+            # the first one always gets on, so that a request that is repeated comes to its end
+            if first < end and (time.monotonic() < until_s or not done.seen):
+                part = await self._requests.by_filter(
+                    lambda number=number: self._broker.topic(path["stream"], path["topic"]).partition(number),  # type: ignore[misc]
+                    query, first, end, state, wanted.reason, wanted.dry_run, until_s,
+                )  # fmt: skip
+                done.seen += part.seen
+                done.matched += part.matched
+                done.changed += part.changed
+                at = part.first
+            if at < end:
+                left[str(number)] = [at, end]
+        document = {"seen": done.seen, "matched": done.matched, "changed": done.changed}
+        return answer(document | {"ranges": left, "done": not left})
+
+    async def _retention(self, request: Request, path: Parameters) -> Response:
+        query = parse_query(RetentionQuery, request.query_params)
+        topic = self._broker.topic(path["stream"], path["topic"])
+        settings = self._broker.settings
+        time_us = date_us()
+
+        def document(partition: Partition) -> dict[str, Any]:
+            going = ahead(partition, settings, time_us, query.within_ms * 1_000)
+            return {"partition": partition.number, "going": [_going(one) for one in going]}
+
+        rule = rule_of(topic.partitions[0], settings) if topic.partitions else None
+        return answer(
+            {
+                "now_us": time_us,
+                "age_us": rule and rule.age_us,
+                "size_bytes": rule and rule.size_bytes,
+                "mark_us": rule and rule.mark_us,
+                "check_us": settings.retention_check_us,
+                "partitions": [document(partition) for partition in topic.partitions],
+            }
+        )
+
+
+def _going(one: Going) -> dict[str, Any]:
+    return one._asdict()

@@ -1,0 +1,142 @@
+"""Admin: streams and topics, listed, made and deleted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ...broker.settings import TopicSettings
+from ...model.errors import Reason, Refusal
+from ..base.creating import create_with_prepared_logs
+from ..base.services import Services, now_us
+from ..http_shared.documents import NewSettings, NewStream, NewTopic, answer, answer_rows, parse_body
+from ..http_shared.routing import Parameters, Route
+
+if TYPE_CHECKING:
+    from ...broker.namespace import PreparedLogs
+    from ...broker.topology import Partition, Topic
+
+
+NAME_BYTES_MAX: Final = 255
+"""What Iggy's protocol can tell."""
+
+
+class AdminTopics:
+    """Handlers."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._broker = services.broker
+
+    def routes(self) -> list[Route]:
+        """The table for the router."""
+        return [
+            Route("GET", "/streams", "streams.list", self._streams),
+            Route("POST", "/streams/{stream}", "stream.create", self._create_stream),
+            Route("DELETE", "/streams/{stream}", "stream.delete", self._delete_stream),
+            Route("GET", "/topics", "topics.list", self._topics),
+            Route("GET", "/topics/{stream}/{topic}", "topic.get", self._topic),
+            Route("POST", "/topics/{stream}/{topic}", "topic.create", self._create_topic),
+            Route("DELETE", "/topics/{stream}/{topic}", "topic.delete", self._delete_topic),
+            Route("PUT", "/topics/{stream}/{topic}/settings", "topic.alter", self._alter_topic),
+        ]
+
+    async def _streams(self, request: Request, path: Parameters) -> Response:
+        return answer(
+            [
+                {
+                    "id": stream.id,
+                    "name": stream.name,
+                    "topics": len(stream.topics),
+                    "size_bytes": stream.size_bytes,
+                    "messages": stream.messages_count,
+                }
+                for stream in self._broker.streams()
+            ]
+        )
+
+    async def _create_stream(self, request: Request, path: Parameters) -> Response:
+        wanted = await parse_body(NewStream, request, self._services.receive)
+        name = require_name("stream", path["stream"], Reason.INVALID_STREAM_NAME)
+        stream = self._broker.create_stream(wanted.id, name, now_us=now_us())
+        return answer({"id": stream.id, "name": stream.name}, 201)
+
+    async def _delete_stream(self, request: Request, path: Parameters) -> Response:
+        self._broker.delete_stream(path["stream"])
+        return Response(status_code=204)
+
+    async def _topics(self, request: Request, path: Parameters) -> Response:
+        topics = [topic for stream in self._broker.streams() for topic in self._broker.topics(stream.id)]
+        return await answer_rows(_document(topic) for topic in topics)
+
+    async def _topic(self, request: Request, path: Parameters) -> Response:
+        return answer(_document(self._broker.topic(path["stream"], path["topic"])))
+
+    async def _create_topic(self, request: Request, path: Parameters) -> Response:
+        wanted = await parse_body(NewTopic, request, self._services.receive)
+        settings = TopicSettings.parse(wanted.settings)
+        require_name("stream", path["stream"], Reason.INVALID_STREAM_NAME)
+        require_name("topic", path["topic"], Reason.INVALID_TOPIC_NAME)
+        try:
+            stream = self._broker.stream(path["stream"])
+        except Refusal as refusal:
+            if refusal.reason is not Reason.STREAM_NAME_NOT_FOUND:
+                raise
+            stream = self._broker.create_stream(None, path["stream"], now_us=now_us())
+
+        def create(prepared: PreparedLogs) -> Topic:
+            return self._broker.create_topic(
+                stream.id, None, path["topic"], wanted.partitions, now_us=now_us(), settings=settings, prepared=prepared
+            )
+
+        topic = await create_with_prepared_logs(self._services, wanted.partitions, create)
+        return answer(_document(topic), 201)
+
+    async def _alter_topic(self, request: Request, path: Parameters) -> Response:
+        changes = await parse_body(NewSettings, request, self._services.receive)
+        topic = self._broker.topic(path["stream"], path["topic"])
+        self._broker.alter_topic(topic, topic.settings.changed(changes.model_extra or {}))
+        return answer(_document(topic))
+
+    async def _delete_topic(self, request: Request, path: Parameters) -> Response:
+        self._broker.delete_topic(path["stream"], path["topic"])
+        return Response(status_code=204)
+
+
+def require_name(kind: str, name: str, reason: Reason) -> str:
+    """Return ``name`` if something may be called so; names that exist already are found whatever they are."""
+    if len(name.encode()) > NAME_BYTES_MAX or not name.isprintable():
+        raise Refusal(
+            reason,
+            f"{kind} name {name[:40]!r}: invalid; use 1 to {NAME_BYTES_MAX} bytes of printable characters",
+        )
+    return name
+
+
+def _document(topic: Topic) -> dict[str, Any]:
+    return {
+        "stream": topic.stream.name,
+        "topic": topic.name,
+        "name": topic.flat_name,
+        "id": topic.uuid.hex(),
+        "partitions": [_partition(partition) for partition in topic.partitions],
+        "settings": topic.settings.document(),
+    }
+
+
+def _partition(partition: Partition) -> dict[str, Any]:
+    log = partition.log
+    return {
+        "partition": partition.number,
+        "first_offset": log.first_offset,
+        "next_offset": log.next_offset,
+        "synced_end": log.synced_end,
+        "stable_end": log.stable_end,
+        "epoch": log.epoch,
+        "epochs": [[epoch, first] for epoch, first in log.epochs],
+        "size_bytes": log.size_bytes,
+        "segments": log.segments_count,
+        "refusal": None if log.refusal is None else str(log.refusal),
+    }

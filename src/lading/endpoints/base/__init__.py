@@ -1,0 +1,1 @@
+"""What every endpoint stands on: services, receive buffers, busy polling."""

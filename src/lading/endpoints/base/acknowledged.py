@@ -1,0 +1,16 @@
+"""Waiting for an append, where an endpoint answers with a coroutine."""
+
+from __future__ import annotations
+
+import asyncio
+
+from ...broker.append import Append
+
+
+async def acknowledged(append: Append) -> None:
+    """Return when the messages last; raise what kept them from it."""
+    done = asyncio.Event()
+    append.on_done(lambda _append: done.set())
+    await done.wait()
+    if append.error is not None:
+        raise append.error

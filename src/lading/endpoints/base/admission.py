@@ -1,0 +1,147 @@
+"""Admission of connections: a share of an endpoint's places for each peer address, and TCP keepalive.
+
+An endpoint that is full makes room: it closes the connection that waits longest for its first whole request, so that
+half requests, however many, never lock out a client that asks at once. Threads: event loop only.
+"""
+
+from __future__ import annotations
+
+import math
+import socket
+from collections import OrderedDict, defaultdict
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+if TYPE_CHECKING:
+    from ...settings import ConnectionSettings
+
+KEEPALIVE_INTERVAL_S: Final = 15
+KEEPALIVE_PROBES: Final = 4
+"""A peer that answers none of so many probes is gone."""
+SECOND_CHANCES: Final = 64
+"""Connections that are looked at for one that may be closed."""
+
+
+class AdmittedConnection(Protocol):
+    """A connection that holds a place."""
+
+    def is_evictable(self) -> bool:
+        """Whether the connection may be closed for another one, after its first request."""
+
+    def evict(self) -> None:
+        """Close the connection at once: another one needs its place."""
+
+
+class ConnectionBudget:
+    """The connections of all endpoints together, so that the log never lacks a descriptor."""
+
+    def __init__(self, connections_max: int) -> None:
+        self.connections_max = connections_max
+        self.used = 0
+        self.endpoints: list[Places] = []
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether one more would be too many."""
+        return self.used >= self.connections_max
+
+    def make_room(self) -> bool:
+        """Close a connection of the endpoint that has most of them; False if none may be closed."""
+        return any(places.evict_one() for places in sorted(self.endpoints, key=len, reverse=True))
+
+
+class Places:
+    """The places of one endpoint, by peer address."""
+
+    def __init__(self, connections_max: int, peer_share: float, budget: ConnectionBudget | None = None) -> None:
+        """``peer_share``: so much of all places may belong to one peer address, at least one place."""
+        self._budget = budget or ConnectionBudget(connections_max)
+        self._budget.endpoints.append(self)
+        self._connections_max = connections_max
+        self._peer_max = max(1, math.ceil(connections_max * peer_share))
+        self._newcomers: defaultdict[str, OrderedDict[AdmittedConnection, None]] = defaultdict(OrderedDict)
+        """Connections without a whole request, the oldest first, by peer."""
+        self._peers: dict[AdmittedConnection, str] = {}
+        self._settled: OrderedDict[AdmittedConnection, None] = OrderedDict()
+        self._counts: defaultdict[str, int] = defaultdict(int)
+
+    def __len__(self) -> int:
+        return len(self._peers)
+
+    def admit(self, connection: AdmittedConnection, peer: str) -> bool:
+        """Give ``connection`` a place, that of another one if need be. Return whether it has one.
+
+        A peer that has its share makes room among its own connections only.
+        """
+        if self._counts[peer] >= self._peer_max:
+            has_room = self._evict_newcomer(peer) or self._evict_settled(peer)
+        elif len(self._peers) >= self._connections_max:
+            has_room = self.evict_one()
+        elif self._budget.is_spent:
+            has_room = self._budget.make_room()
+        else:
+            has_room = True
+        if has_room:
+            self._peers[connection] = peer
+            self._counts[peer] += 1
+            self._budget.used += 1
+            self._newcomers[peer][connection] = None
+        elif not self._counts[peer]:
+            del self._counts[peer]
+        return has_room
+
+    def settle(self, connection: AdmittedConnection) -> None:
+        """Note that the first request of ``connection`` is whole."""
+        peer = self._peers.get(connection)
+        if peer is not None and connection in self._newcomers[peer]:
+            del self._newcomers[peer][connection]
+            self._settled[connection] = None
+
+    def leave(self, connection: AdmittedConnection) -> None:
+        """Take the place of a connection that is closed back; nothing if it has none."""
+        peer = self._peers.pop(connection, None)
+        if peer is None:
+            return
+        self._newcomers[peer].pop(connection, None)
+        self._settled.pop(connection, None)
+        self._counts[peer] -= 1
+        self._budget.used -= 1
+        if not self._counts[peer]:
+            del self._counts[peer], self._newcomers[peer]
+
+    def evict_one(self) -> bool:
+        """Close the connection that is missed least; False if none may be closed."""
+        return self._evict_newcomer(self._crowding_peer()) or self._evict_settled(None)
+
+    def _crowding_peer(self) -> str:
+        """Return the peer with the most connections that have not asked anything."""
+        return max(self._newcomers, key=lambda peer: len(self._newcomers[peer]), default="")
+
+    def _evict_newcomer(self, peer: str) -> bool:
+        oldest = next(iter(self._newcomers.get(peer, ())), None)
+        return oldest is not None and self._evict(oldest)
+
+    def _evict_settled(self, peer: str | None) -> bool:
+        for _ in range(min(SECOND_CHANCES, len(self._settled))):
+            connection = next(iter(self._settled))
+            # whichever is looked at is looked at last the next time, so that a search stays short
+            self._settled.move_to_end(connection)
+            if (peer is None or self._peers[connection] == peer) and connection.is_evictable():
+                return self._evict(connection)
+        return False
+
+    def _evict(self, connection: AdmittedConnection) -> bool:
+        self.leave(connection)
+        connection.evict()
+        return True
+
+
+def set_keepalive(peer: Any, settings: ConnectionSettings) -> None:
+    """Let the kernel find out that the peer is gone; ``peer`` is a socket, or what a transport gives for one."""
+    if not settings.keepalive_s or peer is None:
+        return
+    with suppress(OSError):
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, settings.keepalive_s)
+        peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, KEEPALIVE_INTERVAL_S)
+        peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, KEEPALIVE_PROBES)

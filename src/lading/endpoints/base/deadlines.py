@@ -1,0 +1,129 @@
+"""Deadlines of connections: for the first request, for each whole request, for silence, and for answers nobody reads.
+
+A watch looks at all connections of an endpoint a few times per deadline and compares what it sees with what it saw
+before, so that a request costs nothing more: no timer and no look at a clock. A deadline may therefore pass by up to a
+quarter of the shortest one. Threads: event loop only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from enum import Enum
+from typing import TYPE_CHECKING, Final, Protocol
+
+if TYPE_CHECKING:
+    from ...settings import ConnectionSettings
+
+LOOKS_PER_DEADLINE: Final = 4
+PERIOD_S_MIN: Final = 0.02
+PERIOD_S_MAX: Final = 5.0
+
+
+class Stage(Enum):
+    """What a connection waits for; the value is what metrics call its deadline."""
+
+    FIRST = "first_request_timeout"
+    """The peer has not sent a whole request yet."""
+    HEAD = "head_timeout"
+    """The peer has begun the head of an HTTP request."""
+    PARTIAL = "request_timeout"
+    """The peer has begun a request that is not whole."""
+    IDLE = "idle_timeout"
+    """The peer may send its next request."""
+    BLOCKED = "unread_timeout"
+    """The peer does not read its responses."""
+    BUSY = "busy"
+    """The broker works for the peer: no deadline."""
+
+
+class WatchedConnection(Protocol):
+    """A connection as a watch sees it."""
+
+    def stage(self) -> Stage:
+        """Return what the connection waits for."""
+
+    def progress(self) -> int:
+        """Return a number that changes with every whole request, and with every byte that a blocked peer reads."""
+
+    def expire(self, stage: Stage) -> None:
+        """Close the connection: it was at ``stage`` for longer than it may be."""
+
+
+class DeadlineWatch:
+    """The deadlines of the connections of one endpoint; there is no timer while there is no connection."""
+
+    def __init__(
+        self,
+        timeouts_s: dict[Stage, float],
+        *,
+        clock_s: Callable[[], float] | None = None,
+        call_later: Callable[[float, Callable[[], None]], object] | None = None,
+    ) -> None:
+        """``timeouts_s``: a stage that is missing has no deadline. The clock is the running loop's by default."""
+        self._timeouts_s = timeouts_s
+        self._clock_s = clock_s
+        self._call_later = call_later
+        shortest_s = min(timeouts_s.values(), default=PERIOD_S_MAX)
+        self._period_s = min(max(shortest_s / LOOKS_PER_DEADLINE, PERIOD_S_MIN), PERIOD_S_MAX)
+        self._seen: dict[WatchedConnection, tuple[Stage, int, float]] = {}
+        self._is_winding = False
+
+    def add(self, connection: WatchedConnection) -> None:
+        """Watch a connection that was just accepted."""
+        self._seen[connection] = (connection.stage(), connection.progress(), self._now_s())
+        self._wind()
+
+    def remove(self, connection: WatchedConnection) -> None:
+        """Forget a connection that is closed."""
+        self._seen.pop(connection, None)
+
+    def unchanged_s(self, connection: WatchedConnection) -> float:
+        """Return for how long a connection has been where it is, as far as the looks can tell."""
+        stage, progress, since_s = self._seen.get(connection, (None, 0, 0.0))
+        if connection.stage() is not stage or connection.progress() != progress:
+            return 0.0
+        return self._now_s() - since_s
+
+    def look(self) -> None:
+        """Expire each connection that has been where it is for too long."""
+        now_s = self._now_s()
+        for connection, (stage, progress, since_s) in list(self._seen.items()):
+            stage_now, progress_now = connection.stage(), connection.progress()
+            if stage_now is not stage or progress_now != progress:
+                self._seen[connection] = (stage_now, progress_now, now_s)
+            elif now_s - since_s >= self._timeouts_s.get(stage, float("inf")):
+                self.remove(connection)
+                connection.expire(stage)
+
+    def _now_s(self) -> float:
+        if self._clock_s is None:
+            self._clock_s = asyncio.get_running_loop().time
+        return self._clock_s()
+
+    def _wind(self) -> None:
+        if self._is_winding:
+            return
+        self._is_winding = True
+        if self._call_later is None:
+            self._call_later = asyncio.get_running_loop().call_later
+        self._call_later(self._period_s, self._on_period)
+
+    def _on_period(self) -> None:
+        self._is_winding = False
+        try:
+            self.look()
+        finally:
+            if self._seen:
+                self._wind()
+
+
+def timeouts_of(settings: ConnectionSettings) -> dict[Stage, float]:
+    """Return the deadlines of a TCP protocol, in seconds; HTTP has its own idle time-out."""
+    return {
+        Stage.FIRST: settings.first_request_timeout_ms / 1_000,
+        Stage.HEAD: settings.head_timeout_ms / 1_000,
+        Stage.PARTIAL: settings.request_timeout_ms / 1_000,
+        Stage.IDLE: settings.idle_timeout_ms / 1_000,
+        Stage.BLOCKED: settings.unread_timeout_ms / 1_000,
+    }

@@ -1,0 +1,123 @@
+"""What endpoints share: the services they are given, how they listen, how they start and stop."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+
+from ...clock import now_us as now_us
+from ...health import Health
+from ...metrics import Metrics
+from ...model.errors import LocalError
+from ...open_files import open_files_limit, share_open_files
+from ...settings import Address, Settings
+from ..iggy.clients import Clients
+from .admission import ConnectionBudget
+from .busy_poll import BusyPoll
+from .process import Process
+from .receive_budget import ReceiveBudget
+
+if TYPE_CHECKING:
+    from ...broker.broker import Broker
+
+A = TypeVar("A")
+R = TypeVar("R")
+
+LISTEN_BACKLOG: Final = 1024
+
+
+@dataclass(slots=True)
+class Services:
+    """What an endpoint works with; one for the whole process."""
+
+    broker: Broker
+    settings: Settings
+    metrics: Metrics
+    workers: ThreadPoolExecutor
+    """For work too long for the event loop; bounded by ``settings.workers``."""
+    clients: Clients = field(default_factory=Clients)
+    process: Process = field(default_factory=Process)
+    health: Health = field(default_factory=Health)
+    busy_poll: BusyPoll = field(init=False)
+    receive: ReceiveBudget = field(init=False)
+    connection_budget: ConnectionBudget = field(init=False)
+    stopping: bool = False
+    shared: dict[type, Any] = field(default_factory=dict)
+    """What the faces of one protocol share, by its type."""
+    _stop_callbacks: dict[object, Callable[[], None]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.busy_poll = BusyPoll(self.settings.busy_poll_us)
+        connections = self.settings.connections
+        shares = share_open_files(open_files_limit(), self.settings.log.open_files_max)
+        self.connection_budget = ConnectionBudget(shares.connections)
+        self.receive = ReceiveBudget(connections.receive_bytes_max, connections.peer_share)
+
+    def on_stop(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call back when the broker begins to stop, at once where it does; what is returned cancels that."""
+        if self.stopping:
+            callback()
+        key = object()
+        self._stop_callbacks[key] = callback
+
+        def cancel() -> None:
+            self._stop_callbacks.pop(key, None)
+
+        return cancel
+
+    def begin_stop(self) -> None:
+        """Let everything that waits answer now."""
+        self.stopping = True
+        for callback in list(self._stop_callbacks.values()):
+            callback()
+
+    async def worked(self, size_bytes: int, inline_bytes_max: int, work: Callable[[A], R], value: A) -> R:
+        """``work(value)``, in a worker where ``size_bytes`` says that it would hold up the event loop."""
+        if size_bytes <= inline_bytes_max:
+            return work(value)
+        return await asyncio.get_running_loop().run_in_executor(self.workers, work, value)
+
+
+class Endpoint(Protocol):
+    """A server face. ``start`` takes a bound socket; ``stop`` answers what was asked, then closes."""
+
+    async def start(self, listener: socket.socket) -> None: ...
+
+    async def stop(self) -> None: ...
+
+
+def listen(name: str, address: Address) -> socket.socket:
+    """A socket bound to the address of endpoint ``name``; LocalError in one sentence that names the setting."""
+    key = f"endpoints.{name}.address"
+    try:
+        family, kind, protocol, _, place = socket.getaddrinfo(
+            address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    except socket.gaierror as error:
+        raise LocalError(f"{key} {address} names no address of this machine: {error.strerror}") from None
+    listener = socket.socket(family, kind, protocol)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(place)
+        listener.listen(LISTEN_BACKLOG)
+        listener.setblocking(False)
+    except OSError as error:
+        listener.close()
+        if error.errno == errno.EADDRINUSE:
+            raise LocalError(
+                f"{address} is taken by another program: set {key} to another port (port 0 takes a free one), "
+                f"or switch the endpoint off with endpoints.{name}.enabled=false"
+            ) from None
+        raise LocalError(f"cannot listen on {key} {address}: {error.strerror}") from None
+    return listener
+
+
+def bound(listener: socket.socket) -> str:
+    """``host:port`` a socket really listens on."""
+    host, port = listener.getsockname()[:2]
+    return str(Address(host, port))

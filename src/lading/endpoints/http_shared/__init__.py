@@ -1,0 +1,1 @@
+"""What HTTP endpoints share: server, routing, documents."""

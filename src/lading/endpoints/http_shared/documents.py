@@ -1,0 +1,191 @@
+"""Requests and answers of the admin endpoint: what a body or query may say, and refusals as JSON."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Final, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ...model.errors import LadingError, MalformedMessage, Reason, Refusal
+from ..base.receive_budget import ReceiveBudget
+from .http import InPieces, read_body
+
+DOCUMENT_BYTES_MAX: Final = 1 << 20
+_TURN_BYTES: Final = 32 << 10
+"""After so much of a list of rows, about a millisecond, others have their turn."""
+OFFSET_MAX: Final = (1 << 63) - 1
+
+Count = Annotated[int, Field(ge=0, le=OFFSET_MAX)]
+"""An offset, a number of bytes or of rows."""
+Duration = Annotated[int, Field(ge=0, le=1 << 43)]
+"""Milliseconds, up to 278 years: a date that far ahead still fits what dates are kept in."""
+
+
+class Document(BaseModel):
+    """A request; members it does not declare are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class NewTopic(Document):
+    """POST /topics/{stream}/{topic}"""
+
+    partitions: Annotated[int, Field(ge=0, le=100_000)] = 1
+    settings: dict[str, Any] = {}
+
+
+class NewSettings(Document):
+    """PUT /topics/{stream}/{topic}/settings: the settings that change, null for one that is taken back."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+class NewStream(Document):
+    """POST /streams/{stream}"""
+
+    id: Annotated[int, Field(ge=1, le=0xFFFF_FFFF)] | None = None
+
+
+class NewTransaction(Document):
+    """POST /transactions"""
+
+    scope: str = ""
+    timeout_ms: Annotated[Duration, Field(ge=1)] | None = None
+
+
+class CommitTransactions(Document):
+    """POST /transactions/commit"""
+
+    key: Annotated[str, Field(min_length=1, max_length=1024)]
+    transactions: list[Count]
+    scope: str | None = None
+
+
+class AbortTransactions(Document):
+    """POST /transactions/abort"""
+
+    transactions: list[Count]
+
+
+class MemberCall(Document):
+    """POST /groups/{group}/join, heartbeat or leave; topics by flat name."""
+
+    member: Annotated[str, Field(min_length=1, max_length=255)]
+    topics: list[str] = []
+    generation: Count | None = None
+
+
+class NewPosition(Document):
+    """PUT /groups/{group}/positions/…: the next offset to read."""
+
+    offset: Count
+    epoch: Count | None = None
+    generation: Count | None = None
+
+
+class ChunksQuery(Document):
+    """GET …/chunks"""
+
+    offset: Count = 0
+    max_bytes: Count = 1 << 20
+    wait_ms: Duration = 0
+
+
+class BatchesQuery(Document):
+    """GET …/batches; see docs/reference for the syntax of ``where`` and ``columns``."""
+
+    offset: Count = 0
+    end: Count = OFFSET_MAX
+    where: str | None = None
+    columns: str | None = None
+    states: Literal["available", "all"] = "available"
+    headers_only: bool = False
+    max_rows: Annotated[int, Field(ge=1, le=OFFSET_MAX)] | None = None
+
+
+class RangeQuery(Document):
+    """GET …/states"""
+
+    first: Count = 0
+    end: Count = OFFSET_MAX
+
+
+class RetentionQuery(Document):
+    """GET /topics/{stream}/{topic}/retention"""
+
+    within_ms: Duration = 3_600_000
+
+
+class TimeQuery(Document):
+    """GET …/offset"""
+
+    timestamp_us: Count
+
+
+D = TypeVar("D", bound=Document)
+
+
+async def parse_body(kind: type[D], request: Request, budget: ReceiveBudget) -> D:
+    """The document of a body, an empty one being ``{}``; Refusal where it is none."""
+    body = await read_body(request, DOCUMENT_BYTES_MAX, budget)
+    try:
+        return kind.model_validate_json(body or b"{}", strict=True)
+    except ValidationError as error:
+        raise Refusal(Reason.MALFORMED, sentence(error, "the body")) from None
+
+
+def parse_query(kind: type[D], query: Mapping[str, str]) -> D:
+    """What a query says; Refusal where a parameter is unknown or wrong."""
+    try:
+        return kind.model_validate(dict(query))
+    except ValidationError as error:
+        raise Refusal(Reason.MALFORMED, sentence(error, "the query")) from None
+
+
+def sentence(error: ValidationError, whole: str) -> str:
+    """What is wrong with a document, in words; ``whole`` is what it is called."""
+    first = error.errors(include_url=False)[0]
+    place = ".".join(map(str, first["loc"])) or whole
+    return f"{place}: {first['msg'][:1].lower()}{first['msg'][1:]}"
+
+
+def answer(document: Any, status: int = 200) -> Response:
+    """A JSON answer."""
+    return Response(json.dumps(document, separators=(",", ":")), status, media_type="application/json")
+
+
+async def answer_rows(documents: Iterable[Any]) -> Response:
+    """A JSON list; others have their turn while thousands of rows are built and while they are sent."""
+    rows: list[str] = []
+    turn_bytes = 0
+    for document in documents:
+        rows.append(json.dumps(document, separators=(",", ":")))
+        turn_bytes += len(rows[-1])
+        if turn_bytes >= _TURN_BYTES:
+            turn_bytes = 0
+            await asyncio.sleep(0)
+    return InPieces(f"[{','.join(rows)}]", media_type="application/json")
+
+
+_STATUS: Final[Mapping[Reason, int]] = {
+    **{reason: 404 for reason in Reason if reason.value.endswith("not_found")},
+    Reason.NO_PARTITIONS: 404,
+    **{reason: 409 for reason in Reason if reason.value.endswith("exists")},
+    **dict.fromkeys(
+        (Reason.AMBIGUOUS_NAME, Reason.STALE_GENERATION, Reason.OUT_OF_SEQUENCE, Reason.TRANSACTION_NOT_OPEN), 409
+    ),
+    **{reason: 413 for reason in Reason if reason.value.endswith("too_large")},
+    **dict.fromkeys((Reason.READ_ONLY, Reason.DISK_FULL, Reason.STOPPING), 503),
+}
+"""HTTP status by reason; all others are 400."""
+
+
+def refuse(error: LadingError) -> Response:
+    """``{"reason", "message"}`` with the status of the reason."""
+    reason = error.reason if isinstance(error, Refusal | MalformedMessage) else Reason.MALFORMED
+    return answer({"reason": reason.value, "message": str(error)}, _STATUS.get(reason, 400))

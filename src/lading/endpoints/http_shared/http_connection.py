@@ -1,0 +1,378 @@
+"""HTTP connections: uvicorn's, with limits on a request's head and body in bytes, lines and time, and a place each.
+
+Neither uvicorn nor httptools limits a head (h11 does, at several times the cost of a request): header lines were kept
+without end, a value that never ended was copied at each arrival, and requests that came behind an unanswered one were
+parsed and kept. Here a head has at most ``http.head_bytes_max`` and LINES_MAX lines, trailers included, and nothing is
+read behind a whole request before it is answered and the peer takes its answers. Threads: event loop only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final
+
+import httptools
+from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.config import Config
+from uvicorn.protocols.http.flow_control import service_unavailable
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
+
+from ..base.admission import Places, set_keepalive
+from ..base.deadlines import DeadlineWatch, Stage, timeouts_of
+from ..base.peer import TLS_HELLO, is_tls_hello, origin_of
+
+if TYPE_CHECKING:
+    from ..base.services import Services
+
+log = logging.getLogger(__name__)
+
+LINES_MAX: Final = 256
+PATH_BYTES_MAX: Final = 8 << 10
+QUERY_FIELDS_MAX: Final = 256
+"""A path and a query are taken apart in the event loop: many parts of few bytes would hold it up."""
+SMALL_HEAD_BYTES: Final = 16 << 10
+"""A larger head takes its memory from the budget for requests that are not whole."""
+PIPELINED_MAX: Final = 64
+"""Requests in one packet behind the end of a chunked body, which cannot be found without reading on."""
+RESERVED_PLACES: Final = 32
+"""Connections beyond all places, for health."""
+LINGER_S: Final = 1.0
+LINGER_BYTES_MAX: Final = 1 << 20
+"""After a refusal so much is read and dropped: closing on unread bytes would take the refusal back (RST)."""
+_HEAD_END: Final = b"\r\n\r\n"
+
+
+class RequestTooLarge(httptools.HttpParserCallbackError):
+    """A limit of a head is passed; raised inside the parser's callbacks, which ends the parsing."""
+
+    def __init__(self, status: HTTPStatus, sentence: str) -> None:
+        super().__init__(sentence)
+        self.status = status
+
+
+@dataclass(slots=True)
+class HttpContext:
+    """What the connections of one HTTP endpoint share."""
+
+    name: str
+    services: Services
+    places: Places
+    reserve: Places
+    watch: DeadlineWatch
+    reserved_paths: frozenset[str]
+    """Paths that are also answered when all places are taken."""
+    head_bytes_max: int
+
+    def drop(self, reason: str) -> None:
+        """Count a connection that was closed, or a request that was refused before any route saw it."""
+        self.services.metrics.dropped.values[self.name, reason] += 1
+
+
+def make_context(name: str, services: Services, connections_max: int, reserved_paths: frozenset[str]) -> HttpContext:
+    """Return the context of an endpoint as the settings have it."""
+    settings = services.settings.connections
+    timeouts_s = timeouts_of(settings) | {Stage.IDLE: settings.http_idle_timeout_ms / 1_000}
+    return HttpContext(
+        name,
+        services,
+        Places(connections_max, settings.peer_share, services.connection_budget),
+        Places(RESERVED_PLACES, 1.0),
+        DeadlineWatch(timeouts_s),
+        reserved_paths,
+        services.settings.http.head_bytes_max,
+    )
+
+
+class HttpConnection(HttpToolsProtocol):
+    """One connection. uvicorn makes it; ``context`` comes first, by functools.partial."""
+
+    def __init__(
+        self,
+        context: HttpContext,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self._context = context
+        self._place: Places | None = None
+        self._requests_count = 0
+        self._is_parting = False
+        self._linger_bytes = LINGER_BYTES_MAX
+        self._unread = b""
+        """What came behind a whole request that is not answered yet."""
+        self._is_in_message = self._is_in_head = False
+        self._events = 0
+        """Steps that the parser has made: bytes that make none are part of something that does not end."""
+        self._loose_bytes = self._head_bytes = self._head_lines = 0
+        self._body_left_bytes = 0
+        self._granted_bytes = 0
+        self._account = context.services.receive.open()
+
+    # -- the connection
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Take a place; beyond them, one of the reserve."""
+        super().connection_made(transport)
+        context = self._context
+        set_keepalive(transport.get_extra_info("socket"), context.services.settings.connections)
+        peer = self.client[0] if self.client else ""
+        self._account = context.services.receive.open(peer, self._give_way)
+        if context.places.admit(self, peer):
+            self._place = context.places
+        elif context.reserve.admit(self, ""):
+            self._place = context.reserve
+            self.app = _reserved(self.app, context.reserved_paths)
+        else:
+            context.drop("connections_max")
+            transport.abort()
+            return
+        context.watch.add(self)
+        self._tell_count()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Give the place back."""
+        super().connection_lost(exc)
+        if self._place is not None:
+            self._place.leave(self)
+            self._context.watch.remove(self)
+            self._tell_count()
+        self._unread = b""
+        self._give_back()
+
+    def _tell_count(self) -> None:
+        self._context.services.metrics.connections[self._context.name] = len(self._context.places)
+
+    def stage(self) -> Stage:
+        """Return what the connection waits for."""
+        if self.transport.is_closing() or self.flow.write_paused:
+            return Stage.BLOCKED
+        if self._is_in_head:
+            return Stage.HEAD
+        if self._is_in_message:
+            return Stage.BUSY if self.flow.read_paused else Stage.PARTIAL
+        if self.cycle is not None and not self.cycle.response_complete:
+            return Stage.BUSY
+        return Stage.IDLE if self._requests_count else Stage.FIRST
+
+    def progress(self) -> int:
+        """Return a number that changes with every whole request, and with every byte that a blocked peer reads."""
+        return (self._requests_count << 40) + self.transport.get_write_buffer_size()
+
+    def expire(self, stage: Stage) -> None:
+        """Close: with 408 if something of a request came."""
+        self._context.drop(stage.value)
+        if stage in (Stage.HEAD, Stage.PARTIAL):
+            self._refuse(HTTPStatus.REQUEST_TIMEOUT, "the request is not whole in time; send it faster")
+        elif stage is Stage.BLOCKED:
+            self.transport.abort()
+        else:
+            self.transport.close()
+
+    def is_evictable(self) -> bool:
+        """Whether nothing is lost for a client that may ask again: HTTP allows for that between two requests."""
+        return self.stage() is not Stage.BUSY
+
+    def evict(self) -> None:
+        """Close at once."""
+        self._context.drop("evicted")
+        self._place = None
+        self._context.watch.remove(self)
+        self.transport.abort()
+
+    # -- what arrives
+
+    def data_received(self, data: bytes) -> None:
+        """Parse as far as requests may be answered now."""
+        if self._is_parting:
+            self._linger_bytes -= len(data)
+            if self._linger_bytes < 0:
+                self.transport.abort()
+            return
+        self._parse(self._unread + data if self._unread else data)
+
+    def _parse(self, data: bytes) -> None:
+        self._unread = b""
+        view, at, size = memoryview(data), 0, len(data)
+        while at < size and not self.transport.is_closing():
+            if not self._is_in_message and self.cycle is not None and not self.cycle.response_complete:
+                self._unread = data[at:]
+                self.flow.pause_reading()
+                return
+            end = self._step_end(data, at)
+            events = self._events
+            try:
+                self.parser.feed_data(view[at:end])
+            except httptools.HttpParserUpgrade:
+                # the answer is HTTP/1.1, and what follows would be something else
+                self._is_in_message = False
+                self.cycle.keep_alive = False
+                return
+            except httptools.HttpParserError as error:
+                cause = error if isinstance(error, RequestTooLarge) else error.__context__
+                if isinstance(cause, RequestTooLarge):
+                    self._refuse(cause.status, str(cause), "head_too_large")
+                else:
+                    is_tls = not self._requests_count and is_tls_hello(data)
+                    why = TLS_HELLO if is_tls else "the request is no HTTP"
+                    log.info("closing the connection: %s", why, extra=origin_of(self._context.name, self.transport))
+                    self._refuse(HTTPStatus.BAD_REQUEST, "Invalid HTTP request received.", "invalid_request")
+                return
+            self._loose_bytes = self._loose_bytes + end - at if self._events == events else 0
+            if self._loose_bytes > SMALL_HEAD_BYTES and not self._may_grow():
+                return
+            at = end
+
+    def _step_end(self, data: bytes, at: int) -> int:
+        """Return how far to parse: up to the end of a head or of a body, if it can be told."""
+        if self._is_in_message and not self._is_in_head:
+            return min(len(data), at + self._body_left_bytes) if self._body_left_bytes else len(data)
+        found = data.find(_HEAD_END, at)
+        return len(data) if found < 0 else found + len(_HEAD_END)
+
+    def _may_grow(self) -> bool:
+        """Whether a part of a request that goes on and on is within its limit, and memory for it is left."""
+        limit = self._context.head_bytes_max
+        if self._loose_bytes + self._head_bytes > limit:
+            self._refuse(_TOO_LARGE, f"a head has at most {limit} bytes; send less", "head_too_large")
+            return False
+        if not self._granted_bytes:
+            if not self._account.take(limit):
+                self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, "too many large requests; ask again later", "memory")
+                return False
+            self._granted_bytes = limit
+        return True
+
+    def _give_back(self) -> None:
+        if self._granted_bytes:
+            self._account.give(self._granted_bytes)
+            self._granted_bytes = 0
+
+    def _give_way(self) -> None:
+        """End a head that goes on and on: another request needs its memory."""
+        self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, "too many large requests; ask again later", "evicted")
+
+    # -- what the parser finds
+
+    def on_message_begin(self) -> None:
+        """A head begins."""
+        super().on_message_begin()
+        if len(self.pipeline) >= PIPELINED_MAX:
+            raise RequestTooLarge(HTTPStatus.TOO_MANY_REQUESTS, "too many requests at once; wait for answers")
+        self._events += 1
+        self._is_in_message = self._is_in_head = True
+        self._head_bytes = self._head_lines = self._body_left_bytes = 0
+
+    def on_url(self, url: bytes) -> None:
+        """A part of the URL."""
+        self._count_head(len(url))
+        self.url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A header line, or a trailer, which is counted and dropped: it must not change a request under way."""
+        self._head_lines += 1
+        self._events += 1
+        self._count_head(len(name) + len(value))
+        if not self._is_in_head:
+            return
+        name = name.lower()
+        if name == b"content-length" and value.isdigit():
+            self._body_left_bytes = int(value[:20])
+        elif name == b"expect" and value.lower() == b"100-continue":
+            self.expect_100_continue = True
+        self.headers.append((name, value))
+
+    def _count_head(self, size_bytes: int) -> None:
+        self._head_bytes += size_bytes
+        if self._head_bytes > self._context.head_bytes_max:
+            raise RequestTooLarge(_TOO_LARGE, f"a head has at most {self._context.head_bytes_max} bytes; send less")
+        if self._head_lines > LINES_MAX:
+            raise RequestTooLarge(_TOO_LARGE, f"a head has at most {LINES_MAX} lines; send fewer headers")
+
+    def on_headers_complete(self) -> None:
+        """The head is whole: its work begins, or waits for that of the request before."""
+        self._events += 1
+        self._is_in_head = False
+        self._give_back()
+        path, _, query = self.url.partition(b"?")
+        if len(path) > PATH_BYTES_MAX:
+            raise RequestTooLarge(HTTPStatus.REQUEST_URI_TOO_LONG, f"a path has at most {PATH_BYTES_MAX} bytes")
+        if query.count(b"&") >= QUERY_FIELDS_MAX:
+            raise RequestTooLarge(HTTPStatus.REQUEST_URI_TOO_LONG, f"a query has at most {QUERY_FIELDS_MAX} fields")
+        super().on_headers_complete()
+        if self._place is self._context.reserve:
+            self.cycle.keep_alive = False
+
+    def on_chunk_header(self) -> None:
+        """A chunk of a body begins."""
+        self._events += 1
+
+    def on_body(self, body: bytes) -> None:
+        """A part of the body."""
+        self._events += 1
+        self._body_left_bytes = max(0, self._body_left_bytes - len(body))
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """The request is whole."""
+        self._events += 1
+        self._is_in_message = False
+        self._give_back()
+        if not self._requests_count and self._place is not None:
+            self._place.settle(self)
+        self._requests_count += 1
+        super().on_message_complete()
+
+    # -- what is answered
+
+    def on_response_complete(self) -> None:
+        """Go on with what came meanwhile. There is no timer for silence: the watch sees it."""
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            cycle, app = self.pipeline.pop()
+            self._start_asgi_task(cycle, app)
+        elif self._unread:
+            self._parse(self._unread)
+
+    def _refuse(self, status: HTTPStatus, sentence: str, reason: str | None = None) -> None:
+        """Answer what no route will see, and part."""
+        if reason is not None:
+            self._context.drop(reason)
+        self._is_parting = True
+        self._give_back()
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+            if self.cycle.response_started:
+                self.transport.abort()
+                return
+        body = f"{sentence}\n".encode()
+        lines = [f"HTTP/1.1 {status.value} {status.phrase}", "content-type: text/plain; charset=utf-8"]
+        lines += [f"content-length: {len(body)}", "connection: close", "", ""]
+        self.transport.write("\r\n".join(lines).encode() + body)
+        self.flow.resume_reading()
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        self.loop.call_later(LINGER_S, self.transport.abort)
+
+
+_TOO_LARGE: Final = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
+
+
+def _reserved(app: ASGIApp, paths: frozenset[str]) -> Callable[[Scope, Receive, Send], Any]:
+    """Return an application for connections of the reserve: 503 but for ``paths``."""
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        chosen: Any = app if scope["path"] in paths else service_unavailable
+        await chosen(scope, receive, send)
+
+    return answer

@@ -1,0 +1,150 @@
+"""Routes of an HTTP endpoint, matched on the path as it was sent: a percent-encoded slash inside a part stays in it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+from urllib.parse import unquote_to_bytes
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from ...log_lines import origin
+from ...metrics import Metrics
+from ...model.errors import LadingError, Reason, Refusal
+from ...settings import Address
+
+log = logging.getLogger(__name__)
+
+Parameters = dict[str, str]
+Handler = Callable[[Request, Parameters], Awaitable[Response]]
+
+CLIENT_CLOSED: Final = 499
+"""The status that metrics show for a request whose client went away; nobody is answered."""
+
+
+class Access(Enum):
+    """What a route lets its caller do: guards go by it."""
+
+    HEALTH = "health"
+    """Ask whether the broker lives."""
+    USE = "use"
+    """Send and read, and what belongs to it."""
+    ADMINISTRATE = "administrate"
+    """Delete, empty, pause: take something from others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """``GET /topics/{stream}/{topic}``; ``name`` is what metrics call it."""
+
+    method: str
+    pattern: str
+    name: str
+    handler: Handler
+    access: Access = Access.USE
+
+
+Guard = Callable[[Request, Route | None], Response | None]
+"""Answers a request before its route does, or lets it pass; no route if none matches."""
+
+
+def parse_number(text: str, maximum: int) -> int | None:
+    """Return the decimal number that ``text`` is, from 0 to ``maximum``; None if it is none."""
+    if not text.isascii() or not text.isdigit() or len(text) > len(str(maximum)):
+        return None
+    number = int(text)
+    return number if number <= maximum else None
+
+
+class Router:
+    """An ASGI application: a table of routes and one place where errors become answers."""
+
+    def __init__(
+        self,
+        endpoint: str,
+        routes: Sequence[Route],
+        refuse: Callable[[LadingError], Response],
+        metrics: Metrics,
+        guard: Guard = lambda request, route: None,
+        missing: Callable[[Request, int], Response] = lambda request, status: Response(status_code=status),
+    ) -> None:
+        """``missing`` answers 404 and 405, where no route matches path or method."""
+        self._guard = guard
+        self._missing = missing
+        self._endpoint = endpoint
+        self._routes = [(tuple(route.pattern.strip("/").split("/")), route) for route in routes]
+        self._refuse = refuse
+        self._requests = metrics.requests.values
+        self._sent_bytes = metrics.sent_bytes.values
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request."""
+        request = Request(scope, receive)
+        parts = _parts_of(scope["raw_path"])
+        route, parameters, allowed = self._match(scope["method"], parts or ())
+        refused = self._guard(request, route)
+        if parts is None:
+            refused = refused or self._refuse(Refusal(Reason.MALFORMED, "path: not UTF-8; encode it as UTF-8"))
+        if refused is not None:
+            name, response = "refused", refused
+        elif route is None:
+            name, response = "unknown", self._missing(request, 405 if allowed else 404)
+            if allowed:
+                response.headers["allow"] = ", ".join(sorted(allowed))
+        else:
+            name = route.name
+            try:
+                response = await route.handler(request, parameters)
+            except ClientDisconnect:
+                self._requests[self._endpoint, name, str(CLIENT_CLOSED)] += 1
+                return
+            except LadingError as error:
+                response = self._refuse(error)
+            except Exception:
+                client = scope.get("client")
+                peer = str(Address(*client)) if client else ""
+                log.exception("%s %s failed", scope["method"], name, extra=origin(self._endpoint, peer))
+                response = Response("internal error; the broker's log has the details\n", 500, media_type="text/plain")
+        self._requests[self._endpoint, name, str(response.status_code)] += 1
+        self._sent_bytes[(self._endpoint,)] += len(response.body)
+        await response(scope, receive, send)
+
+    def _match(self, method: str, parts: Sequence[str]) -> tuple[Route | None, Parameters, set[str]]:
+        """The route, what its path names, and the methods that the path allows where this one does not."""
+        allowed: set[str] = set()
+        for pattern, route in self._routes:
+            parameters = _matched(pattern, parts)
+            if parameters is None:
+                continue
+            if route.method == method or (route.method == "GET" and method == "HEAD"):
+                return route, parameters, allowed
+            allowed.add(route.method)
+        return None, {}, allowed
+
+
+def _parts_of(raw_path: bytes) -> list[str] | None:
+    """Return the parts of a path, each decoded by itself; None if one is not UTF-8."""
+    path = raw_path.partition(b"?")[0].decode("latin-1")
+    try:
+        return [unquote_to_bytes(part).decode() for part in path.strip("/").split("/")]
+    except UnicodeDecodeError:
+        return None
+
+
+def _matched(pattern: Sequence[str], parts: Sequence[str]) -> Parameters | None:
+    if len(pattern) != len(parts):
+        return None
+    parameters = {}
+    for wanted, part in zip(pattern, parts, strict=True):
+        if wanted.startswith("{"):
+            if not part:
+                return None
+            parameters[wanted[1:-1]] = part
+        elif wanted != part:
+            return None
+    return parameters

@@ -1,0 +1,270 @@
+"""Message states as JSON, the same on the Iggy HTTP face and on admin: set by range, offsets or filter, and listed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+from pydantic import Field, ValidationError
+
+from ...broker.states import Found, Search, changes, portions, ranges_of, selecting
+from ...model.errors import Reason, Refusal
+from ...model.state import STATE_BY_WORD, State
+from ..base.services import Services, now_us
+from .documents import Count, Document, sentence
+from .partitions import parse_partition
+
+if TYPE_CHECKING:
+    from ...broker.query import Query
+    from ...broker.topology import Partition
+
+OFFSETS_MAX: Final = 100_000
+"""Single offsets in one request."""
+BODY_BYTES_MAX: Final = 4 << 20
+WORK_S: Final = 1.0
+"""A request by filter answers after about this long, with what is left to do."""
+LOOK_MESSAGES_MAX: Final = 1 << 17
+TRIES_MAX: Final = 16
+"""How often a filter that looks at states is asked again because somebody else sets them."""
+
+
+class StatesDocument(Document):
+    """PUT …/states of a partition: ``first`` and ``end``, or ``offsets``, or ``where`` with or without a range."""
+
+    state: str
+    offsets: Annotated[list[Count], Field(min_length=1)] | None = None
+    where: str | None = None
+    first: Count | None = None
+    end: Count | None = None
+    reason: str | None = None
+    dry_run: bool = False
+
+
+class TopicStatesDocument(Document):
+    """PUT …/states of a topic: ``where``, and what is left of an earlier request."""
+
+    state: str
+    where: str
+    ranges: dict[str, tuple[Count, Count]] | None = None
+    reason: str | None = None
+    dry_run: bool = False
+
+
+@dataclass(slots=True)
+class Progress:
+    """What one request did: messages looked at, matching, changed, and the range that is left."""
+
+    seen: int = 0
+    matched: int = 0
+    changed: int = 0
+    first: int = 0
+    end: int = 0
+
+    def document(self) -> dict[str, Any]:
+        """As JSON."""
+        return {
+            "seen": self.seen, "matched": self.matched, "changed": self.changed,
+            "first": self.first, "end": self.end, "done": self.first >= self.end,
+        }  # fmt: skip
+
+
+class StateRequests:
+    """What both faces do with such requests."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._broker = services.broker
+        self._bytes_max = services.settings.endpoints.admin.answer_bytes_max
+
+    async def set(self, find: Callable[[], Partition], wanted: StatesDocument) -> Progress:
+        """Do it for the partition that ``find`` finds; Refusal for what cannot be, before anything is set."""
+        partition, state = find(), state_of(wanted.state)
+        if wanted.where is not None and wanted.offsets is None:
+            log = partition.log
+            first = max(wanted.first or 0, log.first_offset)
+            end = min(log.stable_end if wanted.end is None else wanted.end, log.stable_end)
+            query = await self.query(wanted.where)
+            return await self.by_filter(
+                find, query, first, end, state, wanted.reason, wanted.dry_run, time.monotonic() + WORK_S
+            )
+        return await self.set_ranges(find, _ranges(wanted), state, wanted.reason, wanted.dry_run)
+
+    async def set_ranges(
+        self,
+        find: Callable[[], Partition],
+        ranges: Sequence[tuple[int, int]],
+        state: State,
+        reason: str | None,
+        dry_run: bool,
+    ) -> Progress:
+        """Set the state of ranges, refused as a whole if one offset is not kept."""
+        partition = find()
+        count = sum(end - first for first, end in ranges)
+        progress = Progress(count, count)
+        # refused as a whole, whatever the portions
+        different = changes(partition, ranges, state)
+        if dry_run:
+            progress.changed = sum(end - first for first, end in different)
+            return progress
+        # one without ranges waits for what another request may have set and not brought to disk yet
+        for portion in portions(different) or [()]:
+            _require_same(find, partition)
+            progress.changed += await self._set(partition, portion, state, reason)
+        return progress
+
+    async def _set(
+        self, partition: Partition, ranges: Sequence[tuple[int, int]], state: State, reason: str | None
+    ) -> int:
+        """Set states and wait until they are on disk; how many messages it changed."""
+        answered = asyncio.Event()
+        refusal: Refusal | None = None
+
+        def done(refused: Refusal | None) -> None:
+            nonlocal refusal
+            refusal = refused
+            answered.set()
+
+        count = self._broker.set_states_soon(partition, ranges, state, now_us=now_us(), reason=reason, done=done)
+        await answered.wait()
+        if refusal is not None:
+            raise refusal
+        return count
+
+    async def query(self, where: str) -> Query:
+        """A filter, ready; FilterError where it is none."""
+        return await self._services.worked(1, 0, selecting, where)
+
+    async def by_filter(
+        self,
+        find: Callable[[], Partition],
+        query: Query,
+        first: int,
+        end: int,
+        state: State,
+        reason: str | None,
+        dry_run: bool,
+        until_s: float,
+    ) -> Progress:
+        """Set the state of what ``query`` selects of ``first`` to ``end``, until it is done or the time is over."""
+        partition = find()
+        search = Search(query, first, end)
+        progress = Progress(first=first, end=end)
+        tries = TRIES_MAX
+        while True:
+            reading = search.look(
+                partition,
+                max_messages=LOOK_MESSAGES_MAX,
+                max_bytes=self._bytes_max,
+                counters=self._broker.counters,
+            )
+            if reading is None:
+                progress.first = end
+                return progress
+            found: Found = await self._services.worked(1, 0, lambda one: search.find(one, partition), reading)
+            _require_same(find, partition)
+            go_on_at = found.end_offset
+            kept = [(max(one, partition.log.first_offset), other) for one, other in found.ranges]
+            for portion in portions([(one, other) for one, other in kept if one < other]):
+                if not search.holds(reading, partition, portion[0][0], portion[-1][1]):
+                    # somebody set states meanwhile: what is left here is looked at again
+                    go_on_at = portion[0][0]
+                    tries -= 1
+                    break
+                if dry_run:
+                    progress.changed += sum(other - one for one, other in changes(partition, portion, state))
+                else:
+                    progress.changed += await self._set(partition, portion, state, reason)
+                progress.matched += sum(other - one for one, other in portion)
+                await asyncio.sleep(0)
+                _require_same(find, partition)
+            if not tries:
+                raise Refusal(
+                    Reason.STOPPING,
+                    f"others set states of {partition} all the time; offsets before {go_on_at} are done, ask again",
+                )
+            progress.seen += found.seen if go_on_at == found.end_offset else go_on_at - search.at
+            search.at = progress.first = min(go_on_at, end)
+            if time.monotonic() >= until_s:
+                return progress
+
+
+def parse_states(body: bytes) -> StatesDocument:
+    """The request for one partition; Refusal that says what is wrong with it.
+
+    ``{"first": 5, "end": 8, "state": "poisoned"}``, ``{"offsets": [5, 9], "state": "available"}`` or
+    ``{"where": "delay > 60", "state": "poisoned"}``.
+    """
+    try:
+        document: Any = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise Refusal(Reason.MALFORMED, f"the body is no JSON: {error}") from None
+    if not isinstance(document, dict):
+        raise Refusal(Reason.MALFORMED, "the body is no JSON object")
+    state_of(document.get("state"))
+    offsets = document.get("offsets")
+    if isinstance(offsets, list) and len(offsets) > OFFSETS_MAX:
+        raise Refusal(Reason.REQUEST_TOO_LARGE, f"{len(offsets)} offsets in one request; at most {OFFSETS_MAX}")
+    try:
+        wanted = StatesDocument.model_validate(document, strict=True)
+    except ValidationError as error:
+        raise Refusal(Reason.MALFORMED, sentence(error, "the body")) from None
+    if wanted.where is None:
+        _ranges(wanted)
+    return wanted
+
+
+def state_of(word: object) -> State:
+    """The state of a word; Refusal where it is none."""
+    if not isinstance(word, str) or word not in STATE_BY_WORD:
+        raise Refusal(Reason.INVALID_STATE, f"state is one of {', '.join(STATE_BY_WORD)}, not {word!r}")
+    return STATE_BY_WORD[word]
+
+
+def _ranges(wanted: StatesDocument) -> list[tuple[int, int]]:
+    bounds = (wanted.first, wanted.end)
+    if wanted.offsets is not None and wanted.where is None and bounds == (None, None):
+        return ranges_of(wanted.offsets)
+    if wanted.first is not None and wanted.end is not None and wanted.offsets is None:
+        return [(wanted.first, wanted.end)]
+    raise Refusal(
+        Reason.MALFORMED,
+        "beside state the body has first and end (end is not included), or a list offsets, or where: "
+        "offsets are numbers from 0",
+    )
+
+
+def _require_same(find: Callable[[], Partition], partition: Partition) -> None:
+    if find() is not partition:
+        raise Refusal(Reason.PARTITION_NOT_FOUND, f"partition {partition} was deleted")
+
+
+def left_of(ranges: dict[str, tuple[int, int]] | None, partitions: Sequence[Partition]) -> list[tuple[int, int, int]]:
+    """(partition, first, end) that a request for a topic is about, clipped to what is kept; Refusal for other names."""
+    if ranges is None:
+        return [(one.number, one.log.first_offset, one.log.stable_end) for one in partitions]
+    left = []
+    for name, (first, end) in ranges.items():
+        number = parse_partition(name)
+        if number >= len(partitions):
+            raise Refusal(Reason.PARTITION_NOT_FOUND, f"ranges names partition {name!r}, which the topic does not have")
+        log = partitions[number].log
+        left.append((number, max(first, log.first_offset), min(end, log.stable_end)))
+    return sorted(left)
+
+
+def states_document(states: Sequence[tuple[int, int, int]]) -> list[dict[str, Any]]:
+    """Ranges that are not available, as JSON."""
+    return [{"first": first, "end": end, "state": State(state).word} for first, end, state in states]
+
+
+def counts(partition: Partition, states: Sequence[tuple[int, int, int]]) -> dict[str, int]:
+    """How many offsets of a partition are in which state."""
+    found = dict.fromkeys((state.word for state in State), 0)
+    for first, end, state in states:
+        found[State(state).word] += end - first
+    found[State.AVAILABLE.word] = partition.messages_count - sum(found.values())
+    return found

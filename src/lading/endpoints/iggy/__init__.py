@@ -1,0 +1,1 @@
+"""Iggy classic over TCP and HTTP."""

@@ -1,0 +1,112 @@
+"""Sends of Iggy classic: from the request's bytes straight into the log's open chunk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...broker.append import Append, Balanced, ByHash, ByNumber, Choice, Written
+from ...dialects import codes
+from ...dialects.iggy_classic import messages
+from ...dialects.iggy_classic.commands import SendMessages, parse_request
+from ...dialects.iggy_classic.errors import REASON_OF
+from ...dialects.iggy_classic.partitioning import partition_of
+from ...dialects.iggy_classic.primitives import Partitioning, PartitioningKind
+from ...model.errors import MalformedMessage, Reason
+from ..base.services import Services, now_us
+
+if TYPE_CHECKING:
+    from ...broker.topology import Topic
+
+SEND: Final = 101
+ROUTES_MAX: Final = 4096
+"""Routes remembered by the bytes that name them; a client may make up any number."""
+
+
+class Sender:
+    """Takes send requests; one for all connections of a face."""
+
+    def __init__(self, services: Services, name: str) -> None:
+        self._broker = services.broker
+        self._random = messages.random_state()
+        self._routes: dict[bytes, tuple[Topic, Choice]] = {}
+        self._topology = -1
+        self._labels = (name,)
+        self._messages_in = services.metrics.messages_in.values
+
+    def send(self, payload: memoryview, source: NDArray[np.uint8], start: int, who: object) -> Append:
+        """The request ``payload``, which lies at ``source[start:]``; Refusal or MalformedMessage appends nothing.
+
+        ``who`` is as in ``Broker.append``.
+        """
+        head = _head_size(payload)
+        topic, choice = self._route(payload, head)
+        return self.append(topic, choice, source, start + head, start + len(payload), who)
+
+    def append(
+        self, topic: Topic, choice: Choice, source: NDArray[np.uint8], start: int, end: int, who: object = None
+    ) -> Append:
+        """The sent messages ``source[start:end]``."""
+        if end == start:
+            raise MalformedMessage("a send holds no message", reason=Reason.INVALID_COUNT)
+        partition = self._broker.partition_for(topic, choice)
+        time_us = self._broker.append_time_us(partition, now_us())
+
+        def write(array: NDArray[np.uint8], at: int, base_offset: int) -> Written:
+            code, count, size_bytes = messages.restamp(
+                source, start, end, array, at, base_offset, time_us, self._random
+            )
+            if code:
+                raise MalformedMessage(f"message {count} of the request is refused", reason=REASON_OF[code])
+            return Written(size_bytes, count, time_us, time_us + count - 1)
+
+        append = self._broker.append(partition, codes.IGGY_CLASSIC, 0, messages.room(end - start), write, who)
+        self._messages_in[self._labels] += append.count
+        return append
+
+    def _route(self, payload: memoryview, head: int) -> tuple[Topic, Choice]:
+        """Topic and partition choice by the bytes that name them, forgotten whenever topics change."""
+        if self._topology != self._broker.topology_version:
+            self._routes.clear()
+            self._topology = self._broker.topology_version
+        key = bytes(payload[:head])
+        route = self._routes.get(key)
+        if route is None:
+            command: Any = parse_request(SEND, payload)
+            assert isinstance(command, SendMessages)
+            route = self._broker.topic(command.stream, command.topic), choice_of(command.partitioning)
+            if len(self._routes) < ROUTES_MAX:
+                self._routes[key] = route
+        return route
+
+
+def _head_size(payload: memoryview) -> int:
+    """Bytes of stream, topic and partitioning: three times kind, length, value (iggy.md A2)."""
+    at = 0
+    for _ in range(3):
+        if at + 2 > len(payload):
+            raise MalformedMessage("the request ends inside its head", at=at)
+        at += 2 + payload[at + 1]
+    if at > len(payload):
+        raise MalformedMessage("the request ends inside its head", at=len(payload))
+    return at
+
+
+def choice_of(partitioning: Partitioning) -> Choice:
+    """What the broker is told of a partition choice; Iggy counts partitions from 1."""
+    return _CHOICES[partitioning.kind](partitioning.value)
+
+
+_CHOICES: Final[dict[PartitioningKind, Callable[[bytes], Choice]]] = {
+    PartitioningKind.BALANCED: lambda value: Balanced(),
+    PartitioningKind.PARTITION_ID: lambda value: ByNumber(int.from_bytes(value, "little") - 1),
+    PartitioningKind.MESSAGES_KEY: lambda value: ByHash(partial(_partition_by_key, value)),
+}
+
+
+def _partition_by_key(key: bytes, partitions_count: int) -> int:
+    return partition_of(key, partitions_count) - 1

@@ -1,0 +1,134 @@
+"""The gate of a TCP endpoint: who is let in, who makes room for others, and who is closed for saying nothing.
+
+One for each endpoint; its connections tell it what they wait for (``stage``) and it does the rest: places, deadlines,
+log lines and metrics. Threads: event loop only.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Final, Protocol
+
+from ..base.admission import AdmittedConnection, Places
+from ..base.deadlines import DeadlineWatch, Stage, WatchedConnection, timeouts_of
+from ..base.peer import TLS_HELLO, is_tls_hello
+from ..base.services import Services
+
+log = logging.getLogger(__name__)
+
+RESTED_S: Final = 60.0
+"""A connection that was idle for so long makes room for a new one where there is none."""
+
+SENTENCES: Final = {
+    Stage.FIRST: "its first request is not whole after {:g} s (setting {})",
+    Stage.PARTIAL: "a request is not whole after {:g} s (setting {})",
+    Stage.IDLE: "it was idle for {:g} s (setting {})",
+    Stage.BLOCKED: "it has read nothing of its responses for {:g} s (setting {})",
+}
+
+
+class GuardedConnection(WatchedConnection, AdmittedConnection, Protocol):
+    """A connection as its gate sees it."""
+
+    def origin(self) -> dict[str, str]:
+        """Return what a logger takes as ``extra`` for a line about this connection."""
+
+    def unread(self) -> memoryview:
+        """Return what was received and is not understood yet."""
+
+    def abort(self) -> None:
+        """Close the connection at once."""
+
+
+class Gate:
+    """Who is connected to one endpoint."""
+
+    def __init__(
+        self,
+        services: Services,
+        name: str,
+        connections_max: int,
+        timeouts_ms: Mapping[Stage, tuple[int, str]] | None = None,
+    ) -> None:
+        """``timeouts_ms``: deadlines that are not those of ``connections.*``, each with the setting that has it."""
+        self._metrics = services.metrics
+        self._name = name
+        settings = services.settings.connections
+        own = timeouts_ms or {}
+        self._timeouts_s = timeouts_of(settings) | {stage: each / 1_000 for stage, (each, _) in own.items()}
+        self._keys = {stage: f"connections.{stage.value}_ms" for stage in Stage}
+        self._keys |= {stage: key for stage, (_, key) in own.items()}
+        self._places = Places(connections_max, settings.peer_share, services.connection_budget)
+        self.watch = DeadlineWatch(self._timeouts_s)
+
+    def admit(self, connection: GuardedConnection, host: str) -> bool:
+        """Give a connection a place. Return whether there is one, if need be that of another connection."""
+        if not self._places.admit(connection, host):
+            self.count_dropped("connections_max")
+            return False
+        self.watch.add(connection)
+        self._metrics.connections[self._name] = len(self._places)
+        return True
+
+    def settle(self, connection: GuardedConnection) -> None:
+        """Note that the first request of a connection is whole."""
+        self._places.settle(connection)
+
+    def leave(self, connection: GuardedConnection) -> None:
+        """Take back the place of a connection that is closed."""
+        self._places.leave(connection)
+        self.watch.remove(connection)
+        self._metrics.connections[self._name] = len(self._places)
+
+    def has_rested(self, connection: GuardedConnection) -> bool:
+        """Return whether a connection has been idle for long enough to make room for another one."""
+        return connection.stage() is Stage.IDLE and self.watch.unchanged_s(connection) >= RESTED_S
+
+    def expire(self, connection: GuardedConnection, stage: Stage) -> None:
+        """Close a connection that was at ``stage`` for too long, with a line in the log."""
+        self.count_dropped(stage.value)
+        why = SENTENCES[stage].format(self._timeouts_s[stage], self._keys[stage])
+        if stage is Stage.FIRST and is_tls_hello(connection.unread()):
+            why = TLS_HELLO
+        log.info("closing the connection: %s", why, extra=connection.origin())
+        connection.abort()
+
+    def evict(self, connection: GuardedConnection) -> None:
+        """Close a connection whose place, or memory, another one needs."""
+        self.count_dropped("evicted")
+        log.info("closing the connection: another one needs its place", extra=connection.origin())
+        connection.abort()
+
+    def count_dropped(self, reason: str, count: int = 1) -> None:
+        """Count what nobody could be told in the protocol."""
+        self._metrics.dropped.values[self._name, reason] += count
+
+
+class Guarded(GuardedConnection):
+    """What connections have in common before their gate."""
+
+    gate: Gate
+    _ended: bool
+    """Nothing more is read."""
+
+    def release_memory(self) -> None:
+        """Forget what was received, and give the memory for it back."""
+
+    def give_way(self) -> None:
+        """Give back the memory of a half request, and end with it; or the memory of whole ones that were answered."""
+        is_half = self.stage() in (Stage.FIRST, Stage.PARTIAL)
+        if is_half:
+            self._ended = True
+            self.evict()
+        if is_half or not self.unread():
+            self.release_memory()
+
+    def expire(self, stage: Stage) -> None:
+        self.gate.expire(self, stage)
+
+    def evict(self) -> None:
+        self.gate.evict(self)
+
+    def is_evictable(self) -> bool:
+        return self.gate.has_rested(self)

@@ -1,0 +1,37 @@
+"""nsqd over HTTP (nsq.md 5.2); the work is done in ``endpoints.nsq``."""
+
+from __future__ import annotations
+
+import socket
+
+from ...settings import Address
+from ..base.services import Endpoint, Services
+from ..http_shared.bearer import guard_administration
+from ..http_shared.http import HttpEndpoint
+from ..http_shared.routing import Router
+from . import node as nodes
+from .answers import missing, refuse
+from .http import NAME, NsqdHttp
+
+
+class _Endpoint(HttpEndpoint):
+    """The endpoint, which tells the node where it listens."""
+
+    def __init__(self, services: Services) -> None:
+        self._node = nodes.of(services)
+        routes, absent = NsqdHttp(self._node).routes(), missing(self._node.strict)
+        guard = guard_administration(services.settings.endpoints, NAME)
+        app = Router(NAME, routes, refuse, services.metrics, guard, absent)
+        settings = services.settings.endpoints.nsqd_http
+        names = [address.host for address in (settings.address, settings.advertised) if address is not None]
+        super().__init__(NAME, app, services, settings.connections_max, names, frozenset({"/ping"}))
+
+    async def start(self, listener: socket.socket) -> None:
+        """Serve from now on."""
+        self._node.http = Address(*listener.getsockname()[:2])
+        await super().start(listener)
+
+
+def endpoint(services: Services) -> Endpoint:
+    """The endpoint, for serve."""
+    return _Endpoint(services)

@@ -1,0 +1,11 @@
+"""nsqd's TCP protocol, for unmodified NSQ clients (nsq.md 1); the work is done in ``endpoints.nsq``."""
+
+from __future__ import annotations
+
+from ..base.services import Endpoint, Services
+from .server import Nsqd
+
+
+def endpoint(services: Services) -> Endpoint:
+    """The endpoint, for serve."""
+    return Nsqd(services)

@@ -1,0 +1,21 @@
+"""nsqlookupd over HTTP (nsq.md 5.3); the work is done in ``endpoints.nsq``."""
+
+from __future__ import annotations
+
+from ..base.services import Endpoint, Services
+from ..http_shared.bearer import guard_administration
+from ..http_shared.http import HttpEndpoint
+from ..http_shared.routing import Router
+from . import lookup, node
+from .answers import missing, refuse
+from .lookup_http import NAME, LookupHttp
+
+
+def endpoint(services: Services) -> Endpoint:
+    """The endpoint, for serve."""
+    own = node.of(services)
+    routes = LookupHttp(own, lookup.of(services)).routes()
+    settings = services.settings.endpoints.nsqlookupd_http
+    guard = guard_administration(services.settings.endpoints, NAME)
+    app = Router(NAME, routes, refuse, services.metrics, guard, missing(own.strict))
+    return HttpEndpoint(NAME, app, services, settings.connections_max, (settings.address.host,), frozenset({"/ping"}))
