@@ -16,10 +16,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from bench.measure import rounds
-from lading.broker.append import Written
 from lading.broker.broker import Broker
 from lading.broker.channels import Channel, Delivery, Subscriber
-from lading.broker.settings import BrokerSettings
+from lading.broker.core.append import Written
+from lading.broker.core.settings import BrokerSettings
 from lading.dialects import registry
 from lading.kernels import engine
 from lading.log.commit import WriteOnly

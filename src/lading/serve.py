@@ -40,7 +40,7 @@ from .settings_sources import ENVIRONMENT_PREFIX
 
 if TYPE_CHECKING:
     from .broker.broker import Broker
-    from .broker.settings import BrokerSettings
+    from .broker.core.settings import BrokerSettings
     from .log.disk import Disk
     from .log.interface import Commit, Syncable
 
@@ -181,7 +181,7 @@ def _broker(settings: Settings, metrics: Metrics, disk: Disk | None, commit: Com
 
 
 def _broker_settings(settings: Settings) -> BrokerSettings:
-    from .broker.settings import BrokerSettings
+    from .broker.core.settings import BrokerSettings
 
     limits, retention = settings.broker, settings.retention
     return BrokerSettings(
@@ -270,7 +270,7 @@ def _tell_recoveries(broker: Broker) -> None:
 
 def _duty_timer(services: Services) -> DutyTimer:
     """Return the timer of what the broker does by itself, shown by /health and the metrics."""
-    from .broker.duties import TICK_US
+    from .broker.core.duties import TICK_US
 
     broker, metrics = services.broker, services.metrics
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from lading.broker.broker import Broker
 from lading.broker.channels import Channel, Channels, Delivery, Subscriber
-from lading.broker.topology import Partition
+from lading.broker.core.topology import Partition
 from lading.dialects import registry
 from lading.dialects.native.messages import BlockHeader, encode_block
 from lading.model.batch import SCHEMA

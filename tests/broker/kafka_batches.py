@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lading.broker.append import Append, Written
 from lading.broker.broker import Broker
-from lading.broker.produced import Sequenced
-from lading.broker.topology import Partition
+from lading.broker.core.append import Append, Written
+from lading.broker.core.topology import Partition
+from lading.broker.kafka.produced import Sequenced
 from lading.dialects.kafka import protocol as kafka_row
 from lading.dialects.kafka.encode import Producer, Records
 from lading.dialects.kafka.layout import ATTRIBUTES_AT, CRC_AT, TRANSACTIONAL

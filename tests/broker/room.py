@@ -12,12 +12,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lading.broker.append import Append, Written
 from lading.broker.broker import Broker
-from lading.broker.positions import ConsumerKind, ConsumerRef
-from lading.broker.read import Reading
-from lading.broker.settings import BrokerSettings
-from lading.broker.topology import Partition, Topic
+from lading.broker.core.append import Append, Written
+from lading.broker.core.positions import ConsumerKind, ConsumerRef
+from lading.broker.core.read import Reading
+from lading.broker.core.settings import BrokerSettings
+from lading.broker.core.topology import Partition, Topic
 from lading.dialects import codes, registry
 from lading.dialects.iggy_classic import messages
 from lading.dialects.iggy_classic import protocol as iggy_row

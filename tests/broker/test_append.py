@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from lading.broker.append import Append, Balanced, ByHash, ByNumber, Written
 from lading.broker.broker import Broker
-from lading.broker.read import newest
-from lading.broker.settings import BrokerSettings
+from lading.broker.core.append import Append, Balanced, ByHash, ByNumber, Written
+from lading.broker.core.read import newest
+from lading.broker.core.settings import BrokerSettings
 from lading.dialects.nsq import protocol as nsq_row
 from lading.log.commit import SyncNow
 from lading.log.disk import File, RealDisk, RealFile

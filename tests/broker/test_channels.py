@@ -11,12 +11,12 @@ from random import Random
 import numpy as np
 import pytest
 
-from lading.broker.append import Append
 from lading.broker.broker import Broker
 from lading.broker.channels import Channel, HeaderFilter, Start, filters, lane, store, under_way
 from lading.broker.channels.pattern_cost import pattern_cost
 from lading.broker.channels.twin import finish as finish_twin
-from lading.broker.topology import Partition, Topic
+from lading.broker.core.append import Append
+from lading.broker.core.topology import Partition, Topic
 from lading.kernels import engine
 from lading.model.errors import FilterError, Reason, Refusal
 from tests.broker.channel_room import Headers, Reader, put

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from lading.broker.broker import Broker
-from lading.broker.chunks import Chunks, read_chunks
-from lading.broker.topology import Partition
+from lading.broker.core.chunks import Chunks, read_chunks
+from lading.broker.core.topology import Partition
 from lading.chunk.runs import runs
 from lading.dialects import registry
 from lading.model.state import State

@@ -11,12 +11,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from lading.broker.answer import Answer
 from lading.broker.broker import Broker
-from lading.broker.coordinated_group import TRANSITIONS, GroupState, JoinCall, Joined, MemberIdRequired, Synced
-from lading.broker.coordinated_groups import CoordinatedGroups, MemberCall
-from lading.broker.positions import StoredPosition
-from lading.broker.settings import BrokerSettings
+from lading.broker.core.answer import Answer
+from lading.broker.core.positions import StoredPosition
+from lading.broker.core.settings import BrokerSettings
+from lading.broker.kafka.coordinated_group import TRANSITIONS, GroupState, JoinCall, Joined, MemberIdRequired, Synced
+from lading.broker.kafka.coordinated_groups import CoordinatedGroups, MemberCall
 from lading.model.errors import Reason, Refusal
 from tests.broker.room import FULL, NOW, SECOND, opened, topic_of
 from tests.broker.test_native_append import crashed

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from lading.broker.broker import Broker
-from lading.broker.chunks import read_chunks
-from lading.broker.poll import Timestamp
-from lading.broker.topology import Partition
+from lading.broker.core.chunks import read_chunks
+from lading.broker.core.topology import Partition
+from lading.broker.iggy.poll import Timestamp
 from lading.chunk.envelope import ENVELOPE_BYTES
 from lading.dialects.protocols import VISIBILITY
 from lading.model.errors import Refusal

@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lading.broker import dead_letters
-from lading.broker.append import Written
 from lading.broker.broker import Broker
-from lading.broker.settings import TopicSettings
-from lading.broker.topology import Partition, Topic
+from lading.broker.core import dead_letters
+from lading.broker.core.append import Written
+from lading.broker.core.settings import TopicSettings
+from lading.broker.core.topology import Partition, Topic
 from lading.dialects import registry
 from lading.dialects.native.messages import encode_block
 from lading.model.batch import SCHEMA

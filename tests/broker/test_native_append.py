@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lading.broker.broker import Broker
-from lading.broker.topology import Partition
+from lading.broker.core.topology import Partition
 from lading.dialects import registry
 from lading.model.errors import MalformedMessage, Reason, Refusal
 from tests.broker.room import NOW, SECOND, append_block, block, fill, opened, payloads, read, topic_of

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from lading.broker.broker import Broker
-from lading.broker.native_groups import Assignment
-from lading.broker.topology import Topic
+from lading.broker.core.topology import Topic
+from lading.broker.native.groups import Assignment
 from lading.model.errors import Reason, Refusal
 from tests.broker.room import NOW, SECOND, fill, opened, topic_of
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from lading.broker import trimming
 from lading.broker.broker import Broker
-from lading.broker.pass_through import Ahead, Whole, whole_chunks
-from lading.broker.topology import Partition
+from lading.broker.core import trimming
+from lading.broker.core.pass_through import Ahead, Whole, whole_chunks
+from lading.broker.core.topology import Partition
 from lading.dialects import codes
 from lading.dialects.kafka import passing
 from lading.dialects.kafka import protocol as kafka_row

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from lading.broker.broker import Broker
-from lading.broker.poll import First, Last, Next, Offset, Strategy, Timestamp
-from lading.broker.positions import ConsumerKind, ConsumerRef
-from lading.broker.topology import Topic
+from lading.broker.core.positions import ConsumerKind, ConsumerRef
+from lading.broker.core.topology import Topic
+from lading.broker.iggy.poll import First, Last, Next, Offset, Strategy, Timestamp
 from lading.model.errors import Reason, Refusal
 from tests.broker.room import CONSUMER, GROUP, NOW, SECOND, append, fill, opened, payloads, topic_of
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from lading.broker.append import Append, Written
 from lading.broker.broker import Broker
-from lading.broker.topology import Partition
+from lading.broker.core.append import Append, Written
+from lading.broker.core.topology import Partition
 from lading.dialects import registry
 from lading.dialects.native.messages import BlockHeader, encode_block
 from tests.broker.channel_room import Reader

@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lading.broker.append import BEFORE_IN_PLACE_BYTES, InPlace
 from lading.broker.broker import Broker
-from lading.broker.positions import COORDINATED, PositionKey, StoredPosition
-from lading.broker.produced import writer_of
-from lading.broker.producer_state import ENDED, TRANSITIONS, Caller, Identity, ProducerState
-from lading.broker.settings import BrokerSettings
-from lading.broker.topology import Partition
+from lading.broker.core.append import BEFORE_IN_PLACE_BYTES, InPlace
+from lading.broker.core.positions import COORDINATED, PositionKey, StoredPosition
+from lading.broker.core.settings import BrokerSettings
+from lading.broker.core.topology import Partition
+from lading.broker.kafka.produced import writer_of
+from lading.broker.kafka.producer_state import ENDED, TRANSITIONS, Caller, Identity, ProducerState
 from lading.dialects.iggy_classic import protocol as iggy_row
 from lading.dialects.kafka import produced
 from lading.dialects.kafka import protocol as kafka_row

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from lading.broker.broker import Broker
-from lading.broker.query import END, Query, Selected, parse_query, select
-from lading.broker.topology import Partition
+from lading.broker.core.query import END, Query, Selected, parse_query, select
+from lading.broker.core.topology import Partition
 from lading.dialects.native.messages import encode_block
 from lading.model.batch import SCHEMA
 from lading.model.errors import FilterError, SettingError

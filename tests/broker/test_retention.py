@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from lading.broker import retention
 from lading.broker.broker import Broker
-from lading.broker.poll import Next
-from lading.broker.settings import TopicSettings
-from lading.broker.topology import Partition
+from lading.broker.core import retention
+from lading.broker.core.settings import TopicSettings
+from lading.broker.core.topology import Partition
+from lading.broker.iggy.poll import Next
 from lading.dialects.native import protocol as native_row
 from lading.model.state import State
 from tests.broker.room import CONSUMER, NOW, SECOND, append, append_block, block, opened, payloads, read, topic_of

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from lading.broker.append import Written
 from lading.broker.broker import Broker
-from lading.broker.producer_state import Caller
+from lading.broker.core.append import Written
+from lading.broker.kafka.producer_state import Caller
 from lading.dialects import codes
 from lading.log.reader import DirectoryReader
 from lading.model.errors import CorruptLog

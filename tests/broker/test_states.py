@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from lading.broker.broker import Broker
-from lading.broker.poll import Last, Next
-from lading.broker.settings import TopicSettings
-from lading.broker.states import ranges_of
-from lading.broker.topology import Partition
+from lading.broker.core.settings import TopicSettings
+from lading.broker.core.states import ranges_of
+from lading.broker.core.topology import Partition
+from lading.broker.iggy.poll import Last, Next
 from lading.dialects.iggy_classic import protocol as iggy_row
 from lading.dialects.kafka import protocol as kafka_row
 from lading.dialects.native import protocol as native_row

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lading.broker.broker import Broker
-from lading.broker.topology import Partition
+from lading.broker.core.topology import Partition
 from lading.dialects.kafka import protocol as kafka_row
 from lading.dialects.protocols import VISIBILITY
 from lading.log.reader import DirectoryReader

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lading.broker.append import BEFORE_IN_PLACE_BYTES, Append, InPlace
 from lading.broker.broker import Broker
-from lading.broker.settings import BrokerSettings
-from lading.broker.topology import Partition
+from lading.broker.core.append import BEFORE_IN_PLACE_BYTES, Append, InPlace
+from lading.broker.core.settings import BrokerSettings
+from lading.broker.core.topology import Partition
 from lading.model.errors import Reason, Refusal
 from tests.broker.room import NOW, append, opened, payloads, read, topic_of
 from tests.broker.test_append import FailingDisk

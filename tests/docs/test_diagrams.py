@@ -8,7 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from lading.broker import coordinated_group, producer_state
+from lading.broker.kafka import coordinated_group, producer_state
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "kafka-groups.md"
 

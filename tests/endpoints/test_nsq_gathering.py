@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from lading.broker.broker import Broker
-from lading.broker.read import read
-from lading.broker.settings import BrokerSettings
+from lading.broker.core.read import read
+from lading.broker.core.settings import BrokerSettings
 from lading.dialects import registry
 from lading.dialects.nsq import protocol as nsq_row
 from lading.endpoints.base.services import Services, now_us

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lading.broker.settings import BrokerSettings
+from lading.broker.core.settings import BrokerSettings
 from lading.model.errors import SettingError
 from lading.serve import _broker_settings
 from lading.settings import Address, keys, load, parse_address

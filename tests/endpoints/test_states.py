@@ -15,8 +15,8 @@ import httpx
 import pytest
 
 from lading import Consumer, Producer, State, set_state, testing, u16
-from lading.broker.states import RANGES_AT_ONCE
-from lading.broker.topology import Partition
+from lading.broker.core.states import RANGES_AT_ONCE
+from lading.broker.core.topology import Partition
 from lading.endpoints.base.services import Services
 from lading.endpoints.http_shared import states
 from lading.endpoints.http_shared.states import StateRequests, StatesDocument

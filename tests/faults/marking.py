@@ -15,9 +15,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from lading.broker import dead_letters
 from lading.broker.broker import Broker
-from lading.broker.settings import BrokerSettings, TopicSettings
+from lading.broker.core import dead_letters
+from lading.broker.core.settings import BrokerSettings, TopicSettings
 from lading.dialects import registry
 from lading.log.commit import SyncNow
 from lading.log.disk import Disk

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from lading.broker import dead_letters
+from lading.broker.core import dead_letters
 from lading.log.catalog import FILE_NAME, Catalog, Level
 from tests.faults import marking
 from tests.faults.power import MemoryDisk, MemoryFile, PowerCuts

@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from lading.broker.append import Appender, Written
-from lading.broker.counters import Counters
-from lading.broker.produced import ProducedAppender, Sequenced, writer_of
-from lading.broker.settings import BrokerSettings, TopicSettings
-from lading.broker.topology import Partition, Stream, Topic
-from lading.broker.writer_memory import WriterMemory, hold
-from lading.broker.writers import Writers
+from lading.broker.core.append import Appender, Written
+from lading.broker.core.counters import Counters
+from lading.broker.core.settings import BrokerSettings, TopicSettings
+from lading.broker.core.topology import Partition, Stream, Topic
+from lading.broker.core.writer_memory import WriterMemory, hold
+from lading.broker.core.writers import Writers
+from lading.broker.kafka.produced import ProducedAppender, Sequenced, writer_of
 from lading.chunk.runs import runs
 from lading.dialects import registry
 from lading.dialects.numbered import Numbered, NumberedDialect

@@ -13,11 +13,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from lading.broker.append import Written
 from lading.broker.broker import Broker
-from lading.broker.positions import StoredPosition
-from lading.broker.producer_state import Caller
-from lading.broker.settings import BrokerSettings, TopicSettings
+from lading.broker.core.append import Written
+from lading.broker.core.positions import StoredPosition
+from lading.broker.core.settings import BrokerSettings, TopicSettings
+from lading.broker.kafka.producer_state import Caller
 from lading.dialects import codes
 from lading.log.commit import SyncNow
 from lading.model.state import State

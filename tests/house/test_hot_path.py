@@ -19,7 +19,7 @@ from typing import Any, Final
 import pytest
 
 from lading.broker.broker import Broker
-from lading.broker.settings import BrokerSettings
+from lading.broker.core.settings import BrokerSettings
 from lading.dialects.protocols import ENDPOINTS
 from lading.endpoints.base.services import Services
 from lading.kernels import engine

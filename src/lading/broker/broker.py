@@ -22,32 +22,32 @@ from ..log.partition import open_partition
 from ..log.producer_table import ProducerTable
 from ..model.errors import Refusal
 from ..model.protocol import VisibilityRule
-from .answer import Answer
-from .append import Append, Appender, Choice, Write, choose_partition
-from .catalog_commit import CatalogCommit
 from .channels import Channels
-from .coordinated_groups import CoordinatedGroups
-from .counters import Counters
-from .damages import Damages
-from .dead_letters import DeadLetters
-from .duties import Duties
-from .given_up import GivenUp
-from .groups import Groups
-from .idle_logs import IdleLogs
-from .namespace import Namespace, PreparedLogs
-from .native_append import NativeAppender
-from .native_groups import NativeGroups
-from .poll import Poller, offset_at
-from .positions import Positions
-from .postponed import Postponed
-from .produced import ProducedAppender
-from .producers import Producers
-from .read import Reading, read
-from .settings import BrokerSettings, TopicSettings
-from .states import States, states
-from .topology import Partition, Stream, Topic
-from .transactions import CommitResult, Transactions
-from .writer_memory import WriterMemory
+from .channels.given_up import GivenUp
+from .core.answer import Answer
+from .core.append import Append, Appender, Choice, Write, choose_partition
+from .core.catalog_commit import CatalogCommit
+from .core.counters import Counters
+from .core.damages import Damages
+from .core.dead_letters import DeadLetters
+from .core.duties import Duties
+from .core.idle_logs import IdleLogs
+from .core.namespace import Namespace, PreparedLogs
+from .core.positions import Positions
+from .core.postponed import Postponed
+from .core.read import Reading, read
+from .core.settings import BrokerSettings, TopicSettings
+from .core.states import States, states
+from .core.topology import Partition, Stream, Topic
+from .core.writer_memory import WriterMemory
+from .iggy.groups import Groups
+from .iggy.poll import Poller, offset_at
+from .kafka.coordinated_groups import CoordinatedGroups
+from .kafka.produced import ProducedAppender
+from .kafka.producers import Producers
+from .native.append import NativeAppender
+from .native.groups import NativeGroups
+from .native.transactions import CommitResult, Transactions
 
 
 class Broker:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from .positions import COORDINATED, IGGY, NATIVE, ConsumerKind, ConsumerRef, PositionKey
-from .topology import Partition, Topic
+from .core.positions import COORDINATED, IGGY, NATIVE, ConsumerKind, ConsumerRef, PositionKey
+from .core.topology import Partition, Topic
 
 if TYPE_CHECKING:
     from .broker import Broker

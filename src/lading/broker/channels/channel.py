@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ..topology import Topic
+from ..core.topology import Topic
 from .lane import Lane
 from .statistics import ChannelStatistics
 from .subscriber import Subscriber

@@ -9,10 +9,10 @@ from typing import Final
 
 from ...log.catalog import Catalog
 from ...model.errors import Reason, Refusal
-from ..append import Append
-from ..counters import Counters
-from ..hooks import nothing
-from ..topology import Partition, Topic
+from ..core.append import Append
+from ..core.counters import Counters
+from ..core.hooks import nothing
+from ..core.topology import Partition, Topic
 from .channel import EPHEMERAL, Channel
 from .lane import Lane
 from .statistics import ChannelStatistics

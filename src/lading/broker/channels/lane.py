@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...dialects.nsq import protocol as nsq_row
-from ..counters import Counters
-from ..read import Reading, newest, read
-from ..topology import Partition
+from ..core.counters import Counters
+from ..core.read import Reading, newest, read
+from ..core.topology import Partition
 from .aside import DEFERRED
 from .pages import Page, Portion, fitting, offsets_in, pages_of, size_of
 from .statistics import ChannelStatistics

@@ -16,7 +16,7 @@ from ...dialects import registry
 from ...model.errors import MalformedMessage
 from ...model.kinds import Kind
 from ...model.run import BODY_END, BODY_START, COUNT, Located, Run
-from ..read import Reading
+from ..core.read import Reading
 
 TAG_HEADER: Final = "##client_dispatch_tag"
 """The header whose text says which subscribers a message is for (nsq.md 3.1)."""

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from ...log.catalog import Catalog
 from ...log.catalog_rows import GroupRow, PositionRow
-from ..topology import Partition, Topic
+from ..core.topology import Partition, Topic
 from .lane import Lane
 from .under_way import LaneState
 

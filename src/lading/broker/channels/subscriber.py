@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..topology import Partition
+from ..core.topology import Partition
 from .filters import HeaderFilter
 from .pages import Page
 

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...model.errors import Reason, Refusal
-from ..append import Append
-from ..topology import Partition
+from ..core.append import Append
+from ..core.topology import Partition
 from .aside import DEFERRED, LEAVING, Aside, Entry
 from .statistics import ChannelStatistics
 from .subscriber import Subscriber

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ... import __version__
-from ...broker.counters import Counters
+from ...broker.core.counters import Counters
 from ...kernels import engine
 from ...metrics import Gauge, Labels, Snapshot
 from ..base.services import Endpoint, Services

@@ -10,9 +10,9 @@ import pyarrow as pa
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ...broker.chunks import read_chunks
-from ...broker.query import Query, Selected, select
-from ...broker.query import parse_query as parse_filter
+from ...broker.core.chunks import read_chunks
+from ...broker.core.query import Query, Selected, select
+from ...broker.core.query import parse_query as parse_filter
 from ...dialects.native import messages as native
 from ...model.limits import REQUEST_BYTES_MAX
 from ..base.acknowledged import acknowledged
@@ -23,7 +23,7 @@ from ..http_shared.partitions import partition_of
 from ..http_shared.routing import Parameters, Route
 
 if TYPE_CHECKING:
-    from ...broker.topology import Partition
+    from ...broker.core.topology import Partition
 
 NAME: Final = "admin"
 

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ...broker.group_view import GroupView, views
-from ...broker.native_groups import Assignment
+from ...broker.native.groups import Assignment
 from ...metrics import Gauge, Labels
 from ...model.errors import Reason, Refusal
 from ..base.services import Services, now_us

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ...broker.retention import ahead, rule_of
+from ...broker.core.retention import ahead, rule_of
 from ...clock import date_us
 from ..base.services import Services
 from ..http_shared.documents import RangeQuery, RetentionQuery, answer, parse_body, parse_query
@@ -29,8 +29,8 @@ from ..http_shared.states import (
 )
 
 if TYPE_CHECKING:
-    from ...broker.retention import Going
-    from ...broker.topology import Partition
+    from ...broker.core.retention import Going
+    from ...broker.core.topology import Partition
 
 _TOPIC = "/topics/{stream}/{topic}"
 _OFFSETS_END = (1 << 63) - 1

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ...broker.settings import TopicSettings
+from ...broker.core.settings import TopicSettings
 from ...model.errors import Reason, Refusal
 from ..base.creating import create_with_prepared_logs
 from ..base.services import Services, now_us
@@ -15,8 +15,8 @@ from ..http_shared.documents import NewSettings, NewStream, NewTopic, answer, an
 from ..http_shared.routing import Parameters, Route
 
 if TYPE_CHECKING:
-    from ...broker.namespace import PreparedLogs
-    from ...broker.topology import Partition, Topic
+    from ...broker.core.namespace import PreparedLogs
+    from ...broker.core.topology import Partition, Topic
 
 
 NAME_BYTES_MAX: Final = 255

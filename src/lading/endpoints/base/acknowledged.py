@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from ...broker.append import Append
+from ...broker.core.append import Append
 
 
 async def acknowledged(append: Append) -> None:

@@ -6,14 +6,14 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ...broker.settings import CARRIER_ON
+from ...broker.core.settings import CARRIER_ON
 from ...dialects.carrier import Carried, carry
 from ...dialects.carrier.carry import without_carriers
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from ...broker.topology import Topic
+    from ...broker.core.topology import Topic
     from .services import Services
 
 Fit = Callable[["pa.RecordBatch"], Carried]

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ...broker.namespace import PreparedLogs
-    from ...broker.topology import Topic
+    from ...broker.core.namespace import PreparedLogs
+    from ...broker.core.topology import Topic
     from .services import Services
 
 

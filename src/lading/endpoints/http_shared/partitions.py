@@ -9,7 +9,7 @@ from .routing import Parameters, parse_number
 
 if TYPE_CHECKING:
     from ...broker.broker import Broker
-    from ...broker.topology import Partition
+    from ...broker.core.topology import Partition
 
 PARTITION_MAX: Final = (1 << 31) - 1
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from pydantic import Field, ValidationError
 
-from ...broker.states import Found, Search, changes, portions, ranges_of, selecting
+from ...broker.core.states import Found, Search, changes, portions, ranges_of, selecting
 from ...model.errors import Reason, Refusal
 from ...model.state import STATE_BY_WORD, State
 from ..base.services import Services, now_us
@@ -19,8 +19,8 @@ from .documents import Count, Document, sentence
 from .partitions import parse_partition
 
 if TYPE_CHECKING:
-    from ...broker.query import Query
-    from ...broker.topology import Partition
+    from ...broker.core.query import Query
+    from ...broker.core.topology import Partition
 
 OFFSETS_MAX: Final = 100_000
 """Single offsets in one request."""

@@ -16,8 +16,8 @@ import numpy as np
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
-from ...broker.read import Reading
-from ...broker.topology import Partition
+from ...broker.core.read import Reading
+from ...broker.core.topology import Partition
 from ...dialects.iggy_classic import commands as c
 from ...dialects.iggy_classic.encode import encode_sent
 from ...dialects.iggy_classic.records import validate

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from ...broker import poll as polling
-from ...broker import positions
-from ...broker.poll import Polled
-from ...broker.positions import ConsumerRef
-from ...broker.read import Piece, Reading
+from ...broker.core import positions
+from ...broker.core.positions import ConsumerRef
+from ...broker.core.read import Piece, Reading
+from ...broker.iggy import poll as polling
+from ...broker.iggy.poll import Polled
 from ...dialects import codes, registry
 from ...dialects.carrier import Carried
 from ...dialects.iggy_classic import messages
@@ -31,7 +31,7 @@ from ..base.services import Services, now_us
 from .clients import Client
 
 if TYPE_CHECKING:
-    from ...broker.topology import Topic
+    from ...broker.core.topology import Topic
     from ...settings import IggyHttpSettings, IggyTcpSettings
 
 POLL: Final = 100

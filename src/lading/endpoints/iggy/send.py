@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ...broker.append import Append, Balanced, ByHash, ByNumber, Choice, Written
+from ...broker.core.append import Append, Balanced, ByHash, ByNumber, Choice, Written
 from ...dialects import codes
 from ...dialects.iggy_classic import messages
 from ...dialects.iggy_classic.commands import SendMessages, parse_request
@@ -20,7 +20,7 @@ from ...model.errors import MalformedMessage, Reason
 from ..base.services import Services, now_us
 
 if TYPE_CHECKING:
-    from ...broker.topology import Topic
+    from ...broker.core.topology import Topic
 
 SEND: Final = 101
 ROUTES_MAX: Final = 4096

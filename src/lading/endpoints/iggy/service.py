@@ -21,8 +21,8 @@ from .clients import Client
 from .poll import consumer_of
 
 if TYPE_CHECKING:
-    from ...broker.groups import Group
-    from ...broker.topology import Partition, Stream, Topic
+    from ...broker.core.topology import Partition, Stream, Topic
+    from ...broker.iggy.groups import Group
 
 
 class IggyService:

@@ -10,7 +10,7 @@ from ..base.services import Services
 from ..http_shared.states import StateRequests, StatesDocument
 
 if TYPE_CHECKING:
-    from ...broker.topology import Partition
+    from ...broker.core.topology import Partition
 
 SETTING_STATES: Final = (SetStates, SetStatesWhere)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from ...broker.settings import TopicSettings
+from ...broker.core.settings import TopicSettings
 from ...dialects.kafka.errors import INVALID_CONFIG, INVALID_REQUEST, code_of
 from ...dialects.kafka.versions import (
     ALTER_CONFIGS,
@@ -18,7 +18,7 @@ from .handling import NODE_ID, Context, Fields, Handler, Request, Session
 from .metadata import expressible
 
 if TYPE_CHECKING:
-    from ...broker.topology import Topic
+    from ...broker.core.topology import Topic
 
 TOPIC, BROKER, CLIENT_METRICS, GROUP = 2, 4, 16, 32
 """Kinds of resources; groups, and the metrics of clients, have no configs here."""

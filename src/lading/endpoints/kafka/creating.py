@@ -11,9 +11,9 @@ from ..base.creating import create_with_prepared_logs
 from .handling import Context
 
 if TYPE_CHECKING:
-    from ...broker.namespace import PreparedLogs
-    from ...broker.settings import TopicSettings
-    from ...broker.topology import Topic
+    from ...broker.core.namespace import PreparedLogs
+    from ...broker.core.settings import TopicSettings
+    from ...broker.core.topology import Topic
 
 
 async def create_topic_in_worker(

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from ...broker.pass_through import Ahead
+from ...broker.core.pass_through import Ahead
 from ...dialects.kafka.errors import (
     FENCED_LEADER_EPOCH,
     OFFSET_OUT_OF_RANGE,
@@ -33,7 +33,7 @@ from .session import NAME, Connection, Slot
 
 if TYPE_CHECKING:
     from ...broker.broker import Broker
-    from ...broker.topology import Partition, Topic
+    from ...broker.core.topology import Partition, Topic
 
 log = logging.getLogger(__name__)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from ...broker.coordinated_group import Group
-from ...broker.coordinated_groups import MemberCall
-from ...broker.positions import COORDINATED, PositionKey, StoredPosition
-from ...broker.topology import Partition
+from ...broker.core.positions import COORDINATED, PositionKey, StoredPosition
+from ...broker.core.topology import Partition
+from ...broker.kafka.coordinated_group import Group
+from ...broker.kafka.coordinated_groups import MemberCall
 from ...dialects.kafka import versions
 from ...dialects.kafka.assignment import PROTOCOL, parse_subscription
 from ...dialects.kafka.errors import (

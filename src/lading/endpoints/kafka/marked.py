@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from ...broker.state_header import add_state
+from ...broker.core.state_header import add_state
 
 if TYPE_CHECKING:
-    from ...broker.topology import Topic
+    from ...broker.core.topology import Topic
 
 SHOWN: Final = "shown"
 """Value of the topic setting ``kafka_states``."""

@@ -20,7 +20,7 @@ from .fetch import topic_by_id
 from .handling import CLUSTER_ID, NODE_ID, Context, Fields, Framed, Handler, Request, Session
 
 if TYPE_CHECKING:
-    from ...broker.topology import Topic
+    from ...broker.core.topology import Topic
 
 _AUTO_CREATE_IS_ASKED: Final = 4
 """The first version in which a client says whether a topic may be made; before, it may."""

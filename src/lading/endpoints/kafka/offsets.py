@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from ...broker import times
+from ...broker.core import times
 from ...dialects.kafka.errors import FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, code_of
 from ...dialects.kafka.versions import LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH
 from ...model.errors import LadingError
 from .handling import Context, Fields, Handler, Request, Session
 
 if TYPE_CHECKING:
-    from ...broker.topology import Partition
+    from ...broker.core.topology import Partition
 
 READ_COMMITTED: Final = 1
 TIME_MS_MAX: Final = ((1 << 63) - 1) // 1000

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ...broker.append import BEFORE_IN_PLACE_BYTES, Append, InPlace, Written
-from ...broker.native_append import PLAIN
-from ...broker.produced import Sequenced
+from ...broker.core.append import BEFORE_IN_PLACE_BYTES, Append, InPlace, Written
+from ...broker.kafka.produced import Sequenced
+from ...broker.native.append import PLAIN
 from ...dialects import codes
 from ...dialects.kafka import accept
 from ...dialects.kafka.accept import Facts, NotTaken, OldFormat, Times
@@ -49,7 +49,7 @@ from .handling import Context
 from .session import NAME, Connection, Slot
 
 if TYPE_CHECKING:
-    from ...broker.topology import Partition, Topic
+    from ...broker.core.topology import Partition, Topic
 
 log = logging.getLogger(__name__)
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from ...broker.pass_through import Ahead, whole_chunks
-from ...broker.read import Piece, Reading
+from ...broker.core.pass_through import Ahead, whole_chunks
+from ...broker.core.read import Piece, Reading
 from ...dialects import codes, registry
 from ...dialects.kafka import passing
 from ...dialects.kafka import protocol as kafka_row
@@ -20,7 +20,7 @@ from .marked import Change, shows_states, split_by_state
 
 if TYPE_CHECKING:
     from ...broker.broker import Broker
-    from ...broker.topology import Partition
+    from ...broker.core.topology import Partition
     from ..base.carrying import Carrying, Fit
 
 TARGET: Final = "kafka"

@@ -13,7 +13,7 @@ from .handling import Context, Fields, Handler, Request, Session
 from .metadata import expressible
 
 if TYPE_CHECKING:
-    from ...broker.topology import Partition, Topic
+    from ...broker.core.topology import Partition, Topic
 
 _LEADS: Final = "the one broker leads every partition: there is nothing to elect"
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Mapping
 from typing import Any, Final
 
-from ...broker.coordinated_groups import MemberCall
-from ...broker.positions import COORDINATED, PositionKey, StoredPosition
-from ...broker.producer_state import Caller, Identity
-from ...broker.topology import Partition
+from ...broker.core.positions import COORDINATED, PositionKey, StoredPosition
+from ...broker.core.topology import Partition
+from ...broker.kafka.coordinated_groups import MemberCall
+from ...broker.kafka.producer_state import Caller, Identity
 from ...dialects.kafka import versions
 from ...dialects.kafka.errors import INVALID_REQUEST, NONE, OPERATION_NOT_ATTEMPTED, PRODUCER_FENCED, code_of
 from ...model.errors import Reason, Refusal

@@ -28,7 +28,7 @@ from .subscribe import move, parsed_start
 
 if TYPE_CHECKING:
     from ...broker.channels import Channel
-    from ...broker.topology import Topic
+    from ...broker.core.topology import Topic
 
 NAME: Final = "nsqd_http"
 EXT_HEADER: Final = b"x-nsqext-"

@@ -19,7 +19,7 @@ from ...settings import Address
 from ..base.services import Services, now_us
 
 if TYPE_CHECKING:
-    from ...broker.topology import Topic
+    from ...broker.core.topology import Topic
     from .session import Connection
 
 log = logging.getLogger(__name__)
@@ -120,7 +120,7 @@ class Node:
 
     def create(self, name: str, partitions: int = 1, form: str | None = None) -> Topic:
         """A new topic in stream ``default``; ``form`` as in TopicSettings.header_form."""
-        from ...broker.settings import TopicSettings
+        from ...broker.core.settings import TopicSettings
 
         now = now_us()
         if all(stream.name != DEFAULT_STREAM for stream in self.broker.streams()):

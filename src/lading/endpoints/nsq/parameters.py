@@ -12,7 +12,7 @@ from .answers import HttpFault
 
 if TYPE_CHECKING:
     from ...broker.channels import Channel
-    from ...broker.topology import Topic
+    from ...broker.core.topology import Topic
     from .node import Node
 
 _NUMBER_DIGITS_MAX: Final = 9

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ...broker.append import Append, Balanced, ByNumber, Choice, Written
+from ...broker.core.append import Append, Balanced, ByNumber, Choice, Written
 from ...dialects import codes
 from ...dialects.nsq import commands, limits, publishing, send_layout
 from ...dialects.nsq.commands import ERROR, Command, frame
@@ -21,7 +21,7 @@ from ..base.services import now_us
 from .node import Node, takes_ext
 
 if TYPE_CHECKING:
-    from ...broker.topology import Partition, Topic
+    from ...broker.core.topology import Partition, Topic
 
 Bytes = NDArray[np.uint8]
 Store = Callable[[Bytes, int, int, int, int], Stored]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from ...broker.append import Append
+from ...broker.core.append import Append
 from ...dialects.nsq import commands, limits
 from ...dialects.nsq.commands import ERROR, RESPONSE, Line, State, frame
 from ...dialects.nsq.errors import Fault, fault_of
@@ -28,7 +28,7 @@ from .intake import Intake
 from .publish import Publication
 
 if TYPE_CHECKING:
-    from ...broker.topology import Topic
+    from ...broker.core.topology import Topic
     from .server import Nsqd
 
 log = logging.getLogger(__name__)

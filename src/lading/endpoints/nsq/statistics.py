@@ -10,7 +10,7 @@ from .node import VERSION, takes_ext
 
 if TYPE_CHECKING:
     from ...broker.channels import Channel
-    from ...broker.topology import Topic
+    from ...broker.core.topology import Topic
     from .node import Node
     from .session import Connection
 

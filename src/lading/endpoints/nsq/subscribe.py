@@ -13,7 +13,7 @@ from ...model.errors import Refusal
 
 if TYPE_CHECKING:
     from ...broker.channels import Channel
-    from ...broker.topology import Topic
+    from ...broker.core.topology import Topic
     from .node import Node
 
 _START: Final = re.compile(r"(timestamp|virtual_queue|msgcount|special):(-?[0-9]{1,18})")

@@ -1,0 +1,43 @@
+"""What becomes of a message that a channel has delivered as often as its topic allows (DESIGN: dead letters)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ...model.state import State
+from ..core.append import Append
+from ..core.counters import Counters
+from ..core.dead_letters import DeadLetters
+from ..core.states import States
+from ..core.topology import Partition
+from . import Channel
+
+
+class GivenUp:
+    """Copied to the dead letter topic, where the topic names one; marked poisoned only where its settings say so.
+
+    Both are certain when the call returns, so that the channel may be done with the message. Refusal where they cannot
+    be; the channel then tries again.
+    """
+
+    def __init__(
+        self, dead_letters: DeadLetters, states: States, counters: Counters, now_us: Callable[[], int]
+    ) -> None:
+        self._dead_letters = dead_letters
+        self._states = states
+        self._counters = counters
+        self._now_us = now_us
+
+    def __call__(self, channel: Channel, partition: Partition, offset: int, attempts: int) -> Append | None:
+        """Let go of one message; None: nothing has to be waited for."""
+        self._counters.given_up += 1
+        reason = f"channel {channel.name!r} gave it up after {attempts} deliveries"
+        settings = partition.topic.settings
+        one = [(offset, offset + 1)]
+        if offset < partition.log.first_offset:
+            return None
+        if settings.poison_given_up:
+            self._states.set(partition, one, State.POISONED, reason=reason, now_us=self._now_us())
+        elif settings.dead_letter_topic is not None:
+            self._dead_letters.copy(partition, one, reason, self._now_us())
+        return None

@@ -1,0 +1,1 @@
+"""What serves every protocol: topics, appends, reads, states, retention."""

@@ -1,0 +1,69 @@
+"""An answer that the broker may give later."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final, Generic, TypeVar
+
+from ...model.errors import Refusal
+
+LOG: Final = logging.getLogger("lading.broker")
+T = TypeVar("T")
+
+
+class Answer(Generic[T]):
+    """``done`` when ``value`` is there, or ``error`` says why it never will be."""
+
+    __slots__ = ("_callbacks", "_value", "done", "error")
+
+    def __init__(self) -> None:
+        self.done = False
+        self.error: Refusal | None = None
+        self._value: T | None = None
+        self._callbacks: list[Callable[[Answer[T]], None]] = []
+
+    @classmethod
+    def of(cls, value: T) -> Answer[T]:
+        """An answer that is there at once."""
+        answer = cls()
+        answer.finish(value)
+        return answer
+
+    @property
+    def value(self) -> T:
+        """The value; raises the refusal. Ask only when it is done."""
+        if self.error is not None:
+            raise self.error
+        return self._value  # type: ignore[return-value]
+
+    def on_done(self, callback: Callable[[Answer[T]], None]) -> None:
+        """Call back once when it is done; at once where it is already."""
+        if self.done:
+            callback(self)
+        else:
+            self._callbacks.append(callback)
+
+    def finish(self, value: T) -> None:
+        """Give the value."""
+        self._value = value
+        self._finish()
+
+    def refuse(self, error: Refusal) -> None:
+        """Say that there is none.
+
+        The error is kept without the frames that it passed: they keep this answer alive, which keeps the error, and
+        with them whatever a request had in hand, until the garbage is collected.
+        """
+        error.__context__ = None
+        self.error = error.with_traceback(None)
+        self._finish()
+
+    def _finish(self) -> None:
+        self.done = True
+        callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            try:
+                callback(self)
+            except Exception:
+                LOG.exception("a callback of an answer failed")

@@ -1,0 +1,69 @@
+"""Durable answers for what is written to the catalog without a sync: one sync for all that asked meanwhile.
+
+As messages do: what is asked for while a sync is under way is written and synced together after it, so that the number
+of syncs follows the disk and not the number of clients, and the event loop waits for none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ...log.catalog import Catalog
+from ...log.interface import Commit
+from ...model.errors import Reason, Refusal
+from .answer import Answer
+
+
+class CatalogCommit:
+    """Group commit of the catalog's writes at level NORMAL."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        commit: Commit,
+        call_at_end_of_pass: Callable[[Callable[[], None]], None],
+        write: Callable[[], object],
+    ) -> None:
+        """``write`` writes to the catalog what waits in memory; Refusal where that fails."""
+        self._catalog = catalog
+        self._commit = commit
+        self._call_at_end_of_pass = call_at_end_of_pass
+        self._write = write
+        self._next: Answer[None] | None = None
+        """Of those who asked and whose sync has not begun."""
+        self._is_running = False
+
+    def confirm(self) -> Answer[None]:
+        """Return an answer that is done when all that was written or waits to be written now is durable.
+
+        It is refused where the disk refuses the write or the sync. Many who ask share one answer.
+        """
+        if self._next is None:
+            self._next = Answer()
+            if not self._is_running:
+                self._call_at_end_of_pass(self._begin)
+        return self._next
+
+    def _begin(self) -> None:
+        answer, self._next = self._next, None
+        if answer is None:
+            return
+        self._is_running = True
+        try:
+            self._write()
+            self._commit.submit(self._catalog.wal, lambda error: self._finish(answer, error))
+        except (Refusal, OSError) as error:
+            self._is_running = False
+            answer.refuse(error if isinstance(error, Refusal) else self._refusal(error))
+
+    def _finish(self, answer: Answer[None], error: OSError | None) -> None:
+        self._is_running = False
+        # begin the next before the callbacks: they take time, and the disk would be idle
+        self._begin()
+        if error is None:
+            answer.finish(None)
+        else:
+            answer.refuse(self._refusal(error))
+
+    def _refusal(self, error: OSError) -> Refusal:
+        return Refusal(Reason.READ_ONLY, f"the catalog {self._catalog.path} could not be synced: {error.strerror}")

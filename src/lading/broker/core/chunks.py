@@ -1,0 +1,128 @@
+"""Raw chunks: what readers that decode for themselves get, cut where the visibility table says (DESIGN 5).
+
+Chunks go out as they lie. A damaged one never does: in its place stand new chunks with the messages that its
+dialect finds intact, and the others are missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...chunk.envelope import ENVELOPE_BYTES, seal
+from ...chunk.runs import runs
+from ...log.interface import PartitionLog, Span
+from ...model.run import (
+    BASE_OFFSET,
+    BODY_END,
+    BODY_START,
+    COUNT,
+    FLAGS,
+    LAST_OFFSET,
+    MAX_TIMESTAMP_US,
+    MIN_TIMESTAMP_US,
+    Run,
+)
+from .counters import Counters
+from .salvage import salvage
+from .topology import Partition
+
+Bytes = bytes | memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class Chunks:
+    """Whole chunks that hold offsets ``base_offset`` to ``end_offset``, from where to go on; ``data`` may be empty."""
+
+    data: Bytes
+    base_offset: int
+    end_offset: int
+    count: int
+    hidden: Sequence[tuple[int, int, int]] = ()
+    aborted: Sequence[tuple[int, int]] = ()
+
+
+def read_chunks(partition: Partition, offset: int, *, max_bytes: int, counters: Counters) -> Chunks:
+    """Whole chunks below the stable end, from the one that holds ``offset``; about ``max_bytes``, but at least one.
+
+    The first one may begin before ``offset``. Aborted and control ranges are told, the reader leaves them out.
+    """
+    log = partition.log
+    at = max(offset, log.first_offset)
+    while at < log.stable_end:
+        span = log.read(at, max_bytes)
+        if span is None or span.base_offset >= log.stable_end:
+            # nothing readable lies between: who waited here would wait for ever
+            at = log.stable_end
+            break
+        base_offset, end_offset, data, count = _salvaged(span) if span.damaged else _whole(span, log.stable_end)
+        if end_offset <= at:
+            break
+        if data:
+            counters.reads += 1
+            counters.messages_out += count
+            counters.bytes_out += len(data)
+            return Chunks(
+                data,
+                base_offset,
+                end_offset,
+                count,
+                log.hidden(base_offset, end_offset),
+                _left_out(log, base_offset, end_offset),
+            )
+        at = end_offset
+    return Chunks(b"", at, at, 0)
+
+
+def _left_out(log: PartitionLog, first: int, end: int) -> list[tuple[int, int]]:
+    return sorted([*log.aborted(first, end), *log.control(first, end)])
+
+
+def _whole(span: Span, stable_end: int) -> tuple[int, int, Bytes, int]:
+    """(base, end, bytes, messages) of the span's chunks that lie below the stable end whole."""
+    base_offset, end_offset, stop, count = span.base_offset, span.base_offset, span.start, 0
+    for run in runs(span.region, span.start, span.end, verify=False):
+        below = run.chunks[run.chunks[:, LAST_OFFSET] < stable_end]
+        if len(below):
+            end_offset = int(below[-1, LAST_OFFSET]) + 1
+            stop = int(below[-1, BODY_END])
+            count += int(below[:, COUNT].sum())
+        if len(below) < len(run.chunks):
+            break
+    return base_offset, end_offset, span.region.data[span.start : stop], count
+
+
+def _salvaged(span: Span) -> tuple[int, int, Bytes, int]:
+    """(base, end, bytes, messages) of what the dialect finds intact in one damaged chunk, in chunks of its own."""
+    found = salvage(span)
+    rows = found.chunks
+    together = (np.diff(rows[:, BASE_OFFSET]) == 1) & (rows[1:, BODY_START] == rows[:-1, BODY_END])
+    borders = [0, *(np.flatnonzero(~together) + 1).tolist(), len(rows)]
+    chunks = [_chunk(found, first, last) for first, last in pairwise(borders) if first < last]
+    data = np.concatenate(chunks) if chunks else np.empty(0, np.uint8)
+    return span.base_offset, span.end_offset, data.data, len(rows)
+
+
+def _chunk(found: Run, first: int, last: int) -> NDArray[np.uint8]:
+    """One chunk with the messages of the rows from ``first`` to ``last``, which lie one behind the other."""
+    rows = found.chunks[first:last]
+    body = found.region[int(rows[0, BODY_START]) : int(rows[-1, BODY_END])]
+    array = np.empty(ENVELOPE_BYTES + body.size, np.uint8)
+    array[ENVELOPE_BYTES:] = body
+    seal(
+        array,
+        0,
+        array.size,
+        dialect=found.dialect,
+        flags=int(rows[0, FLAGS]),
+        base_offset=int(rows[0, BASE_OFFSET]),
+        count=len(rows),
+        last_offset_delta=len(rows) - 1,
+        min_timestamp_us=int(rows[0, MIN_TIMESTAMP_US]),
+        max_timestamp_us=int(rows[0, MAX_TIMESTAMP_US]),
+    )
+    return array

@@ -1,0 +1,374 @@
+"""Dead letters: a message that is marked poisoned is copied once to the topic that its topic's settings name.
+
+First the intent is in the catalog, then the states are on disk, then the copies are made. A crash anywhere between is
+made good at the next start: states that an intent stands for are set, copies that were made are recognised by the
+writer id of their block, so that every marking has exactly one copy. Reading, headers and blocks of the copies are
+work for another thread: ``next``, ``Copy.encode``, ``send``, in this order, one copy at a time.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from hashlib import blake2b
+from typing import Final
+
+from ...dialects.native import protocol as native_row
+from ...log.catalog import Catalog
+from ...log.markings import MarkingRow, MarkingStore
+from ...model.errors import Reason, Refusal
+from ...model.names import spellings
+from ...model.state import State
+from .append import Append
+from .copies import Copy
+from .counters import Counters
+from .read import Piece, read
+from .topology import Partition, Topic
+
+LOG: Final = logging.getLogger("lading.broker")
+RANGES_PER_MARKING: Final = 64
+MESSAGES_PER_MARKING: Final = 1_000
+READ_BYTES: Final = 8 << 20
+"""Of chunks for one block of copies; more only where one message needs it."""
+RETRY_US: Final = 1_000_000
+REASON_LENGTH_MAX: Final = 1_000
+
+Ranges = Sequence[tuple[int, int]]
+
+
+@dataclass(slots=True, eq=False)
+class Marking:
+    """A marking whose copies are not all made."""
+
+    row: MarkingRow
+    partition: Partition
+    read_bytes: int = READ_BYTES
+    due_us: int = 0
+    states_waiting: bool = False
+    """Whether its states are not known to be on disk."""
+
+
+class DeadLetters:
+    """All markings of a broker."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        counters: Counters,
+        resolve: Callable[[str], Topic],
+        create: Callable[[str, str, int, int], Topic],
+        append: Callable[[Partition, memoryview, int], Append],
+    ) -> None:
+        """``create(stream, topic, partitions, now_us)`` makes a topic, ``append(partition, block, now_us)`` a block."""
+        self.on_pending: Callable[[], None] = lambda: None
+        """Called when ``next`` may have something to do that it had not before."""
+        self._store = MarkingStore(catalog)
+        self._counters = counters
+        self._resolve = resolve
+        self._create = create
+        self._append = append
+        self._markings: dict[int, Marking] = {}
+        self._soft: dict[int, Partition] = {}
+        """Markings whose confirmation a power cut may still undo, and where they are."""
+        self._topics: Callable[[bytes], Topic | None] = lambda uuid: None
+        self._last_failure = ""
+
+    # ------------------------------------------------------------------------------------------ marking
+
+    def load(self, topic_by_uuid: Callable[[bytes], Topic | None]) -> None:
+        """After a start: states that were to be set are set, copies that were to be made wait for ``next``."""
+        self._topics = topic_by_uuid
+        gone = []
+        for row in self._store.all():
+            topic = topic_by_uuid(row.topic)
+            if topic is None or row.partition >= len(topic.partitions):
+                gone.append(row.id)
+            else:
+                self._take_in(Marking(row, topic.partitions[row.partition]))
+                self._soft[row.id] = topic.partitions[row.partition]
+        if gone:
+            self._store.remove(gone, firm=False)
+        for marking in list(self._markings.values()):
+            try:
+                self._set_again(marking)
+            except Refusal as refusal:
+                LOG.warning("%s", refusal)
+
+    @contextmanager
+    def marking(
+        self, partition: Partition, changed: Ranges, state: int, reason: str | None, now_us: int
+    ) -> Iterator[None]:
+        """Around setting a state: what must be known before, what follows from it, what is undone where it fails."""
+        if reason is not None and len(reason) > REASON_LENGTH_MAX:
+            raise Refusal(Reason.MALFORMED, f"a reason has at most {REASON_LENGTH_MAX} characters, not {len(reason)}")
+        if state != State.POISONED:
+            self._confirm_over(partition)
+        elif partition.topic.settings.dead_letter_topic is not None:
+            yield from self._intended(partition, changed, reason, now_us)
+            return
+        yield
+
+    def _intended(self, partition: Partition, changed: Ranges, reason: str | None, now_us: int) -> Iterator[None]:
+        target = self._target(partition, now_us)
+        topic = partition.topic
+        drafts = [
+            MarkingRow(0, topic.uuid, partition.number, ranges, target.topic.uuid, target.number, False, reason, now_us)
+            for ranges in _portions(changed)
+        ]
+        rows = [replace(draft, id=ident) for draft, ident in zip(drafts, self._store.add(drafts), strict=True)]
+        ids = [row.id for row in rows]
+        # with them all that was written to the file before is there for good
+        self._soft = {ident: where for ident, where in self._soft.items() if not self._confirmed(ident)}
+        self._soft |= dict.fromkeys(ids, partition)
+        for row in rows:
+            self._take_in(Marking(row, partition, states_waiting=True))
+        try:
+            yield
+        except BaseException:
+            self._drop(ids)
+            # where this fails too, the next start sets the states after all
+            self._store.remove(ids, firm=True)
+            raise
+        for row in rows:
+            marking = self._markings.get(row.id)
+            if marking is not None:
+                marking.row, marking.states_waiting = replace(row, confirmed=True), False
+        self._store.confirm(ids, firm=False)
+        self.on_pending()
+
+    def copy(self, partition: Partition, changed: Ranges, reason: str, now_us: int) -> None:
+        """Copy messages without setting their state; that it will happen is on disk when this returns. Refusal."""
+        target = self._target(partition, now_us)
+        topic = partition.topic
+        for ranges in _portions(changed):
+            draft = MarkingRow(
+                0, topic.uuid, partition.number, ranges, target.topic.uuid, target.number, True, reason, now_us
+            )
+            (ident,) = self._store.add([draft])
+            self._take_in(Marking(replace(draft, id=ident), partition))
+        self.on_pending()
+
+    def _confirmed(self, ident: int) -> bool:
+        marking = self._markings.get(ident)
+        return marking is None or marking.row.confirmed
+
+    def _take_in(self, marking: Marking) -> None:
+        self._markings[marking.row.id] = marking
+        self._counters.dead_letters_waiting += _messages(marking.row.ranges)
+        marking.partition.copied_before = partial(self._first_of, marking.partition)
+
+    def _first_of(self, partition: Partition) -> int | None:
+        """The first offset that is still to be copied."""
+        return min(
+            (one.row.ranges[0][0] for one in self._markings.values() if one.partition is partition), default=None
+        )
+
+    def _drop(self, ids: Iterable[int]) -> None:
+        for ident in ids:
+            marking = self._markings.pop(ident, None)
+            self._soft.pop(ident, None)
+            if marking is not None:
+                self._counters.dead_letters_waiting -= _messages(marking.row.ranges)
+
+    def _confirm_over(self, partition: Partition) -> None:
+        """Other states replace some that a start would set again: make sure that it does not."""
+        ids = [ident for ident, where in self._soft.items() if where is partition]
+        if ids:
+            self._store.confirm(ids, firm=True)
+            self._soft = {ident: where for ident, where in self._soft.items() if where is not partition}
+
+    def _set_again(self, marking: Marking) -> None:
+        row, log = marking.row, marking.partition.log
+        if row.confirmed:
+            return
+        for first, end in row.ranges:
+            log.set_state(first, end, State.POISONED, row.marked_us)
+        log.sync_states()
+        self._store.confirm([row.id], firm=False)
+        marking.row = replace(row, confirmed=True)
+
+    def _target(self, partition: Partition, now_us: int) -> Partition:
+        """Where copies go: the topic that the settings name, made where it is missing, as many partitions as here."""
+        topic = partition.topic
+        name = topic.settings.dead_letter_topic
+        assert name is not None
+        try:
+            target = self._resolve(name)
+        except Refusal:
+            choices = spellings(name)
+            stream, plain = choices[1] if len(choices) > 1 else choices[0]
+            try:
+                target = self._create(stream, plain, len(topic.partitions), now_us)
+            except Refusal as refusal:
+                raise Refusal(
+                    refusal.reason, f"dead letter topic {name!r} of {topic.flat_name!r} cannot be made: {refusal}"
+                ) from None
+        if target is topic:
+            raise Refusal(Reason.MALFORMED, f"the dead letter topic of {name!r} is that topic itself; name another")
+        return target.partition(partition.number % max(len(target.partitions), 1))
+
+    def abandon(self, partition: Partition) -> None:
+        """The partition is deleted, and with it what was to be copied from it."""
+        ids = [ident for ident, marking in self._markings.items() if marking.partition is partition]
+        self._drop(ids)
+        if ids:
+            self._store.remove(ids, firm=False)
+
+    # ------------------------------------------------------------------------------------------ copying
+
+    def next(self, now_us: int) -> Copy | None:
+        """Something to copy now; encode it in any thread, then hand it to ``send``. None where nothing can be done."""
+        for marking in self._markings.values():
+            if marking.due_us > now_us or marking.states_waiting:
+                continue
+            try:
+                copy = self._begin(marking, now_us)
+            except Refusal as refusal:
+                self._later(marking, refusal, now_us)
+                continue
+            if copy is not None:
+                return copy
+            # what an open transaction may still take back is not copied yet
+            marking.due_us = now_us + RETRY_US
+        return None
+
+    @property
+    def due_us(self) -> int | None:
+        """When ``next`` should be asked again at the latest; None where nothing waits."""
+        return min((one.due_us for one in self._markings.values() if not one.states_waiting), default=None)
+
+    def _begin(self, marking: Marking, now_us: int) -> Copy | None:
+        self._set_again(marking)
+        row, partition = marking.row, marking.partition
+        if row.ranges[-1][1] > partition.log.stable_end:
+            return None
+        target = self._topics(row.target)
+        if target is None or row.target_partition >= len(target.partitions):
+            found = self._target(partition, now_us) if partition.topic.settings.dead_letter_topic else None
+            if found is None:
+                raise Refusal(
+                    Reason.TOPIC_NAME_NOT_FOUND,
+                    f"the dead letter topic of {partition.topic.flat_name!r} is gone and its settings name no other",
+                )
+            row = marking.row = replace(row, target=found.topic.uuid, target_partition=found.number)
+            self._store.advance(row)
+            target = found.topic
+        pieces, covered = self._pieces(marking)
+        return Copy(row, partition, target.partitions[row.target_partition], pieces, covered, _writer_id(row))
+
+    def _pieces(self, marking: Marking) -> tuple[list[Piece], int]:
+        """Messages of the marking, about as many bytes as it may read, and the offset up to which these are all."""
+        pieces: list[Piece] = []
+        left_bytes = marking.read_bytes
+        covered = 0
+        for first, end in marking.row.ranges:
+            at = first
+            while at < end:
+                if left_bytes <= 0:
+                    return pieces, covered
+                reading = read(
+                    marking.partition, at, reader=native_row.ALL_STATES, max_messages=end - at, max_bytes=left_bytes,
+                    counters=self._counters,
+                )  # fmt: skip
+                pieces += [
+                    Piece(piece.run, piece.first, min(piece.end, end)) for piece in reading.pieces if piece.first < end
+                ]
+                left_bytes -= max(reading.size_bytes, 1)
+                covered = at = min(max(reading.end_offset, at), end) if reading.end_offset > at else end
+        return pieces, covered
+
+    def send(self, copy: Copy, now_us: int) -> Append | None:
+        """Append an encoded copy; done by itself when the Append is. None where there was nothing to send."""
+        marking = self._markings.get(copy.row.id)
+        if marking is None or marking.row is not copy.row:
+            return None
+        for sentence in copy.skipped:
+            LOG.warning("%s", sentence)
+        if copy.block is None:
+            self._advance(marking, copy.covered, now_us)
+            return None
+        try:
+            append = self._append(copy.target, memoryview(copy.block), now_us)
+        except Refusal as refusal:
+            self._later(marking, refusal, now_us)
+            return None
+        append.on_done(lambda done: self._sent(copy, done, now_us))
+        return append
+
+    def _sent(self, copy: Copy, done: Append, now_us: int) -> None:
+        marking = self._markings.get(copy.row.id)
+        if marking is None or marking.row is not copy.row:
+            return
+        if done.error is not None:
+            self._later(marking, done.error, now_us)
+            return
+        count = len(copy.offsets)
+        if done.duplicate:
+            # this block was sent before a crash: what counts is what lay in it then
+            before = done.end_offset - done.base_offset
+            if before > count:
+                marking.read_bytes *= 4
+                self.on_pending()
+                return
+            covered = copy.covered if before == count else copy.offsets[before - 1] + 1
+        else:
+            self._counters.dead_letters += count
+            covered = copy.covered
+        self._advance(marking, covered, now_us)
+
+    def _advance(self, marking: Marking, covered: int, now_us: int) -> None:
+        """All before ``covered`` is copied."""
+        row = marking.row
+        left = [(max(first, covered), end) for first, end in row.ranges if end > covered]
+        try:
+            if left:
+                marking.row = replace(row, ranges=left)
+                self._counters.dead_letters_waiting -= _messages(row.ranges) - _messages(left)
+                self._store.advance(marking.row)
+            else:
+                self._drop([row.id])
+                self._store.remove([row.id], firm=False)
+        except Refusal as refusal:
+            # the next start sends again what was sent, and finds that it was
+            self._later(marking, refusal, now_us)
+        self.on_pending()
+
+    def _later(self, marking: Marking, refusal: Refusal, now_us: int) -> None:
+        marking.due_us = now_us + RETRY_US
+        self._counters.failed_duties += 1
+        if str(refusal) != self._last_failure:
+            self._last_failure = str(refusal)
+            LOG.warning("dead letters of %s wait: %s; trying again", marking.partition, refusal)
+
+
+def _writer_id(row: MarkingRow) -> bytes:
+    """The name under which the next block of a marking is written to a target: the same after any restart."""
+    place = row.topic + row.target + b"%d/%d/%d/%d" % (
+        row.partition, row.target_partition, row.id, row.ranges[0][0],
+    )  # fmt: skip
+    return blake2b(place, digest_size=16, person=b"lading-dead").digest()
+
+
+def _portions(ranges: Ranges) -> Iterator[list[tuple[int, int]]]:
+    """Ranges, cut and put together so that each portion is a bounded piece of work."""
+    portion: list[tuple[int, int]] = []
+    room = MESSAGES_PER_MARKING
+    for first, end in ranges:
+        at = first
+        while at < end:
+            stop = min(end, at + room)
+            portion.append((at, stop))
+            room -= stop - at
+            at = stop
+            if not room or len(portion) == RANGES_PER_MARKING:
+                yield portion
+                portion, room = [], MESSAGES_PER_MARKING
+    if portion:
+        yield portion
+
+
+def _messages(ranges: Ranges) -> int:
+    return sum(end - first for first, end in ranges)

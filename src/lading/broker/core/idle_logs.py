@@ -1,0 +1,31 @@
+"""Logs that rest: beyond a number of open files, those that nobody has written to for longest close theirs."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Final
+
+from ...log.interface import PartitionLog
+
+FILES_EACH: Final = 5
+"""Segment, watermark, states, and maps of one or two segments that are read."""
+
+
+class IdleLogs:
+    """Logs with open files in which nothing is under way, the one that was used last at the end."""
+
+    def __init__(self, files_max: int) -> None:
+        self._logs_max = max(files_max // FILES_EACH, 1)
+        self._idle: OrderedDict[int, PartitionLog] = OrderedDict()
+
+    def add(self, log: PartitionLog, busy: int) -> None:
+        """Note that nothing is under way in ``log`` any more; ``busy`` others hold files open too."""
+        self._idle[id(log)] = log
+        self._idle.move_to_end(id(log))
+        while self._idle and len(self._idle) + busy > self._logs_max:
+            # one that was written to since refuses, and is added again when it is done
+            self._idle.popitem(last=False)[1].rest()
+
+    def forget(self, log: PartitionLog) -> None:
+        """The log is closed."""
+        self._idle.pop(id(log), None)

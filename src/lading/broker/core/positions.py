@@ -1,0 +1,125 @@
+"""Where consumers are, in their protocol's own terms (DESIGN 7), written to the catalog together and a little later.
+
+Iggy stores the last consumed offset, native groups the next one with its epoch. A stored position is in the catalog
+at most ``position_flush_us`` later and when the broker stops; a crash may repeat what was consumed in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from enum import Enum
+from typing import Final, NamedTuple
+
+from ...dialects.iggy_classic import protocol as iggy_row
+from ...dialects.kafka import protocol as kafka_row
+from ...dialects.native import protocol as native_row
+from ...log.catalog import Catalog
+from ...log.catalog_rows import PositionRow
+from .hooks import nothing
+from .topology import Partition, Topic
+
+IGGY: Final = iggy_row.PROTOCOL.name
+NATIVE: Final = native_row.PROTOCOL.name
+COORDINATED: Final = kafka_row.PROTOCOL.name
+
+
+class PositionKey(NamedTuple):
+    """Whose position: protocol, and the consumer's name within it."""
+
+    protocol: str
+    consumer: str
+
+
+class ConsumerKind(Enum):
+    """A consumer that names its partition, or a group that is given one."""
+
+    CONSUMER = "consumer"
+    GROUP = "group"
+
+
+class ConsumerRef(NamedTuple):
+    """Who polls: the kind, and the consumer's or group's id."""
+
+    kind: ConsumerKind
+    id: int
+
+    @property
+    def key(self) -> PositionKey:
+        """Under which its position is stored."""
+        return PositionKey(IGGY, f"{self.kind.value}/{self.id}")
+
+
+class StoredPosition(NamedTuple):
+    """A position as its protocol means it."""
+
+    offset: int
+    epoch: int | None = None
+    extra: bytes | None = None
+    updated_us: int = 0
+
+
+class Positions:
+    """Positions of all partitions; they live on the partitions, and changes wait here for the catalog."""
+
+    def __init__(self, catalog: Catalog, flush_us: int) -> None:
+        self._catalog = catalog
+        self._flush_us = flush_us
+        self._changed: dict[tuple[Partition, PositionKey], None] = {}
+        self._due_us: int | None = None
+        self.on_due: Callable[[], None] = nothing
+        """Called when something is due that was not."""
+
+    def load(self, partitions: Iterable[Partition]) -> None:
+        """Put what the catalog holds on the partitions."""
+        by_place = {(partition.topic.uuid, partition.number): partition for partition in partitions}
+        for row in self._catalog.positions():
+            partition = by_place.get((row.topic, row.partition))
+            if partition is not None:
+                partition.positions[PositionKey(row.protocol, row.consumer)] = StoredPosition(
+                    row.offset, row.epoch, row.extra, row.updated_us
+                )
+
+    def store(self, partition: Partition, key: PositionKey, position: StoredPosition) -> None:
+        """Replace a position; in memory at once, in the catalog soon."""
+        partition.positions[key] = position
+        self._changed[partition, key] = None
+        if self._due_us is None:
+            self._due_us = position.updated_us + self._flush_us
+            self.on_due()
+
+    def remove(self, topic: Topic, key: PositionKey) -> None:
+        """Forget a consumer of one topic."""
+        for partition in topic.partitions:
+            partition.positions.pop(key, None)
+            self._changed.pop((partition, key), None)
+        self._catalog.remove_positions(key.protocol, topic.uuid, key.consumer)
+
+    def remove_from(self, partition: Partition, key: PositionKey) -> None:
+        """Forget a consumer in one partition; that it has no position there is no error."""
+        if key in partition.positions:
+            del partition.positions[key]
+            self._changed.pop((partition, key), None)
+            self._catalog.remove_positions(key.protocol, partition.topic.uuid, key.consumer, partition.number)
+
+    def forget(self, partition: Partition) -> None:
+        """The partition is deleted: nothing more is written about it."""
+        for key in partition.positions:
+            self._changed.pop((partition, key), None)
+        partition.positions.clear()
+
+    @property
+    def due_us(self) -> int | None:
+        """When the catalog must be told; None where nothing changed."""
+        return self._due_us
+
+    def flush(self) -> int:
+        """Write every change; gives how many. Where that is refused they wait for the next flush."""
+        rows = [
+            PositionRow(key.protocol, partition.topic.uuid, partition.number, key.consumer, *partition.positions[key])
+            for partition, key in self._changed
+        ]
+        if rows:
+            self._catalog.put_positions(rows)
+        self._changed.clear()
+        self._due_us = None
+        return len(rows)

@@ -1,0 +1,248 @@
+"""Messages that enter the log later: kept beside their partition until they are due, then appended to it.
+
+So nobody sees them early, and everybody sees them when they are due, in any protocol, at the end of the log. A message
+waits in a log of its own in the partition's directory, one chunk for each append, whose time is the time it is due. A
+crash between its append and the note of it brings it twice, never not at all.
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...chunk.runs import runs
+from ...dialects import registry
+from ...log.catalog import Catalog
+from ...log.catalog_rows import PositionRow
+from ...log.interface import PartitionLog
+from ...log.intervals import Intervals
+from ...model.errors import Refusal
+from ...model.run import BASE_OFFSET, BODY_END, BODY_START, COUNT, FLAGS, LAST_OFFSET, MAX_TIMESTAMP_US, Run
+from .append import Append, Appender, Write, Written
+from .topology import Partition
+
+LOG: Final = logging.getLogger("lading.broker")
+POSTPONED: Final = "postponed"
+"""Name of the directory inside a partition's, and of its rows in the catalog."""
+RETRY_US: Final = 1_000_000
+STORE_US: Final = 100_000
+READ_BYTES: Final = 1 << 20
+PASS_MESSAGES: Final = 500
+"""As many enter their logs in one tick; the others in the next."""
+_DIALECT_FLAGS: Final = 0xFF
+
+OpenLog = Callable[[Path, bytes, int], PartitionLog]
+
+
+@dataclass(slots=True, eq=False)
+class _Held:
+    """What waits for one partition: ``own`` is the log it waits in, seen as a partition."""
+
+    partition: Partition
+    own: Partition
+    due: list[tuple[int, int]] = field(default_factory=list)
+    """(when, offset in the log it waits in), soonest first."""
+    entered: Intervals = field(default_factory=Intervals)
+    """Offsets that have entered the partition's log."""
+    changed: bool = False
+
+    @property
+    def first(self) -> int:
+        """Everything before it has entered."""
+        gone = self.entered.overlapping(0, 1)
+        return max(self.entered.all()[0][1] if gone else 0, self.own.log.first_offset)
+
+
+class Postponed:
+    """What waits for all partitions of a broker."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        appender: Appender,
+        open_log: OpenLog,
+        path: Callable[[Partition], Path],
+        synced: Callable[[Partition], None],
+    ) -> None:
+        """``path`` gives a partition's directory, ``synced`` is told when the log of one lasts."""
+        self._catalog = catalog
+        self._appender = appender
+        self._open_log = open_log
+        self._path = path
+        self._synced = synced
+        self._held: dict[Partition, _Held] = {}
+        self._store_due_us = 0
+
+    def load(self, partitions: Iterable[Partition]) -> None:
+        """What waited when the broker ended waits again."""
+        rows = {(row.topic, row.partition): row for row in self._catalog.positions() if row.protocol == POSTPONED}
+        for partition in partitions:
+            if (self._path(partition) / POSTPONED).is_dir():
+                held = self._open(partition)
+                row = rows.get((partition.topic.uuid, partition.number))
+                if row is not None:
+                    _know(held, row)
+                self._find(held)
+            elif (partition.topic.uuid, partition.number) in rows:
+                LOG.warning(
+                    "%s: %s is missing; messages that were postponed there are lost",
+                    partition, self._path(partition) / POSTPONED,
+                )  # fmt: skip
+
+    def _open(self, partition: Partition) -> _Held:
+        path = self._path(partition) / POSTPONED
+        log = self._open_log(path, partition.topic.uuid, 1)
+        own = Partition(partition.topic, partition.number, log)
+        log.on_synced = lambda: self._synced(own)
+        log.hold_stable(None)
+        held = self._held[partition] = _Held(partition, own)
+        return held
+
+    def _find(self, held: _Held) -> None:
+        log = held.own.log
+        at = held.first
+        while (span := log.read(at, READ_BYTES)) is not None:
+            if not span.damaged:
+                for run in runs(span.region, span.start, span.end, verify=False):
+                    for row in run.chunks:
+                        offset = int(row[BASE_OFFSET])
+                        if offset >= at and held.entered.missing(offset, offset + 1):
+                            held.due.append((int(row[MAX_TIMESTAMP_US]), offset))
+            at = span.end_offset
+        heapq.heapify(held.due)
+
+    def append(
+        self, partition: Partition, due_us: int, dialect: int, flags: int, room_bytes: int, write: Write
+    ) -> Append:
+        """Keep what ``write`` writes until ``due_us``; on disk when the Append is done.
+
+        It is written as if the partition's log took it now; the dialect's ``rebase``, where it has one, puts right what
+        names its place when it enters. Refusal as from ``Broker.append``.
+        """
+        held = self._held.get(partition) or self._open(partition)
+        # a chunk of its own: its time is that of all messages in it
+        self._appender.close_chunk(held.own)
+
+        # over a restart a date counts
+        due_date_us = self._catalog.dates.of(due_us)
+
+        def write_due(array: NDArray[np.uint8], at: int, base_offset: int) -> Written:
+            written = write(array, at, base_offset)
+            return Written(written.size_bytes, written.messages_count, due_date_us, due_date_us)
+
+        append = self._appender.append(held.own, dialect, flags, room_bytes, write_due)
+        heapq.heappush(held.due, (due_us, append.base_offset))
+        return append
+
+    def logs(self) -> list[Partition]:
+        """The logs in which messages wait, seen as partitions."""
+        return [held.own for held in self._held.values()]
+
+    def count(self, partition: Partition) -> int:
+        """How many appends wait for a partition."""
+        held = self._held.get(partition)
+        return 0 if held is None else len(held.due)
+
+    @property
+    def busy(self) -> bool:
+        """Whether anything was ever postponed here."""
+        return bool(self._held)
+
+    def tick(self, now_us: int) -> None:
+        """Append what is due, note what has entered."""
+        left = PASS_MESSAGES
+        for held in list(self._held.values()):
+            while left and held.due and held.due[0][0] <= now_us and held.due[0][1] < held.own.log.synced_end:
+                _, offset = heapq.heappop(held.due)
+                self._enter(held, offset, now_us)
+                left -= 1
+        if now_us >= self._store_due_us:
+            self._store_due_us = now_us + STORE_US
+            self.store(now_us)
+
+    def _enter(self, held: _Held, offset: int, now_us: int) -> None:
+        log = held.own.log
+        span = log.read(offset, 1)
+        if span is None or span.damaged or span.base_offset != offset:
+            LOG.warning("%s: a message that was postponed can no longer be read; it is left out", held.partition)
+            self._entered(held, offset, offset + 1)
+            return
+        run = runs(span.region, span.start, span.end, verify=False)[0]
+        end = int(run.chunks[0, LAST_OFFSET]) + 1
+        time_us = held.partition.log.append_time_us(now_us)
+        try:
+            append = self._appender.append(
+                held.partition,
+                run.dialect,
+                int(run.chunks[0, FLAGS]) & _DIALECT_FLAGS,
+                span.end - span.start,
+                lambda array, at, base_offset: _write(run, held.partition.number, array, at, base_offset, time_us),
+            )
+        except Refusal:
+            heapq.heappush(held.due, (now_us + RETRY_US, offset))
+            return
+        append.on_done(lambda done: self._done(held, offset, end, done, now_us))
+
+    def _done(self, held: _Held, offset: int, end: int, append: Append, now_us: int) -> None:
+        if append.error is None:
+            self._entered(held, offset, end)
+        else:
+            heapq.heappush(held.due, (now_us + RETRY_US, offset))
+
+    def _entered(self, held: _Held, offset: int, end: int) -> None:
+        held.entered.set(offset, end, 0)
+        held.changed = True
+
+    def store(self, now_us: int) -> None:
+        """Note what has entered, and let go of what need not be kept."""
+        changed = [held for held in self._held.values() if held.changed]
+        rows = []
+        for held in changed:
+            ranges = np.array([one[:2] for one in held.entered.all()], "<i8").tobytes()
+            place = held.partition
+            epoch = held.own.log.epoch
+            rows.append(PositionRow(POSTPONED, place.topic.uuid, place.number, "", held.first, epoch, ranges, now_us))
+        if rows:
+            self._catalog.put_positions(rows)
+        for held in changed:
+            held.changed = False
+            held.own.log.truncate_before(held.first)
+
+    def forget(self, partition: Partition) -> None:
+        """The partition is deleted."""
+        held = self._held.pop(partition, None)
+        if held is not None:
+            self._appender.abandon(held.own)
+            held.own.log.on_synced = None
+            held.own.log.close()
+
+    def close(self) -> None:
+        """Close every log; nothing can be asked after it."""
+        for held in self._held.values():
+            held.own.log.close()
+
+
+def _know(held: _Held, row: PositionRow) -> None:
+    """What has entered, but for offsets that were cut off since and are other messages now."""
+    limit = min([held.own.log.next_offset, *(at for epoch, at in held.own.log.epochs if epoch > (row.epoch or 0))])
+    held.entered.set(0, min(row.offset, limit), 0)
+    for first, end in np.frombuffer(row.extra or b"", "<i8").reshape(-1, 2).tolist():
+        held.entered.set(first, min(end, limit), 0)
+
+
+def _write(run: Run, number: int, array: NDArray[np.uint8], at: int, base_offset: int, time_us: int) -> Written:
+    chunk = run.chunks[0]
+    body = run.region[chunk[BODY_START] : chunk[BODY_END]]
+    target = array[at : at + len(body)]
+    target[:] = body
+    rebase = getattr(registry.dialect(run.dialect), "rebase", None)
+    if rebase is not None:
+        rebase(target, number, base_offset)
+    return Written(len(body), int(chunk[COUNT]), time_us, time_us)

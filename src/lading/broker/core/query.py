@@ -1,0 +1,146 @@
+"""Filtered batches: what a reader asks for by condition and columns, decided where the messages lie (DESIGN 11).
+
+``broker.read`` takes what is needed from the log; ``select`` does the work and may run in any thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from ...columns.assemble import assemble
+from ...columns.contract import Projection, parse_columns
+from ...dialects import registry
+from ...dialects.native import protocol as native_row
+from ...filter.parse import Filter, parse
+from ...model.batch import FIELDS, SCHEMA
+from ...model.protocol import VisibilityRule
+from ...model.run import Decoded
+from ...model.state import State
+from .read import Reading
+from .topology import Partition
+
+States = Literal["available", "all"]
+END: Final = registry.MAX_OFFSET
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What is asked for; ``projection`` None is the whole Batch, ``headers_only`` leaves the payload null."""
+
+    filter: Filter | None = None
+    projection: Projection | None = None
+    states: States = "available"
+    headers_only: bool = False
+
+    @property
+    def reader(self) -> VisibilityRule:
+        """As which kind of reader to read."""
+        return native_row.ALL_STATES if self.states == "all" else native_row.AVAILABLE
+
+    @property
+    def schema(self) -> pa.Schema:
+        """What the batches have."""
+        return SCHEMA if self.projection is None else self.projection.schema
+
+    @property
+    def fields(self) -> frozenset[str]:
+        """The message fields to decode."""
+        shown = set(FIELDS if self.projection is None else self.projection.message_fields)
+        asked = shown | (self.filter.fields if self.filter else set()) | {"offset", "state"}
+        return frozenset(asked & set(FIELDS)) - ({"payload"} if self.headers_only else frozenset())
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The header keys to locate."""
+        shown = self.projection.header_keys if self.projection else ()
+        return tuple(dict.fromkeys((*shown, *(self.filter.header_keys if self.filter else ()))))
+
+
+class Selected(NamedTuple):
+    """The batches that were asked for, and the position to go on from, past all that was looked at."""
+
+    batches: list[pa.RecordBatch]
+    end_offset: int
+
+
+def parse_query(
+    where: str | None = None, columns: str | None = None, states: States = "available", headers_only: bool = False
+) -> Query:
+    """A query from its texts; FilterError or SettingError says what is wrong with them."""
+    projection = None if columns is None else parse_columns(columns)
+    return Query(None if where is None else parse(where, projection, closed=False), projection, states, headers_only)
+
+
+def select(
+    reading: Reading, query: Query, partition: Partition, *, end: int = END, max_rows: int | None = None
+) -> Selected:
+    """The messages of ``reading`` below ``end`` that match, at most ``max_rows`` (from 1).
+
+    MalformedMessage where bytes are not what their dialect says.
+    """
+    place: dict[str, str | int] = {
+        "stream": partition.topic.stream.name,
+        "topic": partition.topic.name,
+        "partition": partition.number,
+    }
+    left = END if max_rows is None else max(max_rows, 1)
+    batches: list[pa.RecordBatch] = []
+    for part in _decoded(reading, query, end):
+        mask = _mask(part, query)
+        rows = np.flatnonzero(mask)
+        if not len(rows):
+            continue
+        if len(rows) > left:
+            mask[rows[left] :] = False
+        batches.append(_shown(part, query, place).filter(pa.array(mask)))
+        if len(rows) >= left:
+            last: Any = part.columns["offset"][int(rows[left - 1])]
+            return Selected(batches, last.as_py() + 1)
+        left -= len(rows)
+    return Selected(batches, max(min(reading.end_offset, end), reading.first_offset))
+
+
+def _decoded(reading: Reading, query: Query, end: int) -> Iterator[Decoded]:
+    for run, first, stop in reading.pieces:
+        if first < end:
+            found = registry.dialect(run.dialect).decode(
+                run, first=first, end=min(stop, end), fields=query.fields, keys=query.keys
+            )
+            for part in found:
+                yield _with_states(part, reading.hidden)
+
+
+def _with_states(part: Decoded, hidden: Sequence[tuple[int, int, int]]) -> Decoded:
+    """What was set later stands in the state column."""
+    if not hidden:
+        return part
+    offsets = part.columns["offset"].to_numpy()
+    states = part.columns["state"].to_numpy().copy()
+    for first, end, state in hidden:
+        states[slice(*np.searchsorted(offsets, (first, end)))] = state
+    return Decoded(part.count, {**part.columns, "state": pa.array(states, pa.int8())}, part.located)
+
+
+def _mask(part: Decoded, query: Query) -> NDArray[np.bool_]:
+    mask = np.ones(part.count, np.bool_)
+    if query.states == "available":
+        mask &= part.columns["state"].to_numpy() == State.AVAILABLE
+    if query.filter is not None:
+        matched: Any = query.filter.mask(part).fill_null(False)
+        mask &= matched.to_numpy(zero_copy_only=False)
+    return mask
+
+
+def _shown(part: Decoded, query: Query, place: dict[str, str | int]) -> pa.RecordBatch:
+    columns = dict(part.columns)
+    if "payload" not in columns:
+        columns["payload"] = pa.nulls(part.count, SCHEMA.field("payload").type)
+    if query.projection is not None:
+        return assemble(Decoded(part.count, columns, part.located), query.projection, place).batch
+    return pa.RecordBatch.from_arrays([columns[name] for name in FIELDS], schema=SCHEMA)

@@ -1,0 +1,313 @@
+"""Read: the stretches of a partition that a reader may see, as Runs that point into the log (DESIGN 5).
+
+Nothing is decoded where every offset of a chunk is a message and nothing lies between that is skipped; this is the
+common case. Damaged chunks are searched by their dialect for messages whose own checksums hold.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from ...chunk.runs import runs
+from ...dialects import registry
+from ...log.interface import PartitionLog
+from ...model.protocol import AbortedRecords, UnavailableMessages, VisibilityRule
+from ...model.run import BASE_OFFSET, Run
+from ...model.state import State
+from .counters import Counters
+from .salvage import salvage
+from .topology import Partition
+
+READ_BYTES_MIN: Final = 16 << 10
+"""The least that is asked of the log at once."""
+
+
+class Piece(NamedTuple):
+    """Messages of ``run`` with ``first`` <= offset < ``end``; all of them may be seen."""
+
+    run: Run
+    first: int
+    end: int
+
+
+@dataclass(slots=True)
+class Reading:
+    """What a reader gets: go over ``pieces`` in order, then go on from ``end_offset``.
+
+    ``count`` messages; ``hidden`` lists (first, end, state) of those to be shown with a state; ``aborted`` the ranges
+    that a reader who gets them has to leave out (Kafka). ``damaged`` offsets were left out.
+    """
+
+    pieces: list[Piece]
+    first_offset: int
+    end_offset: int
+    count: int
+    size_bytes: int
+    hidden: Sequence[tuple[int, int, int]] = ()
+    aborted: Sequence[tuple[int, int]] = ()
+    damaged: Sequence[tuple[int, int]] = ()
+
+    @property
+    def runs(self) -> list[Run]:
+        """The Runs of all pieces."""
+        return [piece.run for piece in self.pieces]
+
+
+class Part(NamedTuple):
+    """A Run with the columns that polls look into as lists: a small poll costs no call into NumPy.
+
+    Of each chunk the base offset, the last one, and where its body begins and ends. ``dense``: every offset between
+    is a message.
+    """
+
+    run: Run
+    bases: list[int]
+    lasts: list[int]
+    starts: list[int]
+    ends: list[int]
+    dense: bool
+
+    def between(self, first: int, end: int) -> tuple[Run, int, int]:
+        """The Run without chunks that lie wholly outside ``first`` to ``end``, which chunks those are."""
+        low, high = bisect_left(self.lasts, first), bisect_left(self.bases, end)
+        run = self.run
+        if high - low == len(self.bases):
+            return run, low, high
+        return Run(run.dialect, run.region, run.chunks[low:high]), low, high
+
+
+class Stretch(NamedTuple):
+    """Whole chunks of the log; of a ``damaged`` one only the messages that are intact."""
+
+    base_offset: int
+    end_offset: int
+    size_bytes: int
+    parts: list[Part]
+    damaged: bool
+
+    def serves(self, offset: int, max_bytes: int) -> bool:
+        """Whether a read from ``offset`` finds here what the log would give it, or less."""
+        if not self.base_offset <= offset < self.end_offset:
+            return False
+        return self.size_bytes <= max_bytes or (len(self.parts) == 1 and len(self.parts[0].bases) == 1)
+
+
+def read(
+    partition: Partition, offset: int, *, reader: VisibilityRule, max_messages: int, max_bytes: int, counters: Counters
+) -> Reading:
+    """At most ``max_messages`` from ``offset`` on, and chunks of about ``max_bytes``, but at least one message.
+
+    An offset before the first that is kept goes on there; one at or past the end of what the reader may see gives
+    an empty Reading that ends where it began.
+    """
+    log = partition.log
+    limit = log.synced_end if reader.open_transactions else log.stable_end
+    at = max(offset, log.first_offset)
+    reading = Reading([], at, at, 0, 0)
+    left_bytes = max_bytes
+    damaged: list[tuple[int, int]] = []
+    while at < limit and reading.count < max_messages and (left_bytes > 0 or not reading.count):
+        wanted = max_messages - reading.count
+        stretch = partition.recent
+        if stretch is None or not stretch.serves(at, left_bytes):
+            stretch = stretch_at(log, at, max(1, min(left_bytes, _likely_bytes(log, wanted))))
+            if stretch is None or stretch.base_offset >= limit:
+                # nothing readable lies between: who waited here would wait for ever
+                damaged.append((at, limit))
+                at = limit
+                break
+            partition.recent = None if stretch.damaged else stretch
+        if stretch.base_offset > at:
+            damaged.append((at, stretch.base_offset))
+            at = stretch.base_offset
+        end = min(stretch.end_offset, limit)
+        skipped = skipped_ranges(log, at, end, reader)
+        lost: list[tuple[int, int]] = []
+        if stretch.damaged:
+            lost = _complement(stretch.parts[0].bases if stretch.parts else (), at, end)
+            skipped = _merged([*skipped, *lost])
+        at = _take(reading, stretch.parts, at, end, skipped, wanted)
+        damaged += [(first, min(other, at)) for first, other in lost if first < at]
+        left_bytes -= stretch.size_bytes
+        if not reading.count:
+            at = _after_skipped(log, at, limit, reader)
+    reading.end_offset = at
+    if reader.states is not UnavailableMessages.HIDDEN:
+        reading.hidden = log.hidden(reading.first_offset, at)
+    if reader.aborted is AbortedRecords.LISTED:
+        reading.aborted = log.aborted(reading.first_offset, at)
+    if damaged:
+        reading.damaged = damaged
+        counters.damaged_messages += sum(end - first for first, end in damaged)
+    counters.reads += 1
+    counters.messages_out += reading.count
+    counters.bytes_out += reading.size_bytes
+    return reading
+
+
+def newest(
+    partition: Partition, offset: int, reader: VisibilityRule, max_messages: int, counters: Counters
+) -> Reading | None:
+    """The chunk that was written last, where ``read`` would give just that: for who waits for what comes next.
+
+    None where it does not begin at ``offset``, is not in memory, or not all of it may be seen: ``read`` tells then.
+    """
+    log = partition.log
+    tail = log.tail
+    if tail is None or len(tail.chunks) != 1:
+        return None
+    start, end, base, count, last = tail.chunks[0, :5].tolist()
+    stop = last + 1
+    limit = log.synced_end if reader.open_transactions else log.stable_end
+    if base != offset or offset < log.first_offset or count != stop - base or count > max_messages or stop > limit:
+        return None
+    if (
+        reader.states is not UnavailableMessages.HIDDEN
+        or reader.aborted is AbortedRecords.LISTED
+        or skipped_ranges(log, base, stop, reader)
+    ):
+        return None
+    counters.reads += 1
+    counters.messages_out += count
+    counters.bytes_out += end - start
+    return Reading([Piece(tail, base, stop)], base, stop, count, end - start)
+
+
+def stretch_at(log: PartitionLog, offset: int, max_bytes: int) -> Stretch | None:
+    """The chunk that holds ``offset`` and those behind it, about ``max_bytes``; None where nothing is kept there."""
+    tail = log.tail
+    if tail is not None and tail.chunks[0, BASE_OFFSET] <= offset < log.synced_end:
+        part = _part(tail)
+        end_offset = part.lasts[0] + 1
+        if offset < end_offset <= log.synced_end:
+            return Stretch(part.bases[0], end_offset, part.ends[0], [part], False)
+    span = log.read(offset, max_bytes)
+    if span is None:
+        return None
+    found = [salvage(span)] if span.damaged else runs(span.region, span.start, span.end, verify=False)
+    parts = [_part(run) for run in found if len(run.chunks)]
+    return Stretch(span.base_offset, span.end_offset, span.end - span.start, parts, span.damaged)
+
+
+def _part(run: Run) -> Part:
+    starts, ends, bases, counts, lasts = run.chunks[:, :5].T.tolist()
+    return Part(run, bases, lasts, starts, ends, sum(counts) == lasts[-1] - bases[0] + 1)
+
+
+def _likely_bytes(log: PartitionLog, messages: int) -> int:
+    """About what this many messages take here, so that a small poll does not walk over many chunks."""
+    kept = log.next_offset - log.first_offset
+    return max(READ_BYTES_MIN, 2 * messages * log.size_bytes // max(kept, 1))
+
+
+def skipped_ranges(log: PartitionLog, first: int, end: int, reader: VisibilityRule) -> list[tuple[int, int]]:
+    """Offset ranges that a reader passes over, rising and apart."""
+    ranges: list[tuple[int, int]] = []
+    if reader.aborted is AbortedRecords.SKIPPED:
+        ranges += log.aborted(first, end)
+        ranges += log.control(first, end)
+    if reader.states is UnavailableMessages.HIDDEN:
+        ranges += [(one, other) for one, other, _ in log.hidden(first, end)]
+    elif reader.states is UnavailableMessages.CHOSEN:
+        ranges += _unchosen(log.hidden(first, end), first, end, reader.chosen_states)
+    return _merged(ranges) if len(ranges) > 1 else ranges
+
+
+def _unchosen(
+    hidden: Sequence[tuple[int, int, int]], first: int, end: int, chosen: frozenset[int]
+) -> list[tuple[int, int]]:
+    """Return the ranges of ``first`` to ``end`` whose messages have none of the ``chosen`` states."""
+    ranges = [(one, other) for one, other, state in hidden if state not in chosen]
+    if State.AVAILABLE not in chosen:
+        ranges += _gaps([(one, other) for one, other, _ in hidden], first, end)
+    return ranges
+
+
+def _after_skipped(log: PartitionLog, offset: int, limit: int, reader: VisibilityRule) -> int:
+    """``offset``, or the end of the skipped range it lies in: however much was aborted is not walked through."""
+    ranges = skipped_ranges(log, offset, limit, reader) if offset < limit else []
+    return ranges[0][1] if ranges and ranges[0][0] <= offset else offset
+
+
+def _take(
+    reading: Reading, parts: Sequence[Part], first: int, end: int, skipped: Sequence[tuple[int, int]], wanted: int
+) -> int:
+    """Add what may be seen of ``first`` to ``end``, at most ``wanted`` messages; gives where to go on."""
+    for part in parts:
+        low, high = max(first, part.bases[0]), min(end, part.lasts[-1] + 1)
+        for start, stop in _gaps(skipped, low, high):
+            if part.dense:
+                stop = min(stop, start + wanted)
+                run, from_, to = part.between(start, stop)
+                count = stop - start
+            else:
+                run, from_, to = part.between(start, stop)
+                offsets = _offsets(run, start, stop)
+                count = len(offsets)
+                if count > wanted:
+                    stop = int(offsets[wanted])
+                    run, from_, to = part.between(start, stop)
+                    count = wanted
+            if count:
+                reading.pieces.append(Piece(run, start, stop))
+                reading.count += count
+                reading.size_bytes += _size_bytes(part, from_, to, count)
+                wanted -= count
+            if wanted == 0:
+                return stop
+    return end
+
+
+def _size_bytes(part: Part, low: int, high: int, messages: int) -> int:
+    """About what this many messages in these chunks take."""
+    body_bytes = sum(part.ends[low:high]) - sum(part.starts[low:high])
+    return body_bytes * messages // max(part.lasts[high - 1] - part.bases[low] + 1, messages)
+
+
+def _gaps(skipped: Sequence[tuple[int, int]], first: int, end: int) -> Iterator[tuple[int, int]]:
+    """What of ``first`` to ``end`` is not skipped."""
+    for start, stop in skipped:
+        if stop <= first:
+            continue
+        if start >= end:
+            break
+        if start > first:
+            yield first, start
+        first = stop
+    if first < end:
+        yield first, end
+
+
+def _offsets(run: Run, first: int, end: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    decoded = registry.dialect(run.dialect).decode(run, first=first, end=end, fields=("offset",))
+    columns = [batch.columns["offset"].to_numpy() for batch in decoded]
+    return np.concatenate(columns) if columns else np.empty(0, np.int64)
+
+
+def _complement(kept: Sequence[int], first: int, end: int) -> list[tuple[int, int]]:
+    """The ranges of ``first`` to ``end`` that hold no offset of ``kept`` (rising)."""
+    ranges: list[tuple[int, int]] = []
+    for offset in kept[bisect_left(kept, first) :]:
+        if offset >= end:
+            break
+        if offset > first:
+            ranges.append((first, offset))
+        first = offset + 1
+    if first < end:
+        ranges.append((first, end))
+    return ranges
+
+
+def _merged(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    merged: list[tuple[int, int]] = []
+    for first, end in sorted(ranges):
+        if merged and first <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+        else:
+            merged.append((first, end))
+    return merged

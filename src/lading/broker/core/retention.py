@@ -1,0 +1,164 @@
+"""Retention: old segments go, by age and by size, as the topic or the broker says (and never because of damage).
+
+What is about to go is marked first, ``marked_for_deletion``, so that everybody can see it; a later look deletes what is
+marked and due. Nobody's marks are taken away: a message that is made available again is marked again when it is due.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal, NamedTuple
+
+from ...log.interface import PartitionLog, SegmentInfo
+from ...log.retention import expired_before
+from ...model.state import State
+from .settings import BrokerSettings
+from .topology import Partition
+
+
+class Rule(NamedTuple):
+    """What holds for a topic; ``mark_us`` is how long before they are due messages are marked."""
+
+    age_us: int | None
+    size_bytes: int | None
+    mark_us: int
+
+    @property
+    def keeps_all(self) -> bool:
+        """Whether nothing ever goes."""
+        return self.age_us is None and self.size_bytes is None
+
+
+class Enforced(NamedTuple):
+    """Messages that were marked, offsets that went."""
+
+    marked: int
+    deleted: int
+
+
+class Going(NamedTuple):
+    """Offsets ``first`` to ``end`` that go together; ``due_us`` is the earliest time, ``why`` what makes them due.
+
+    ``held``: an open transaction, or copies to a dead letter topic that are not made, keep them for now.
+    """
+
+    first: int
+    end: int
+    size_bytes: int
+    youngest_us: int
+    due_us: int
+    why: Literal["age", "size"]
+    marked: bool
+    held: bool
+
+
+def rule_of(partition: Partition, settings: BrokerSettings) -> Rule:
+    """The topic's own rule, and the broker's where it says nothing."""
+    own = partition.topic.settings
+    mark_us = settings.retention_mark_us if own.retention_mark_us is None else own.retention_mark_us
+    return Rule(
+        settings.retention_age_us if own.retention_age_us is None else own.retention_age_us,
+        settings.retention_bytes if own.retention_bytes is None else own.retention_bytes,
+        # what is due before the next look must be marked in this one
+        settings.retention_check_us if mark_us is None else mark_us,
+    )
+
+
+def enforce(partition: Partition, settings: BrokerSettings, now_us: int) -> Enforced:
+    """Delete what is due and was marked before, a whole segment at a time; mark what will be due.
+
+    What lies at or behind an open transaction, or is still to be copied to a dead letter topic, stays.
+    """
+    rule = rule_of(partition, settings)
+    if rule.keeps_all:
+        return Enforced(0, 0)
+    first = partition.log.first_offset
+    _delete(partition, rule, now_us)
+    return Enforced(_mark(partition, rule, now_us), partition.log.first_offset - first)
+
+
+def _delete(partition: Partition, rule: Rule, now_us: int) -> None:
+    log = partition.log
+    segments = log.segments()
+    due_end = expired_before(segments, now_us, rule.age_us, rule.size_bytes)
+    if due_end is None:
+        return
+    before = log.first_offset
+    for segment in segments:
+        if segment.end_offset > min(due_end, _held_from(partition)) or not _marked(log, before, segment.end_offset):
+            break
+        before = segment.end_offset
+    if before > log.first_offset:
+        log.truncate_before(before)
+        # it may keep a deleted segment mapped, and its space taken
+        partition.recent = None
+
+
+def _mark(partition: Partition, rule: Rule, now_us: int) -> int:
+    log = partition.log
+    end = expired_before(log.segments(), now_us + rule.mark_us, rule.age_us, rule.size_bytes)
+    if end is None:
+        return 0
+    marked = 0
+    # copied before the call: marking changes what is hidden
+    for start, stop in list(_available(log, log.first_offset, min(end, log.stable_end))):
+        log.set_state(start, stop, State.MARKED_FOR_DELETION, now_us)
+        marked += stop - start
+    if marked:
+        log.sync_states()
+    return marked
+
+
+def ahead(partition: Partition, settings: BrokerSettings, now_us: int, within_us: int) -> list[Going]:
+    """What will have gone, or be due, within this time, the oldest first."""
+    rule = rule_of(partition, settings)
+    log = partition.log
+    segments = log.segments()
+    excess = sum(segment.size_bytes for segment in segments) - (rule.size_bytes or 0)
+    going: list[Going] = []
+    due_us = 0
+    for segment in segments:
+        if segment.base_offset == segment.end_offset:
+            break
+        large = rule.size_bytes is not None and excess >= segment.size_bytes and segment is not segments[-1]
+        by_age_us = None if rule.age_us is None else segment.aged_us + rule.age_us + 1
+        if not large and (by_age_us is None or by_age_us > now_us + within_us):
+            break
+        by_size = large and (by_age_us is None or by_age_us > now_us)
+        due_us = max(due_us, now_us if by_size or by_age_us is None else by_age_us)
+        first = max(segment.base_offset, log.first_offset)
+        going.append(_going(partition, segment, first, due_us, "size" if by_size else "age"))
+        excess -= segment.size_bytes
+    return going
+
+
+def _going(partition: Partition, segment: SegmentInfo, first: int, due_us: int, why: Literal["age", "size"]) -> Going:
+    return Going(
+        first,
+        segment.end_offset,
+        segment.size_bytes,
+        segment.max_timestamp_us,
+        due_us,
+        why,
+        _marked(partition.log, first, segment.end_offset),
+        segment.end_offset > _held_from(partition),
+    )
+
+
+def _held_from(partition: Partition) -> int:
+    uncopied = partition.copied_before()
+    return partition.log.stable_end if uncopied is None else min(partition.log.stable_end, uncopied)
+
+
+def _marked(log: PartitionLog, first: int, end: int) -> bool:
+    return not any(True for _ in _available(log, first, end))
+
+
+def _available(log: PartitionLog, first: int, end: int) -> Iterator[tuple[int, int]]:
+    at = first
+    for start, stop, _ in log.hidden(first, end) if first < end else ():
+        if start > at:
+            yield at, start
+        at = stop
+    if at < end:
+        yield at, end

@@ -1,0 +1,140 @@
+"""What of the broker can be set; ``serve`` fills it from the settings file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any, Final, Literal, Self
+
+from ...model.errors import SettingError
+
+Durability = Literal["fsync", "os"]
+"""``fsync``: acknowledged is on disk. ``os``: acknowledged is in the page cache; a power cut may take it."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerSettings:
+    """Limits and times of one broker. Sizes in bytes, times in microseconds unless the name says otherwise."""
+
+    durability: Durability = "fsync"
+    segment_bytes: int = 256 << 20
+    retention_age_us: int | None = None
+    """Messages older than this go, a whole segment at a time, where the topic says nothing else."""
+    retention_bytes: int | None = None
+    """Per partition, where the topic says nothing else."""
+    retention_check_us: int = 60_000_000
+    retention_mark_us: int | None = None
+    """Messages are marked for deletion this long before they are due; None marks them one check before."""
+    partitions_per_topic_max: int = 1_000
+    """The real Iggy server takes 100,000; each partition here is a directory with open files."""
+    open_files_max: int = 1 << 20
+    """Files that partitions hold open; beyond it those of partitions that rest longest are closed."""
+    unsynced_bytes_max: int = 64 << 20
+    """Above this the broker is congested: endpoints stop reading from sockets until the disk has caught up."""
+    position_flush_us: int = 100_000
+    """Positions are written together, at most this long after they were stored."""
+    session_timeout_us: int = 30_000_000
+    """A native group member that sends no heartbeat for this long has left."""
+    session_timeout_us_min: int = 6_000_000
+    session_timeout_us_max: int = 1_800_000_000
+    """What a member of a coordinated group may ask for."""
+    rebalance_delay_us: int = 100_000
+    """The first members of a coordinated group wait this long for others to join."""
+    group_members_max: int = 1_000
+    """Members of one coordinated group."""
+    member_metadata_bytes_max: int = 1 << 20
+    """What one member of a coordinated group may say of itself; the real server keeps a whole group in so much."""
+    groups_metadata_bytes_max: int = 32 << 20
+    """The same of all members of all coordinated groups together: it is in memory until they leave."""
+    group_assignment_bytes_max: int = 8 << 20
+    """What the leader of a coordinated group may give its members, all of them together."""
+    transaction_timeout_us: int = 3_600_000_000
+    """A transaction that is open for longer is aborted, unless it was begun with its own time."""
+    producer_timeout_us_max: int = 900_000_000
+    """The longest time that a producer may ask for between the begin and the end of a transaction."""
+    transaction_memory_us: int = 30 * 86_400_000_000
+    """Commit keys and settled transactions are remembered at least this long."""
+    writer_window: int = 64
+    """Blocks per writer whose repetition is answered with the offset they got."""
+    writers_per_partition_max: int = 10_000
+    """Writers whose sequence is remembered, the least recently used goes first."""
+
+
+CARRIER_ON: Final = "on"
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSettings:
+    """What can be set for one topic; None means the broker's setting."""
+
+    retention_age_us: int | None = None
+    retention_bytes: int | None = None
+    retention_mark_us: int | None = None
+    hide_states: bool = False
+    """Whether Iggy polls leave out messages that are not available, instead of showing them with their state."""
+    kafka_states: str | None = None
+    """``shown`` or ``hidden``: whether Kafka readers get messages that are not available, with a header that tells
+    their state; None is hidden."""
+    message_bytes_max: int | None = None
+    """The largest batch of messages that a producer may send at once, where its protocol has such a limit."""
+    append_time: bool = False
+    """Whether messages get the time of their append, not their producer's, where a protocol lets producers say."""
+    header_form: str | None = None
+    """``extended`` or ``plain``: the only form in which clients of a protocol that has both may read; None lets each
+    choose."""
+    carrier: str | None = None
+    """``on`` or ``off``: whether readers of other protocols get carriers; None is the endpoint's setting."""
+    dead_letter_topic: str | None = None
+    """Flat name of the topic that gets a copy of every message that is marked poisoned; made when it is needed."""
+    attempts_max: int | None = None
+    """Deliveries after which a channel gives a message up: it goes to the dead letter topic and is done there."""
+    poison_given_up: bool = False
+    """Whether a message that a channel gives up is marked poisoned, for all readers."""
+
+    def document(self) -> dict[str, Any]:
+        """As JSON, without what is not set."""
+        values = {name: getattr(self, name) for name in _TOPIC_VALUES}
+        return {name: value for name, value in values.items() if value not in (None, False)}
+
+    @classmethod
+    def parse(cls, document: Mapping[str, Any]) -> Self:
+        """The settings of a JSON document, null being not set; SettingError names what is wrong."""
+        for name, value in document.items():
+            if name not in _TOPIC_VALUES:
+                near = get_close_matches(name, _TOPIC_VALUES, 1)
+                hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(_TOPIC_VALUES)}"
+                raise SettingError(f"unknown topic setting {name!r}; {hint}")
+            holds, takes = _VALUES[_TOPIC_VALUES[name]]
+            if value is not None and not holds(value):
+                raise SettingError(f"topic setting {name} takes {takes}, not {value!r}")
+        return cls(**{name: value for name, value in document.items() if value is not None})
+
+    def changed(self, document: Mapping[str, Any]) -> Self:
+        """These settings with the members of ``document``; null takes one back. SettingError as in ``parse``."""
+        return self.parse({**self.document(), **document})
+
+
+_VALUES: Final[Mapping[str, tuple[Callable[[Any], bool], str]]] = {
+    "number": (lambda value: type(value) is int and 1 <= value < 1 << 63, "a whole number from 1"),
+    "flag": (lambda value: type(value) is bool, "true or false"),
+    "form": (lambda value: value in ("extended", "plain"), "extended or plain"),
+    "showing": (lambda value: value in ("shown", "hidden"), "shown or hidden"),
+    "switch": (lambda value: value in (CARRIER_ON, "off"), "on or off"),
+    "name": (lambda value: isinstance(value, str) and 0 < len(value.encode(errors="replace")) <= 255, "a topic name"),
+}
+_TOPIC_VALUES: Final[Mapping[str, str]] = {
+    "retention_age_us": "number",
+    "retention_bytes": "number",
+    "retention_mark_us": "number",
+    "hide_states": "flag",
+    "kafka_states": "showing",
+    "message_bytes_max": "number",
+    "append_time": "flag",
+    "header_form": "form",
+    "carrier": "switch",
+    "dead_letter_topic": "name",
+    "attempts_max": "number",
+    "poison_given_up": "flag",
+}
+"""Which values each topic setting takes."""

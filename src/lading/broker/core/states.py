@@ -1,0 +1,233 @@
+"""Message states, set by offsets, ranges or a filter; an answer means they are on disk (DESIGN 5).
+
+Any state may follow any other: the seeds define the four states and no order among them. What changes nothing writes
+nothing, so a request may be repeated.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
+from itertools import islice
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from ...columns.contract import parse_columns
+from ...filter.parse import parse
+from ...log.interface import Commit
+from ...model.errors import Reason, Refusal
+from ...model.state import State
+from .counters import Counters
+from .dead_letters import DeadLetters
+from .query import Query, select
+from .read import Reading, read
+from .topology import Partition
+
+Ranges = Sequence[tuple[int, int]]
+RANGES_AT_ONCE: Final = 128
+"""Ranges that are set in one go: about a millisecond."""
+
+
+LOG: Final = logging.getLogger("lading.broker")
+
+
+class States:
+    """Setting and listing the states of one broker's messages."""
+
+    def __init__(
+        self, dead_letters: DeadLetters, commit: Commit, counters: Counters, touched: Callable[[Partition], None]
+    ) -> None:
+        """``touched`` hears of every partition in which a state was set."""
+        self._dead_letters = dead_letters
+        self._commit = commit
+        self._counters = counters
+        self._touched = touched
+
+    def set(self, partition: Partition, ranges: Ranges, state: int, *, reason: str | None = None, now_us: int) -> int:
+        """Set the state of every offset in ``ranges``; gives how many messages it changed.
+
+        Refused as a whole where an offset is not kept or the state is none.
+        """
+        changed = changes(partition, ranges, state)
+        if not changed:
+            partition.log.sync_states()
+            return 0
+        with self._dead_letters.marking(partition, changed, state, reason, now_us):
+            self._write(partition, changed, state, now_us)
+            partition.log.sync_states()
+        return self._changed(partition, changed)
+
+    def set_soon(
+        self,
+        partition: Partition,
+        ranges: Ranges,
+        state: int,
+        *,
+        done: Callable[[Refusal | None], None],
+        reason: str | None = None,
+        now_us: int,
+    ) -> int:
+        """As ``set``, but the sync is shared with what else waits for one: ``done`` hears when it is on disk."""
+        changed = changes(partition, ranges, state)
+        with ExitStack() as stack:
+            if changed:
+                stack.enter_context(self._dead_letters.marking(partition, changed, state, reason, now_us))
+                self._write(partition, changed, state, now_us)
+            # also where nothing changes: what another request set may not be on disk yet
+            marking = stack.pop_all()
+
+        def synced(error: OSError | None) -> None:
+            refusal = None if error is None else Refusal(Reason.READ_ONLY, str(partition.log.refusal or error))
+            try:
+                with marking:
+                    if refusal is not None:
+                        raise refusal
+            except Refusal as caught:
+                # also where the catalog refuses what follows
+                refusal = caught
+            except Exception as fault:
+                # who set the state must not wait for ever
+                LOG.exception("setting states of %s failed behind their sync", partition)
+                refusal = Refusal(Reason.READ_ONLY, f"the states are set, and their dead letters are not: {fault}")
+            done(refusal)
+
+        self._commit.submit(partition.log, synced)
+        return self._changed(partition, changed) if changed else 0
+
+    def _write(self, partition: Partition, changed: Ranges, state: int, now_us: int) -> None:
+        for first, end in changed:
+            partition.log.set_state(first, end, state, now_us)
+
+    def _changed(self, partition: Partition, changed: Ranges) -> int:
+        count = sum(end - first for first, end in changed)
+        self._counters.states_set += count
+        self._touched(partition)
+        return count
+
+
+def ranges_of(offsets: Iterable[int]) -> list[tuple[int, int]]:
+    """Single offsets as ranges (first, end), joined where they touch."""
+    return joined((offset, offset + 1) for offset in offsets)
+
+
+def joined(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Ranges in order, joined where they touch or overlap."""
+    found: list[tuple[int, int]] = []
+    for first, end in sorted(ranges):
+        if found and found[-1][1] >= first:
+            found[-1] = (found[-1][0], max(end, found[-1][1]))
+        else:
+            found.append((first, end))
+    return found
+
+
+def portions(ranges: Ranges) -> list[Ranges]:
+    """``ranges`` in pieces of ``RANGES_AT_ONCE``, so that nothing else waits long."""
+    rest = iter(ranges)
+    return list(iter(lambda: list(islice(rest, RANGES_AT_ONCE)), []))
+
+
+def changes(partition: Partition, ranges: Ranges, state: int) -> list[tuple[int, int]]:
+    """What of ``ranges`` has another state now; Refusal where an offset is not kept or the state is none."""
+    log = partition.log
+    if state not in set(State):
+        known = ", ".join(f"{one.word} {one.value}" for one in State)
+        raise Refusal(Reason.INVALID_STATE, f"{state} is no message state; there are {known}")
+    for first, end in ranges:
+        if not log.first_offset <= first < end <= log.synced_end:
+            raise Refusal(
+                Reason.INVALID_OFFSET,
+                f"partition {partition} holds offsets {log.first_offset} to {log.synced_end - 1}; "
+                f"the state of {first} to {end - 1} cannot be set",
+            )
+    changed: list[tuple[int, int]] = []
+    for first, end in joined(ranges):
+        at = first
+        for start, stop, was in log.hidden(first, end):
+            if state != State.AVAILABLE and start > at:
+                changed.append((at, start))
+            if was != state:
+                changed.append((start, stop))
+            at = stop
+        if state != State.AVAILABLE and at < end:
+            changed.append((at, end))
+    return joined(changed)
+
+
+def states(partition: Partition, first: int, end: int) -> list[tuple[int, int, int]]:
+    """(first, end, state) of the ranges within ``first`` to ``end`` that are not available."""
+    log = partition.log
+    first, end = max(first, log.first_offset), min(end, log.next_offset)
+    return log.hidden(first, end) if first < end else []
+
+
+class Found(NamedTuple):
+    """What a filter found: offset ranges, messages looked at, and where to go on."""
+
+    ranges: list[tuple[int, int]]
+    seen: int
+    matched: int
+    end_offset: int
+
+
+def selecting(where: str) -> Query:
+    """What a Search asks; FilterError says what is wrong with ``where``. It may take long: not in the event loop."""
+    return Query(parse(where, closed=False), parse_columns("offset"), "all")
+
+
+class Search:
+    """The messages of a partition that a filter selects, whatever their state, a bounded piece at a time.
+
+    ``look`` in the event loop, ``find`` in any thread, ``holds`` in the event loop before what was found is acted on.
+    """
+
+    def __init__(self, query: Query, first: int, end: int) -> None:
+        self._query = query
+        self.at = first
+        self._end = end
+
+    def look(self, partition: Partition, *, max_messages: int, max_bytes: int, counters: Counters) -> Reading | None:
+        """What lies before the end and was not looked at; None where nothing does."""
+        end = min(self._end, partition.log.stable_end)
+        if self.at >= end:
+            return None
+        reading = read(
+            partition,
+            self.at,
+            reader=self._query.reader,
+            max_messages=min(max_messages, end - self.at),
+            max_bytes=max_bytes,
+            counters=counters,
+        )
+        return reading if reading.end_offset > self.at else None
+
+    def find(self, reading: Reading, partition: Partition) -> Found:
+        """The matching messages; MalformedMessage where bytes are not what their dialect says."""
+        selected = select(reading, self._query, partition, end=self._end)
+        offsets = [batch.column("offset").to_numpy() for batch in selected.batches]
+        together = np.concatenate(offsets) if offsets else np.empty(0, np.int64)
+        seen = min(reading.count, self._end - self.at)
+        return Found(_runs(together), seen, len(together), max(selected.end_offset, self.at))
+
+    def holds(self, reading: Reading, partition: Partition, first: int, end: int) -> bool:
+        """Whether the states of ``first`` to ``end`` are still those that the filter saw, where it looked at them."""
+        if self._query.filter is None or "state" not in self._query.filter.fields:
+            return True
+        seen = [
+            (max(start, first), min(stop, end), state)
+            for start, stop, state in reading.hidden
+            if start < end and stop > first
+        ]
+        return partition.log.hidden(first, end) == seen
+
+
+def _runs(offsets: np.ndarray[tuple[int], np.dtype[np.int64]]) -> list[tuple[int, int]]:
+    """Rising offsets as ranges."""
+    if not len(offsets):
+        return []
+    breaks = np.flatnonzero(np.diff(offsets) != 1)
+    firsts = offsets[np.concatenate(([0], breaks + 1))].tolist()
+    lasts = offsets[np.concatenate((breaks, [len(offsets) - 1]))].tolist()
+    return [(first, last + 1) for first, last in zip(firsts, lasts, strict=True)]

@@ -1,0 +1,50 @@
+"""Messages by their time: which is the first at or after one, and which has the latest."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ...chunk.runs import runs
+from ...dialects import registry
+from ...log.interface import Span
+from .topology import Partition
+
+
+class Timed(NamedTuple):
+    """A message and its time."""
+
+    offset: int
+    timestamp_us: int
+
+
+def first_since(partition: Partition, timestamp_us: int) -> Timed | None:
+    """The first message with this time or a later one, as far as readers see; None where there is none."""
+    log = partition.log
+    span = log.read(log.offset_at(timestamp_us), 1)
+    while span is not None:
+        found = None if span.damaged else _in_span(span, log.first_offset, timestamp_us)
+        if found is not None:
+            return found
+        # what made the chunk late was a control record, or lies before the first offset that is kept
+        span = log.read(span.end_offset, 1)
+    return None
+
+
+def _in_span(span: Span, first_offset: int, timestamp_us: int) -> Timed | None:
+    for run in runs(span.region, span.start, span.end, verify=False):
+        decoded = registry.dialect(run.dialect).decode(run, first=first_offset, fields=("offset", "timestamp"))
+        for some in decoded:
+            times = np.asarray(some.columns["timestamp"].to_numpy(zero_copy_only=False)).astype("datetime64[us]")
+            late = np.flatnonzero(times.astype(np.int64) >= timestamp_us)
+            if len(late):
+                at = int(late[0])
+                return Timed(int(some.columns["offset"][at].as_py()), int(times[at].astype(np.int64)))
+    return None
+
+
+def latest(partition: Partition) -> Timed | None:
+    """The first message that has the latest time of all; None where there is no message."""
+    highest_us = max((segment.max_timestamp_us for segment in partition.log.segments()), default=0)
+    return first_since(partition, highest_us)

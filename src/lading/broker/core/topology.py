@@ -1,0 +1,135 @@
+"""Streams, topics and partitions: Iggy's three levels, used inside (DESIGN 7).
+
+Ids are what the client chose, from 1; partitions are counted from 0.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from ...log.interface import PartitionLog
+from ...model.errors import Reason, Refusal
+from ...model.names import flat_name
+from .settings import TopicSettings
+
+if TYPE_CHECKING:
+    from .append import Append
+    from .positions import PositionKey, StoredPosition
+    from .read import Stretch
+    from .writers import Writers
+
+LOG: Final = logging.getLogger("lading.broker")
+ID_MAX: Final = 0xFFFF_FFFF
+DEFAULT_STREAM_ID: Final = ID_MAX
+"""The top of u32, where no client's counting gets to."""
+
+
+@dataclass(slots=True, eq=False)
+class Stream:
+    """A stream and its topics by id."""
+
+    id: int
+    name: str
+    created_us: int
+    topics: dict[int, Topic] = field(default_factory=dict)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all its logs."""
+        return sum(topic.size_bytes for topic in self.topics.values())
+
+    @property
+    def messages_count(self) -> int:
+        """Messages kept, by offsets."""
+        return sum(topic.messages_count for topic in self.topics.values())
+
+
+@dataclass(slots=True, eq=False)
+class Topic:
+    """A topic; ``uuid`` (16 bytes) tells it from an earlier one of the same name."""
+
+    stream: Stream
+    id: int
+    name: str
+    uuid: bytes
+    created_us: int
+    settings: TopicSettings
+    next_epoch: int = 1
+    partitions: list[Partition] = field(default_factory=list)
+    next_balanced: int = 0
+    """The partition that a balanced append takes next."""
+
+    @property
+    def flat_name(self) -> str:
+        """Its one-level name, e.g. for Kafka clients and the Python API."""
+        return flat_name(self.stream.name, self.name)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of its logs."""
+        return sum(partition.log.size_bytes for partition in self.partitions)
+
+    @property
+    def messages_count(self) -> int:
+        """Messages kept, by offsets."""
+        return sum(partition.messages_count for partition in self.partitions)
+
+    def partition(self, number: int) -> Partition:
+        """By number from 0; refused where the topic has none at all, or not this one."""
+        if not self.partitions:
+            raise Refusal(Reason.NO_PARTITIONS, f"topic {self.flat_name!r} has no partitions; add some")
+        if not 0 <= number < len(self.partitions):
+            raise Refusal(
+                Reason.PARTITION_NOT_FOUND,
+                f"topic {self.flat_name!r} has partitions 0 to {len(self.partitions) - 1}, not {number}",
+            )
+        return self.partitions[number]
+
+
+@dataclass(slots=True, eq=False)
+class Partition:
+    """A partition: its open log, and what the broker keeps in memory about it."""
+
+    topic: Topic
+    number: int
+    log: PartitionLog
+    pending: deque[Append] = field(default_factory=deque)
+    """Appends that are not synced yet, in offset order."""
+    dirty: bool = False
+    """Whether something was appended since the last flush."""
+    waiting: list[Callable[[], None]] = field(default_factory=list)
+    """Called once when more messages can be seen."""
+    recent: Stretch | None = None
+    """What was read last: small polls go on in it without asking the log."""
+    positions: dict[PositionKey, StoredPosition] = field(default_factory=dict)
+    writers: Writers | None = None
+    """Sequences of native writers; None until the first block that has one."""
+    copied_before: Callable[[], int | None] = lambda: None
+    """From which offset on messages wait to be copied to a dead letter topic: retention keeps them. None: none do."""
+
+    @property
+    def messages_count(self) -> int:
+        """Messages kept, by offsets."""
+        return self.log.next_offset - self.log.first_offset
+
+    def forget_recent(self) -> None:
+        """Let go of what was read last: it may keep a file open, and a deleted one's space taken."""
+        self.recent = None
+
+    def seen(self) -> None:
+        """More messages may be seen now: call back everybody who waits."""
+        if self.waiting:
+            waiting, self.waiting = self.waiting, []
+            for callback in waiting:
+                try:
+                    callback()
+                except Exception:
+                    # the others have been taken off the list: nobody else would wake them
+                    LOG.exception("partition %s: a reader that waits failed", self)
+
+    def __str__(self) -> str:
+        return f"{self.topic.flat_name}/{self.number}"

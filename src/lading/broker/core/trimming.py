@@ -1,0 +1,19 @@
+"""Messages deleted at somebody's word, from the front of a partition."""
+
+from __future__ import annotations
+
+from ...model.errors import Reason, Refusal
+from .topology import Partition
+
+
+def delete_before(partition: Partition, offset: int) -> None:
+    """All messages before ``offset`` are gone for every reader; Refusal for an offset that nobody sees yet."""
+    log = partition.log
+    if not 0 <= offset <= log.stable_end:
+        raise Refusal(
+            Reason.INVALID_OFFSET,
+            f"messages of {partition} can be deleted up to offset {log.stable_end}, not {offset}",
+        )
+    if offset > log.first_offset:
+        log.truncate_before(offset)
+        partition.forget_recent()

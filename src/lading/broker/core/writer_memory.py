@@ -1,0 +1,109 @@
+"""What is remembered of the writers of each partition, over restarts: a snapshot when a segment closes, then the log.
+
+Only partitions that the catalog names are looked at. The blocks of a chunk are found by its dialect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from ...chunk.runs import runs
+from ...dialects import registry
+from ...dialects.numbered import NumberedDialect
+from ...log.catalog import Catalog
+from .append import Appender
+from .settings import BrokerSettings
+from .topology import Partition
+from .writers import SNAPSHOT, Writers
+
+SCAN_BYTES: Final = 4 << 20
+
+
+class WriterMemory:
+    """Keeps ``Partition.writers`` true: at start, as segments close, when appends are lost."""
+
+    def __init__(self, appender: Appender, catalog: Catalog, settings: BrokerSettings) -> None:
+        self._catalog = catalog
+        self._settings = settings
+        self.on_cut: Callable[[Partition], None] = lambda partition: None
+        """Called when blocks of a partition turn out not to have happened."""
+        appender.on_lost = self._lost
+
+    def of(self, partition: Partition) -> Writers:
+        """The partition's writers; before its first one the catalog notes that there are some."""
+        if partition.writers is None:
+            self._catalog.add_writer_partition(partition.topic.uuid, partition.number)
+        return self._made(partition)
+
+    def load(self, partition: Partition) -> None:
+        """What the writers of a partition did, from the last snapshot and the blocks after it.
+
+        Where ranges of the log's overlay are lost all blocks are read: outcomes before the snapshot are told by them
+        alone.
+        """
+        log = partition.log
+        writers = self._made(partition)
+        snapshot = None if log.recovery.states_lost else log.load_snapshot(SNAPSHOT)
+        at = log.first_offset
+        if snapshot is not None:
+            writers.load(snapshot.data, f"{partition}: snapshot {SNAPSHOT!r}")
+            at = snapshot.end_offset
+            writers.snapshot_segments = log.segments_count
+        while (span := log.read(at, SCAN_BYTES)) is not None:
+            if not span.damaged:
+                for run in runs(span.region, span.start, span.end, verify=False):
+                    dialect = registry.dialect(run.dialect)
+                    if isinstance(dialect, NumberedDialect):
+                        for numbered in dialect.numbered(run, at):
+                            if numbered.outcome is not None:
+                                note_outcome(partition, numbered.writer, numbered.base_offset, numbered.outcome)
+                            writers.add(numbered, log.synced_end)
+            at = span.end_offset
+        log.sync_states()
+
+    def synced(self, partition: Partition) -> None:
+        """After a sync: keep a snapshot when a segment was closed, best when nothing is under way."""
+        writers, log = partition.writers, partition.log
+        if writers is None:
+            return
+        closed = abs(log.segments_count - writers.snapshot_segments)
+        if closed > 1 or (closed and log.synced_end == log.next_offset):
+            self.snapshot(partition)
+
+    def snapshot(self, partition: Partition) -> None:
+        """Keep what is known of the partition's writers, so that a start reads only what comes after."""
+        writers, log = partition.writers, partition.log
+        if writers is not None:
+            # outcomes before the snapshot are not looked for again
+            log.sync_states()
+            log.snapshot(SNAPSHOT, writers.dump())
+            writers.snapshot_segments = log.segments_count
+
+    def _made(self, partition: Partition) -> Writers:
+        if partition.writers is None:
+            settings = self._settings
+            partition.writers = Writers(settings.writer_window, settings.writers_per_partition_max)
+            partition.writers.snapshot_segments = partition.log.segments_count
+        return partition.writers
+
+    def _lost(self, partition: Partition, offset: int) -> None:
+        if partition.writers is not None:
+            partition.writers.cut(offset)
+            self.on_cut(partition)
+
+
+def note_outcome(partition: Partition, writer_id: bytes, offset: int, committed: bool) -> None:
+    """Put into the overlay what the control record at ``offset`` decides, as far as it does not stand there."""
+    log, writers = partition.log, partition.writers
+    if log.control(offset, offset + 1) != [(offset, offset + 1)]:
+        log.add_control(offset, offset + 1)
+    for first, end in () if committed or writers is None else writers.unmarked.get(writer_id, ()):
+        if log.aborted(first, end) != [(first, end)]:
+            log.add_aborted(first, end)
+
+
+def hold(partition: Partition) -> None:
+    """Let readers see up to what is not decided, and call back those who wait for more."""
+    partition.log.hold_stable(None if partition.writers is None else partition.writers.stable_before)
+    partition.seen()

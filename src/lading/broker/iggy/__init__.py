@@ -1,0 +1,1 @@
+"""What only Iggy asks for: polls and its groups."""

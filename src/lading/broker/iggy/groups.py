@@ -1,0 +1,177 @@
+"""Iggy consumer groups: who is in, who reads which partition (iggy.md A8).
+
+Partition i goes to member i mod n, members in the order they joined; a member may have none and then polls nothing.
+Groups belong to a topic and last; members are connections and do not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from ...log.catalog import Catalog
+from ...log.catalog_rows import GroupRow
+from ...model.errors import Reason, Refusal
+from ..core.positions import IGGY, ConsumerKind, ConsumerRef, Positions
+from ..core.topology import ID_MAX, Partition, Topic
+
+
+@dataclass(slots=True, eq=False)
+class Member:
+    """A client in a group; ``id`` is its client id, ``partitions`` what it reads, as numbers from 0."""
+
+    id: int
+    partitions: list[int] = field(default_factory=list)
+    current: int | None = None
+    """The partition it polled last, while it still has it; stored offsets go there."""
+    _turn: int = 0
+
+    def assign(self, partitions: list[int]) -> None:
+        """Take over what a rebalance gave it."""
+        self.partitions = partitions
+        self._turn = 0
+        if self.current not in partitions:
+            self.current = None
+
+    def next_partition(self) -> int | None:
+        """Its partitions in turn, one a poll; None where it has none."""
+        if not self.partitions:
+            return None
+        self.current = self.partitions[self._turn % len(self.partitions)]
+        self._turn += 1
+        return self.current
+
+
+@dataclass(slots=True, eq=False)
+class Group:
+    """A consumer group of one topic; ``members`` in the order they joined."""
+
+    id: int
+    topic: Topic
+    members: list[Member] = field(default_factory=list)
+
+    def member(self, ident: int) -> Member:
+        """The member with this client id."""
+        for member in self.members:
+            if member.id == ident:
+                return member
+        raise Refusal(
+            Reason.GROUP_MEMBER_NOT_FOUND,
+            f"client {ident} is no member of group {self.id} of topic {self.topic.flat_name!r}; join first",
+        )
+
+    def rebalance(self) -> None:
+        """Assign every partition to exactly one member."""
+        count = len(self.members)
+        for turn, member in enumerate(self.members):
+            member.assign(list(range(turn, len(self.topic.partitions), count)))
+
+
+_PROTOCOL: Final = IGGY
+
+
+class Groups:
+    """All Iggy groups of a broker; creating and deleting are in the catalog when they return."""
+
+    def __init__(self, catalog: Catalog, positions: Positions) -> None:
+        self._catalog = catalog
+        self._positions = positions
+        self._groups: dict[Topic, dict[int, Group]] = {}
+
+    def load(self, topics: Iterable[Topic]) -> None:
+        """The groups that the catalog lists, without members."""
+        by_uuid = {topic.uuid: topic for topic in topics}
+        for row in self._catalog.groups():
+            topic = by_uuid.get(row.scope)
+            if row.protocol == _PROTOCOL and topic is not None:
+                self._groups.setdefault(topic, {})[int(row.name)] = Group(int(row.name), topic)
+
+    def create(self, topic: Topic, ident: int) -> Group:
+        """A new group; one that is there is refused and stays as it is, members included."""
+        if not 1 <= ident <= ID_MAX:
+            raise Refusal(Reason.INVALID_GROUP_ID, f"a group id is 1 to {ID_MAX}, not {ident}")
+        of_topic = self._groups.setdefault(topic, {})
+        if ident in of_topic:
+            raise Refusal(Reason.GROUP_EXISTS, f"topic {topic.flat_name!r} has a group {ident} already")
+        self._catalog.put_group(GroupRow(_PROTOCOL, topic.uuid, str(ident), 0))
+        group = of_topic[ident] = Group(ident, topic)
+        return group
+
+    def delete(self, topic: Topic, ident: int) -> None:
+        """The group goes with its positions, its members stay connected.
+
+        One of the same id that comes later starts at the first message.
+        """
+        self.get(topic, ident)
+        self._catalog.remove_group(_PROTOCOL, topic.uuid, str(ident))
+        del self._groups[topic][ident]
+        self._positions.remove(topic, ConsumerRef(ConsumerKind.GROUP, ident).key)
+
+    def get(self, topic: Topic, ident: int) -> Group:
+        """By id."""
+        group = self._groups.get(topic, {}).get(ident)
+        if group is None:
+            raise Refusal(Reason.GROUP_NOT_FOUND, f"topic {topic.flat_name!r} has no group {ident}; create it first")
+        return group
+
+    def of_topic(self, topic: Topic) -> list[Group]:
+        """All groups of a topic by id."""
+        groups = self._groups.get(topic, {})
+        return [groups[ident] for ident in sorted(groups)]
+
+    def count(self) -> int:
+        """How many groups there are."""
+        return sum(map(len, self._groups.values()))
+
+    def join(self, topic: Topic, ident: int, member: int) -> None:
+        """Become a member; joining twice changes nothing."""
+        group = self.get(topic, ident)
+        if all(other.id != member for other in group.members):
+            group.members.append(Member(member))
+            group.rebalance()
+
+    def leave(self, topic: Topic, ident: int, member: int) -> None:
+        """Be no member any more; no error where it was none."""
+        self._drop(self.get(topic, ident), member)
+
+    def leave_all(self, member: int) -> None:
+        """A client is gone: its partitions go to the others in every group."""
+        for group in self._all():
+            self._drop(group, member)
+
+    def memberships(self, member: int) -> list[tuple[int, int, int]]:
+        """(stream id, topic id, group id) of every group the client is in."""
+        return [
+            (group.topic.stream.id, group.topic.id, group.id)
+            for group in self._all()
+            if any(one.id == member for one in group.members)
+        ]
+
+    def resized(self, topic: Topic) -> None:
+        """The topic has other partitions now: all its groups rebalance."""
+        for group in self.of_topic(topic):
+            group.rebalance()
+
+    def forget(self, topic: Topic) -> None:
+        """The topic is deleted, and its groups with it."""
+        self._groups.pop(topic, None)
+
+    def partition_of(self, topic: Topic, ident: int, member: int) -> Partition:
+        """Where a member's stored offsets go: the partition it polled last."""
+        current = self.get(topic, ident).member(member).current
+        if current is None:
+            raise Refusal(
+                Reason.PARTITION_NOT_FOUND,
+                f"client {member} of group {ident} has not polled a partition that it has now; poll, then store",
+            )
+        return topic.partition(current)
+
+    def _all(self) -> list[Group]:
+        return [group for of_topic in self._groups.values() for group in of_topic.values()]
+
+    def _drop(self, group: Group, member: int) -> None:
+        left = [one for one in group.members if one.id != member]
+        if len(left) != len(group.members):
+            group.members = left
+            group.rebalance()

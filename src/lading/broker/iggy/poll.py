@@ -1,0 +1,195 @@
+"""Iggy polls: five ways to say where from, for consumers and groups.
+
+As iggy.md A8 says; where the real server loses or skips messages, docs/reference/iggy-differences says what is done.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ...chunk.runs import runs
+from ...dialects import registry
+from ...dialects.iggy_classic import protocol as iggy_row
+from ...model.errors import Reason, Refusal
+from ...model.protocol import UnavailableMessages, VisibilityRule
+from ...model.state import State
+from ..core.counters import Counters
+from ..core.positions import ConsumerKind, ConsumerRef, Positions, StoredPosition
+from ..core.read import Reading, read, skipped_ranges
+from ..core.topology import Partition, Topic
+from .groups import Groups
+
+
+@dataclass(frozen=True, slots=True)
+class Offset:
+    """From this offset on."""
+
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class Timestamp:
+    """From the first message at or after this time, microseconds since 1970."""
+
+    us: int
+
+
+@dataclass(frozen=True, slots=True)
+class First:
+    """From the first message that is kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Last:
+    """The last ``count`` messages."""
+
+
+@dataclass(frozen=True, slots=True)
+class Next:
+    """From after the stored position, or from the first message where there is none."""
+
+
+Strategy = Offset | Timestamp | First | Last | Next
+
+
+@dataclass(frozen=True, slots=True)
+class Polled:
+    """The answer to a poll; ``partition`` None and ``reading`` None: a group member that has no partition."""
+
+    partition: Partition | None
+    reading: Reading | None
+    count: int
+
+
+class Poller:
+    """Polls of consumers and groups, and their stored offsets."""
+
+    def __init__(self, groups: Groups, positions: Positions, counters: Counters) -> None:
+        self._groups = groups
+        self._positions = positions
+        self._counters = counters
+
+    def poll(
+        self,
+        topic: Topic,
+        consumer: ConsumerRef,
+        member: int | None,
+        partition_number: int,
+        strategy: Strategy,
+        count: int,
+        auto_commit: bool,
+        *,
+        max_bytes: int,
+        now_us: int,
+        states: frozenset[State] | None = None,
+    ) -> Polled:
+        """``count`` messages at most; a group member's partitions take turns, whatever ``partition_number`` says.
+
+        ``states``: only messages that have one of them, of those that the topic shows; None for all that it shows.
+        ``auto_commit`` stores the last offset of an answer that is not empty, wherever it lies.
+        """
+        if count < 1:
+            raise Refusal(Reason.INVALID_COUNT, "a poll asks for at least 1 message")
+        partition = self._partition(topic, consumer, member, partition_number)
+        if partition is None:
+            return Polled(None, None, 0)
+        reader = iggy_row.HIDING if topic.settings.hide_states else iggy_row.SHOWING
+        if states is not None:
+            reader = _choosing(reader, states)
+        offset = self._start(partition, consumer, strategy, count, reader)
+        reading = read(
+            partition, offset, reader=reader, max_messages=count, max_bytes=max_bytes, counters=self._counters
+        )
+        if auto_commit and reading.count:
+            last = reading.pieces[-1].end - 1
+            self._positions.store(partition, consumer.key, StoredPosition(last, None, None, now_us))
+        return Polled(partition, reading, reading.count)
+
+    def position(self, topic: Topic, consumer: ConsumerRef, partition_number: int) -> int | None:
+        """The last consumed offset; None where nothing was stored."""
+        stored = topic.partition(partition_number).positions.get(consumer.key)
+        return None if stored is None else stored.offset
+
+    def store_position(
+        self,
+        topic: Topic,
+        consumer: ConsumerRef,
+        member: int | None,
+        partition_number: int,
+        offset: int,
+        *,
+        now_us: int,
+    ) -> None:
+        """Store the last consumed offset; a group stores it for the partition its member polled last."""
+        if consumer.kind is ConsumerKind.GROUP:
+            partition = self._groups.partition_of(topic, consumer.id, -1 if member is None else member)
+        else:
+            partition = topic.partition(partition_number)
+        last = max(partition.log.synced_end - 1, 0)
+        if not 0 <= offset <= last:
+            raise Refusal(
+                Reason.INVALID_OFFSET, f"the last offset of partition {partition} is {last}; {offset} cannot be stored"
+            )
+        if partition.log.synced_end == 0:
+            # offset 0 of an empty partition was consumed by nobody; keeping it would skip the first message
+            return
+        self._positions.store(partition, consumer.key, StoredPosition(offset, None, None, now_us))
+
+    def _partition(
+        self, topic: Topic, consumer: ConsumerRef, member: int | None, partition_number: int
+    ) -> Partition | None:
+        if consumer.kind is ConsumerKind.CONSUMER or not topic.partitions:
+            return topic.partition(partition_number)
+        number = self._groups.get(topic, consumer.id).member(-1 if member is None else member).next_partition()
+        return None if number is None else topic.partition(number)
+
+    def _start(
+        self, partition: Partition, consumer: ConsumerRef, strategy: Strategy, count: int, reader: VisibilityRule
+    ) -> int:
+        match strategy:
+            case Next():
+                stored = partition.positions.get(consumer.key)
+                return 0 if stored is None else stored.offset + 1
+            case Offset(value):
+                return value
+            case First():
+                return 0
+            case Last():
+                return last_offset(partition, count, reader)
+            case Timestamp(us):
+                return offset_at(partition, us)
+
+
+def _choosing(reader: VisibilityRule, states: frozenset[State]) -> VisibilityRule:
+    shown = states & {State.AVAILABLE} if reader.states is UnavailableMessages.HIDDEN else states
+    return replace(reader, states=UnavailableMessages.CHOSEN, chosen_states=frozenset(map(int, shown)))
+
+
+def last_offset(partition: Partition, count: int, reader: VisibilityRule) -> int:
+    """Where the last ``count`` messages begin that the reader sees."""
+    log = partition.log
+    end = log.stable_end
+    for first, stop in reversed(skipped_ranges(log, log.first_offset, end, reader)):
+        if end - count >= stop:
+            break
+        count -= end - stop
+        end = first
+    return max(end - count, log.first_offset)
+
+
+def offset_at(partition: Partition, timestamp_us: int) -> int:
+    """The first offset with this timestamp or a later one; the end of what is synced where there is none."""
+    log = partition.log
+    offset = log.offset_at(timestamp_us)
+    span = log.read(offset, 1)
+    if span is None or span.damaged:
+        return offset
+    for run in runs(span.region, span.start, span.end, verify=False):
+        for decoded in registry.dialect(run.dialect).decode(run, first=offset, fields=("offset", "timestamp")):
+            times = np.asarray(decoded.columns["timestamp"].to_numpy(zero_copy_only=False)).astype("datetime64[us]")
+            late = np.flatnonzero(times.astype(np.int64) >= timestamp_us)
+            if len(late):
+                return int(decoded.columns["offset"][int(late[0])].as_py())
+    return offset

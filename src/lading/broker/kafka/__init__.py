@@ -1,0 +1,1 @@
+"""What only Kafka asks for: coordinated groups, idempotent and transactional producers."""

@@ -1,0 +1,243 @@
+"""One coordinated group: members that agree on a protocol, generation by generation, and who divides the work.
+
+What members say of themselves and what their leader assigns is passed on unread (kafka.md 3.1).
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from ...model.errors import Reason, Refusal
+from ..core.answer import Answer
+
+
+class GroupState(StrEnum):
+    """What a group is doing; the words are those that clients are told."""
+
+    EMPTY = "Empty"
+    """Nobody is in it; it may have positions."""
+    PREPARING = "PreparingRebalance"
+    """Members are to join again."""
+    COMPLETING = "CompletingRebalance"
+    """All have joined; the leader divides the work."""
+    STABLE = "Stable"
+    DEAD = "Dead"
+    """Deleted."""
+
+
+TRANSITIONS: Final[Mapping[GroupState, frozenset[GroupState]]] = MappingProxyType(
+    {
+        GroupState.EMPTY: frozenset({GroupState.PREPARING, GroupState.DEAD}),
+        GroupState.PREPARING: frozenset({GroupState.COMPLETING, GroupState.EMPTY}),
+        GroupState.COMPLETING: frozenset({GroupState.STABLE, GroupState.PREPARING}),
+        GroupState.STABLE: frozenset({GroupState.PREPARING}),
+        GroupState.DEAD: frozenset(),
+    }
+)
+"""From where to where; the diagram of docs/reference/kafka-groups."""
+
+Protocols = tuple[tuple[str, bytes], ...]
+"""(name, what the member says of itself), the one it likes best first."""
+
+
+class JoinCall(NamedTuple):
+    """A member that wants to be in a group; ``member`` is empty the first time.
+
+    ``instance`` is the name of a member that keeps its place over restarts. ``named_first``: an unnamed member is to
+    get its name and ask again. ``told_to_skip``: it understands that a leader need not divide the work again.
+    """
+
+    group: str
+    member: str
+    protocol_type: str
+    protocols: Protocols
+    session_timeout_us: int
+    rebalance_timeout_us: int
+    instance: str | None = None
+    client_id: str = ""
+    host: str = ""
+    named_first: bool = False
+    told_to_skip: bool = False
+
+    @property
+    def metadata_bytes(self) -> int:
+        """Memory that its protocols take."""
+        return sum(len(name) + len(metadata) for name, metadata in self.protocols)
+
+    def new_member(self) -> str:
+        """A member id that nobody else has."""
+        return f"{self.instance or self.client_id}-{uuid.uuid4()}"
+
+
+class Joined(NamedTuple):
+    """A member is in a generation. Only the leader is told the ``members``: (member, instance, metadata)."""
+
+    generation: int
+    protocol_type: str
+    protocol: str
+    leader: str
+    member: str
+    members: Sequence[tuple[str, str | None, bytes]] = ()
+    skip_assignment: bool = False
+
+
+class Synced(NamedTuple):
+    """What a member got."""
+
+    protocol_type: str
+    protocol: str
+    assignment: bytes
+
+
+class MemberIdRequired(Refusal):
+    """Join again, as ``member``."""
+
+    def __init__(self, member: str) -> None:
+        super().__init__(Reason.MEMBER_ID_REQUIRED, f"join again as {member!r}")
+        self.member = member
+
+
+@dataclass(slots=True, eq=False)
+class Member:
+    """A member; ``joining`` and ``syncing`` are the calls of it that wait for an answer."""
+
+    id: str
+    call: JoinCall
+    deadline_us: int
+    """Without a word until then it has left."""
+    joining: Answer[Joined] | None = None
+    syncing: Answer[Synced] | None = None
+    must_sync: bool = False
+    assignment: bytes = b""
+
+    def metadata(self, protocol: str | None) -> bytes:
+        """What it says of itself under a protocol."""
+        return dict(self.call.protocols).get(protocol or "", b"")
+
+    def seen(self, now_us: int) -> None:
+        """It lives."""
+        self.deadline_us = now_us + self.call.session_timeout_us
+
+    def refuse(self, refusal: Refusal) -> None:
+        """Answer what waits."""
+        joining, self.joining = self.joining, None
+        syncing, self.syncing = self.syncing, None
+        for answer in (joining, syncing):
+            if answer is not None:
+                answer.refuse(refusal)
+
+
+@dataclass(slots=True, eq=False)
+class Group:
+    """A group and its members in the order they joined; the first is the leader until it leaves."""
+
+    name: str
+    generation: int = 0
+    state: GroupState = GroupState.EMPTY
+    protocol_type: str = ""
+    protocol: str | None = None
+    leader: str | None = None
+    members: dict[str, Member] = field(default_factory=dict)
+    instances: dict[str, str] = field(default_factory=dict)
+    """Member id by instance."""
+    named: dict[str, int] = field(default_factory=dict)
+    """Member ids that were given out and have not joined yet, with the time when they are void."""
+    deadline_us: int = 0
+    """When joining or dividing the work goes on without those who are missing."""
+    delay_until_us: int | None = None
+    """The first members wait for others; at the latest so long."""
+    newcomers: bool = False
+    kept: bool = False
+    """It is in the catalog."""
+
+    def move(self, state: GroupState) -> None:
+        """The next state; only those of TRANSITIONS."""
+        if state not in TRANSITIONS[self.state]:
+            raise AssertionError(f"group {self.name!r} cannot go from {self.state} to {state}")
+        self.state = state
+
+    def accepts(self, protocol_type: str, protocols: Protocols) -> bool:
+        """Whether a member with these protocols can agree with all the others on one."""
+        if not protocol_type or not protocols:
+            return False
+        if not self.members:
+            return True
+        return protocol_type == self.protocol_type and any(name in self.common() for name, _ in protocols)
+
+    def common(self) -> set[str]:
+        """The protocols that every member knows."""
+        return set.intersection(*({name for name, _ in one.call.protocols} for one in self.members.values()))
+
+    def voted(self) -> str:
+        """Of the protocols all know, the one that most members like best."""
+        common = self.common()
+        votes: dict[str, int] = {}
+        for member in self.members.values():
+            name = next(name for name, _ in member.call.protocols if name in common)
+            votes[name] = votes.get(name, 0) + 1
+        return max(votes, key=lambda name: votes[name])
+
+    def require(self, member_id: str, instance: str | None) -> Member:
+        """The member; GROUP_MEMBER_NOT_FOUND, or MEMBER_REPLACED where its instance was started again."""
+        if instance is not None:
+            holder = self.instances.get(instance)
+            if holder is not None and holder != member_id:
+                raise self.replaced(instance)
+        member = self.members.get(member_id)
+        if member is None or (instance is not None and member.call.instance != instance):
+            raise Refusal(
+                Reason.GROUP_MEMBER_NOT_FOUND,
+                f"{member_id!r} is no member of group {self.name!r} (it left, or was silent for too long); join again",
+            )
+        return member
+
+    def require_generation(self, generation: int) -> None:
+        """STALE_GENERATION where it is over."""
+        if generation != self.generation:
+            raise Refusal(
+                Reason.STALE_GENERATION,
+                f"generation {generation} of group {self.name!r} is over, it is at {self.generation}; join again",
+            )
+
+    def replaced(self, instance: str) -> Refusal:
+        """What the former member of an instance is told."""
+        return Refusal(
+            Reason.MEMBER_REPLACED, f"instance {instance!r} of group {self.name!r} was started again under another id"
+        )
+
+    def rebalancing(self) -> Refusal:
+        """What a member is told that must join again."""
+        return Refusal(Reason.REBALANCE_IN_PROGRESS, f"group {self.name!r} has other members now; join again")
+
+    def joined(self, member: Member, *, members: bool) -> Joined:
+        """What a member of this generation is told; the ``members`` only where it is to divide the work."""
+        return Joined(
+            self.generation,
+            self.protocol_type,
+            self.protocol or "",
+            self.leader or "",
+            member.id,
+            tuple((one.id, one.call.instance, one.metadata(self.protocol)) for one in self.members.values())
+            if members
+            else (),
+        )
+
+    @property
+    def rebalance_timeout_us(self) -> int:
+        """The longest that a member asks for."""
+        return max((one.call.rebalance_timeout_us for one in self.members.values()), default=0)
+
+    @property
+    def all_joined(self) -> bool:
+        """Whether nobody is missing any more."""
+        return not self.named and all(one.joining is not None for one in self.members.values())
+
+
+def no_group(name: str, reason: Reason = Reason.GROUP_NOT_FOUND) -> Refusal:
+    """What is said of a group, or of a member of one, that is not there."""
+    return Refusal(reason, f"there is no such member or group {name!r} (it left, or was silent for too long); join")

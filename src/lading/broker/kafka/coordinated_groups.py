@@ -1,0 +1,452 @@
+"""Coordinated groups: join, divide the work, say that one lives, leave, with time-outs for all of it (kafka.md 3).
+
+Members live in memory; that a group exists and its positions are in the catalog. Calls that wait for other members
+are answered later; ``expire`` goes on without those that stay away.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from ...log.catalog import Catalog, Kind
+from ...log.catalog_rows import GroupRow
+from ...model.errors import Reason, Refusal
+from ..core.answer import Answer
+from ..core.hooks import nothing
+from ..core.positions import COORDINATED, PositionKey, Positions, StoredPosition
+from ..core.settings import BrokerSettings
+from ..core.topology import Partition, Topic
+from .coordinated_group import Group, GroupState, JoinCall, Joined, Member, MemberIdRequired, Synced, no_group
+
+LOG: Final = logging.getLogger("lading.broker")
+RETRY_US: Final = 1_000_000
+"""A group whose time-outs failed is tried again after so long."""
+_NEVER: Final = 1 << 62
+
+
+class MemberCall(NamedTuple):
+    """A member of a generation says something; a reader that works alone has generation -1 and no name."""
+
+    group: str
+    member: str
+    generation: int
+    instance: str | None = None
+
+
+class CoordinatedGroups:
+    """All coordinated groups of a broker."""
+
+    def __init__(self, catalog: Catalog, positions: Positions, settings: BrokerSettings) -> None:
+        self._catalog = catalog
+        self._positions = positions
+        self._settings = settings
+        self._groups: dict[str, Group] = {}
+        self._metadata_bytes = 0
+        """Of all members of all groups."""
+        self._due_us = _NEVER
+        self.on_due: Callable[[], None] = nothing
+        """Called when a time-out is nearer than all that were known."""
+
+    def load(self) -> None:
+        """The groups that the catalog lists, without members."""
+        for row in self._catalog.groups():
+            if row.protocol == COORDINATED:
+                self._groups[row.name] = Group(row.name, kept=True)
+
+    def join(self, call: JoinCall, *, now_us: int) -> Answer[Joined]:
+        """Be in the next generation, done when all others are too; MemberIdRequired where a name comes first."""
+        answer: Answer[Joined] = Answer()
+        try:
+            self._join(call, answer, now_us)
+        except Refusal as refusal:
+            answer.refuse(refusal)
+        return answer
+
+    def sync(
+        self, call: MemberCall, protocol: tuple[str | None, str | None], work: Mapping[str, bytes], *, now_us: int
+    ) -> Answer[Synced]:
+        """What the member is to do, done when the leader has said so: ``work`` by member id, only from the leader.
+
+        ``protocol`` is (type, name) as the caller was told, None where it does not say.
+        """
+        answer: Answer[Synced] = Answer()
+        try:
+            group, member = self._require(call, now_us)
+            known = (group.protocol_type, group.protocol)
+            if any(said is not None and said != one for said, one in zip(protocol, known, strict=True)):
+                raise Refusal(
+                    Reason.INCONSISTENT_PROTOCOL, f"group {group.name!r} has agreed on {known}, not on {protocol}"
+                )
+            if group.state is GroupState.PREPARING:
+                raise group.rebalancing()
+            if sum(map(len, work.values())) > self._settings.group_assignment_bytes_max:
+                raise Refusal(
+                    Reason.REQUEST_TOO_LARGE,
+                    f"the assignments of group {group.name!r} have more than the "
+                    f"{self._settings.group_assignment_bytes_max} bytes that are taken "
+                    "(setting broker.group_assignment_bytes_max)",
+                )
+        except Refusal as refusal:
+            answer.refuse(refusal)
+            return answer
+        if group.state is GroupState.STABLE:
+            answer.finish(Synced(group.protocol_type, group.protocol or "", member.assignment))
+            return answer
+        if member.syncing is not None:
+            member.syncing.refuse(group.rebalancing())
+        member.syncing, member.must_sync = answer, False
+        if member.id == group.leader:
+            self._assign(group, work, now_us)
+        return answer
+
+    def heartbeat(self, call: MemberCall, *, now_us: int) -> None:
+        """A member says that it lives; REBALANCE_IN_PROGRESS where it has to join again."""
+        group, _ = self._require(call, now_us)
+        if group.state is GroupState.PREPARING:
+            raise group.rebalancing()
+
+    def leave(self, name: str, members: Sequence[tuple[str, str | None]], *, now_us: int) -> list[Refusal | None]:
+        """(member, instance) are in the group no longer; what was refused, one each."""
+        group = self._groups.get(name)
+        results: list[Refusal | None] = []
+        for member_id, instance in members:
+            try:
+                if group is None:
+                    raise no_group(name)
+                self._leave(group, member_id, instance, now_us)
+                results.append(None)
+            except Refusal as refusal:
+                results.append(refusal)
+        return results
+
+    @property
+    def due_us(self) -> int:
+        """When ``expire`` has something to do."""
+        return self._due_us
+
+    def expire(self, now_us: int) -> None:
+        """Go on without members that stayed away for too long."""
+        if now_us < self._due_us:
+            return
+        self._due_us = _NEVER
+        for group in list(self._groups.values()):
+            try:
+                self._expire(group, now_us)
+            except Exception:
+                LOG.exception("group %r: time-outs failed; they are tried again", group.name)
+                self._watch(now_us + RETRY_US)
+                continue
+            self._watch_all(group)
+            if not (group.kept or group.named):
+                del self._groups[group.name]
+
+    def stop(self) -> None:
+        """The broker stops: answer everybody who waits."""
+        for group in self._groups.values():
+            for member in group.members.values():
+                member.refuse(Refusal(Reason.STOPPING, "the broker stops"))
+
+    def names(self) -> Iterable[str]:
+        """All groups."""
+        return self._groups.keys()
+
+    def find(self, name: str) -> Group | None:
+        """A group, to be looked at."""
+        return self._groups.get(name)
+
+    def delete(self, name: str, topics: Iterable[Topic]) -> None:
+        """The group and its positions; GROUP_NOT_EMPTY while it has members."""
+        group = self._groups.get(name)
+        if group is None:
+            raise no_group(name)
+        if group.state is not GroupState.EMPTY:
+            raise Refusal(Reason.GROUP_NOT_EMPTY, f"group {name!r} has members; stop them, then delete it")
+        self._catalog.remove_group(COORDINATED, b"", name)
+        key = PositionKey(COORDINATED, name)
+        for topic in topics:
+            if any(key in partition.positions for partition in topic.partitions):
+                self._positions.remove(topic, key)
+        group.move(GroupState.DEAD)
+        del self._groups[name]
+
+    # -- positions
+
+    def admit(self, call: MemberCall, *, in_transaction: bool = False, now_us: int) -> None:
+        """Whether the caller may store positions: a member of this generation, or one alone where there are none."""
+        group = self._groups.get(call.group)
+        if call.generation < 0 and not (group and group.members and not in_transaction) and not call.member:
+            self._keep(self._found(call.group))
+            return
+        if group is None:
+            raise Refusal(Reason.STALE_GENERATION, f"there is no generation {call.generation} of group {call.group!r}")
+        group, _ = self._require(call, now_us)
+        if group.state is GroupState.COMPLETING and not in_transaction:
+            raise group.rebalancing()
+
+    def store(self, name: str, partition: Partition, position: StoredPosition) -> None:
+        """Store a position of a caller that was admitted."""
+        self._positions.store(partition, PositionKey(COORDINATED, name), position)
+
+    def remove_position(self, name: str, partition: Partition) -> None:
+        """Forget where the group is in one partition; that it has no position there is no error."""
+        self._positions.remove_from(partition, PositionKey(COORDINATED, name))
+
+    def position(self, name: str, partition: Partition) -> StoredPosition | None:
+        """The next offset, with the epoch and text the consumer gave."""
+        return partition.positions.get(PositionKey(COORDINATED, name))
+
+    # -- how it works
+
+    def _found(self, name: str) -> Group:
+        if not name:
+            raise Refusal(Reason.INVALID_GROUP_ID, "a group has a name that is not empty")
+        return self._groups.get(name) or Group(name)
+
+    def _keep(self, group: Group) -> None:
+        self._groups[group.name] = group
+        if not group.kept:
+            self._catalog.put_group(GroupRow(COORDINATED, b"", group.name, 0), Kind.COORDINATED_GROUP)
+            group.kept = True
+
+    def _require(self, call: MemberCall, now_us: int) -> tuple[Group, Member]:
+        group = self._groups.get(call.group)
+        if group is None:
+            raise no_group(call.group, Reason.GROUP_MEMBER_NOT_FOUND)
+        member = group.require(call.member, call.instance)
+        group.require_generation(call.generation)
+        member.seen(now_us)
+        return group, member
+
+    def _watch(self, deadline_us: int) -> None:
+        if deadline_us < self._due_us:
+            self._due_us = deadline_us
+            self.on_due()
+
+    def _watch_all(self, group: Group) -> None:
+        for deadline_us in group.named.values():
+            self._watch(deadline_us)
+        for member in group.members.values():
+            if member.joining is None and member.syncing is None:
+                self._watch(member.deadline_us)
+        if group.state in (GroupState.PREPARING, GroupState.COMPLETING):
+            self._watch(group.deadline_us)
+
+    def _join(self, call: JoinCall, answer: Answer[Joined], now_us: int) -> None:
+        settings = self._settings
+        low_us, high_us = settings.session_timeout_us_min, settings.session_timeout_us_max
+        if not low_us <= call.session_timeout_us <= high_us:
+            raise Refusal(
+                Reason.INVALID_SESSION_TIMEOUT,
+                f"a session timeout is {low_us // 1000} to {high_us // 1000} ms, not {call.session_timeout_us // 1000}",
+            )
+        group = self._found(call.group)
+        self._require_room(group, call)
+        if not group.accepts(call.protocol_type, call.protocols):
+            raise Refusal(
+                Reason.INCONSISTENT_PROTOCOL, f"the members of group {group.name!r} have no protocol in common with it"
+            )
+        if call.member in group.named:
+            del group.named[call.member]
+            self._add(group, call.member, call, answer, now_us)
+        elif call.member:
+            self._join_again(group, group.require(call.member, call.instance), call, answer, now_us)
+        elif call.instance is not None and call.instance in group.instances:
+            self._replace(group, call.instance, call, answer, now_us)
+        else:
+            self._join_new(group, call, answer, now_us)
+
+    def _require_room(self, group: Group, call: JoinCall) -> None:
+        """Refuse what a member says of itself where it is too much, for one or for all together."""
+        settings, size_bytes = self._settings, call.metadata_bytes
+        if size_bytes > settings.member_metadata_bytes_max:
+            raise Refusal(
+                Reason.REQUEST_TOO_LARGE,
+                f"a member of group {group.name!r} has {size_bytes} bytes of metadata; the limit is "
+                f"{settings.member_metadata_bytes_max} (setting broker.member_metadata_bytes_max)",
+            )
+        former = group.members.get(call.member)
+        more_bytes = size_bytes - (0 if former is None else former.call.metadata_bytes)
+        if self._metadata_bytes + more_bytes > settings.groups_metadata_bytes_max:
+            raise Refusal(
+                Reason.GROUP_FULL,
+                f"the members of all groups have {self._metadata_bytes} bytes of metadata; "
+                f"{settings.groups_metadata_bytes_max} are the most (setting broker.groups_metadata_bytes_max)",
+            )
+
+    def _join_new(self, group: Group, call: JoinCall, answer: Answer[Joined], now_us: int) -> None:
+        if len(group.members) + len(group.named) >= self._settings.group_members_max:
+            raise Refusal(
+                Reason.GROUP_FULL,
+                f"group {group.name!r} has {self._settings.group_members_max} members, the most "
+                "(setting broker.group_members_max)",
+            )
+        member_id = call.new_member()
+        if call.named_first and call.instance is None:
+            self._groups[group.name] = group
+            group.named[member_id] = now_us + call.session_timeout_us
+            self._watch(group.named[member_id])
+            raise MemberIdRequired(member_id)
+        self._add(group, member_id, call, answer, now_us)
+
+    def _add(self, group: Group, member_id: str, call: JoinCall, answer: Answer[Joined], now_us: int) -> None:
+        self._keep(group)
+        if not group.members:
+            group.protocol_type = call.protocol_type
+            group.leader = member_id
+        member = group.members[member_id] = Member(member_id, call, now_us + call.session_timeout_us, answer)
+        self._metadata_bytes += call.metadata_bytes
+        if call.instance is not None:
+            group.instances[call.instance] = member_id
+        group.newcomers = True
+        self._rebalance(group, member, now_us)
+
+    def _join_again(self, group: Group, member: Member, call: JoinCall, answer: Answer[Joined], now_us: int) -> None:
+        same = member.call.protocols == call.protocols
+        settled = group.state is GroupState.COMPLETING or (
+            group.state is GroupState.STABLE and member.id != group.leader
+        )
+        member.seen(now_us)
+        if same and settled:
+            # the answer was lost: nothing has changed
+            answer.finish(group.joined(member, members=member.id == group.leader))
+            return
+        if member.joining is not None:
+            member.joining.refuse(group.rebalancing())
+        self._metadata_bytes += call.metadata_bytes - member.call.metadata_bytes
+        member.call, member.joining = call, answer
+        self._rebalance(group, member, now_us)
+
+    def _replace(self, group: Group, instance: str, call: JoinCall, answer: Answer[Joined], now_us: int) -> None:
+        """An instance was started again: it takes the place of its former member."""
+        former = group.members.pop(group.instances[instance])
+        former.refuse(group.replaced(instance))
+        member = Member(call.new_member(), call, now_us + call.session_timeout_us)
+        self._metadata_bytes += call.metadata_bytes - former.call.metadata_bytes
+        member.assignment = former.assignment
+        group.members[member.id] = member
+        group.instances[instance] = member.id
+        led = group.leader == former.id
+        if led:
+            group.leader = member.id
+        if group.state is GroupState.STABLE and former.call.protocols == call.protocols:
+            joined = group.joined(member, members=led and call.told_to_skip)
+            if not call.told_to_skip and led:
+                # told the former name, it does not take itself for the leader, who would divide the work again
+                joined = joined._replace(leader=former.id)
+            answer.finish(joined._replace(skip_assignment=led and call.told_to_skip))
+            self._watch(member.deadline_us)
+            return
+        member.joining = answer
+        self._rebalance(group, member, now_us)
+
+    def _rebalance(self, group: Group, cause: Member | None, now_us: int) -> None:
+        """Have everybody join again, unless that is under way."""
+        if group.state is GroupState.COMPLETING:
+            for member in group.members.values():
+                member.assignment, member.must_sync = b"", False
+                if member.syncing is not None:
+                    syncing, member.syncing = member.syncing, None
+                    member.seen(now_us)
+                    syncing.refuse(group.rebalancing())
+        if group.state is not GroupState.PREPARING:
+            timeout_us = group.rebalance_timeout_us
+            group.deadline_us = now_us + timeout_us
+            group.delay_until_us = None
+            if group.state is GroupState.EMPTY and self._settings.rebalance_delay_us:
+                group.delay_until_us = group.deadline_us
+                group.deadline_us = now_us + min(self._settings.rebalance_delay_us, timeout_us)
+                group.newcomers = False
+            group.move(GroupState.PREPARING)
+        self._watch_all(group)
+        self._complete_when_ready(group, now_us)
+
+    def _complete_when_ready(self, group: Group, now_us: int) -> None:
+        waits = group.members and group.delay_until_us is not None
+        if group.state is GroupState.PREPARING and not waits and group.all_joined:
+            self._complete(group, now_us)
+
+    def _complete(self, group: Group, now_us: int) -> None:
+        """Begin the next generation with those who have joined; an instance keeps its place while it is away."""
+        for member in [one for one in group.members.values() if one.joining is None and one.call.instance is None]:
+            self._take_out(group, member)
+        present = [one for one in group.members.values() if one.joining is not None]
+        if group.members and not present:
+            group.deadline_us = now_us + group.rebalance_timeout_us
+            self._watch(group.deadline_us)
+            return
+        group.delay_until_us = None
+        group.generation += 1
+        if not present:
+            group.protocol = group.leader = None
+            group.move(GroupState.EMPTY)
+            return
+        if group.leader not in {one.id for one in present}:
+            group.leader = present[0].id
+        group.protocol = group.voted()
+        group.move(GroupState.COMPLETING)
+        group.deadline_us = now_us + group.rebalance_timeout_us
+        for member in present:
+            answer, member.joining = member.joining, None
+            member.must_sync = True
+            member.seen(now_us)
+            if answer is not None:
+                answer.finish(group.joined(member, members=member.id == group.leader))
+        self._watch_all(group)
+
+    def _assign(self, group: Group, work: Mapping[str, bytes], now_us: int) -> None:
+        group.move(GroupState.STABLE)
+        for member in group.members.values():
+            member.assignment = work.get(member.id, b"")
+            member.must_sync = False
+            syncing, member.syncing = member.syncing, None
+            if syncing is not None:
+                member.seen(now_us)
+                syncing.finish(Synced(group.protocol_type, group.protocol or "", member.assignment))
+        self._watch_all(group)
+
+    def _leave(self, group: Group, member_id: str, instance: str | None, now_us: int) -> None:
+        if instance is None and group.named.pop(member_id, None) is not None:
+            self._complete_when_ready(group, now_us)
+            return
+        if instance is not None and not member_id:
+            member_id = group.instances.get(instance, "")
+        self._remove(group, group.require(member_id, instance), now_us)
+
+    def _take_out(self, group: Group, member: Member) -> None:
+        del group.members[member.id]
+        self._metadata_bytes -= member.call.metadata_bytes
+        if member.call.instance is not None and group.instances.get(member.call.instance) == member.id:
+            del group.instances[member.call.instance]
+        if group.leader == member.id:
+            group.leader = next(iter(group.members), None)
+        member.refuse(no_group(group.name, Reason.GROUP_MEMBER_NOT_FOUND))
+
+    def _remove(self, group: Group, member: Member, now_us: int) -> None:
+        self._take_out(group, member)
+        if group.state is GroupState.PREPARING:
+            self._complete_when_ready(group, now_us)
+        else:
+            self._rebalance(group, None, now_us)
+
+    def _expire(self, group: Group, now_us: int) -> None:
+        for member_id in [one for one, void_us in group.named.items() if void_us <= now_us]:
+            del group.named[member_id]
+        for member in list(group.members.values()):
+            waits = member.joining is not None or member.syncing is not None
+            if not waits and member.deadline_us <= now_us and member.id in group.members:
+                self._remove(group, member, now_us)
+        self._complete_when_ready(group, now_us)
+        if group.deadline_us > now_us:
+            return
+        if group.state is GroupState.PREPARING:
+            if group.delay_until_us is not None and group.newcomers and now_us < group.delay_until_us:
+                group.newcomers = False
+                group.deadline_us = min(now_us + self._settings.rebalance_delay_us, group.delay_until_us)
+            else:
+                self._complete(group, now_us)
+        elif group.state is GroupState.COMPLETING:
+            for member in [one for one in group.members.values() if one.must_sync]:
+                if member.id in group.members:
+                    self._remove(group, member, now_us)

@@ -1,0 +1,237 @@
+"""Batches of producers: taken once by producer id, epoch and sequence; hidden while their transaction is open.
+
+A producer numbers its records per partition (kafka.md 2.1). What its open transaction has in a partition is ended
+there by a control record in the log, as its dialect has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...chunk.runs import runs
+from ...dialects import codes, registry
+from ...dialects.numbered import MarkingDialect, Numbered, NumberedDialect
+from ...model.errors import LocalError, Reason, Refusal
+from ..core.append import Append, Appender, Write, Written
+from ..core.counters import Counters
+from ..core.topology import Partition
+from ..core.writer_memory import SCAN_BYTES, WriterMemory, hold, note_outcome
+from ..core.writers import Block, Writers
+from ..native.append import PLAIN, TRANSACTIONAL
+from .producer_state import Identity
+
+DIALECT: Final = codes.KAFKA
+"""The dialect whose producers have ids."""
+SEQUENCES: Final = 1 << 31
+"""Sequences begin again at 0 here."""
+ID_BYTES: Final = 8
+"""A producer's id as the name of a writer; those of other protocols are longer."""
+
+
+class Sequenced(NamedTuple):
+    """Who produced a batch, and as which of its records for this partition; each record takes one offset."""
+
+    producer_id: int
+    epoch: int
+    sequence: int
+    records: int
+    transactional: bool = False
+
+    @property
+    def writer(self) -> bytes:
+        """The producer as the name of a writer."""
+        return writer_of(self.producer_id)
+
+
+class Writing(NamedTuple):
+    """A producer as one partition knows it: its last number, and the first offset of what it has open, if it has."""
+
+    identity: Identity
+    last_sequence: int
+    open_from: int | None
+
+
+def writer_of(producer_id: int) -> bytes:
+    """A producer id as the log's dialect names the writer."""
+    return producer_id.to_bytes(ID_BYTES, "big")
+
+
+def producer_of(writer: bytes) -> int:
+    """The inverse of ``writer_of``."""
+    return int.from_bytes(writer, "big")
+
+
+class ProducedAppender:
+    """Appends of numbered batches and of the control records that end transactions."""
+
+    def __init__(self, appender: Appender, memory: WriterMemory, counters: Counters) -> None:
+        self._appender = appender
+        self._memory = memory
+        self._counters = counters
+        self.touched: Callable[[Partition], None] = lambda partition: None
+        """Called with every partition whose stable end may have moved."""
+
+    def append(
+        self, partition: Partition, batch: Sequenced, room_bytes: int, write: Write, source: object = None
+    ) -> Append:
+        """Append a batch, or answer with the offset it got before; PRODUCER_FENCED or OUT_OF_SEQUENCE otherwise.
+
+        ``source`` is as in ``Broker.append``; what belongs to a transaction waits for the end of the pass all the same.
+        """
+        writers = self._memory.of(partition)
+        repeated = _repeated(writers, batch)
+        if repeated is not None:
+            self._counters.duplicate_blocks += 1
+            return self._appender.follow(
+                partition, repeated.base_offset, repeated.end_offset, batch.records, duplicate=True
+            )
+        before = writers.unmarked.get(batch.writer)
+        try:
+            if batch.transactional and (not before or before[-1][1] != partition.log.next_offset):
+                # an aborted range must begin where a chunk begins
+                self._appender.close_chunk(partition)
+            flags = TRANSACTIONAL if batch.transactional else PLAIN
+            noted = _noting(writers, batch, write, partition.log.synced_end)
+            # readers may not see it before it is known to be open
+            at_once = None if batch.transactional else source
+            append = self._appender.append_from(at_once, partition, DIALECT, flags, room_bytes, noted)
+        except Refusal:
+            writers.cut(partition.log.next_offset)
+            writers.expect(batch.writer, batch.epoch, batch.sequence)
+            raise
+        if batch.transactional and not before:
+            self.settle(partition)
+        return append
+
+    def mark(self, partition: Partition, writer: bytes, epoch: int, committed: bool, now_us: int) -> Append:
+        """End in this partition what a writer has open; Refusal where the log does not take it, then nothing changed.
+
+        Its readers go on as soon as that is synced.
+        """
+        dialect = registry.dialect(DIALECT)
+        if not isinstance(dialect, MarkingDialect):
+            raise LocalError(f"{dialect.name} has no control records")
+        now_us = partition.log.append_time_us(now_us)
+        size_bytes = len(dialect.marker(writer, epoch, committed, 0, now_us))
+
+        def write(array: NDArray[np.uint8], at: int, base_offset: int) -> Written:
+            record = dialect.marker(writer, epoch, committed, base_offset, now_us)
+            array[at : at + size_bytes] = np.frombuffer(record, np.uint8)
+            return Written(size_bytes, 1, now_us, now_us)
+
+        writers = self._memory.of(partition)
+        self._appender.close_chunk(partition)
+        append = self._appender.append(partition, DIALECT, TRANSACTIONAL, size_bytes, write)
+        # once it is written only a failed sync can lose it, and then the log takes nothing more
+        self._appender.close_chunk(partition)
+        note_outcome(partition, writer, append.base_offset, committed)
+        facts = (writer, epoch, 0, 0, append.base_offset, append.end_offset)
+        writers.add(Numbered(*facts, outcome=committed), partition.log.synced_end)
+        self.settle(partition)
+        return append
+
+    def settle(self, partition: Partition) -> None:
+        """The partition's undecided ranges have changed."""
+        hold(partition)
+        self.touched(partition)
+
+    def synced(self, partition: Partition) -> Append | None:
+        """An Append that is done when all that is in the partition now lasts; None where it does already."""
+        log = partition.log
+        if log.next_offset <= log.synced_end:
+            return None
+        return self._appender.follow(partition, log.next_offset, log.next_offset, 0, duplicate=True)
+
+    def writing(self, partition: Partition) -> list[Writing]:
+        """The producers that the partition remembers, the least recently heard first."""
+        writers = partition.writers
+        if writers is None:
+            return []
+        found = []
+        for writer, known in writers.items():
+            if len(writer) != ID_BYTES:
+                # writers of other protocols
+                continue
+            last = -1 if not known.recent else (known.next_sequence - 1) % SEQUENCES
+            first_open = writers.unmarked[writer][0][0] if writer in writers.unmarked else None
+            found.append(Writing(Identity(producer_of(writer), known.epoch), last, first_open))
+        return found
+
+    def aborted(self, partition: Partition, first: int, end: int) -> list[tuple[int, int]]:
+        """(producer id, first offset) of each aborted transaction with batches in ``first`` to ``end``, by offset.
+
+        The first offset is that of the first such batch; a reader leaves out what the producer has from there up to
+        its next control record.
+        """
+        log = partition.log
+        found: list[tuple[int, int]] = []
+        ranges = log.aborted(first, end)
+        if not ranges:
+            return found
+        named: set[bytes] = set()
+        at = ranges[0][0]
+        for start, stop in sorted([*ranges, *log.control(at, end)]):
+            at = max(at, start)
+            while at < stop:
+                span = log.read(at, min(SCAN_BYTES, 1 << 16))
+                if span is None or span.base_offset >= stop:
+                    break
+                for run in runs(span.region, span.start, span.end, verify=False) if not span.damaged else ():
+                    dialect = registry.dialect(run.dialect)
+                    if not isinstance(dialect, NumberedDialect):
+                        continue
+                    for one in dialect.numbered(run, at):
+                        if one.outcome is not None:
+                            named.discard(one.writer)
+                        elif one.transactional and one.writer not in named and _meets(ranges, one):
+                            named.add(one.writer)
+                            found.append((producer_of(one.writer), one.base_offset))
+                at = max(span.end_offset, at + 1)
+        return found
+
+
+def _meets(ranges: list[tuple[int, int]], batch: Numbered) -> bool:
+    return any(first < batch.end_offset and batch.base_offset < end for first, end in ranges)
+
+
+def _noting(writers: Writers, batch: Sequenced, write: Write, synced_end: int) -> Write:
+    """``write``, and the batch is known: before it is on disk, as a snapshot may be made at once then."""
+
+    def noting(array: NDArray[np.uint8], at: int, base_offset: int) -> Written:
+        written = write(array, at, base_offset)
+        end_offset = base_offset + written.messages_count
+        facts = (batch.writer, batch.epoch, batch.sequence, batch.records, base_offset, end_offset)
+        writers.add(Numbered(*facts, transactional=batch.transactional), synced_end)
+        return written
+
+    return noting
+
+
+def _repeated(writers: Writers, batch: Sequenced) -> Block | None:
+    """The block a batch repeats, None where it is new and next; a producer that is not known begins anywhere.
+
+    What was known of it may have gone with its messages.
+    """
+    writer = writers.get(batch.writer)
+    if writer is None:
+        return None
+    if (batch.epoch, batch.sequence) == (writer.epoch, writer.next_sequence % SEQUENCES):
+        return None
+    who = f"producer {batch.producer_id} epoch {batch.epoch}"
+    if batch.epoch < writer.epoch:
+        raise Refusal(Reason.PRODUCER_FENCED, f"{who}: epoch {writer.epoch} of it has written here already")
+    if batch.epoch > writer.epoch:
+        if batch.sequence:
+            raise Refusal(Reason.OUT_OF_SEQUENCE, f"{who}: a new epoch begins at record 0, not {batch.sequence}")
+        return None
+    for block in reversed(writer.recent):
+        if (block.sequence, block.numbers) == (batch.sequence, batch.records):
+            return block
+    raise Refusal(
+        Reason.OUT_OF_SEQUENCE,
+        f"{who}: record {batch.sequence} does not follow, the next is {writer.next_sequence % SEQUENCES}",
+    )

@@ -1,0 +1,121 @@
+"""A producer with a name: what it is doing, and where its transaction has written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
+
+from ...log.producer_table import ProducerRow
+from ...model.errors import Reason, Refusal
+from ..core.answer import Answer
+from ..core.positions import PositionKey, StoredPosition
+from ..core.topology import Partition
+
+
+class ProducerState(StrEnum):
+    """What a producer with a name is doing."""
+
+    EMPTY = "Empty"
+    ONGOING = "Ongoing"
+    COMMITTING = "PrepareCommit"
+    ABORTING = "PrepareAbort"
+    COMMITTED = "CompleteCommit"
+    ABORTED = "CompleteAbort"
+
+
+TRANSITIONS: Final[Mapping[ProducerState, frozenset[ProducerState]]] = MappingProxyType(
+    {
+        ProducerState.EMPTY: frozenset({ProducerState.EMPTY, ProducerState.ONGOING}),
+        ProducerState.ONGOING: frozenset({ProducerState.COMMITTING, ProducerState.ABORTING}),
+        ProducerState.COMMITTING: frozenset({ProducerState.COMMITTED}),
+        ProducerState.ABORTING: frozenset({ProducerState.ABORTED}),
+        ProducerState.COMMITTED: frozenset({ProducerState.ONGOING, ProducerState.EMPTY}),
+        ProducerState.ABORTED: frozenset({ProducerState.ONGOING, ProducerState.EMPTY}),
+    }
+)
+"""From where to where; the diagram of docs/reference/kafka-groups."""
+DECIDED: Final = {True: ProducerState.COMMITTING, False: ProducerState.ABORTING}
+ENDED: Final = {
+    ProducerState.COMMITTING: ProducerState.COMMITTED,
+    ProducerState.ABORTING: ProducerState.ABORTED,
+}
+COMMITS: Final = frozenset({ProducerState.COMMITTING, ProducerState.COMMITTED})
+
+
+class Identity(NamedTuple):
+    """What a producer writes under."""
+
+    producer_id: int
+    epoch: int
+
+
+class Caller(NamedTuple):
+    """Who asks: the name, and the id and epoch it was given."""
+
+    name: str
+    producer_id: int
+    epoch: int
+
+
+@dataclass(slots=True, eq=False)
+class Producer:
+    """A producer with a name, and its transaction."""
+
+    row: ProducerRow
+    partitions: set[Partition] = field(default_factory=set)
+    """Where the open transaction may write, or a decided one has a control record to come."""
+    waiting: dict[tuple[Partition, PositionKey], StoredPosition] = field(default_factory=dict)
+    before: Identity | None = None
+    """The identity that this one took over from."""
+    reloaded: bool = False
+    """The transaction was open at start: which partitions its producer had named is not known any more."""
+    ending: bool = False
+    """Waits for appends to last before it is decided."""
+    unacknowledged: int = 0
+    """Control records on their way to the disk."""
+    ended: Answer[None] = field(default_factory=Answer)
+
+    @property
+    def state(self) -> ProducerState:
+        """What it is doing."""
+        return ProducerState(self.row.state)
+
+    def moved(self, state: ProducerState, **changes: Any) -> ProducerRow:
+        """Its row in the next state; only those of TRANSITIONS."""
+        if state not in TRANSITIONS[self.state]:
+            raise AssertionError(f"{told(self)} cannot go from {self.state} to {state}")
+        return replace(self.row, state=state, **changes)
+
+    @property
+    def begun_us(self) -> int:
+        """When its last transaction was begun; means nothing before the first."""
+        return self.row.deadline_us - self.row.timeout_us
+
+    @property
+    def identity(self) -> Identity:
+        """What it writes under now."""
+        return Identity(self.row.id, self.row.epoch)
+
+
+def told(producer: Producer) -> str:
+    """How it is called in sentences."""
+    return f"producer {producer.row.name!r}"
+
+
+def under_way(producer: Producer) -> Refusal:
+    """Its last transaction has to be ended first."""
+    return Refusal(
+        Reason.TRANSACTION_UNDER_WAY, f"the last transaction of {told(producer)} is not ended yet; ask again"
+    )
+
+
+def fenced(name: str, theirs: Identity, ours: Identity) -> Refusal:
+    """Somebody else has its name now."""
+    return Refusal(
+        Reason.PRODUCER_FENCED,
+        f"producer {name!r} is at id {ours.producer_id} epoch {ours.epoch}: id {theirs.producer_id} epoch "
+        f"{theirs.epoch} has been taken over, or its transaction took too long",
+    )

@@ -1,0 +1,1 @@
+"""Lading's own protocol: appends, groups, transactions."""

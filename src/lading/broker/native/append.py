@@ -1,0 +1,115 @@
+"""Native blocks: checked whole before anything is appended, kept once, held back while their transaction is open."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...dialects import codes
+from ...dialects.native import messages as native
+from ...dialects.numbered import Numbered
+from ...model.errors import MalformedMessage, Reason, Refusal
+from ..core.append import Append, Appender, Written
+from ..core.counters import Counters
+from ..core.topology import Partition
+from ..core.writer_memory import WriterMemory
+from ..core.writers import Block
+from .transactions import Transactions
+
+PLAIN: Final = 0
+TRANSACTIONAL: Final = 1
+"""Chunk flags of native blocks: those of a transaction share no chunk with others."""
+
+
+class NativeAppender:
+    """Appends of native blocks."""
+
+    def __init__(
+        self,
+        appender: Appender,
+        transactions: Transactions,
+        memory: WriterMemory,
+        counters: Counters,
+    ) -> None:
+        self._appender = appender
+        self._transactions = transactions
+        self._memory = memory
+        self._counters = counters
+
+    def append(
+        self, partition: Partition, body: memoryview, *, now_us: int, checked: Sequence[native.Checked] | None = None
+    ) -> Append:
+        """Append the blocks of ``body`` in order; those that were appended before are left out.
+
+        ``checked`` is what ``native.messages.check`` said of the body, where that was done in another thread. The
+        Append names the offset of the first block, the old one where it is repeated, and is done when every block
+        lasts. Refused before anything is appended: a block that is not whole (MalformedMessage), a gap in a writer's
+        sequence, a transaction that is not open. Where the disk fills up half-way the blocks before that stay, and
+        are known when they are sent again.
+        """
+        blocks = native.check(body) if checked is None else checked
+        if not blocks:
+            raise MalformedMessage("a native append holds no block", reason=Reason.INVALID_COUNT)
+        transactions = {one.block.header.transaction_id for one in blocks}
+        if len(transactions) > 1:
+            raise Refusal(Reason.MALFORMED, "the blocks of a request belong to one transaction; send one request each")
+        if transactions != {0}:
+            self._transactions.require_open(*transactions)
+        known = self._known(partition, blocks)
+        now_us = partition.log.append_time_us(now_us)
+        offsets = [
+            (repeated.base_offset, repeated.end_offset) if repeated else self._write(partition, body, one, now_us)
+            for one, repeated in zip(blocks, known, strict=True)
+        ]
+        duplicates = sum(repeated is not None for repeated in known)
+        self._counters.duplicate_blocks += duplicates
+        return self._appender.follow(
+            partition,
+            offsets[0][0],
+            max(end for _, end in offsets),
+            sum(one.block.rows for one in blocks),
+            duplicate=duplicates == len(blocks),
+        )
+
+    def _known(self, partition: Partition, blocks: Sequence[native.Checked]) -> list[Block | None]:
+        """For each block the one it repeats, or None; Refusal where one does not follow."""
+        headers = [one.block.header for one in blocks]
+        if all(header.writer_id == native.NO_WRITER and not header.transaction_id for header in headers):
+            return [None] * len(blocks)
+        writers = self._memory.of(partition)
+        expected: dict[bytes, tuple[int, int]] = {}
+        known: list[Block | None] = []
+        for header in headers:
+            repeated = None
+            if header.writer_id != native.NO_WRITER:
+                repeated = writers.find(header.writer_id, header.writer_epoch, header.sequence, expected)
+                if repeated is None:
+                    expected[header.writer_id] = (header.writer_epoch, header.sequence + 1)
+            known.append(repeated)
+        return known
+
+    def _write(self, partition: Partition, body: memoryview, checked: native.Checked, now_us: int) -> tuple[int, int]:
+        """Append one block; gives its offsets."""
+        block = checked.block
+        source = body[block.start : block.end]
+        alone = [checked._replace(block=block._replace(start=0, end=len(source)))]
+
+        def write(array: NDArray[np.uint8], at: int, base_offset: int) -> Written:
+            return Written(*native.restamp(source, alone, array, at, now_us))
+
+        header = block.header
+        if header.transaction_id:
+            # an aborted range must begin where a chunk begins
+            self._appender.close_chunk(partition)
+        flags = TRANSACTIONAL if header.transaction_id else PLAIN
+        append = self._appender.append(partition, codes.NATIVE, flags, len(source), write)
+        if partition.writers is not None:
+            writer = b"" if header.writer_id == native.NO_WRITER else header.writer_id
+            facts = (writer, header.writer_epoch, header.sequence, 1, append.base_offset, append.end_offset)
+            partition.writers.add(Numbered(*facts, transaction=header.transaction_id), partition.log.synced_end)
+        if header.transaction_id:
+            self._transactions.appended(header.transaction_id, partition)
+        return append.base_offset, append.end_offset

@@ -1,0 +1,201 @@
+"""Native groups: members that say they live, generations, and positions that a late member cannot spoil.
+
+A group spans the topics its members name. Every change of members, their topics or partitions starts a new
+generation; a position stored under an older one is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from ...log.catalog import Catalog
+from ...log.catalog_rows import GroupRow
+from ...model.errors import Reason, Refusal
+from ..core.positions import NATIVE, PositionKey, Positions, StoredPosition
+from ..core.topology import Partition, Topic
+
+
+class Assignment(NamedTuple):
+    """What a member reads, as (stream, topic, partition number), and the generation that says so."""
+
+    generation: int
+    partitions: list[tuple[str, str, int]]
+
+
+@dataclass(slots=True, eq=False)
+class _Member:
+    topics: tuple[Topic, ...]
+    seen_us: int
+    partitions: list[Partition] = field(default_factory=list)
+
+
+@dataclass(slots=True, eq=False)
+class _Group:
+    name: str
+    generation: int
+    members: dict[str, _Member] = field(default_factory=dict)
+
+    def assign(self) -> None:
+        for member in self.members.values():
+            member.partitions = []
+        topics = {topic: None for member in self.members.values() for topic in member.topics}
+        for topic in topics:
+            interested = [member for member in self.members.values() if topic in member.topics]
+            for number, partition in enumerate(topic.partitions):
+                interested[number % len(interested)].partitions.append(partition)
+
+
+class NativeGroups:
+    """All native groups of a broker; a generation is in the catalog before anybody hears of it."""
+
+    def __init__(self, catalog: Catalog, positions: Positions, session_timeout_us: int) -> None:
+        self._catalog = catalog
+        self._positions = positions
+        self._session_timeout_us = session_timeout_us
+        self._groups: dict[str, _Group] = {}
+
+    def load(self) -> None:
+        """The groups that the catalog lists, without members."""
+        for row in self._catalog.groups():
+            if row.protocol == NATIVE:
+                self._groups[row.name] = _Group(row.name, row.generation)
+
+    def join(self, group: str, member: str, topics: Sequence[Topic], *, now_us: int) -> Assignment:
+        """Become a member that reads ``topics``; the same call again changes nothing but the time it was seen."""
+        if not group or not member:
+            raise Refusal(Reason.INVALID_GROUP_ID, "a group and its members have names that are not empty")
+        found = self._groups.setdefault(group, _Group(group, 0))
+        wanted = tuple(dict.fromkeys(topics))
+        present = found.members.get(member)
+        if present is not None and present.topics == wanted:
+            present.seen_us = now_us
+        else:
+            self._next_generation(found)
+            found.members[member] = _Member(wanted, now_us)
+            found.assign()
+        return self._assignment(found, member)
+
+    def heartbeat(self, group: str, member: str, *, generation: int | None = None, now_us: int) -> Assignment:
+        """Say that a member lives; answers what it reads now. A ``generation`` that is over is refused."""
+        found = self._find(group, member)
+        found.members[member].seen_us = now_us
+        self._require_generation(found, generation)
+        return self._assignment(found, member)
+
+    def leave(self, group: str, member: str, *, now_us: int) -> None:
+        """Be no member any more; no error where it was none."""
+        found = self._groups.get(group)
+        if found is not None and member in found.members:
+            self._drop(found, [member])
+
+    def position(self, group: str, partition: Partition) -> StoredPosition | None:
+        """The group's next offset in a partition, with the epoch it was stored under."""
+        return partition.positions.get(PositionKey(NATIVE, group))
+
+    def store_position(
+        self, group: str, partition: Partition, offset: int, epoch: int | None, generation: int | None, *, now_us: int
+    ) -> None:
+        """Store the next offset; refused past the end of the log, and under a generation that is over.
+
+        Without a generation only a group that has no members takes it: a reader that works alone.
+        """
+        if not 0 <= offset <= partition.log.next_offset:
+            raise Refusal(
+                Reason.INVALID_OFFSET,
+                f"partition {partition} ends at offset {partition.log.next_offset}; {offset} cannot be a position",
+            )
+        found = self._groups.get(group)
+        if found is None:
+            if generation is not None:
+                raise _stale(group, generation, 0)
+        elif generation is not None or found.members:
+            self._require_generation(found, -1 if generation is None else generation)
+        key = PositionKey(NATIVE, group)
+        self._positions.store(partition, key, StoredPosition(offset, epoch, None, now_us))
+
+    def resized(self, topic: Topic) -> None:
+        """The topic has other partitions now."""
+        for group in self._groups.values():
+            if any(topic in member.topics for member in group.members.values()):
+                group.assign()
+                self._next_generation(group)
+
+    def forget(self, topic: Topic) -> None:
+        """The topic is deleted: nobody reads it any more."""
+        for group in self._groups.values():
+            readers = [member for member in group.members.values() if topic in member.topics]
+            for member in readers:
+                member.topics = tuple(one for one in member.topics if one is not topic)
+            if readers:
+                group.assign()
+                self._next_generation(group)
+
+    @property
+    def busy(self) -> bool:
+        """Whether there are members, who may stay away."""
+        return any(group.members for group in self._groups.values())
+
+    def expire(self, now_us: int) -> None:
+        """Members that were not seen for too long leave."""
+        refused: list[Refusal] = []
+        for group in self._groups.values():
+            limit_us = now_us - self._session_timeout_us
+            gone = [name for name, member in group.members.items() if member.seen_us <= limit_us]
+            if gone:
+                try:
+                    self._drop(group, gone)
+                except Refusal as refusal:
+                    refused.append(refusal)
+        if refused:
+            raise refused[0]
+
+    def names(self) -> Iterable[str]:
+        """All groups."""
+        return self._groups.keys()
+
+    def members(self, group: str) -> tuple[int, list[str]]:
+        """The generation, and who is in it; nobody where there is no such group."""
+        found = self._groups.get(group)
+        return (0, []) if found is None else (found.generation, list(found.members))
+
+    def _find(self, group: str, member: str) -> _Group:
+        found = self._groups.get(group)
+        if found is None:
+            raise Refusal(Reason.GROUP_NOT_FOUND, f"there is no group {group!r}; join makes it")
+        if member not in found.members:
+            raise Refusal(
+                Reason.GROUP_MEMBER_NOT_FOUND,
+                f"{member!r} is no member of group {group!r} (it left, or was silent for too long); join again",
+            )
+        return found
+
+    def _assignment(self, group: _Group, member: str) -> Assignment:
+        return Assignment(
+            group.generation,
+            [(one.topic.stream.name, one.topic.name, one.number) for one in group.members[member].partitions],
+        )
+
+    def _drop(self, group: _Group, members: Sequence[str]) -> None:
+        self._next_generation(group)
+        for member in members:
+            del group.members[member]
+        group.assign()
+
+    def _next_generation(self, group: _Group) -> None:
+        self._catalog.put_group(GroupRow(NATIVE, b"", group.name, group.generation + 1))
+        group.generation += 1
+
+    def _require_generation(self, group: _Group, generation: int | None) -> None:
+        if generation is not None and generation != group.generation:
+            raise _stale(group.name, generation, group.generation)
+
+
+def _stale(group: str, generation: int, current: int) -> Refusal:
+    return Refusal(
+        Reason.STALE_GENERATION,
+        f"generation {generation} of group {group!r} is over, it is at {current}: ask for the partitions again"
+        if generation >= 0
+        else f"group {group!r} has members; a position needs their generation ({current})",
+    )

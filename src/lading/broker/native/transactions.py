@@ -1,0 +1,227 @@
+"""Transactions: blocks that many writers append and that readers see all at once, or never (DESIGN 9, sinks).
+
+Blocks of an open transaction lie in the log like any others, but ``stable_end`` stays before them. A commit is one
+SQLite transaction that holds the key and the winners: asked again with the same key it changes nothing. Aborted
+ranges are on disk in the overlay before ``stable_end`` passes them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from ...log.catalog import Catalog
+from ...model.errors import Reason, Refusal
+from ..core.counters import Counters
+from ..core.topology import Partition
+from ..core.writer_memory import hold
+
+LOG: Final = logging.getLogger("lading.broker")
+
+
+class CommitResult(NamedTuple):
+    """The transactions that are committed under the key; ``repeated``: they were before this call."""
+
+    committed: tuple[int, ...]
+    repeated: bool
+
+
+@dataclass(slots=True, eq=False)
+class OpenTransaction:
+    """A transaction that is not decided; ``partitions`` are those that hold blocks of it."""
+
+    id: int
+    scope: str
+    deadline_us: int
+    partitions: set[Partition] = field(default_factory=set)
+
+
+class Transactions:
+    """All transactions of a broker. Decisions are on disk before a call returns."""
+
+    def __init__(self, catalog: Catalog, counters: Counters, timeout_us: int) -> None:
+        self._catalog = catalog
+        self._counters = counters
+        self._timeout_us = timeout_us
+        self.touched: Callable[[Partition], None] = lambda partition: None
+        """Called with every partition whose stable end may have moved."""
+        self._open: dict[int, OpenTransaction] = {}
+        self._unsettled: set[tuple[Partition, int]] = set()
+        """Aborted, but the overlay could not be written; tried again by ``expire``."""
+
+    def load(self, partitions: Iterable[Partition]) -> None:
+        """Pick up after a start: decided ones are finished in every partition, open ones hold it back again."""
+        decided: dict[int, str] = {}
+        highest = 0
+        for row in self._catalog.transactions():
+            highest = max(highest, row.id)
+            if row.state == "open":
+                self._open[row.id] = OpenTransaction(row.id, row.scope, row.deadline_us)
+            else:
+                decided[row.id] = row.state
+        named = 0
+        for partition in partitions:
+            writers = partition.writers
+            for transaction_id in list(writers.transactions) if writers is not None else ():
+                named = max(named, transaction_id)
+                if transaction_id in decided:
+                    self._settle(partition, transaction_id, decided[transaction_id] == "committed")
+                elif _was_settled(partition, transaction_id):
+                    self._settle_forgotten(partition, transaction_id)
+                elif transaction_id in self._open:
+                    self._open[transaction_id].partitions.add(partition)
+                else:
+                    # one the catalog does not know was never committed
+                    self._settle(partition, transaction_id, False)
+            self._hold(partition)
+        if named > highest:
+            # the catalog has lost it: an id that is given again would join what lies in the log with something new
+            self._catalog.skip_transaction_ids(named)
+        self._counters.transactions_open = len(self._open)
+
+    def _settle_forgotten(self, partition: Partition, transaction_id: int) -> None:
+        """Readers went past it: it was committed, unless its range is an aborted one.
+
+        The catalog says nothing of it any more, or is an older one.
+        """
+        log = partition.log
+        ranges = _ranges(partition)[transaction_id]
+        aborted = any(log.aborted(first, end) for first, end in ranges)
+        if log.recovery.states_lost and not aborted:
+            LOG.warning(
+                "%s: whether transaction %d (offsets %d to %d) was committed is known to nobody any more; it is shown",
+                partition, transaction_id, ranges[0][0], ranges[-1][1] - 1,
+            )  # fmt: skip
+        self._settle(partition, transaction_id, not aborted)
+
+    def begin(self, *, scope: str, timeout_us: int | None, now_us: int) -> int:
+        """A new transaction; ``scope`` joins attempts at the same work, of which a commit names the winners."""
+        deadline_us = now_us + (self._timeout_us if timeout_us is None else timeout_us)
+        transaction_id = self._catalog.begin(scope, deadline_us)
+        self._open[transaction_id] = OpenTransaction(transaction_id, scope, deadline_us)
+        self._counters.transactions_open = len(self._open)
+        return transaction_id
+
+    def require_open(self, transaction_id: int) -> OpenTransaction:
+        """The transaction a block belongs to; refused where it is decided, expired or was never begun."""
+        transaction = self._open.get(transaction_id)
+        if transaction is None:
+            raise Refusal(
+                Reason.TRANSACTION_NOT_OPEN,
+                f"transaction {transaction_id} is not open (committed, aborted, expired or never begun); begin another",
+            )
+        return transaction
+
+    def appended(self, transaction_id: int, partition: Partition) -> None:
+        """A block of it is in the partition: nothing after it is shown before the decision."""
+        transaction = self._open[transaction_id]
+        if partition not in transaction.partitions:
+            transaction.partitions.add(partition)
+            self._hold(partition)
+
+    def commit(self, key: str, ids: Collection[int], *, scope: str | None, now_us: int) -> CommitResult:
+        """Show the listed transactions, abort the others of their scope, remember the key.
+
+        With a key that was used before nothing is shown; what is listed and still open is then a late attempt at
+        the same work and is aborted. Refused where one is not open, or has appends that are not acknowledged yet.
+        """
+        if not key:
+            raise Refusal(Reason.MALFORMED, "a commit needs a key that is not empty")
+        winners = self._catalog.commit_key(key)
+        repeated = winners is not None
+        if winners is None:
+            winners = tuple(sorted(set(ids)))
+        listed = [self._open[one] for one in set(ids) if one in self._open]
+        scopes = {one.scope for one in listed if one.scope} | ({scope} if scope else set())
+        losers = {one.id for one in self._open.values() if one.scope in scopes}
+        if repeated:
+            losers.update(one.id for one in listed)
+            self._decide(None, (), losers, now_us)
+        else:
+            for one in winners:
+                self._require_acknowledged(self.require_open(one))
+            self._decide(key, winners, losers.difference(winners), now_us)
+        return CommitResult(winners, repeated)
+
+    def abort(self, ids: Collection[int], *, now_us: int) -> None:
+        """Nobody will see their blocks; those that are not open are left as they are."""
+        self._decide(None, (), {one for one in ids if one in self._open}, now_us)
+
+    @property
+    def busy(self) -> bool:
+        """Whether transactions are open or their ends not on disk."""
+        return bool(self._open or self._unsettled)
+
+    def expire(self, now_us: int) -> None:
+        """Abort what is open for too long."""
+        for partition, transaction_id in list(self._unsettled):
+            self._settle(partition, transaction_id, False)
+            self._hold(partition)
+        self._decide(None, (), {one.id for one in self._open.values() if one.deadline_us <= now_us}, now_us)
+
+    def forget(self, partition: Partition) -> None:
+        """The partition is deleted."""
+        for transaction in self._open.values():
+            transaction.partitions.discard(partition)
+        self._unsettled = {(one, ident) for one, ident in self._unsettled if one is not partition}
+
+    def cut(self, partition: Partition) -> None:
+        """Blocks of the partition have not happened: only what its writers still know counts."""
+        for transaction in self._open.values():
+            if partition in transaction.partitions and transaction.id not in _ranges(partition):
+                transaction.partitions.discard(partition)
+        self._hold(partition)
+
+    def _require_acknowledged(self, transaction: OpenTransaction) -> None:
+        for partition in transaction.partitions:
+            if _ranges(partition)[transaction.id][-1][1] > partition.log.synced_end:
+                raise Refusal(
+                    Reason.TRANSACTION_NOT_OPEN,
+                    f"transaction {transaction.id} has appends to {partition} that are not acknowledged yet; "
+                    "wait for their answers, then commit",
+                )
+
+    def _decide(self, key: str | None, committed: Collection[int], aborted: Collection[int], now_us: int) -> None:
+        if key is None and not committed and not aborted:
+            return
+        self._catalog.settle(key, committed, aborted, now_us)
+        touched: set[Partition] = set()
+        for ids, shown in ((committed, True), (aborted, False)):
+            for one in ids:
+                for partition in self._open.pop(one).partitions:
+                    self._settle(partition, one, shown)
+                    touched.add(partition)
+        self._counters.transactions_open = len(self._open)
+        for partition in touched:
+            self._hold(partition)
+
+    def _settle(self, partition: Partition, transaction_id: int, shown: bool) -> None:
+        """Let the partition go on past a decided transaction; held back while the overlay cannot be written."""
+        log = partition.log
+        ranges = _ranges(partition)
+        if not shown:
+            try:
+                for first, end in ranges[transaction_id]:
+                    if log.aborted(first, end) != [(first, end)]:
+                        log.add_aborted(first, end)
+                log.sync_states()
+            except Refusal:
+                self._unsettled.add((partition, transaction_id))
+                return
+        ranges.pop(transaction_id)
+        self._unsettled.discard((partition, transaction_id))
+
+    def _hold(self, partition: Partition) -> None:
+        hold(partition)
+        self.touched(partition)
+
+
+def _was_settled(partition: Partition, transaction_id: int) -> bool:
+    """Whether the last owner let readers pass the transaction's first block: they never pass what is undecided."""
+    return _ranges(partition)[transaction_id][0][0] < partition.log.recovery.settled_end
+
+
+def _ranges(partition: Partition) -> dict[int, list[tuple[int, int]]]:
+    return {} if partition.writers is None else partition.writers.transactions
