@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lading.kernels import engine, sync_twin
+from lading.kernels import engine, sync_fallback
 
 CAPACITY = 8
 
 
 @pytest.fixture(params=["kernel", "twin"])
 def loop(request: pytest.FixtureRequest) -> Any:
-    return sync_twin.sync_rounds if request.param == "twin" else engine.compiled("lading.kernels.sync").sync_rounds
+    return sync_fallback.sync_rounds if request.param == "twin" else engine.compiled("lading.kernels.sync").sync_rounds
 
 
 class Running:

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..kernels import engine, sync_twin
+from ..kernels import engine, sync_fallback
 from .disk import File
 from .interface import Syncable
 
@@ -116,7 +116,7 @@ def _run(requests: int, answers: int) -> None:
     """The twin until the kernel is loaded, then the kernel, which returns when the pipe ends."""
     try:
         while (kernel := engine.ready(_KERNEL)) is None:
-            if not sync_twin.sync_round(requests, answers, _FILES_PER_TURN):
+            if not sync_fallback.sync_round(requests, answers, _FILES_PER_TURN):
                 return
         rounds: Any = kernel.sync_rounds
         rounds(requests, answers, np.zeros(4 * _FILES_PER_TURN, np.uint8), np.zeros(_FILES_PER_TURN, np.uint8))

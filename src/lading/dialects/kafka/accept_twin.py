@@ -8,7 +8,7 @@ import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
 
-from lading.kernels.varint_twin import varint32, varint64
+from lading.kernels.varint_fallback import varint32, varint64
 
 from . import layout
 from .layout import ATTRIBUTES_AT, BATCH_HEADER, BATCH_HEADER_BYTES, CODEC_BITS, TIME_MS_MAX

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...kernels.varint_twin import varint32
+from ...kernels.varint_fallback import varint32
 from ...model.errors import MalformedMessage
 from ...model.headers import Header
 from ..carrier import layout as carrier

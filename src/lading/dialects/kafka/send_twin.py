@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from lading.dialects.carrier.form import Entry, Facts, PayloadWas, Typed, encode, fingerprints, printable
 from lading.dialects.carrier.layout import ENTRIES_FLAG, HEADERS_MAX, ID_BYTES, ID_FLAG, RAW, TIME_FLAG
-from lading.kernels.varint_twin import store_varint
+from lading.kernels.varint_fallback import store_varint
 from lading.model.headers import Header
 
 from .send_layout import CARRIER, ESCAPE, RECORD_HEAD_BYTES_MAX
