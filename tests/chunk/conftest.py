@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from lading.chunk import envelope, twin
+from lading.chunk import envelope, fallback
 from lading.kernels import engine
 
 
 @pytest.fixture(params=["kernel", "twin"])
 def half(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Make chunk work with the kernels, or with the twin, whatever the engine would choose; gives that module."""
-    module = engine.compiled(envelope.HOME) if request.param == "kernel" else twin
+    module = engine.compiled(envelope.HOME) if request.param == "kernel" else fallback
     monkeypatch.setattr(engine, "select", lambda home, twin, size_bytes: module)
     monkeypatch.setattr(engine, "ready", lambda home: module)
     return module

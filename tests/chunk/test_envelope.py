@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lading.chunk import layout, twin
+from lading.chunk import fallback, layout
 from lading.chunk.envelope import ENVELOPE_BYTES, Envelope, read, seal
 from lading.chunk.runs import runs
 from lading.kernels import engine
@@ -156,7 +156,7 @@ def test_kernel_and_twin_say_the_same_of_any_bytes(data: Any) -> None:
     region = np.frombuffer(bytes_[: data.draw(st.integers(0, len(bytes_)))], np.uint8)
     verify = data.draw(st.booleans())
     said = []
-    for half in (kernels, twin):
+    for half in (kernels, fallback):
         rows, dialects = np.zeros((2, 8), np.int64), np.zeros(2, np.uint8)
         said.append((half.walk(region, 0, region.size, verify, rows, dialects), rows.tolist(), dialects.tolist()))
     assert said[0] == said[1]

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from lading.chunk import envelope, twin
-from lading.chunk.mend import mended
+from lading.chunk import envelope, fallback
+from lading.chunk.bit_repair import mended
 from lading.kernels import engine
 
 BODY_BYTES = 150
@@ -59,4 +59,4 @@ def test_the_kernel_is_its_twin() -> None:
     kernels = engine.compiled(envelope.HOME)
     generator = random.Random(3)
     for changed in [0, 1, 0x80, 0xFFFFFFFF, *(generator.getrandbits(32) for _ in range(50))]:
-        assert kernels.flipped_bit(changed, 90) == twin.flipped_bit(changed, 90)
+        assert kernels.flipped_bit(changed, 90) == fallback.flipped_bit(changed, 90)

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from lading.chunk import envelope, overlay, runs
-from lading.chunk import twin as chunk_twin
+from lading.chunk import fallback as chunk_twin
 from lading.dialects.iggy_classic import layout, messages, send_twin, stored_twin, twin
 from lading.dialects.native.messages import blocks, check, encode_block
 from lading.dialects.registry import dialect, to_batches

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from lading.kernels import engine
 from lading.model.errors import MalformedMessage
 
-from . import twin
+from . import fallback
 from .envelope import HOME, read
 from .layout import CRC, ENVELOPE_BYTES, LENGTH_COUNTS_FROM
 
@@ -31,7 +31,7 @@ def mended(region: NDArray[np.uint8], start: int, end: int) -> NDArray[np.uint8]
     # the length is not under the checksum, but the neighbours tell it
     length = size_bytes - LENGTH_COUNTS_FROM
     chunk[:CRC] = np.frombuffer(length.to_bytes(CRC, "little"), np.uint8)
-    kernels: Any = engine.select(HOME, twin, size_bytes)
+    kernels: Any = engine.select(HOME, fallback, size_bytes)
     stored = int.from_bytes(chunk[CRC:LENGTH_COUNTS_FROM].tobytes(), "little")
     changed = stored ^ int(kernels.crc32c(chunk, LENGTH_COUNTS_FROM, size_bytes))
     if changed.bit_count() == 1:
