@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from lading.columns.contract import TYPES, Encoding
-from lading.columns.repeating import BYTES_MAX, ROWS_MIN, SHARE, repeating
+from lading.columns.dictionary_encoding import BYTES_MAX, ROWS_MIN, SHARE, repeating
 from lading.columns.typed import typed
 from lading.model.kinds import Kind
 from lading.model.run import Located

@@ -13,7 +13,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lading.columns import twin
+from lading.columns import fallback
 from lading.columns.contract import BINARY_ENCODINGS, TYPES, Encoding
 from lading.columns.typed import HOME, typed
 from lading.kernels import engine
@@ -123,7 +123,7 @@ def test_find_last_agrees(rows: list[list[bytes]], key: bytes) -> None:
         part.flags.writeable = False
     fast, plain = np.empty(len(rows), np.int64), np.empty(len(rows), np.int64)
     engine.compiled(HOME).find_last(*inputs, fast)
-    twin.find_last(*inputs, plain)
+    fallback.find_last(*inputs, plain)
     expected = [
         max((lists[row] + at for at, one in enumerate(ones) if one == key), default=-1) for row, ones in enumerate(rows)
     ]

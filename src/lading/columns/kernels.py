@@ -1,4 +1,4 @@
-"""Header values to typed columns in bulk; ``twin.py`` says the same in plain Python, ``rules.py`` value by value.
+"""Header values to typed columns in bulk; ``fallback.py`` says the same in plain Python, ``rules.py`` value by value.
 
 Nothing here looks at bytes outside ``data[start : start + length]`` of a row; the caller has checked these.
 """

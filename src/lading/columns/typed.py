@@ -17,11 +17,11 @@ from ..kernels import engine
 from ..model.errors import LocalError
 from ..model.kinds import FLOATS, Kind
 from ..model.run import Located
-from . import twin
+from . import fallback
 from .contract import BINARY_ENCODINGS, INTEGER_DECIMAL, TIMESTAMP, Encoding
 from .documents import unwrapped
+from .fallback import BAD, LEFT, OK
 from .rules import ANY_WIDTH, DECIMAL_MAX, INSTANT_MAX_US, INSTANT_MIN_US, Raw, Text, floating, whole
-from .twin import BAD, LEFT, OK
 
 HOME = "lading.columns.kernels"
 """Kernels of this room: bulk readers call ``engine.compiled(HOME)`` once, a broker never waits for them."""
@@ -104,7 +104,7 @@ def _read_only(array: NDArray[Any]) -> NDArray[Any]:
 
 def kernels(rows: int) -> Any:
     """The kernels of this room, or their twin, for so many rows."""
-    return engine.select(HOME, twin, rows * _ROW_BYTES)
+    return engine.select(HOME, fallback, rows * _ROW_BYTES)
 
 
 def _integers(located: Located, target: WholeTarget, raw: Raw) -> tuple[NDArray[np.int64], NDArray[np.uint8], int, int]:

@@ -10,7 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ..columns.assemble import Assembled, assemble
-from ..columns.repeating import REPEATING
+from ..columns.dictionary_encoding import REPEATING
 from ..filter.values import Messages, TypedHeaders
 from ..model.run import Decoded
 from ..transports.checksums import mismatches

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import xxhash
 
 from ..columns.contract import TIMESTAMP, Projection, parse_columns
-from ..columns.repeating import REPEATING
+from ..columns.dictionary_encoding import REPEATING
 from ..transports.fetched import States
 from .files import OWN, STAGED
 from .manifest import HASH_NAME, TABLE, File

@@ -10,7 +10,7 @@ import pyarrow as pa
 from ..model.run import Located
 from .assemble import Form
 from .contract import Encoding
-from .twin import BAD
+from .fallback import BAD
 from .typed import buffer, checked, kernels, typed, valid_bits
 
 ROWS_MIN: Final = 256
