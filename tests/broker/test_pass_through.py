@@ -12,7 +12,7 @@ from lading.broker.core import trimming
 from lading.broker.core.pass_through import Ahead, Whole, whole_chunks
 from lading.broker.core.topology import Partition
 from lading.dialects import codes
-from lading.dialects.kafka import passing
+from lading.dialects.kafka import batch_slicing
 from lading.dialects.kafka import protocol as kafka_row
 from lading.model.protocol import VisibilityRule
 from lading.model.state import State
@@ -56,7 +56,7 @@ def as_they_lie(broker: Broker, partition: Partition, found: Whole, offset: int,
     at = offset
     for run, first, end in reading.pieces:
         assert first == at and run.dialect == codes.KAFKA
-        passed = passing.stored(run, first, min(end, found.end_offset), 1 << 30, force=True)
+        passed = batch_slicing.stored(run, first, min(end, found.end_offset), 1 << 30, force=True)
         parts += list(passed.parts)
         at = passed.end_offset
         if at == found.end_offset:

@@ -21,8 +21,8 @@ from lading.broker.core.topology import Partition
 from lading.broker.kafka.produced import writer_of
 from lading.broker.kafka.producer_state import ENDED, TRANSITIONS, Caller, Identity, ProducerState
 from lading.dialects.iggy_classic import protocol as iggy_row
-from lading.dialects.kafka import produced
 from lading.dialects.kafka import protocol as kafka_row
+from lading.dialects.kafka import sequenced_batches
 from lading.dialects.native import protocol as native_row
 from lading.dialects.nsq import protocol as nsq_row
 from lading.log.reader import DirectoryReader
@@ -79,7 +79,7 @@ def end(broker: Broker, caller: Caller, commit: bool = True) -> None:
 def test_control_records_are_those_of_the_vectors() -> None:
     for vector in json.loads(VECTORS.read_text())["control_synthesised"]:
         commit = vector["name"] == "commit_marker"
-        made = produced.marker(writer_of(1001), 0, commit, 5, 1_700_000_000_123_000)
+        made = sequenced_batches.marker(writer_of(1001), 0, commit, 5, 1_700_000_000_123_000)
         assert made.hex() == vector["batch_hex"]
 
 

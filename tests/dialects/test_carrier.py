@@ -16,8 +16,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lading.dialects.carrier import NAME, TARGETS, carry, is_reserved, restore, twin, typed
-from lading.dialects.carrier.form import decode
+from lading.dialects.carrier import NAME, TARGETS, carry, fallback, is_reserved, restore, typed
+from lading.dialects.carrier.encoding import decode
 from lading.dialects.carrier.rows import items_of
 from lading.dialects.carrier.targets import losses
 from lading.kernels import engine
@@ -373,7 +373,7 @@ def test_kernel_and_twin_make_the_same_carriers(monkeypatch: pytest.MonkeyPatch)
     rng = random.Random(12)
     rows = [random_row(rng) for _ in range(2_000)]
     made = []
-    for half in (engine.compiled(typed.HOME), twin):
+    for half in (engine.compiled(typed.HOME), fallback):
         monkeypatch.setattr(engine, "select", lambda home, twin, size, half=half: half)
         made.append(rows_of(carry(batch_of(rows), "kafka").batch))
     assert made[0] == made[1]
@@ -383,7 +383,7 @@ def test_kernel_and_twin_make_the_same_carriers(monkeypatch: pytest.MonkeyPatch)
             row[2][0] = (row[2][0][0], 1, b"changed")
             row[2].append(("added", 1, b""))
     restored = []
-    for half in (engine.compiled(typed.HOME), twin):
+    for half in (engine.compiled(typed.HOME), fallback):
         monkeypatch.setattr(engine, "select", lambda home, twin, size, half=half: half)
         restored.append(rows_of(restore(batch_of(made[0]))))
     assert restored[0] == restored[1]

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 
 from lading.dialects.carrier import NAME, carry, restore
-from lading.dialects.carrier.form import Facts, decode, encode, printable
+from lading.dialects.carrier.encoding import Facts, decode, encode, printable
 from lading.dialects.carrier.layout import TEXT_BYTES_MAX
-from lading.dialects.kafka.carried import decode_located
+from lading.dialects.kafka.carrier_decoding import decode_located
 from lading.dialects.kafka.encode import Records
 from lading.dialects.kafka.messages import decode_columns
 from lading.model.batch import FIELDS, SCHEMA

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lading.dialects.kafka import accept, accept_kernels, accept_twin, layout
+from lading.dialects.kafka import layout, validation, validation_fallback, validation_kernels
 
 BATCHES = json.loads((Path(__file__).parents[1] / "vectors" / "kafka_vectors.json").read_text())
 DATA = [bytes.fromhex(next(value for key, value in one.items() if key.endswith("hex"))) for one in BATCHES["vectors"]]
@@ -28,8 +28,8 @@ def count_of(data: bytes) -> int:
 
 def test_batches_of_real_clients_are_fine() -> None:
     for data in SMALL:
-        found = accept_kernels.judge(region(data), 0, len(data))
-        assert found == accept_twin.judge(region(data), 0, len(data))
+        found = validation_kernels.judge(region(data), 0, len(data))
+        assert found == validation_fallback.judge(region(data), 0, len(data))
         assert found[0] == layout.FINE
 
 
@@ -43,33 +43,33 @@ def test_wrong_bytes_are_found_alike(full: bool) -> None:
             for _ in range(chance.randint(1, 3)):
                 wrong[chance.randrange(61, len(wrong))] = chance.choice((0, 1, 0x7F, 0x80, 0xFF, chance.randrange(256)))
             arguments = (region(bytes(wrong)), 61, len(wrong) - chance.randint(0, 1), count_of(data), 1_700_000_000_000)
-            found = accept_kernels.judge_records(*arguments)
-            assert found == accept_twin.judge_records(*arguments)
+            found = validation_kernels.judge_records(*arguments)
+            assert found == validation_fallback.judge_records(*arguments)
             reasons.add(found[0])
-            assert accept_kernels.judge(region(bytes(wrong)), 0, len(wrong))[0] in (layout.BAD_CRC, layout.FINE)
+            assert validation_kernels.judge(region(bytes(wrong)), 0, len(wrong))[0] in (layout.BAD_CRC, layout.FINE)
     assert {layout.FINE, layout.CUT, layout.BAD_RECORD, layout.BAD_HEADERS, layout.BAD_POSITION} <= reasons
 
 
 @pytest.mark.parametrize("data", SMALL[:4])
 def test_a_stamp_changes_offset_and_epoch_and_nothing_else(data: bytes) -> None:
-    facts = accept.facts_of(region(data), 0, len(data), version=9, size_max=1 << 20)
-    times = accept.judge(region(data), 0, facts)
+    facts = validation.facts_of(region(data), 0, len(data), version=9, size_max=1 << 20)
+    times = validation.judge(region(data), 0, facts)
     target = np.frombuffer(bytearray(data), np.uint8)
-    accept.stamp(target, 0, facts, times, 1000, 5, None)
+    validation.stamp(target, 0, facts, times, 1000, 5, None)
     stamped = target.tobytes()
     assert (stamped[:8], stamped[12:16]) == ((1000).to_bytes(8, "big"), (5).to_bytes(4, "big"))
     assert stamped[8:12] + stamped[16:] == data[8:12] + data[16:]
-    accept.stamp(target, 0, facts, times, 1000, 5, 1_800_000_000_000)
+    validation.stamp(target, 0, facts, times, 1000, 5, 1_800_000_000_000)
     assert target[22] & layout.LOG_APPEND_TIME
-    assert accept_kernels.judge(target, 0, len(data))[0] == layout.FINE
+    assert validation_kernels.judge(target, 0, len(data))[0] == layout.FINE
 
 
 def test_the_stored_form_of_the_vectors() -> None:
     [form] = BATCHES["stored_form"]
     stored = bytes.fromhex(next(value for key, value in form.items() if key.endswith("hex")))
     sent = next(data for data in DATA if data[61:] == stored[61:] and len(data) == len(stored))
-    facts = accept.facts_of(region(sent), 0, len(sent), version=9, size_max=1 << 20)
+    facts = validation.facts_of(region(sent), 0, len(sent), version=9, size_max=1 << 20)
     target = np.frombuffer(bytearray(sent), np.uint8)
     offset, epoch = int.from_bytes(stored[:8], "big"), int.from_bytes(stored[12:16], "big")
-    accept.stamp(target, 0, facts, accept.judge(region(sent), 0, facts), offset, epoch, None)
+    validation.stamp(target, 0, facts, validation.judge(region(sent), 0, facts), offset, epoch, None)
     assert target.tobytes() == stored

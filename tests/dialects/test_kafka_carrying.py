@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lading.dialects.carried import decode_restored
 from lading.dialects.carrier import NAME, carry, restore
-from lading.dialects.kafka.carried import decode_located
+from lading.dialects.carrier_decoding import decode_restored
+from lading.dialects.kafka.carrier_decoding import decode_located
 from lading.dialects.kafka.encode import Producer, Records
 from lading.dialects.kafka.messages import decode_columns
 from lading.model.batch import FIELDS, SCHEMA

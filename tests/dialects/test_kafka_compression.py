@@ -13,7 +13,7 @@ import cramjam
 import numpy as np
 import pytest
 
-from lading.dialects.kafka import accept, compression
+from lading.dialects.kafka import compression, validation
 from lading.dialects.kafka.compression import (
     GZIP,
     LZ4,
@@ -46,7 +46,7 @@ BOMBS = {
 
 def judge(data: bytes, codec: int) -> None:
     sent = np.frombuffer(batch(data, 1, attributes=codec), np.uint8)
-    accept.judge(sent, 0, accept.facts_of(sent, 0, sent.size, version=9, size_max=8 * MIB))
+    validation.judge(sent, 0, validation.facts_of(sent, 0, sent.size, version=9, size_max=8 * MIB))
 
 
 @pytest.mark.parametrize("name", BOMBS)
@@ -112,7 +112,7 @@ WITHOUT_MEMORY = """
 import resource
 import numpy as np
 import cramjam
-from lading.dialects.kafka import accept, compression
+from lading.dialects.kafka import validation as accept, compression
 from lading.model.errors import Reason, Refusal
 from tests.endpoints.kafka_frames import batch
 

@@ -14,7 +14,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lading.dialects.nsq import delivery, ext, layout, limits, messages, publishing, send_layout, send_twin, twin
+from lading.dialects.nsq import (
+    delivery,
+    ext,
+    fallback,
+    layout,
+    limits,
+    messages,
+    publishing,
+    send_fallback,
+    send_layout,
+)
 from lading.dialects.nsq.encode import ext_of, item, records
 from lading.dialects.registry import dialect, to_batches
 from lading.kernels import engine
@@ -478,7 +488,7 @@ def test_kernels_and_twins_say_the_same_of_anything(full: bool, monkeypatch: pyt
         told = run_of([stored(at, ext=text) for at, text in enumerate(texts)])
         run = Run(5, guarded.holding(told.region.tobytes()), told.chunks)
         said = []
-        for half in (engine.compiled(messages.HOME), twin):
+        for half in (engine.compiled(messages.HOME), fallback):
             monkeypatch.setattr(engine, "select", lambda home, other, size_bytes, half=half: half)
             (decoded,) = messages.decode_columns(run, keys=["a", "##trace_id"])
             places = [(one.kind.tolist(), one.length.tolist(), held(one)) for one in decoded.located.values()]
@@ -489,7 +499,7 @@ def test_kernels_and_twins_say_the_same_of_anything(full: bool, monkeypatch: pyt
         )
         source = guarded.holding(data)
         answers = []
-        for half in (sending, send_twin):
+        for half in (sending, send_fallback):
             target, told_ = np.zeros(publishing.pubs_room(source.size, 10), np.uint8), np.zeros(200, np.uint8)
             made = half.store_pubs(source, 0, source.size, 10, send_layout.EXT, True, target, 0, 4, 1, 9, told_)
             answers.append((made, target.tobytes(), told_.tobytes()))

@@ -22,7 +22,7 @@ from lading.broker.core.writers import Writers
 from lading.broker.kafka.produced import ProducedAppender, Sequenced, writer_of
 from lading.chunk.runs import runs
 from lading.dialects import registry
-from lading.dialects.numbered import Numbered, NumberedDialect
+from lading.dialects.sequenced import Numbered, NumberedDialect
 from lading.kernels import engine
 from lading.log.catalog import Catalog
 from lading.log.commit import SyncNow

@@ -16,7 +16,7 @@ import pytest
 
 from lading.chunk import envelope, overlay, runs
 from lading.chunk import fallback as chunk_twin
-from lading.dialects.iggy_classic import layout, messages, send_twin, stored_twin, twin
+from lading.dialects.iggy_classic import fallback, layout, messages, send_fallback, stored_fallback
 from lading.dialects.native.messages import blocks, check, encode_block
 from lading.dialects.registry import dialect, to_batches
 from lading.kernels import engine
@@ -114,7 +114,7 @@ def test_stored_messages(cases: Any, wants: int) -> None:
     guarded = Guarded(8192)
     for data in cases(STORED, 8):
         region = guarded.holding(data)
-        assert scanned(kernels, region, wants) == scanned(twin, region, wants), data.hex()
+        assert scanned(kernels, region, wants) == scanned(fallback, region, wants), data.hex()
 
 
 def test_passing_through_and_salvaging_stored_messages(cases: Any) -> None:
@@ -124,7 +124,7 @@ def test_passing_through_and_salvaging_stored_messages(cases: Any) -> None:
         region = guarded.holding(data)
         chunks = np.array([[0, region.size, 0, 5 if number % 2 else 0, 4, 0, 0, 0]])
         said: list[Any] = []
-        for half in (kernels, stored_twin):
+        for half in (kernels, stored_fallback):
             parts, found = np.zeros((1, 2), np.int64), np.zeros(15, np.int64)
             said.append([half.cut(region, chunks, number % 3, 4, 3, 150, parts), parts.tolist()])
             said[-1] += [half.survey(region, 0, region.size)]
@@ -141,7 +141,7 @@ def test_sent_messages(cases: Any) -> None:
     for data in cases(SENT):
         region = guarded.holding(data)
         said = []
-        for half in (kernels, send_twin):
+        for half in (kernels, send_fallback):
             random_ = np.arange(1, 7, dtype=np.uint64)
             target = written.holding(bytes(messages.room(region.size)))
             answer = half.restamp(region, 0, region.size, target, 0, 5, 1000, random_)

@@ -10,7 +10,7 @@ from typing import Final
 
 from ...chunk.runs import runs
 from ...dialects import registry
-from ...dialects.numbered import NumberedDialect
+from ...dialects.sequenced import NumberedDialect
 from ...log.catalog import Catalog
 from .append import Appender
 from .settings import BrokerSettings

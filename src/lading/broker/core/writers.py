@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
-from ...dialects.numbered import Numbered
+from ...dialects.sequenced import Numbered
 from ...log.formats import GATE, WRITERS
 from ...model.errors import CorruptLog, Reason, Refusal
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ...chunk.runs import runs
 from ...dialects import codes, registry
-from ...dialects.numbered import MarkingDialect, Numbered, NumberedDialect
+from ...dialects.sequenced import MarkingDialect, Numbered, NumberedDialect
 from ...model.errors import LocalError, Reason, Refusal
 from ..core.append import Append, Appender, Write, Written
 from ..core.counters import Counters

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ...dialects import codes
 from ...dialects.native import messages as native
-from ...dialects.numbered import Numbered
+from ...dialects.sequenced import Numbered
 from ...model.errors import MalformedMessage, Reason, Refusal
 from ..core.append import Append, Appender, Written
 from ..core.counters import Counters

@@ -4,7 +4,7 @@ The bytes are specified in docs/reference/carrier.md, with vectors in tests/vect
 """
 
 from .carry import Carried, Unholdable, carry
-from .form import NAME, is_reserved
+from .encoding import NAME, is_reserved
 from .restore import restore
 from .targets import TARGETS, Target
 

@@ -16,7 +16,19 @@ from ...model.errors import Reason
 from ...model.headers import Header
 from ...model.kinds import Kind
 from . import json_mark
-from .form import NAME, Entry, Facts, PayloadWas, Replaced, Typed, encode, fingerprints, is_reserved, printable, split
+from .encoding import (
+    NAME,
+    Entry,
+    Facts,
+    PayloadWas,
+    Replaced,
+    Typed,
+    encode,
+    fingerprints,
+    is_reserved,
+    printable,
+    split,
+)
 from .rows import Items, Row, items_of, replaced, rows_at, with_columns
 from .targets import TARGETS, Losses, Target, losses, numpy_of
 from .targets import shown as shown_by

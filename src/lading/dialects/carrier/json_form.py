@@ -13,7 +13,7 @@ from typing import Final
 from ...model.headers import Header
 from ...model.kinds import FLOATS, INTEGERS, Kind
 from ..nsq.limits import TRACE_NAME
-from .form import NAME
+from .encoding import NAME
 from .json_mark import NAME as MARK
 
 _TRACE: Final = re.compile(rb"[0-9]{1,19}")

@@ -14,7 +14,7 @@ from typing import Final
 from ...model.headers import Header
 from ...model.kinds import Kind
 from ..nsq.json_text import is_beyond
-from .form import fingerprint, fingerprints, is_reserved
+from .encoding import fingerprint, fingerprints, is_reserved
 
 NAME: Final = "lading-json"
 

@@ -1,4 +1,4 @@
-"""Kernels for carriers that hold kinds, id and time of messages whose headers are all shown; see ``twin.py``."""
+"""Kernels for carriers that hold kinds, id and time of messages whose headers are all shown; see ``fallback.py``."""
 
 from __future__ import annotations
 

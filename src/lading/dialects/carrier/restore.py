@@ -13,7 +13,7 @@ from ...model.errors import MalformedMessage
 from ...model.headers import Header
 from ...model.kinds import Kind
 from .carry import STAND_IN
-from .form import NAME, Entry, Facts, PayloadWas, Replaced, Typed, decode, fingerprints, part_name
+from .encoding import NAME, Entry, Facts, PayloadWas, Replaced, Typed, decode, fingerprints, part_name
 from .rows import Row, items_of, patched, replaced, rows_at, with_columns
 from .typed import without_typed_carriers
 

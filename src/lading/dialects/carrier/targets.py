@@ -18,7 +18,7 @@ from ...model.names import key_bytes, key_text
 from ..iggy_classic import limits as iggy
 from ..nsq import limits as nsq
 from . import json_form, json_mark
-from .form import NAME, is_reserved
+from .encoding import NAME, is_reserved
 from .rows import Items
 
 _JSON_NAMES: Final = (nsq.TRACE_NAME, nsq.CARRIER_NAME, json_mark.NAME)

@@ -12,8 +12,8 @@ from lading.model.batch import FIELDS
 from lading.model.limits import BATCH_BYTES, BATCH_ROWS
 from lading.model.run import Decoded, Run
 
-from ..carried import decode_restored
 from ..carrier.targets import zero_ids
+from ..carrier_decoding import decode_restored
 from . import messages
 from .layout import POSITION_MAX
 

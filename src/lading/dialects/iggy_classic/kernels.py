@@ -1,4 +1,4 @@
-"""Kernels that make columns of stored messages; ``twin.py`` says what each does, and gives the same bytes."""
+"""Kernels that make columns of stored messages; ``fallback.py`` says what each does, and gives the same bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernels that take sent messages in and write messages; ``send_twin.py`` says what each does, name by name."""
+"""Kernels that take sent messages in and write messages; ``send_fallback.py`` says what each does, name by name."""
 
 from __future__ import annotations
 

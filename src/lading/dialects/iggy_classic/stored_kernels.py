@@ -1,4 +1,4 @@
-"""Kernels that find, mark and rescue stored messages; ``stored_twin.py`` says what each does."""
+"""Kernels that find, mark and rescue stored messages; ``stored_fallback.py`` says what each does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Carriers undone on records as they lie; ``carrier_twin.py`` says what it does, and gives the same bytes."""
+"""Carriers undone on records as they lie; ``carrier_fallback.py`` says what it does, and gives the same bytes."""
 
 from __future__ import annotations
 

@@ -10,10 +10,10 @@ from lading.model.batch import FIELDS
 from lading.model.limits import BATCH_BYTES, BATCH_ROWS
 from lading.model.run import Decoded, Run
 
-from ..carried import decode_restored
-from ..numbered import Numbered
-from . import messages, produced
-from .carried import decode_located
+from ..carrier_decoding import decode_restored
+from ..sequenced import Numbered
+from . import messages, sequenced_batches
+from .carrier_decoding import decode_located
 from .layout import POSITION_MAX
 
 
@@ -53,11 +53,11 @@ class Kafka:
 
     def numbered(self, run: Run, first: int) -> Iterator[Numbered]:
         """See numbered.NumberedDialect.numbered; a writer is a producer id."""
-        return produced.numbered(run, first)
+        return sequenced_batches.numbered(run, first)
 
     def marker(self, writer: bytes, epoch: int, committed: bool, base_offset: int, now_us: int) -> bytes:
         """See numbered.MarkingDialect.marker: a control batch."""
-        return produced.marker(writer, epoch, committed, base_offset, now_us)
+        return sequenced_batches.marker(writer, epoch, committed, base_offset, now_us)
 
 
 DIALECT = Kafka()

@@ -16,7 +16,7 @@ from lading.model.errors import LimitExceeded, MalformedMessage
 from lading.model.names import key_bytes
 
 from ..carrier.typed import MARKED_BYTES, ids_of
-from . import send_twin
+from . import send_fallback
 from .compression import LZ4, compressed_lz4
 from .layout import BATCH_HEADER, BATCH_HEADER_BYTES, CRC_AT, FRAME_BYTES, MAGIC, TRANSACTIONAL
 from .limits import BATCH_BYTES_WANTED, BATCH_RECORDS_MAX
@@ -62,7 +62,7 @@ class Records:
         names = _binary(headers.names)
         ids, id_valid = ids_of(batch.column("id"))
         flags = np.empty(batch.num_rows, np.uint8)
-        kernels = engine.select(HOME, send_twin, batch.nbytes)
+        kernels = engine.select(HOME, send_fallback, batch.nbytes)
         if kernels.judge(headers.lists, *names[:2], headers.kinds, id_valid, times_us, flags) >= 0:
             return None
         self = cls.__new__(cls)
@@ -88,7 +88,7 @@ class Records:
         self._columns = (*key, *payload, headers.lists, *names[:2], *values, headers.kinds, flags)
         self._facts = (ids, times_us)
         self.sizes = np.empty(self.rows, np.int64)
-        self._kernels = engine.select(HOME, send_twin, batch.nbytes)
+        self._kernels = engine.select(HOME, send_fallback, batch.nbytes)
         self._kernels.weigh(*self._columns, self.sizes)
         self._sums = np.concatenate(([0], np.cumsum(self.sizes)))
         largest = np.diff(names[0]).max(initial=0) + np.diff(values[0]).max(initial=0) if flags.any() else 0

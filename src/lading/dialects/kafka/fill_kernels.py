@@ -1,4 +1,4 @@
-"""Kernel that writes columns of records; ``twin.py`` says what it does, and gives the same bytes."""
+"""Kernel that writes columns of records; ``fallback.py`` says what it does, and gives the same bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernel that walks over records; ``twin.py`` says what it does, and gives the same result."""
+"""Kernel that walks over records; ``fallback.py`` says what it does, and gives the same result."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from lading.model.run import BASE_OFFSET, BODY_END, BODY_START, LAST_OFFSET, Dec
 from lading.model.run import COUNT as COUNT_OF
 from lading.model.state import State
 
-from . import layout, twin
+from . import fallback, layout
 from .compression import NONE, decompressed
 from .encode import encode_batches
 from .layout import BATCH_HEADER_BYTES, POSITION_MAX, SPARE_BYTES
@@ -86,7 +86,7 @@ def read_batches_of(run: Run, first: int = 0, last: int = POSITION_MAX) -> Batch
 
 def _survey(region: Bytes, chunks: Table, first: int, end: int, verify: bool) -> Batches:
     size_bytes = int((chunks[:, BODY_END] - chunks[:, BODY_START]).sum())
-    kernels = engine.select(SURVEY_HOME, twin, size_bytes if verify else size_bytes // 16)
+    kernels = engine.select(SURVEY_HOME, fallback, size_bytes if verify else size_bytes // 16)
     cursor = np.array([0, -1], np.int64)
     tables = []
     at, reason = 0, layout.FINE
@@ -211,7 +211,7 @@ def _portions(
     max_bytes: int,
 ) -> Iterator[Noted]:
     size_bytes = int((table[:, layout.END] - table[:, layout.START]).sum())
-    kernels = engine.select(HOME, twin, size_bytes)
+    kernels = engine.select(HOME, fallback, size_bytes)
     wants = (
         layout.WANT_HEADERS * ("headers" in fields)
         | layout.WANT_PAYLOAD * ("payload" in fields)
@@ -298,7 +298,7 @@ def _columns(region: Bytes, rows: Table, totals: NDArray[np.int64], fields: froz
     }
     # asked for or not, in the order of layout.OFFSETS and what follows
     memory = arena.Arena([size if field in fields else -1 for field, sizes in sizes_bytes.items() for size in sizes])
-    kernels = engine.select(FILL_HOME, twin, memory.memory.size)
+    kernels = engine.select(FILL_HOME, fallback, memory.memory.size)
     kernels.fill(region, rows, totals, memory.memory, memory.places)
     buffers = memory.buffers()
     columns: dict[str, pa.Array[Any]] = {}

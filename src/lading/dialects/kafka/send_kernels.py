@@ -1,4 +1,4 @@
-"""Kernels that write records; ``send_twin.py`` says what each does, name by name, and gives the same bytes."""
+"""Kernels that write records; ``send_fallback.py`` says what each does, name by name, and gives the same bytes."""
 
 from __future__ import annotations
 

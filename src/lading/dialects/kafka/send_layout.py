@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from lading.dialects.carrier.form import NAME
+from lading.dialects.carrier.encoding import NAME
 
 RECORD_HEAD_BYTES_MAX: Final = 5 + 1 + 10 + 5
 """Length, attributes, time delta and offset delta of a record at their largest."""

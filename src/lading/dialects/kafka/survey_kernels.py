@@ -1,4 +1,4 @@
-"""Kernel that finds record batches; ``twin.py`` says what it does, and gives the same result."""
+"""Kernel that finds record batches; ``fallback.py`` says what it does, and gives the same result."""
 
 from __future__ import annotations
 

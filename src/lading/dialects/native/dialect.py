@@ -14,7 +14,7 @@ from lading.model.limits import BATCH_BYTES, BATCH_ROWS
 from lading.model.run import BASE_OFFSET, BODY_END, BODY_START, LAST_OFFSET, Decoded, Run
 
 from ..located import locate
-from ..numbered import Numbered
+from ..sequenced import Numbered
 from . import messages
 from .limits import TIMESTAMP_MAX
 from .messages import SCHEMA_IN_BLOCKS

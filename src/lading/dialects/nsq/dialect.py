@@ -12,7 +12,7 @@ from lading.model.batch import FIELDS
 from lading.model.limits import BATCH_BYTES, BATCH_ROWS
 from lading.model.run import Decoded, Run
 
-from ..carried import decode_restored
+from ..carrier_decoding import decode_restored
 from . import delivery, encode, messages, publishing
 from .layout import POSITION_MAX
 

@@ -23,7 +23,7 @@ from lading.model.kinds import FIXED_SIZE_BYTES, Kind
 from lading.model.names import key_bytes
 
 from ..carrier import json_mark
-from ..carrier.form import NAME as CARRIER
+from ..carrier.encoding import NAME as CARRIER
 from .ext import Header, trace_of
 from .layout import JSON_EXT, NO_EXT, OFFSET_BITS, OFFSET_MAX, TIME_NS_MAX
 from .limits import CARRIER_NAME, EXT_BYTES_MAX

@@ -19,7 +19,7 @@ from lading.model.kinds import Kind
 from lading.model.names import key_text
 
 from ..carrier import json_mark
-from ..carrier.form import NAME as CARRIER
+from ..carrier.encoding import NAME as CARRIER
 from .json_text import Member, NotJson, is_beyond, members, text_of, unescaped, value_of
 from .layout import JSON_EXT, NO_EXT, TAG_EXT
 from .limits import CARRIER_NAME, TAG_NAME, TRACE_NAME

@@ -21,7 +21,7 @@ from lading.model.run import BASE_OFFSET, BODY_END, BODY_START, LAST_OFFSET, Dec
 from lading.model.run import COUNT as COUNT_OF
 from lading.model.state import State
 
-from . import layout, twin
+from . import fallback, layout
 from .ext import headers_of
 from .layout import POSITION_MAX
 
@@ -55,7 +55,7 @@ def decode_columns(
     MalformedMessage, with the position in ``run.region``, at bytes that are no message. An ext is never refused.
     """
     size_bytes = int((run.chunks[:, BODY_END] - run.chunks[:, BODY_START]).sum())
-    kernels = engine.select(HOME, twin, size_bytes)
+    kernels = engine.select(HOME, fallback, size_bytes)
     asked = _Asked(keys)
     want_headers, want_payload = "headers" in fields or bool(asked.texts), "payload" in fields
     cursor = np.array([0, -1, 0], np.int64)
@@ -204,7 +204,7 @@ def salvage(run: Run) -> Run:
         start, stop = int(chunk[BODY_START]), int(chunk[BODY_END])
         room = max(0, min(int(chunk[COUNT_OF]), (stop - start) // layout.RECORD_BYTES_MIN))
         found = np.empty((room, 3), np.int64)
-        kernels = engine.select(HOME, twin, stop - start)
+        kernels = engine.select(HOME, fallback, stop - start)
         spans = (start, stop, int(chunk[BASE_OFFSET]), int(chunk[COUNT_OF]))
         count = kernels.intact(run.region, *spans, found, 16 * (stop - start))
         rows = np.repeat(chunk[np.newaxis], count, axis=0)

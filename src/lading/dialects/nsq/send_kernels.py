@@ -1,6 +1,6 @@
 """Kernels of the hot path: published bytes -> stored messages, stored messages -> frames, bursts of FIN.
 
-``send_twin.py`` says what each does, name by name, and gives the same bytes.
+``send_fallback.py`` says what each does, name by name, and gives the same bytes.
 """
 
 from __future__ import annotations

@@ -20,8 +20,7 @@ from ...broker.core.append import BEFORE_IN_PLACE_BYTES, Append, InPlace, Writte
 from ...broker.kafka.produced import Sequenced
 from ...broker.native.append import PLAIN
 from ...dialects import codes
-from ...dialects.kafka import accept
-from ...dialects.kafka.accept import Facts, NotTaken, OldFormat, Times
+from ...dialects.kafka import validation
 from ...dialects.kafka.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD
 from ...dialects.kafka.errors import (
     INVALID_REQUIRED_ACKS,
@@ -41,6 +40,7 @@ from ...dialects.kafka.produce import (
     produce_answer,
 )
 from ...dialects.kafka.requests import parse_head, unsigned
+from ...dialects.kafka.validation import Facts, NotTaken, OldFormat, Times
 from ...dialects.kafka.versions import PRODUCE, PRODUCE_LOW, SERVED
 from ...kernels import engine
 from ...model.errors import LadingError, MalformedMessage
@@ -191,7 +191,7 @@ class Producer:
         try:
             partition = topic.partition(sent.partition)
             size_max = topic.settings.message_bytes_max or self._default_bytes_max
-            facts = accept.facts_of(source, start + sent.start, sent.size_bytes, version=version, size_max=size_max)
+            facts = validation.facts_of(source, start + sent.start, sent.size_bytes, version=version, size_max=size_max)
         except LadingError as error:
             return Row(sent, refused=_kept(error))
         return Row(sent, partition, facts)
@@ -217,7 +217,7 @@ class Producer:
     def _judged(self, source: Bytes, start: int, row: Row) -> Times | LadingError:
         assert row.facts is not None
         try:
-            return accept.judge(source, start + row.sent.start, row.facts)
+            return validation.judge(source, start + row.sent.start, row.facts)
         except LadingError as error:
             return _kept(error)
 
@@ -288,14 +288,14 @@ def _write(
     size_bytes = facts.size_bytes
     if array is not source:
         array[at : at + size_bytes] = source[start : start + size_bytes]
-    accept.stamp(array, at, facts, times, base_offset, epoch, append_ms)
+    validation.stamp(array, at, facts, times, base_offset, epoch, append_ms)
     lowest_ms, highest_ms = times if append_ms is None else (append_ms, append_ms)
     return Written(size_bytes, facts.records, max(lowest_ms, 0) * 1000, max(highest_ms, 0) * 1000)
 
 
 def _takes_long(facts: Facts) -> bool:
     """Whether judging a batch would hold up the event loop."""
-    if engine.ready(accept.HOME) is None:
+    if engine.ready(validation.HOME) is None:
         return facts.size_bytes > INLINE_TWIN_BYTES
     return facts.size_bytes > INLINE_COMPRESSED_BYTES.get(facts.codec, INLINE_BYTES)
 
@@ -303,9 +303,9 @@ def _takes_long(facts: Facts) -> bool:
 def _judge_inline(source: Bytes, start: int, facts: Facts) -> Times | None:
     """The times of a batch; None where only a worker may find out."""
     if facts.codec == NONE:
-        return accept.judge(source, start, facts)
+        return validation.judge(source, start, facts)
     try:
-        return accept.judge(source, start, facts, INLINE_PLAIN_BYTES)
+        return validation.judge(source, start, facts, INLINE_PLAIN_BYTES)
     except NotTaken:
         return None
 

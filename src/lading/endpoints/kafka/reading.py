@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from ...broker.core.pass_through import Ahead, whole_chunks
 from ...broker.core.read import Piece, Reading
 from ...dialects import codes, registry
-from ...dialects.kafka import passing
+from ...dialects.kafka import batch_slicing
 from ...dialects.kafka import protocol as kafka_row
 from .marked import Change, shows_states, split_by_state
 
@@ -79,12 +79,15 @@ class Batcher:
         reader = kafka_row.COMMITTED if committed else kafka_row.UNCOMMITTED
         whole = whole_chunks(
             partition, offset, reader=reader, dialect=codes.KAFKA, max_bytes=max_bytes,
-            max_chunks=passing.CHUNKS_MAX, ahead=ahead, counters=self._broker.counters,
+            max_chunks=batch_slicing.CHUNKS_MAX, ahead=ahead, counters=self._broker.counters,
         )  # fmt: skip
         if whole is not None:
             # none of it is marked: ``reader`` is one from whom that would be hidden
             return Batches(
-                passing.joined(whole.bodies, whole.size_bytes), whole.size_bytes, whole.end_offset, whole.messages_count
+                batch_slicing.joined(whole.bodies, whole.size_bytes),
+                whole.size_bytes,
+                whole.end_offset,
+                whole.messages_count,
             )
         if shows_states(partition.topic):
             reader = kafka_row.COMMITTED_SHOWING if committed else kafka_row.UNCOMMITTED_SHOWING
@@ -94,7 +97,7 @@ class Batcher:
         if reading.end_offset <= offset:
             return _NOTHING
         if not reading.pieces:
-            made = passing.empty(offset, reading.end_offset)
+            made = batch_slicing.empty(offset, reading.end_offset)
             return Batches((made,), len(made), reading.end_offset)
         if _as_it_lies(reading, offset):
             return _stored(reading, max_bytes, force=force)
@@ -141,7 +144,7 @@ def _stored(reading: Reading, max_bytes: int, *, force: bool) -> Batches:
     size_bytes, end_offset = 0, reading.first_offset
     for piece in reading.pieces:
         room = max_bytes - size_bytes
-        passed = passing.stored(piece.run, piece.first, piece.end, room, force=force and not parts)
+        passed = batch_slicing.stored(piece.run, piece.first, piece.end, room, force=force and not parts)
         parts += passed.parts
         size_bytes += passed.size_bytes
         end_offset = passed.end_offset
@@ -157,7 +160,7 @@ def _made(reading: Reading, left_out: Sequence[tuple[int, int]], fit: Fit) -> Ma
     for piece in reading.pieces:
         for begin, behind, change in split_by_state(reading.hidden, piece.first, piece.end):
             if piece.run.dialect == codes.KAFKA:
-                parts += passing.seen(piece.run, begin, behind, change)
+                parts += batch_slicing.seen(piece.run, begin, behind, change)
                 covered = behind
                 continue
             for first, end in _without(left_out, begin, behind):
@@ -166,7 +169,7 @@ def _made(reading: Reading, left_out: Sequence[tuple[int, int]], fit: Fit) -> Ma
                     stubs += unholdable
                 covered = end
     if covered < reading.end_offset:
-        parts.append(passing.empty(covered, reading.end_offset))
+        parts.append(batch_slicing.empty(covered, reading.end_offset))
     return Made(parts, sum(map(len, parts)), stubs)
 
 

@@ -13,7 +13,7 @@ import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
 
-from lading.dialects.carrier.form import Entry, Facts, PayloadWas, Typed, encode, fingerprints, printable
+from lading.dialects.carrier.encoding import Entry, Facts, PayloadWas, Typed, encode, fingerprints, printable
 from lading.dialects.carrier.layout import ENTRIES_FLAG, HEADERS_MAX, ID_BYTES, ID_FLAG, RAW, TIME_FLAG
 from lading.kernels.varint_fallback import store_varint
 from lading.model.headers import Header

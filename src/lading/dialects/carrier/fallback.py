@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ...model.errors import MalformedMessage
 from ...model.headers import Header
 from . import layout
-from .form import Entry, Facts, PayloadWas, Typed, decode, encode, fingerprints, printable
+from .encoding import Entry, Facts, PayloadWas, Typed, decode, encode, fingerprints, printable
 
 Bytes = NDArray[np.uint8]
 Kinds = NDArray[np.int8]

@@ -11,10 +11,10 @@ import pyarrow as pa
 from ...kernels import engine
 from ...model.batch import SCHEMA
 from ...model.run import Decoded, Located, Run
-from ..carried import decode_restored
 from ..carrier import layout as carrier
-from ..carrier.form import NAME
-from . import carrier_twin
+from ..carrier.encoding import NAME
+from ..carrier_decoding import decode_restored
+from . import carrier_fallback
 from .layout import SPARE_BYTES
 from .messages import Noted, decode_columns, decode_noted
 
@@ -60,7 +60,7 @@ def _undone(noted: Noted, columns: dict[str, Any], located: dict[str, Located]) 
     times = _times(columns.get("timestamp"), count)
     ids = np.zeros(carrier.ID_BYTES * count, np.uint8)
     changed = np.zeros(count, np.uint8)
-    kernels = engine.select(HOME, carrier_twin, int(found.length.sum()) * 8)
+    kernels = engine.select(HOME, carrier_fallback, int(found.length.sum()) * 8)
     if (
         kernels.undo(found.data, noted.rows, found.start, found.length, starts, _RESERVED, kinds, times, ids, changed)
         != -1

@@ -11,7 +11,7 @@ from ...kernels.varint_fallback import varint32
 from ...model.errors import MalformedMessage
 from ...model.headers import Header
 from ..carrier import layout as carrier
-from ..carrier.form import Facts, PayloadWas, Typed, decode, fingerprints
+from ..carrier.encoding import Facts, PayloadWas, Typed, decode, fingerprints
 from . import layout
 
 Bytes = NDArray[np.uint8]

@@ -1,4 +1,4 @@
-"""Kernels that judge what producers sent; ``accept_twin.py`` says what each does, name by name."""
+"""Kernels that judge what producers sent; ``validation_fallback.py`` says what each does, name by name."""
 
 from __future__ import annotations
 

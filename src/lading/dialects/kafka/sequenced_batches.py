@@ -14,7 +14,7 @@ import google_crc32c
 from lading.model.errors import MalformedMessage
 from lading.model.run import Run
 
-from ..numbered import Numbered
+from ..sequenced import Numbered
 from . import layout
 from .layout import BATCH_HEADER, BATCH_HEADER_BYTES, CONTROL, CRC_AT, FRAME_BYTES, MAGIC, TRANSACTIONAL
 from .messages import read_batches_of

@@ -43,7 +43,7 @@ from .layout import (
     WANT_PAYLOAD,
     WHERE,
 )
-from .stored_twin import KNOWN_STATES, Stored, headers, stored
+from .stored_fallback import KNOWN_STATES, Stored, headers, stored
 
 Bytes = NDArray[np.uint8]
 Longs = NDArray[np.int64]

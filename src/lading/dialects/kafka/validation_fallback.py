@@ -1,4 +1,4 @@
-"""The readable form of ``accept_kernels.py``, function by function: the same arguments, the same answers."""
+"""The readable form of ``validation_kernels.py``, function by function: the same arguments, the same answers."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from lading.model.batch import FIELDS, SCHEMA
 from lading.model.run import Decoded, Run
 
-from .carrier.form import NAME as CARRIER
+from .carrier.encoding import NAME as CARRIER
 from .carrier.restore import restore
 from .located import locate
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from lading.kernels import engine
 from lading.model.errors import MalformedMessage, Reason, Refusal
 
-from . import accept_twin, compression, layout
+from . import compression, layout, validation_fallback
 from .compression import NAMES, NONE, ZSTD, decompressing
 from .errors import (
     CORRUPT_MESSAGE,
@@ -43,7 +43,7 @@ from .layout import (
 )
 from .limits import PLAIN_BYTES_MAX
 
-HOME: Final = "lading.dialects.kafka.accept_kernels"
+HOME: Final = "lading.dialects.kafka.validation_kernels"
 ZSTD_VERSION: Final = 7
 """The first Produce that may carry zstd."""
 _EPOCH_AT: Final = 12
@@ -181,7 +181,7 @@ def _scratch() -> Bytes:
 
 def kernels_for(size_bytes: int) -> Any:
     """Kernels or twin, as this process can have them."""
-    return engine.select(HOME, accept_twin, size_bytes)
+    return engine.select(HOME, validation_fallback, size_bytes)
 
 
 def stamp(
