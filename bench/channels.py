@@ -22,7 +22,7 @@ from lading.broker.core.append import Written
 from lading.broker.core.settings import BrokerSettings
 from lading.dialects import registry
 from lading.kernels import engine
-from lading.log.commit import WriteOnly
+from lading.log.group_commit import WriteOnly
 from lading.model.batch import SCHEMA
 
 QUESTION = "channels: ns a message, from the log to a subscriber and finished; 100 B + 3 headers, durability os"

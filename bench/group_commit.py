@@ -12,8 +12,8 @@ from random import Random
 from typing import Any
 
 from lading.kernels import engine
-from lading.log.commit import GroupCommit
 from lading.log.disk import RealDisk
+from lading.log.group_commit import GroupCommit
 from lading.log.partition import Partition, open_partition
 
 QUESTION = "group commit ÷ a sync for every message: 50 producers, 1 message of 200 B in flight each, fdatasync"

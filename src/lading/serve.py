@@ -150,7 +150,7 @@ def _listeners(settings: Settings) -> Iterator[tuple[str, socket.socket]]:
 def _broker(settings: Settings, metrics: Metrics, disk: Disk | None, commit: Commit | None) -> Iterator[Broker]:
     """The broker on its data directory, wired to the running event loop; flushed, synced and closed at the end."""
     from .broker.broker import Broker
-    from .log.commit import GroupCommit, WriteOnly
+    from .log.group_commit import GroupCommit, WriteOnly
 
     loop = asyncio.get_running_loop()
     if commit is None:

@@ -22,8 +22,8 @@ from lading.dialects import codes, registry
 from lading.dialects.iggy_classic import messages
 from lading.dialects.iggy_classic import protocol as iggy_row
 from lading.dialects.native.messages import BlockHeader, encode_block
-from lading.log.commit import SyncNow
 from lading.log.disk import Disk
+from lading.log.group_commit import SyncNow
 from lading.model.batch import SCHEMA
 from lading.model.protocol import VisibilityRule
 

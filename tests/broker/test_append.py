@@ -17,8 +17,8 @@ from lading.broker.core.append import Append, Balanced, ByHash, ByNumber, Writte
 from lading.broker.core.read import newest
 from lading.broker.core.settings import BrokerSettings
 from lading.dialects.nsq import protocol as nsq_row
-from lading.log.commit import SyncNow
 from lading.log.disk import File, RealDisk, RealFile
+from lading.log.group_commit import SyncNow
 from lading.model.errors import MalformedMessage, Reason, Refusal
 from lading.model.state import State
 from tests.broker.room import NOW, append, fill, opened, payloads, read, rows, topic_of

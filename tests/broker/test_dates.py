@@ -7,7 +7,7 @@ from pathlib import Path
 
 from lading.broker.broker import Broker
 from lading.broker.core.settings import BrokerSettings
-from lading.log.commit import SyncNow
+from lading.log.group_commit import SyncNow
 from tests.broker.channel_room import Reader, channels_of, put
 from tests.broker.room import NOW, SECOND, append, fill, opened, topic_of
 

@@ -15,7 +15,7 @@ import httpx
 
 from lading import testing
 from lading.dialects.native.messages import encode_block
-from lading.log.commit import SyncNow
+from lading.log.group_commit import SyncNow
 from lading.serve import serve
 from lading.settings import EndpointSettings, load
 from tests.endpoints.frames import Frames, message, payloads, poll, to_partition

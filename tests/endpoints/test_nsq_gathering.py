@@ -22,7 +22,7 @@ from lading.endpoints.nsq import node as nodes
 from lading.endpoints.nsq.gathering import COMMAND_BYTES_MAX, Gathering, Joint
 from lading.endpoints.nsq.publish import RUN_BYTES_MAX, Publisher
 from lading.endpoints.nsq.session import NAME, Connection
-from lading.log.commit import SyncNow
+from lading.log.group_commit import SyncNow
 from lading.metrics import Metrics
 from lading.settings import Settings
 from tests.endpoints.nsq_client import pub

@@ -17,7 +17,7 @@ import numpy as np
 from lading.broker.broker import Broker
 from lading.broker.channels import Delivery, Subscriber
 from lading.broker.core.settings import BrokerSettings
-from lading.log.commit import SyncNow
+from lading.log.group_commit import SyncNow
 from lading.model.errors import Refusal
 from tests.broker.channel_room import put
 from tests.broker.room import topic_of

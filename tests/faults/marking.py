@@ -19,8 +19,8 @@ from lading.broker.broker import Broker
 from lading.broker.core import dead_letters
 from lading.broker.core.settings import BrokerSettings, TopicSettings
 from lading.dialects import registry
-from lading.log.commit import SyncNow
 from lading.log.disk import Disk
+from lading.log.group_commit import SyncNow
 from lading.model.state import State
 from tests.broker.room import NOW, SECOND, append_block, block, fill, read
 from tests.faults.faulty import FaultyDisk

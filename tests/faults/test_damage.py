@@ -14,8 +14,8 @@ import pytest
 
 from lading.chunk.envelope import ENVELOPE_BYTES
 from lading.kernels import engine
-from lading.log.commit import SyncNow
 from lading.log.disk import RealDisk
+from lading.log.group_commit import SyncNow
 from lading.log.partition import Partition
 from lading.log.reader import DirectoryReader
 from lading.model.errors import CorruptLog

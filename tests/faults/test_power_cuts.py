@@ -12,7 +12,7 @@ import pytest
 
 from lading.chunk.overlay import RangeKind
 from lading.kernels import engine
-from lading.log.commit import SyncNow
+from lading.log.group_commit import SyncNow
 from lading.log.partition import Partition
 from lading.log.reader import DirectoryReader
 from lading.model.errors import CorruptLog

@@ -25,7 +25,7 @@ from lading.dialects import registry
 from lading.dialects.sequenced import Numbered, NumberedDialect
 from lading.kernels import engine
 from lading.log.catalog import Catalog
-from lading.log.commit import SyncNow
+from lading.log.group_commit import SyncNow
 from lading.log.partition import open_partition
 from tests.broker.kafka_batches import record_batch
 from tests.faults.power import MemoryDisk, PowerCuts

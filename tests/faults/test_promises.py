@@ -14,8 +14,8 @@ import pytest
 
 import lading.log
 from lading.chunk.envelope import ENVELOPE_BYTES
-from lading.log.commit import GroupCommit, SyncNow, WriteOnly
 from lading.log.disk import Disk, RealDisk
+from lading.log.group_commit import GroupCommit, SyncNow, WriteOnly
 from lading.log.partition import Partition
 from lading.log.reader import DirectoryReader
 from lading.model.errors import Reason, Refusal
@@ -395,7 +395,7 @@ def test_promise_5_all_input_and_output_of_the_log_goes_through_the_disk() -> No
             if isinstance(node, ast.Import):
                 names = {alias.name for alias in node.names}
                 assert not names & {"mmap", "shutil", "io", "tempfile", "fcntl"}, f"{path.name} imports {names}"
-                assert "os" not in names or path.name == "commit.py", f"{path.name} imports os"
+                assert "os" not in names or path.name == "group_commit.py", f"{path.name} imports os"
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "os":
                 assert node.attr in PIPES, f"{path.name} uses os.{node.attr}"
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):

@@ -7,7 +7,7 @@ import selectors
 import sys
 from pathlib import Path
 
-from lading.log.commit import GroupCommit
+from lading.log.group_commit import GroupCommit
 from lading.log.partition import Partition
 from tests.log.messages import NOW, add, opened
 

@@ -19,7 +19,7 @@ from lading.broker.core.positions import StoredPosition
 from lading.broker.core.settings import BrokerSettings, TopicSettings
 from lading.broker.kafka.producer_state import Caller
 from lading.dialects import codes
-from lading.log.commit import SyncNow
+from lading.log.group_commit import SyncNow
 from lading.model.state import State
 from lading.spool.spool_log import Spool
 from tests.broker.kafka_batches import produce

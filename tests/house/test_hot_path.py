@@ -23,7 +23,7 @@ from lading.broker.core.settings import BrokerSettings
 from lading.dialects.protocols import ENDPOINTS
 from lading.endpoints.base.services import Services
 from lading.kernels import engine
-from lading.log.commit import SyncNow, WriteOnly
+from lading.log.group_commit import SyncNow, WriteOnly
 from lading.metrics import Metrics
 from lading.settings import Durability, Settings
 from tests.endpoints import frames as iggy

@@ -10,7 +10,7 @@ import pytest
 import uvloop
 
 from lading.kernels import engine
-from lading.log.commit import GroupCommit, SyncNow, WriteOnly
+from lading.log.group_commit import GroupCommit, SyncNow, WriteOnly
 from lading.log.interface import Commit
 from lading.log.partition import Partition
 from tests.log.messages import add, opened, read_all

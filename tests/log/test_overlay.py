@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lading.chunk.overlay import RECORD_BYTES, RangeKind
-from lading.log.commit import SyncNow
+from lading.log.group_commit import SyncNow
 from lading.log.intervals import Intervals
 from lading.log.overlay import COMPACT_AFTER_RECORDS, Overlay
 from lading.log.partition import Partition

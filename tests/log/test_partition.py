@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lading.log import watermark
-from lading.log.commit import SyncNow
+from lading.log.group_commit import SyncNow
 from lading.log.interface import PartitionLog, SegmentInfo
 from lading.log.partition import Partition
 from lading.log.reader import DirectoryReader

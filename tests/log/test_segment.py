@@ -13,7 +13,7 @@ import pytest
 
 from lading.kernels import engine
 from lading.log import index as index_format
-from lading.log.commit import SyncNow
+from lading.log.group_commit import SyncNow
 from lading.log.index import Entry, Index
 from lading.log.partition import Partition
 from lading.model.errors import CorruptLog

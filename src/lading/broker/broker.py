@@ -13,10 +13,10 @@ from pathlib import Path
 from ..clock import Dates
 from ..dialects.native.messages import Checked
 from ..log.catalog import FILE_NAME, Catalog
-from ..log.commit import GroupCommit, WriteOnly
 from ..log.directory import DataDirectory
 from ..log.disk import Disk, RealDisk
 from ..log.formats import GATE
+from ..log.group_commit import GroupCommit, WriteOnly
 from ..log.interface import Commit, PartitionLog, RecoveryReport
 from ..log.partition import open_partition
 from ..log.producer_table import ProducerTable

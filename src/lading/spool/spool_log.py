@@ -9,10 +9,10 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
-from ..log.commit import SyncNow
 from ..log.directory import DataDirectory, TopicDescription, read_descriptions
 from ..log.disk import RealDisk
 from ..log.formats import GATE
+from ..log.group_commit import SyncNow
 from ..log.partition import open_partition
 from ..log.retention import expired_before
 from ..model.errors import LocalError, directory_error

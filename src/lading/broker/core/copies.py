@@ -11,7 +11,7 @@ import pyarrow as pa
 from ...columns.rewrite import with_headers
 from ...dialects import registry
 from ...dialects.native.messages import BlockHeader, encode_block
-from ...log.markings import MarkingRow
+from ...log.dead_letter_intents import MarkingRow
 from ...model.batch import SCHEMA
 from ...model.errors import LimitExceeded, MalformedMessage
 from ...model.kinds import Kind

@@ -18,7 +18,7 @@ from typing import Final
 
 from ...dialects.native import protocol as native_row
 from ...log.catalog import Catalog
-from ...log.markings import MarkingRow, MarkingStore
+from ...log.dead_letter_intents import MarkingRow, MarkingStore
 from ...model.errors import Reason, Refusal
 from ...model.names import spellings
 from ...model.state import State
