@@ -270,7 +270,7 @@ def _tell_recoveries(broker: Broker) -> None:
 
 def _duty_timer(services: Services) -> DutyTimer:
     """Return the timer of what the broker does by itself, shown by /health and the metrics."""
-    from .broker.core.duties import TICK_US
+    from .broker.core.maintenance import TICK_US
 
     broker, metrics = services.broker, services.metrics
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from lading.broker.broker import Broker
 from lading.broker.core.append import Append, Written
 from lading.broker.core.topology import Partition
-from lading.broker.kafka.produced import Sequenced
+from lading.broker.kafka.append import Sequenced
 from lading.dialects.kafka import protocol as kafka_row
 from lading.dialects.kafka.encode import Producer, Records
 from lading.dialects.kafka.layout import ATTRIBUTES_AT, CRC_AT, TRANSACTIONAL

@@ -17,7 +17,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from lading.broker.channels import Channel, Delivery, Subscriber, lane
+from lading.broker.channels import Channel, Delivery, Subscriber, partition_dispatcher
 from lading.model.errors import Reason, Refusal
 from tests.broker.channel_room import put
 from tests.broker.room import FULL, NOW, SECOND, opened, topic_of
@@ -351,9 +351,9 @@ class NarrowMachine(ChannelMachine):
     }
 
     def __init__(self) -> None:
-        self._before = {name: getattr(lane, name) for name in self.BOUNDS}
+        self._before = {name: getattr(partition_dispatcher, name) for name in self.BOUNDS}
         for name, value in self.BOUNDS.items():
-            setattr(lane, name, value)
+            setattr(partition_dispatcher, name, value)
         super().__init__()
 
     def teardown(self) -> None:
@@ -361,7 +361,7 @@ class NarrowMachine(ChannelMachine):
             super().teardown()
         finally:
             for name, value in self._before.items():
-                setattr(lane, name, value)
+                setattr(partition_dispatcher, name, value)
 
 
 @pytest.mark.timeout(1800)

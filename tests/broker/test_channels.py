@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from lading.broker.broker import Broker
-from lading.broker.channels import Channel, HeaderFilter, Start, filters, lane, store, under_way
+from lading.broker.channels import Channel, HeaderFilter, Start, filters, in_flight, partition_dispatcher, store
+from lading.broker.channels.fallback import finish as finish_twin
 from lading.broker.channels.pattern_cost import pattern_cost
-from lading.broker.channels.twin import finish as finish_twin
 from lading.broker.core.append import Append
 from lading.broker.core.topology import Partition, Topic
 from lading.kernels import engine
@@ -219,7 +219,7 @@ def test_what_comes_back_does_not_wait_for_larger_stretches_for_ever(broker: Bro
 def test_too_many_put_off_are_refused_and_stay_in_flight(
     broker: Broker, topic: Topic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(under_way, "ASIDE_MAX", 2)
+    monkeypatch.setattr(in_flight, "ASIDE_MAX", 2)
     channel = broker.channels.open(topic, "c")
     reader = Reader().subscribe(channel, 3)
     fill(broker, topic.partition(0), 3)
@@ -394,7 +394,7 @@ def test_a_producers_large_batch_is_decoded_in_parts(broker: Broker) -> None:
     random = Random(1)
     put(broker, topic.partition(0), *(random.randbytes(1 << 16) for _ in range(64)), headers=tagged)
     broker.channels.pump(NOW)
-    assert 1 <= len(reader.got) <= 4 * lane.DECODED_BYTES >> 16
+    assert 1 <= len(reader.got) <= 4 * partition_dispatcher.DECODED_BYTES >> 16
     for _ in range(64):
         broker.channels.pump(NOW)
     pump(broker)
@@ -403,7 +403,7 @@ def test_a_producers_large_batch_is_decoded_in_parts(broker: Broker) -> None:
     channel.leave(reader.subscriber)
     other = Reader(tag="A").subscribe(channel, 5000)
     broker.channels.pump(NOW)
-    assert 1 <= len(other.got) <= 4 * lane.DECODED_BYTES >> 16
+    assert 1 <= len(other.got) <= 4 * partition_dispatcher.DECODED_BYTES >> 16
     for _ in range(64):
         broker.channels.pump(NOW)
     pump(broker)
@@ -529,8 +529,8 @@ def test_what_a_channel_gives_up_goes_to_the_dead_letter_topic(broker: Broker, t
 def test_a_message_nobody_finishes_does_not_stop_the_others(
     broker: Broker, topic: Topic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lane, "LOOKAHEAD_MAX", 64)
-    monkeypatch.setattr(lane, "PAGE_MESSAGES", 16)
+    monkeypatch.setattr(partition_dispatcher, "LOOKAHEAD_MAX", 64)
+    monkeypatch.setattr(partition_dispatcher, "PAGE_MESSAGES", 16)
     channel = broker.channels.open(topic, "c")
     reader = Reader(timeout_us=3600 * SECOND).subscribe(channel, 20)
     fill(broker, topic.partition(0), 500)

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from lading.broker.broker import Broker
-from lading.broker.core.answer import Answer
+from lading.broker.core.pending_result import Answer
 from lading.broker.core.positions import StoredPosition
 from lading.broker.core.settings import BrokerSettings
-from lading.broker.kafka.coordinated_group import TRANSITIONS, GroupState, JoinCall, Joined, MemberIdRequired, Synced
-from lading.broker.kafka.coordinated_groups import CoordinatedGroups, MemberCall
+from lading.broker.kafka.group import TRANSITIONS, GroupState, JoinCall, Joined, MemberIdRequired, Synced
+from lading.broker.kafka.group_coordinator import CoordinatedGroups, MemberCall
 from lading.model.errors import Reason, Refusal
 from tests.broker.room import FULL, NOW, SECOND, opened, topic_of
 from tests.broker.test_native_append import crashed

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from lading.broker.broker import Broker
-from lading.broker.kafka.coordinated_group import JoinCall
-from lading.broker.kafka.coordinated_groups import CoordinatedGroups
+from lading.broker.kafka.group import JoinCall
+from lading.broker.kafka.group_coordinator import CoordinatedGroups
 from lading.log import watermark
 from lading.model.errors import Reason, Refusal
 from tests.broker.room import CONSUMER, NOW, SECOND, append, append_block, block, fill, opened, payloads, read, topic_of

@@ -7,7 +7,7 @@ from pathlib import Path
 from lading.broker.core.positions import StoredPosition
 from lading.broker.group_view import Progress, views
 from lading.broker.iggy.poll import Next
-from lading.broker.kafka.coordinated_groups import MemberCall
+from lading.broker.kafka.group_coordinator import MemberCall
 from tests.broker.room import GROUP, NOW, fill, opened, topic_of
 from tests.broker.test_coordinated_groups import stable
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lading.broker.broker import Broker
-from lading.broker.core import trimming
+from lading.broker.core import record_deletion
 from lading.broker.core.pass_through import Ahead, Whole, whole_chunks
 from lading.broker.core.topology import Partition
 from lading.dialects import codes
@@ -87,7 +87,7 @@ class Log:
             case 2 if log.stable_end > log.first_offset:
                 log.hold_stable(chance.choice((None, chance.randrange(log.first_offset, log.next_offset))))
             case 3 if log.stable_end > log.first_offset:
-                trimming.delete_before(self.partition, chance.randint(log.first_offset, log.stable_end))
+                record_deletion.delete_before(self.partition, chance.randint(log.first_offset, log.stable_end))
             case _:
                 for _ in range(chance.randint(1, 3)):
                     payloads = [
@@ -148,7 +148,7 @@ def test_bytes_stay_when_their_segment_is_deleted_and_the_broker_ends(broker: Br
     found = [whole(broker, partition, offset) for offset in range(10)]
     bodies = [bytes(one.bodies[0]) for one in found if one is not None]
     assert len(bodies) == 10 and all(bytes([number]) * 1000 in bodies[number] for number in range(10))
-    trimming.delete_before(partition, 9)
+    record_deletion.delete_before(partition, 9)
     assert partition.log.first_offset == 9 and partition.log.segments_count == 1 and partition.recent is None
     assert whole(broker, partition, 0) is None
     produce(broker, partition, bytes(2000), producer=1, sequence=10)

@@ -18,8 +18,8 @@ from lading.broker.core.append import BEFORE_IN_PLACE_BYTES, InPlace
 from lading.broker.core.positions import COORDINATED, PositionKey, StoredPosition
 from lading.broker.core.settings import BrokerSettings
 from lading.broker.core.topology import Partition
-from lading.broker.kafka.produced import writer_of
-from lading.broker.kafka.producer_state import ENDED, TRANSITIONS, Caller, Identity, ProducerState
+from lading.broker.kafka.append import writer_of
+from lading.broker.kafka.transactional_producer import ENDED, TRANSITIONS, Caller, Identity, ProducerState
 from lading.dialects.iggy_classic import protocol as iggy_row
 from lading.dialects.kafka import protocol as kafka_row
 from lading.dialects.kafka import sequenced_batches

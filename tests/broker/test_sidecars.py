@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from lading.broker.broker import Broker
 from lading.broker.core.append import Written
-from lading.broker.kafka.producer_state import Caller
+from lading.broker.kafka.transactional_producer import Caller
 from lading.dialects import codes
 from lading.log.reader import DirectoryReader
 from lading.model.errors import CorruptLog

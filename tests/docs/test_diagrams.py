@@ -8,7 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from lading.broker.kafka import coordinated_group, producer_state
+from lading.broker.kafka import group, transactional_producer
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "kafka-groups.md"
 
@@ -22,6 +22,6 @@ def diagram(transitions: Mapping[Any, frozenset[Any]], first: StrEnum) -> str:
 def test_groups_and_producers() -> None:
     found = re.findall(r"```mermaid\n(.*?)\n```", PAGE.read_text(), re.DOTALL)
     assert found == [
-        diagram(coordinated_group.TRANSITIONS, coordinated_group.GroupState.EMPTY),
-        diagram(producer_state.TRANSITIONS, producer_state.ProducerState.EMPTY),
+        diagram(group.TRANSITIONS, group.GroupState.EMPTY),
+        diagram(transactional_producer.TRANSITIONS, transactional_producer.ProducerState.EMPTY),
     ]

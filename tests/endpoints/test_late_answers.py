@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from lading.broker.core.answer import Answer
+from lading.broker.core.pending_result import Answer
 from lading.endpoints.kafka.answering import answered
 from lading.settings import EndpointSettings
 from tests.endpoints.kafka_frames import KafkaFrames, fetch

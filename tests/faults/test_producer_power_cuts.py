@@ -17,9 +17,9 @@ from lading.broker.core.append import Appender, Written
 from lading.broker.core.counters import Counters
 from lading.broker.core.settings import BrokerSettings, TopicSettings
 from lading.broker.core.topology import Partition, Stream, Topic
-from lading.broker.core.writer_memory import WriterMemory, hold
+from lading.broker.core.writer_state import WriterMemory, hold
 from lading.broker.core.writers import Writers
-from lading.broker.kafka.produced import ProducedAppender, Sequenced, writer_of
+from lading.broker.kafka.append import ProducedAppender, Sequenced, writer_of
 from lading.chunk.runs import runs
 from lading.dialects import registry
 from lading.dialects.sequenced import Numbered, NumberedDialect

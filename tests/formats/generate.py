@@ -17,7 +17,7 @@ from lading.broker.broker import Broker
 from lading.broker.core.append import Written
 from lading.broker.core.positions import StoredPosition
 from lading.broker.core.settings import BrokerSettings, TopicSettings
-from lading.broker.kafka.producer_state import Caller
+from lading.broker.kafka.transactional_producer import Caller
 from lading.dialects import codes
 from lading.log.group_commit import SyncNow
 from lading.model.state import State

@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from lading.broker.kafka.produced import Sequenced
+from lading.broker.kafka.append import Sequenced
 from lading.dialects.kafka import commands, requests
 from lading.dialects.kafka import versions as v
 from tests.broker.kafka_batches import record_batch

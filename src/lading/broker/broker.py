@@ -23,28 +23,28 @@ from ..log.producer_table import ProducerTable
 from ..model.errors import Refusal
 from ..model.protocol import VisibilityRule
 from .channels import Channels
-from .channels.given_up import GivenUp
-from .core.answer import Answer
+from .channels.exhausted_messages import GivenUp
 from .core.append import Append, Appender, Choice, Write, choose_partition
 from .core.catalog_commit import CatalogCommit
 from .core.counters import Counters
 from .core.damages import Damages
 from .core.dead_letters import DeadLetters
-from .core.duties import Duties
+from .core.delayed_messages import Postponed
 from .core.idle_logs import IdleLogs
+from .core.maintenance import Duties
 from .core.namespace import Namespace, PreparedLogs
+from .core.pending_result import Answer
 from .core.positions import Positions
-from .core.postponed import Postponed
 from .core.read import Reading, read
 from .core.settings import BrokerSettings, TopicSettings
 from .core.states import States, states
 from .core.topology import Partition, Stream, Topic
-from .core.writer_memory import WriterMemory
+from .core.writer_state import WriterMemory
 from .iggy.groups import Groups
 from .iggy.poll import Poller, offset_at
-from .kafka.coordinated_groups import CoordinatedGroups
-from .kafka.produced import ProducedAppender
-from .kafka.producers import Producers
+from .kafka.append import ProducedAppender
+from .kafka.group_coordinator import CoordinatedGroups
+from .kafka.transaction_coordinator import Producers
 from .native.append import NativeAppender
 from .native.groups import NativeGroups
 from .native.transactions import CommitResult, Transactions

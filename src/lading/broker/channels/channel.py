@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.topology import Topic
-from .lane import Lane
+from .partition_dispatcher import Lane
 from .statistics import ChannelStatistics
 from .subscriber import Subscriber
 

@@ -10,11 +10,11 @@ from typing import Final
 from ...log.catalog import Catalog
 from ...model.errors import Reason, Refusal
 from ..core.append import Append
+from ..core.callbacks import nothing
 from ..core.counters import Counters
-from ..core.hooks import nothing
 from ..core.topology import Partition, Topic
 from .channel import EPHEMERAL, Channel
-from .lane import Lane
+from .partition_dispatcher import Lane
 from .statistics import ChannelStatistics
 from .store import ORDERED, ORIGIN, PAUSED, SKIPPING, ChannelStore, StoredLane, after_cut, origin_row, row_of
 

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from ...log.catalog import Catalog
 from ...log.catalog_rows import GroupRow, PositionRow
 from ..core.topology import Partition, Topic
-from .lane import Lane
-from .under_way import LaneState
+from .in_flight import LaneState
+from .partition_dispatcher import Lane
 
 CHANNEL: Final = "channel"
 ORIGIN: Final = ""

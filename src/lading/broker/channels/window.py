@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...kernels import engine
-from . import twin
-from .twin import DONE, NEVER_US, WAITING
+from . import fallback
+from .fallback import DONE, NEVER_US, WAITING
 
 HOME: Final = "lading.broker.channels.kernels"
 SLOTS_MIN: Final = 1 << 12
@@ -195,7 +195,7 @@ class Window:
         return found
 
     def _kernels(self, messages: int) -> Any:
-        return engine.select(HOME, twin, 8 * messages)
+        return engine.select(HOME, fallback, 8 * messages)
 
 
 _NOTHING: Final[NDArray[np.int64]] = np.empty(0, np.int64)

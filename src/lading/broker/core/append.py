@@ -19,8 +19,8 @@ from typing import Final
 from ...chunk.envelope import ENVELOPE_BYTES
 from ...log.interface import Commit, InPlace, Write, Written
 from ...model.errors import Reason, Refusal
+from .callbacks import nothing
 from .counters import Counters
-from .hooks import nothing
 from .topology import Partition, Topic
 
 __all__ = [

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from ...log.catalog import Catalog
 from ...log.interface import Commit
 from ...model.errors import Reason, Refusal
-from .answer import Answer
+from .pending_result import Answer
 
 
 class CatalogCommit:

@@ -23,8 +23,8 @@ from ...model.errors import Reason, Refusal
 from ...model.names import spellings
 from ...model.state import State
 from .append import Append
-from .copies import Copy
 from .counters import Counters
+from .dead_letter_batch import Copy
 from .read import Piece, read
 from .topology import Partition, Topic
 

@@ -15,7 +15,7 @@ from ...dialects.kafka import protocol as kafka_row
 from ...dialects.native import protocol as native_row
 from ...log.catalog import Catalog
 from ...log.catalog_rows import PositionRow
-from .hooks import nothing
+from .callbacks import nothing
 from .topology import Partition, Topic
 
 IGGY: Final = iggy_row.PROTOCOL.name

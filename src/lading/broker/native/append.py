@@ -15,7 +15,7 @@ from ...model.errors import MalformedMessage, Reason, Refusal
 from ..core.append import Append, Appender, Written
 from ..core.counters import Counters
 from ..core.topology import Partition
-from ..core.writer_memory import WriterMemory
+from ..core.writer_state import WriterMemory
 from ..core.writers import Block
 from .transactions import Transactions
 

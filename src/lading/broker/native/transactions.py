@@ -16,7 +16,7 @@ from ...log.catalog import Catalog
 from ...model.errors import Reason, Refusal
 from ..core.counters import Counters
 from ..core.topology import Partition
-from ..core.writer_memory import hold
+from ..core.writer_state import hold
 
 LOG: Final = logging.getLogger("lading.broker")
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
-from ...broker.core.answer import Answer
+from ...broker.core.pending_result import Answer
 from ...dialects.kafka.errors import COORDINATOR_NOT_AVAILABLE, code_of
 from ...model.errors import Reason, Refusal
 from .handling import Fields

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from ...broker.core.positions import COORDINATED, PositionKey, StoredPosition
 from ...broker.core.topology import Partition
-from ...broker.kafka.coordinated_group import Group
-from ...broker.kafka.coordinated_groups import MemberCall
+from ...broker.kafka.group import Group
+from ...broker.kafka.group_coordinator import MemberCall
 from ...dialects.kafka import versions
 from ...dialects.kafka.assignment import PROTOCOL, parse_subscription
 from ...dialects.kafka.errors import (

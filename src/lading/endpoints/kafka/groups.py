@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Iterable, Mapping
 from typing import Any, Final
 
-from ...broker.kafka.coordinated_group import Group, GroupState, JoinCall, Joined, MemberIdRequired, Synced
-from ...broker.kafka.coordinated_groups import MemberCall
+from ...broker.kafka.group import Group, GroupState, JoinCall, Joined, MemberIdRequired, Synced
+from ...broker.kafka.group_coordinator import MemberCall
 from ...dialects.kafka import versions
 from ...dialects.kafka.errors import GROUP_NOT_FOUND, INVALID_GROUP_ID, INVALID_REQUEST, NONE
 from ...model.errors import Refusal

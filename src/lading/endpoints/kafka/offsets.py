@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from ...broker.core import times
+from ...broker.core import offsets_for_times
 from ...dialects.kafka.errors import FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, code_of
 from ...dialects.kafka.versions import LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH
 from ...model.errors import LadingError
@@ -28,14 +28,14 @@ class Found(NamedTuple):
 NOTHING: Final = Found(-1)
 
 
-def _timed(found: times.Timed | None) -> Found:
+def _timed(found: offsets_for_times.Timed | None) -> Found:
     return NOTHING if found is None else Found(found.offset, found.timestamp_us // 1000)
 
 
 _ENDS: Final[dict[int, Callable[[Partition, int], Found]]] = {
     -1: lambda partition, end: Found(end),
     -2: lambda partition, end: Found(partition.log.first_offset),
-    -3: lambda partition, end: _timed(times.latest(partition)),
+    -3: lambda partition, end: _timed(offsets_for_times.latest(partition)),
     -4: lambda partition, end: Found(partition.log.first_offset),
     -5: lambda partition, end: NOTHING,
 }
@@ -75,7 +75,7 @@ class _Answers:
             ask = _ENDS.get(asked.timestamp)
             found = NOTHING if ask is None else ask(partition, end)
         else:
-            found = _timed(times.first_since(partition, min(asked.timestamp, TIME_MS_MAX) * 1000))
+            found = _timed(offsets_for_times.first_since(partition, min(asked.timestamp, TIME_MS_MAX) * 1000))
         epoch = log.epoch if found.offset >= 0 else -1
         return {
             **row,

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...broker.core.append import BEFORE_IN_PLACE_BYTES, Append, InPlace, Written
-from ...broker.kafka.produced import Sequenced
+from ...broker.kafka.append import Sequenced
 from ...broker.native.append import PLAIN
 from ...dialects import codes
 from ...dialects.kafka import validation

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from ...broker.kafka.producer_state import Producer, ProducerState
+from ...broker.kafka.transactional_producer import Producer, ProducerState
 from ...clock import Dates
 from ...dialects.kafka.errors import TRANSACTIONAL_ID_NOT_FOUND, code_of
 from ...dialects.kafka.versions import DESCRIBE_PRODUCERS, DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 from uuid import UUID
 
+from ...broker.core.record_deletion import delete_before
 from ...broker.core.settings import TopicSettings
-from ...broker.core.trimming import delete_before
 from ...dialects.kafka.errors import (
     INVALID_CONFIG,
     INVALID_PARTITIONS,

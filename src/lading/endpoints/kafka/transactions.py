@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from ...broker.core.positions import COORDINATED, PositionKey, StoredPosition
 from ...broker.core.topology import Partition
-from ...broker.kafka.coordinated_groups import MemberCall
-from ...broker.kafka.producer_state import Caller, Identity
+from ...broker.kafka.group_coordinator import MemberCall
+from ...broker.kafka.transactional_producer import Caller, Identity
 from ...dialects.kafka import versions
 from ...dialects.kafka.errors import INVALID_REQUEST, NONE, OPERATION_NOT_ATTEMPTED, PRODUCER_FENCED, code_of
 from ...model.errors import Reason, Refusal

@@ -14,12 +14,23 @@ from typing import Final
 from ...log.catalog_rows import PositionRow
 from ...log.producer_table import ProducerRow, ProducerTable
 from ...model.errors import Reason, Refusal
-from ..core.answer import Answer
 from ..core.append import Append, Write
+from ..core.pending_result import Answer
 from ..core.positions import PositionKey, Positions, StoredPosition
 from ..core.topology import Partition
-from .produced import ProducedAppender, Sequenced, Writing, producer_of, writer_of
-from .producer_state import COMMITS, DECIDED, ENDED, Caller, Identity, Producer, ProducerState, fenced, told, under_way
+from .append import ProducedAppender, Sequenced, Writing, producer_of, writer_of
+from .transactional_producer import (
+    COMMITS,
+    DECIDED,
+    ENDED,
+    Caller,
+    Identity,
+    Producer,
+    ProducerState,
+    fenced,
+    told,
+    under_way,
+)
 
 IDS_AT_ONCE: Final = 1000
 ID_MAX: Final = 1 << 62

@@ -19,11 +19,11 @@ from ...dialects.nsq import protocol as nsq_row
 from ..core.counters import Counters
 from ..core.read import Reading, newest, read
 from ..core.topology import Partition
-from .aside import DEFERRED
+from .in_flight import UnderWay, Wake
+from .out_of_window import DEFERRED
 from .pages import Page, Portion, fitting, offsets_in, pages_of, size_of
 from .statistics import ChannelStatistics
 from .subscriber import Delivery, Point, Points, Subscriber, sampled
-from .under_way import UnderWay, Wake
 
 LOOKAHEAD_MAX: Final = 1 << 18
 PAGE_MESSAGES: Final = 8192

@@ -19,10 +19,10 @@ from ...model.errors import LocalError, Reason, Refusal
 from ..core.append import Append, Appender, Write, Written
 from ..core.counters import Counters
 from ..core.topology import Partition
-from ..core.writer_memory import SCAN_BYTES, WriterMemory, hold, note_outcome
+from ..core.writer_state import SCAN_BYTES, WriterMemory, hold, note_outcome
 from ..core.writers import Block, Writers
 from ..native.append import PLAIN, TRANSACTIONAL
-from .producer_state import Identity
+from .transactional_producer import Identity
 
 DIALECT: Final = codes.KAFKA
 """The dialect whose producers have ids."""

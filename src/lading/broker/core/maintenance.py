@@ -14,17 +14,17 @@ from ...log.catalog import Catalog
 from ...log.interface import PartitionLog
 from ...log.retention import AgeClock
 from ...model.errors import Refusal
-from ..kafka.coordinated_groups import CoordinatedGroups
-from ..kafka.producers import Producers
+from ..kafka.group_coordinator import CoordinatedGroups
+from ..kafka.transaction_coordinator import Producers
 from ..native.groups import NativeGroups
 from ..native.transactions import Transactions
 from . import retention
+from .callbacks import nothing
 from .counters import Counters
-from .hooks import nothing
 from .positions import Positions
 from .settings import BrokerSettings
 from .topology import Partition
-from .writer_memory import WriterMemory
+from .writer_state import WriterMemory
 
 LOG: Final = logging.getLogger("lading.broker")
 TICK_US: Final = 50_000

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from ...log.producer_table import ProducerRow
 from ...model.errors import Reason, Refusal
-from ..core.answer import Answer
+from ..core.pending_result import Answer
 from ..core.positions import PositionKey, StoredPosition
 from ..core.topology import Partition
 

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from ...model.errors import Reason, Refusal
-from ..core.answer import Answer
+from ..core.pending_result import Answer
 
 
 class GroupState(StrEnum):

@@ -13,12 +13,12 @@ from typing import Final, NamedTuple
 from ...log.catalog import Catalog, Kind
 from ...log.catalog_rows import GroupRow
 from ...model.errors import Reason, Refusal
-from ..core.answer import Answer
-from ..core.hooks import nothing
+from ..core.callbacks import nothing
+from ..core.pending_result import Answer
 from ..core.positions import COORDINATED, PositionKey, Positions, StoredPosition
 from ..core.settings import BrokerSettings
 from ..core.topology import Partition, Topic
-from .coordinated_group import Group, GroupState, JoinCall, Joined, Member, MemberIdRequired, Synced, no_group
+from .group import Group, GroupState, JoinCall, Joined, Member, MemberIdRequired, Synced, no_group
 
 LOG: Final = logging.getLogger("lading.broker")
 RETRY_US: Final = 1_000_000

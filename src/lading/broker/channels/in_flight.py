@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from ...model.errors import Reason, Refusal
 from ..core.append import Append
 from ..core.topology import Partition
-from .aside import DEFERRED, LEAVING, Aside, Entry
+from .fallback import NEVER_US, WAITING
+from .out_of_window import DEFERRED, LEAVING, Aside, Entry
 from .statistics import ChannelStatistics
 from .subscriber import Subscriber
-from .twin import NEVER_US, WAITING
 from .window import Window
 
 ASIDE_MAX: Final = 20_000
