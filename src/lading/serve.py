@@ -292,7 +292,7 @@ def _duty_timer(services: Services) -> DutyTimer:
 
 async def _copy_dead_letters(services: Services) -> None:
     """Copies of messages that were marked poisoned, made in a worker, one block at a time."""
-    from .endpoints.base.acknowledged import acknowledged
+    from .endpoints.base.append_wait import acknowledged
 
     broker = services.broker
     letters = broker.dead_letters

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from lading.broker.core.pending_result import Answer
-from lading.endpoints.kafka.answering import answered
+from lading.endpoints.kafka.pending_responses import answered
 from lading.settings import EndpointSettings
 from tests.endpoints.kafka_frames import KafkaFrames, fetch
 
@@ -21,7 +21,7 @@ TIMEOUT_S = 30
 FAULTY = """
 import sys
 from lading import serve
-from lading.endpoints.kafka.reading import Batcher
+from lading.endpoints.kafka.fetch_reader import Batcher
 from lading.parent_pipe import end_with_parent
 from lading.settings import load
 

@@ -19,8 +19,8 @@ from lading.dialects import registry
 from lading.dialects.nsq import protocol as nsq_row
 from lading.endpoints.base.services import Services, now_us
 from lading.endpoints.nsq import node as nodes
-from lading.endpoints.nsq.gathering import COMMAND_BYTES_MAX, Gathering, Joint
 from lading.endpoints.nsq.publish import RUN_BYTES_MAX, Publisher
+from lading.endpoints.nsq.publish_coalescing import COMMAND_BYTES_MAX, Gathering, Joint
 from lading.endpoints.nsq.session import NAME, Connection
 from lading.log.group_commit import SyncNow
 from lading.metrics import Metrics

@@ -10,7 +10,7 @@ import pytest
 
 from lading import testing
 from lading.dialects.kafka.errors import RETRIABLE
-from lading.endpoints.kafka.answering import coordinator_code
+from lading.endpoints.kafka.pending_responses import coordinator_code
 from lading.model.errors import Reason, Refusal
 from tests.endpoints.kafka_frames import KafkaFrames
 from tests.faults.test_kafka_kill import PARTITIONS, QUIET, read

@@ -15,7 +15,7 @@ from ...broker.core.query import Query, Selected, select
 from ...broker.core.query import parse_query as parse_filter
 from ...dialects.native import messages as native
 from ...model.limits import REQUEST_BYTES_MAX
-from ..base.acknowledged import acknowledged
+from ..base.append_wait import acknowledged
 from ..base.services import Services, now_us
 from ..http_shared.documents import BatchesQuery, ChunksQuery, TimeQuery, answer, parse_query
 from ..http_shared.http import InPieces, read_body

@@ -27,7 +27,7 @@ from ...dialects.json.errors import BODY_TOO_LARGE, BodyError, error_document
 from ...dialects.json.limits import BODY_BYTES_MAX
 from ...dialects.json.messages import SendDocument, encode_polled, parse_send
 from ...model.errors import LadingError, Reason, Refusal
-from ..base.acknowledged import acknowledged
+from ..base.append_wait import acknowledged
 from ..base.carrying import Fit
 from ..base.services import Endpoint, Services
 from ..http_shared.bearer import guard_administration

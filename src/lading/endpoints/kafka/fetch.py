@@ -27,8 +27,8 @@ from ...dialects.kafka.requests import parse_head
 from ...dialects.kafka.versions import FETCH, SERVED
 from ...model.errors import LadingError, MalformedMessage
 from ..base.carrying import Carrying
+from .fetch_reader import TARGET, Batcher, Batches, Made
 from .handling import Context
-from .reading import TARGET, Batcher, Batches, Made
 from .session import NAME, Connection, Slot
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from ...dialects.kafka import versions
 from ...dialects.kafka.errors import GROUP_NOT_FOUND, INVALID_GROUP_ID, INVALID_REQUEST, NONE
 from ...model.errors import Refusal
 from ..base.services import now_us
-from .answering import answered, coordinator_code
 from .handling import NODE_ID, Context, Fields, Handler, Request, Session
+from .pending_responses import answered, coordinator_code
 
 CLASSIC: Final = "classic"
 KEY_TYPES: Final = (0, 1)

@@ -13,9 +13,9 @@ from ...dialects.kafka import versions
 from ...dialects.kafka.errors import INVALID_REQUEST, NONE, OPERATION_NOT_ATTEMPTED, PRODUCER_FENCED, code_of
 from ...model.errors import Reason, Refusal
 from ..base.services import now_us
-from .answering import answered, coordinator_code
-from .group_positions import durable, stored
 from .handling import Context, Fields, Handler, Request, Session
+from .offset_commits import durable, stored
+from .pending_responses import answered, coordinator_code
 
 _FENCED_FROM: Final = {versions.INIT_PRODUCER_ID: 4, versions.TXN_OFFSET_COMMIT: versions.NEVER}
 _FENCED_FROM_ELSE: Final = 2

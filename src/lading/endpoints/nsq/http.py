@@ -15,10 +15,10 @@ from ...dialects.nsq import commands, json_text, limits
 from ...dialects.nsq.commands import COMMANDS, Command
 from ...dialects.nsq.errors import fault_of
 from ...model.errors import LadingError
-from ..base.acknowledged import acknowledged
+from ..base.append_wait import acknowledged
 from ..http_shared.http import read_body
 from ..http_shared.routing import Parameters, Route
-from .answers import HttpFault, access_of, handled
+from .http_responses import HttpFault, access_of, handled
 from .node import EXTENDED, PLAIN, VERSION, Node
 from .options import option
 from .parameters import channel_name, channel_of, topic_name, topic_of

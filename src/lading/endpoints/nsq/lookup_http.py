@@ -8,7 +8,7 @@ from starlette.requests import Request
 
 from ...model.errors import LadingError, Refusal
 from ..http_shared.routing import Parameters, Route
-from .answers import HttpFault, access_of, handled
+from .http_responses import HttpFault, access_of, handled
 from .lookup import Lookup
 from .node import EXTENDED, PLAIN, VERSION, Node, takes_ext
 from .parameters import channel_name, channel_of, number, topic_name, topic_of

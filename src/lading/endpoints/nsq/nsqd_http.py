@@ -10,8 +10,8 @@ from ..http_shared.bearer import guard_administration
 from ..http_shared.http import HttpEndpoint
 from ..http_shared.routing import Router
 from . import node as nodes
-from .answers import missing, refuse
 from .http import NAME, NsqdHttp
+from .http_responses import missing, refuse
 
 
 class _Endpoint(HttpEndpoint):

@@ -7,7 +7,7 @@ from ..http_shared.bearer import guard_administration
 from ..http_shared.http import HttpEndpoint
 from ..http_shared.routing import Router
 from . import lookup, node
-from .answers import missing, refuse
+from .http_responses import missing, refuse
 from .lookup_http import NAME, LookupHttp
 
 

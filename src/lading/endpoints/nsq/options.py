@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ...dialects.nsq import limits
 from ...dialects.nsq.identify import DEFLATE_LEVEL_MAX, OUTPUT_BUFFER_BYTES_MAX, OUTPUT_BUFFER_MS_MAX
-from .answers import HttpFault
+from .http_responses import HttpFault
 
 if TYPE_CHECKING:
     from .node import Node

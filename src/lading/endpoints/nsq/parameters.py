@@ -8,7 +8,7 @@ from starlette.requests import Request
 
 from ...dialects.nsq import limits
 from ...model.errors import Refusal
-from .answers import HttpFault
+from .http_responses import HttpFault
 
 if TYPE_CHECKING:
     from ...broker.channels import Channel

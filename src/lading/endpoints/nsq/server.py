@@ -12,8 +12,8 @@ from ...settings import Address
 from ..base.services import Services
 from ..io.gate import Gate
 from . import node as nodes
-from .gathering import Gathering
 from .publish import Publisher
+from .publish_coalescing import Gathering
 from .session import NAME, Connection
 
 DRAIN_TIMEOUT_S: Final = 5.0

@@ -22,10 +22,10 @@ from ..base.inbox import Inbox, no_progress_error
 from ..base.peer import TLS_HELLO, is_tls_hello, origin_of
 from ..io.gate import Guarded
 from .consume import Consumer
-from .gathering import Joint
 from .handlers import HANDLERS, require_state
-from .intake import Intake
+from .publication_reader import Intake
 from .publish import Publication
+from .publish_coalescing import Joint
 
 if TYPE_CHECKING:
     from ...broker.core.topology import Topic

@@ -22,8 +22,8 @@ from ...dialects.kafka.errors import (
 )
 from ...model.errors import MalformedMessage, Refusal
 from ..base.services import now_us
-from .answering import answered, coordinator_code
 from .handling import Context, Fields, Handler, Request, Session
+from .pending_responses import answered, coordinator_code
 
 METADATA_BYTES_MAX: Final = 4096
 """What a consumer may store beside a position, as ``offset.metadata.max.bytes`` of the real server."""

@@ -12,8 +12,8 @@ from ...dialects.nsq.errors import Fault, fault_of
 from ...metrics import Labels
 from ...model.errors import LadingError
 from ..base.inbox import IDLE_BUFFER_BYTES_MAX, Inbox
-from .gathering import COMMAND_BYTES_MAX, Gathering, Joint
 from .publish import Publication, Publisher, Route, require_count
+from .publish_coalescing import COMMAND_BYTES_MAX, Gathering, Joint
 
 if TYPE_CHECKING:
     from .session import Connection
