@@ -39,7 +39,7 @@ class KafkaTransaction:
     """
 
     def __init__(self, cluster: KafkaCluster, id_: str, timeout_s: float) -> None:
-        from .sending import KafkaWriter
+        from .writer import KafkaWriter
 
         self.id = id_
         self._cluster = cluster

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    from .sending import KafkaWriter
+    from .writer import KafkaWriter
 
 WATCH_MS: Final = 100
 """How long all leaders together hold back their answers to a reader that waits for several of them."""
@@ -247,7 +247,7 @@ class KafkaTransport:
 
     def _sending(self) -> KafkaWriter:
         if self._writer is None:
-            from .sending import KafkaWriter
+            from .writer import KafkaWriter
 
             self._writer = KafkaWriter(self._cluster)
         return self._writer
