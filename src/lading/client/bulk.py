@@ -14,8 +14,8 @@ from .arguments import open_for
 from .header_columns import Nulls, header_names, headers_of
 from .outgoing import as_field, complete
 from .producer import Producer
+from .read_bounds import Bound, spans
 from .reading import OnLoss, PartitionReader, Selection, columns_text
-from .starting import Bound, spans
 from .unseen import DeclaredHeaders
 
 FETCH_BYTES = 4 << 20

@@ -13,13 +13,13 @@ from ..model.message import Message
 from ..transports.fetched import States
 from ..transports.interface import Position, Transport
 from .arguments import open_for
+from .consumer_membership import Member
 from .interceptors import LOG, ConsumerInterceptor, chained, told
-from .member import Member
+from .read_bounds import Bound, Place, Span, spans
 from .readers import Readers
 from .reading import OnLoss, Selection, columns_text
 from .received import received
 from .serdes import Deserializer
-from .starting import Bound, Place, Span, spans
 from .unseen import DeclaredHeaders
 
 if TYPE_CHECKING:

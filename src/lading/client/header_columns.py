@@ -14,7 +14,7 @@ from ..kernels import engine
 from ..model.batch import HEADER_TYPE, HEADERS_TYPE
 from ..model.errors import LocalError
 from ..model.kinds import Kind
-from . import twin
+from . import fallback
 
 HOME = "lading.client.kernels"
 VALUES_BYTES_MAX = (1 << 31) - 1
@@ -154,7 +154,7 @@ def _row_by_row(parts: Sequence[Any], rows: int) -> Any:
     places = np.zeros(rows * width + 1, np.int32)
     np.cumsum(sizes.ravel(), out=places[1:])
     target = np.empty(total, np.uint8)
-    kernels = engine.select(HOME, twin, total)
+    kernels = engine.select(HOME, fallback, total)
     for place, (held, octets) in enumerate(sources):
         kernels.spread(held, octets, place, width, places, target)
     bits = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little").data)

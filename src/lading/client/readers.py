@@ -11,8 +11,8 @@ from ..model.errors import LadingError
 from ..transports.fetched import MAX_OFFSET
 from ..transports.interface import Position, TopicMeta, Transport, Watching
 from .patience import Patience
+from .read_bounds import Place, Span
 from .reading import PartitionReader, Selection
-from .starting import Place, Span
 
 if TYPE_CHECKING:
     import pyarrow as pa

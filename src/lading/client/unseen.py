@@ -11,8 +11,8 @@ from ..columns.contract import parse_columns
 from ..columns.seen_headers import SeenHeaders, unseen_sentence
 from ..model.errors import UnseenHeaderWarning
 from ..transports.interface import Transport
+from .read_bounds import Span
 from .reading import PartitionReader, Selection
-from .starting import Span
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from ..model.errors import Reason, Refusal
 from ..transports.interface import Membership, Position
 from .interceptors import LOG, ConsumerInterceptor, told
-from .starting import Place
+from .read_bounds import Place
 
 HEARTBEAT_S = 2.0
 STORE_ATTEMPTS = 3
