@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 from lading import testing
 from lading.client.bulk import read_arrow
 from lading.model.errors import SettingError
-from lading.spark.delivery import Sent
+from lading.spark.commit_protocol import Sent
 from lading.spark.sink import Mapping, StreamWriter
 from lading.spark.source import LadingSource
 from lading.tables.options import SinkOptions

@@ -27,7 +27,7 @@ from ..tables.options import SinkOptions
 from ..tables.schema import with_field_names
 from ..transports.interface import Transport
 from ..transports.open import open_transport
-from .delivery import Sent, Task, delivery_of
+from .commit_protocol import Sent, Task, delivery_of
 from .types import arrow_schema
 from .workers import settle
 
