@@ -37,9 +37,9 @@ from lading.pipeline.writing import write_range
 from lading.tables.formats.registry import open_table
 from lading.tables.options import SourceOptions
 from lading.tables.planning import Planner
-from lading.tables.publish import Batch, Written, commit
 from lading.tables.staging import schema_words
 from lading.tables.state import State, table_in_state
+from lading.tables.table_commit import Batch, Written, commit
 from lading.transports.open import open_transport
 
 if TYPE_CHECKING:

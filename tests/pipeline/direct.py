@@ -14,12 +14,12 @@ from lading.pipeline.run import _accepted, _job, _sources, to_table_run
 from lading.pipeline.settings import PipelineSettings
 from lading.pipeline.writing import write_range
 from lading.tables import engine
-from lading.tables.batches import Sources, go
 from lading.tables.manifest import Manifest
-from lading.tables.publish import Batch, commit
+from lading.tables.micro_batches import Sources, go
 from lading.tables.ranges import Range
 from lading.tables.staging import schema_words
 from lading.tables.state import State, table_in_state
+from lading.tables.table_commit import Batch, commit
 
 Strike = Callable[[str], None]
 

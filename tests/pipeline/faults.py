@@ -14,11 +14,11 @@ import pyarrow as pa
 from lading.pipeline import sink
 from lading.pipeline.errands import Access, deliver
 from lading.pipeline.sink import PipelineWriter
-from lading.tables import publish
+from lading.tables import table_commit
 from lading.tables.manifest import Manifest
-from lading.tables.publish import Batch, Derived
 from lading.tables.ranges import Range
 from lading.tables.state import State
+from lading.tables.table_commit import Batch, Derived
 from tests.spark.faults import strike
 
 PHASES = ("task", "manifest", "renames", "errands", "published")
@@ -65,7 +65,7 @@ class FaultyWriter(PipelineWriter):
             strike(directory, "errands")
             deliver(state, manifest, access)
 
-        setattr(sink, "commit", partial(publish.commit, rename=rename))  # noqa: B010
+        setattr(sink, "commit", partial(table_commit.commit, rename=rename))  # noqa: B010
         setattr(sink, "deliver", deliver_struck)  # noqa: B010
         super().publish(batch)
         strike(directory, "published")

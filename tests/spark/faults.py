@@ -12,10 +12,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from lading.tables import ingest, publish
+from lading.tables import ingest, table_commit
 from lading.tables.ingest import TableWriter
-from lading.tables.publish import Batch, Written
 from lading.tables.ranges import Range
+from lading.tables.table_commit import Batch, Written
 
 PHASES = ("task", "manifest", "renames", "published")
 """After a task's file was written; after the manifest, before any rename; between renames; when all is published."""
@@ -61,6 +61,6 @@ class FaultyWriter(TableWriter):
             renamed += 1
             source.replace(target)
 
-        vars(ingest)["commit"] = partial(publish.commit, rename=rename)
+        vars(ingest)["commit"] = partial(table_commit.commit, rename=rename)
         super().publish(batch)
         strike(state, "published")

@@ -11,12 +11,12 @@ import pytest
 from lading import testing
 from lading.client.bulk import write_arrow
 from lading.model.errors import CorruptLog
-from lading.tables.batches import Sources, go
 from lading.tables.checkpoint import Begun, Checkpoint
 from lading.tables.manifest import Manifest
+from lading.tables.micro_batches import Sources, go
+from lading.tables.offsets import Mark, OffsetsDocument, document
 from lading.tables.options import SourceOptions
 from lading.tables.planning import Planner
-from lading.tables.positions import Mark, OffsetsDocument, document
 from lading.tables.ranges import Range, admit, between, merged
 
 from .conftest import HEADERS, NATIVE_ROWS, flights

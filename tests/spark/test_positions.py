@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from lading.model.errors import SettingError
 from lading.tables.manifest import advance, cover, overlap, same_ranges
-from lading.tables.positions import Mark, Marks, document, loss, parse_document
+from lading.tables.offset_options import instant_us, parse_offsets, resolve
+from lading.tables.offsets import Mark, Marks, document, loss, parse_document
 from lading.tables.ranges import Range, admit, between, merged
-from lading.tables.starting import instant_us, parse_offsets, resolve
 from lading.transports.interface import PartitionMeta, TopicMeta
 
 ID = bytes(range(16))

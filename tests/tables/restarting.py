@@ -13,8 +13,8 @@ import pytest
 from lading import Producer, testing
 from lading.tables.executor import Stage
 from lading.tables.local import LocalExecutor
-from lading.tables.publish import Written
 from lading.tables.ranges import Range
+from lading.tables.table_commit import Written
 
 ENDPOINTS = {"lading": "admin", "iggy": "iggy_tcp", "kafka": "kafka"}
 

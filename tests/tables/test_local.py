@@ -17,8 +17,8 @@ from lading.model.errors import LocalError
 from lading.tables.executor import Stage
 from lading.tables.ingest import IngestReport, Progress, ingest
 from lading.tables.local import LocalExecutor
-from lading.tables.publish import Written
 from lading.tables.ranges import Range
+from lading.tables.table_commit import Written
 from tests.spark.conftest import IGGY_ROWS, NATIVE_ROWS
 from tests.spark.test_tables import COLUMNS, ROWS, TOPIC, assert_every_message_once, staged, table_of
 

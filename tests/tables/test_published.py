@@ -13,9 +13,9 @@ from lading.tables.engine import TableRun, begin
 from lading.tables.files import OWN, STAGED
 from lading.tables.formats.parquet import ParquetTable, hash_of
 from lading.tables.manifest import File, Manifest, checksum_of
-from lading.tables.publish import Batch, Written, commit
 from lading.tables.ranges import Range
 from lading.tables.state import State
+from lading.tables.table_commit import Batch, Written, commit
 
 
 def published(home: Path, batches: int = 3) -> State:

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 from ..model.errors import LadingError
 from ..tables.files import OWN, check_directory, read_document
 from ..tables.formats.parquet import visible_names
-from ..tables.publish import check_schema
 from ..tables.spooling import Spooled
 from ..tables.staging import schema_words
 from ..tables.state import State as PipelineState
 from ..tables.state import table_in_state
+from ..tables.table_commit import check_schema
 from .errands import check_topic, opened
 from .plan import Plan, problems
 from .run import check_servers, source_options

@@ -19,8 +19,8 @@ from ..model.state import State
 from ..tables.files import read_document, write_document
 from ..tables.manifest import TABLE, File, Manifest
 from ..tables.options import transport_options
-from ..tables.publish import drop, staged_path
 from ..tables.state import State as PipelineState
+from ..tables.table_commit import drop, staged_path
 from ..transports.interface import Picky, Transport
 from ..transports.lading.transport import LadingTransport
 from ..transports.open import open_transport

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from ..columns.contract import Projection
 from ..tables.ranges import Range
-from ..tables.reading import Reading
+from ..tables.scan import Reading
 from .plan import Plan
 from .settings import PipelineSettings
 

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..model.errors import LocalError
-from ..tables.publish import Derived
 from ..tables.staging import TableFiles, Target
+from ..tables.table_commit import Derived
 from .job import PipelineJob
 
 DESTINATION: Final = "_lading_destination"

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from ..spark.tasks import attempt_name, task_number
 from ..tables.manifest import same_ranges
-from ..tables.publish import Batch, Derived, Written, commit
 from ..tables.ranges import Range, merged
 from ..tables.staging import schema_words
 from ..tables.state import State, table_in_state
+from ..tables.table_commit import Batch, Derived, Written, commit
 from .breaker import admit
 from .errands import deliver
 from .job import PipelineJob

@@ -20,7 +20,7 @@ from ..spark.failures import cause
 from ..spark.session import quiet
 from ..spark.types import arrow_schema, schema_of
 from ..tables.manifest import File
-from ..tables.publish import Batch, Derived, Written, drop
+from ..tables.table_commit import Batch, Derived, Written, drop
 from .plan import Result
 from .rows_made import DESTINATION
 from .settings import Good, PipelineSettings, Route

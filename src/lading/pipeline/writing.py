@@ -19,10 +19,10 @@ from ..model.run import Decoded
 from ..model.state import State
 from ..tables.files import OWN, STAGED
 from ..tables.manifest import TABLE, File
-from ..tables.publish import Written
 from ..tables.ranges import Range
-from ..tables.reading import Stretch, fetch_range
+from ..tables.scan import Stretch, fetch_range
 from ..tables.staging import TASK_ROWS, HashingFile, TableFiles, Target, staged_stem
+from ..tables.table_commit import Written
 from .job import PipelineJob
 from .judge import Judged, judge
 from .rows import COPY_SCHEMA, copies, quarantined

@@ -11,7 +11,7 @@ import pyarrow as pa
 from ..columns.seen_headers import SeenHeaders
 from ..model.errors import LadingError
 from ..tables.ranges import Range
-from ..tables.reading import Reading
+from ..tables.scan import Reading
 from ..transports.fetched import Fetched
 from ..transports.interface import Transport
 

@@ -13,7 +13,7 @@ from ..model.limits import BATCH_BYTES, BATCH_ROWS
 from ..tables.options import SinkOptions, SourceOptions
 from ..tables.planning import Planner
 from ..tables.ranges import Range
-from ..tables.reading import Part, Reading, read_range
+from ..tables.scan import Part, Reading, read_range
 from ..tables.schema import conform
 from ..tables.spooling import refuse_queue, spooled
 from .absent_headers import warn_of_absent_headers

@@ -15,10 +15,10 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from ..tables.offsets import Marks, OffsetsDocument, document, parse_document
 from ..tables.options import SourceOptions
 from ..tables.planning import Planner
-from ..tables.positions import Marks, OffsetsDocument, document, parse_document
-from ..tables.reading import read_range
+from ..tables.scan import read_range
 from .absent_headers import warn_of_absent_headers
 from .source import batches, reading
 from .types import wanted

@@ -8,8 +8,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ..tables.executor import Stage, watch_thread
-from ..tables.publish import Written
 from ..tables.ranges import Range
+from ..tables.table_commit import Written
 from .failures import cause, disk_refused
 from .workers import settle
 

@@ -10,7 +10,7 @@ from typing import Any
 from ..model.errors import CorruptLog
 from .files import read_document, write_document
 from .manifest import Manifest, same_ranges
-from .positions import OffsetsDocument, parse_document
+from .offsets import OffsetsDocument, parse_document
 from .ranges import Range, between
 
 

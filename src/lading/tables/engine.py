@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ..client.patience import Patience
 from ..model.errors import LadingError, LocalError
-from .batches import Sources, go
 from .executor import LOOK_INTERVAL_S, Executor, Stage
 from .formats.registry import open_table
 from .manifest import Manifest
-from .positions import OffsetsDocument, document
-from .publish import Batch, abandon, changed_files, check_schema, recover
+from .micro_batches import Sources, go
+from .offsets import OffsetsDocument, document
 from .ranges import Range
 from .staging import schema_words
 from .state import State, table_in_state
+from .table_commit import Batch, abandon, changed_files, check_schema, recover
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -6,8 +6,8 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
-from .publish import Written
 from .ranges import Range
+from .table_commit import Written
 
 LOOK_INTERVAL_S: Final = 0.1
 GIVEN_UP_WAIT_S: Final = 10.0

@@ -22,10 +22,10 @@ from .failures import disk_told
 from .files import local_directory, make_directory
 from .options import SourceOptions
 from .planning import Planner
-from .publish import Batch, Written, commit
 from .ranges import Range
 from .staging import COMPRESSION, FILE_BYTES, TableJob, schema_words, write_range
 from .state import State
+from .table_commit import Batch, Written, commit
 from .watch import ManifestWatch
 
 ALL_COLUMNS: Final = "stream, topic, partition, offset, state, timestamp, id, checksum, key, headers, payload"

@@ -16,8 +16,8 @@ from typing import Final
 
 from ..model.errors import LocalError
 from .executor import Stage, watch_thread
-from .publish import Written
 from .ranges import Range
+from .table_commit import Written
 
 PRELOADED: Final = ("pyarrow.parquet", "lading.tables.staging", "lading.pipeline.writing")
 """What the process that workers are forked from has loaded."""

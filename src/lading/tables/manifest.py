@@ -12,7 +12,7 @@ import xxhash
 
 from ..model.errors import CorruptLog
 from .files import read_document, write_document
-from .positions import Mark, OffsetsDocument
+from .offsets import Mark, OffsetsDocument
 from .ranges import Range, merged
 
 VERSION = 1

@@ -10,8 +10,8 @@ from typing import Any, Literal
 
 from ..model.errors import SettingError
 from ..transports.interface import States
+from .offset_options import Word, parse_offsets
 from .ranges import ROWS_PER_PARTITION
-from .starting import Word, parse_offsets
 
 OnBadValue = Literal["null", "fail"]
 DEDUPE_HEADER = "lading-dedupe"

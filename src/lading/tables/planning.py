@@ -11,11 +11,11 @@ from ..model.errors import DataLoss
 from ..transports.epochs import compared
 from ..transports.interface import PartitionMeta, TopicMeta, Transport
 from ..transports.open import open_transport
+from .offset_options import resolve
+from .offsets import Loss, Mark, Marks, here, loss
 from .options import SourceOptions
-from .positions import Loss, Mark, Marks, here, loss
 from .ranges import Range, admit, between
 from .spooling import Filling, refuse_queue
-from .starting import resolve
 
 LOG = logging.getLogger("lading.spark")
 

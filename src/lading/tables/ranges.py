@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
-from .positions import Mark, Marks
+from .offsets import Mark, Marks
 
 ROWS_PER_PARTITION = 500_000
 """Messages of one Spark partition unless ``maxRowsPerPartition`` says otherwise: large enough to make starting it

@@ -19,10 +19,10 @@ from ..columns.dictionary_encoding import REPEATING
 from ..transports.fetched import States
 from .files import OWN, STAGED
 from .manifest import HASH_NAME, TABLE, File
-from .publish import Written
 from .ranges import Range
-from .reading import Counts, Reading, read_range
+from .scan import Counts, Reading, read_range
 from .schema import as_field, table_schema
+from .table_commit import Written
 
 TASK_ROWS = 65_536
 """Messages that a task decodes and judges at a time: no batch of them is handed to anybody."""

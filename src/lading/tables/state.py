@@ -16,7 +16,7 @@ from ..model.errors import LocalError
 from .checkpoint import Checkpoint
 from .files import OWN, STAGED, make_directory, read_document, write_document
 from .manifest import Manifests
-from .positions import OffsetsDocument
+from .offsets import OffsetsDocument
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from contextlib import suppress
 
 from ..model.errors import LadingError
 from .manifest import Manifest
+from .offsets import OffsetsDocument, parse_document
 from .planning import Planner
-from .positions import OffsetsDocument, parse_document
 from .state import State
 
 

@@ -24,7 +24,7 @@ from ..transports.epochs import compared
 from ..transports.fetched import Fetched, States
 from ..transports.interface import Filtering, PartitionMeta, TopicMeta, Transport
 from ..transports.open import open_transport
-from .positions import Mark, loss, next_epoch_start
+from .offsets import Mark, loss, next_epoch_start
 from .ranges import Range
 
 LOG = logging.getLogger("lading.spark")

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from .checkpoint import Begun, Checkpoint
 from .manifest import Manifest
+from .offsets import Marks, OffsetsDocument, document, parse_document
 from .planning import Planner
-from .positions import Marks, OffsetsDocument, document, parse_document
 from .ranges import Range
 
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from ..model.errors import SettingError
 from ..transports.interface import PartitionMeta, TopicMeta, Transport
-from .positions import Mark, Marks, here
+from .offsets import Mark, Marks, here
 
 Word = Literal["earliest", "latest"]
 WORDS: tuple[Word, ...] = ("earliest", "latest")
