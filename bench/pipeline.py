@@ -32,8 +32,8 @@ from lading import testing
 from lading.client.header_columns import headers_of
 from lading.client.outgoing import complete
 from lading.pipeline.job import PipelineJob, SourcePlace
+from lading.pipeline.range_writer import write_range
 from lading.pipeline.settings import PipelineSettings
-from lading.pipeline.writing import write_range
 from lading.tables.formats.registry import open_table
 from lading.tables.options import SourceOptions
 from lading.tables.planning import Planner

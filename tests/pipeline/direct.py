@@ -8,11 +8,11 @@ from typing import Any
 
 from lading.pipeline.breaker import admit
 from lading.pipeline.check import Problem, check
-from lading.pipeline.errands import deliver, ensure_topic
 from lading.pipeline.plan import Plan
+from lading.pipeline.range_writer import write_range
 from lading.pipeline.run import _accepted, _job, _sources, to_table_run
 from lading.pipeline.settings import PipelineSettings
-from lading.pipeline.writing import write_range
+from lading.pipeline.side_effects import deliver, ensure_topic
 from lading.tables import engine
 from lading.tables.manifest import Manifest
 from lading.tables.micro_batches import Sources, go

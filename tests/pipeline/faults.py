@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from lading.pipeline import sink
-from lading.pipeline.errands import Access, deliver
+from lading.pipeline.side_effects import Access, deliver
 from lading.pipeline.sink import PipelineWriter
 from lading.tables import table_commit
 from lading.tables.manifest import Manifest

@@ -11,7 +11,7 @@ import pytest
 
 from lading import read_arrow
 from lading.model.state import State
-from lading.pipeline import errands
+from lading.pipeline import side_effects
 from lading.tables.files import write_document
 from lading.tables.formats.registry import FORMATS
 from lading.tables.staging import TableFiles
@@ -120,7 +120,7 @@ def test_states_changed_between_crash_and_restart(place: Place) -> None:
 
 
 def _break_errands(monkeypatch: pytest.MonkeyPatch, striker: Striker) -> None:
-    send, note, write = errands.send_copies, write_document, TableFiles._write_group
+    send, note, write = side_effects.send_copies, write_document, TableFiles._write_group
 
     def send_and_strike(*arguments: Any) -> int:
         count = send(*arguments)
@@ -131,13 +131,13 @@ def _break_errands(monkeypatch: pytest.MonkeyPatch, striker: Striker) -> None:
         striker("noted")
         note(*arguments)
 
-    monkeypatch.setattr(errands, "send_copies", send_and_strike)
+    monkeypatch.setattr(side_effects, "send_copies", send_and_strike)
 
     def write_and_strike(self: TableFiles) -> None:
         write(self)
         striker("half")
 
-    monkeypatch.setattr(errands, "write_document", strike_and_note)
+    monkeypatch.setattr(side_effects, "write_document", strike_and_note)
     monkeypatch.setattr(TableFiles, "_write_group", write_and_strike)
     # whoever is killed tidies nothing up
     monkeypatch.setattr(TableFiles, "discard", lambda self: None)

@@ -12,7 +12,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from lading.model.errors import LocalError, SettingError
-from lading.pipeline.figures import Figures, exposed
+from lading.pipeline.metrics import Figures, exposed
 from lading.pipeline.run import Progress, run
 from lading.pipeline.settings import PipelineSettings
 from lading.settings import Address

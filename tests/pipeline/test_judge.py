@@ -15,7 +15,7 @@ import pytest
 from lading.columns.assemble import decoded_batch
 from lading.model.batch import SCHEMA
 from lading.model.kinds import Kind
-from lading.pipeline.judge import judge
+from lading.pipeline.classification import judge
 from lading.pipeline.plan import Plan
 from lading.pipeline.settings import PipelineSettings
 

@@ -11,9 +11,9 @@ import pytest
 from lading import read_arrow
 from lading.model.errors import FilterError, LocalError, SettingError
 from lading.pipeline import quarantine as quarantine_module
-from lading.pipeline.errands import send_copies
 from lading.pipeline.quarantine import Quarantine
 from lading.pipeline.settings import PipelineSettings
+from lading.pipeline.side_effects import send_copies
 
 from .conftest import PARTITIONS, ROWS, Place
 from .direct import Crash, Driver

@@ -14,8 +14,8 @@ from .options import AsOutput
 from .output import Output, document, json_line, line, meter, note, table
 
 if TYPE_CHECKING:
+    from ..pipeline.progress import Progress, RunReport
     from ..pipeline.settings import PipelineSettings
-    from ..pipeline.watch import Progress, RunReport
     from ..settings import Address
 
 app = typer.Typer(name="pipeline", help="Topics into tables by one TOML file.", no_args_is_help=True)

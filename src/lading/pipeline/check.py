@@ -15,10 +15,10 @@ from ..tables.staging import schema_words
 from ..tables.state import State as PipelineState
 from ..tables.state import table_in_state
 from ..tables.table_commit import check_schema
-from .errands import check_topic, opened
 from .plan import Plan, problems
 from .run import check_servers, source_options
 from .settings import PipelineSettings
+from .side_effects import check_topic, opened
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -20,12 +20,12 @@ from ..model.errors import LocalError, SettingError
 from ..model.names import flat_name
 from ..tables.schema import with_field_names
 from ..transports.topics import UnknownTopic
-from .errands import NoHeadersThere, send_copies
 from .ledger import Entry, Identity, Ledger
 from .plan import VERDICT
 from .reasons import SENTENCES
 from .rows import COPY_SCHEMA, replay
 from .settings import PipelineSettings
+from .side_effects import NoHeadersThere, send_copies
 from .state import existing
 
 CHUNK_ROWS = 10_000

@@ -15,8 +15,8 @@ from ..tables.manifest import TABLE, Manifest
 from ..tables.state import State
 from .ledger import Ledger
 from .plots import STYLE, Bar, bars, columns, duration, table
+from .range_writer import TASK_US
 from .reasons import reason_of
-from .writing import TASK_US
 
 OUTCOMES: Final = ("good", "routed", "quarantined")
 BATCHES_SHOWN = 200

@@ -23,14 +23,14 @@ from ..tables.state import State
 from ..transports.interface import TopicMeta
 from ..transports.lading.transport import LadingTransport
 from ..transports.open import is_queue
-from .errands import deliver, ensure_topic, opened
-from .figures import Figures, exposed
 from .job import PipelineJob, SourcePlace, schema_text
+from .metrics import Figures, exposed
 from .plan import Plan
+from .progress import PipelineWatch, Progress, RunReport
 from .settings import PipelineSettings, Source
+from .side_effects import deliver, ensure_topic, opened
 from .sink import PipelineWriter
 from .state import refused
-from .watch import PipelineWatch, Progress, RunReport
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -14,10 +14,10 @@ from ..tables.staging import schema_words
 from ..tables.state import State, table_in_state
 from ..tables.table_commit import Batch, Derived, Written, commit
 from .breaker import admit
-from .errands import deliver
 from .job import PipelineJob
-from .rows_made import stage_rows
-from .writing import write_range
+from .range_writer import write_range
+from .side_effects import deliver
+from .step_output import stage_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa

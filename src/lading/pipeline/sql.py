@@ -22,10 +22,10 @@ from ..spark.types import arrow_schema, schema_of
 from ..tables.manifest import File
 from ..tables.table_commit import Batch, Derived, Written, drop
 from .plan import Result
-from .rows_made import DESTINATION
+from .range_writer import PASSED
 from .settings import Good, PipelineSettings, Route
+from .step_output import DESTINATION
 from .steps import EVERY, MESSAGES, default_columns, every_column
-from .writing import PASSED
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

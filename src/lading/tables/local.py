@@ -19,7 +19,7 @@ from .executor import Stage, watch_thread
 from .ranges import Range
 from .table_commit import Written
 
-PRELOADED: Final = ("pyarrow.parquet", "lading.tables.staging", "lading.pipeline.writing")
+PRELOADED: Final = ("pyarrow.parquet", "lading.tables.staging", "lading.pipeline.range_writer")
 """What the process that workers are forked from has loaded."""
 
 

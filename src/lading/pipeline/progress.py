@@ -10,7 +10,7 @@ from pathlib import Path
 from ..tables.engine import Start, TableRun
 from ..tables.manifest import Manifest
 from ..tables.watch import ManifestWatch
-from .figures import Figures
+from .metrics import Figures
 from .plan import Plan
 
 LAG_INTERVAL_S = 1.0

@@ -23,8 +23,8 @@ from ..tables.ranges import Range
 from ..tables.scan import Stretch, fetch_range
 from ..tables.staging import TASK_ROWS, HashingFile, TableFiles, Target, staged_stem
 from ..tables.table_commit import Written
+from .classification import Judged, judge
 from .job import PipelineJob
-from .judge import Judged, judge
 from .rows import COPY_SCHEMA, copies, quarantined
 
 COPIES, STATES, PASSED = "copies", "states", "passed"

@@ -25,7 +25,7 @@ from ..transports.interface import Picky, Transport
 from ..transports.lading.transport import LadingTransport
 from ..transports.open import open_transport
 from ..transports.topics import UnknownTopic
-from .writing import COPIES, STATES
+from .range_writer import COPIES, STATES
 
 LONG_RANGE = 64
 OFFSETS_AT_ONCE = 20_000
