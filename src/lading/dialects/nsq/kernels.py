@@ -1,4 +1,6 @@
-"""Kernels that read stored messages; ``fallback.py`` says what each does, name by name, and leaves exts to ``ext.py``."""
+"""Kernels that read stored messages; ``fallback.py`` says what each does, name by name, and leaves exts to
+``ext.py``.
+"""
 
 from __future__ import annotations
 
