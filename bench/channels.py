@@ -36,7 +36,7 @@ def run(quick: bool) -> list[dict[str, Any]]:
     messages = 100_000 if quick else 1_000_000
     count = 3 if quick else 5
     for home in ("lading.broker.channels.kernels", "lading.dialects.nsq.kernels"):
-        engine.compiled(home)
+        engine.load(home)
     with tempfile.TemporaryDirectory(prefix="lading-bench-") as directory:
         broker = _filled(Path(directory), messages)
         stored = broker.topic("default", "t").size_bytes

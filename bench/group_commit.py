@@ -25,7 +25,7 @@ DIALECT = 2
 def run(quick: bool) -> list[dict[str, Any]]:
     """One row for each number of partitions; ``alone`` is one producer whose every message is synced by itself."""
     for home in ("lading.chunk.kernels", "lading.kernels.sync"):
-        engine.compiled(home)
+        engine.load(home)
     rows = []
     for partitions in (1, 16, 256):
         with tempfile.TemporaryDirectory(prefix="lading-bench-") as home:

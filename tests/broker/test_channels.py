@@ -606,7 +606,7 @@ def test_open_and_aborted_transactions_are_not_delivered(broker: Broker, topic: 
 
 
 def test_kernels_and_twins_agree() -> None:
-    kernels = engine.compiled("lading.broker.channels.kernels")
+    kernels = engine.load("lading.broker.channels.kernels")
     random = np.random.default_rng(7)
     for _ in range(200):
         first = int(random.integers(0, 1000))

@@ -149,7 +149,7 @@ def test_runs_say_where_the_first_bad_chunk_is(half: Any) -> None:
 @settings(max_examples=300, deadline=None)
 @given(st.data())
 def test_kernel_and_twin_say_the_same_of_any_bytes(data: Any) -> None:
-    kernels = engine.compiled("lading.chunk.kernels")
+    kernels = engine.load("lading.chunk.kernels")
     bytes_ = bytearray(chunk(b"x" * 5) + chunk(b"yy", dialect=1) + chunk())
     for _ in range(data.draw(st.integers(0, 4))):
         bytes_[data.draw(st.integers(0, len(bytes_) - 1))] = data.draw(st.integers(0, 255))

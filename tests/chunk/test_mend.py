@@ -56,7 +56,7 @@ def test_two_bits_are_never_mistaken_for_one(chunk: NDArray[np.uint8]) -> None:
 
 
 def test_the_kernel_is_its_twin() -> None:
-    kernels = engine.compiled(envelope.HOME)
+    kernels = engine.load(envelope.HOME)
     generator = random.Random(3)
     for changed in [0, 1, 0x80, 0xFFFFFFFF, *(generator.getrandbits(32) for _ in range(50))]:
         assert kernels.flipped_bit(changed, 90) == fallback.flipped_bit(changed, 90)

@@ -76,7 +76,7 @@ def test_kernel_and_twin_make_the_same_headers(monkeypatch: pytest.MonkeyPatch) 
         made.validate(full=True)
         return [[tuple(header.values()) for header in row] for row in made.to_pylist()]
 
-    for half in (engine.compiled(HOME), fallback):
+    for half in (engine.load(HOME), fallback):
         monkeypatch.setattr(engine, "select", lambda *_, half=half: half)
         for first, count in ((0, 700), (13, 500), (3, 0)):
             part, rows = table.slice(first, count), want[first : first + count]

@@ -15,7 +15,7 @@ from lading.kernels import engine
 def half(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Make columns work with the kernels, or with the twin, whatever the engine would choose."""
     if request.param == "kernel":
-        engine.compiled(typed.HOME)
+        engine.load(typed.HOME)
     else:
         monkeypatch.setattr(engine, "select", _twin)
     yield request.param

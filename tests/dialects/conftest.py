@@ -15,11 +15,11 @@ def half(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
     half: str = request.param
 
     def select(home: str, twin: Any, size_bytes: int) -> Any:
-        return engine.compiled(home) if half == "kernel" else twin
+        return engine.load(home) if half == "kernel" else twin
 
     def ready(home: str) -> Any:
-        return engine.compiled(home) if half == "kernel" else None
+        return engine.load(home) if half == "kernel" else None
 
     monkeypatch.setattr(engine, "select", select)
-    monkeypatch.setattr(engine, "ready", ready)
+    monkeypatch.setattr(engine, "get_loaded", ready)
     return half

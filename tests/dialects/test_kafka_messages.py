@@ -207,7 +207,7 @@ def test_mutated_batches_decode_or_are_malformed_and_both_halves_agree(full: boo
     for _ in range(tries):
         run = run_of(mutated(dice.choice(pool), dice))
         answers: list[Any] = []
-        for select in (lambda home, plain, size: engine.compiled(home), lambda home, plain, size: plain):
+        for select in (lambda home, plain, size: engine.load(home), lambda home, plain, size: plain):
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(engine, "select", select)
                 try:

@@ -481,14 +481,14 @@ def held(located: Located) -> list[bytes]:
 def test_kernels_and_twins_say_the_same_of_anything(full: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     generator = random.Random(5)
     seeds = [data for data, _ in EXTS] + [b'{"##trace_id":"123","a":[1,{"b":2}],"c":-1.5e3,"d":true}']
-    sending = engine.compiled(publishing.HOME)
+    sending = engine.load(publishing.HOME)
     guarded = Guarded(4096)
     for _ in range(200_000 if full else 1_500):
         texts = [mutated(generator, generator.choice(seeds)) for _ in range(2)]
         told = run_of([stored(at, ext=text) for at, text in enumerate(texts)])
         run = Run(5, guarded.holding(told.region.tobytes()), told.chunks)
         said = []
-        for half in (engine.compiled(messages.HOME), fallback):
+        for half in (engine.load(messages.HOME), fallback):
             monkeypatch.setattr(engine, "select", lambda home, other, size_bytes, half=half: half)
             (decoded,) = messages.decode_columns(run, keys=["a", "##trace_id"])
             places = [(one.kind.tolist(), one.length.tolist(), held(one)) for one in decoded.located.values()]

@@ -29,7 +29,7 @@ HOME = Path("/data/p")
 
 @pytest.fixture(scope="module", autouse=True)
 def kernels() -> None:
-    engine.compiled("lading.chunk.kernels")
+    engine.load("lading.chunk.kernels")
 
 
 def written(seed: int, *, chunks: int, segment_bytes: int, clean: bool) -> MemoryDisk:

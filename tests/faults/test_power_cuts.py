@@ -186,7 +186,7 @@ def run(story: Story, plans: list[tuple[int, tuple[tuple[int, int], ...], int, s
 
 @pytest.fixture(scope="module", autouse=True)
 def kernels() -> None:
-    engine.compiled("lading.chunk.kernels")
+    engine.load("lading.chunk.kernels")
 
 
 @pytest.mark.timeout(3600)

@@ -153,7 +153,7 @@ def check(story: Story, disk: MemoryDisk, after: int, catalog: Catalog) -> None:
 
 @pytest.mark.timeout(1200)
 def test_power_cut_at_every_write_of_producers(tmp_path: Path, full: bool, record_figures: Callable[..., None]) -> None:
-    engine.compiled("lading.chunk.kernels")
+    engine.load("lading.chunk.kernels")
     with closing(Catalog(tmp_path / "catalog.sqlite")) as catalog:
         states = possible = 0
         for seed in range(6 if full else 2):

@@ -170,8 +170,8 @@ CASES: Final[dict[str, tuple[str, Case]]] = {
 @pytest.fixture(scope="module", autouse=True)
 def kernels() -> None:
     """What is counted is what a broker does once its kernels are loaded."""
-    for home in engine.homes():
-        engine.compiled(home)
+    for home in engine.list_kernel_modules():
+        engine.load(home)
 
 
 @contextmanager

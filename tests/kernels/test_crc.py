@@ -68,4 +68,4 @@ def test_the_cpus_without_the_instructions_get_the_tables() -> None:
     )
     environment = {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": "", "PATH": ""}
     subprocess.run([sys.executable, "-c", program], check=True, env=environment, timeout=60)
-    assert engine.ready("lading.nowhere") is None
+    assert engine.get_loaded("lading.nowhere") is None

@@ -33,7 +33,7 @@ def test_rooms_import_no_numba() -> None:
 
 
 def test_every_kernels_module_is_a_home() -> None:
-    homes = engine.homes()
+    homes = engine.list_kernel_modules()
     for home in ("lading.chunk.kernels", "lading.dialects.iggy_classic.kernels", SMALLEST):
         assert home in homes
     assert "lading.dialects.iggy_classic.send_kernels" in homes
@@ -51,7 +51,7 @@ def test_small_work_runs_on_the_twin_and_bulk_work_compiles(tmp_path: Path) -> N
 
 
 def test_processes_that_start_together_compile_once(tmp_path: Path) -> None:
-    program = f"from lading.kernels import engine; engine.compiled('{SMALLEST}'); print(engine.cache_dir())"
+    program = f"from lading.kernels import engine; engine.load('{SMALLEST}'); print(engine.cache_dir())"
     environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path), "NUMBA_DEBUG_CACHE": "1"}
     command = [sys.executable, "-c", program]
     started = [subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(3)]
@@ -92,9 +92,9 @@ def test_a_broker_never_waits(tmp_path: Path) -> None:
     program = (
         "import types; from lading.kernels import engine; twin = types.ModuleType('twin')\n"
         "engine.mark_complete()\n"
-        "engine.homes = lambda: []\n"
+        "engine.list_kernel_modules = lambda: []\n"
         "engine.load_in_background()\n"
-        f"print(engine.select('{SMALLEST}', twin, 1 << 30) is twin, engine.ready('{SMALLEST}'))"
+        f"print(engine.select('{SMALLEST}', twin, 1 << 30) is twin, engine.get_loaded('{SMALLEST}'))"
     )
     assert run(program, tmp_path) == "True None"
 
@@ -122,7 +122,7 @@ def test_without_a_compiler_the_twins_serve(tmp_path: Path) -> None:
         "from lading.kernels import engine\n"
         "engine.sys.executable = '/nonexistent/python'\n"
         "engine.load_in_background(); engine._background.join()\n"
-        f"print(engine.ready('{SMALLEST}'))"
+        f"print(engine.get_loaded('{SMALLEST}'))"
     )
     assert run(program, tmp_path) == "None"
 
@@ -130,7 +130,7 @@ def test_without_a_compiler_the_twins_serve(tmp_path: Path) -> None:
 def test_ready_gives_no_half_imported_module() -> None:
     sys.modules["lading.half"] = types.ModuleType("lading.half")
     try:
-        assert engine.ready("lading.half") is None
+        assert engine.get_loaded("lading.half") is None
     finally:
         del sys.modules["lading.half"]
 

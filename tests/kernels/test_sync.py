@@ -22,7 +22,7 @@ CAPACITY = 8
 
 @pytest.fixture(params=["kernel", "twin"])
 def loop(request: pytest.FixtureRequest) -> Any:
-    return sync_fallback.sync_rounds if request.param == "twin" else engine.compiled("lading.kernels.sync").sync_rounds
+    return sync_fallback.sync_rounds if request.param == "twin" else engine.load("lading.kernels.sync").sync_rounds
 
 
 class Running:

@@ -46,7 +46,7 @@ async def _producers(logs: list[Partition], commit: GroupCommit) -> list[int]:
 @pytest.mark.parametrize("loop", ["uvloop", "asyncio"])
 def test_every_producer_is_answered_in_any_loop(tmp_path: Path, loop: str, threads: str) -> None:
     if threads == "kernel":
-        engine.compiled("lading.kernels.sync")
+        engine.load("lading.kernels.sync")
     logs = [opened(tmp_path / f"p{number}", segment_bytes=3000) for number in range(5)]
     commit = GroupCommit(threads=3)
     run = uvloop.run if loop == "uvloop" else asyncio.run
@@ -60,7 +60,7 @@ def test_every_producer_is_answered_in_any_loop(tmp_path: Path, loop: str, threa
 
 
 def test_the_kernel_reports_errors_by_file() -> None:
-    engine.compiled("lading.kernels.sync")
+    engine.load("lading.kernels.sync")
 
     class Broken:
         path = Path("broken")

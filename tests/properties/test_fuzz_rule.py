@@ -110,7 +110,7 @@ def scanned(half: Any, region: Any, wants: int) -> tuple[Any, ...]:
 
 @pytest.mark.parametrize("wants", range(8))
 def test_stored_messages(cases: Any, wants: int) -> None:
-    kernels = engine.compiled(messages.HOME)
+    kernels = engine.load(messages.HOME)
     guarded = Guarded(8192)
     for data in cases(STORED, 8):
         region = guarded.holding(data)
@@ -118,7 +118,7 @@ def test_stored_messages(cases: Any, wants: int) -> None:
 
 
 def test_passing_through_and_salvaging_stored_messages(cases: Any) -> None:
-    kernels = engine.compiled(messages.STORED_HOME)
+    kernels = engine.load(messages.STORED_HOME)
     guarded = Guarded(8192)
     for number, data in enumerate(cases(STORED)):
         region = guarded.holding(data)
@@ -136,7 +136,7 @@ def test_passing_through_and_salvaging_stored_messages(cases: Any) -> None:
 
 
 def test_sent_messages(cases: Any) -> None:
-    kernels = engine.compiled(messages.SEND_HOME)
+    kernels = engine.load(messages.SEND_HOME)
     guarded, written = Guarded(8192), Guarded(16384)
     for data in cases(SENT):
         region = guarded.holding(data)
@@ -161,7 +161,7 @@ def test_decoding_gives_columns_or_malformed(cases: Any) -> None:
 
 
 def test_chunks(cases: Any) -> None:
-    kernels = engine.compiled(envelope.HOME)
+    kernels = engine.load(envelope.HOME)
     guarded = Guarded(8192)
     for number, data in enumerate(cases(chunk(b"x" * 5) + chunk(b"yy", dialect=1) + chunk())):
         region = guarded.holding(data)

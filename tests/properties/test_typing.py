@@ -20,7 +20,7 @@ from lading.kernels import engine
 from lading.model.kinds import FIXED_SIZE_BYTES, Kind
 from tests.columns.values import Value, located
 
-engine.compiled(HOME)
+engine.load(HOME)
 
 EXAMPLES = 5_000 if os.environ.get("LADING_TEST_FULL") == "1" else 300
 NUMBER_TEXTS = st.from_regex(rb"\A[+-]?[0-9]{0,22}(\.[0-9]{0,9})?([eE][+-]?[0-9]{1,3})?\Z")
@@ -54,7 +54,7 @@ def values(draw: st.DrawFn) -> Value:
 def test_kernels_and_twin_agree(rows: list[Value], word: str, encoding: Encoding) -> None:
     if encoding in BINARY_ENCODINGS and word in ("string", "binary"):
         encoding = Encoding.AUTO
-    with mock.patch.object(engine, "select", lambda home, twin, size_bytes: engine.compiled(home)):
+    with mock.patch.object(engine, "select", lambda home, twin, size_bytes: engine.load(home)):
         fast = typed(located(rows), TYPES[word], encoding)
     with mock.patch.object(engine, "select", lambda home, twin, size_bytes: twin):
         plain = typed(located(rows), TYPES[word], encoding)
@@ -122,7 +122,7 @@ def test_find_last_agrees(rows: list[list[bytes]], key: bytes) -> None:
     for part in inputs:
         part.flags.writeable = False
     fast, plain = np.empty(len(rows), np.int64), np.empty(len(rows), np.int64)
-    engine.compiled(HOME).find_last(*inputs, fast)
+    engine.load(HOME).find_last(*inputs, fast)
     fallback.find_last(*inputs, plain)
     expected = [
         max((lists[row] + at for at, one in enumerate(ones) if one == key), default=-1) for row, ones in enumerate(rows)

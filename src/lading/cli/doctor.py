@@ -38,7 +38,7 @@ def _kernels() -> Finding:
         from ..kernels import engine
 
         begun = time.monotonic()
-        engine.compiled("lading.dialects.iggy_classic.kernels")
+        engine.load("lading.dialects.iggy_classic.kernels")
     except Exception as error:
         return Finding(
             False,

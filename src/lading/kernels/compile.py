@@ -21,9 +21,9 @@ def main(arguments: list[str]) -> int:
         os.nice(10)
         threading.Thread(target=_end_with_input, daemon=True).start()
     started = time.perf_counter()
-    for home in engine.homes():
+    for home in engine.list_kernel_modules():
         before = time.perf_counter()
-        engine.compiled(home)
+        engine.load(home)
         if not beside:
             print(f"{home:50} {time.perf_counter() - before:6.1f} s", flush=True)
     engine.mark_complete()

@@ -47,14 +47,14 @@ _background: threading.Thread | None = None
 _twin_bytes = 0
 
 
-def homes() -> list[str]:
+def list_kernel_modules() -> list[str]:
     """Every module of kernels in the package: each ``kernels.py``, and the sync loop."""
     rooms = sorted(PACKAGE.rglob("*kernels.py"))
     found = [".".join((PACKAGE.name, *path.relative_to(PACKAGE).with_suffix("").parts)) for path in rooms]
     return [*found, f"{PACKAGE.name}.kernels.sync"]
 
 
-def ready(home: str) -> ModuleType | None:
+def get_loaded(home: str) -> ModuleType | None:
     """The kernels of ``home`` if this process has them; never blocks."""
     return _loaded.get(home)
 
@@ -69,10 +69,10 @@ def select(home: str, twin: ModuleType, size_bytes: int) -> Any:
         return twin
     # many small pieces are bulk work too
     _twin_bytes += size_bytes
-    return twin if _twin_bytes < BULK_BYTES else compiled(home)
+    return twin if _twin_bytes < BULK_BYTES else load(home)
 
 
-def compiled(home: str) -> ModuleType:
+def load(home: str) -> ModuleType:
     """The kernels of ``home``; waits until they are compiled or loaded from the cache.
 
     Processes that start together compile once: the first one holds a file lock, the others then load its result.
@@ -262,8 +262,8 @@ def _load_all() -> None:
     try:
         if not (cache_dir() / "complete").exists():
             _fill_cache()
-        for home in homes():
-            compiled(home)
+        for home in list_kernel_modules():
+            load(home)
     except Exception as error:
         log.warning("kernels are not available, plain Python serves instead (slower): %s", error)
 

@@ -115,7 +115,7 @@ class _Thread:
 def _run(requests: int, answers: int) -> None:
     """The twin until the kernel is loaded, then the kernel, which returns when the pipe ends."""
     try:
-        while (kernel := engine.ready(_KERNEL)) is None:
+        while (kernel := engine.get_loaded(_KERNEL)) is None:
             if not sync_fallback.sync_round(requests, answers, _FILES_PER_TURN):
                 return
         rounds: Any = kernel.sync_rounds

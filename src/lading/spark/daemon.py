@@ -35,8 +35,8 @@ def load() -> None:
     for name in (".sink", ".source", ".tables", *transports):
         import_module(name, __package__)
     if (engine.cache_dir() / "complete").exists():
-        for home in engine.homes():
-            engine.compiled(home)
+        for home in engine.list_kernel_modules():
+            engine.load(home)
 
 
 def main() -> None:

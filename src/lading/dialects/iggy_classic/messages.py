@@ -187,7 +187,7 @@ def slices(run: Run, first: int, end: int, max_messages: int, max_bytes: int) ->
     At most ``max_messages``; at most ``max_bytes`` unless one message alone is larger. MalformedMessage with
     the position in ``run.region`` at bytes that are no message.
     """
-    kernels = engine.ready(STORED_HOME) or stored_fallback
+    kernels = engine.get_loaded(STORED_HOME) or stored_fallback
     parts = np.empty((max(1, len(run.chunks)), 2), np.int64)
     filled, count, last, reason, where = kernels.cut(run.region, run.chunks, first, end, max_messages, max_bytes, parts)
     if reason:
@@ -225,7 +225,7 @@ def set_states(data: bytearray, hidden: Sequence[tuple[int, int, int]], start: i
     firsts, ends, states = (np.array(column) for column in zip(*sorted(hidden), strict=True))
     region = np.frombuffer(data, np.uint8)
     ranges = (firsts.astype(np.int64), ends.astype(np.int64), states.astype(np.uint8))
-    changed = int((engine.ready(STORED_HOME) or stored_fallback).set_states(region, start, *ranges))
+    changed = int((engine.get_loaded(STORED_HOME) or stored_fallback).set_states(region, start, *ranges))
     if changed < 0:
         raise MalformedMessage("the message is cut short", at=-1 - changed)
     return changed
@@ -289,7 +289,7 @@ def restamp(
     """
     if random[4] >= _IDS_PER_SEED:
         random[:] = random_state()
-    code, count, size_bytes = (engine.ready(SEND_HOME) or send_fallback).restamp(
+    code, count, size_bytes = (engine.get_loaded(SEND_HOME) or send_fallback).restamp(
         source, start, end, target, to, base_offset, now_us, random
     )
     return code, count, size_bytes

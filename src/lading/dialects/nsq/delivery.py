@@ -40,7 +40,7 @@ def survey(run: Run, first: int, end: int, count_max: int) -> Records:
     """Where the messages with first <= offset < end lie, up to ``count_max``; MalformedMessage at what is none."""
     most = max(0, min(count_max, end - first))
     found = np.empty(most, np.int64), np.empty(most, np.int64), np.empty(most, np.int64)
-    kernels: Any = engine.ready(messages.HOME) or fallback
+    kernels: Any = engine.get_loaded(messages.HOME) or fallback
     cursor = np.array([0, -1, 0], np.int64)
     count, reason, at = kernels.survey(run.region, run.chunks, cursor, first, end, *found)
     if reason:
@@ -78,7 +78,7 @@ def frames(
     if not 0 <= partition <= PARTITION_MAX or highest > OFFSET_MAX:
         raise LimitExceeded(f"NSQ message ids end at partition {PARTITION_MAX} and offset {OFFSET_MAX}")
     target = np.empty(size_bytes + DETAIL_BYTES * detail * count, np.uint8)
-    kernels: Any = engine.ready(HOME) or send_fallback
+    kernels: Any = engine.get_loaded(HOME) or send_fallback
     places = (records.starts, records.sizes, records.offsets, picked)
     if count != 1 or attempts[0] > ATTEMPTS_MAX:
         attempts = np.minimum(attempts, ATTEMPTS_MAX)
@@ -92,7 +92,7 @@ def take_fins(source: Bytes, start: int, end: int, *, textual: bool = False) -> 
     With ``textual``, what is no id of ours is NO_ID.
     """
     ids = np.empty((end - start) // 21, np.int64)
-    kernels: Any = engine.ready(HOME) or send_fallback
+    kernels: Any = engine.get_loaded(HOME) or send_fallback
     at, count = kernels.take_fins(source, start, end, textual, ids)
     taken = ids[:count]
     if textual and (count > 1 or (count and taken[0] <= 0)):

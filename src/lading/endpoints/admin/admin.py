@@ -91,10 +91,10 @@ def _gauges(services: Services) -> list[Gauge]:
                 labels = (topic.stream.name, topic.name, str(partition.number))
                 yield labels, float(getattr(partition.log, attribute))
 
-    homes = engine.homes()
+    homes = engine.list_kernel_modules()
 
     def kernels() -> Iterable[tuple[Labels, float]]:
-        yield (), float(all(engine.ready(home) is not None for home in homes))
+        yield (), float(all(engine.get_loaded(home) is not None for home in homes))
 
     place = ("stream", "topic", "partition")
     of_logs = {

@@ -295,7 +295,7 @@ def _write(
 
 def _takes_long(facts: Facts) -> bool:
     """Whether judging a batch would hold up the event loop."""
-    if engine.ready(validation.HOME) is None:
+    if engine.get_loaded(validation.HOME) is None:
         return facts.size_bytes > INLINE_TWIN_BYTES
     return facts.size_bytes > INLINE_COMPRESSED_BYTES.get(facts.codec, INLINE_BYTES)
 
