@@ -282,7 +282,7 @@ def test_a_decision_is_finished_later(tmp_path: Path, commit: bool, then: str) -
     broker.flush()
     assert answer.done
     assert answer.value is None
-    assert refused(lambda: begin(broker, caller, *partitions)) is Reason.TRANSACTION_UNDER_WAY
+    assert refused(lambda: begin(broker, caller, *partitions)) is Reason.TRANSACTION_IN_PROGRESS
     # a control record that is written and not synced takes no decision back
     shown = [[b"x"] if commit and then == "failed sync" else []] * 3
     assert [committed(broker, partition) for partition in partitions] == shown
@@ -360,7 +360,7 @@ def test_an_end_waits_for_what_is_on_its_way(broker: Broker, partition: Partitio
     answer = broker.producers.end(caller, True, now_us=NOW)
     assert not answer.done
     assert broker.producers.rows()[0].state == ProducerState.ONGOING
-    assert refused(lambda: begin(broker, caller, partition)) is Reason.TRANSACTION_UNDER_WAY
+    assert refused(lambda: begin(broker, caller, partition)) is Reason.TRANSACTION_IN_PROGRESS
     broker.flush()
     broker.flush()
     assert answer.done

@@ -136,7 +136,7 @@ class Reason(StrEnum):
     PRODUCER_FENCED = "producer_fenced"
     PRODUCER_UNKNOWN = "producer_unknown"
     TRANSACTION_NOT_OPEN = "transaction_not_open"
-    TRANSACTION_UNDER_WAY = "transaction_under_way"
+    TRANSACTION_IN_PROGRESS = "transaction_under_way"
     INVALID_TRANSACTION_TIMEOUT = "invalid_transaction_timeout"
     READ_ONLY = "read_only"
     DISK_FULL = "disk_full"

@@ -108,7 +108,7 @@ def told(producer: Producer) -> str:
 def under_way(producer: Producer) -> Refusal:
     """Its last transaction has to be ended first."""
     return Refusal(
-        Reason.TRANSACTION_UNDER_WAY, f"the last transaction of {told(producer)} is not ended yet; ask again"
+        Reason.TRANSACTION_IN_PROGRESS, f"the last transaction of {told(producer)} is not ended yet; ask again"
     )
 
 
