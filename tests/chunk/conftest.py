@@ -15,7 +15,7 @@ from lading.kernels import engine
 @pytest.fixture(params=["kernel", "twin"])
 def half(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Make chunk work with the kernels, or with the twin, whatever the engine would choose; gives that module."""
-    module = engine.load(envelope.HOME) if request.param == "kernel" else fallback
+    module = engine.load(envelope.KERNEL_MODULE) if request.param == "kernel" else fallback
     monkeypatch.setattr(engine, "select", lambda home, twin, size_bytes: module)
     monkeypatch.setattr(engine, "get_loaded", lambda home: module)
     return module

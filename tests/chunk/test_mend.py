@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from lading.chunk import envelope, fallback
-from lading.chunk.bit_repair import mended
+from lading.chunk.bit_repair import repair_chunk
 from lading.kernels import engine
 
 BODY_BYTES = 150
@@ -30,7 +30,7 @@ def test_every_single_bit_is_put_right(chunk: NDArray[np.uint8]) -> None:
     for bit in range(8 * chunk.size):
         damaged = np.concatenate([np.zeros(7, np.uint8), chunk, np.zeros(9, np.uint8)])
         damaged[7 + bit // 8] ^= np.uint8(1 << bit % 8)
-        found = mended(damaged, 7, 7 + chunk.size)
+        found = repair_chunk(damaged, 7, 7 + chunk.size)
         assert found is not None, bit
         assert np.array_equal(found, chunk), bit
 
@@ -42,7 +42,7 @@ def test_two_or_three_bits_are_left_alone(chunk: NDArray[np.uint8]) -> None:
         # the length is known from the neighbours, so its own damage does not count
         for bit in generator.sample(range(32, 8 * chunk.size), generator.choice((2, 3))):
             damaged[bit // 8] ^= np.uint8(1 << bit % 8)
-        found = mended(damaged, 0, damaged.size)
+        found = repair_chunk(damaged, 0, damaged.size)
         assert found is None or not np.array_equal(found, chunk)
 
 
@@ -52,11 +52,11 @@ def test_two_bits_are_never_mistaken_for_one(chunk: NDArray[np.uint8]) -> None:
             damaged = chunk.copy()
             damaged[first // 8] ^= np.uint8(1 << first % 8)
             damaged[second // 8] ^= np.uint8(1 << second % 8)
-            assert mended(damaged, 0, damaged.size) is None
+            assert repair_chunk(damaged, 0, damaged.size) is None
 
 
 def test_the_kernel_is_its_twin() -> None:
-    kernels = engine.load(envelope.HOME)
+    kernels = engine.load(envelope.KERNEL_MODULE)
     generator = random.Random(3)
     for changed in [0, 1, 0x80, 0xFFFFFFFF, *(generator.getrandbits(32) for _ in range(50))]:
         assert kernels.flipped_bit(changed, 90) == fallback.flipped_bit(changed, 90)

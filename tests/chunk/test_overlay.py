@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lading.chunk.overlay import RECORD_BYTES, Range, RangeKind, pack, unpack_all
+from lading.chunk.overlay import RECORD_BYTES, OverlayRecord, RangeKind, pack, unpack_all
 from lading.model.errors import LimitExceeded
 
 RECORDS = [
-    Range(RangeKind.STATE, 20, 42, 50, 1_692_643_862_990_111),
-    Range(RangeKind.ABORTED, 0, 0, 1, 0),
-    Range(RangeKind.CONTROL, 0, 7, 9, 3),
+    OverlayRecord(RangeKind.STATE, 20, 42, 50, 1_692_643_862_990_111),
+    OverlayRecord(RangeKind.ABORTED, 0, 0, 1, 0),
+    OverlayRecord(RangeKind.CONTROL, 0, 7, 9, 3),
 ]
 
 
@@ -22,7 +22,7 @@ def test_records_are_the_specification(vectors: Any) -> None:
     for vector in vectors["overlay"]:
         data = bytes.fromhex(vector["hex"])
         numbers = {name: vector[name] for name in ("state", "first", "end", "timestamp_us")}
-        record = Range(RangeKind(vector["kind"]), **numbers)
+        record = OverlayRecord(RangeKind(vector["kind"]), **numbers)
         assert pack(record) == data
         assert unpack_all(data) == ([record], len(data))
 
@@ -47,15 +47,15 @@ def test_any_flipped_bit_ends_the_valid_part() -> None:
 @pytest.mark.parametrize(
     "record",
     [
-        Range(RangeKind.STATE, 2, 0, 1, 0),
-        Range(RangeKind.ABORTED, 20, 0, 1, 0),
-        Range(RangeKind.STATE, 1, 5, 5, 0),
-        Range(RangeKind.STATE, 1, -1, 5, 0),
-        Range(RangeKind.STATE, 1, 0, 1 << 63, 0),
-        Range(RangeKind.STATE, 1, 0, 1, -1),
+        OverlayRecord(RangeKind.STATE, 2, 0, 1, 0),
+        OverlayRecord(RangeKind.ABORTED, 20, 0, 1, 0),
+        OverlayRecord(RangeKind.STATE, 1, 5, 5, 0),
+        OverlayRecord(RangeKind.STATE, 1, -1, 5, 0),
+        OverlayRecord(RangeKind.STATE, 1, 0, 1 << 63, 0),
+        OverlayRecord(RangeKind.STATE, 1, 0, 1, -1),
     ],
 )
-def test_what_no_record_can_say_is_not_packed(record: Range) -> None:
+def test_what_no_record_can_say_is_not_packed(record: OverlayRecord) -> None:
     with pytest.raises(LimitExceeded):
         pack(record)
 

@@ -161,7 +161,7 @@ def test_decoding_gives_columns_or_malformed(cases: Any) -> None:
 
 
 def test_chunks(cases: Any) -> None:
-    kernels = engine.load(envelope.HOME)
+    kernels = engine.load(envelope.KERNEL_MODULE)
     guarded = Guarded(8192)
     for number, data in enumerate(cases(chunk(b"x" * 5) + chunk(b"yy", dialect=1) + chunk())):
         region = guarded.holding(data)
@@ -192,7 +192,7 @@ def test_native_blocks(cases: Any, compression: Any) -> None:
 
 
 def test_overlay_records(cases: Any) -> None:
-    seed = b"".join(overlay.pack(overlay.Range(overlay.RangeKind.STATE, 20, n, n + 5, n)) for n in range(4))
+    seed = b"".join(overlay.pack(overlay.OverlayRecord(overlay.RangeKind.STATE, 20, n, n + 5, n)) for n in range(4))
     for data in cases(seed):
         ranges, valid = overlay.unpack_all(data)
         assert b"".join(map(overlay.pack, ranges)) == data[:valid]

@@ -15,14 +15,14 @@ from lading.kernels import engine
 from lading.model.errors import MalformedMessage
 
 from . import fallback
-from .envelope import HOME, read
+from .envelope import KERNEL_MODULE, read
 from .layout import CRC, ENVELOPE_BYTES, LENGTH_COUNTS_FROM
 
 MENDED_BYTES_MAX: Final = 4 << 20
 """Larger chunks are not searched: the search takes about 2 ns a bit."""
 
 
-def mended(region: NDArray[np.uint8], start: int, end: int) -> NDArray[np.uint8] | None:
+def repair_chunk(region: NDArray[np.uint8], start: int, end: int) -> NDArray[np.uint8] | None:
     """A whole copy of the damaged chunk at ``region[start:end]``, or None where more than one bit is wrong."""
     size_bytes = end - start
     if not ENVELOPE_BYTES <= size_bytes <= MENDED_BYTES_MAX:
@@ -31,7 +31,7 @@ def mended(region: NDArray[np.uint8], start: int, end: int) -> NDArray[np.uint8]
     # the length is not under the checksum, but the neighbours tell it
     length = size_bytes - LENGTH_COUNTS_FROM
     chunk[:CRC] = np.frombuffer(length.to_bytes(CRC, "little"), np.uint8)
-    kernels: Any = engine.select(HOME, fallback, size_bytes)
+    kernels: Any = engine.select(KERNEL_MODULE, fallback, size_bytes)
     stored = int.from_bytes(chunk[CRC:LENGTH_COUNTS_FROM].tobytes(), "little")
     changed = stored ^ int(kernels.crc32c(chunk, LENGTH_COUNTS_FROM, size_bytes))
     if changed.bit_count() == 1:

@@ -16,7 +16,7 @@ from .layout import ENVELOPE, ENVELOPE_BYTES, LENGTH_COUNTS_FROM, MAGIC, VERSION
 
 __all__ = ["ENVELOPE_BYTES", "MAGIC", "VERSION", "Envelope", "read", "seal"]
 
-HOME = "lading.chunk.kernels"
+KERNEL_MODULE = "lading.chunk.kernels"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ def seal(
     Offsets and times go up to 2^63 - 1, ``count`` up to ``last_offset_delta + 1``, the chunk up to 4 GiB;
     LimitExceeded otherwise, and nothing is written.
     """
-    kernels: Any = engine.get_loaded(HOME) or fallback
+    kernels: Any = engine.get_loaded(KERNEL_MODULE) or fallback
     try:
         fits = kernels.seal(
             array, at, end, dialect, flags, base_offset, count, last_offset_delta, min_timestamp_us, max_timestamp_us
@@ -83,7 +83,7 @@ def read(
     """
     array = data if isinstance(data, np.ndarray) else np.frombuffer(data, np.uint8)
     end = array.size if limit is None else min(limit, array.size)
-    kernels: Any = engine.get_loaded(HOME) or fallback
+    kernels: Any = engine.get_loaded(KERNEL_MODULE) or fallback
     reason = kernels.check(array, at, end, verify) if at >= 0 else layout.CUT
     if reason:
         raise MalformedMessage(f"the chunk {layout.REASONS[reason]}", at=at)

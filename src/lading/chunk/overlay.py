@@ -39,7 +39,7 @@ _STATES: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class OverlayRecord:
     """Offsets ``first`` to ``end`` (exclusive): set to ``state`` (kind STATE), aborted or control records (state 0)."""
 
     kind: RangeKind
@@ -49,7 +49,7 @@ class Range:
     timestamp_us: int
 
 
-def pack(record: Range) -> bytes:
+def pack(record: OverlayRecord) -> bytes:
     """One framed record, ``RECORD_BYTES`` long; LimitExceeded for what a record cannot say."""
     if not _sound(record.kind, record.state, record.first, record.end, record.timestamp_us):
         raise LimitExceeded(f"the overlay cannot hold {record}")
@@ -57,12 +57,12 @@ def pack(record: Range) -> bytes:
     return _FRAME.pack(len(body), google_crc32c.value(body)) + body
 
 
-def unpack_all(data: bytes | bytearray | memoryview) -> tuple[list[Range], int]:
+def unpack_all(data: bytes | bytearray | memoryview) -> tuple[list[OverlayRecord], int]:
     """The records at the start of ``data`` and the bytes they take, up to the first that is not whole or right.
 
     What follows the valid bytes is a torn tail or damage: the caller decides. Never raises for any bytes.
     """
-    ranges: list[Range] = []
+    ranges: list[OverlayRecord] = []
     at = 0
     while len(data) - at >= RECORD_BYTES:
         length, crc = _FRAME.unpack_from(data, at)
@@ -72,7 +72,7 @@ def unpack_all(data: bytes | bytearray | memoryview) -> tuple[list[Range], int]:
         version, kind, state, reserved, first, end, timestamp_us = _RECORD.unpack(body)
         if version != VERSION or reserved or not _sound(kind, state, first, end, timestamp_us):
             break
-        ranges.append(Range(RangeKind(kind), state, first, end, timestamp_us))
+        ranges.append(OverlayRecord(RangeKind(kind), state, first, end, timestamp_us))
         at += RECORD_BYTES
     return ranges, at
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import google_crc32c
 
-from ..chunk.overlay import RECORD_BYTES, Range, RangeKind, pack, unpack_all
+from ..chunk.overlay import RECORD_BYTES, OverlayRecord, RangeKind, pack, unpack_all
 from ..model.state import State
 from .disk import Disk, File, read_all, replace
 from .formats import GATE
@@ -93,7 +93,7 @@ class Overlay:
                 "aborted transactions are found again by their control records and the catalog"
             )
 
-    def _apply(self, record: Range) -> None:
+    def _apply(self, record: OverlayRecord) -> None:
         value: int | None = record.state
         if record.kind == RangeKind.STATE and record.state == State.AVAILABLE:
             value = None
@@ -107,7 +107,7 @@ class Overlay:
         """Aborted or control ranges."""
         return [(start, stop) for start, stop, _ in self._sets[kind].overlapping(first, end)]
 
-    def add(self, record: Range) -> None:
+    def add(self, record: OverlayRecord) -> None:
         """Write a record and let it count; OSError where it cannot be written, and then it does not count."""
         data = pack(record)
         if self._rewrite:
@@ -172,7 +172,7 @@ class Overlay:
         for ranges in self._sets.values():
             ranges.set(0, first_offset, None)
         records = [
-            Range(kind, value, first, end, 0)
+            OverlayRecord(kind, value, first, end, 0)
             for kind, ranges in self._sets.items()
             for first, end, value in ranges.all()
         ]

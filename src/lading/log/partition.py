@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from ..chunk.envelope import ENVELOPE_BYTES
-from ..chunk.overlay import Range, RangeKind
+from ..chunk.overlay import OverlayRecord, RangeKind
 from ..clock import Dates
 from ..model.errors import Reason, Refusal
 from ..model.run import Run
@@ -402,7 +402,7 @@ class Partition:
         self._require_writable()
         try:
             self._mark.wake()
-            self._overlay.add(Range(kind, state, first, end, max(now_us, 0)))
+            self._overlay.add(OverlayRecord(kind, state, first, end, max(now_us, 0)))
         except OSError as error:
             raise self._refuse(error, "could not keep a state") from error
         self._settle()

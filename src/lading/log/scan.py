@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..chunk import fallback, layout
-from ..chunk.envelope import HOME
+from ..chunk.envelope import KERNEL_MODULE
 from ..kernels import engine
 from ..model.run import BASE_OFFSET, BODY_END, BODY_START, LAST_OFFSET, MAX_TIMESTAMP_US
 from .formats import GATE
@@ -53,7 +53,7 @@ def walk(
     """At most ``rows`` chunks from ``start``: (rows as in Run.chunks, where they end, what is wrong there or 0)."""
     rows = min(rows, max(end - start, 0) // layout.ENVELOPE_BYTES + 1)
     table = np.empty((rows, 8), np.int64)
-    kernels: Any = engine.select(HOME, fallback, end - start if verify else 0)
+    kernels: Any = engine.select(KERNEL_MODULE, fallback, end - start if verify else 0)
     filled, at, reason = kernels.walk(region, start, end, verify, table, np.empty(rows, np.uint8))
     return table[:filled], at, reason
 

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..chunk.bit_repair import mended
+from ..chunk.bit_repair import repair_chunk
 from ..chunk.envelope import ENVELOPE_BYTES, read
 from ..model.errors import CorruptLog
 from ..model.run import BASE_OFFSET, BODY_END, BODY_START, LAST_OFFSET, MAX_TIMESTAMP_US
@@ -347,7 +347,7 @@ def _do_nothing() -> None:
 
 def _mended(region: Region, damage: Damage) -> NDArray[np.uint8] | None:
     """A whole copy of the chunk that lay where one bit flipped, if its offsets are those that are missing."""
-    whole = mended(region, damage.start, damage.stop)
+    whole = repair_chunk(region, damage.start, damage.stop)
     if whole is None:
         return None
     found = read(whole, verify=False)
