@@ -15,7 +15,7 @@ from lading.kernels import engine
 def half(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Make columns work with the kernels, or with the twin, whatever the engine would choose."""
     if request.param == "kernel":
-        engine.load(typed.HOME)
+        engine.load(typed.KERNEL_MODULE)
     else:
         monkeypatch.setattr(engine, "select", _twin)
     yield request.param

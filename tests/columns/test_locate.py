@@ -11,7 +11,7 @@ import pytest
 from lading.columns.assemble import assemble, decoded_batch
 from lading.columns.contract import parse_columns
 from lading.columns.locate import locate, located_array
-from lading.columns.typed import typed
+from lading.columns.typed import convert_column
 from lading.model.batch import HEADER_TYPE, HEADERS_TYPE, SCHEMA
 from lading.model.errors import LocalError
 from lading.model.headers import Header, Headers
@@ -85,7 +85,7 @@ def test_columns_are_typed_as_headers_are() -> None:
     for column, expected in zip(columns, [*texts, ["1", "2", None]], strict=True):
         for start in (0, 1, 3):
             part = located_array(column.slice(start))
-            assert typed(part, pa.string())[0].to_pylist() == expected[start:]
+            assert convert_column(part, pa.string())[0].to_pylist() == expected[start:]
 
 
 def batch() -> pa.RecordBatch:
@@ -130,5 +130,5 @@ def test_located_arrays_may_be_views_that_skip() -> None:
     numbers = np.zeros((3, 2), np.int64)
     numbers[:, 1] = 1
     located = Located(region, numbers[:, 0], numbers[:, 1], np.full((3, 2), Kind.UINT8, np.int8)[:, 0])
-    assert typed(located, pa.int32())[0].to_pylist() == [0, 0, 0]
+    assert convert_column(located, pa.int32())[0].to_pylist() == [0, 0, 0]
     assert HEADERS_TYPE.value_type == HEADER_TYPE

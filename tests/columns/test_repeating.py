@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 from lading.columns.contract import TYPES, Encoding
-from lading.columns.dictionary_encoding import BYTES_MAX, ROWS_MIN, SHARE, repeating
-from lading.columns.typed import typed
+from lading.columns.dictionary_encoding import BYTES_MAX, ROWS_MIN, SHARE, dictionary_encode
+from lading.columns.typed import convert_column
 from lading.model.kinds import Kind
 from lading.model.run import Located
 
@@ -27,8 +27,8 @@ def plain(array: Any) -> Any:
 
 def same_as_typed(values: Located, type_: pa.DataType, encoding: Encoding = Encoding.AUTO) -> bool:
     """Whether there is a dictionary; fails where it says anything else than the column."""
-    made, bad = repeating(values, type_, encoding)
-    expected, expected_bad = typed(values, type_, encoding)
+    made, bad = dictionary_encode(values, type_, encoding)
+    expected, expected_bad = convert_column(values, type_, encoding)
     made.validate(full=True)
     assert plain(made).equals(expected)
     assert bad == expected_bad
@@ -55,7 +55,7 @@ def test_a_dictionary_of_few_values(half: str, word: str, distinct: int, longest
 
 def test_a_dictionary_has_each_value_once(half: str) -> None:
     values = some(7, ROWS, 100, 12)
-    made: Any = repeating(values, pa.binary())[0]
+    made: Any = dictionary_encode(values, pa.binary())[0]
     held = made.dictionary.to_pylist()
     assert len(held) == len(set(held)) < 110
     assert made.null_count == int((values.length < 0).sum())
@@ -98,7 +98,7 @@ def test_nothing_behind_the_last_value_is_looked_at(half: str, size: int) -> Non
     start = np.array([0, 2 * size, size] * ROWS_MIN, np.int64)
     rows = len(start)
     values = Located(data, start, np.full(rows, size, np.int64), np.full(rows, Kind.RAW, np.int8))
-    made: Any = repeating(values, pa.string())[0]
+    made: Any = dictionary_encode(values, pa.string())[0]
     assert made.dictionary.to_pylist() == ["a" * size, "b" * size]
     assert made.indices.to_pylist() == [0, 0, 1] * ROWS_MIN
 

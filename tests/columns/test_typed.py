@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from lading.columns.contract import TYPES, Encoding
-from lading.columns.typed import typed
+from lading.columns.typed import convert_column
 from lading.model.errors import LocalError
 from lading.model.kinds import Kind
 
@@ -219,7 +219,7 @@ ENCODED: list[tuple[int, bytes, str, str, Any]] = [
     [(kind, data, word, "auto", expected) for kind, data, word, expected in AUTO] + ENCODED,
 )
 def test_value(half: str, kind: int, data: bytes, word: str, encoding: str, expected: Any) -> None:
-    array, bad = typed(located([None, (kind, data), (kind, None)]), TYPES[word], Encoding(encoding))
+    array, bad = convert_column(located([None, (kind, data), (kind, None)]), TYPES[word], Encoding(encoding))
     assert array.type == TYPES[word]
     array.validate(full=True)
     rows: list[Any] = array.to_pylist()
@@ -242,7 +242,7 @@ def test_mixed_kinds_become_texts_row_by_row(half: str) -> None:
         (K.UINT128, U128_MAX), (K.RAW, b"x"), (K.INT64, b"short"), (K.FLOAT32, F32(0.1)), (K.STRING, b"\xff"),
         (K.STRING, None), (K.UINT64, b"\xff" * 8),
     ]  # fmt: skip
-    array, bad = typed(located(values), TYPES["string"])
+    array, bad = convert_column(located(values), TYPES["string"])
     assert array.to_pylist() == [
         "UA", "12", None, "1.5", "true", "340282366920938463463374607431768211455", "x", None, "0.1", None, None,
         "18446744073709551615",
@@ -253,7 +253,7 @@ def test_mixed_kinds_become_texts_row_by_row(half: str) -> None:
 
 def test_mixed_kinds_become_numbers_row_by_row(half: str) -> None:
     values: list[Value] = [(K.RAW, b"7"), (K.UINT64, b"\xff" * 8), None, (K.FLOAT64, F64(3.0)), (K.RAW, b"9" * 30)]
-    array, bad = typed(located(values), TYPES["decimal(38,0)"])
+    array, bad = convert_column(located(values), TYPES["decimal(38,0)"])
     assert array.to_pylist() == [Decimal(7), Decimal(2**64 - 1), None, Decimal(3), Decimal("9" * 30)]
     assert bad is None
 
@@ -261,7 +261,7 @@ def test_mixed_kinds_become_numbers_row_by_row(half: str) -> None:
 @pytest.mark.parametrize("word", TYPES)
 def test_no_rows_and_no_values(half: str, word: str) -> None:
     for values in ([], [None], [(K.STRING, None), None]):
-        array, bad = typed(located(values), TYPES[word])
+        array, bad = convert_column(located(values), TYPES[word])
         array.validate(full=True)
         assert array.type == TYPES[word]
         assert array.null_count == len(array) == len(values)
@@ -272,4 +272,4 @@ def test_an_unknown_type_is_refused() -> None:
     import pyarrow as pa
 
     with pytest.raises(LocalError, match="int8"):
-        typed(located([]), pa.list_(pa.int8()))
+        convert_column(located([]), pa.list_(pa.int8()))

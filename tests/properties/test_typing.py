@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 
 from lading.columns import fallback
 from lading.columns.contract import BINARY_ENCODINGS, TYPES, Encoding
-from lading.columns.typed import HOME, typed
+from lading.columns.typed import KERNEL_MODULE, convert_column
 from lading.kernels import engine
 from lading.model.kinds import FIXED_SIZE_BYTES, Kind
 from tests.columns.values import Value, located
 
-engine.load(HOME)
+engine.load(KERNEL_MODULE)
 
 EXAMPLES = 5_000 if os.environ.get("LADING_TEST_FULL") == "1" else 300
 NUMBER_TEXTS = st.from_regex(rb"\A[+-]?[0-9]{0,22}(\.[0-9]{0,9})?([eE][+-]?[0-9]{1,3})?\Z")
@@ -55,9 +55,9 @@ def test_kernels_and_twin_agree(rows: list[Value], word: str, encoding: Encoding
     if encoding in BINARY_ENCODINGS and word in ("string", "binary"):
         encoding = Encoding.AUTO
     with mock.patch.object(engine, "select", lambda home, twin, size_bytes: engine.load(home)):
-        fast = typed(located(rows), TYPES[word], encoding)
+        fast = convert_column(located(rows), TYPES[word], encoding)
     with mock.patch.object(engine, "select", lambda home, twin, size_bytes: twin):
-        plain = typed(located(rows), TYPES[word], encoding)
+        plain = convert_column(located(rows), TYPES[word], encoding)
     fast[0].validate(full=True)
     assert _bits(fast[0]) == _bits(plain[0])
     assert (fast[1] and fast[1].to_pylist()) == (plain[1] and plain[1].to_pylist())
@@ -80,7 +80,7 @@ def test_number_texts_are_read_as_python_reads_them(text: bytes) -> None:
         expected = None
     if expected is not None and math.isinf(expected):
         expected = None
-    assert typed(located([(Kind.RAW, text)]), TYPES["double"])[0].to_pylist() == [expected]
+    assert convert_column(located([(Kind.RAW, text)]), TYPES["double"])[0].to_pylist() == [expected]
 
 
 @settings(deadline=None)
@@ -90,7 +90,7 @@ def test_utf8_is_what_python_decodes(data: bytes) -> None:
         expected = data.decode()
     except UnicodeDecodeError:
         expected = None
-    assert typed(located([(Kind.RAW, data)]), TYPES["string"])[0].to_pylist() == [expected]
+    assert convert_column(located([(Kind.RAW, data)]), TYPES["string"])[0].to_pylist() == [expected]
 
 
 @settings(deadline=None)
@@ -106,7 +106,7 @@ def test_iso_texts_are_read_as_python_reads_them(when: datetime, parted: str, sp
     parsed = datetime.fromisoformat(text)
     expected = parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)
     for kind in (Kind.RAW, Kind.STRING):
-        assert typed(located([(kind, text.encode())]), TYPES["timestamp"])[0].to_pylist() == [expected]
+        assert convert_column(located([(kind, text.encode())]), TYPES["timestamp"])[0].to_pylist() == [expected]
 
 
 @settings(deadline=None)
@@ -122,7 +122,7 @@ def test_find_last_agrees(rows: list[list[bytes]], key: bytes) -> None:
     for part in inputs:
         part.flags.writeable = False
     fast, plain = np.empty(len(rows), np.int64), np.empty(len(rows), np.int64)
-    engine.load(HOME).find_last(*inputs, fast)
+    engine.load(KERNEL_MODULE).find_last(*inputs, fast)
     fallback.find_last(*inputs, plain)
     expected = [
         max((lists[row] + at for at, one in enumerate(ones) if one == key), default=-1) for row, ones in enumerate(rows)

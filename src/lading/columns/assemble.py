@@ -13,10 +13,10 @@ from ..model.errors import LocalError
 from ..model.run import Decoded, Located
 from .contract import PLACE_FIELDS, Encoding, Projection
 from .locate import locate
-from .typed import typed
+from .typed import convert_column
 
 
-class Form(NamedTuple):
+class ColumnBuilders(NamedTuple):
     """In which form columns are made: how header values are typed, and the same text for so many rows."""
 
     typed: Callable[[Located, pa.DataType, Encoding], tuple[pa.Array[Any], pa.BooleanArray | None]]
@@ -41,12 +41,12 @@ def _same_text(text: str, rows: int) -> pa.Array[Any]:
     return texts
 
 
-PLAIN: Final = Form(typed, _same_text)
+PLAIN: Final = ColumnBuilders(convert_column, _same_text)
 """Every column in its own type."""
 
 
 def assemble(
-    decoded: Decoded, projection: Projection, place: Mapping[str, str | int] | None = None, form: Form = PLAIN
+    decoded: Decoded, projection: Projection, place: Mapping[str, str | int] | None = None, form: ColumnBuilders = PLAIN
 ) -> Assembled:
     """The record batch of ``projection``; ``place`` holds stream, topic and partition where these are asked for.
 
@@ -78,7 +78,7 @@ def decoded_batch(batch: pa.RecordBatch, keys: Sequence[str] = ()) -> Decoded:
     return Decoded(batch.num_rows, columns, located)
 
 
-def _constant(value: str | int, type_: pa.DataType, rows: int, form: Form) -> pa.Array[Any]:
+def _constant(value: str | int, type_: pa.DataType, rows: int, form: ColumnBuilders) -> pa.Array[Any]:
     if isinstance(value, str):
         return form.constant(value, rows)
     # Arrow would append a number value by value

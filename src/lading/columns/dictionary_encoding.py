@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 
 from ..model.run import Located
-from .assemble import Form
+from .assemble import ColumnBuilders
 from .contract import Encoding
 from .fallback import BAD
-from .typed import buffer, checked, kernels, typed, valid_bits
+from .typed import buffer, convert_column, kernels, normalize_layout, valid_bits
 
 ROWS_MIN: Final = 256
 """Fewer rows are not worth a dictionary of their own."""
@@ -21,15 +21,15 @@ BYTES_MAX: Final = 1 << 20
 """The values of a dictionary have at most so many bytes together: the size of a dictionary page of Parquet."""
 
 
-def repeating(
+def dictionary_encode(
     located: Located, type_: pa.DataType, encoding: Encoding = Encoding.AUTO
 ) -> tuple[pa.Array[Any], pa.BooleanArray | None]:
     """What ``typed`` gives; a string or binary column with few distinct values is a dictionary of ``type_``."""
     if type_ in (pa.string(), pa.binary()) and encoding is not Encoding.JSON and len(located.length) >= ROWS_MIN:
-        found = _dictionary(checked(located), type_)
+        found = _dictionary(normalize_layout(located), type_)
         if found is not None:
             return found
-    return typed(located, type_, encoding)
+    return convert_column(located, type_, encoding)
 
 
 def _constant(text: str, rows: int) -> pa.Array[Any]:
@@ -37,7 +37,7 @@ def _constant(text: str, rows: int) -> pa.Array[Any]:
     return pa.DictionaryArray.from_arrays(places, pa.array([text], pa.string()))
 
 
-REPEATING: Final = Form(repeating, _constant)
+REPEATING: Final = ColumnBuilders(dictionary_encode, _constant)
 """How tables are written."""
 
 

@@ -17,7 +17,7 @@ _EXPONENT_MAX = 64
 """A JSON number with a larger exponent is no whole number that a column could hold."""
 
 
-def unwrapped(located: Located, *, whole_numbers: bool) -> tuple[Located, NDArray[np.bool_]]:
+def unwrap_json(located: Located, *, whole_numbers: bool) -> tuple[Located, NDArray[np.bool_]]:
     """The same rows with JSON undone, and which rows hold no JSON.
 
     A JSON string becomes its text, a number, true, false, object or array its JSON text, JSON null a null value; with

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..model.kinds import FIXED_SIZE_BYTES
-from .rules import Raw, Text, floating, whole
+from .rules import Raw, Text, read_float, read_integer
 
 Bytes = NDArray[np.uint8]
 Longs = NDArray[np.int64]
@@ -32,7 +32,7 @@ def take_integers(
         if length[row] < 0:
             status[row] = ABSENT
             continue
-        number = whole(int(kind[row]), _value(data, start, length, row), Text(text), Raw(raw), width)
+        number = read_integer(int(kind[row]), _value(data, start, length, row), Text(text), Raw(raw), width)
         if number is None:
             status[row] = BAD
         elif not _INT64_MIN <= number <= _INT64_MAX:
@@ -54,7 +54,7 @@ def take_floats(
         if length[row] < 0:
             status[row] = ABSENT
             continue
-        number = floating(int(kind[row]), _value(data, start, length, row), Raw(raw), width)
+        number = read_float(int(kind[row]), _value(data, start, length, row), Raw(raw), width)
         if number is None:
             status[row] = BAD
         else:

@@ -16,7 +16,7 @@ from ..model.kinds import FIXED_SIZE_BYTES, Kind
 from ..model.run import Located
 from . import fallback
 from .contract import INTEGER_DECIMAL
-from .typed import HOME
+from .typed import KERNEL_MODULE
 
 _ENTRY_BYTES = 32
 
@@ -95,7 +95,7 @@ class Entries:
         found = np.empty(self.rows, np.int64)
         wanted = np.frombuffer(key.encode(), np.uint8)
         inputs = (_read_only(part) for part in (self.lists, self._keys, self._key_offsets, wanted))
-        kernels = engine.select(HOME, fallback, len(self.kinds) * _ENTRY_BYTES)
+        kernels = engine.select(KERNEL_MODULE, fallback, len(self.kinds) * _ENTRY_BYTES)
         kernels.find_last(*inputs, found)
         return found
 

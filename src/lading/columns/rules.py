@@ -51,7 +51,7 @@ _TEXT_BYTES_MAX: Final = 4096
 """A longer text is no number: int() takes quadratic time over it."""
 
 
-def whole(kind: int, data: bytes, text: Text, raw: Raw, width: int) -> int | None:
+def read_integer(kind: int, data: bytes, text: Text, raw: Raw, width: int) -> int | None:
     """The value as a whole number; microseconds since 1970 where ``text`` is INSTANT; True is 1.
 
     Floats count where they are whole. ``width`` is the size in bytes that a raw binary number must have.
@@ -71,10 +71,10 @@ def whole(kind: int, data: bytes, text: Text, raw: Raw, width: int) -> int | Non
         return _BOOLEAN_WORDS.get(data.lower())
     if _WHOLE.fullmatch(data):
         return int(data) if len(data) <= _TEXT_BYTES_MAX else None
-    return instant(data) if text is Text.INSTANT else None
+    return read_instant(data) if text is Text.INSTANT else None
 
 
-def floating(kind: int, data: bytes, raw: Raw, width: int) -> float | None:
+def read_float(kind: int, data: bytes, raw: Raw, width: int) -> float | None:
     """The value as a double, rounded to nearest; NaN and infinities are kept, a text beyond the range is None."""
     if kind in FIXED_SIZE_BYTES:
         try:
@@ -86,14 +86,14 @@ def floating(kind: int, data: bytes, raw: Raw, width: int) -> float | None:
     if raw is not Raw.TEXT and kind != Kind.STRING:
         number = Kind.FLOAT32 if width == 4 else Kind.FLOAT64
         ordered = data if raw is Raw.LE else data[::-1]
-        return floating(number, ordered, raw, width)
+        return read_float(number, ordered, raw, width)
     if _DECIMAL.fullmatch(data) and len(data) <= _TEXT_BYTES_MAX:
         number_value = float(data)
         return None if number_value in (float("inf"), float("-inf")) else number_value
     return float(data) if _NOT_FINITE.fullmatch(data) else None
 
 
-def instant(data: bytes) -> int | None:
+def read_instant(data: bytes) -> int | None:
     """Microseconds since 1970 UTC of an ISO 8601 text; without an offset it is UTC, finer digits are cut."""
     match = _INSTANT.fullmatch(data)
     if match is None:

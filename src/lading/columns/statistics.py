@@ -21,7 +21,7 @@ from .contract import FIELD_TYPES
 from .distinct import DistinctCount
 from .field_names import field_meant
 from .locate import Entries
-from .typed import typed
+from .typed import convert_column
 
 KEYS_MAX: Final = 1000
 """More keys than these are counted together, so that a topic with made-up keys cannot fill the memory."""
@@ -194,7 +194,7 @@ def _count(one: KeyStatistics, entries: Entries, held: NDArray[Any], parents: ND
         one.distinct.add(distinct, seed=code & 0xFF)
         _add_examples(one, code, distinct)
     if not one.kinds.keys() <= _TYPE_OF_KIND.keys():
-        unreadable = typed(located, pa.string())[1]
+        unreadable = convert_column(located, pa.string())[1]
         one.not_text += unreadable.true_count if unreadable is not None else 0
 
 

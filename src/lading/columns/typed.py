@@ -19,11 +19,11 @@ from ..model.kinds import FLOATS, Kind
 from ..model.run import Located
 from . import fallback
 from .contract import BINARY_ENCODINGS, INTEGER_DECIMAL, TIMESTAMP, Encoding
-from .documents import unwrapped
+from .documents import unwrap_json
 from .fallback import BAD, LEFT, OK
-from .rules import ANY_WIDTH, DECIMAL_MAX, INSTANT_MAX_US, INSTANT_MIN_US, Raw, Text, floating, whole
+from .rules import ANY_WIDTH, DECIMAL_MAX, INSTANT_MAX_US, INSTANT_MIN_US, Raw, Text, read_float, read_integer
 
-HOME = "lading.columns.kernels"
+KERNEL_MODULE = "lading.columns.kernels"
 """Kernels of this room: bulk readers call ``engine.compiled(HOME)`` once, a broker never waits for them."""
 
 _ROW_BYTES = 64
@@ -59,18 +59,18 @@ _INT64 = _bits(8)
 _RAW = {Encoding.LE: Raw.LE, Encoding.BE: Raw.BE}
 
 
-def typed(
+def convert_column(
     located: Located, type_: pa.DataType, encoding: Encoding = Encoding.AUTO
 ) -> tuple[pa.Array[Any], pa.BooleanArray | None]:
     """The header values as an Arrow array of ``type_``, and which rows are present but cannot be read so.
 
     Absent, null and unreadable values are null; the second part is None when nothing was unreadable.
     """
-    located = checked(located)
+    located = normalize_layout(located)
     unreadable: NDArray[np.bool_] | None = None
     if encoding is Encoding.JSON:
-        located, unreadable = unwrapped(located, whole_numbers=type_ in WHOLE_TARGETS)
-        located = checked(located)
+        located, unreadable = unwrap_json(located, whole_numbers=type_ in WHOLE_TARGETS)
+        located = normalize_layout(located)
     raw = _RAW.get(encoding, Raw.TEXT) if encoding in BINARY_ENCODINGS else Raw.TEXT
     if type_ in WHOLE_TARGETS:
         array, status = _whole_column(located, type_, raw)
@@ -91,7 +91,7 @@ def subset(located: Located, rows: NDArray[Any]) -> Located:
     return Located(located.data, located.start[rows], located.length[rows], located.kind[rows])
 
 
-def checked(located: Located) -> Located:
+def normalize_layout(located: Located) -> Located:
     """The same in the one memory layout that kernels are compiled for: contiguous and read-only."""
     return Located(*(_read_only(part) for part in (located.data, located.start, located.length, located.kind)))
 
@@ -104,7 +104,7 @@ def _read_only(array: NDArray[Any]) -> NDArray[Any]:
 
 def kernels(rows: int) -> Any:
     """The kernels of this room, or their twin, for so many rows."""
-    return engine.select(HOME, fallback, rows * _ROW_BYTES)
+    return engine.select(KERNEL_MODULE, fallback, rows * _ROW_BYTES)
 
 
 def _integers(located: Located, target: WholeTarget, raw: Raw) -> tuple[NDArray[np.int64], NDArray[np.uint8], int, int]:
@@ -124,7 +124,7 @@ def _whole_column(located: Located, type_: pa.DataType, raw: Raw) -> tuple[pa.Ar
     large: dict[int, int] = {}
     if left:
         for row, data in _left(located, status):
-            number = whole(int(located.kind[row]), data, target.text, raw, target.width_bytes)
+            number = read_integer(int(located.kind[row]), data, target.text, raw, target.width_bytes)
             if number is None or not target.low <= number <= target.high:
                 status[row] = BAD
             else:
@@ -149,7 +149,7 @@ def _float_column(located: Located, type_: pa.DataType, raw: Raw) -> tuple[pa.Ar
     )
     if left:
         for row, data in _left(located, status):
-            number = floating(int(located.kind[row]), data, raw, width)
+            number = read_float(int(located.kind[row]), data, raw, width)
             status[row] = BAD if number is None else OK
             values[row] = 0.0 if number is None else number
             good += number is not None
@@ -189,7 +189,7 @@ def _with_numbers(located: Located, array: pa.Array[Any], status: NDArray[np.uin
     for of_kind, as_text in _NUMBER_TEXTS:
         members = np.flatnonzero(np.isin(numbers.kind, of_kind))
         if len(members):
-            part = as_text(checked(subset(numbers, members)))
+            part = as_text(normalize_layout(subset(numbers, members)))
             texts = part if len(members) == len(chosen) else _scattered(texts, members, part)
     status[chosen] = np.where(texts.is_valid().to_numpy(zero_copy_only=False), OK, BAD)
     return texts if len(chosen) == len(array) else _scattered(array, chosen, texts)
@@ -203,7 +203,10 @@ def _integer_texts(located: Located) -> pa.Array[Any]:
     values, status, good, left = _integers(located, _INT64, Raw.TEXT)
     texts = _array(values, status, good).cast(pa.string())
     # what int64 cannot hold came from an integer kind, so that its text always exists
-    large = {row: whole(int(located.kind[row]), data, Text.NUMBER, Raw.TEXT, 8) for row, data in _left(located, status)}
+    large = {
+        row: read_integer(int(located.kind[row]), data, Text.NUMBER, Raw.TEXT, 8)
+        for row, data in _left(located, status)
+    }
     return _replaced(texts, large, str) if left else texts
 
 

@@ -10,7 +10,7 @@ from uuid import UUID
 import pyarrow as pa
 
 from ..columns.contract import INTEGER_DECIMAL, TIMESTAMP, did_you_mean, type_word
-from ..columns.rules import instant
+from ..columns.rules import read_instant
 from ..model.errors import LocalError
 from ..model.state import STATE_BY_WORD
 from .tree import AnyHeader, Cast, Domain, Field, Header, Literal, Operand
@@ -113,7 +113,7 @@ def constant(literal: Literal, domain: Domain, sides: Iterable[Operand]) -> Lite
             f"there is no state {value!r}{did_you_mean(value, STATE_BY_WORD)}; states are {', '.join(STATE_BY_WORD)}"
         )
     if domain is Domain.INSTANT:
-        micros = instant(value.encode())
+        micros = read_instant(value.encode())
         if micros is None:
             raise LocalError(f"{value!r} is no timestamp; write it like '2024-05-01T12:30:00Z'")
         return Literal(micros)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ..columns.contract import INTEGER_DECIMAL, TIMESTAMP, Encoding
 from ..columns.locate import Entries, located_array
-from ..columns.typed import typed
+from ..columns.typed import convert_column
 from ..model.errors import LocalError
 from ..model.run import Decoded, Located
 from ..model.state import State
@@ -197,7 +197,7 @@ def constant_as(literal: Literal, type_: pa.DataType) -> Any:
         return None
     plain = isinstance(literal.value, int | Decimal) and not isinstance(literal.value, bool)
     column: pa.Array[Any] = pa.array([str(literal.value) if plain else literal.value])
-    converted: Any = typed(located_array(column), type_)[0]
+    converted: Any = convert_column(located_array(column), type_)[0]
     if type_ == TIMESTAMP:
         return converted.cast(pa.int64())[0].as_py()
     value = converted[0].as_py()
@@ -227,7 +227,7 @@ def _own(source: Source, operand: Operand) -> Values:
             if found is not None:
                 return _typed(source, inner, found, type_)[0]
             array = _own(source, inner)
-            return array if array.type == type_ else typed(located_array(array), type_)[0]
+            return array if array.type == type_ else convert_column(located_array(array), type_)[0]
     raise AssertionError(f"{operand} has no type of its own")
 
 
@@ -235,7 +235,7 @@ def _typed(source: Source, operand: Operand, located: Located, type_: pa.DataTyp
     encoding = operand.encoding if isinstance(operand, Header | AnyHeader) else Encoding.AUTO
     before = _typed_before(source, operand, type_)
     if before is None:
-        before = typed(located, type_, encoding)
+        before = convert_column(located, type_, encoding)
         if isinstance(source, Messages) and isinstance(operand, Header):
             source.typed[operand.key, type_, encoding] = before
     return before

@@ -15,7 +15,7 @@ from ..columns.contract import FIELD_TYPES, HeaderColumn, Projection, type_word
 from ..columns.field_names import field_meant
 from ..columns.locate import locate
 from ..columns.statistics import HeaderStatistics
-from ..columns.typed import typed
+from ..columns.typed import convert_column
 from ..model.toml import toml_key, toml_text
 from ..transports.fetched import States
 
@@ -125,7 +125,7 @@ def _count_breaches(breaches: Counter[tuple[str, str]], contract: Projection, ba
 
 
 def _unreadable(located: Any, column: HeaderColumn) -> int:
-    bad = typed(located, column.type, column.encoding)[1]
+    bad = convert_column(located, column.type, column.encoding)[1]
     return 0 if bad is None else int(bad.true_count)
 
 

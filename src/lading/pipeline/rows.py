@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from ..client.outgoing import OUT_SCHEMA
 from ..columns.locate import locate
 from ..columns.rewrite import with_headers
-from ..columns.typed import typed
+from ..columns.typed import convert_column
 from ..model.batch import FIELDS
 from ..model.kinds import Kind
 from ..model.reason_headers import DETAIL, ORIGIN, PIPELINE, REASON, REASON_HEADER, REASON_HEADERS
@@ -29,7 +29,7 @@ COPY_SCHEMA = pa.schema([pa.field("partition", pa.int32()), *OUT_SCHEMA])
 
 def replays_of(headers: pa.Array[Any]) -> pa.Array[Any]:
     """Per message how often it was sent again before: 0 where the header is absent or no number."""
-    counted: Any = typed(locate(headers, [REPLAYS])[REPLAYS], pa.int32())[0]
+    counted: Any = convert_column(locate(headers, [REPLAYS])[REPLAYS], pa.int32())[0]
     return cast("pa.Array[Any]", counted.fill_null(0))
 
 

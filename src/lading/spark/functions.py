@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from ..columns.contract import TYPES, Encoding, Projection, parse_columns, parse_encoding, parse_type
 from ..columns.locate import Entries, locate
-from ..columns.typed import typed as typed_array
+from ..columns.typed import convert_column as typed_array
 from ..model.batch import HEADERS_TYPE
 from ..model.errors import LocalError, SettingError
 from ..model.headers import Header

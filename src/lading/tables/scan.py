@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ..columns.assemble import PLAIN, Form, assemble, decoded_batch
+from ..columns.assemble import PLAIN, ColumnBuilders, assemble, decoded_batch
 from ..columns.contract import FIELD_TYPES, PLACE_FIELDS, Projection, type_word
 from ..columns.typed import subset
 from ..filter.parse import Filter, parse
@@ -45,7 +45,7 @@ class Reading:
     checksum_ok: bool = False
     fail_on_bad_value: bool = False
     fail_on_data_loss: bool = True
-    form: Form = PLAIN
+    form: ColumnBuilders = PLAIN
     rows_max: int = BATCH_ROWS
     bytes_max: int = BATCH_BYTES
     transport: Mapping[str, Any] = field(default_factory=dict)
