@@ -26,7 +26,7 @@ from lading.filter.tree import (
     Condition,
     Domain,
     Field,
-    Header,
+    HeaderRef,
     In,
     IsNull,
     Like,
@@ -122,7 +122,7 @@ def _value(row: Row, operand: Operand, domain: Domain, one: Held | None) -> Any:
     match operand:
         case Literal(value):
             return float(value) if domain is Domain.DOUBLE and isinstance(value, int) else value
-        case Header(_, None) | AnyHeader(_, None) | Field("key" | "payload"):
+        case HeaderRef(_, None) | AnyHeader(_, None) | Field("key" | "payload"):
             held = _held(row, operand, one)
             if domain is Domain.NUMBER:
                 whole = _read(held, pa.decimal128(38, 0), Encoding.AUTO)
@@ -136,7 +136,7 @@ def _own(row: Row, operand: Operand, one: Held | None) -> Any:
     match operand:
         case Literal(value):
             return value
-        case Header(_, type_, encoding) | AnyHeader(_, type_, encoding):
+        case HeaderRef(_, type_, encoding) | AnyHeader(_, type_, encoding):
             return _read(_held(row, operand, one), type_, encoding)
         case Field("state"):
             return {1: "available", 10: "unavailable", 20: "poisoned", 30: "marked_for_deletion"}[row.fields["state"]]
@@ -174,19 +174,19 @@ def _held(row: Row, operand: Operand, one: Held | None) -> Held | None:
             return one
         case Field(name):
             return Held(name, 1, row.fields[name])
-        case Header(key):
+        case HeaderRef(key):
             return next((held for held in reversed(row.headers) if held.key == key), None)
     raise AssertionError(operand)
 
 
 def _open(operand: Operand) -> bool:
     """Whether an operand takes the type of the other side."""
-    untyped = isinstance(operand, Header | AnyHeader) and operand.type is None
+    untyped = isinstance(operand, HeaderRef | AnyHeader) and operand.type is None
     return untyped or operand in (Field("key"), Field("payload"))
 
 
 def _is_null(row: Row, operand: Operand, one: Held | None) -> bool:
-    if (isinstance(operand, Header | AnyHeader) and operand.type is None) or operand in (
+    if (isinstance(operand, HeaderRef | AnyHeader) and operand.type is None) or operand in (
         Field("key"),
         Field("payload"),
     ):
@@ -305,5 +305,5 @@ def _not(value: Truth3) -> Truth3:
 
 def readable(row: Row, key: str, type_: pa.DataType, encoding: Encoding) -> bool:
     """Whether the last value of a header, where there is one, can be read as a type."""
-    held = _held(row, Header(key, type_, encoding), None)
+    held = _held(row, HeaderRef(key, type_, encoding), None)
     return held is None or held.value is None or _read(held, type_, encoding) is not None

@@ -22,7 +22,7 @@ from .tree import (
     Compare,
     Condition,
     Domain,
-    Header,
+    HeaderRef,
     In,
     IsNull,
     Like,
@@ -72,7 +72,7 @@ def _condition(messages: Messages, node: Condition) -> Values:
             if every is not None:
                 return _for_any(messages, every, node)
             one = found.pop() if len(found) == 1 else None
-            distinct = messages.distinct(one) if isinstance(one, Header) else None
+            distinct = messages.distinct(one) if isinstance(one, HeaderRef) else None
             if distinct is not None:
                 return distinct.spread(_spread(_predicate(distinct, node), distinct.rows))
             return _predicate(messages, node)

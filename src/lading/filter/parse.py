@@ -25,7 +25,7 @@ from .tree import (
     Condition,
     Domain,
     Field,
-    Header,
+    HeaderRef,
     In,
     IsNull,
     Like,
@@ -70,7 +70,7 @@ class Filter:
     @cached_property
     def header_keys(self) -> tuple[str, ...]:
         """Keys of headers that are read by their last value, in no special order, each once."""
-        return tuple(sorted({node.key for node in operands(self.tree) if isinstance(node, Header)}))
+        return tuple(sorted({node.key for node in operands(self.tree) if isinstance(node, HeaderRef)}))
 
     @cached_property
     def fields(self) -> frozenset[str]:
@@ -197,7 +197,7 @@ class _Reader:
     def _name(self, node: exp.Expr) -> Operand:
         name: str = node.name
         if column := self._columns.get(name):
-            return Header(column.header, column.type, column.encoding)
+            return HeaderRef(column.header, column.type, column.encoding)
         if name in FIELD_DOMAINS:
             return Field(name)
         if name == "headers":
@@ -211,7 +211,7 @@ class _Reader:
             )
         if problem := near_miss_problem(name, FIELD_DOMAINS, f"header('{name}') reads a header of that name"):
             self._refuse(problem, node)
-        return Header(name)
+        return HeaderRef(name)
 
     def _note_unquoted(self, *right: exp.Expr) -> None:
         for node in right:
@@ -226,11 +226,11 @@ class _Reader:
         if len(arguments) != 1 or not _is_text(arguments[0]) or not arguments[0].name:
             self._refuse("header takes one header key in quotes, such as header('trace-id')", node)
         column: HeaderColumn | None = self._by_header.get(arguments[0].name)
-        return Header(column.header, column.type, column.encoding) if column else Header(arguments[0].name)
+        return HeaderRef(column.header, column.type, column.encoding) if column else HeaderRef(arguments[0].name)
 
     def _any(self, node: exp.Expr) -> Operand:
         named = self._operand(node.this)
-        if not isinstance(named, Header):
+        if not isinstance(named, HeaderRef):
             self._refuse("any takes one header, such as any(via) or any(header('trace-id'))", node)
         return AnyHeader(named.key, named.type, named.encoding)
 

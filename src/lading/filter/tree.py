@@ -38,7 +38,7 @@ class Operator(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Header:
+class HeaderRef:
     """The last value of header ``key``; ``type`` None: it takes the type of what it is compared with."""
 
     key: str
@@ -73,11 +73,11 @@ class Literal:
 class Cast:
     """``operand`` as ``type`` by the typing rules of header columns; null where it cannot be."""
 
-    operand: Header | AnyHeader | Field | Literal | Cast
+    operand: HeaderRef | AnyHeader | Field | Literal | Cast
     type: pa.DataType
 
 
-Operand = Header | AnyHeader | Field | Literal | Cast
+Operand = HeaderRef | AnyHeader | Field | Literal | Cast
 
 
 @dataclass(frozen=True, slots=True)

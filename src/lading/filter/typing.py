@@ -13,7 +13,7 @@ from ..columns.contract import INTEGER_DECIMAL, TIMESTAMP, did_you_mean, type_wo
 from ..columns.rules import read_instant
 from ..model.errors import LocalError
 from ..model.state import STATE_BY_WORD
-from .tree import AnyHeader, Cast, Domain, Field, Header, Literal, Operand
+from .tree import AnyHeader, Cast, Domain, Field, HeaderRef, Literal, Operand
 
 Nature = Domain | Choice["open", "null"]
 """What an operand is by itself: of one domain, ``open`` (takes the other side's), or the constant ``null``."""
@@ -51,7 +51,7 @@ STATE = Field("state")
 def nature(operand: Operand) -> Nature:
     """What an operand is by itself."""
     match operand:
-        case Header(_, type_) | AnyHeader(_, type_):
+        case HeaderRef(_, type_) | AnyHeader(_, type_):
             return "open" if type_ is None else TYPE_DOMAINS[type_]
         case Field(name):
             return FIELD_DOMAINS[name]
@@ -129,9 +129,9 @@ def constant(literal: Literal, domain: Domain, sides: Iterable[Operand]) -> Lite
 
 def _described(side: Operand) -> str:
     match side:
-        case Header(key, type_) | AnyHeader(key, type_) if type_ is not None:
+        case HeaderRef(key, type_) | AnyHeader(key, type_) if type_ is not None:
             return f"header {key!r} ({type_word(type_)})"
-        case Header(key) | AnyHeader(key):
+        case HeaderRef(key) | AnyHeader(key):
             return f"header {key!r}"
         case Field(name):
             return f"the message's {name}"

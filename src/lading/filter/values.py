@@ -17,7 +17,7 @@ from ..columns.typed import convert_column
 from ..model.errors import LocalError
 from ..model.run import Decoded, Located
 from ..model.state import State
-from .tree import AnyHeader, Cast, Domain, Field, Header, Literal, Operand
+from .tree import AnyHeader, Cast, Domain, Field, HeaderRef, Literal, Operand
 
 DOMAIN_TYPES: dict[Domain, pa.DataType] = {
     Domain.NUMBER: pa.int64(),
@@ -54,7 +54,7 @@ class Source(Protocol):
     @property
     def rows(self) -> int: ...
 
-    def located(self, header: Header | AnyHeader) -> Located: ...
+    def located(self, header: HeaderRef | AnyHeader) -> Located: ...
 
     def field(self, name: str) -> Values: ...
 
@@ -75,7 +75,7 @@ class Messages:
     def rows(self) -> int:
         return self._decoded.count
 
-    def located(self, header: Header | AnyHeader) -> Located:
+    def located(self, header: HeaderRef | AnyHeader) -> Located:
         try:
             return self._decoded.located[header.key]
         except KeyError:
@@ -87,7 +87,7 @@ class Messages:
         except KeyError:
             raise LocalError(f"the filter reads the message field {name!r}, which was not decoded") from None
 
-    def distinct(self, header: Header) -> Distinct | None:
+    def distinct(self, header: HeaderRef) -> Distinct | None:
         """The distinct values of a header as a Source, where it was typed as a dictionary."""
         if header.type is None:
             return None
@@ -112,7 +112,7 @@ class Distinct:
         self._indices = array.indices.fill_null(len(known)) if array.null_count else array.indices
         self.rows = len(known) + 1
 
-    def located(self, header: Header | AnyHeader) -> Located:
+    def located(self, header: HeaderRef | AnyHeader) -> Located:
         raise AssertionError(f"all values of header {header.key!r} are typed")
 
     def field(self, name: str) -> Values:
@@ -135,7 +135,7 @@ class OneHeader:
     def rows(self) -> int:
         return len(self.parents)
 
-    def located(self, header: Header | AnyHeader) -> Located:
+    def located(self, header: HeaderRef | AnyHeader) -> Located:
         if isinstance(header, AnyHeader):
             return self._located
         of_messages = self._messages.located(header)
@@ -207,7 +207,7 @@ def constant_as(literal: Literal, type_: pa.DataType) -> Any:
 def _open(source: Source, operand: Operand) -> Located | None:
     """The located values of an operand that takes the other side's type; None for one that has its own."""
     match operand:
-        case Header(_, None) | AnyHeader(_, None):
+        case HeaderRef(_, None) | AnyHeader(_, None):
             return source.located(operand)
         case Field("key" | "payload" as name):
             return located_array(source.field(name))
@@ -217,7 +217,7 @@ def _open(source: Source, operand: Operand) -> Located | None:
 def _own(source: Source, operand: Operand) -> Values:
     """The rows of an operand that has a type of its own, in that type."""
     match operand:
-        case Header(_, type_) | AnyHeader(_, type_) if type_ is not None:
+        case HeaderRef(_, type_) | AnyHeader(_, type_) if type_ is not None:
             before = _typed_before(source, operand, type_)
             return before[0] if before else _typed(source, operand, source.located(operand), type_)[0]
         case Field(name):
@@ -232,17 +232,17 @@ def _own(source: Source, operand: Operand) -> Values:
 
 
 def _typed(source: Source, operand: Operand, located: Located, type_: pa.DataType) -> tuple[Values, Values | None]:
-    encoding = operand.encoding if isinstance(operand, Header | AnyHeader) else Encoding.AUTO
+    encoding = operand.encoding if isinstance(operand, HeaderRef | AnyHeader) else Encoding.AUTO
     before = _typed_before(source, operand, type_)
     if before is None:
         before = convert_column(located, type_, encoding)
-        if isinstance(source, Messages) and isinstance(operand, Header):
+        if isinstance(source, Messages) and isinstance(operand, HeaderRef):
             source.typed[operand.key, type_, encoding] = before
     return before
 
 
 def _typed_before(source: Source, operand: Operand, type_: pa.DataType) -> tuple[Values, Values | None] | None:
-    if not isinstance(source, Messages | Distinct) or not isinstance(operand, Header):
+    if not isinstance(source, Messages | Distinct) or not isinstance(operand, HeaderRef):
         return None
     found = source.typed.get((operand.key, type_, operand.encoding))
     # among others in one condition a dictionary is as good as nothing

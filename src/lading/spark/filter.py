@@ -177,7 +177,7 @@ def _read(operand: Operand, form: Form, headers: str) -> Column:
 def _messages(inner: Operand, held: pa.Array[Any]) -> Messages:
     if isinstance(inner, tree.Field):
         return Messages(Decoded(len(held), {inner.name: held}, {}))
-    assert isinstance(inner, tree.Header)
+    assert isinstance(inner, tree.HeaderRef)
     return Messages(Decoded(len(held), {}, locate(as_headers(held), [inner.key])))
 
 
