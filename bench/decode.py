@@ -25,8 +25,8 @@ KEYS = ["carrier", "trace", "delay"]
 
 def run(quick: bool) -> list[dict[str, Any]]:
     """Rows: payload size, what was decoded, messages/s, GB/s, ratio to memcpy (medians of 5 alternating rounds)."""
-    engine.load(messages.HOME)
-    engine.load(messages.SEND_HOME)
+    engine.load(messages.KERNEL_MODULE)
+    engine.load(messages.SEND_KERNEL_MODULE)
     rows = []
     for payload_bytes, count in ((100, 200_000), (1000, 50_000)):
         rows += _sizes(payload_bytes, count // 10 if quick else count)

@@ -13,7 +13,7 @@ from lading.broker.core.append import Append, Written
 from lading.broker.core.topology import Partition
 from lading.broker.kafka.append import Sequenced
 from lading.dialects.kafka import protocol as kafka_row
-from lading.dialects.kafka.encode import Producer, Records
+from lading.dialects.kafka.encode import ProducerSequence, RecordEncoder
 from lading.dialects.kafka.layout import ATTRIBUTES_AT, CRC_AT, TRANSACTIONAL
 from lading.dialects.native import protocol as native_row
 from lading.model.protocol import VisibilityRule
@@ -24,8 +24,8 @@ def record_batch(payloads: Sequence[bytes], who: Sequenced) -> bytearray:
     """A batch as a client sends it."""
     import google_crc32c
 
-    records = Records(batch(*payloads, timestamp_us=NOW), np.full(len(payloads), NOW))
-    made = bytearray(records.encode(0, len(payloads), Producer(who.producer_id, who.epoch, who.sequence)))
+    records = RecordEncoder(batch(*payloads, timestamp_us=NOW), np.full(len(payloads), NOW))
+    made = bytearray(records.encode(0, len(payloads), ProducerSequence(who.producer_id, who.epoch, who.sequence)))
     if who.transactional:
         made[ATTRIBUTES_AT + 1] |= TRANSACTIONAL
         made[CRC_AT : CRC_AT + 4] = google_crc32c.value(bytes(made[CRC_AT + 4 :])).to_bytes(4, "big")

@@ -56,7 +56,7 @@ def messages(partition: Partition, broker: Broker) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for run, first, end in read(broker, partition).pieces:
         for part in registry.dialect(run.dialect).decode(run, first=first, end=end):
-            rows += registry.to_batches(part).to_pylist()
+            rows += registry.to_batch(part).to_pylist()
     return rows
 
 

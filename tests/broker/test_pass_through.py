@@ -56,7 +56,7 @@ def as_they_lie(broker: Broker, partition: Partition, found: Whole, offset: int,
     at = offset
     for run, first, end in reading.pieces:
         assert first == at and run.dialect == codes.KAFKA
-        passed = batch_slicing.stored(run, first, min(end, found.end_offset), 1 << 30, force=True)
+        passed = batch_slicing.slice_stored(run, first, min(end, found.end_offset), 1 << 30, force=True)
         parts += list(passed.parts)
         at = passed.end_offset
         if at == found.end_offset:

@@ -373,7 +373,7 @@ def test_kernel_and_twin_make_the_same_carriers(monkeypatch: pytest.MonkeyPatch)
     rng = random.Random(12)
     rows = [random_row(rng) for _ in range(2_000)]
     made = []
-    for half in (engine.load(typed.HOME), fallback):
+    for half in (engine.load(typed.KERNEL_MODULE), fallback):
         monkeypatch.setattr(engine, "select", lambda home, twin, size, half=half: half)
         made.append(rows_of(carry(batch_of(rows), "kafka").batch))
     assert made[0] == made[1]
@@ -383,7 +383,7 @@ def test_kernel_and_twin_make_the_same_carriers(monkeypatch: pytest.MonkeyPatch)
             row[2][0] = (row[2][0][0], 1, b"changed")
             row[2].append(("added", 1, b""))
     restored = []
-    for half in (engine.load(typed.HOME), fallback):
+    for half in (engine.load(typed.KERNEL_MODULE), fallback):
         monkeypatch.setattr(engine, "select", lambda home, twin, size, half=half: half)
         restored.append(rows_of(restore(batch_of(made[0]))))
     assert restored[0] == restored[1]

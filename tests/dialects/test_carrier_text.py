@@ -11,7 +11,7 @@ from lading.dialects.carrier import NAME, carry, restore
 from lading.dialects.carrier.encoding import Facts, decode, encode, printable
 from lading.dialects.carrier.layout import TEXT_BYTES_MAX
 from lading.dialects.kafka.carrier_decoding import decode_located
-from lading.dialects.kafka.encode import Records
+from lading.dialects.kafka.encode import RecordEncoder
 from lading.dialects.kafka.messages import decode_columns
 from lading.model.batch import FIELDS, SCHEMA
 from lading.model.errors import LocalError, MalformedMessage
@@ -37,7 +37,7 @@ def test_printable_bytes_read_back(size: int) -> None:
 def test_a_message_without_headers_and_id_reaches_kafka_without_a_carrier(half: str) -> None:
     batch = batch_of([(None, b"k", [], b"x", 1_700_000_000_123_456), (None, None, [("a", 1, b"b")], b"x", 1)])
     assert carry(batch, "kafka").batch is batch
-    records = Records.carrying(batch, times_of(batch))
+    records = RecordEncoder.carrying(batch, times_of(batch))
     assert records is not None
     (read,) = decode_columns(run_of(bytes(records.encode(0, 2))))
     assert [[header["key"] for header in row] for row in read.columns["headers"].to_pylist() if row is not None] == [
@@ -65,12 +65,12 @@ def test_carriers_of_older_versions_are_read_where_they_lie(half: str) -> None:
     restored = rows_of(restore(shown))
     assert rows_of(restore(batch_of(before))) == restored
     # and located, without decoding whole messages
-    records = Records(batch_of(before), times_of(given))
+    records = RecordEncoder(batch_of(before), times_of(given))
     run = run_of(bytes(records.encode(0, given.num_rows)))
     keys = ["a", "b", "k" * 8]
     caps = {"max_rows": 1000, "max_bytes": 1 << 30}
     found = list(decode_located(run, first=0, end=given.num_rows, fields={"offset", "id"}, keys=keys, **caps))
-    text = Records(shown, times_of(given))
+    text = RecordEncoder(shown, times_of(given))
     again = list(
         decode_located(
             run_of(bytes(text.encode(0, given.num_rows))), first=0, end=given.num_rows, fields={"offset", "id"},
@@ -86,7 +86,7 @@ def test_carriers_of_older_versions_are_read_where_they_lie(half: str) -> None:
 def test_the_largest_carrier_of_the_kernels_fits_their_room(half: str) -> None:
     headers = [(f"h{number}", 6, b"\0" * 4) for number in range(64)]
     batch = batch_of([(ID, None, list(headers), b"x", 1_700_000_000_123_456)])
-    records = Records.carrying(batch, times_of(batch))
+    records = RecordEncoder.carrying(batch, times_of(batch))
     assert records is not None
     (read,) = decode_columns(run_of(bytes(records.encode(0, 1))))
     assert len(read.columns["headers"][0].as_py()[-1]["value"]) == TEXT_BYTES_MAX

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from lading.dialects.iggy_classic import commands as c
 from lading.dialects.iggy_classic.errors import CODE_OF, ERRORS, code_of, name_of
 from lading.dialects.iggy_classic.primitives import (
-    Consumer,
+    ConsumerIdentifier,
     ConsumerKind,
     Partitioning,
     PartitioningKind,
@@ -27,10 +27,10 @@ from lading.dialects.iggy_classic.records import validate
 from lading.dialects.iggy_classic.responses import (
     ClientDetails,
     ClientInfo,
+    ConsumerGroupInfo,
     GroupDetails,
     GroupInfo,
     MemberInfo,
-    Membership,
     PartitionInfo,
     StatsInfo,
     StoredOffset,
@@ -91,7 +91,7 @@ RESPONSES: list[tuple[str, type[Any], Any]] = [
     ("A.group.get.response", c.GetGroup, GroupDetails(GroupInfo(3, 2, 1), (MemberInfo(43981, (1, 2)),))),
     ("A.group.list.response", c.GetGroups, (GroupInfo(3, 2, 1),)),
     ("A.client.list.response", c.GetClients, (CLIENT,)),
-    ("A.client.get_or_me.response", c.Me, ClientDetails(CLIENT, (Membership(3, 2, 1),))),
+    ("A.client.get_or_me.response", c.Me, ClientDetails(CLIENT, (ConsumerGroupInfo(3, 2, 1),))),
     (
         "A.stats.response",
         c.Stats,
@@ -106,7 +106,7 @@ def test_response_vector(name: str, command: type[Any], result: Any) -> None:
     assert c.parse_response(command, HEX[name]) == result
 
 
-ONE, GROUP = Consumer(ConsumerKind.CONSUMER, 1), Consumer(ConsumerKind.GROUP, 7)
+ONE, GROUP = ConsumerIdentifier(ConsumerKind.CONSUMER, 1), ConsumerIdentifier(ConsumerKind.GROUP, 7)
 REQUESTS: list[tuple[str, c.Command]] = [
     (
         "A.poll.request.unit_test_inputs",
@@ -115,7 +115,7 @@ REQUESTS: list[tuple[str, c.Command]] = [
     (
         "A.poll.request.go_unit_test_golden",
         c.PollMessages(
-            Consumer(ConsumerKind.CONSUMER, 42),
+            ConsumerIdentifier(ConsumerKind.CONSUMER, 42),
             "test_stream_id",
             "test_topic_id",
             123,
@@ -203,7 +203,7 @@ def test_any_bytes_are_a_command_or_malformed(code: int, payload: bytes) -> None
 
 
 @given(row=st.sampled_from(c.TABLE), body=st.binary(max_size=200))
-def test_any_bytes_are_an_answer_or_malformed(row: c.Row, body: bytes) -> None:
+def test_any_bytes_are_an_answer_or_malformed(row: c.CommandSpec, body: bytes) -> None:
     try:
         result = c.parse_response(row.request, body)
     except MalformedMessage:

@@ -10,7 +10,7 @@ import pytest
 
 from lading.dialects.carrier import carry
 from lading.dialects.iggy_classic import messages
-from lading.dialects.registry import dialect, to_batches
+from lading.dialects.registry import dialect, to_batch
 from lading.model.batch import SCHEMA
 from lading.model.errors import MalformedMessage
 from lading.model.names import key_text
@@ -31,7 +31,7 @@ HEADERS = [(b"carrier", 2, b"UA"), (b"delay", 7, bytes(8)), (b"carrier", 2, b"DL
 
 
 def rows(run: Run, **options: Any) -> list[dict[str, Any]]:
-    return [row for decoded in IGGY.decode(run, **options) for row in to_batches(decoded).to_pylist()]
+    return [row for decoded in IGGY.decode(run, **options) for row in to_batch(decoded).to_pylist()]
 
 
 def values(located: Located) -> list[bytes | None]:
@@ -45,7 +45,7 @@ def test_the_real_servers_files_are_the_messages_of_their_json(half: str, partit
     found = []
     for log in written_logs(partition):
         for decoded in IGGY.decode(messages.polled_run(log, 0), keys=["trace"], max_rows=max_rows):
-            batch = to_batches(decoded)
+            batch = to_batch(decoded)
             batch.validate(full=True)
             times = batch.column("timestamp").cast(pa.int64()).to_pylist()
             for row, time_us, trace in zip(batch.to_pylist(), times, values(decoded.located["trace"]), strict=True):
@@ -99,8 +99,8 @@ def test_only_what_was_asked_for_is_built(half: str) -> None:
     (decoded,) = IGGY.decode(run, fields=(), keys=())
     assert (decoded.count, decoded.columns, decoded.located) == (2, {}, {})
     (whole,) = IGGY.decode(run)
-    assert to_batches(whole).schema == SCHEMA
-    assert to_batches(whole).column("key").null_count == 2
+    assert to_batch(whole).schema == SCHEMA
+    assert to_batch(whole).column("key").null_count == 2
 
 
 def test_the_last_value_of_a_key_is_located(half: str) -> None:
@@ -128,7 +128,7 @@ def test_keys_that_are_no_plain_text_are_escaped(half: str) -> None:
     run = run_of([stored(0, headers=[(key, 2, b"v") for key in keys]), stored(1, headers=HEADERS)])
     texts = [key_text(key) for key in keys]
     (decoded,) = IGGY.decode(run, keys=texts)
-    batch = to_batches(decoded)
+    batch = to_batch(decoded)
     batch.validate(full=True)
     assert [header["key"] for header in batch.column("headers")[0].as_py()] == texts
     assert [header["key"] for header in batch.column("headers")[1].as_py()] == ["carrier", "delay", "carrier"]
@@ -281,7 +281,7 @@ def test_a_carrier_is_undone_while_decoding(half: str) -> None:
     assert decoded.located["a"].length.tolist() == [-2, -2, -2, -1]
     assert values(decoded.located["carrier"]) == [None, None, None, b"UA"]
     (left,) = IGGY.decode(run, carrier=False)
-    assert b"".join(IGGY.encode(to_batches(left)) for left in [left]) == body + plain
+    assert b"".join(IGGY.encode(to_batch(left)) for left in [left]) == body + plain
 
 
 def test_header_blocks_written_by_hand_are_the_vectors() -> None:

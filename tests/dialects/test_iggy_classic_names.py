@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lading.dialects.iggy_classic.validation import is_name, normalised
+from lading.dialects.iggy_classic.validation import is_name, normalise_name
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ from lading.dialects.iggy_classic.validation import is_name, normalised
 )
 def test_stored_form(given: str, stored: str) -> None:
     assert is_name(given)
-    assert normalised(given) == stored
+    assert normalise_name(given) == stored
 
 
 @pytest.mark.parametrize("name", ["", " ", "a/b", "a!", "a" * 256, "é" * 128, "a\x00b", "\x1c", "☃", "\ud800"])

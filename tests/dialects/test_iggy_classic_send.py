@@ -13,7 +13,7 @@ import pytest
 
 from lading.dialects.iggy_classic import limits, messages
 from lading.dialects.iggy_classic.encode import encode_sent, encode_stored
-from lading.dialects.registry import dialect, to_batches
+from lading.dialects.registry import dialect, to_batch
 from lading.model.batch import SCHEMA
 from lading.model.errors import LimitExceeded
 from tests.dialects.iggy_classic import octets, sent, stored, vectors, written_logs
@@ -61,7 +61,7 @@ def test_a_missing_id_becomes_a_uuid_of_version_4(half: str) -> None:
 
 
 def test_the_real_servers_own_ids_have_the_same_form() -> None:
-    batch = to_batches(next(iter(dialect("iggy_classic").decode(messages.polled_run(written_logs("1")[0], 0)))))
+    batch = to_batch(next(iter(dialect("iggy_classic").decode(messages.polled_run(written_logs("1")[0], 0)))))
     ids: list[bytes] = batch.column("id").to_pylist()  # type: ignore[assignment]
     made = [uuid.UUID(bytes=id_) for id_ in ids if int.from_bytes(id_, "little") > 1 << 64]
     assert made and {(id_.version, id_.variant) for id_ in made} == {(4, uuid.RFC_4122)}
@@ -179,12 +179,12 @@ def test_the_real_servers_files_come_out_as_they_went_in(half: str) -> None:
     for partition in ("1", "2"):
         for log in written_logs(partition):
             decoded = dialect("iggy_classic").decode(messages.polled_run(log, 0), max_rows=33)
-            assert b"".join(encode_stored(to_batches(some)) for some in decoded) == log
+            assert b"".join(encode_stored(to_batch(some)) for some in decoded) == log
 
 
 def test_slices_of_a_batch_encode_alone(half: str) -> None:
     (decoded,) = dialect("iggy_classic").decode(messages.polled_run(written_logs("2")[0], 0))
-    batch = to_batches(decoded)
+    batch = to_batch(decoded)
     parts = [encode_stored(batch.slice(at, 7)) for at in range(0, batch.num_rows, 7)]
     assert b"".join(parts) == written_logs("2")[0]
     assert encode_sent(batch.slice(0, 0)) == b""

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from lading.dialects.iggy_classic import commands as c
 from lading.dialects.iggy_classic import responses as r
 from lading.dialects.iggy_classic.primitives import (
-    Consumer,
+    ConsumerIdentifier,
     ConsumerKind,
     PollingKind,
     Strategy,
@@ -138,7 +138,7 @@ def test_entity(name: str, value: Any) -> None:
 
 
 def test_entities_that_were_not_recorded_follow_the_table() -> None:
-    client = r.ClientDetails(r.ClientInfo(5, 1, "127.0.0.1:50000", 1), (r.Membership(3, 2, 1),))
+    client = r.ClientDetails(r.ClientInfo(5, 1, "127.0.0.1:50000", 1), (r.ConsumerGroupInfo(3, 2, 1),))
     assert json.loads(encode_answer(client)) == {
         "id": 5, "address": "127.0.0.1:50000", "transport": "TCP", "consumer_groups_count": 1,
         "consumer_groups": [{"stream_id": 1, "topic_id": 2, "consumer_group_id": 3}],
@@ -216,11 +216,11 @@ def command_of(name: str) -> Any:
 
 
 def poll(kind: PollingKind, value: int, count: int, partition: int = 1, consumer: int = 0, commit: bool = False) -> Any:
-    who = Consumer(ConsumerKind.CONSUMER, consumer)
+    who = ConsumerIdentifier(ConsumerKind.CONSUMER, consumer)
     return c.PollMessages(who, 1, 1, partition, Strategy(kind, value), count, commit)
 
 
-SEVEN = Consumer(ConsumerKind.CONSUMER, 7)
+SEVEN = ConsumerIdentifier(ConsumerKind.CONSUMER, 7)
 
 
 @pytest.mark.parametrize(

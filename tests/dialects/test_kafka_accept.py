@@ -52,8 +52,8 @@ def test_wrong_bytes_are_found_alike(full: bool) -> None:
 
 @pytest.mark.parametrize("data", SMALL[:4])
 def test_a_stamp_changes_offset_and_epoch_and_nothing_else(data: bytes) -> None:
-    facts = validation.facts_of(region(data), 0, len(data), version=9, size_max=1 << 20)
-    times = validation.judge(region(data), 0, facts)
+    facts = validation.parse_batch_header(region(data), 0, len(data), version=9, size_max=1 << 20)
+    times = validation.validate_batch(region(data), 0, facts)
     target = np.frombuffer(bytearray(data), np.uint8)
     validation.stamp(target, 0, facts, times, 1000, 5, None)
     stamped = target.tobytes()
@@ -68,8 +68,8 @@ def test_the_stored_form_of_the_vectors() -> None:
     [form] = BATCHES["stored_form"]
     stored = bytes.fromhex(next(value for key, value in form.items() if key.endswith("hex")))
     sent = next(data for data in DATA if data[61:] == stored[61:] and len(data) == len(stored))
-    facts = validation.facts_of(region(sent), 0, len(sent), version=9, size_max=1 << 20)
+    facts = validation.parse_batch_header(region(sent), 0, len(sent), version=9, size_max=1 << 20)
     target = np.frombuffer(bytearray(sent), np.uint8)
     offset, epoch = int.from_bytes(stored[:8], "big"), int.from_bytes(stored[12:16], "big")
-    validation.stamp(target, 0, facts, validation.judge(region(sent), 0, facts), offset, epoch, None)
+    validation.stamp(target, 0, facts, validation.validate_batch(region(sent), 0, facts), offset, epoch, None)
     assert target.tobytes() == stored

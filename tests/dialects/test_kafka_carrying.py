@@ -13,7 +13,7 @@ import pytest
 from lading.dialects.carrier import NAME, carry, restore
 from lading.dialects.carrier_decoding import decode_restored
 from lading.dialects.kafka.carrier_decoding import decode_located
-from lading.dialects.kafka.encode import Producer, Records
+from lading.dialects.kafka.encode import ProducerSequence, RecordEncoder
 from lading.dialects.kafka.messages import decode_columns
 from lading.model.batch import FIELDS, SCHEMA
 from lading.model.errors import MalformedMessage
@@ -23,7 +23,7 @@ from tests.dialects.test_carrier import Header, Row, batch_of, rows_of
 
 ROWS = 400
 ROWS_FULL = 40_000
-WHO = Producer(7, 1, 40)
+WHO = ProducerSequence(7, 1, 40)
 
 
 def times_of(batch: pa.RecordBatch) -> Any:
@@ -55,7 +55,7 @@ def _arrived_us(row: Row) -> int:
 
 
 def carried_first(batch: pa.RecordBatch, low: int, high: int, compression: Any = None) -> bytes:
-    return bytes(Records(carry(batch, "kafka").batch, times_of(batch)).encode(low, high, WHO, compression))
+    return bytes(RecordEncoder(carry(batch, "kafka").batch, times_of(batch)).encode(low, high, WHO, compression))
 
 
 @pytest.mark.parametrize("compression", [None, "lz4"])
@@ -63,10 +63,10 @@ def test_the_same_bytes_as_carriers_made_before(half: str, full: bool, compressi
     rng, count = random.Random(20261121), ROWS_FULL if full and half == "kernel" else ROWS
     whole = batch_of([random_row(rng) for _ in range(count)])
     for batch in (whole, whole.slice(count // 3, count // 2)):
-        records = Records.carrying(batch, times_of(batch))
+        records = RecordEncoder.carrying(batch, times_of(batch))
         assert records is not None
         # sizes bound what is written: cuts rest on them
-        for low, high in records.cuts(bytes_max=20_000):
+        for low, high in records.split_batches(bytes_max=20_000):
             made = bytes(records.encode(low, high, WHO, compression))
             assert made == carried_first(batch, low, high, compression)
             assert compression or len(made) <= 61 + int(records.sizes[low:high].sum())
@@ -75,7 +75,7 @@ def test_the_same_bytes_as_carriers_made_before(half: str, full: bool, compressi
 def test_what_is_sent_is_read_again(half: str) -> None:
     rng = random.Random(3)
     batch = batch_of([random_row(rng) for _ in range(60)])
-    records = Records.carrying(batch, times_of(batch))
+    records = RecordEncoder.carrying(batch, times_of(batch))
     assert records is not None
     (read,) = decode_columns(run_of(bytes(records.encode(0, batch.num_rows))))
     restored = restore(pa.RecordBatch.from_arrays([read.columns[name] for name in FIELDS], schema=SCHEMA))
@@ -109,7 +109,7 @@ def test_headers_that_others_added_stay(half: str, add: tuple[str, bytes | None]
     batch = carry(batch_of([(None, None, [("a", 6, b"abcd"), ("b", 2, b"x")], b"p", 5_001)] * 3), "kafka").batch
     rows = [(*row[:2], [*row[2], (add[0], 1, add[1])], *row[3:]) for row in rows_of(batch)]
     more = batch_of(rows)
-    stored = bytes(Records(more, times_of(more)).encode(0, 3, WHO))
+    stored = bytes(RecordEncoder(more, times_of(more)).encode(0, 3, WHO))
     caps: Any = {
         "first": 0,
         "end": 9,
@@ -146,10 +146,10 @@ def values_of(parts: list[Decoded], key: str) -> list[Any]:
 def test_names_that_need_more_are_left_to_carry(half: str, key: str) -> None:
     rows: list[Row] = [(None, None, [("a", 2, b"x")], b"", 0), (None, None, [("a", 2, b"x"), (key, 1, b"")], b"", 0)]
     batch = batch_of(rows)
-    assert Records.carrying(batch, times_of(batch)) is None
-    assert Records.carrying(batch.slice(0, 1), times_of(batch)[:1]) is not None
+    assert RecordEncoder.carrying(batch, times_of(batch)) is None
+    assert RecordEncoder.carrying(batch.slice(0, 1), times_of(batch)[:1]) is not None
 
 
 def test_very_many_headers_are_left_to_carry(half: str) -> None:
     batch = batch_of([(None, None, [(f"h{n}", 2, b"x") for n in range(65)], b"", 0)])
-    assert Records.carrying(batch, times_of(batch)) is None
+    assert RecordEncoder.carrying(batch, times_of(batch)) is None

@@ -12,7 +12,7 @@ import pytest
 
 from lading.dialects.kafka import commands, errors, fetch, fetch_by_id, layout
 from lading.dialects.kafka.messages import read_batches, visible
-from lading.dialects.kafka.requests import parse_head
+from lading.dialects.kafka.requests import parse_request_header
 from lading.dialects.kafka.schemas import message
 from lading.model.errors import MalformedMessage
 from tests.dialects.kafka import batch, record
@@ -82,7 +82,7 @@ def produced(error: int, message: str | None) -> bytes:
 
 
 def test_what_a_broker_says_of_a_batch() -> None:
-    assert commands.parse_produce(memoryview(produced(0, None))) == commands.ProduceAnswer(0, 41, "odd")
+    assert commands.parse_produce(memoryview(produced(0, None))) == commands.ProduceResponse(0, 41, "odd")
     refused = commands.parse_produce(memoryview(produced(errors.MESSAGE_TOO_LARGE, "too large")))
     assert (refused.error, refused.message) == (10, "too large")
 
@@ -109,7 +109,7 @@ def test_rare_answers_that_are_none_are_malformed() -> None:
     for api, version in (("Metadata", 12), ("ListOffsets", 7), ("CreateTopics", 7), ("ApiVersions", 0)):
         for data in (b"", b"\0" * 5):
             with pytest.raises(MalformedMessage):
-                commands.parse_rare(api, version, memoryview(data))
+                commands.parse_library_response(api, version, memoryview(data))
 
 
 def test_every_reason_has_a_named_code() -> None:
@@ -123,13 +123,13 @@ def test_fetch_by_id_is_what_a_server_understands(aborted: tuple[tuple[int, int]
     how = {"leader_epoch": 4, "max_bytes": 1 << 20, "wait_ms": 500}
     frame = memoryview(fetch_by_id.encode_fetch_by_id(7, "lading", topic_id, 3, 1 << 40, **how))
     assert int.from_bytes(frame[:4], "big") == len(frame) - 4
-    request = fetch.parse_fetch_request(frame[4:], parse_head(frame[4:]))
+    request = fetch.parse_fetch_request(frame[4:], parse_request_header(frame[4:]))
     assert (request.version, request.by_id, request.committed, request.wait_ms) == (13, True, True, 500)
-    assert request.topics == [(topic_id, [fetch.Wanted(3, 1 << 40, 4, 1 << 20)])]
+    assert request.topics == [(topic_id, [fetch.FetchPartition(3, 1 << 40, 4, 1 << 20)])]
     told = message("consumer", "FetchRequest").decode(bytes(frame[4:]), version=13, header=True)
     assert told.topics[0].topic_id.bytes == topic_id
     assert told.topics[0].partitions[0].fetch_offset == 1 << 40
-    part = fetch.Fetched(3, 0, 90, 80, 5, [b"batches"], 7, aborted)
+    part = fetch.FetchedPartition(3, 0, 90, 80, 5, [b"batches"], 7, aborted)
     answer = memoryview(b"".join(fetch.fetch_answer(request, [(topic_id, [part])])))[4:]
     read = fetch_by_id.parse_fetch_by_id(answer)
     assert (read.error, read.high_watermark, read.stable_end, read.first_offset) == (0, 90, 80, 5)

@@ -20,7 +20,7 @@ from lading.dialects.kafka.compression import (
     SNAPPY,
     ZSTD,
     DecompressionBudget,
-    decompressed,
+    decompress,
     plain_bytes_max,
 )
 from lading.dialects.kafka.limits import PLAIN_BYTES_FREE, PLAIN_BYTES_MAX
@@ -46,7 +46,7 @@ BOMBS = {
 
 def judge(data: bytes, codec: int) -> None:
     sent = np.frombuffer(batch(data, 1, attributes=codec), np.uint8)
-    validation.judge(sent, 0, validation.facts_of(sent, 0, sent.size, version=9, size_max=8 * MIB))
+    validation.validate_batch(sent, 0, validation.parse_batch_header(sent, 0, sent.size, version=9, size_max=8 * MIB))
 
 
 @pytest.mark.parametrize("name", BOMBS)
@@ -56,7 +56,7 @@ def test_a_refused_bomb_leaves_nothing_behind(name: str) -> None:
     refusals: list[Any] = []
     tracemalloc.start()
     try:
-        for attempt in (lambda: judge(data, codec), lambda: decompressed(codec, memoryview(data), bytes_max=50 * MIB)):
+        for attempt in (lambda: judge(data, codec), lambda: decompress(codec, memoryview(data), bytes_max=50 * MIB)):
             with pytest.raises(MalformedMessage) as refused:
                 attempt()
             refusals.append(refused)
@@ -75,7 +75,7 @@ def test_a_producer_may_send_32_mib_in_a_few_bytes_and_no_more(codec: int) -> No
     with pytest.raises(MalformedMessage, match=f"more than {PLAIN_BYTES_FREE}"):
         judge(bytes(compress(bytes(PLAIN_BYTES_FREE + 1))), codec)
     # what was stored before, or lies in another cluster, is read all the same
-    plain, size_bytes = decompressed(codec, memoryview(bytes(compress(bytes(PLAIN_BYTES_FREE + 1)))))
+    plain, size_bytes = decompress(codec, memoryview(bytes(compress(bytes(PLAIN_BYTES_FREE + 1)))))
     assert size_bytes == PLAIN_BYTES_FREE + 1 <= plain.size
 
 
@@ -118,12 +118,12 @@ from tests.endpoints.kafka_frames import batch
 
 data = bytes(cramjam.zstd.compress(bytes(30 << 20)))
 sent = np.frombuffer(batch(data, 1, attributes=4), np.uint8)
-facts = accept.facts_of(sent, 0, sent.size, version=9, size_max=8 << 20)
+facts = accept.parse_batch_header(sent, 0, sent.size, version=9, size_max=8 << 20)
 accept.kernels_for(0)
 used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (used + (8 << 20), resource.RLIM_INFINITY))
 try:
-    accept.judge(sent, 0, facts)
+    accept.validate_batch(sent, 0, facts)
 except Refusal as refusal:
     assert refusal.reason is Reason.STOPPING
     print(refusal)

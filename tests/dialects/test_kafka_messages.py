@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 from lading.dialects.kafka import layout, messages
-from lading.dialects.kafka.encode import Producer, Records
-from lading.dialects.registry import dialect, to_batches
+from lading.dialects.kafka.encode import ProducerSequence, RecordEncoder
+from lading.dialects.registry import dialect, to_batch
 from lading.kernels import engine
 from lading.model.batch import SCHEMA
 from lading.model.errors import LimitExceeded, MalformedMessage
@@ -27,7 +27,7 @@ WELL_FORMED = ("bad_crc", "header_key_invalid_utf8")
 
 
 def rows(run: Run, **options: Any) -> list[dict[str, Any]]:
-    return [row for decoded in KAFKA.decode(run, **options) for row in plain(to_batches(decoded)).to_pylist()]
+    return [row for decoded in KAFKA.decode(run, **options) for row in plain(to_batch(decoded)).to_pylist()]
 
 
 def plain(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -37,7 +37,7 @@ def plain(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def batches(run: Run, **options: Any) -> list[pa.RecordBatch]:
-    found = [to_batches(decoded) for decoded in KAFKA.decode(run, **options)]
+    found = [to_batch(decoded) for decoded in KAFKA.decode(run, **options)]
     for each in found:
         each.validate(full=True)
     return found
@@ -246,8 +246,8 @@ def test_encoding_gives_the_bytes_of_real_clients(half: str, entry: dict[str, An
     batch = made(told(entry))
     times: Any = batch.column("timestamp").cast(pa.int64())
     head = entry["header"]
-    producer = Producer(head["producer_id"], head["producer_epoch"], head["base_sequence"])
-    data = bytes(Records(batch, times.to_numpy()).encode(0, batch.num_rows, producer))
+    producer = ProducerSequence(head["producer_id"], head["producer_epoch"], head["base_sequence"])
+    data = bytes(RecordEncoder(batch, times.to_numpy()).encode(0, batch.num_rows, producer))
     want = bytes.fromhex(entry["batch_hex"])
     # the leader epoch is the broker's
     assert bytes(data[:12] + data[16:]) == want[:12] + want[16:]
@@ -260,8 +260,8 @@ def test_slices_and_splits_decode_to_the_same(half: str) -> None:
     body = KAFKA.encode(part)
     assert [row for each in batches(run_of(body)) for row in shown(each)] == shown(part)
     times: Any = whole.column("timestamp").cast(pa.int64())
-    records = Records(whole, times.to_numpy())
-    cuts = list(records.cuts(bytes_max=2_000))
+    records = RecordEncoder(whole, times.to_numpy())
+    cuts = list(records.split_batches(bytes_max=2_000))
     assert cuts[0][0] == 0 and cuts[-1][1] == whole.num_rows and all(low < high for low, high in cuts)
     assert all(len(records.encode(low, high)) <= 2_000 or high == low + 1 for low, high in cuts)
 
@@ -271,7 +271,7 @@ def test_lz4_of_ours_is_read_and_only_used_where_it_helps(half: str) -> None:
         {"offset": at, "time_us": at * 1000, "key": None, "payload": b"x" * 200, "headers": []} for at in range(50)
     ]
     batch = made(entries)
-    records = Records(batch, np.arange(50) * 1000)
+    records = RecordEncoder(batch, np.arange(50) * 1000)
     packed, plain = records.encode(0, 50, compression="lz4"), records.encode(0, 50)
     assert len(packed) < len(plain) and packed[22] == 3
     assert [row for each in batches(run_of(bytes(packed))) for row in shown(each)] == shown(batch)

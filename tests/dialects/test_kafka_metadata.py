@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from lading.dialects.kafka.metadata import Broker, TopicRow, metadata_answer
+from lading.dialects.kafka.metadata import BrokerNode, TopicMetadata, metadata_answer
 from lading.dialects.kafka.requests import encode_answer
 from lading.dialects.kafka.schemas import message
 from lading.dialects.kafka.versions import METADATA, SERVED
@@ -21,12 +21,12 @@ VERSIONS = range(SERVED[METADATA].low, SERVED[METADATA].high + 1)
 @pytest.mark.parametrize("version", VERSIONS)
 def test_what_a_client_reads(version: int) -> None:
     rows = [
-        TopicRow(0, "flüge", ID, [1, 7, 300_000]),
-        TopicRow(0, "empty", ID),
-        TopicRow(3, "away", bytes(16)),
-        TopicRow(0, "wide", ID, [1] * 200),
+        TopicMetadata(0, "flüge", ID, [1, 7, 300_000]),
+        TopicMetadata(0, "empty", ID),
+        TopicMetadata(3, "away", bytes(16)),
+        TopicMetadata(0, "wide", ID, [1] * 200),
     ]
-    frame = metadata_answer(version, 42, "lading", Broker(1, "127.0.0.1", 9092), rows)
+    frame = metadata_answer(version, 42, "lading", BrokerNode(1, "127.0.0.1", 9092), rows)
     assert int.from_bytes(frame[:4], "big") == len(frame) - 4
     told = message("metadata", "MetadataResponse").decode(frame[4:], version=version, header=True)
     assert told.header.correlation_id == 42
@@ -60,5 +60,5 @@ def test_the_bytes_are_those_of_the_library(version: int) -> None:
         "brokers": [{"node_id": 1, "host": "h", "port": 5, "rack": None}], "cluster_id": "c", "controller_id": 1,
         "topics": [topic, unknown],
     }  # fmt: skip
-    rows = [TopicRow(0, "t", ID, list(range(5, 305))), TopicRow(100, None, ID)]
-    assert metadata_answer(version, 7, "c", Broker(1, "h", 5), rows) == encode_answer(METADATA, version, 7, fields)
+    rows = [TopicMetadata(0, "t", ID, list(range(5, 305))), TopicMetadata(100, None, ID)]
+    assert metadata_answer(version, 7, "c", BrokerNode(1, "h", 5), rows) == encode_answer(METADATA, version, 7, fields)

@@ -12,7 +12,7 @@ import pytest
 from lading.dialects.native import ipc, messages
 from lading.dialects.native.limits import BLOCK_BYTES_MAX
 from lading.dialects.native.messages import HEADER_BYTES, SCHEMA_IN_BLOCKS, BlockHeader, blocks, check, encode_block
-from lading.dialects.registry import dialect, to_batches
+from lading.dialects.registry import dialect, to_batch
 from lading.model.batch import SCHEMA
 from lading.model.errors import LimitExceeded, LocalError, MalformedMessage
 from lading.model.run import Run
@@ -56,7 +56,7 @@ def run_of(*bodies: bytes, first: int = 0, lead: bytes = b"") -> Run:
 
 
 def rows(run: Run, **options: Any) -> list[dict[str, Any]]:
-    return [row for decoded in NATIVE.decode(run, **options) for row in to_batches(decoded).to_pylist()]
+    return [row for decoded in NATIVE.decode(run, **options) for row in to_batch(decoded).to_pylist()]
 
 
 @pytest.mark.parametrize("compression", ["lz4", None])

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lading.dialects.nsq import disk
-from lading.dialects.registry import dialect, to_batches
+from lading.dialects.registry import dialect, to_batch
 from lading.model.errors import LimitExceeded, MalformedMessage
 from lading.model.run import Run
 from tests.dialects.nsq import vector, vectors
@@ -36,7 +36,7 @@ def test_a_topic_upgraded_half_way_stays_readable() -> None:
     first, second = disk.read(before + after)
     assert (first.marked, first.version, first.body) == (False, 0, b"hello")
     assert (second.marked, second.version, second.body) == (True, 4, b"hello")
-    assert disk.write(disk.upgraded(first)) == vector("disk_ext_none")["bytes"]
+    assert disk.write(disk.upgrade_record(first)) == vector("disk_ext_none")["bytes"]
     with pytest.raises(MalformedMessage, match="takes none"):
         list(disk.read(after, extended=False))
     assert len(list(disk.read(vector("segment_two_messages")["bytes"]))) == 2
@@ -46,7 +46,7 @@ def test_records_become_messages_of_ours() -> None:
     (found,) = disk.read(vector("disk_ext_json_attempts3")["bytes"])
     data = disk.stored(found)
     run = Run(5, np.frombuffer(data, np.uint8), np.array([[0, len(data), 0, 1, 0, 0, 0, 0]]))
-    (row,) = to_batches(next(iter(dialect("nsq").decode(run)))).to_pylist()
+    (row,) = to_batch(next(iter(dialect("nsq").decode(run)))).to_pylist()
     assert (row["payload"], row["id"]) == (b"hello", found.id)
     first = row["headers"][0]
     assert (first["key"], first["value"]) == ("##client_dispatch_tag", b"test_tag")

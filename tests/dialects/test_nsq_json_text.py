@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from lading.dialects.nsq import json_text
-from lading.dialects.nsq.json_text import Member, NotJson, members
+from lading.dialects.nsq.json_text import JsonMember, NotJson, members
 
 SEEDS = (
     b'{"a":1,"b":[1,2,{"c":"x\\u00e9\\n"}],"c":{"d":null,"e":[true,false]},"f":-1.5e3}',
@@ -32,7 +32,7 @@ def mutated(random: Random) -> bytes:
     return bytes(data)
 
 
-def read(data: bytes) -> list[Member] | str | None:
+def read(data: bytes) -> list[JsonMember] | str | None:
     """The members, or that it is no JSON."""
     try:
         return members(data)

@@ -26,7 +26,7 @@ from lading.dialects.nsq import (
     send_layout,
 )
 from lading.dialects.nsq.encode import ext_of, item, records
-from lading.dialects.registry import dialect, to_batches
+from lading.dialects.registry import dialect, to_batch
 from lading.kernels import engine
 from lading.model.batch import SCHEMA
 from lading.model.errors import LimitExceeded, MalformedMessage
@@ -88,7 +88,7 @@ EXTS: list[tuple[bytes, list[tuple[str, int, bytes | None]]]] = [
 
 
 def rows(run: Run, **options: Any) -> list[dict[str, Any]]:
-    found = [to_batches(decoded) for decoded in NSQ.decode(run, **options)]
+    found = [to_batch(decoded) for decoded in NSQ.decode(run, **options)]
     for each in found:
         each.validate(full=True)
     return [row for each in found for row in each.to_pylist()]
@@ -341,7 +341,7 @@ def test_bursts_of_fin(half: str) -> None:
     data = b"".join(b"FIN " + number.to_bytes(8, "big") + bytes(8) + b"\n" for number in ids) + b"FIN \0"
     end, found = delivery.take_fins(np.frombuffer(data, np.uint8), 0, len(data))
     assert (end, found.tolist()) == (21 * 4, ids)
-    partitions, offsets = delivery.split(found)
+    partitions, offsets = delivery.decode_message_ids(found)
     assert (partitions.tolist()[:2], offsets.tolist()) == ([0, 1], [6, 2, 0x0A0A0A0A0A09, -1])
 
 
@@ -399,7 +399,7 @@ def test_encoded_batches_come_back(half: str) -> None:
         offset + 1 for offset in range(40, 40 + len(keep))
     ]
     # ids of this very place are kept, trace and all
-    again = to_batches(next(iter(NSQ.decode(run, carrier=False))))
+    again = to_batch(next(iter(NSQ.decode(run, carrier=False))))
     assert NSQ.encode(again) == body
 
 
@@ -481,18 +481,18 @@ def held(located: Located) -> list[bytes]:
 def test_kernels_and_twins_say_the_same_of_anything(full: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     generator = random.Random(5)
     seeds = [data for data, _ in EXTS] + [b'{"##trace_id":"123","a":[1,{"b":2}],"c":-1.5e3,"d":true}']
-    sending = engine.load(publishing.HOME)
+    sending = engine.load(publishing.KERNEL_MODULE)
     guarded = Guarded(4096)
     for _ in range(200_000 if full else 1_500):
         texts = [mutated(generator, generator.choice(seeds)) for _ in range(2)]
         told = run_of([stored(at, ext=text) for at, text in enumerate(texts)])
         run = Run(5, guarded.holding(told.region.tobytes()), told.chunks)
         said = []
-        for half in (engine.load(messages.HOME), fallback):
+        for half in (engine.load(messages.KERNEL_MODULE), fallback):
             monkeypatch.setattr(engine, "select", lambda home, other, size_bytes, half=half: half)
             (decoded,) = messages.decode_columns(run, keys=["a", "##trace_id"])
             places = [(one.kind.tolist(), one.length.tolist(), held(one)) for one in decoded.located.values()]
-            said.append((to_batches(decoded).to_pylist(), places))
+            said.append((to_batch(decoded).to_pylist(), places))
         assert said[0] == said[1], texts
         data = b"".join(
             b"PUB_EXT t\n" + struct.pack(">IH", 2 + len(text) + 1, len(text)) + text + b"x" for text in texts
@@ -519,7 +519,7 @@ def test_stored_bytes_give_columns_or_malformed(full: bool) -> None:
         run = Run(5, region, chunks)
         try:
             for decoded in NSQ.decode(run, keys=["a"]):
-                to_batches(decoded).validate(full=True)
+                to_batch(decoded).validate(full=True)
         except MalformedMessage:
             pass
         NSQ.salvage(run)

@@ -18,7 +18,7 @@ import pytest
 from lading import testing
 from lading.chunk.runs import runs
 from lading.dialects.native.messages import BlockHeader, encode_block
-from lading.dialects.registry import dialect, to_batches
+from lading.dialects.registry import dialect, to_batch
 from lading.model.batch import SCHEMA
 from lading.settings import parse_address
 from lading.testing import Running
@@ -77,7 +77,7 @@ def decoded(answer: httpx.Response) -> list[dict[str, Any]]:
         row
         for run in runs(region, 0, region.size)
         for part in dialect(run.dialect).decode(run)
-        for row in to_batches(part).to_pylist()
+        for row in to_batch(part).to_pylist()
     ]
 
 

@@ -83,7 +83,7 @@ class Face:
             counters=self.broker.counters,
         )  # fmt: skip
         batches = (
-            registry.to_batches(part)
+            registry.to_batch(part)
             for run, first, end in reading.pieces
             for part in registry.dialect(run.dialect).decode(run, first=first, end=end)
         )

@@ -114,7 +114,7 @@ def copies(broker: Broker) -> Counter[str]:
     for partition in broker.resolve("dead").partitions:
         for run, first, end in read(broker, partition).pieces:
             for part in registry.dialect(run.dialect).decode(run, first=first, end=end):
-                for row in registry.to_batches(part).to_pylist():
+                for row in registry.to_batch(part).to_pylist():
                     origin = [one["value"].decode() for one in row["headers"] if one["key"] == "lading-origin"]
                     assert len(origin) == 1, row["headers"]
                     found[origin[0]] += 1

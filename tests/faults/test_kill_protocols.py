@@ -53,7 +53,7 @@ class Writer(threading.Thread):
         self.acknowledged += bodies
         self.begun.set()
 
-    def numbered(self, number: int) -> bytes:
+    def iter_batches(self, number: int) -> bytes:
         return b"%d-%d" % (self._round, number)
 
 
@@ -65,7 +65,7 @@ class Iggy(Writer):
         frames.ask(202, struct.pack("<I", STREAM) + b"killed")
         frames.ask(302, b"\1\4" + struct.pack("<III", STREAM, TOPIC, 1) + b"iggy")
         for first in range(0, 1 << 30, 5):
-            bodies = [self.numbered(number) for number in range(first, first + 5)]
+            bodies = [self.iter_batches(number) for number in range(first, first + 5)]
             request = PLACE + to_partition(1) + b"".join(map(message, bodies))
             status, body = frames.ask(101, request)
             assert status == 0, (status, body)
@@ -81,7 +81,7 @@ class Kafka(Writer):
         number = 0
         while self._broker.process.poll() is None:
             for _ in range(20):
-                body = self.numbered(number)
+                body = self.iter_batches(number)
                 producer.produce(TOPICS["kafka"], body, on_delivery=self._told(body))
                 number += 1
             producer.poll(0.002)
@@ -100,7 +100,7 @@ class Nsq(Writer):
         connection = Connection(self._broker.endpoints["nsqd_tcp"])
         connection.socket.sendall(b"  V2")
         for number in range(1 << 30):
-            body = self.numbered(number)
+            body = self.iter_batches(number)
             connection.socket.sendall(b"PUB %s\n" % TOPICS["nsq"].encode() + struct.pack(">I", len(body)) + body)
             while (answer := self._answer(connection)) == b"_heartbeat_":
                 connection.socket.sendall(b"NOP\n")

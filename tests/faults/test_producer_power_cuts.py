@@ -22,7 +22,7 @@ from lading.broker.core.writers import Writers
 from lading.broker.kafka.append import ProducedAppender, Sequenced, writer_of
 from lading.chunk.runs import runs
 from lading.dialects import registry
-from lading.dialects.sequenced import Numbered, NumberedDialect
+from lading.dialects.sequenced import SequencedBatch, SequencedDialect
 from lading.kernels import engine
 from lading.log.catalog import Catalog
 from lading.log.group_commit import SyncNow
@@ -79,14 +79,14 @@ class Room:
 
         self.produced.append(self.partition, who, len(made), write)
 
-    def numbered(self) -> Iterator[Numbered]:
+    def iter_batches(self) -> Iterator[SequencedBatch]:
         """Every batch in the log that is whole: one that was torn before others were kept is damage, and reported."""
         at = self.log.first_offset
         while (span := self.log.read(at, 1 << 20)) is not None:
             for run in runs(span.region, span.start, span.end) if not span.damaged else ():
                 dialect = registry.dialect(run.dialect)
-                assert isinstance(dialect, NumberedDialect)
-                yield from dialect.numbered(run, at)
+                assert isinstance(dialect, SequencedDialect)
+                yield from dialect.iter_batches(run, at)
             at = span.end_offset
 
 
@@ -130,7 +130,7 @@ def check(story: Story, disk: MemoryDisk, after: int, catalog: Catalog) -> None:
     log = room.log
     expected = Writers(8, 100)
     ends: list[tuple[int, bool, list[tuple[int, int]]]] = []
-    for one in room.numbered():
+    for one in room.iter_batches():
         if one.outcome is not None:
             ends.append((one.base_offset, one.outcome, list(expected.unmarked.get(one.writer, ()))))
         expected.add(one, log.synced_end)

@@ -18,7 +18,7 @@ from lading.chunk import envelope, overlay, runs
 from lading.chunk import fallback as chunk_twin
 from lading.dialects.iggy_classic import fallback, layout, messages, send_fallback, stored_fallback
 from lading.dialects.native.messages import blocks, check, encode_block
-from lading.dialects.registry import dialect, to_batches
+from lading.dialects.registry import dialect, to_batch
 from lading.kernels import engine
 from lading.model.errors import MalformedMessage
 from lading.model.run import Run
@@ -110,7 +110,7 @@ def scanned(half: Any, region: Any, wants: int) -> tuple[Any, ...]:
 
 @pytest.mark.parametrize("wants", range(8))
 def test_stored_messages(cases: Any, wants: int) -> None:
-    kernels = engine.load(messages.HOME)
+    kernels = engine.load(messages.KERNEL_MODULE)
     guarded = Guarded(8192)
     for data in cases(STORED, 8):
         region = guarded.holding(data)
@@ -118,7 +118,7 @@ def test_stored_messages(cases: Any, wants: int) -> None:
 
 
 def test_passing_through_and_salvaging_stored_messages(cases: Any) -> None:
-    kernels = engine.load(messages.STORED_HOME)
+    kernels = engine.load(messages.STORED_KERNEL_MODULE)
     guarded = Guarded(8192)
     for number, data in enumerate(cases(STORED)):
         region = guarded.holding(data)
@@ -136,7 +136,7 @@ def test_passing_through_and_salvaging_stored_messages(cases: Any) -> None:
 
 
 def test_sent_messages(cases: Any) -> None:
-    kernels = engine.load(messages.SEND_HOME)
+    kernels = engine.load(messages.SEND_KERNEL_MODULE)
     guarded, written = Guarded(8192), Guarded(16384)
     for data in cases(SENT):
         region = guarded.holding(data)
@@ -155,7 +155,7 @@ def test_decoding_gives_columns_or_malformed(cases: Any) -> None:
         region = np.frombuffer(data, np.uint8)
         try:
             for decoded in iggy.decode(messages.polled_run(region, 0), keys=["carrier"]):
-                to_batches(decoded).validate(full=True)
+                to_batch(decoded).validate(full=True)
         except MalformedMessage:
             continue
 
@@ -186,7 +186,7 @@ def test_native_blocks(cases: Any, compression: Any) -> None:
             check(data)
             chunks = np.array([[0, len(data), 0, 20, 19, 0, 0, 0]])
             for decoded in native.decode(Run(1, np.frombuffer(data, np.uint8), chunks), keys=["twice"]):
-                to_batches(decoded).validate(full=True)
+                to_batch(decoded).validate(full=True)
         except MalformedMessage:
             continue
 

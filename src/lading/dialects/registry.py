@@ -69,7 +69,7 @@ class Dialect(Protocol):
 
 
 @runtime_checkable
-class Blocked(Protocol):
+class HeaderBlockDialect(Protocol):
     """A dialect whose messages may have a header block without a header in it."""
 
     def with_block(self, run: Run, first: int, end: int) -> NDArray[np.bool_]:
@@ -87,6 +87,6 @@ def dialect(code_or_name: int | str) -> Dialect:
     return found
 
 
-def to_batches(decoded: Decoded) -> pa.RecordBatch:
+def to_batch(decoded: Decoded) -> pa.RecordBatch:
     """A Batch from columns that were decoded with all FIELDS; KeyError names the one that is missing."""
     return pa.RecordBatch.from_arrays([decoded.columns[name] for name in FIELDS], schema=SCHEMA)

@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 from lading.model.run import Run
 
 
-class Numbered(NamedTuple):
+class SequencedBatch(NamedTuple):
     """One batch or block of a chunk.
 
     ``writer`` is empty where it has none; the batch takes the writer's numbers ``sequence`` and ``numbers - 1`` more.
@@ -28,15 +28,15 @@ class Numbered(NamedTuple):
 
 
 @runtime_checkable
-class NumberedDialect(Protocol):
+class SequencedDialect(Protocol):
     """A dialect whose batches carry a writer and a sequence."""
 
-    def numbered(self, run: Run, first: int) -> Iterator[Numbered]:
+    def iter_batches(self, run: Run, first: int) -> Iterator[SequencedBatch]:
         """The batches of a Run with offsets from ``first`` on, in order; MalformedMessage at bytes that are none."""
 
 
 @runtime_checkable
-class MarkingDialect(NumberedDialect, Protocol):
+class TransactionMarkerDialect(SequencedDialect, Protocol):
     """A dialect that ends a transaction by a record of its own in every partition."""
 
     def marker(self, writer: bytes, epoch: int, committed: bool, base_offset: int, now_us: int) -> bytes:

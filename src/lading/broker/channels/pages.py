@@ -81,7 +81,7 @@ class Page:
     def with_headers(self) -> NDArray[np.bool_]:
         """Which messages have headers at all, or at least a block for them."""
         dialect = registry.dialect(self.run.dialect)
-        if isinstance(dialect, registry.Blocked):
+        if isinstance(dialect, registry.HeaderBlockDialect):
             with suppress(MalformedMessage):
                 return dialect.with_block(self.run, self.first, self.end)
         counts: list[NDArray[np.int64]] = []

@@ -44,8 +44,7 @@ class Copy:
         for run, first, end in self.pieces:
             try:
                 batches += [
-                    registry.to_batches(part)
-                    for part in registry.dialect(run.dialect).decode(run, first=first, end=end)
+                    registry.to_batch(part) for part in registry.dialect(run.dialect).decode(run, first=first, end=end)
                 ]
             except MalformedMessage as error:
                 self.skipped.append(f"{self.source}: offsets {first} to {end - 1} cannot be copied: {error}")

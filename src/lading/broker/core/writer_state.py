@@ -10,7 +10,7 @@ from typing import Final
 
 from ...chunk.runs import runs
 from ...dialects import registry
-from ...dialects.sequenced import NumberedDialect
+from ...dialects.sequenced import SequencedDialect
 from ...log.catalog import Catalog
 from .append import Appender
 from .settings import BrokerSettings
@@ -54,8 +54,8 @@ class WriterMemory:
             if not span.damaged:
                 for run in runs(span.region, span.start, span.end, verify=False):
                     dialect = registry.dialect(run.dialect)
-                    if isinstance(dialect, NumberedDialect):
-                        for numbered in dialect.numbered(run, at):
+                    if isinstance(dialect, SequencedDialect):
+                        for numbered in dialect.iter_batches(run, at):
                             if numbered.outcome is not None:
                                 note_outcome(partition, numbered.writer, numbered.base_offset, numbered.outcome)
                             writers.add(numbered, log.synced_end)

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
-from ...dialects.sequenced import Numbered
+from ...dialects.sequenced import SequencedBatch
 from ...log.formats import GATE, WRITERS
 from ...model.errors import CorruptLog, Reason, Refusal
 
@@ -121,7 +121,7 @@ class Writers:
         ranges = (*self.transactions.values(), *self.unmarked.values())
         return min((one[0][0] for one in ranges), default=None)
 
-    def add(self, numbered: Numbered, synced_end: int) -> None:
+    def add(self, numbered: SequencedBatch, synced_end: int) -> None:
         """A block or control record is in the log now."""
         writer_id, epoch, sequence, numbers, base_offset, end_offset, transaction_id, transactional, outcome = numbered
         if transaction_id:

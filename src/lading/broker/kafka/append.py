@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ...chunk.runs import runs
 from ...dialects import codes, registry
-from ...dialects.sequenced import MarkingDialect, Numbered, NumberedDialect
+from ...dialects.sequenced import SequencedBatch, SequencedDialect, TransactionMarkerDialect
 from ...model.errors import LocalError, Reason, Refusal
 from ..core.append import Append, Appender, Write, Written
 from ..core.counters import Counters
@@ -113,7 +113,7 @@ class ProducedAppender:
         Its readers go on as soon as that is synced.
         """
         dialect = registry.dialect(DIALECT)
-        if not isinstance(dialect, MarkingDialect):
+        if not isinstance(dialect, TransactionMarkerDialect):
             raise LocalError(f"{dialect.name} has no control records")
         now_us = partition.log.append_time_us(now_us)
         size_bytes = len(dialect.marker(writer, epoch, committed, 0, now_us))
@@ -130,7 +130,7 @@ class ProducedAppender:
         self._appender.close_chunk(partition)
         note_outcome(partition, writer, append.base_offset, committed)
         facts = (writer, epoch, 0, 0, append.base_offset, append.end_offset)
-        writers.add(Numbered(*facts, outcome=committed), partition.log.synced_end)
+        writers.add(SequencedBatch(*facts, outcome=committed), partition.log.synced_end)
         self.settle(partition)
         return append
 
@@ -182,9 +182,9 @@ class ProducedAppender:
                     break
                 for run in runs(span.region, span.start, span.end, verify=False) if not span.damaged else ():
                     dialect = registry.dialect(run.dialect)
-                    if not isinstance(dialect, NumberedDialect):
+                    if not isinstance(dialect, SequencedDialect):
                         continue
-                    for one in dialect.numbered(run, at):
+                    for one in dialect.iter_batches(run, at):
                         if one.outcome is not None:
                             named.discard(one.writer)
                         elif one.transactional and one.writer not in named and _meets(ranges, one):
@@ -194,7 +194,7 @@ class ProducedAppender:
         return found
 
 
-def _meets(ranges: list[tuple[int, int]], batch: Numbered) -> bool:
+def _meets(ranges: list[tuple[int, int]], batch: SequencedBatch) -> bool:
     return any(first < batch.end_offset and batch.base_offset < end for first, end in ranges)
 
 
@@ -205,7 +205,7 @@ def _noting(writers: Writers, batch: Sequenced, write: Write, synced_end: int) -
         written = write(array, at, base_offset)
         end_offset = base_offset + written.messages_count
         facts = (batch.writer, batch.epoch, batch.sequence, batch.records, base_offset, end_offset)
-        writers.add(Numbered(*facts, transactional=batch.transactional), synced_end)
+        writers.add(SequencedBatch(*facts, transactional=batch.transactional), synced_end)
         return written
 
     return noting

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ...dialects import codes
 from ...dialects.native import messages as native
-from ...dialects.sequenced import Numbered
+from ...dialects.sequenced import SequencedBatch
 from ...model.errors import MalformedMessage, Reason, Refusal
 from ..core.append import Append, Appender, Written
 from ..core.counters import Counters
@@ -109,7 +109,7 @@ class NativeAppender:
         if partition.writers is not None:
             writer = b"" if header.writer_id == native.NO_WRITER else header.writer_id
             facts = (writer, header.writer_epoch, header.sequence, 1, append.base_offset, append.end_offset)
-            partition.writers.add(Numbered(*facts, transaction=header.transaction_id), partition.log.synced_end)
+            partition.writers.add(SequencedBatch(*facts, transaction=header.transaction_id), partition.log.synced_end)
         if header.transaction_id:
             self._transactions.appended(header.transaction_id, partition)
         return append.base_offset, append.end_offset

@@ -29,9 +29,9 @@ from .encoding import (
     printable,
     split,
 )
-from .rows import Items, Row, items_of, replaced, rows_at, with_columns
-from .targets import TARGETS, Losses, Target, losses, numpy_of
-from .targets import shown as shown_by
+from .rows import Items, Row, items_of, replace_rows, rows_at, with_columns
+from .targets import TARGETS, Losses, TargetCapabilities, losses, numpy_of
+from .targets import render_header as shown_by
 from .typed import with_typed_carriers
 
 STAND_IN: Final = b"\x00"
@@ -83,7 +83,7 @@ def carry(batch: pa.RecordBatch, target: str) -> Carried:
             unholdable.append(Unholdable(at, *fit))
             fit = _stub(row, fit[1])
         rows.append(fit)
-    return Carried(replaced(fitted, rest, rows), unholdable)
+    return Carried(replace_rows(fitted, rest, rows), unholdable)
 
 
 def without_carriers(carried: Carried) -> tuple[Carried, int]:
@@ -101,7 +101,7 @@ def without_carriers(carried: Carried) -> tuple[Carried, int]:
 
 
 def _with_facts(
-    batch: pa.RecordBatch, items: Items, lost: Losses, target: Target
+    batch: pa.RecordBatch, items: Items, lost: Losses, target: TargetCapabilities
 ) -> tuple[pa.RecordBatch, NDArray[np.int64]]:
     """The Batch with carriers in those rows whose headers stay as they are, and the rows that are left to do."""
     light = lost.facts_only
@@ -146,14 +146,14 @@ def _with_facts(
     return with_columns(batch, columns), np.flatnonzero(lost.any & ~light)
 
 
-def _carrier_headers(facts: Facts, target: Target) -> list[Header]:
+def _carrier_headers(facts: Facts, target: TargetCapabilities) -> list[Header]:
     """The reserved headers that hold these facts."""
     data = encode(facts)
     parts = split(printable(data) if target.printable else data, target.value_bytes_max)
     return [Header(name, int(Kind.RAW), value) for name, value in parts]
 
 
-def _fit(row: Row, target: Target) -> Row | tuple[Reason, str]:
+def _fit(row: Row, target: TargetCapabilities) -> Row | tuple[Reason, str]:
     """The row with its carrier, if it needs one, or why it cannot be."""
     if row.payload is not None and len(row.payload) > target.payload_bytes_max:
         sentence = f"the payload has {len(row.payload)} bytes; the target takes {target.payload_bytes_max}"

@@ -26,7 +26,7 @@ _SYNTAX_BYTES: Final = 6
 _Form = tuple[int, bytes]
 
 
-def shown(header: Header) -> Header | None:
+def render_json_header(header: Header) -> Header | None:
     """The header as it is read back from JSON; None where none of its name can be shown."""
     if header.key == TRACE_NAME and (header.kind != Kind.STRING or not _TRACE.fullmatch(header.value or b"")):
         # servers refuse a message whose trace id is none

@@ -14,7 +14,7 @@ from ...model.headers import Header
 from ...model.kinds import Kind
 from .carry import STAND_IN
 from .encoding import NAME, Entry, Facts, PayloadWas, Replaced, Typed, decode, fingerprints, part_name
-from .rows import Row, items_of, patched, replaced, rows_at, with_columns
+from .rows import Row, items_of, patched, replace_rows, rows_at, with_columns
 from .typed import without_typed_carriers
 
 _STAND_IN_CHECKSUMS = (None, zlib.crc32(STAND_IN))
@@ -65,7 +65,7 @@ def restore(batch: pa.RecordBatch) -> pa.RecordBatch:
             columns["timestamp"] = patched(batch, "timestamp", *zip(*timed, strict=True))
         batch = with_columns(batch, columns)
         rows = np.setdiff1d(rows, done)
-    return replaced(batch, rows, [restored(row) for row in rows_at(batch, rows)])
+    return replace_rows(batch, rows, [restore_row(row) for row in rows_at(batch, rows)])
 
 
 def _key_and_time(kind: int, value: bytes | None) -> Facts | None:
@@ -79,7 +79,7 @@ def _key_and_time(kind: int, value: bytes | None) -> Facts | None:
     return facts if facts == Facts(facts.key, timestamp_us=facts.timestamp_us) else None
 
 
-def restored(row: Row) -> Row:
+def restore_row(row: Row) -> Row:
     """One row with its carrier undone; the same row when it has none that can be read."""
     parts = {header.key: header for header in row.headers if header.kind == Kind.RAW and header.key.startswith(NAME)}
     data = bytearray()

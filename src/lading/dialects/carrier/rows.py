@@ -45,7 +45,7 @@ def rows_at(batch: pa.RecordBatch, at: NDArray[np.int64]) -> list[Row]:
     ]
 
 
-def replaced(batch: pa.RecordBatch, at: NDArray[np.int64], rows: Sequence[Row]) -> pa.RecordBatch:
+def replace_rows(batch: pa.RecordBatch, at: NDArray[np.int64], rows: Sequence[Row]) -> pa.RecordBatch:
     """The Batch with ``rows`` at these positions; the facts that Row does not hold stay."""
     if not rows:
         return batch

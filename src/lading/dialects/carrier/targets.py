@@ -29,7 +29,7 @@ _CELLS_MAX: Final = 1 << 22
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class TargetCapabilities:
     """What a dialect can hold of a message; sizes in bytes, times in steps of ``time_step_us``.
 
     ``keeps_kinds`` False: every header is shown as raw. ``keeps_shape``: headers may repeat and be null or empty, there
@@ -77,8 +77,8 @@ _NSQ: Final[dict[str, Any]] = {
     "keeps_id": False,
     "json": True,
 }
-TARGETS: Final[Mapping[str, Target]] = {
-    "kafka": Target(
+TARGETS: Final[Mapping[str, TargetCapabilities]] = {
+    "kafka": TargetCapabilities(
         key_bytes_max=_ANY_BYTES,
         value_bytes_max=_ANY_BYTES,
         values_sum_max=_ANY_BYTES,
@@ -93,11 +93,11 @@ TARGETS: Final[Mapping[str, Target]] = {
         time_min_us=-(1 << 63),
         printable=True,
     ),
-    "iggy": Target(**_IGGY, keeps_time=True, keeps_order=True),
-    "iggy_sent": Target(**_IGGY, keeps_time=False, keeps_order=True),
-    "iggy_unordered": Target(**_IGGY, keeps_time=False, keeps_order=False),
-    "nsq": Target(**_NSQ, keeps_time=True, values_sum_max=nsq.EXT_BYTES_MAX),
-    "nsq_sent": Target(**_NSQ, keeps_time=False, values_sum_max=nsq.SENT_EXT_BYTES_MAX),
+    "iggy": TargetCapabilities(**_IGGY, keeps_time=True, keeps_order=True),
+    "iggy_sent": TargetCapabilities(**_IGGY, keeps_time=False, keeps_order=True),
+    "iggy_unordered": TargetCapabilities(**_IGGY, keeps_time=False, keeps_order=False),
+    "nsq": TargetCapabilities(**_NSQ, keeps_time=True, values_sum_max=nsq.EXT_BYTES_MAX),
+    "nsq_sent": TargetCapabilities(**_NSQ, keeps_time=False, values_sum_max=nsq.SENT_EXT_BYTES_MAX),
 }
 """Iggy holds each key once, with a kind of 1-15 and a value of 1-255 bytes, no message key and a payload that is there.
 
@@ -114,14 +114,14 @@ below what the fork's server survives.
 """
 
 
-def shown(header: Header, target: Target) -> Header | None:
+def render_header(header: Header, target: TargetCapabilities) -> Header | None:
     """The header as the target shows it, if no later one has its key; None where it cannot."""
     if is_reserved(header.key) or not _wire_key_fits(header.key, target):
         return None
     if target.json:
         if header.key == json_mark.NAME:
             return header if header.kind == Kind.RAW else None
-        return None if header.key == nsq.CARRIER_NAME else json_form.shown(header)
+        return None if header.key == nsq.CARRIER_NAME else json_form.render_json_header(header)
     if target.keeps_shape:
         return header if target.keeps_kinds else header._replace(kind=int(Kind.RAW))
     value = header.value
@@ -129,7 +129,7 @@ def shown(header: Header, target: Target) -> Header | None:
     return header if fits else None
 
 
-def _wire_key_fits(key: str, target: Target) -> bool:
+def _wire_key_fits(key: str, target: TargetCapabilities) -> bool:
     empty = target.keeps_shape or target.json
     if not key.startswith("\\"):
         return target.keeps_shape or int(not empty) <= len(key.encode()) <= target.key_bytes_max
@@ -179,7 +179,7 @@ class Losses:
         return self.headers | self.key | self.payload | self.id | self.time | self.too_large
 
 
-def losses(batch: pa.RecordBatch, items: Items, target: Target) -> Losses:
+def losses(batch: pa.RecordBatch, items: Items, target: TargetCapabilities) -> Losses:
     """What ``target`` loses of each row, found for the whole Batch at once."""
     payload: Any = batch.column("payload")
     sizes_bytes = numpy_of(pc.fill_null(pc.binary_length(payload), 0))
@@ -212,12 +212,12 @@ def losses(batch: pa.RecordBatch, items: Items, target: Target) -> Losses:
     )
 
 
-def cuts_times(batch: pa.RecordBatch, target: Target) -> bool:
+def cuts_times(batch: pa.RecordBatch, target: TargetCapabilities) -> bool:
     """Whether the target cuts a time of the Batch to its own step, which alone is no reason for a carrier."""
     return target.time_step_us != 1 and bool(_times_lost(batch.column("timestamp"), target).any())
 
 
-def _times_lost(times: Any, target: Target) -> NDArray[np.bool_]:
+def _times_lost(times: Any, target: TargetCapabilities) -> NDArray[np.bool_]:
     given = numpy_of(pc.is_valid(times))
     if not target.keeps_time:
         return given
@@ -228,7 +228,7 @@ def _times_lost(times: Any, target: Target) -> NDArray[np.bool_]:
     return np.asarray(given & lost, np.bool_)
 
 
-def _headers_lost(items: Items, value_sizes: NDArray[np.int64], target: Target) -> NDArray[np.bool_]:
+def _headers_lost(items: Items, value_sizes: NDArray[np.int64], target: TargetCapabilities) -> NDArray[np.bool_]:
     lost = np.zeros(items.rows_count, np.bool_)
     if not len(items.rows):
         return lost

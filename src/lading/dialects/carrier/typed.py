@@ -16,7 +16,7 @@ from .encoding import NAME
 from .rows import Items, with_columns
 from .targets import Losses, numpy_of
 
-HOME: Final = "lading.dialects.carrier.kernels"
+KERNEL_MODULE: Final = "lading.dialects.carrier.kernels"
 _FACTS_BYTES: Final = layout.HEAD_BYTES + 8 + layout.ID_BYTES + 5 + layout.CRC_BYTES
 MARKED_BYTES: Final = 5 + 1 + 5 + 5
 """What the fingerprint of a header is made of, besides its name and value."""
@@ -44,7 +44,7 @@ def with_typed_carriers(batch: pa.RecordBatch, items: Items, lost: Losses) -> tu
     plain_bytes = len(rows) * _FACTS_BYTES + (layout.ENTRY_BYTES + 1) * int(counts[rows].sum())
     room = 4 * plain_bytes // 3 + len(rows) * (layout.TEXT_PREFIX_BYTES + 1)
     target, ends = np.empty(room, np.uint8), np.empty(len(rows) + 1, np.int32)
-    kernels = engine.select(HOME, fallback, batch.nbytes)
+    kernels = engine.select(KERNEL_MODULE, fallback, batch.nbytes)
     kernels.make(rows, *columns, ids, id_valid, times, lost.time.view(np.uint8), _scratch(columns), target, ends)
     binary: Any = pa.Array.from_buffers(pa.binary(), len(rows), [None, *map(pa.py_buffer, (ends.data, target.data))])
     kinds = np.where(fit[items.rows], layout.RAW, columns[3]).astype(np.int8)
@@ -67,7 +67,7 @@ def without_typed_carriers(batch: pa.RecordBatch, items: Items, rows: NDArray[np
     ids = ids.copy()
     times = numpy_of(batch.column("timestamp").cast(pa.int64()).fill_null(0)).copy()
     changed, done = np.zeros(batch.num_rows, np.uint8), np.zeros(len(rows), np.uint8)
-    kernels = engine.select(HOME, fallback, batch.nbytes)
+    kernels = engine.select(KERNEL_MODULE, fallback, batch.nbytes)
     kernels.undo(rows, *columns, _scratch(columns), found, ids, times, changed, done)
     mended = rows[done == 1]
     if not len(mended):

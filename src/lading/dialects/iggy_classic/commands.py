@@ -23,7 +23,7 @@ from .primitives import (
     U64,
     Bytes,
     Codec,
-    Consumer,
+    ConsumerIdentifier,
     Identifier,
     Partitioning,
     Strategy,
@@ -103,7 +103,7 @@ class GetClients:
 class PollMessages:
     """Answers PolledMessages; as a group, ``partition_id`` is ignored and the member's partitions take turns."""
 
-    consumer: Annotated[Consumer, CONSUMER]
+    consumer: Annotated[ConsumerIdentifier, CONSUMER]
     stream: Annotated[Identifier, IDENTIFIER]
     topic: Annotated[Identifier, IDENTIFIER]
     partition_id: Annotated[int, U32]
@@ -126,7 +126,7 @@ class SendMessages:
 class GetOffset:
     """Answers StoredOffset."""
 
-    consumer: Annotated[Consumer, CONSUMER]
+    consumer: Annotated[ConsumerIdentifier, CONSUMER]
     stream: Annotated[Identifier, IDENTIFIER]
     topic: Annotated[Identifier, IDENTIFIER]
     partition_id: Annotated[int, U32]
@@ -136,7 +136,7 @@ class GetOffset:
 class StoreOffset:
     """Remember the last consumed offset; as a group, of the partition this member polled last."""
 
-    consumer: Annotated[Consumer, CONSUMER]
+    consumer: Annotated[ConsumerIdentifier, CONSUMER]
     stream: Annotated[Identifier, IDENTIFIER]
     topic: Annotated[Identifier, IDENTIFIER]
     partition_id: Annotated[int, U32]
@@ -283,7 +283,7 @@ Command = (
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class CommandSpec:
     """One line of the command table: code, the name metrics and logs use, the request, the body of its answer."""
 
     code: int
@@ -292,36 +292,36 @@ class Row:
     answer: Codec[Any]
 
 
-TABLE: Final[Sequence[Row]] = (
-    Row(0, "kill", Kill, NOTHING),
-    Row(1, "ping", Ping, NOTHING),
-    Row(10, "stats", Stats, record(StatsInfo)),
-    Row(20, "me", Me, record(ClientDetails)),
-    Row(21, "client.get", GetClient, record(ClientDetails)),
-    Row(22, "client.list", GetClients, repeated(record(ClientInfo))),
-    Row(100, "message.poll", PollMessages, record(PolledMessages)),
-    Row(101, "message.send", SendMessages, NOTHING),
-    Row(120, "consumer_offset.get", GetOffset, record(StoredOffset)),
-    Row(121, "consumer_offset.store", StoreOffset, NOTHING),
-    Row(200, "stream.get", GetStream, record(StreamDetails)),
-    Row(201, "stream.list", GetStreams, repeated(record(StreamInfo))),
-    Row(202, "stream.create", CreateStream, NOTHING),
-    Row(203, "stream.delete", DeleteStream, NOTHING),
-    Row(300, "topic.get", GetTopic, record(TopicDetails)),
-    Row(301, "topic.list", GetTopics, repeated(record(TopicInfo))),
-    Row(302, "topic.create", CreateTopic, NOTHING),
-    Row(303, "topic.delete", DeleteTopic, NOTHING),
-    Row(402, "partitions.create", CreatePartitions, NOTHING),
-    Row(403, "partitions.delete", DeletePartitions, NOTHING),
-    Row(600, "group.get", GetGroup, record(GroupDetails)),
-    Row(601, "group.list", GetGroups, repeated(record(GroupInfo))),
-    Row(602, "group.create", CreateGroup, NOTHING),
-    Row(603, "group.delete", DeleteGroup, NOTHING),
-    Row(604, "group.join", JoinGroup, NOTHING),
-    Row(605, "group.leave", LeaveGroup, NOTHING),
-    Row(OWN_CODES_FROM + 1, "states.get", GetStates, record(ListedStates)),
-    Row(OWN_CODES_FROM + 2, "states.set", SetStates, record(StatesProgress)),
-    Row(OWN_CODES_FROM + 3, "states.set_where", SetStatesWhere, record(StatesProgress)),
+TABLE: Final[Sequence[CommandSpec]] = (
+    CommandSpec(0, "kill", Kill, NOTHING),
+    CommandSpec(1, "ping", Ping, NOTHING),
+    CommandSpec(10, "stats", Stats, record(StatsInfo)),
+    CommandSpec(20, "me", Me, record(ClientDetails)),
+    CommandSpec(21, "client.get", GetClient, record(ClientDetails)),
+    CommandSpec(22, "client.list", GetClients, repeated(record(ClientInfo))),
+    CommandSpec(100, "message.poll", PollMessages, record(PolledMessages)),
+    CommandSpec(101, "message.send", SendMessages, NOTHING),
+    CommandSpec(120, "consumer_offset.get", GetOffset, record(StoredOffset)),
+    CommandSpec(121, "consumer_offset.store", StoreOffset, NOTHING),
+    CommandSpec(200, "stream.get", GetStream, record(StreamDetails)),
+    CommandSpec(201, "stream.list", GetStreams, repeated(record(StreamInfo))),
+    CommandSpec(202, "stream.create", CreateStream, NOTHING),
+    CommandSpec(203, "stream.delete", DeleteStream, NOTHING),
+    CommandSpec(300, "topic.get", GetTopic, record(TopicDetails)),
+    CommandSpec(301, "topic.list", GetTopics, repeated(record(TopicInfo))),
+    CommandSpec(302, "topic.create", CreateTopic, NOTHING),
+    CommandSpec(303, "topic.delete", DeleteTopic, NOTHING),
+    CommandSpec(402, "partitions.create", CreatePartitions, NOTHING),
+    CommandSpec(403, "partitions.delete", DeletePartitions, NOTHING),
+    CommandSpec(600, "group.get", GetGroup, record(GroupDetails)),
+    CommandSpec(601, "group.list", GetGroups, repeated(record(GroupInfo))),
+    CommandSpec(602, "group.create", CreateGroup, NOTHING),
+    CommandSpec(603, "group.delete", DeleteGroup, NOTHING),
+    CommandSpec(604, "group.join", JoinGroup, NOTHING),
+    CommandSpec(605, "group.leave", LeaveGroup, NOTHING),
+    CommandSpec(OWN_CODES_FROM + 1, "states.get", GetStates, record(ListedStates)),
+    CommandSpec(OWN_CODES_FROM + 2, "states.set", SetStates, record(StatesProgress)),
+    CommandSpec(OWN_CODES_FROM + 3, "states.set_where", SetStatesWhere, record(StatesProgress)),
 )
 
 _CODECS: Final = {row.request: record(row.request) for row in TABLE}

@@ -15,7 +15,7 @@ from lading.model.names import key_bytes
 
 from . import layout, limits, send_fallback
 
-HOME = "lading.dialects.iggy_classic.send_kernels"
+KERNEL_MODULE = "lading.dialects.iggy_classic.send_kernels"
 
 _STRING: Final = 2
 _COMPUTE: Final = -1
@@ -60,7 +60,7 @@ def _encode(batch: pa.RecordBatch, *, sent: bool) -> bytes:
     size_bytes = rows * fixed + len(texts) * layout.HEADER_BYTES_MIN + sum(map(int, sizes))
     target = np.empty(size_bytes, np.uint8)
     where = np.zeros(2, np.int64)
-    kernels = engine.select(HOME, send_fallback, size_bytes)
+    kernels = engine.select(KERNEL_MODULE, send_fallback, size_bytes)
     reason = kernels.write(
         sent,
         *_facts(batch, sent),

@@ -43,7 +43,7 @@ from .layout import (
     WANT_PAYLOAD,
     WHERE,
 )
-from .stored_fallback import KNOWN_STATES, Stored, headers, stored
+from .stored_fallback import KNOWN_STATES, StoredMessage, headers, read_stored
 
 Bytes = NDArray[np.uint8]
 Longs = NDArray[np.int64]
@@ -94,7 +94,7 @@ def scan(
             if count == max_rows:
                 full = True
                 break
-            message = stored(data, at, body_end)
+            message = read_stored(data, at, body_end)
             if message is None:
                 reason = CUT
                 break
@@ -154,7 +154,7 @@ def scan(
     return reason
 
 
-def _sound(message: Stored) -> int:
+def _sound(message: StoredMessage) -> int:
     if message.offset > POSITION_MAX or message.timestamp_us > POSITION_MAX:
         return BAD_POSITION
     return FINE if message.state in KNOWN_STATES else BAD_STATE
@@ -168,12 +168,12 @@ def fill(region: Bytes, rows: Longs, odd: int, memory: Bytes, places: Longs) -> 
     without a leading backslash.
     """
     data = region.data
-    facts: list[Stored] = []
+    facts: list[StoredMessage] = []
     keys, values, payloads = bytearray(), bytearray(), bytearray()
     kinds: list[int] = []
     list_ends, key_ends, value_ends, payload_ends = [0], [0], [0], [0]
     for at in rows.tolist():
-        message = stored(data, at, region.size)
+        message = read_stored(data, at, region.size)
         assert message is not None, "scan found this row"
         facts.append(message)
         for place in headers(data, message.headers_at, message.length_at) if places[LIST_ENDS] >= 0 else ():

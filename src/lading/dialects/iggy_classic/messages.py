@@ -41,9 +41,9 @@ __all__ = [
     "slices",
 ]
 
-HOME = "lading.dialects.iggy_classic.kernels"
-STORED_HOME = "lading.dialects.iggy_classic.stored_kernels"
-SEND_HOME = "lading.dialects.iggy_classic.send_kernels"
+KERNEL_MODULE = "lading.dialects.iggy_classic.kernels"
+STORED_KERNEL_MODULE = "lading.dialects.iggy_classic.stored_kernels"
+SEND_KERNEL_MODULE = "lading.dialects.iggy_classic.send_kernels"
 CODE = 2
 
 Bytes = NDArray[np.uint8]
@@ -76,8 +76,8 @@ def decode_columns(
     MalformedMessage, with the position in ``run.region``, at bytes that are no message.
     """
     size_bytes = int((run.chunks[:, BODY_END] - run.chunks[:, BODY_START]).sum())
-    kernels = engine.select(HOME, fallback, size_bytes)
-    asked = _Asked(keys)
+    kernels = engine.select(KERNEL_MODULE, fallback, size_bytes)
+    asked = _RequestedKeys(keys)
     wants = layout.WANT_HEADERS * ("headers" in fields) | layout.WANT_PAYLOAD * ("payload" in fields)
     cursor = np.array([0, -1], np.int64)
     totals = np.zeros(layout.TOTALS, np.int64)
@@ -96,7 +96,7 @@ def decode_columns(
             yield Decoded(count, columns, asked.located(run.region, places, count))
 
 
-class _Asked:
+class _RequestedKeys:
     """Header keys to locate: as bytes for the kernel, and back to the texts they were asked by."""
 
     def __init__(self, keys: Sequence[str]) -> None:
@@ -187,7 +187,7 @@ def slices(run: Run, first: int, end: int, max_messages: int, max_bytes: int) ->
     At most ``max_messages``; at most ``max_bytes`` unless one message alone is larger. MalformedMessage with
     the position in ``run.region`` at bytes that are no message.
     """
-    kernels = engine.get_loaded(STORED_HOME) or stored_fallback
+    kernels = engine.get_loaded(STORED_KERNEL_MODULE) or stored_fallback
     parts = np.empty((max(1, len(run.chunks)), 2), np.int64)
     filled, count, last, reason, where = kernels.cut(run.region, run.chunks, first, end, max_messages, max_bytes, parts)
     if reason:
@@ -205,7 +205,7 @@ def polled_run(data: bytes | bytearray | memoryview | Bytes, start: int = layout
     region = data if isinstance(data, np.ndarray) else np.frombuffer(data, np.uint8)
     if region.size < start:
         raise MalformedMessage(f"a poll's answer has {region.size} bytes, not even its count", at=0)
-    kernels = engine.select(STORED_HOME, stored_fallback, region.size)
+    kernels = engine.select(STORED_KERNEL_MODULE, stored_fallback, region.size)
     count, first, last, low, high, reason = kernels.survey(region, start, region.size)
     if reason:
         raise MalformedMessage(f"the message {layout.REASONS[reason]}", at=first)
@@ -225,7 +225,7 @@ def set_states(data: bytearray, hidden: Sequence[tuple[int, int, int]], start: i
     firsts, ends, states = (np.array(column) for column in zip(*sorted(hidden), strict=True))
     region = np.frombuffer(data, np.uint8)
     ranges = (firsts.astype(np.int64), ends.astype(np.int64), states.astype(np.uint8))
-    changed = int((engine.get_loaded(STORED_HOME) or stored_fallback).set_states(region, start, *ranges))
+    changed = int((engine.get_loaded(STORED_KERNEL_MODULE) or stored_fallback).set_states(region, start, *ranges))
     if changed < 0:
         raise MalformedMessage("the message is cut short", at=-1 - changed)
     return changed
@@ -243,7 +243,7 @@ def salvage(run: Run) -> Run:
         body = run.region[int(chunk[BODY_START]) : int(chunk[BODY_END])]
         room = min(int(chunk[COUNT_OF]), body.size // layout.STORED_BYTES_MIN)
         found = np.empty((room, 3), np.int64)
-        kernels = engine.select(STORED_HOME, stored_fallback, body.size)
+        kernels = engine.select(STORED_KERNEL_MODULE, stored_fallback, body.size)
         count = kernels.intact(body, int(chunk[BASE_OFFSET]), room, found.reshape(-1), 16 * body.size)
         if count == chunk[COUNT_OF]:
             continue
@@ -289,7 +289,7 @@ def restamp(
     """
     if random[4] >= _IDS_PER_SEED:
         random[:] = random_state()
-    code, count, size_bytes = (engine.get_loaded(SEND_HOME) or send_fallback).restamp(
+    code, count, size_bytes = (engine.get_loaded(SEND_KERNEL_MODULE) or send_fallback).restamp(
         source, start, end, target, to, base_offset, now_us, random
     )
     return code, count, size_bytes

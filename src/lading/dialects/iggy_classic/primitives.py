@@ -44,7 +44,7 @@ class PollingKind(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Consumer:
+class ConsumerIdentifier:
     """A single consumer or a consumer group, by a number of the client's choice (u32)."""
 
     kind: ConsumerKind
@@ -217,13 +217,13 @@ def _kind(kinds: type[E], code: int, what: str, at: int) -> E:
         raise MalformedMessage(f"unknown {what} kind {code}", at=at) from None
 
 
-def _read_consumer(data: memoryview, at: int) -> tuple[Consumer, int]:
+def _read_consumer(data: memoryview, at: int) -> tuple[ConsumerIdentifier, int]:
     code, id_at = U8.read(data, at)
     number_, end = U32.read(data, id_at)
-    return Consumer(_kind(ConsumerKind, code, "consumer", at), number_), end
+    return ConsumerIdentifier(_kind(ConsumerKind, code, "consumer", at), number_), end
 
 
-CONSUMER: Codec[Consumer] = Codec(_read_consumer, lambda value: U8.write(value.kind) + U32.write(value.id))
+CONSUMER: Codec[ConsumerIdentifier] = Codec(_read_consumer, lambda value: U8.write(value.kind) + U32.write(value.id))
 """``[kind u8][id u32]``."""
 
 

@@ -75,7 +75,7 @@ class ClientInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class Membership:
+class ConsumerGroupInfo:
     """A group that a client is in, in the order the server writes (the Rust client reads it reversed, iggy.md A3)."""
 
     group_id: Annotated[int, U32]
@@ -112,7 +112,7 @@ class ClientDetails:
     """A connection and the groups it is in."""
 
     client: Annotated[ClientInfo, record(ClientInfo)]
-    groups: Annotated[Sequence[Membership], repeated(record(Membership))]
+    groups: Annotated[Sequence[ConsumerGroupInfo], repeated(record(ConsumerGroupInfo))]
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ KNOWN_STATES = frozenset(int(state) for state in State)
 """State bytes that mean one."""
 
 
-class Stored(NamedTuple):
+class StoredMessage(NamedTuple):
     """One stored message: the facts in front, and where headers, payload and end lie."""
 
     offset: int
@@ -58,7 +58,7 @@ class HeaderPlace(NamedTuple):
     value_size: int
 
 
-def stored(data: memoryview, at: int, end: int) -> Stored | None:
+def read_stored(data: memoryview, at: int, end: int) -> StoredMessage | None:
     """The message at ``at``, or None where it does not lie before ``end``."""
     if end - at < STORED_BYTES_MIN:
         return None
@@ -70,7 +70,7 @@ def stored(data: memoryview, at: int, end: int) -> Stored | None:
     message_end = payload_at + _U32.unpack_from(data, length_at)[0]
     if message_end > end:
         return None
-    return Stored(offset, state, timestamp_us, id_, checksum, at + HEADERS, length_at, payload_at, message_end)
+    return StoredMessage(offset, state, timestamp_us, id_, checksum, at + HEADERS, length_at, payload_at, message_end)
 
 
 def headers(data: memoryview, at: int, end: int) -> Iterator[HeaderPlace | None]:
@@ -117,7 +117,7 @@ def cut(
         if whole and held > 0 and size + body_end - at <= max_bytes:
             size, count, last, at = size + body_end - at, count + held, chunk_last, body_end
         while at < body_end:
-            message = stored(data, at, body_end)
+            message = read_stored(data, at, body_end)
             if message is None:
                 return part, count, last, CUT, at
             if message.offset < first:
@@ -148,7 +148,7 @@ def survey(region: Bytes, start: int, end: int) -> tuple[int, int, int, int, int
     at, last = start, -1
     count = first = low = high = 0
     while at < end:
-        message = stored(data, at, end)
+        message = read_stored(data, at, end)
         if message is None:
             return -1, at, last, low, high, CUT
         if not last < message.offset <= POSITION_MAX or message.timestamp_us > POSITION_MAX:
@@ -167,7 +167,7 @@ def set_states(array: Bytes, start: int, firsts: Longs, ends: Longs, states: Byt
     """
     at, span, changed = start, 0, 0
     while at < array.size:
-        message = stored(array.data, at, array.size)
+        message = read_stored(array.data, at, array.size)
         if message is None:
             return -1 - at
         known = message.offset <= POSITION_MAX
@@ -194,7 +194,7 @@ def intact(body: Bytes, base_offset: int, count: int, found: Longs, budget: int)
     while at + STORED_BYTES_MIN <= body.size and expected < base_offset + count and 3 * kept < len(found):
         offset, state = struct.unpack_from("<QB", data, at)
         likely = aligned or expected <= offset < base_offset + count
-        message = stored(data, at, body.size) if likely and state in KNOWN_STATES else None
+        message = read_stored(data, at, body.size) if likely and state in KNOWN_STATES else None
         if (
             message is not None
             and message.timestamp_us <= POSITION_MAX

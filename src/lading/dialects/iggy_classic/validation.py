@@ -20,7 +20,7 @@ _WORD_CATEGORIES: Final = frozenset({"Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "
 _JOINERS: Final = "\u200c\u200d"
 
 
-def normalised(name: str) -> str:
+def normalise_name(name: str) -> str:
     """The name as stored: lower case, outer white space gone, inner runs of it one dot. Look-ups do not do this."""
     return ".".join(part for part in _SPACE_RUN.split(name.lower()) if part)
 
@@ -35,7 +35,7 @@ def is_name(name: str) -> bool:
         and all(
             char in _JOINERS or unicodedata.category(char) in _WORD_CATEGORIES for char in _NAME_PARTS.sub("", name)
         )
-        and normalised(name) != ""
+        and normalise_name(name) != ""
     )
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from ...model.state import STATE_BY_WORD, State
 from ..iggy_classic import commands as c
 from ..iggy_classic import responses as r
-from ..iggy_classic.primitives import Consumer, ConsumerKind, Identifier, PollingKind, Strategy
+from ..iggy_classic.primitives import ConsumerIdentifier, ConsumerKind, Identifier, PollingKind, Strategy
 from ..iggy_classic.records import validate
 from .documents import ID_TEXT, TEXT, U32, U64, YES_OR_NO, Form, fields_of, load_body, word
 from .errors import wrong_document, wrong_query
@@ -120,7 +120,7 @@ def states_of(text: str) -> frozenset[State] | None:
 
 def _command(command: type[C], values: dict[str, Any]) -> C:
     if "consumer" in values:
-        values["consumer"] = Consumer(ConsumerKind.CONSUMER, values["consumer"])
+        values["consumer"] = ConsumerIdentifier(ConsumerKind.CONSUMER, values["consumer"])
     if "kind" in values:
         values["strategy"] = Strategy(values.pop("kind"), values.pop("value"))
     made = command(**values)
@@ -174,7 +174,7 @@ ANSWERS: Final[Mapping[type[Any], Members]] = {
         ("partitions", lambda member: list(member.partitions)),
     ],
     r.ClientInfo: _CLIENT,
-    r.Membership: [*_same("stream_id", "topic_id"), ("consumer_group_id", lambda entry: entry.group_id)],
+    r.ConsumerGroupInfo: [*_same("stream_id", "topic_id"), ("consumer_group_id", lambda entry: entry.group_id)],
     r.StoredOffset: _same("consumer_id", "offset"),
     r.StreamDetails: [*_inside("stream", _STREAM), *_list("topics", "topics")],
     r.TopicDetails: [*_inside("topic", _TOPIC), *_list("partitions", "partitions")],

@@ -77,7 +77,7 @@ def _places(rows: Iterable[Any]) -> list[Place]:
     return [(row.topic, number) for row in rows for number in row.partitions]
 
 
-def by_range(members: Mapping[str, Subscription], counts: Mapping[str, int]) -> Shares:
+def assign_range(members: Mapping[str, Subscription], counts: Mapping[str, int]) -> Shares:
     """Each topic in stretches of neighbours, one a member; the first members get one more where it does not divide."""
     shares: Shares = {member: [] for member in members}
     for topic, count in sorted(counts.items()):
@@ -93,7 +93,7 @@ def by_range(members: Mapping[str, Subscription], counts: Mapping[str, int]) -> 
     return shares
 
 
-def by_turns(members: Mapping[str, Subscription], counts: Mapping[str, int]) -> Shares:
+def assign_round_robin(members: Mapping[str, Subscription], counts: Mapping[str, int]) -> Shares:
     """Partition after partition to member after member, leaving out those that do not want the topic."""
     shares: Shares = {member: [] for member in members}
     turns = sorted(members)
@@ -106,7 +106,7 @@ def by_turns(members: Mapping[str, Subscription], counts: Mapping[str, int]) -> 
     return shares
 
 
-def by_holder(members: Mapping[str, Subscription], counts: Mapping[str, int]) -> Shares:
+def assign_sticky(members: Mapping[str, Subscription], counts: Mapping[str, int]) -> Shares:
     """Everybody keeps what it holds as far as that is even; what moves is given to nobody until its holder let go.
 
     A member that is told to let go comes to the group again, and then the partition is free for the next.
@@ -173,8 +173,8 @@ def _all_places(members: Mapping[str, Subscription], counts: Mapping[str, int]) 
 
 
 ASSIGNORS: Final[Mapping[str, Callable[[Mapping[str, Subscription], Mapping[str, int]], Shares]]] = {
-    "range": by_range,
-    "roundrobin": by_turns,
-    "cooperative-sticky": by_holder,
+    "range": assign_range,
+    "roundrobin": assign_round_robin,
+    "cooperative-sticky": assign_sticky,
 }
 """By the names that clients have for them, in the order in which they are offered."""

@@ -18,7 +18,7 @@ from lading.model.run import BASE_OFFSET, BODY_END, BODY_START, COUNT, LAST_OFFS
 
 from .. import registry
 from . import layout
-from .encode import Producer, Records
+from .encode import ProducerSequence, RecordEncoder
 from .layout import (
     ATTRIBUTES_AT,
     BATCH_HEADER,
@@ -50,7 +50,7 @@ class Passed(NamedTuple):
     end_offset: int
 
 
-def stored(run: Run, first: int, end: int, max_bytes: int, *, force: bool) -> Passed:
+def slice_stored(run: Run, first: int, end: int, max_bytes: int, *, force: bool) -> Passed:
     """The batches that hold offsets from ``first`` up to, not including, ``end``; nothing is copied, nothing decoded.
 
     At most ``max_bytes``; with ``force`` at least one batch. The first one may begin before ``first``.
@@ -90,7 +90,7 @@ def joined(parts: Sequence[Bytes], size_bytes: int) -> Sequence[Bytes]:
     return parts
 
 
-def seen(
+def slice_visible(
     run: Run, first: int, end: int, change: Callable[[pa.RecordBatch], pa.RecordBatch] | None = None
 ) -> Iterator[Bytes]:
     """The same, but nothing outside of ``first`` to ``end``: a batch that lies there in part is made anew.
@@ -124,14 +124,14 @@ def _cut(
     fields = BATCH_HEADER.unpack_from(run.region.data, int(batch[layout.START]))
     epoch, attributes, max_ms, producer_id, producer_epoch, sequence = (fields[at] for at in (2, 5, 8, 9, 10, 11))
     for decoded in decode_columns(alone, first=first, end=end):
-        rows = registry.to_batches(decoded)
+        rows = registry.to_batch(decoded)
         if change is not None:
             rows = change(rows)
         times = rows.column("timestamp").cast(pa.int64()).to_numpy(zero_copy_only=False)
         offsets = rows.column("offset").to_numpy()
-        records = Records(rows, times, offsets)
-        for low, high in records.cuts():
-            producer = Producer(producer_id, producer_epoch, sequence)
+        records = RecordEncoder(rows, times, offsets)
+        for low, high in records.split_batches():
+            producer = ProducerSequence(producer_id, producer_epoch, sequence)
             made = records.encode(low, high, producer)
             kept = attributes & (LOG_APPEND_TIME | TRANSACTIONAL)
             made[ATTRIBUTES_AT : ATTRIBUTES_AT + 2] = kept.to_bytes(2, "big")

@@ -18,7 +18,7 @@ from . import carrier_fallback
 from .layout import SPARE_BYTES
 from .messages import Noted, decode_columns, decode_noted
 
-HOME: Final = "lading.dialects.kafka.carrier_kernels"
+KERNEL_MODULE: Final = "lading.dialects.kafka.carrier_kernels"
 _RESERVED: Final = np.frombuffer(NAME.encode() + bytes(SPARE_BYTES), np.uint8)
 _ABSENT: Final = -1
 _ID_TYPE: Any = SCHEMA.field("id").type
@@ -60,7 +60,7 @@ def _undone(noted: Noted, columns: dict[str, Any], located: dict[str, Located]) 
     times = _times(columns.get("timestamp"), count)
     ids = np.zeros(carrier.ID_BYTES * count, np.uint8)
     changed = np.zeros(count, np.uint8)
-    kernels = engine.select(HOME, carrier_fallback, int(found.length.sum()) * 8)
+    kernels = engine.select(KERNEL_MODULE, carrier_fallback, int(found.length.sum()) * 8)
     if (
         kernels.undo(found.data, noted.rows, found.start, found.length, starts, _RESERVED, kinds, times, ids, changed)
         != -1

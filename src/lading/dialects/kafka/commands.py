@@ -59,7 +59,7 @@ def _message(name: str, kind: str) -> Any:
     return message(APIS[name].module, name + kind)
 
 
-def encode_rare(name: str, version: int, correlation: int, client: str, **fields: Any) -> bytes:
+def encode_library_request(name: str, version: int, correlation: int, client: str, **fields: Any) -> bytes:
     """A whole frame of one of APIS; the field names are those of ``kafka.protocol``, rows of arrays are mappings."""
     layout = _message(name, "Request")
     request = layout(version=version, **_rows(layout, version, fields))
@@ -82,7 +82,7 @@ def _rows(layout: Any, version: int, fields: Mapping[str, Any]) -> dict[str, Any
     }
 
 
-def parse_rare(name: str, version: int, answer: memoryview) -> Any:
+def parse_library_response(name: str, version: int, answer: memoryview) -> Any:
     """The answer to it, from the correlation id on; MalformedMessage where it is none."""
     try:
         return _message(name, "Response").decode(bytes(answer), version=version, header=True)
@@ -156,7 +156,7 @@ def encode_watch(
 
 
 @dataclass(frozen=True, slots=True)
-class FetchAnswer:
+class FetchResponse:
     """What a broker said of one partition; the batches are ``answer[start:end]``.
 
     ``aborted`` is (producer id, first offset) of transactions whose messages nobody may see.
@@ -212,13 +212,13 @@ _INT16, _INT32 = struct.Struct(">h"), struct.Struct(">i")
 _CORRELATION_BYTES: Final = 4
 
 
-def parse_fetch(answer: memoryview) -> FetchAnswer:
+def parse_fetch(answer: memoryview) -> FetchResponse:
     """The answer to ``encode_fetch``, from the correlation id on; the batches themselves are not looked at."""
     reader = _Reader(answer, _CORRELATION_BYTES)
     reader.number(_INT32)
     error, _ = reader.take(struct.Struct(">hi"))
     if error or not reader.count(6):
-        return FetchAnswer(error, -1, -1, -1, (), len(answer), len(answer))
+        return FetchResponse(error, -1, -1, -1, (), len(answer), len(answer))
     reader.text()
     if not reader.count(_FETCHED.size):
         raise MalformedMessage("an answer to Fetch has no partition", at=reader.at)
@@ -230,7 +230,7 @@ def parse_fetch(answer: memoryview) -> FetchAnswer:
     size = max(reader.number(_INT32), 0)
     if size > len(answer) - reader.at:
         raise MalformedMessage(f"an answer claims {size} bytes of batches", at=reader.at)
-    return FetchAnswer(error, high, stable, first, aborted, reader.at, reader.at + size)
+    return FetchResponse(error, high, stable, first, aborted, reader.at, reader.at + size)
 
 
 def encode_produce(
@@ -258,7 +258,7 @@ def encode_produce(
 
 
 @dataclass(frozen=True, slots=True)
-class ProduceAnswer:
+class ProduceResponse:
     """What became of a batch; ``message`` is the broker's own, where it gave one."""
 
     error: int
@@ -269,7 +269,7 @@ class ProduceAnswer:
 _PRODUCED: Final = struct.Struct(">ihqqq")
 
 
-def parse_produce(answer: memoryview) -> ProduceAnswer:
+def parse_produce(answer: memoryview) -> ProduceResponse:
     """The answer to ``encode_produce``, from the correlation id on."""
     reader = _Reader(answer, _CORRELATION_BYTES)
     if not reader.count(6):
@@ -282,4 +282,4 @@ def parse_produce(answer: memoryview) -> ProduceAnswer:
     for _ in range(reader.count(6)):
         reader.number(_INT32)
         told = reader.text() or told
-    return ProduceAnswer(error, base_offset, reader.text() or told)
+    return ProduceResponse(error, base_offset, reader.text() or told)

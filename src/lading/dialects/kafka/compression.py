@@ -79,7 +79,7 @@ def plain_bytes_max(size_bytes: int) -> int:
     return min(max(PLAIN_RATIO_MAX * size_bytes, PLAIN_BYTES_FREE), PLAIN_BYTES_MAX)
 
 
-def decompressed(
+def decompress(
     codec: int, data: memoryview, spare_bytes: int = 0, *, bytes_max: int = PLAIN_BYTES_MAX
 ) -> tuple[NDArray[np.uint8], int]:
     """The records that ``data`` becomes, in memory with ``spare_bytes`` behind them, and their size.
@@ -188,7 +188,7 @@ def _lz4_blocks(data: memoryview, target: NDArray[np.uint8]) -> int | None:
         return None
 
 
-def compressed_lz4(data: NDArray[np.uint8], room_bytes: int = 0) -> NDArray[np.uint8]:
+def compress_lz4(data: NDArray[np.uint8], room_bytes: int = 0) -> NDArray[np.uint8]:
     """An LZ4 frame of independent blocks: Java's clients refuse linked ones, which cramjam's own frames have.
 
     ``room_bytes`` stay free in front of it.

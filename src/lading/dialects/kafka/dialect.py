@@ -11,7 +11,7 @@ from lading.model.limits import BATCH_BYTES, BATCH_ROWS
 from lading.model.run import Decoded, Run
 
 from ..carrier_decoding import decode_restored
-from ..sequenced import Numbered
+from ..sequenced import SequencedBatch
 from . import messages, sequenced_batches
 from .carrier_decoding import decode_located
 from .layout import POSITION_MAX
@@ -51,9 +51,9 @@ class Kafka:
         """See registry.Dialect.salvage; what is saved are whole batches."""
         return messages.salvage(run)
 
-    def numbered(self, run: Run, first: int) -> Iterator[Numbered]:
+    def iter_batches(self, run: Run, first: int) -> Iterator[SequencedBatch]:
         """See numbered.NumberedDialect.numbered; a writer is a producer id."""
-        return sequenced_batches.numbered(run, first)
+        return sequenced_batches.iter_batches(run, first)
 
     def marker(self, writer: bytes, epoch: int, committed: bool, base_offset: int, now_us: int) -> bytes:
         """See numbered.MarkingDialect.marker: a control batch."""

@@ -17,17 +17,17 @@ from lading.model.names import key_bytes
 
 from ..carrier.typed import MARKED_BYTES, ids_of
 from . import send_fallback
-from .compression import LZ4, compressed_lz4
+from .compression import LZ4, compress_lz4
 from .layout import BATCH_HEADER, BATCH_HEADER_BYTES, CRC_AT, FRAME_BYTES, MAGIC, TRANSACTIONAL
 from .limits import BATCH_BYTES_WANTED, BATCH_RECORDS_MAX
 
-HOME = "lading.dialects.kafka.send_kernels"
+KERNEL_MODULE = "lading.dialects.kafka.send_kernels"
 
 _STRING: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Producer:
+class ProducerSequence:
     """Who sends, for a broker that drops repetitions: producer id, its epoch, and the sequence of the first record."""
 
     id: int = -1
@@ -36,7 +36,7 @@ class Producer:
     transactional: bool = False
 
 
-class Records:
+class RecordEncoder:
     """The messages of a Batch on their way to become record batches.
 
     ``times_us`` (int64, one a row) stands for the Batch's timestamps, which are cut to milliseconds. ``offsets`` are
@@ -53,7 +53,7 @@ class Records:
         self._fill(batch, headers, names, flags, ids, times_us, offsets)
 
     @classmethod
-    def carrying(cls, batch: pa.RecordBatch, times_us: NDArray[np.int64]) -> Records | None:
+    def carrying(cls, batch: pa.RecordBatch, times_us: NDArray[np.int64]) -> RecordEncoder | None:
         """The same with a carrier in each message that needs one, in one pass; ``carry`` gives the same, slower.
 
         None where it is needed: for names that want an escape or are reserved, and very many headers.
@@ -62,8 +62,8 @@ class Records:
         names = _binary(headers.names)
         ids, id_valid = ids_of(batch.column("id"))
         flags = np.empty(batch.num_rows, np.uint8)
-        kernels = engine.select(HOME, send_fallback, batch.nbytes)
-        if kernels.judge(headers.lists, *names[:2], headers.kinds, id_valid, times_us, flags) >= 0:
+        kernels = engine.select(KERNEL_MODULE, send_fallback, batch.nbytes)
+        if kernels.classify_messages(headers.lists, *names[:2], headers.kinds, id_valid, times_us, flags) >= 0:
             return None
         self = cls.__new__(cls)
         self._fill(batch, headers, names, flags, ids, times_us, None)
@@ -88,13 +88,13 @@ class Records:
         self._columns = (*key, *payload, headers.lists, *names[:2], *values, headers.kinds, flags)
         self._facts = (ids, times_us)
         self.sizes = np.empty(self.rows, np.int64)
-        self._kernels = engine.select(HOME, send_fallback, batch.nbytes)
+        self._kernels = engine.select(KERNEL_MODULE, send_fallback, batch.nbytes)
         self._kernels.weigh(*self._columns, self.sizes)
         self._sums = np.concatenate(([0], np.cumsum(self.sizes)))
         largest = np.diff(names[0]).max(initial=0) + np.diff(values[0]).max(initial=0) if flags.any() else 0
         self._scratch = np.empty(int(largest) + MARKED_BYTES, np.uint8)
 
-    def cuts(self, low: int = 0, bytes_max: int = BATCH_BYTES_WANTED) -> Iterator[tuple[int, int]]:
+    def split_batches(self, low: int = 0, bytes_max: int = BATCH_BYTES_WANTED) -> Iterator[tuple[int, int]]:
         """Rows from ``low`` on as (first, end) of batches below ``bytes_max``, of one row where that is larger."""
         while low < self.rows:
             fits = int(np.searchsorted(self._sums, self._sums[low] + bytes_max - BATCH_HEADER_BYTES, "right")) - 1
@@ -103,7 +103,11 @@ class Records:
             low = high
 
     def encode(
-        self, low: int, high: int, producer: Producer = Producer(), compression: Literal["lz4"] | None = None
+        self,
+        low: int,
+        high: int,
+        producer: ProducerSequence = ProducerSequence(),
+        compression: Literal["lz4"] | None = None,
     ) -> memoryview:
         """The rows ``low`` up to, not including, ``high`` as one batch; compressed only where that makes it smaller."""
         room = int(self._sums[high] - self._sums[low])
@@ -112,7 +116,7 @@ class Records:
         end = self._kernels.write(*self._columns, *self._facts, *span)
         attributes = TRANSACTIONAL if producer.transactional else 0
         if compression is not None:
-            packed = compressed_lz4(made[BATCH_HEADER_BYTES:end], BATCH_HEADER_BYTES)
+            packed = compress_lz4(made[BATCH_HEADER_BYTES:end], BATCH_HEADER_BYTES)
             if packed.size < end:
                 made, end, attributes = packed, packed.size, attributes | LZ4
         times_us = self._times_us[low:high]
@@ -134,8 +138,8 @@ def encode_batches(batch: pa.RecordBatch) -> Iterator[memoryview]:
         return
     times: Any = batch.column("timestamp").cast(pa.int64())
     offsets: Any = batch.column("offset")
-    records = Records(batch, times.to_numpy(zero_copy_only=False), offsets.to_numpy().astype(np.int64))
-    for low, high in records.cuts():
+    records = RecordEncoder(batch, times.to_numpy(zero_copy_only=False), offsets.to_numpy().astype(np.int64))
+    for low, high in records.split_batches():
         yield records.encode(low, high)
 
 

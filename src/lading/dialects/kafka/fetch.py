@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from .fields import INT32, INT64, NO_TAGS, Reader, count, malformed, text
-from .requests import Head
+from .requests import RequestHeader
 from .versions import FETCH, SERVED
 
 FLEXIBLE: Final = SERVED[FETCH].flexible
@@ -25,7 +25,7 @@ ID_BYTES: Final = 16
 Bytes = bytes | bytearray | memoryview
 
 
-class Wanted(NamedTuple):
+class FetchPartition(NamedTuple):
     """What a consumer wants of a partition; ``epoch`` is that of the leader it knows, -1 for none."""
 
     partition: int
@@ -46,10 +46,10 @@ class FetchRequest(NamedTuple):
     session_id: int
     session_epoch: int
     by_id: bool
-    topics: list[tuple[bytes, list[Wanted]]]
+    topics: list[tuple[bytes, list[FetchPartition]]]
 
 
-class Fetched(NamedTuple):
+class FetchedPartition(NamedTuple):
     """What a partition's answer is: batches in ``parts``, ``size_bytes`` in all.
 
     ``aborted`` is (producer id, first offset) of transactions whose batches the reader leaves out.
@@ -85,7 +85,7 @@ _ROWS: Final = {version: _row(version) for version in _VERSIONS}
 
 
 @malformed
-def parse_fetch_request(frame: memoryview, head: Head) -> FetchRequest:
+def parse_fetch_request(frame: memoryview, head: RequestHeader) -> FetchRequest:
     """The body of a Fetch of a version that is served; MalformedMessage where it is cut short or its lengths lie."""
     version = head.version
     flexible = version >= FLEXIBLE
@@ -104,7 +104,7 @@ def parse_fetch_request(frame: memoryview, head: Head) -> FetchRequest:
                 (number, offset, room), epoch = reader.numbers(row), -1
             if flexible:
                 reader.tags()
-            partitions.append(Wanted(number, offset, epoch, room))
+            partitions.append(FetchPartition(number, offset, epoch, room))
         reader.tags()
         topics.append((name, partitions))
     # topics that leave a session, the rack and tagged fields follow: nothing here depends on them
@@ -124,7 +124,7 @@ _PLAIN: Final = {False: struct.Struct(">ihqqqii"), True: struct.Struct(">ihqqqbi
 
 
 def fetch_answer(
-    request: FetchRequest, topics: Sequence[tuple[bytes, Sequence[Fetched]]], error: int = 0
+    request: FetchRequest, topics: Sequence[tuple[bytes, Sequence[FetchedPartition]]], error: int = 0
 ) -> list[Bytes]:
     """The whole frame of an answer, in pieces: the batches are not copied."""
     version = request.version
@@ -159,7 +159,7 @@ def fetch_answer(
     return [INT32.pack(size_bytes) + last]
 
 
-def _answer_row(version: int, one: Fetched) -> bytes:
+def _answer_row(version: int, one: FetchedPartition) -> bytes:
     flexible = version >= FLEXIBLE
     size = count(one.size_bytes, flexible)
     if not one.aborted and version >= _WITH_RACK:

@@ -7,7 +7,7 @@ from typing import Final
 
 from lading.model.errors import MalformedMessage
 
-from .commands import FETCH, READ_COMMITTED, FetchAnswer
+from .commands import FETCH, READ_COMMITTED, FetchResponse
 from .fields import INT16, INT32, INT64, NO_TAGS, Reader, malformed, uvarint
 from .requests import HEAD
 
@@ -52,7 +52,7 @@ def encode_fetch_by_id(
 
 
 @malformed
-def parse_fetch_by_id(answer: memoryview) -> FetchAnswer:
+def parse_fetch_by_id(answer: memoryview) -> FetchResponse:
     """The answer to it, from the correlation id on; the batches themselves are not looked at. MalformedMessage."""
     reader = Reader(answer, INT32.size, True)
     reader.tags()
@@ -60,7 +60,7 @@ def parse_fetch_by_id(answer: memoryview) -> FetchAnswer:
     error = reader.number(INT16)
     reader.number(INT32)
     if error or not reader.count(ID_BYTES):
-        return FetchAnswer(error, -1, -1, -1, (), len(answer), len(answer))
+        return FetchResponse(error, -1, -1, -1, (), len(answer), len(answer))
     reader.take(ID_BYTES)
     if not reader.count(1):
         raise MalformedMessage("an answer to Fetch has no partition", at=reader.at)
@@ -73,4 +73,4 @@ def parse_fetch_by_id(answer: memoryview) -> FetchAnswer:
         reader.tags()
     reader.number(INT32)
     start, size = reader.data()
-    return FetchAnswer(error, high, stable, first, aborted, start, start + max(size, 0))
+    return FetchResponse(error, high, stable, first, aborted, start, start + max(size, 0))

@@ -26,7 +26,7 @@ from lading.model.run import COUNT as COUNT_OF
 from lading.model.state import State
 
 from . import fallback, layout
-from .compression import NONE, decompressed
+from .compression import NONE, decompress
 from .encode import encode_batches
 from .layout import BATCH_HEADER_BYTES, POSITION_MAX, SPARE_BYTES
 
@@ -43,9 +43,9 @@ __all__ = [
     "visible",
 ]
 
-SURVEY_HOME: Final = "lading.dialects.kafka.survey_kernels"
-HOME: Final = "lading.dialects.kafka.kernels"
-FILL_HOME: Final = "lading.dialects.kafka.fill_kernels"
+SURVEY_KERNEL_MODULE: Final = "lading.dialects.kafka.survey_kernels"
+KERNEL_MODULE: Final = "lading.dialects.kafka.kernels"
+FILL_KERNEL_MODULE: Final = "lading.dialects.kafka.fill_kernels"
 CODE: Final = 4
 
 Bytes = NDArray[np.uint8]
@@ -86,7 +86,7 @@ def read_batches_of(run: Run, first: int = 0, last: int = POSITION_MAX) -> Batch
 
 def _survey(region: Bytes, chunks: Table, first: int, end: int, verify: bool) -> Batches:
     size_bytes = int((chunks[:, BODY_END] - chunks[:, BODY_START]).sum())
-    kernels = engine.select(SURVEY_HOME, fallback, size_bytes if verify else size_bytes // 16)
+    kernels = engine.select(SURVEY_KERNEL_MODULE, fallback, size_bytes if verify else size_bytes // 16)
     cursor = np.array([0, -1], np.int64)
     tables = []
     at, reason = 0, layout.FINE
@@ -139,7 +139,7 @@ def decode_noted(
     batches = read_batches_of(run, first, end)
     if batches.reason:
         raise MalformedMessage(f"the record batch {layout.REASONS[batches.reason]}", at=batches.end)
-    asked = _Asked(keys)
+    asked = _RequestedKeys(keys)
     for region, table in _plain(run.region, batches.table, max_rows, max_bytes):
         yield from _portions(region, table, first, end, frozenset(fields), asked, max_rows, max_bytes)
 
@@ -179,7 +179,7 @@ def _decompressed(region: Bytes, table: Table, max_rows: int, max_bytes: int) ->
         start, end = int(row[layout.START]) + BATCH_HEADER_BYTES, int(row[layout.END])
         codec = int(row[layout.ATTRIBUTES]) & layout.CODEC_BITS
         try:
-            plain, plain_bytes = decompressed(codec, region.data[start:end], SPARE_BYTES)
+            plain, plain_bytes = decompress(codec, region.data[start:end], SPARE_BYTES)
         except MalformedMessage as error:
             raise MalformedMessage(str(error), at=start) from None
         if rows and (size_bytes + plain_bytes > max_bytes or count + int(row[layout.COUNT]) > max_rows):
@@ -206,12 +206,12 @@ def _portions(
     first: int,
     end: int,
     fields: frozenset[str],
-    asked: _Asked,
+    asked: _RequestedKeys,
     max_rows: int,
     max_bytes: int,
 ) -> Iterator[Noted]:
     size_bytes = int((table[:, layout.END] - table[:, layout.START]).sum())
-    kernels = engine.select(HOME, fallback, size_bytes)
+    kernels = engine.select(KERNEL_MODULE, fallback, size_bytes)
     wants = (
         layout.WANT_HEADERS * ("headers" in fields)
         | layout.WANT_PAYLOAD * ("payload" in fields)
@@ -234,7 +234,7 @@ def _portions(
             yield Noted(Decoded(count, columns, asked.located(region, places, count)), rows[:count])
 
 
-class _Asked:
+class _RequestedKeys:
     """Header keys to locate: as bytes for the kernel, and back to the texts they were asked by."""
 
     def __init__(self, keys: Sequence[str]) -> None:
@@ -298,7 +298,7 @@ def _columns(region: Bytes, rows: Table, totals: NDArray[np.int64], fields: froz
     }
     # asked for or not, in the order of layout.OFFSETS and what follows
     memory = arena.Arena([size if field in fields else -1 for field, sizes in sizes_bytes.items() for size in sizes])
-    kernels = engine.select(FILL_HOME, fallback, memory.memory.size)
+    kernels = engine.select(FILL_KERNEL_MODULE, fallback, memory.memory.size)
     kernels.fill(region, rows, totals, memory.memory, memory.places)
     buffers = memory.buffers()
     columns: dict[str, pa.Array[Any]] = {}

@@ -21,7 +21,7 @@ _NOT_ASKED: Final = INT32.pack(-(1 << 31))
 """Nobody is told what it may do."""
 
 
-class TopicRow(NamedTuple):
+class TopicMetadata(NamedTuple):
     """A topic as a broker tells it that leads all its partitions; ``epochs`` are theirs, from partition 0 on."""
 
     error: int
@@ -30,7 +30,7 @@ class TopicRow(NamedTuple):
     epochs: Sequence[int] = ()
 
 
-class Broker(NamedTuple):
+class BrokerNode(NamedTuple):
     """The one broker of a cluster: its controller, and leader of everything."""
 
     id: int
@@ -38,7 +38,9 @@ class Broker(NamedTuple):
     port: int
 
 
-def metadata_answer(version: int, correlation: int, cluster: str, broker: Broker, topics: Sequence[TopicRow]) -> bytes:
+def metadata_answer(
+    version: int, correlation: int, cluster: str, broker: BrokerNode, topics: Sequence[TopicMetadata]
+) -> bytes:
     """The whole frame of an answer."""
     flexible = version >= FLEXIBLE
     tags = NO_TAGS if flexible else b""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from .fields import INT16, INT32, NO_TAGS, Reader, count, malformed, text
-from .requests import LENGTH_BYTES, Head
+from .requests import LENGTH_BYTES, RequestHeader
 from .versions import PRODUCE, SERVED
 
 FLEXIBLE: Final = SERVED[PRODUCE].flexible
@@ -16,7 +16,7 @@ PREFIX_AT: Final = 8
 """Where a request begins to be the same each time a producer sends to the same place: behind its correlation id."""
 
 
-class Sent(NamedTuple):
+class PartitionProduceData(NamedTuple):
     """What is for one partition: its batches are ``size_bytes`` from ``start`` on (-1: null)."""
 
     partition: int
@@ -28,7 +28,7 @@ class ProduceRequest(NamedTuple):
     """A Produce; positions are those in the frame. ``prefix_end`` is where the first partition begins."""
 
     acks: int
-    topics: list[tuple[bytes, list[Sent]]]
+    topics: list[tuple[bytes, list[PartitionProduceData]]]
     prefix_end: int
 
 
@@ -44,7 +44,7 @@ class Outcome(NamedTuple):
 
 
 @malformed
-def parse_produce_request(frame: memoryview, head: Head) -> ProduceRequest:
+def parse_produce_request(frame: memoryview, head: RequestHeader) -> ProduceRequest:
     """The body of a Produce of any version; MalformedMessage where it is cut short or its lengths lie."""
     reader = Reader(frame, head.body_at, head.version >= FLEXIBLE)
     if head.version >= _WITH_TRANSACTIONAL_ID:
@@ -62,7 +62,7 @@ def parse_produce_request(frame: memoryview, head: Head) -> ProduceRequest:
             index = reader.number(INT32)
             start, size_bytes = reader.data()
             reader.tags()
-            partitions.append(Sent(index, start, size_bytes))
+            partitions.append(PartitionProduceData(index, start, size_bytes))
         reader.tags()
         topics.append((name, partitions))
     reader.tags()

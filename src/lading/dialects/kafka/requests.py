@@ -24,7 +24,7 @@ TAGS_MAX: Final = 64
 _INT32: Final = struct.Struct(">i")
 
 
-class Head(NamedTuple):
+class RequestHeader(NamedTuple):
     """The head of a request; the body begins at ``body_at``."""
 
     key: int
@@ -34,7 +34,7 @@ class Head(NamedTuple):
     body_at: int
 
 
-def parse_head(frame: memoryview) -> Head:
+def parse_request_header(frame: memoryview) -> RequestHeader:
     """The head of a frame without its length; MalformedMessage where there is none."""
     if len(frame) < HEAD.size:
         raise MalformedMessage("the request ends inside its head", at=len(frame))
@@ -47,7 +47,7 @@ def parse_head(frame: memoryview) -> Head:
     # of a version from the future nobody knows what its head is
     if served is not None and served.flexible <= version <= served.high:
         at = skip_tags(frame, at)
-    return Head(key, version, correlation, client_id, at)
+    return RequestHeader(key, version, correlation, client_id, at)
 
 
 def skip_tags(frame: memoryview, at: int) -> int:

@@ -26,7 +26,7 @@ Ends = NDArray[np.int32]
 Longs = NDArray[np.int64]
 
 
-def judge(
+def classify_messages(
     list_ends: Ends, name_ends: Ends, names: Bytes, kinds: Kinds, id_valid: Bytes, times_us: Longs, flags: Bytes
 ) -> int:
     """What of each message needs a carrier, into ``flags``; -1, or the first message that only ``carry`` brings over.

@@ -38,7 +38,7 @@ def _sized(ends: Any, valid: Any, row: Any) -> Any:
 
 
 @njit(_long(_ends, _ends, _octets, _kinds, _octets, _longs, types.uint8[::1]), nogil=True, cache=True)
-def judge(
+def classify_messages(
     list_ends: Any,
     name_ends: Any,
     names: Any,

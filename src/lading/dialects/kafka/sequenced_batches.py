@@ -14,7 +14,7 @@ import google_crc32c
 from lading.model.errors import MalformedMessage
 from lading.model.run import Run
 
-from ..sequenced import Numbered
+from ..sequenced import SequencedBatch
 from . import layout
 from .layout import BATCH_HEADER, BATCH_HEADER_BYTES, CONTROL, CRC_AT, FRAME_BYTES, MAGIC, TRANSACTIONAL
 from .messages import read_batches_of
@@ -35,8 +35,8 @@ def writer_of(producer_id: int) -> bytes:
     return b"" if producer_id < 0 else producer_id.to_bytes(8, "big")
 
 
-def numbered(run: Run, first: int) -> Iterator[Numbered]:
-    """See NumberedDialect.numbered; batches without a producer have an empty writer."""
+def iter_batches(run: Run, first: int) -> Iterator[SequencedBatch]:
+    """See SequencedDialect.numbered; batches without a producer have an empty writer."""
     batches = read_batches_of(run, first)
     if batches.reason:
         raise MalformedMessage(f"the record batch {layout.REASONS[batches.reason]}", at=batches.end)
@@ -44,7 +44,7 @@ def numbered(run: Run, first: int) -> Iterator[Numbered]:
     for start, _, base, count, last, _, _, attributes, _, _ in batches.table.tolist():
         producer_id, epoch, sequence = _IDENTITY.unpack_from(data, start + layout.PRODUCER_AT)
         outcome = bool(data[start + _OUTCOME_AT + 1]) if attributes & CONTROL else None
-        yield Numbered(
+        yield SequencedBatch(
             writer_of(producer_id),
             epoch,
             sequence,
@@ -57,7 +57,7 @@ def numbered(run: Run, first: int) -> Iterator[Numbered]:
 
 
 def marker(writer: bytes, epoch: int, committed: bool, base_offset: int, now_us: int) -> bytes:
-    """See MarkingDialect.marker: a control batch of one record, type 1 for commit and 0 for abort."""
+    """See TransactionMarkerDialect.marker: a control batch of one record, type 1 for commit and 0 for abort."""
     record = _MARKER.pack(_MARKER_LENGTH, 0, 0, 0, _KEY_LENGTH, 0, committed, _VALUE_LENGTH, 0, 0, 0)
     time_ms = now_us // 1000
     batch = bytearray(BATCH_HEADER_BYTES) + record

@@ -43,7 +43,7 @@ from .layout import (
 )
 from .limits import PLAIN_BYTES_MAX
 
-HOME: Final = "lading.dialects.kafka.validation_kernels"
+KERNEL_MODULE: Final = "lading.dialects.kafka.validation_kernels"
 ZSTD_VERSION: Final = 7
 """The first Produce that may carry zstd."""
 _EPOCH_AT: Final = 12
@@ -56,7 +56,7 @@ _threads = threading.local()
 Bytes = NDArray[np.uint8]
 
 
-class NotTaken(MalformedMessage):
+class BatchRejected(MalformedMessage):
     """A batch is refused; ``code`` is Kafka's."""
 
     def __init__(self, code: int, message: str) -> None:
@@ -64,11 +64,11 @@ class NotTaken(MalformedMessage):
         self.code = code
 
 
-class OldFormat(NotTaken):
+class OldFormat(BatchRejected):
     """A client sends in the way of brokers before message format 2, which have no headers."""
 
 
-class Facts(NamedTuple):
+class BatchHeader(NamedTuple):
     """The header of a batch that a producer sent, as far as a broker asks."""
 
     size_bytes: int
@@ -98,17 +98,17 @@ class Times(NamedTuple):
     highest_ms: int
 
 
-def facts_of(source: Bytes, start: int, size_bytes: int, *, version: int, size_max: int) -> Facts:
-    """The header of ``source[start : start + size_bytes]``; NotTaken where that cannot be one whole batch."""
+def parse_batch_header(source: Bytes, start: int, size_bytes: int, *, version: int, size_max: int) -> BatchHeader:
+    """The header of ``source[start : start + size_bytes]``; BatchRejected where that cannot be one whole batch."""
     if size_bytes <= MAGIC_AT:
-        raise NotTaken(INVALID_RECORD, "the request holds no record batch for the partition")
+        raise BatchRejected(INVALID_RECORD, "the request holds no record batch for the partition")
     magic = int(source[start + MAGIC_AT])
     if magic != MAGIC:
         raise OldFormat(
             INVALID_RECORD, f"the records are of format {magic}; only format {MAGIC}, which has headers, is taken"
         )
     if size_bytes < BATCH_HEADER_BYTES:
-        raise NotTaken(CORRUPT_MESSAGE, f"a record batch of {size_bytes} bytes is cut short")
+        raise BatchRejected(CORRUPT_MESSAGE, f"a record batch of {size_bytes} bytes is cut short")
     (
         _, length, _, _, _, attributes, last_delta, base_ms, max_ms, producer_id, producer_epoch, sequence, count,
     ) = BATCH_HEADER.unpack_from(source.data, start)  # fmt: skip
@@ -116,31 +116,33 @@ def facts_of(source: Bytes, start: int, size_bytes: int, *, version: int, size_m
     if length != size_bytes - FRAME_BYTES:
         whole = BATCH_HEADER_BYTES - FRAME_BYTES <= length < size_bytes - FRAME_BYTES
         what = "holds more than one batch" if whole else f"claims {length} bytes and has {size_bytes - FRAME_BYTES}"
-        raise NotTaken(INVALID_RECORD if whole else CORRUPT_MESSAGE, f"the record batch {what}")
+        raise BatchRejected(INVALID_RECORD if whole else CORRUPT_MESSAGE, f"the record batch {what}")
     if size_bytes > size_max:
-        raise NotTaken(
+        raise BatchRejected(
             MESSAGE_TOO_LARGE, f"the record batch has {size_bytes} bytes; {size_max} are taken (max.message.bytes)"
         )
     if count < 1 or last_delta != count - 1:
-        raise NotTaken(INVALID_RECORD, f"the batch claims {count} records and {last_delta} as its last offset delta")
+        raise BatchRejected(
+            INVALID_RECORD, f"the batch claims {count} records and {last_delta} as its last offset delta"
+        )
     if attributes & CONTROL:
-        raise NotTaken(INVALID_RECORD, "a producer may not write control batches")
+        raise BatchRejected(INVALID_RECORD, "a producer may not write control batches")
     if attributes & TRANSACTIONAL and producer_id < 0:
-        raise NotTaken(INVALID_RECORD, "a batch of a transaction has no producer id")
+        raise BatchRejected(INVALID_RECORD, "a batch of a transaction has no producer id")
     codec = attributes & CODEC_BITS
     if codec >= len(NAMES) or (codec == ZSTD and version < ZSTD_VERSION):
-        raise NotTaken(
+        raise BatchRejected(
             UNSUPPORTED_COMPRESSION,
             f"compression codec {codec} is not taken in version {version} of Produce; "
             f"there are {', '.join(NAMES)} (zstd from version {ZSTD_VERSION} on)",
         )
     if producer_id >= 0 and (sequence < 0 or producer_epoch < 0):
-        raise NotTaken(INVALID_RECORD, f"the batch of producer {producer_id} has the sequence number {sequence}")
-    return Facts(size_bytes, attributes, base_ms, max_ms, producer_id, producer_epoch, sequence, count)
+        raise BatchRejected(INVALID_RECORD, f"the batch of producer {producer_id} has the sequence number {sequence}")
+    return BatchHeader(size_bytes, attributes, base_ms, max_ms, producer_id, producer_epoch, sequence, count)
 
 
-def judge(source: Bytes, start: int, facts: Facts, plain_bytes_max: int = PLAIN_BYTES_MAX) -> Times:
-    """The times of a batch that is what it says, CRC-32C and every record; NotTaken otherwise. From any thread.
+def validate_batch(source: Bytes, start: int, facts: BatchHeader, plain_bytes_max: int = PLAIN_BYTES_MAX) -> Times:
+    """The times of a batch that is what it says, CRC-32C and every record; BatchRejected otherwise. From any thread.
 
     Compressed records that become more than ``plain_bytes_max`` bytes, or than their size lets expect, are refused too.
     Refusal where there is no memory to look at them.
@@ -159,15 +161,15 @@ def judge(source: Bytes, start: int, facts: Facts, plain_bytes_max: int = PLAIN_
             # what is raised below would keep it
             del plain
         except MalformedMessage as error:
-            raise NotTaken(INVALID_RECORD, str(error)) from None
+            raise BatchRejected(INVALID_RECORD, str(error)) from None
         except MemoryError:
             sentence = f"there is no memory to decompress a batch of {facts.size_bytes} bytes; ask again later"
             raise Refusal(Reason.STOPPING, sentence) from None
     if reason != layout.FINE:
         code = CORRUPT_MESSAGE if reason == layout.BAD_CRC else INVALID_RECORD
-        raise NotTaken(code, f"the record batch {layout.REASONS[reason]}")
+        raise BatchRejected(code, f"the record batch {layout.REASONS[reason]}")
     if highest_ms >= TIME_MS_MAX:
-        raise NotTaken(INVALID_TIMESTAMP, f"the time {highest_ms} of a record is later than any that can be kept")
+        raise BatchRejected(INVALID_TIMESTAMP, f"the time {highest_ms} of a record is later than any that can be kept")
     return Times(lowest_ms, highest_ms)
 
 
@@ -181,11 +183,11 @@ def _scratch() -> Bytes:
 
 def kernels_for(size_bytes: int) -> Any:
     """Kernels or twin, as this process can have them."""
-    return engine.select(HOME, validation_fallback, size_bytes)
+    return engine.select(KERNEL_MODULE, validation_fallback, size_bytes)
 
 
 def stamp(
-    target: Bytes, at: int, facts: Facts, times: Times, base_offset: int, epoch: int, append_ms: int | None
+    target: Bytes, at: int, facts: BatchHeader, times: Times, base_offset: int, epoch: int, append_ms: int | None
 ) -> None:
     """Write on the batch at ``target[at:]`` what its broker does: offset, leader epoch and, where they differ, times.
 

@@ -14,7 +14,7 @@ from lading.model.limits import BATCH_BYTES, BATCH_ROWS
 from lading.model.run import BASE_OFFSET, BODY_END, BODY_START, LAST_OFFSET, Decoded, Run
 
 from ..located import locate
-from ..sequenced import Numbered
+from ..sequenced import SequencedBatch
 from . import messages
 from .limits import TIMESTAMP_MAX
 from .messages import SCHEMA_IN_BLOCKS
@@ -61,7 +61,7 @@ class Native:
         """Nothing: a block has no checksum of its own beside its chunk's."""
         return Run(run.dialect, run.region, run.chunks[:0])
 
-    def numbered(self, run: Run, first: int) -> Iterator[Numbered]:
+    def iter_batches(self, run: Run, first: int) -> Iterator[SequencedBatch]:
         """See numbered.NumberedDialect.numbered; a writer is 16 bytes, a block takes one number."""
         for chunk in run.chunks.tolist():
             offset = chunk[BASE_OFFSET]
@@ -70,7 +70,7 @@ class Native:
                 writer = b"" if header.writer_id == messages.NO_WRITER else header.writer_id
                 facts = (writer, header.writer_epoch, header.sequence, 1, offset, offset + block.rows)
                 if offset + block.rows > first:
-                    yield Numbered(*facts, transaction=header.transaction_id)
+                    yield SequencedBatch(*facts, transaction=header.transaction_id)
                 offset += block.rows
 
 

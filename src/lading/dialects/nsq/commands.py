@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from ...model.errors import MalformedMessage
 from . import limits
-from .errors import Fault
+from .errors import NsqProtocolError
 from .send_layout import EXT, PLAIN_FORM, TRACED
 
 MAGIC: Final = b"  V2"
@@ -29,7 +29,7 @@ FRAME_BYTES_MAX: Final = limits.MESSAGE_BYTES_MAX + limits.EXT_BYTES_MAX + 64
 """No client of ours takes memory for a longer frame."""
 
 
-class State(Enum):
+class ClientState(Enum):
     """How far a client is."""
 
     FRESH = "fresh"
@@ -45,9 +45,9 @@ class Body(Enum):
     MESSAGE_ID = "16 bytes of message id, then parameters"
 
 
-ANY: Final = frozenset(State)
-_FRESH: Final = frozenset({State.FRESH})
-_READING: Final = frozenset({State.SUBSCRIBED, State.CLOSING})
+ANY: Final = frozenset(ClientState)
+_FRESH: Final = frozenset({ClientState.FRESH})
+_READING: Final = frozenset({ClientState.SUBSCRIBED, ClientState.CLOSING})
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +60,8 @@ class Command:
     name: str
     body: Body
     parameters: tuple[int, int]
-    states: frozenset[State] = ANY
-    leads_to: State | None = None
+    states: frozenset[ClientState] = ANY
+    leads_to: ClientState | None = None
     form: int | None = None
     batch: bool = False
     lacking: str = ""
@@ -93,7 +93,7 @@ _FAILURE_CODES: Final[Mapping[str, str]] = {
 
 
 def _sub(name: str, most: int) -> Command:
-    return Command(name, Body.LINE, (2, most), _FRESH, State.SUBSCRIBED, lacking=f"{name} ")
+    return Command(name, Body.LINE, (2, most), _FRESH, ClientState.SUBSCRIBED, lacking=f"{name} ")
 
 
 def _pub(name: str, form: int, batch: bool = False) -> Command:
@@ -112,7 +112,7 @@ COMMANDS: Final[Mapping[bytes, Command]] = {
         Command("FIN", Body.MESSAGE_ID, (0, 0), _READING),
         Command("REQ", Body.MESSAGE_ID, (1, 1), _READING),
         Command("TOUCH", Body.MESSAGE_ID, (0, 0), _READING),
-        Command("CLS", Body.LINE, (0, 0), frozenset({State.SUBSCRIBED}), State.CLOSING),
+        Command("CLS", Body.LINE, (0, 0), frozenset({ClientState.SUBSCRIBED}), ClientState.CLOSING),
         Command("NOP", Body.LINE, (0, 0)),
         _pub("PUB", PLAIN_FORM),
         _pub("PUB_EXT", EXT),
@@ -151,16 +151,16 @@ def read_line(data: bytes | bytearray | memoryview, start: int, end: int) -> Lin
     stop = head.find(b"\n")
     if stop < 0:
         if len(head) >= limits.LINE_BYTES_MAX:
-            raise Fault("E_INVALID", f"a command line is longer than {limits.LINE_BYTES_MAX} bytes")
+            raise NsqProtocolError("E_INVALID", f"a command line is longer than {limits.LINE_BYTES_MAX} bytes")
         return None
     words = head[:stop].removesuffix(b"\r").split(b" ")
     found = COMMANDS.get(words[0])
     if found is None or found.body is Body.MESSAGE_ID:
         shown = " ".join("[" + " ".join(map(str, word)) + "]" for word in words)
-        raise Fault("E_INVALID", f"invalid command [{shown}]")
+        raise NsqProtocolError("E_INVALID", f"invalid command [{shown}]")
     parameters = words[1:]
     if len(parameters) < found.parameters[0]:
-        raise Fault("E_INVALID", f"{found.lacking}insufficient number of parameters")
+        raise NsqProtocolError("E_INVALID", f"{found.lacking}insufficient number of parameters")
     return Line(found, parameters, start + stop + 1)
 
 
@@ -169,12 +169,14 @@ def _identified(command: Command, head: bytes, at: int, start: int) -> Line | No
     stop = head.find(b"\n", at + ID_BYTES)
     if stop < 0:
         if len(head) >= limits.LINE_BYTES_MAX:
-            raise Fault("E_INVALID", f"a command line is longer than {limits.LINE_BYTES_MAX} bytes")
+            raise NsqProtocolError("E_INVALID", f"a command line is longer than {limits.LINE_BYTES_MAX} bytes")
         return None
     rest = head[at + ID_BYTES : stop]
     parameters = rest[1:].split(b" ") if rest.startswith(b" ") else []
     if (rest and not parameters) or len(parameters) < command.parameters[0]:
-        raise Fault("E_INVALID", "Invalid Message ID" if rest else f"{command.name} insufficient number of params")
+        raise NsqProtocolError(
+            "E_INVALID", "Invalid Message ID" if rest else f"{command.name} insufficient number of params"
+        )
     return Line(command, parameters, start + stop + 1, head[at : at + ID_BYTES])
 
 
@@ -191,7 +193,9 @@ def partition_of(text: bytes) -> int:
     """The number of a partition parameter, -1 for any; Fault E_BAD_PARTITION."""
     if _NUMBER.fullmatch(text) is None:
         shown = text.decode(errors="replace")
-        raise Fault("E_BAD_PARTITION", f'topic partition is not valid: strconv.Atoi: parsing "{shown}": invalid syntax')
+        raise NsqProtocolError(
+            "E_BAD_PARTITION", f'topic partition is not valid: strconv.Atoi: parsing "{shown}": invalid syntax'
+        )
     return int(text)
 
 
@@ -208,7 +212,9 @@ def bool_of(text: bytes) -> bool:
     """What the ext parameter of INTERNAL_CREATE_TOPIC says; Fault E_BAD_EXT."""
     if text not in _TRUE | _FALSE:
         shown = text.decode(errors="replace")
-        raise Fault("E_BAD_EXT", f'topic ext is not valid: strconv.ParseBool: parsing "{shown}": invalid syntax')
+        raise NsqProtocolError(
+            "E_BAD_EXT", f'topic ext is not valid: strconv.ParseBool: parsing "{shown}": invalid syntax'
+        )
     return text in _TRUE
 
 

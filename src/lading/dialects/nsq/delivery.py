@@ -15,7 +15,7 @@ from lading.model.run import Run
 from . import fallback, layout, messages, send_fallback
 from .layout import OFFSET_BITS, OFFSET_MAX, PARTITION_MAX
 from .limits import ATTEMPTS_MAX
-from .publishing import HOME
+from .publishing import KERNEL_MODULE
 
 Bytes = NDArray[np.uint8]
 Longs = NDArray[np.int64]
@@ -40,7 +40,7 @@ def survey(run: Run, first: int, end: int, count_max: int) -> Records:
     """Where the messages with first <= offset < end lie, up to ``count_max``; MalformedMessage at what is none."""
     most = max(0, min(count_max, end - first))
     found = np.empty(most, np.int64), np.empty(most, np.int64), np.empty(most, np.int64)
-    kernels: Any = engine.get_loaded(messages.HOME) or fallback
+    kernels: Any = engine.get_loaded(messages.KERNEL_MODULE) or fallback
     cursor = np.array([0, -1, 0], np.int64)
     count, reason, at = kernels.survey(run.region, run.chunks, cursor, first, end, *found)
     if reason:
@@ -78,7 +78,7 @@ def frames(
     if not 0 <= partition <= PARTITION_MAX or highest > OFFSET_MAX:
         raise LimitExceeded(f"NSQ message ids end at partition {PARTITION_MAX} and offset {OFFSET_MAX}")
     target = np.empty(size_bytes + DETAIL_BYTES * detail * count, np.uint8)
-    kernels: Any = engine.get_loaded(HOME) or send_fallback
+    kernels: Any = engine.get_loaded(KERNEL_MODULE) or send_fallback
     places = (records.starts, records.sizes, records.offsets, picked)
     if count != 1 or attempts[0] > ATTEMPTS_MAX:
         attempts = np.minimum(attempts, ATTEMPTS_MAX)
@@ -92,7 +92,7 @@ def take_fins(source: Bytes, start: int, end: int, *, textual: bool = False) -> 
     With ``textual``, what is no id of ours is NO_ID.
     """
     ids = np.empty((end - start) // 21, np.int64)
-    kernels: Any = engine.get_loaded(HOME) or send_fallback
+    kernels: Any = engine.get_loaded(KERNEL_MODULE) or send_fallback
     at, count = kernels.take_fins(source, start, end, textual, ids)
     taken = ids[:count]
     if textual and (count > 1 or (count and taken[0] <= 0)):
@@ -107,12 +107,12 @@ def internal_id(message_id: bytes, *, textual: bool) -> int:
     return (int(message_id, 16) or NO_ID) if TEXTUAL_ID.fullmatch(message_id) else NO_ID
 
 
-def place(ident: int) -> tuple[int, int]:
+def decode_message_id(ident: int) -> tuple[int, int]:
     """The same as ``split`` for one id."""
     return ident >> OFFSET_BITS, (ident & _OFFSET_MASK) - 1 if ident > 0 else -1
 
 
-def split(ids: Longs) -> tuple[Longs, Longs]:
+def decode_message_ids(ids: Longs) -> tuple[Longs, Longs]:
     """Partitions and offsets of internal ids; the offset of 0 is -1, that of a negative id too."""
     offsets = np.where(ids > 0, (ids & _OFFSET_MASK) - 1, -1)
     return ids >> OFFSET_BITS, offsets

@@ -92,7 +92,7 @@ def write(message: DiskMessage) -> bytes:
     return _LENGTH.pack(len(data)) + data
 
 
-def upgraded(message: DiskMessage) -> DiskMessage:
+def upgrade_record(message: DiskMessage) -> DiskMessage:
     """The record as a topic that takes exts would have written it."""
     return message._replace(marked=True)
 

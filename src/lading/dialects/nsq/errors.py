@@ -50,7 +50,7 @@ BAD_JSON_TEXT: Final = "fail to parse json header:"
 """What stands before the parser's own words, which are ours."""
 
 
-class Fault(MalformedMessage):
+class NsqProtocolError(MalformedMessage):
     """What a client is told in an error frame; ``fatal`` where the connection is closed behind it."""
 
     def __init__(self, code: str, text: str = "", *, fatal: bool | None = None) -> None:
@@ -83,12 +83,12 @@ NAMELESS: Final = frozenset({"E_TOPIC_NOT_EXIST"})
 """Codes that servers send without a text."""
 
 
-def fault_of(error: LadingError, failed: str) -> Fault:
+def fault_of(error: LadingError, failed: str) -> NsqProtocolError:
     """What to tell a client whose request ended in ``error``; ``failed`` is the code of the command's own failure."""
-    if isinstance(error, Fault):
+    if isinstance(error, NsqProtocolError):
         return error
     code = CODE_OF.get(error.reason, failed) if isinstance(error, Refusal | MalformedMessage) else failed
-    return Fault(code, "" if code in NAMELESS else str(error))
+    return NsqProtocolError(code, "" if code in NAMELESS else str(error))
 
 
 def id_text(message_id: bytes) -> str:
@@ -96,7 +96,7 @@ def id_text(message_id: bytes) -> str:
     return "[" + " ".join(map(str, message_id)) + "]"
 
 
-def refused(reason: int, size: int, size_max: int, topic: str, *, traced: bool = False) -> Fault:
+def refused(reason: int, size: int, size_max: int, topic: str, *, traced: bool = False) -> NsqProtocolError:
     """What a publication is refused with: a reason of send_layout, the ``size`` its command gave, and the topic."""
     texts = {
         NO_BODY: ("E_BAD_BODY", f"invalid body size {size}"),
@@ -107,4 +107,4 @@ def refused(reason: int, size: int, size_max: int, topic: str, *, traced: bool =
         PLAIN_TOPIC: ("E_EXT_NOT_SUPPORT", f"ext content not supported in topic {topic}"),
     }
     code, text = texts[reason]
-    return Fault(code, text)
+    return NsqProtocolError(code, text)

@@ -20,7 +20,7 @@ from lading.model.names import key_text
 
 from ..carrier import json_mark
 from ..carrier.encoding import NAME as CARRIER
-from .json_text import Member, NotJson, is_beyond, members, text_of, unescaped, value_of
+from .json_text import JsonMember, NotJson, is_beyond, members, text_of, unescaped, value_of
 from .layout import JSON_EXT, NO_EXT, TAG_EXT
 from .limits import CARRIER_NAME, TAG_NAME, TRACE_NAME
 
@@ -56,7 +56,7 @@ def headers_of(version: int, ext: bytes) -> list[Header]:
     return [*headers, json_mark.mark([BatchHeader(*each) for each in headers], beyond)] if beyond else headers
 
 
-def _header(member: Member) -> Header:
+def _header(member: JsonMember) -> Header:
     name = unescaped(member.name)
     kind, value = value_of(member.value)
     if name == CARRIER_NAME.encode() and kind == Kind.STRING and value is not None:

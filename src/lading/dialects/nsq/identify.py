@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from . import limits
-from .errors import Fault
+from .errors import NsqProtocolError
 
 OUTPUT_BUFFER_BYTES_MIN: Final = 64
 OUTPUT_BUFFER_BYTES_MAX: Final = 65_536
@@ -118,17 +118,17 @@ def parse(body: bytes) -> Identity:
     """
     told = _document(body)
     if told.get("deflate") and told.get("snappy"):
-        raise Fault("E_IDENTIFY_FAILED", "cannot enable both deflate and snappy compression")
+        raise NsqProtocolError("E_IDENTIFY_FAILED", "cannot enable both deflate and snappy compression")
     values: dict[str, Any] = {}
     for key, number in _NUMBERS.items():
         given = told.get(key) or 0
         if given and not number.fits(given):
-            raise Fault("E_BAD_BODY", f"IDENTIFY {number.called} ({given}) is invalid")
+            raise NsqProtocolError("E_BAD_BODY", f"IDENTIFY {number.called} ({given}) is invalid")
         values[number.attribute] = number.settled(given) if given else number.default
     tag = told.get("desired_tag") or ""
     if len(tag.encode()) > limits.TAG_BYTES_MAX:
         size = len(tag.encode())
-        raise Fault("E_BAD_BODY", f"IDENTIFY invalid tag len {size}, exceed limit {limits.TAG_BYTES_MAX}")
+        raise NsqProtocolError("E_BAD_BODY", f"IDENTIFY invalid tag len {size}, exceed limit {limits.TAG_BYTES_MAX}")
     return Identity(
         client_id=told.get("client_id") or told.get("short_id") or "",
         hostname=told.get("hostname") or told.get("long_id") or "",
@@ -151,7 +151,7 @@ def _document(body: bytes) -> dict[str, Any]:
             if not wanted(told.get(key)):
                 raise ValueError(f"{key} has another type")
     except (ValueError, RecursionError):
-        raise Fault("E_BAD_BODY", "IDENTIFY failed to decode JSON body") from None
+        raise NsqProtocolError("E_BAD_BODY", "IDENTIFY failed to decode JSON body") from None
     return told
 
 

@@ -35,7 +35,7 @@ class NotJson(Exception):
     """These bytes are not even lenient JSON."""
 
 
-class Member(NamedTuple):
+class JsonMember(NamedTuple):
     """A name and the text of its value, both as they stand in the JSON; names without their quotes."""
 
     name: bytes
@@ -141,7 +141,7 @@ def _unit(text: bytes, at: int) -> int | None:
     return int(digits, 16)
 
 
-def members(ext: bytes) -> list[Member] | None:
+def members(ext: bytes) -> list[JsonMember] | None:
     """The members of a JSON object in order; None where the JSON is something else. NotJson where it is none."""
     reader = _Reader(ext)
     found = list(reader.members()) if reader.peek() == 0x7B else None
@@ -170,7 +170,7 @@ class _Reader:
         self._at = found.end()
         return data[self._at] if self._at < len(data) else -1
 
-    def members(self) -> Iterator[Member]:
+    def members(self) -> Iterator[JsonMember]:
         """The members of the object that begins here."""
         self._at += 1
         if self.peek() == 0x7D:
@@ -179,7 +179,7 @@ class _Reader:
         while True:
             name = self._string()
             self._expect(b":")
-            yield Member(name, self.value())
+            yield JsonMember(name, self.value())
             if self._expect(b",}") == 0x7D:
                 return
 

@@ -27,7 +27,7 @@ from .layout import POSITION_MAX
 
 __all__ = ["CODE", "decode_columns", "salvage"]
 
-HOME = "lading.dialects.nsq.kernels"
+KERNEL_MODULE = "lading.dialects.nsq.kernels"
 CODE: Final = 5
 
 Bytes = NDArray[np.uint8]
@@ -55,8 +55,8 @@ def decode_columns(
     MalformedMessage, with the position in ``run.region``, at bytes that are no message. An ext is never refused.
     """
     size_bytes = int((run.chunks[:, BODY_END] - run.chunks[:, BODY_START]).sum())
-    kernels = engine.select(HOME, fallback, size_bytes)
-    asked = _Asked(keys)
+    kernels = engine.select(KERNEL_MODULE, fallback, size_bytes)
+    asked = _RequestedKeys(keys)
     want_headers, want_payload = "headers" in fields or bool(asked.texts), "payload" in fields
     cursor = np.array([0, -1, 0], np.int64)
     totals = np.zeros(layout.TOTALS, np.int64)
@@ -106,7 +106,7 @@ def _with_odd(region: Bytes, rows: Longs, headers: Longs) -> tuple[Longs, Bytes]
     return np.concatenate(pieces), np.frombuffer(bytes(side) + bytes(_SPARE_BYTES), np.uint8)
 
 
-class _Asked:
+class _RequestedKeys:
     """Header keys to locate, as bytes for the kernel."""
 
     def __init__(self, keys: Sequence[str]) -> None:
@@ -130,7 +130,7 @@ class _Portion:
         self._value_bytes = int(np.maximum(headers[:, layout.VALUE_BYTES], 0).sum())
         self._payload_bytes = payload_bytes
 
-    def located(self, asked: _Asked) -> dict[str, Located]:
+    def located(self, asked: _RequestedKeys) -> dict[str, Located]:
         """The last value of each asked header, copied out of its ext."""
         if not asked.texts:
             return {}
@@ -204,7 +204,7 @@ def salvage(run: Run) -> Run:
         start, stop = int(chunk[BODY_START]), int(chunk[BODY_END])
         room = max(0, min(int(chunk[COUNT_OF]), (stop - start) // layout.RECORD_BYTES_MIN))
         found = np.empty((room, 3), np.int64)
-        kernels = engine.select(HOME, fallback, stop - start)
+        kernels = engine.select(KERNEL_MODULE, fallback, stop - start)
         spans = (start, stop, int(chunk[BASE_OFFSET]), int(chunk[COUNT_OF]))
         count = kernels.intact(run.region, *spans, found, 16 * (stop - start))
         rows = np.repeat(chunk[np.newaxis], count, axis=0)

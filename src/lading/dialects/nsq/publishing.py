@@ -14,7 +14,7 @@ from . import send_fallback
 from .layout import OFFSET_MAX, PARTITION_MAX, RECORD_BYTES_MIN
 from .send_layout import ANSWER_BYTES, TRACED_ANSWER_BYTES
 
-HOME = "lading.dialects.nsq.send_kernels"
+KERNEL_MODULE = "lading.dialects.nsq.send_kernels"
 
 Bytes = NDArray[np.uint8]
 
@@ -68,7 +68,7 @@ def store_pubs(
     most = (end - start) // (line_bytes + _ITEM_BYTES_MIN) + 1
     _require_ids(partition, base_offset, most)
     answers = np.empty(TRACED_ANSWER_BYTES * most, np.uint8)
-    kernels: Any = engine.get_loaded(HOME) or send_fallback
+    kernels: Any = engine.get_loaded(KERNEL_MODULE) or send_fallback
     at, count, stop, answered, reason = kernels.store_pubs(
         source, start, end, line_bytes, form, takes_ext, target, to, base_offset, partition, now_ns, answers
     )
@@ -90,7 +90,7 @@ def store_alike(
     """
     if not 0 <= partition <= PARTITION_MAX or base_offset + count > OFFSET_MAX:
         _require_ids(partition, base_offset, count)
-    kernels: Any = engine.get_loaded(HOME) or send_fallback
+    kernels: Any = engine.get_loaded(KERNEL_MODULE) or send_fallback
     stop: int = kernels.store_alike(source, count, line_bytes, target, to, base_offset, partition, now_ns)
     if stop < 0:
         raise MalformedMessage(f"{source.size} bytes are not {count} PUB commands of one line", at=0)
@@ -117,7 +117,7 @@ def store_batch(
     _require_ids(partition, base_offset, count)
     answer = np.empty(TRACED_ANSWER_BYTES, np.uint8)
     where = (target, to, base_offset, partition, now_ns)
-    kernels: Any = engine.get_loaded(HOME) or send_fallback
+    kernels: Any = engine.get_loaded(KERNEL_MODULE) or send_fallback
     taken, stop, answered, reason = kernels.store_batch(source, start, end, count, form, takes_ext, *where, answer)
     return Stored(end, taken, stop - to, answer[:answered].tobytes(), reason)
 
@@ -133,7 +133,7 @@ def _require_ids(partition: int, base_offset: int, count: int) -> None:
 def rebase(body: Bytes, partition: int, base_offset: int) -> None:
     """Give stored messages the ids of another place in the log, in place; MalformedMessage where they are none."""
     _require_ids(partition, base_offset, body.size // RECORD_BYTES_MIN)
-    kernels: Any = engine.get_loaded(HOME) or send_fallback
+    kernels: Any = engine.get_loaded(KERNEL_MODULE) or send_fallback
     count = kernels.rebase(body, partition, base_offset)
     if count < 0:
         raise MalformedMessage("the message is cut short", at=-1 - count)

@@ -23,7 +23,7 @@ from ...dialects import codes, registry
 from ...dialects.carrier import Carried
 from ...dialects.iggy_classic import messages
 from ...dialects.iggy_classic.commands import PollMessages, parse_request
-from ...dialects.iggy_classic.primitives import Consumer, ConsumerKind, PollingKind, Strategy
+from ...dialects.iggy_classic.primitives import ConsumerIdentifier, ConsumerKind, PollingKind, Strategy
 from ...model.batch import SCHEMA
 from ...model.state import State
 from ..base.carrying import Carrying, Fit
@@ -199,7 +199,7 @@ def strategy_of(strategy: Strategy) -> polling.Strategy:
     return STRATEGIES[strategy.kind](strategy.value)
 
 
-def consumer_of(consumer: Consumer) -> ConsumerRef:
+def consumer_of(consumer: ConsumerIdentifier) -> ConsumerRef:
     """The broker's word for who polls."""
     return ConsumerRef(_CONSUMERS[consumer.kind], consumer.id)
 
@@ -233,7 +233,7 @@ def _carried(piece: Piece, fit: Fit | None) -> Iterator[Carried]:
     own = piece.run.dialect == codes.IGGY_CLASSIC
     decoded = registry.dialect(piece.run.dialect).decode(piece.run, first=piece.first, end=piece.end, carrier=not own)
     for some in decoded:
-        batch = registry.to_batches(some)
+        batch = registry.to_batch(some)
         yield Carried(batch, []) if own or fit is None else fit(batch)
 
 

@@ -12,7 +12,7 @@ from ...dialects.iggy_classic import commands as c
 from ...dialects.iggy_classic import responses as r
 from ...dialects.iggy_classic.primitives import PartitioningKind
 from ...dialects.iggy_classic.state_commands import RANGES_MAX, GetStates, ListedStates, StateRange
-from ...dialects.iggy_classic.validation import normalised
+from ...dialects.iggy_classic.validation import normalise_name
 from ...model.errors import LadingError, Reason, Refusal
 from ...model.state import State
 from ..base.process import machine
@@ -101,7 +101,7 @@ class IggyService:
 
     def _client_details(self, client: Client) -> r.ClientDetails:
         groups = [
-            r.Membership(group_id, topic_id, stream_id)
+            r.ConsumerGroupInfo(group_id, topic_id, stream_id)
             for stream_id, topic_id, group_id in self._broker.groups.memberships(client.id)
         ]
         return r.ClientDetails(self._client_info(client), groups)
@@ -116,7 +116,7 @@ class IggyService:
         return [_stream_info(stream) for stream in self._broker.streams()]
 
     def _create_stream(self, command: c.CreateStream, client: Client | None) -> None:
-        self._broker.create_stream(command.stream_id, normalised(command.name), now_us=now_us())
+        self._broker.create_stream(command.stream_id, normalise_name(command.name), now_us=now_us())
 
     def _delete_stream(self, command: c.DeleteStream, client: Client | None) -> None:
         self._broker.delete_stream(command.stream)
@@ -131,7 +131,7 @@ class IggyService:
 
     def _create_topic(self, command: c.CreateTopic, client: Client | None) -> None:
         self._broker.create_topic(
-            command.stream, command.topic_id, normalised(command.name), command.partitions_count, now_us=now_us()
+            command.stream, command.topic_id, normalise_name(command.name), command.partitions_count, now_us=now_us()
         )
 
     def _delete_topic(self, command: c.DeleteTopic, client: Client | None) -> None:
@@ -199,7 +199,7 @@ class IggyService:
         if partitioning is not None and partitioning.kind == PartitioningKind.PARTITION_ID:
             facts["partition"] = partitioning.partition_id
         if isinstance(command, c.CreateStream | c.CreateTopic):
-            facts["new_name"] = normalised(command.name)
+            facts["new_name"] = normalise_name(command.name)
         # the real server names what it found by number, however it was asked for
         try:
             stream = self._broker.stream(facts["stream"])

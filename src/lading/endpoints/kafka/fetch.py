@@ -22,8 +22,8 @@ from ...dialects.kafka.errors import (
     UNKNOWN_TOPIC,
     UNKNOWN_TOPIC_ID,
 )
-from ...dialects.kafka.fetch import Fetched, FetchRequest, Wanted, fetch_answer, parse_fetch_request
-from ...dialects.kafka.requests import parse_head
+from ...dialects.kafka.fetch import FetchedPartition, FetchPartition, FetchRequest, fetch_answer, parse_fetch_request
+from ...dialects.kafka.requests import parse_request_header
 from ...dialects.kafka.versions import FETCH, SERVED
 from ...model.errors import LadingError, MalformedMessage
 from ..base.carrying import Carrying
@@ -59,7 +59,7 @@ class Fetcher:
 
     def fetch(self, connection: Connection, frame: memoryview) -> None:
         """The request in ``frame``; MalformedMessage where the connection must be closed."""
-        head = parse_head(frame)
+        head = parse_request_header(frame)
         served = SERVED[FETCH]
         if not served.low <= head.version <= served.high:
             sentence = f"version {head.version} of Fetch is not served"
@@ -87,7 +87,7 @@ class Fetcher:
         return found
 
     def read(
-        self, partition: Partition, wanted: Wanted, *, committed: bool, room: int, force: bool, ahead: Ahead
+        self, partition: Partition, wanted: FetchPartition, *, committed: bool, room: int, force: bool, ahead: Ahead
     ) -> Batches:
         """See ``Batcher.read``."""
         max_bytes = min(wanted.max_bytes, room)
@@ -151,7 +151,7 @@ class Fetching:
         else:
             self._wait(min(request.wait_ms, WAIT_MS_MAX))
 
-    def _gather(self) -> tuple[list[tuple[bytes, list[Fetched]]], list[tuple[int, int, Batches]], int, bool]:
+    def _gather(self) -> tuple[list[tuple[bytes, list[FetchedPartition]]], list[tuple[int, int, Batches]], int, bool]:
         """The rows of the answer, what is still to be made for them (topic, row), the bytes; whether it may not wait.
 
         It may not where a partition is refused, or where there is more already than the limits let in.
@@ -161,10 +161,10 @@ class Fetching:
         total, refused, more = 0, False, False
         ahead = Ahead(limit)
         self._count = 0
-        topics: list[tuple[bytes, list[Fetched]]] = []
+        topics: list[tuple[bytes, list[FetchedPartition]]] = []
         to_make: list[tuple[int, int, Batches]] = []
         for name, topic, wanted in self._places:
-            rows: list[Fetched] = []
+            rows: list[FetchedPartition] = []
             topics.append((name, rows))
             for one in wanted:
                 error, partition = self._partition(topic, one)
@@ -183,7 +183,7 @@ class Fetching:
                 rows.append(self._fetched(one, partition, batches))
         return topics, to_make, total, refused or (more and total > 0)
 
-    def _partition(self, topic: Topic | None, wanted: Wanted) -> tuple[int, Partition | None]:
+    def _partition(self, topic: Topic | None, wanted: FetchPartition) -> tuple[int, Partition | None]:
         if topic is None:
             return (UNKNOWN_TOPIC_ID if self._request.by_id else UNKNOWN_TOPIC), None
         if not 0 <= wanted.partition < len(topic.partitions):
@@ -198,12 +198,12 @@ class Fetching:
             return OFFSET_OUT_OF_RANGE, partition
         return 0, partition
 
-    def _fetched(self, wanted: Wanted, partition: Partition, batches: Batches) -> Fetched:
+    def _fetched(self, wanted: FetchPartition, partition: Partition, batches: Batches) -> FetchedPartition:
         log = partition.log
         aborted: Sequence[tuple[int, int]] = ()
         if self._request.committed and batches.end_offset > wanted.offset:
             aborted = self._fetcher.broker.producers.aborted(partition, wanted.offset, batches.end_offset)
-        return Fetched(
+        return FetchedPartition(
             wanted.partition,
             0,
             log.synced_end,
@@ -279,7 +279,9 @@ class Fetching:
 
     # -- the answer
 
-    def _finish(self, topics: list[tuple[bytes, list[Fetched]]], to_make: list[tuple[int, int, Batches]]) -> None:
+    def _finish(
+        self, topics: list[tuple[bytes, list[FetchedPartition]]], to_make: list[tuple[int, int, Batches]]
+    ) -> None:
         self._end()
         if not to_make:
             self._answer(topics)
@@ -297,7 +299,7 @@ class Fetching:
 
     def _answer_made(
         self,
-        topics: list[tuple[bytes, list[Fetched]]],
+        topics: list[tuple[bytes, list[FetchedPartition]]],
         to_make: list[tuple[int, int, Batches]],
         future: asyncio.Future[list[Made]],
     ) -> None:
@@ -307,7 +309,7 @@ class Fetching:
         for number, (topic, row, batches) in enumerate(to_make):
             rows = topics[topic][1]
             if error is not None:
-                rows[row] = Fetched(rows[row].partition, UNKNOWN_SERVER_ERROR)
+                rows[row] = FetchedPartition(rows[row].partition, UNKNOWN_SERVER_ERROR)
                 continue
             done = future.result()[number]
             self._fetcher.batcher.keep(batches.key, done)
@@ -315,7 +317,7 @@ class Fetching:
             rows[row] = rows[row]._replace(parts=done.parts, size_bytes=done.size_bytes)
         self._answer(topics)
 
-    def _answer(self, topics: Sequence[tuple[bytes, Sequence[Fetched]]]) -> None:
+    def _answer(self, topics: Sequence[tuple[bytes, Sequence[FetchedPartition]]]) -> None:
         error = next((one.error for _, rows in topics for one in rows if one.error), 0)
         self._connection.count("Fetch", error)
         self._fetcher.messages_out(self._count)
@@ -326,8 +328,8 @@ def _visible_end(partition: Partition, committed: bool) -> int:
     return partition.log.stable_end if committed else partition.log.synced_end
 
 
-def _refused(wanted: Wanted, error: int, partition: Partition | None) -> Fetched:
+def _refused(wanted: FetchPartition, error: int, partition: Partition | None) -> FetchedPartition:
     if partition is None:
-        return Fetched(wanted.partition, error)
+        return FetchedPartition(wanted.partition, error)
     log = partition.log
-    return Fetched(wanted.partition, error, log.synced_end, log.stable_end, log.first_offset)
+    return FetchedPartition(wanted.partition, error, log.synced_end, log.stable_end, log.first_offset)

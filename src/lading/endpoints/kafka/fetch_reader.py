@@ -144,7 +144,7 @@ def _stored(reading: Reading, max_bytes: int, *, force: bool) -> Batches:
     size_bytes, end_offset = 0, reading.first_offset
     for piece in reading.pieces:
         room = max_bytes - size_bytes
-        passed = batch_slicing.stored(piece.run, piece.first, piece.end, room, force=force and not parts)
+        passed = batch_slicing.slice_stored(piece.run, piece.first, piece.end, room, force=force and not parts)
         parts += passed.parts
         size_bytes += passed.size_bytes
         end_offset = passed.end_offset
@@ -160,7 +160,7 @@ def _made(reading: Reading, left_out: Sequence[tuple[int, int]], fit: Fit) -> Ma
     for piece in reading.pieces:
         for begin, behind, change in split_by_state(reading.hidden, piece.first, piece.end):
             if piece.run.dialect == codes.KAFKA:
-                parts += batch_slicing.seen(piece.run, begin, behind, change)
+                parts += batch_slicing.slice_visible(piece.run, begin, behind, change)
                 covered = behind
                 continue
             for first, end in _without(left_out, begin, behind):
@@ -176,7 +176,7 @@ def _made(reading: Reading, left_out: Sequence[tuple[int, int]], fit: Fit) -> Ma
 def _carried(piece: Piece, first: int, end: int, fit: Fit, change: Change | None) -> Iterator[tuple[bytes, int]]:
     """Messages of another dialect, whole again, as batches of this one, and how many of them are stubs."""
     for decoded in registry.dialect(piece.run.dialect).decode(piece.run, first=first, end=end):
-        messages = registry.to_batches(decoded)
+        messages = registry.to_batch(decoded)
         carried = fit(messages if change is None else change(messages))
         yield registry.dialect(codes.KAFKA).encode(carried.batch), len(carried.unholdable)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from ...dialects.kafka.errors import INVALID_TOPIC, UNKNOWN_TOPIC, UNKNOWN_TOPIC_ID, code_of
-from ...dialects.kafka.metadata import Broker, TopicRow, metadata_answer
+from ...dialects.kafka.metadata import BrokerNode, TopicMetadata, metadata_answer
 from ...dialects.kafka.names import is_legal
 from ...dialects.kafka.versions import DESCRIBE_CLUSTER, DESCRIBE_TOPIC_PARTITIONS, METADATA
 from ...model.errors import LadingError
@@ -54,7 +54,7 @@ class _Answers:
             )
             rows = [self._asked(one.name, one.topic_id, may_create=may_create) for one in asked]
         address = self._context.advertised(session)
-        broker = Broker(NODE_ID, address.host, address.port)
+        broker = BrokerNode(NODE_ID, address.host, address.port)
         return Framed(0, lambda correlation: metadata_answer(request.version, correlation, CLUSTER_ID, broker, rows))
 
     def partitions(self, session: Session, request: Request) -> Fields:
@@ -91,22 +91,22 @@ class _Answers:
             "brokers": [{"broker_id": NODE_ID, "host": address.host, "port": address.port, "rack": None}],
         }
 
-    def _asked(self, name: str | None, uuid: UUID | None, *, may_create: bool) -> TopicRow:
+    def _asked(self, name: str | None, uuid: UUID | None, *, may_create: bool) -> TopicMetadata:
         if not name:
             topic_id = (uuid or _NOBODY).bytes
             topic = topic_by_id(self._context.broker, topic_id)
-            return _row(topic) if topic else TopicRow(UNKNOWN_TOPIC_ID, None, topic_id)
+            return _row(topic) if topic else TopicMetadata(UNKNOWN_TOPIC_ID, None, topic_id)
         if not is_legal(name):
-            return TopicRow(INVALID_TOPIC, name, _NOBODY.bytes)
+            return TopicMetadata(INVALID_TOPIC, name, _NOBODY.bytes)
         try:
             return _row(self._context.broker.resolve(name))
         except LadingError:
             if not may_create:
-                return TopicRow(UNKNOWN_TOPIC, name, _NOBODY.bytes)
+                return TopicMetadata(UNKNOWN_TOPIC, name, _NOBODY.bytes)
         try:
             return _row(create_topic(self._context, name, self._context.settings.partitions, now_us=now_us()))
         except LadingError as error:
-            return TopicRow(code_of(error), name, _NOBODY.bytes)
+            return TopicMetadata(code_of(error), name, _NOBODY.bytes)
 
 
 def expressible(context: Context) -> list[Topic]:
@@ -116,11 +116,11 @@ def expressible(context: Context) -> list[Topic]:
     return [topic for topic in found if is_legal(topic.flat_name)]
 
 
-def _row(topic: Topic) -> TopicRow:
-    return TopicRow(0, topic.flat_name, topic.uuid, [partition.log.epoch for partition in topic.partitions])
+def _row(topic: Topic) -> TopicMetadata:
+    return TopicMetadata(0, topic.flat_name, topic.uuid, [partition.log.epoch for partition in topic.partitions])
 
 
-def _fields(row: TopicRow) -> Fields:
+def _fields(row: TopicMetadata) -> Fields:
     """A topic for DescribeTopicPartitions."""
     return {
         "error_code": row.error,

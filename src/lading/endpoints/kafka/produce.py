@@ -33,14 +33,14 @@ from ...dialects.kafka.produce import (
     PREFIX_AT,
     OneTopic,
     Outcome,
-    Sent,
+    PartitionProduceData,
     one_answer,
     one_topic,
     parse_produce_request,
     produce_answer,
 )
-from ...dialects.kafka.requests import parse_head, unsigned
-from ...dialects.kafka.validation import Facts, NotTaken, OldFormat, Times
+from ...dialects.kafka.requests import parse_request_header, unsigned
+from ...dialects.kafka.validation import BatchHeader, BatchRejected, OldFormat, Times
 from ...dialects.kafka.versions import PRODUCE, PRODUCE_LOW, SERVED
 from ...kernels import engine
 from ...model.errors import LadingError, MalformedMessage
@@ -89,9 +89,9 @@ class Place(NamedTuple):
 class Row(NamedTuple):
     """The batch for one partition, and what its header says; or why it is refused."""
 
-    sent: Sent
+    sent: PartitionProduceData
     partition: Partition | None = None
-    facts: Facts | None = None
+    facts: BatchHeader | None = None
     refused: LadingError | None = None
 
 
@@ -112,7 +112,7 @@ class Producer:
         if place is not None and self._again(connection, place, start, end):
             return
         frame = inbox.view[start:end]
-        head = parse_head(frame)
+        head = parse_request_header(frame)
         if not 0 <= head.version <= SERVED[PRODUCE].high:
             raise MalformedMessage(f"version {head.version} of Produce is not served")
         request = parse_produce_request(frame, head)
@@ -156,7 +156,7 @@ class Producer:
             batch_at, tail = at + _PARTITION.size, 0
         if size_bytes < 0 or batch_at + size_bytes + tail != end or any(inbox.view[end - tail : end]):
             return False
-        row = self._row(inbox.array, 0, Sent(index, batch_at, size_bytes), place.topic, version)
+        row = self._row(inbox.array, 0, PartitionProduceData(index, batch_at, size_bytes), place.topic, version)
         if row.facts is not None and _takes_long(row.facts):
             return False
         outcome: Append | LadingError
@@ -187,11 +187,13 @@ class Producer:
         except LadingError as error:
             return _kept(error)
 
-    def _row(self, source: Bytes, start: int, sent: Sent, topic: Topic, version: int) -> Row:
+    def _row(self, source: Bytes, start: int, sent: PartitionProduceData, topic: Topic, version: int) -> Row:
         try:
             partition = topic.partition(sent.partition)
             size_max = topic.settings.message_bytes_max or self._default_bytes_max
-            facts = validation.facts_of(source, start + sent.start, sent.size_bytes, version=version, size_max=size_max)
+            facts = validation.parse_batch_header(
+                source, start + sent.start, sent.size_bytes, version=version, size_max=size_max
+            )
         except LadingError as error:
             return Row(sent, refused=_kept(error))
         return Row(sent, partition, facts)
@@ -217,7 +219,7 @@ class Producer:
     def _judged(self, source: Bytes, start: int, row: Row) -> Times | LadingError:
         assert row.facts is not None
         try:
-            return validation.judge(source, start + row.sent.start, row.facts)
+            return validation.validate_batch(source, start + row.sent.start, row.facts)
         except LadingError as error:
             return _kept(error)
 
@@ -247,7 +249,7 @@ class Producer:
         loop.run_in_executor(self._context.services.workers, judge).add_done_callback(judged)
 
     def append(
-        self, partition: Partition, facts: Facts, times: Times, array: Bytes, start: int, source: object = None
+        self, partition: Partition, facts: BatchHeader, times: Times, array: Bytes, start: int, source: object = None
     ) -> Append:
         """Append the batch at ``array[start:]``, which was judged; Refusal. ``source`` is as in ``Broker.append``."""
         append_ms = None
@@ -269,14 +271,14 @@ def _kept(error: LadingError) -> LadingError:
     return error.with_traceback(None)
 
 
-def _sequenced(facts: Facts) -> Sequenced:
+def _sequenced(facts: BatchHeader) -> Sequenced:
     return Sequenced(facts.producer_id, facts.producer_epoch, facts.sequence, facts.records, facts.transactional)
 
 
 def _write(
     source: Bytes,
     start: int,
-    facts: Facts,
+    facts: BatchHeader,
     times: Times,
     epoch: int,
     append_ms: int | None,
@@ -293,20 +295,20 @@ def _write(
     return Written(size_bytes, facts.records, max(lowest_ms, 0) * 1000, max(highest_ms, 0) * 1000)
 
 
-def _takes_long(facts: Facts) -> bool:
+def _takes_long(facts: BatchHeader) -> bool:
     """Whether judging a batch would hold up the event loop."""
-    if engine.get_loaded(validation.HOME) is None:
+    if engine.get_loaded(validation.KERNEL_MODULE) is None:
         return facts.size_bytes > INLINE_TWIN_BYTES
     return facts.size_bytes > INLINE_COMPRESSED_BYTES.get(facts.codec, INLINE_BYTES)
 
 
-def _judge_inline(source: Bytes, start: int, facts: Facts) -> Times | None:
+def _judge_inline(source: Bytes, start: int, facts: BatchHeader) -> Times | None:
     """The times of a batch; None where only a worker may find out."""
     if facts.codec == NONE:
-        return validation.judge(source, start, facts)
+        return validation.validate_batch(source, start, facts)
     try:
-        return validation.judge(source, start, facts, INLINE_PLAIN_BYTES)
-    except NotTaken:
+        return validation.validate_batch(source, start, facts, INLINE_PLAIN_BYTES)
+    except BatchRejected:
         return None
 
 
@@ -316,7 +318,7 @@ def _version_or_acks(version: int, acks: int) -> LadingError | None:
             UNSUPPORTED_VERSION, f"Produce is taken from version {PRODUCE_LOW} on: older formats have no headers"
         )
     if acks not in ACKS:
-        return NotTaken(INVALID_REQUIRED_ACKS, f"acks is one of {ACKS}, not {acks}")
+        return BatchRejected(INVALID_REQUIRED_ACKS, f"acks is one of {ACKS}, not {acks}")
     return None
 
 
@@ -324,7 +326,7 @@ def _outcome(row: Row, result: Append | LadingError) -> Outcome:
     """What a client is told of one batch."""
     error = result if isinstance(result, LadingError) else result.error
     if error is not None:
-        code = error.code if isinstance(error, NotTaken) else code_of(error)
+        code = error.code if isinstance(error, BatchRejected) else code_of(error)
         return Outcome(row.sent.partition, code, message=str(error))
     assert isinstance(result, Append) and row.partition is not None
     return Outcome(row.sent.partition, 0, result.base_offset, -1, row.partition.log.first_offset)

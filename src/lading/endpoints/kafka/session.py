@@ -15,7 +15,7 @@ from ...dialects.kafka.requests import (
     LENGTH_BYTES,
     decode_request,
     encode_answer,
-    parse_head,
+    parse_request_header,
     unsupported_versions,
 )
 from ...model.errors import MalformedMessage
@@ -267,7 +267,7 @@ class Connection(Guarded, asyncio.BufferedProtocol):
             self._rare(view[start:end])
 
     def _rare(self, frame: memoryview) -> None:
-        head = parse_head(frame)
+        head = parse_request_header(frame)
         handlers = self.endpoint.handlers
         handler = handlers.get(head.key)
         served = versions.SERVED.get(head.key)

@@ -16,7 +16,7 @@ from ...broker.channels import Channel, Delivery, HeaderFilter, Page, Subscriber
 from ...dialects import codes, registry
 from ...dialects.nsq import delivery, encode, limits
 from ...dialects.nsq.delivery import Records
-from ...dialects.nsq.errors import INVALID_ID, NOT_IN_FLIGHT, Fault, id_text
+from ...dialects.nsq.errors import INVALID_ID, NOT_IN_FLIGHT, NsqProtocolError, id_text
 from ...log_lines import origin
 from ...model.errors import FilterError, MalformedMessage, Reason, Refusal
 from ..base.carrying import Carrying, Fit
@@ -170,7 +170,7 @@ class Consumer:
 
     # -- what the client says
 
-    def finish(self, source: Bytes, start: int, end: int) -> tuple[int, list[Fault]]:
+    def finish(self, source: Bytes, start: int, end: int) -> tuple[int, list[NsqProtocolError]]:
         """The run of FIN commands at ``source[start:end]``: position behind it, and what of it is refused.
 
         A fatal fault is the last one, and the position is behind its command.
@@ -178,8 +178,8 @@ class Consumer:
         stop, ids = delivery.take_fins(source, start, end, textual=self._textual)
         if len(ids) == 1 and self._finished_one(int(ids[0])):
             return stop, []
-        faults: list[Fault] = []
-        partitions, offsets = delivery.split(ids)
+        faults: list[NsqProtocolError] = []
+        partitions, offsets = delivery.decode_message_ids(ids)
         done = 0
         while done < len(ids):
             same = int(np.argmax(partitions[done:] != partitions[done])) or len(ids) - done
@@ -191,15 +191,15 @@ class Consumer:
                 continue
             at = start + _FIN_BYTES * done
             if offsets[done] < 0:
-                faults.append(Fault("E_INVALID", INVALID_ID))
+                faults.append(NsqProtocolError("E_INVALID", INVALID_ID))
                 return at + _FIN_BYTES, faults
             message_id = source[at + _ID_AT : at + _FIN_BYTES - 1].tobytes()
-            faults.append(Fault("E_FIN_FAILED", f"FIN {self._shown(message_id)} failed {NOT_IN_FLIGHT}"))
+            faults.append(NsqProtocolError("E_FIN_FAILED", f"FIN {self._shown(message_id)} failed {NOT_IN_FLIGHT}"))
             done += 1
         return stop, faults
 
     def _finished_one(self, ident: int) -> bool:
-        partition, offset = delivery.place(ident)
+        partition, offset = delivery.decode_message_id(ident)
         return offset >= 0 and self._finished(partition, np.array([offset], np.int64)) == 1
 
     def _finished(self, partition: int, offsets: NDArray[np.int64]) -> int:
@@ -226,9 +226,9 @@ class Consumer:
             raise _failed("TOUCH", self._shown(message_id), refusal) from None
 
     def _place(self, message_id: bytes) -> tuple[int, int]:
-        partition, offset = delivery.place(delivery.internal_id(message_id, textual=self._textual))
+        partition, offset = delivery.decode_message_id(delivery.internal_id(message_id, textual=self._textual))
         if offset < 0:
-            raise Fault("E_INVALID", INVALID_ID)
+            raise NsqProtocolError("E_INVALID", INVALID_ID)
         return partition, offset
 
     def _shown(self, message_id: bytes) -> str:
@@ -246,9 +246,9 @@ def _same(offsets: NDArray[np.int64], given: NDArray[np.int64]) -> bool:
     )
 
 
-def _failed(verb: str, shown: str, refusal: Refusal) -> Fault:
+def _failed(verb: str, shown: str, refusal: Refusal) -> NsqProtocolError:
     why = NOT_IN_FLIGHT if refusal.reason is not Reason.TOO_MANY_DEFERRED else "Too much deferred messages in flight"
-    return Fault(f"E_{verb}_FAILED", f"{verb} {shown} failed {why}")
+    return NsqProtocolError(f"E_{verb}_FAILED", f"{verb} {shown} failed {why}")
 
 
 def carried_records(page: Page, fit: Fit) -> Records:
@@ -256,7 +256,7 @@ def carried_records(page: Page, fit: Fit) -> Records:
     made: list[bytes] = []
     offsets: list[Any] = []
     for some in registry.dialect(page.run.dialect).decode(page.run, first=page.first, end=page.end):
-        batch = fit(registry.to_batches(some)).batch
+        batch = fit(registry.to_batch(some)).batch
         made += encode.records(batch)
         offsets += batch.column("offset").to_pylist()
     sizes = np.array([len(record) for record in made], np.int64)

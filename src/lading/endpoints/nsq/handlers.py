@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from ...dialects.nsq import commands, identify, limits
-from ...dialects.nsq.commands import COMMANDS, Command, Line, State
-from ...dialects.nsq.errors import EXT_FORBIDDEN, EXT_NEEDED, Fault
+from ...dialects.nsq.commands import COMMANDS, ClientState, Command, Line
+from ...dialects.nsq.errors import EXT_FORBIDDEN, EXT_NEEDED, NsqProtocolError
 from ...model.errors import LadingError
 from .consume import Consumer
 from .node import EXTENDED, PLAIN, VERSION
@@ -24,13 +24,13 @@ Handler = Callable[["Connection", Line, bytes], None]
 def require_state(connection: Connection, command: Command) -> None:
     """Raise Fault if a command is not allowed as far as its client is, or not known to the fork."""
     if connection.state not in command.states:
-        verb = "SUB" if command.leads_to is State.SUBSCRIBED else command.name
-        raise Fault("E_INVALID", f"cannot {verb} in current state")
+        verb = "SUB" if command.leads_to is ClientState.SUBSCRIBED else command.name
+        raise NsqProtocolError("E_INVALID", f"cannot {verb} in current state")
     if command.name == "DPUB" and connection.node.strict:
         inbox = connection.inbox
         data = bytes(inbox.view[inbox.at : inbox.have]).split(b"\n")[0]
         shown = " ".join("[" + " ".join(map(str, word)) + "]" for word in data.split(b" "))
-        raise Fault("E_INVALID", f"invalid command [{shown}]")
+        raise NsqProtocolError("E_INVALID", f"invalid command [{shown}]")
 
 
 def _identify(connection: Connection, line: Line, body: bytes) -> None:
@@ -40,7 +40,7 @@ def _identify(connection: Connection, line: Line, body: bytes) -> None:
 
 
 def _auth(connection: Connection, line: Line, body: bytes) -> None:
-    raise Fault("E_AUTH_DISABLED", "AUTH Disabled")
+    raise NsqProtocolError("E_AUTH_DISABLED", "AUTH Disabled")
 
 
 def _nop(connection: Connection, line: Line, body: bytes) -> None:
@@ -51,16 +51,16 @@ def _sub(connection: Connection, line: Line, body: bytes) -> None:
     """The checks in the order of the server's (nsq.md 1.8, 4.3)."""
     name = line.command.name
     if connection.identity.heartbeat_ms < 0:
-        raise Fault("E_INVALID", "cannot SUB with heartbeats disabled")
+        raise NsqProtocolError("E_INVALID", "cannot SUB with heartbeats disabled")
     asked = start_of(connection.node, line)
     form = asked.topic.settings.header_form
     extends = connection.identity.extend_support
     if form == EXTENDED and not extends:
-        raise Fault("E_SUB_EXTEND_NEED", EXT_NEEDED)
+        raise NsqProtocolError("E_SUB_EXTEND_NEED", EXT_NEEDED)
     if form == PLAIN and extends:
-        raise Fault("E_SUB_EXTEND_FORBIDDON", EXT_FORBIDDEN)
+        raise NsqProtocolError("E_SUB_EXTEND_FORBIDDON", EXT_FORBIDDEN)
     if name == "SUB_ORDERED" and connection.identity.sample_rate:
-        raise Fault("E_INVALID", "order consume is not allowed while sample rate is not 0")
+        raise NsqProtocolError("E_INVALID", "order consume is not allowed while sample rate is not 0")
     channel = connection.node.open_channel(asked.topic, asked.channel)
     connection.consumer = Consumer(
         connection.endpoint.services,
@@ -81,10 +81,10 @@ def _rdy(connection: Connection, line: Line, body: bytes) -> None:
     text = line.parameters[0] if line.parameters else b"1"
     ready = commands.digits_of(text)
     if ready is None:
-        raise Fault("E_INVALID", f"RDY could not parse count {text.decode(errors='replace')}")
+        raise NsqProtocolError("E_INVALID", f"RDY could not parse count {text.decode(errors='replace')}")
     if ready > limits.READY_MAX:
-        raise Fault("E_INVALID", f"RDY count {ready} out of range 0-{limits.READY_MAX}")
-    if connection.state is State.SUBSCRIBED and connection.consumer is not None:
+        raise NsqProtocolError("E_INVALID", f"RDY count {ready} out of range 0-{limits.READY_MAX}")
+    if connection.state is ClientState.SUBSCRIBED and connection.consumer is not None:
         connection.consumer.subscriber.set_ready(ready)
 
 
@@ -100,7 +100,9 @@ def _req(connection: Connection, line: Line, body: bytes) -> None:
     assert connection.consumer is not None
     delay_ms = commands.digits_of(line.parameters[0])
     if delay_ms is None:
-        raise Fault("E_INVALID", f"REQ could not parse timeout {line.parameters[0].decode(errors='replace')}")
+        raise NsqProtocolError(
+            "E_INVALID", f"REQ could not parse timeout {line.parameters[0].decode(errors='replace')}"
+        )
     connection.consumer.requeue(line.message_id, delay_ms)
 
 
@@ -118,15 +120,15 @@ def _cls(connection: Connection, line: Line, body: bytes) -> None:
 def _internal_create_topic(connection: Connection, line: Line, body: bytes) -> None:
     name = line.parameters[0].decode(errors="replace")
     if not limits.is_name(name):
-        raise Fault("E_BAD_TOPIC", f'topic name "{name}" is not valid')
+        raise NsqProtocolError("E_BAD_TOPIC", f'topic name "{name}" is not valid')
     partition = commands.partition_of(line.parameters[1])
     if partition < 0:
-        raise Fault("E_BAD_PARTITION", "partition should not less than 0")
+        raise NsqProtocolError("E_BAD_PARTITION", "partition should not less than 0")
     extended = len(line.parameters) > 2 and commands.bool_of(line.parameters[2])
     try:
         connection.node.require_partitions(name, partition + 1, EXTENDED if extended else PLAIN)
     except LadingError:
-        raise Fault("E_CREATE_TOPIC_FAILED", f"CREATE_TOPIC {name} failed") from None
+        raise NsqProtocolError("E_CREATE_TOPIC_FAILED", f"CREATE_TOPIC {name} failed") from None
     connection.respond(commands.OK)
 
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ...dialects.nsq.errors import Fault
+from ...dialects.nsq.errors import NsqProtocolError
 from ...model.errors import LadingError, MalformedMessage, Reason, Refusal
 from ..http_shared.routing import Access, Handler, Parameters
 
@@ -136,7 +136,7 @@ def fault_of(error: LadingError) -> HttpFault:
     """An error in the words of NSQ's HTTP."""
     if isinstance(error, HttpFault):
         return error
-    if isinstance(error, Fault):
+    if isinstance(error, NsqProtocolError):
         code = OF_FAULT.get(error.code, error.code)
         return HttpFault(code)
     if isinstance(error, Refusal | MalformedMessage):

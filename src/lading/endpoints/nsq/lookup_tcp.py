@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from ...dialects.nsq import limits
 from ...dialects.nsq.commands import partition_of
-from ...dialects.nsq.errors import Fault
+from ...dialects.nsq.errors import NsqProtocolError
 from ..base.deadlines import Stage
 from ..base.peer import TLS_HELLO, is_tls_hello, origin_of
 from ..base.receive_budget import ReceiveBudget
@@ -166,12 +166,12 @@ class _Peer(Guarded):
             if is_tls_hello(magic):
                 log.info("closing the connection: %s", TLS_HELLO, extra=self.origin())
             if magic != MAGIC:
-                raise Fault("E_BAD_PROTOCOL")
+                raise NsqProtocolError("E_BAD_PROTOCOL")
             while line := await asyncio.wait_for(self._reader.readline(), SILENT_S):
                 words = line.rstrip(b"\r\n").split(b" ")
                 work = _COMMANDS.get(words[0])
                 if work is None:
-                    raise Fault("E_INVALID", f"invalid command {words[0].decode(errors='replace')}")
+                    raise NsqProtocolError("E_INVALID", f"invalid command {words[0].decode(errors='replace')}")
                 response = await getattr(self, work)(words[1:])
                 if not self._commands_count:
                     self.gate.settle(self)
@@ -179,7 +179,7 @@ class _Peer(Guarded):
                 await self._send(response)
                 # neither reading nor sending lets others have their turn while there is something to read
                 await asyncio.sleep(0)
-        except Fault as fault:
+        except NsqProtocolError as fault:
             await self._send(str(fault).encode())
         except TimeoutError:
             self.gate.count_dropped("silent")
@@ -195,20 +195,20 @@ class _Peer(Guarded):
 
     async def _identify(self, words: list[bytes]) -> bytes:
         if self._producer is not None:
-            raise Fault("E_INVALID", "cannot IDENTIFY again")
+            raise NsqProtocolError("E_INVALID", "cannot IDENTIFY again")
         (size,) = _SIZE.unpack(await asyncio.wait_for(self._reader.readexactly(_SIZE.size), SILENT_S))
         if not 0 < size <= limits.IDENTIFY_BYTES_MAX:
-            raise Fault("E_BAD_BODY", f"IDENTIFY invalid body size {size}")
+            raise NsqProtocolError("E_BAD_BODY", f"IDENTIFY invalid body size {size}")
         body = await self._receive_body(size)
         try:
             told = json.loads(body)
             if not isinstance(told, dict):
                 raise ValueError("no object")
         except (ValueError, RecursionError):
-            raise Fault("E_BAD_BODY", "IDENTIFY failed to decode JSON body") from None
+            raise NsqProtocolError("E_BAD_BODY", "IDENTIFY failed to decode JSON body") from None
         for name, kind in _FACTS.items():
             if type(told.get(name)) is not kind or not told[name]:
-                raise Fault("E_BAD_BODY", "IDENTIFY missing fields")
+                raise NsqProtocolError("E_BAD_BODY", "IDENTIFY missing fields")
         host, port = self._writer.get_extra_info("peername")[:2]
         told_host, told_id = told.get("hostname"), told.get("distributed_id")
         self._producer = Producer(
@@ -225,7 +225,7 @@ class _Peer(Guarded):
 
     async def _receive_body(self, size_bytes: int) -> bytes:
         if not self._account.take(size_bytes):
-            raise Fault("E_BAD_BODY", "the broker is receiving too much; ask again later")
+            raise NsqProtocolError("E_BAD_BODY", "the broker is receiving too much; ask again later")
         self._granted_bytes = size_bytes
         try:
             return await asyncio.wait_for(self._reader.readexactly(size_bytes), SILENT_S)
@@ -250,9 +250,9 @@ class _Peer(Guarded):
     def _place(self, words: list[bytes], verb: str) -> tuple[Producer, str, int, str]:
         """Topic, partition and channel; upstream's nodes name no partition."""
         if self._producer is None:
-            raise Fault("E_INVALID", "client must IDENTIFY")
+            raise NsqProtocolError("E_INVALID", "client must IDENTIFY")
         if not words:
-            raise Fault("E_INVALID", f"{verb} insufficient number of params")
+            raise NsqProtocolError("E_INVALID", f"{verb} insufficient number of params")
         names = [word.decode(errors="replace") for word in words]
         partition, rest = 0, names[1:]
         if "HA" in self._producer.version:
@@ -260,11 +260,11 @@ class _Peer(Guarded):
             rest = names[2:]
         channel = rest[0] if rest else ""
         if not limits.is_name(names[0]):
-            raise Fault("E_BAD_TOPIC", f"{verb} topic name '{names[0]}' is not valid")
+            raise NsqProtocolError("E_BAD_TOPIC", f"{verb} topic name '{names[0]}' is not valid")
         if channel and not limits.is_name(channel):
-            raise Fault("E_BAD_CHANNEL", f"{verb} channel name '{channel}' is not valid")
+            raise NsqProtocolError("E_BAD_CHANNEL", f"{verb} channel name '{channel}' is not valid")
         if not 0 <= partition < PARTITIONS_MAX:
-            raise Fault("E_BAD_PARTITION", f"{verb} partition '{partition}' is not valid")
+            raise NsqProtocolError("E_BAD_PARTITION", f"{verb} partition '{partition}' is not valid")
         return self._producer, names[0], partition, channel
 
 

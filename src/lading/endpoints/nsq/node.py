@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from ...broker.channels import Channel, Start
 from ...dialects.nsq import limits
-from ...dialects.nsq.errors import Fault
+from ...dialects.nsq.errors import NsqProtocolError
 from ...model.errors import Reason, Refusal
 from ...model.names import DEFAULT_STREAM
 from ...settings import Address
@@ -107,15 +107,15 @@ class Node:
         ``partition`` -1 is any. The fork's server makes no topics and takes a bad name for one that is missing.
         """
         if not limits.is_name(name) and not self.strict:
-            raise Fault("E_BAD_TOPIC", f'PUB topic name "{name}" is not valid')
+            raise NsqProtocolError("E_BAD_TOPIC", f'PUB topic name "{name}" is not valid')
         try:
             topic = self.find(name)
         except Refusal as refusal:
             if self.strict or refusal.reason not in _MISSING:
-                raise Fault("E_TOPIC_NOT_EXIST") from None
+                raise NsqProtocolError("E_TOPIC_NOT_EXIST") from None
             topic = self.create(name)
         if partition >= len(topic.partitions) or not topic.partitions:
-            raise Fault("E_TOPIC_NOT_EXIST")
+            raise NsqProtocolError("E_TOPIC_NOT_EXIST")
         return topic
 
     def create(self, name: str, partitions: int = 1, form: str | None = None) -> Topic:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from ...dialects.nsq import commands, limits
 from ...dialects.nsq.commands import Command, Line
-from ...dialects.nsq.errors import Fault, fault_of
+from ...dialects.nsq.errors import NsqProtocolError, fault_of
 from ...metrics import Labels
 from ...model.errors import LadingError
 from ..base.inbox import IDLE_BUFFER_BYTES_MAX, Inbox
@@ -121,17 +121,17 @@ class Intake:
 def _check_size(command: Command, size: int) -> None:
     most = limits.REQUEST_BYTES_MAX if command.batch else limits.MESSAGE_BYTES_MAX
     if size <= 0:
-        raise Fault("E_BAD_BODY", f"invalid body size {size}")
+        raise NsqProtocolError("E_BAD_BODY", f"invalid body size {size}")
     if size > most:
         code, what = ("E_BAD_BODY", "body") if command.batch else ("E_BAD_MESSAGE", "message")
-        raise Fault(code, f"{what} too big {size} > {most}")
+        raise NsqProtocolError(code, f"{what} too big {size} > {most}")
 
 
 def _delay_us(line: memoryview) -> int:
     text = bytes(line).rstrip(b"\r\n").split(b" ")[2]
     delay_ms = commands.digits_of(text)
     if delay_ms is None:
-        raise Fault("E_INVALID", f"DPUB could not parse timeout {text.decode(errors='replace')}")
+        raise NsqProtocolError("E_INVALID", f"DPUB could not parse timeout {text.decode(errors='replace')}")
     if not 0 <= delay_ms <= limits.DEFER_MS_MAX:
-        raise Fault("E_INVALID", f"DPUB timeout {delay_ms} out of range 0-{limits.DEFER_MS_MAX}")
+        raise NsqProtocolError("E_INVALID", f"DPUB timeout {delay_ms} out of range 0-{limits.DEFER_MS_MAX}")
     return delay_ms * 1_000

@@ -13,7 +13,7 @@ from ...broker.core.append import Append, Balanced, ByNumber, Choice, Written
 from ...dialects import codes
 from ...dialects.nsq import commands, limits, publishing, send_layout
 from ...dialects.nsq.commands import ERROR, Command, frame
-from ...dialects.nsq.errors import Fault, fault_of, refused
+from ...dialects.nsq.errors import NsqProtocolError, fault_of, refused
 from ...dialects.nsq.ext import first_text
 from ...dialects.nsq.publishing import Stored
 from ...model.errors import LimitExceeded
@@ -214,7 +214,7 @@ class Publisher:
             else:
                 append = self._broker.append(partition, codes.NSQ, 0, room_bytes, write, who)
         except LimitExceeded as error:
-            raise Fault("E_PUB_FAILED", str(error)) from None
+            raise NsqProtocolError("E_PUB_FAILED", str(error)) from None
         assert stored is not None
         self._messages_in[self._labels] += stored.messages_count
         return stored, append
@@ -223,7 +223,7 @@ class Publisher:
 def require_count(count: int) -> int:
     """How many messages an MPUB says it has; Fault E_BAD_BODY."""
     if not 0 < count <= _COUNT_MAX:
-        raise Fault("E_BAD_BODY", f"MPUB invalid message count {count}")
+        raise NsqProtocolError("E_BAD_BODY", f"MPUB invalid message count {count}")
     return count
 
 
@@ -231,7 +231,7 @@ def _size_at(source: Bytes, at: int) -> int:
     return int.from_bytes(source[at : at + 4].tobytes(), "big", signed=True)
 
 
-def _refused(stored: Stored, route: Route, published: Bytes) -> Fault:
+def _refused(stored: Stored, route: Route, published: Bytes) -> NsqProtocolError:
     """The fault for the first message that is refused; of a batch it is item ``stored.messages_count``."""
     batch = route.command.batch
     at = _item_at(published, stored.messages_count) if batch else 0
@@ -242,16 +242,16 @@ def _refused(stored: Stored, route: Route, published: Bytes) -> Fault:
         send_layout.BAD_ITEM: f"MPUB invalid message({stored.messages_count}): the items do not add up to the body",
     }
     if batch and stored.reason in texts:
-        return Fault("E_BAD_MESSAGE", texts[stored.reason])
+        return NsqProtocolError("E_BAD_MESSAGE", texts[stored.reason])
     traced = False
     if stored.reason == send_layout.BAD_TRACE:
         message = published[at + 4 : at + 4 + size].tobytes()
         traced = first_text(message[2 : 2 + int.from_bytes(message[:2], "big")], limits.TRACE_NAME)[1] is not None
     short = route.command.form == send_layout.EXT and size <= 2
     if stored.reason == send_layout.BAD_EXT_LENGTH and short:
-        return Fault("E_BAD_BODY", f"invalid body size {size} with ext json header enabled")
+        return NsqProtocolError("E_BAD_BODY", f"invalid body size {size} with ext json header enabled")
     if stored.reason == send_layout.BAD_ITEM:
-        return Fault("E_BAD_BODY", f"invalid body size {size} with trace id enabled")
+        return NsqProtocolError("E_BAD_BODY", f"invalid body size {size} with trace id enabled")
     return refused(stored.reason, size, most, route.name, traced=traced)
 
 

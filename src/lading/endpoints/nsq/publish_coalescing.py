@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ...broker.core.append import Append
 from ...dialects.nsq import commands
 from ...dialects.nsq.commands import ERROR, RESPONSE, frame
-from ...dialects.nsq.errors import Fault, fault_of
+from ...dialects.nsq.errors import NsqProtocolError, fault_of
 from ...metrics import Labels
 from ...model.errors import LadingError
 from .publish import RUN_BYTES_MAX, Publisher
@@ -54,7 +54,7 @@ class Joint:
         """The log has said what became of it."""
         self.finish(None if append.error is None else fault_of(append.error, _FAILURE))
 
-    def finish(self, error: Fault | None) -> None:
+    def finish(self, error: NsqProtocolError | None) -> None:
         """It lasts, or it has not happened: tell everybody."""
         if error is not None:
             self._answer = frame(ERROR, str(error).encode(errors="replace"))

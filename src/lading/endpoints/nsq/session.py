@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from ...broker.core.append import Append
 from ...dialects.nsq import commands, limits
-from ...dialects.nsq.commands import ERROR, RESPONSE, Line, State, frame
-from ...dialects.nsq.errors import Fault, fault_of
+from ...dialects.nsq.commands import ERROR, RESPONSE, ClientState, Line, frame
+from ...dialects.nsq.errors import NsqProtocolError, fault_of
 from ...dialects.nsq.identify import Identity
 from ...model.errors import LadingError
 from ..base.deadlines import Stage
@@ -72,7 +72,7 @@ class Connection(Guarded, asyncio.BufferedProtocol):
         self.inbox = Inbox(endpoint.services.receive)
         self.intake = Intake(self.inbox, endpoint.publisher, endpoint.gathering, NAME, self._requests)
         self.identity = Identity()
-        self.state = State.FRESH
+        self.state = ClientState.FRESH
         self.consumer: Consumer | None = None
         self.connected_s = int(time.time())
         self.address = ""
@@ -239,7 +239,7 @@ class Connection(Guarded, asyncio.BufferedProtocol):
                 try:
                     if not self._step():
                         break
-                except Fault as fault:
+                except NsqProtocolError as fault:
                     self._refuse(fault)
                 if inbox.at <= at and not self._ended:
                     raise no_progress_error()
@@ -252,7 +252,7 @@ class Connection(Guarded, asyncio.BufferedProtocol):
         if inbox.at != begun:
             self._heard_s = time.monotonic()
         if not self._ended and not inbox.tend(whole):
-            self._refuse(Fault("E_BAD_BODY", "the broker is receiving too much; ask again later"))
+            self._refuse(NsqProtocolError("E_BAD_BODY", "the broker is receiving too much; ask again later"))
         hold = (inbox.full or self._resting) and not self._ended
         if hold != self._held:
             self._hold(hold)
@@ -312,7 +312,7 @@ class Connection(Guarded, asyncio.BufferedProtocol):
         if bytes(inbox.view[inbox.at : inbox.at + 4]) != commands.MAGIC:
             if is_tls_hello(inbox.view[inbox.at : inbox.have]):
                 log.info("closing the connection: %s", TLS_HELLO, extra=self.origin())
-            raise Fault("E_BAD_PROTOCOL")
+            raise NsqProtocolError("E_BAD_PROTOCOL")
         inbox.at += len(commands.MAGIC)
         self._spoken = True
         self.gate.settle(self)
@@ -354,7 +354,7 @@ class Connection(Guarded, asyncio.BufferedProtocol):
             if size is None:
                 return False
             if not 0 < size <= limits.IDENTIFY_BYTES_MAX:
-                raise Fault("E_BAD_BODY", f"{line.command.name} invalid body size {size}")
+                raise NsqProtocolError("E_BAD_BODY", f"{line.command.name} invalid body size {size}")
             if line.end + 4 + size > inbox.have:
                 return False
             body = bytes(inbox.view[line.end + 4 : line.end + 4 + size])
@@ -389,7 +389,7 @@ class Connection(Guarded, asyncio.BufferedProtocol):
         self._waiting.append(_OK if data == commands.OK else frame(RESPONSE, data))
         self._settle()
 
-    def _refuse(self, fault: Fault) -> None:
+    def _refuse(self, fault: NsqProtocolError) -> None:
         self._requests[NAME, "refused", fault.code] += 1
         self._steps_left -= 1
         self._waiting.append(frame(ERROR, str(fault).encode(errors="replace")))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from ...dialects.nsq.commands import State
+from ...dialects.nsq.commands import ClientState
 from .node import VERSION, takes_ext
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from .node import Node
     from .session import Connection
 
-_STATES = {State.FRESH: 2, State.SUBSCRIBED: 3, State.CLOSING: 4}
+_STATES = {ClientState.FRESH: 2, ClientState.SUBSCRIBED: 3, ClientState.CLOSING: 4}
 _NS_PER_MS = 1_000_000
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from ...dialects.nsq import commands, limits
 from ...dialects.nsq.commands import Line
-from ...dialects.nsq.errors import Fault
+from ...dialects.nsq.errors import NsqProtocolError
 from ...model.errors import Refusal
 
 if TYPE_CHECKING:
@@ -61,9 +61,9 @@ def start_of(node: Node, line: Line) -> Asked:
     name = line.command.name
     topic_name, channel = (word.decode(errors="replace") for word in line.parameters[:2])
     if not limits.is_name(topic_name):
-        raise Fault("E_BAD_TOPIC", f'{name} topic name "{topic_name}" is not valid')
+        raise NsqProtocolError("E_BAD_TOPIC", f'{name} topic name "{topic_name}" is not valid')
     if not limits.is_name(channel):
-        raise Fault("E_BAD_CHANNEL", f'{name} channel name "{channel}" is not valid')
+        raise NsqProtocolError("E_BAD_CHANNEL", f'{name} channel name "{channel}" is not valid')
     number = commands.partition_of(line.parameters[2]) if len(line.parameters) > 2 else -1
     start = _parsed_start(node, line) if len(line.parameters) > 3 else None
     topic = _topic(node, topic_name, number)
@@ -82,9 +82,9 @@ def _parsed_start(node: Node, line: Line) -> Start | None:
     text = line.parameters[3].decode(errors="replace")
     found = parsed_start(text)
     if found is None:
-        raise Fault("E_INVALID", f"invalid consume offset:{text}")
+        raise NsqProtocolError("E_INVALID", f"invalid consume offset:{text}")
     if node.strict and found[0] != "special":
-        raise Fault("E_INVALID", _WITHOUT_NODES)
+        raise NsqProtocolError("E_INVALID", _WITHOUT_NODES)
     return found
 
 
@@ -93,8 +93,8 @@ def _topic(node: Node, name: str, number: int) -> Topic:
         topic = node.find(name)
     except Refusal:
         if node.strict:
-            raise Fault("E_TOPIC_NOT_EXIST") from None
+            raise NsqProtocolError("E_TOPIC_NOT_EXIST") from None
         topic = node.create(name)
     if number >= len(topic.partitions) or not topic.partitions:
-        raise Fault("E_TOPIC_NOT_EXIST")
+        raise NsqProtocolError("E_TOPIC_NOT_EXIST")
     return topic

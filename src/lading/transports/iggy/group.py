@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import Final
 
 from ...dialects.iggy_classic import commands as c
-from ...dialects.iggy_classic.primitives import Consumer, ConsumerKind, PollingKind, Strategy
+from ...dialects.iggy_classic.primitives import ConsumerIdentifier, ConsumerKind, PollingKind, Strategy
 from ...dialects.iggy_classic.responses import ClientDetails, GroupDetails, StoredOffset
 from ...model.errors import Reason, Refusal, RemoteError
 from ..interface import Position
@@ -44,8 +44,8 @@ class IggyMembership:
     def __init__(self, connection: IggySocket, group: str, topics: Mapping[str, Place]) -> None:
         self._socket = connection
         self._number = group_number(group)
-        self._group = Consumer(ConsumerKind.GROUP, self._number)
-        self._keeper = Consumer(ConsumerKind.CONSUMER, zlib.crc32(b"lading group %d" % self._number))
+        self._group = ConsumerIdentifier(ConsumerKind.GROUP, self._number)
+        self._keeper = ConsumerIdentifier(ConsumerKind.CONSUMER, zlib.crc32(b"lading group %d" % self._number))
         self._topics = dict(topics)
         self._left = False
         self._joined_on = 0
@@ -131,7 +131,7 @@ class IggyMembership:
             self.partitions = found
             self.generation += 1
 
-    def _consumed(self, consumer: Consumer, topic: str, partition: int) -> int:
+    def _consumed(self, consumer: ConsumerIdentifier, topic: str, partition: int) -> int:
         stored: StoredOffset = self._socket.ask(c.GetOffset(consumer, *self._topics[topic], partition + 1))
         return stored.offset
 

@@ -9,9 +9,16 @@ from urllib.parse import unquote, urlsplit
 
 from ...dialects.iggy_classic import commands as c
 from ...dialects.iggy_classic import limits
-from ...dialects.iggy_classic.primitives import Consumer, ConsumerKind, PollingKind, Strategy, balanced, to_partition
+from ...dialects.iggy_classic.primitives import (
+    ConsumerIdentifier,
+    ConsumerKind,
+    PollingKind,
+    Strategy,
+    balanced,
+    to_partition,
+)
 from ...dialects.iggy_classic.responses import PartitionInfo, StreamInfo, TopicDetails, TopicInfo
-from ...dialects.iggy_classic.validation import is_name, normalised
+from ...dialects.iggy_classic.validation import is_name, normalise_name
 from ...model.errors import LocalError, Reason, Refusal, SettingError
 from ...model.names import DEFAULT_STREAM, flat_name, spellings
 from ..fetched import Fetched
@@ -34,7 +41,7 @@ POLL_MESSAGES_MAX: Final = 100_000
 MESSAGE_BYTES_GUESS: Final = 1_000
 """What a message is taken to weigh until some of its topic were seen."""
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.002, 0.05
-_READER: Final = Consumer(ConsumerKind.CONSUMER, 0)
+_READER: Final = ConsumerIdentifier(ConsumerKind.CONSUMER, 0)
 _LACKS: Final[frozenset[Lack]] = frozenset(
     ("duplicate headers", "null headers", "empty headers", "message key", "null payload", "empty payload", "timestamp")
 )
@@ -387,8 +394,8 @@ def _parts(url: str) -> tuple[str, int, str | None]:
 def _check_name(name: str) -> None:
     if not is_name(name):
         raise LocalError(f"Iggy takes names of 1 to 255 bytes of letters, digits, '_', '.' and '-', not {name!r}")
-    if normalised(name) != name:
-        raise LocalError(f"Iggy would store the name {name!r} as {normalised(name)!r}; use that")
+    if normalise_name(name) != name:
+        raise LocalError(f"Iggy would store the name {name!r} as {normalise_name(name)!r}; use that")
 
 
 def _free_id(taken: set[int]) -> int:

@@ -103,7 +103,7 @@ class KafkaSocket:
             ask = commands.encode_fetch(self._next(), CLIENT, topic, partition, offset, **how)
         connection.sendall(ask)
 
-    def receive_fetch(self, wait_ms: int) -> tuple[commands.FetchAnswer, NDArray[np.uint8]]:
+    def receive_fetch(self, wait_ms: int) -> tuple[commands.FetchResponse, NDArray[np.uint8]]:
         """The answer whose turn it is, and the bytes that it is in; some spare bytes are behind them."""
         answer = self._receive(wait_ms / 1000)
         parse = fetch_by_id.parse_fetch_by_id if self._by_id else commands.parse_fetch
@@ -134,7 +134,7 @@ class KafkaSocket:
             connection.sendall(head)
             connection.sendall(batch)
 
-    def receive_produce(self) -> commands.ProduceAnswer:
+    def receive_produce(self) -> commands.ProduceResponse:
         """The answer whose turn it is."""
         return commands.parse_produce(self._receive()[:-SPARE_BYTES].data)
 
@@ -227,10 +227,10 @@ class KafkaSocket:
 
     def _ask(self, api: str, version: int, wait_s: float = 0.0, **fields: Any) -> Any:
         assert not self._waiting, f"{api} is asked while other answers are under way"
-        frame = commands.encode_rare(api, version, self._next(), CLIENT, **fields)
+        frame = commands.encode_library_request(api, version, self._next(), CLIENT, **fields)
         try:
             self._ready().sendall(frame)
-            return commands.parse_rare(api, version, self._receive(wait_s)[:-SPARE_BYTES].data)
+            return commands.parse_library_response(api, version, self._receive(wait_s)[:-SPARE_BYTES].data)
         except (OSError, MalformedMessage):
             self.close()
             raise

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from ...dialects.kafka import errors
-from ...dialects.kafka.encode import Producer
+from ...dialects.kafka.encode import ProducerSequence
 from ...model.errors import DataLoss, LadingError, LocalError
 from ..interface import Decision, Prepared, Sent
 from .cluster import GROUP, TRANSACTION, KafkaCluster, checked
@@ -54,7 +54,7 @@ class KafkaTransaction:
             return answer
 
         answer = cluster.at_coordinator(TRANSACTION, id_, ask)
-        self.producer = Producer(answer.producer_id, answer.producer_epoch, transactional=True)
+        self.producer = ProducerSequence(answer.producer_id, answer.producer_epoch, transactional=True)
         self._writer = KafkaWriter(cluster, self)
 
     def send(self, topic: str, partition: int, batch: pa.RecordBatch, *, compression: Literal["lz4"] | None) -> Sent:

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from ...dialects.kafka import errors, layout
-from ...dialects.kafka.commands import EARLIEST, LATEST, FetchAnswer
+from ...dialects.kafka.commands import EARLIEST, LATEST, FetchResponse
 from ...dialects.kafka.messages import CODE, Batches, read_batches, visible
 from ...dialects.protocols import SCHEMES
 from ...model.errors import ChecksumMismatch, CorruptError, DataLoss, SettingError
@@ -269,11 +269,11 @@ class KafkaTransport:
 
     def _fetched(
         self, place: Place, offset: int, max_bytes: int, wait_ms: int
-    ) -> tuple[FetchAnswer, NDArray[np.uint8]]:
+    ) -> tuple[FetchResponse, NDArray[np.uint8]]:
         """The leader's answer; _CutBack where it took over without what was read before ``offset``."""
         topic, partition = place
 
-        def ask(broker: KafkaSocket) -> tuple[FetchAnswer, NDArray[np.uint8]] | None:
+        def ask(broker: KafkaSocket) -> tuple[FetchResponse, NDArray[np.uint8]] | None:
             epoch = self._cluster.leader_epoch(topic, partition)
             reached = self._reached.get(place)
             if reached is not None and reached.leader_epoch != epoch and offset <= reached.offset:
@@ -338,12 +338,12 @@ class _CutBack(Exception):
         self.epoch, self.end = epoch, end
 
 
-def _found(answer: FetchAnswer, data: NDArray[np.uint8], place: Place, since: int) -> Batches:
+def _found(answer: FetchResponse, data: NDArray[np.uint8], place: Place, since: int) -> Batches:
     checked_fetch(answer, *place)
     return read_batches(data, answer.start, answer.end, first=since)
 
 
-def checked_fetch(answer: FetchAnswer, topic: str, partition: int) -> None:
+def checked_fetch(answer: FetchResponse, topic: str, partition: int) -> None:
     """Nothing where the broker answered with batches; else an error that names the place."""
     try:
         checked(f"topic {topic!r}, partition {partition} cannot be read", answer.error)

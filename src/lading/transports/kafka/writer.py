@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from ...dialects.kafka import errors
-from ...dialects.kafka.encode import Producer, Records
+from ...dialects.kafka.encode import ProducerSequence, RecordEncoder
 from ...model.errors import LimitExceeded, RemoteError
 from ..fitting import complete, fitted
 from ..interface import Sent
@@ -38,7 +38,7 @@ class _Part:
     ``first`` is the row of the whole batch that ``low`` is, ``sequence`` its number.
     """
 
-    records: Records
+    records: RecordEncoder
     low: int
     high: int
     first: int
@@ -97,10 +97,10 @@ class _Delivery:
                 self.waiting.appendleft(ready.slice(SLICE_ROWS))
             told: Any = rows.column("timestamp").cast(pa.int64()).fill_null(self.now_us)
             times_us = np.ascontiguousarray(told.to_numpy(zero_copy_only=False))
-            records = Records.carrying(rows, times_us)
+            records = RecordEncoder.carrying(rows, times_us)
             if records is None:
-                records = Records(fitted(rows, "kafka", "Kafka", strict=False), times_us)
-            for low, high in records.cuts():
+                records = RecordEncoder(fitted(rows, "kafka", "Kafka", strict=False), times_us)
+            for low, high in records.split_batches():
                 number = (self.sequence + first + low) % SEQUENCES
                 self.left.append(_Part(records, low, high, first + low, number))
             self.prepared += rows.num_rows
@@ -129,7 +129,7 @@ class KafkaWriter:
     def __init__(self, cluster: KafkaCluster, transaction: KafkaTransaction | None = None) -> None:
         self._cluster = cluster
         self._transaction = transaction
-        self._producer: Producer | None = None
+        self._producer: ProducerSequence | None = None
         self._sequences: dict[Place, int] = {}
         self._unfinished: dict[Place, _Delivery] = {}
         self._open: dict[Place, _Delivery] = {}
@@ -256,13 +256,13 @@ class KafkaWriter:
             self._transaction.enlist(place)
         return _Delivery(self._sequences.get(place, 0), compression, time.time_ns() // 1_000_000 * 1000)
 
-    def _identify(self) -> Producer:
+    def _identify(self) -> ProducerSequence:
         """Who we are to the cluster; asked for when first needed."""
         if self._transaction is not None:
             return self._transaction.producer
         if self._producer is None:
 
-            def ask() -> Producer:
+            def ask() -> ProducerSequence:
                 answer = self._cluster.ask(
                     "InitProducerId", transactional_id=None, transaction_timeout_ms=60_000, producer_id=-1,
                     producer_epoch=-1,
@@ -270,7 +270,7 @@ class KafkaWriter:
                 if answer.error_code:
                     error = kafka_error("no producer id was given", answer.error_code)
                     raise Retriable(error) if answer.error_code in errors.RETRIABLE else error
-                return Producer(answer.producer_id, answer.producer_epoch)
+                return ProducerSequence(answer.producer_id, answer.producer_epoch)
 
             self._producer = self._cluster.again(ask)
         return self._producer
