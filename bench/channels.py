@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from bench.measure import rounds
 from lading.broker.broker import Broker
 from lading.broker.channels import Channel, Delivery, Subscriber
-from lading.broker.core.append import Written
+from lading.broker.core.append import WriteResult
 from lading.broker.core.settings import BrokerSettings
 from lading.dialects import registry
 from lading.kernels import engine
@@ -78,9 +78,9 @@ def _filled(directory: Path, messages: int) -> Broker:
     for base in range(0, messages, BATCH):
         body = np.frombuffer(nsq.encode(_batch(base)), np.uint8)
 
-        def write(array: NDArray[np.uint8], at: int, base_offset: int, body: NDArray[np.uint8] = body) -> Written:
+        def write(array: NDArray[np.uint8], at: int, base_offset: int, body: NDArray[np.uint8] = body) -> WriteResult:
             array[at : at + len(body)] = body
-            return Written(len(body), BATCH, NOW_US, NOW_US)
+            return WriteResult(len(body), BATCH, NOW_US, NOW_US)
 
         broker.append(partition, nsq.code, 0, len(body), write)
     broker.flush()

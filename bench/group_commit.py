@@ -14,7 +14,7 @@ from typing import Any
 from lading.kernels import engine
 from lading.log.disk import RealDisk
 from lading.log.group_commit import GroupCommit
-from lading.log.partition import Partition, open_partition
+from lading.log.partition import DiskPartitionLog, open_partition
 
 QUESTION = "group commit ÷ a sync for every message: 50 producers, 1 message of 200 B in flight each, fdatasync"
 PRODUCERS = 50
@@ -34,7 +34,7 @@ def run(quick: bool) -> list[dict[str, Any]]:
     return rows
 
 
-def _open(home: Path, name: str) -> Partition:
+def _open(home: Path, name: str) -> DiskPartitionLog:
     return open_partition(RealDisk(), home / name, bytes(16), segment_bytes=256 << 20, now_us=_now_us())
 
 
@@ -51,7 +51,7 @@ def _alone(home: Path, seconds: float) -> float:
         log.flush()
         for file in log.begin_sync():
             file.sync()
-        log.synced()
+        log.complete_sync()
         done += 1
     took = time.perf_counter() - begun
     log.close()
@@ -63,7 +63,7 @@ def _measure(home: Path, partitions: int, seconds: float, alone: float) -> dict[
     commit = GroupCommit()
     selector = selectors.DefaultSelector()
     selector.register(commit.fileno() or 0, selectors.EVENT_READ)
-    waiting: dict[Partition, deque[tuple[int, float]]] = {log: deque() for log in logs}
+    waiting: dict[DiskPartitionLog, deque[tuple[int, float]]] = {log: deque() for log in logs}
     ready = PRODUCERS
     latencies: list[float] = []
     syncs = 0

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lading.broker.broker import Broker
-from lading.broker.core.append import Append, Written
+from lading.broker.core.append import Append, WriteResult
 from lading.broker.core.topology import Partition
 from lading.broker.kafka.append import Sequenced
 from lading.dialects.kafka import protocol as kafka_row
@@ -47,10 +47,10 @@ def produce(
     who = Sequenced(producer, epoch, sequence, len(payloads), transactional)
     made = record_batch(payloads, who)
 
-    def write(array: NDArray[np.uint8], at: int, base_offset: int) -> Written:
+    def write(array: NDArray[np.uint8], at: int, base_offset: int) -> WriteResult:
         made[:8] = base_offset.to_bytes(8, "big")
         array[at : at + len(made)] = np.frombuffer(made, np.uint8)
-        return Written(len(made), len(payloads), NOW, NOW)
+        return WriteResult(len(made), len(payloads), NOW, NOW)
 
     append = broker.producers.append(partition, who, len(made), write, source)
     if flush:

@@ -13,7 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading.broker.broker import Broker
-from lading.broker.core.append import Append, Written
+from lading.broker.core.append import Append, WriteResult
 from lading.broker.core.positions import ConsumerKind, ConsumerRef
 from lading.broker.core.read import Reading
 from lading.broker.core.settings import BrokerSettings
@@ -57,10 +57,10 @@ def append(broker: Broker, partition: Partition, *payloads: bytes, now_us: int =
     """Append Iggy messages; nothing is flushed."""
     data = sent(payloads)
 
-    def write(array: NDArray[np.uint8], at: int, base_offset: int) -> Written:
+    def write(array: NDArray[np.uint8], at: int, base_offset: int) -> WriteResult:
         code, count, size = messages.restamp(data, 0, len(data), array, at, base_offset, now_us, RANDOM)
         assert code == 0
-        return Written(size, count, now_us, now_us + count - 1)
+        return WriteResult(size, count, now_us, now_us + count - 1)
 
     return broker.append(partition, codes.IGGY_CLASSIC, 0, messages.room(len(data)), write, source)
 

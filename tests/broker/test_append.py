@@ -13,7 +13,7 @@ import pytest
 from numpy.typing import NDArray
 
 from lading.broker.broker import Broker
-from lading.broker.core.append import Append, Balanced, ByHash, ByNumber, Written
+from lading.broker.core.append import Append, Balanced, ByHash, ByNumber, WriteResult
 from lading.broker.core.read import newest
 from lading.broker.core.settings import BrokerSettings
 from lading.dialects.nsq import protocol as nsq_row
@@ -68,7 +68,7 @@ def test_what_a_writer_refuses_is_not_there(broker: Broker, error: Exception) ->
     partition = topic_of(broker).partition(0)
     before = append(broker, partition, b"before")
 
-    def write(array: NDArray[np.uint8], at: int, base_offset: int) -> Written:
+    def write(array: NDArray[np.uint8], at: int, base_offset: int) -> WriteResult:
         array[at : at + 100] = 1
         raise error
 
@@ -347,7 +347,7 @@ def test_what_cannot_be_written_at_once_is_refused_and_not_there(tmp_path: Path)
     assert refused.value.reason is Reason.DISK_FULL
     disk.failing = set()
 
-    def write(array: NDArray[np.uint8], at: int, base_offset: int) -> Written:
+    def write(array: NDArray[np.uint8], at: int, base_offset: int) -> WriteResult:
         raise MalformedMessage("bad")
 
     for source in (None, "a"):

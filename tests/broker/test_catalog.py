@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lading.log.catalog import CHECKPOINT_COMMITS, SYNC_LEVEL, Catalog, Kind, Level
+from lading.log.catalog import CHECKPOINT_COMMITS, SYNC_LEVEL, Catalog, CatalogRecordKind, Level
 from lading.log.catalog_rows import GroupRow, PositionRow, StreamRow, TopicRow
 from lading.model.errors import CorruptLog, Reason, Refusal
 
@@ -25,20 +25,28 @@ def catalog(tmp_path: Path) -> Catalog:
     return catalog
 
 
-WRITES: list[tuple[Kind, Callable[[Catalog], object]]] = [
-    (Kind.STREAM, lambda c: c.add_stream(StreamRow(9, "x", 0))),
-    (Kind.TOPIC, lambda c: c.resize_topic(TOPIC, 4, 2)),
-    (Kind.GROUP, lambda c: c.put_group(GroupRow("iggy", TOPIC, "1", 0))),
-    (Kind.COORDINATED_GROUP, lambda c: c.put_group(GroupRow("kafka", b"", "g", 0), Kind.COORDINATED_GROUP)),
-    (Kind.POSITION, lambda c: c.put_positions([PositionRow("iggy", TOPIC, 0, "consumer/1", 7, None, None, 0)])),
-    (Kind.TRANSACTION, lambda c: c.begin("", 0)),
-    (Kind.COMMIT_KEY, lambda c: c.settle("key", [], [], 0)),
-    (Kind.WRITER, lambda c: c.add_writer_partition(TOPIC, 0)),
+WRITES: list[tuple[CatalogRecordKind, Callable[[Catalog], object]]] = [
+    (CatalogRecordKind.STREAM, lambda c: c.add_stream(StreamRow(9, "x", 0))),
+    (CatalogRecordKind.TOPIC, lambda c: c.resize_topic(TOPIC, 4, 2)),
+    (CatalogRecordKind.GROUP, lambda c: c.put_group(GroupRow("iggy", TOPIC, "1", 0))),
+    (
+        CatalogRecordKind.COORDINATED_GROUP,
+        lambda c: c.put_group(GroupRow("kafka", b"", "g", 0), CatalogRecordKind.COORDINATED_GROUP),
+    ),
+    (
+        CatalogRecordKind.POSITION,
+        lambda c: c.put_positions([PositionRow("iggy", TOPIC, 0, "consumer/1", 7, None, None, 0)]),
+    ),
+    (CatalogRecordKind.TRANSACTION, lambda c: c.begin("", 0)),
+    (CatalogRecordKind.COMMIT_KEY, lambda c: c.settle("key", [], [], 0)),
+    (CatalogRecordKind.WRITER, lambda c: c.add_writer_partition(TOPIC, 0)),
 ]
 
 
 @pytest.mark.parametrize(("kind", "write"), WRITES, ids=[kind.value for kind, _ in WRITES])
-def test_each_kind_is_written_at_its_level(catalog: Catalog, kind: Kind, write: Callable[[Catalog], object]) -> None:
+def test_each_kind_is_written_at_its_level(
+    catalog: Catalog, kind: CatalogRecordKind, write: Callable[[Catalog], object]
+) -> None:
     other = Level.NORMAL if SYNC_LEVEL[kind] is Level.FULL else Level.FULL
     with catalog._transaction(other):
         pass

@@ -12,7 +12,7 @@ import pytest
 
 from lading.broker.broker import Broker
 from lading.broker.core import dead_letters
-from lading.broker.core.append import Written
+from lading.broker.core.append import WriteResult
 from lading.broker.core.settings import TopicSettings
 from lading.broker.core.topology import Partition, Topic
 from lading.dialects import registry
@@ -492,9 +492,9 @@ def test_a_message_written_by_a_kafka_producer_is_copied_whole(broker: Broker) -
     ]  # fmt: skip
     body = kafka.encode(pa.RecordBatch.from_pylist(rows, schema=SCHEMA))
 
-    def write(array: Any, at: int, base_offset: int) -> Written:
+    def write(array: Any, at: int, base_offset: int) -> WriteResult:
         array[at : at + len(body)] = np.frombuffer(body, np.uint8)
-        return Written(len(body), 3, 1_600_000_000_000_000, 1_600_000_000_002_000)
+        return WriteResult(len(body), 3, 1_600_000_000_000_000, 1_600_000_000_002_000)
 
     broker.append(source, kafka.code, 0, len(body), write)
     broker.flush()

@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from lading.broker.broker import Broker
-from lading.broker.core.append import Append, Written
+from lading.broker.core.append import Append, WriteResult
 from lading.broker.core.topology import Partition
 from lading.dialects import registry
 from lading.dialects.native.messages import BlockHeader, encode_block
@@ -26,9 +26,9 @@ def postpone(broker: Broker, partition: Partition, due_s: int, *texts: bytes, di
         body = room.encode(batch(*texts, timestamp_us=NOW))
     source = np.frombuffer(body, np.uint8)
 
-    def write(array: NDArray[np.uint8], at: int, base_offset: int) -> Written:
+    def write(array: NDArray[np.uint8], at: int, base_offset: int) -> WriteResult:
         array[at : at + len(source)] = source
-        return Written(len(source), len(texts), NOW, NOW)
+        return WriteResult(len(source), len(texts), NOW, NOW)
 
     done = broker.postponed.append(partition, NOW + due_s * SECOND, room.code, 0, len(source), write)
     broker.flush()

@@ -147,12 +147,12 @@ def test_a_committed_transaction_is_seen_as_a_whole(tmp_path: Path, broker: Brok
     assert committed(broker, partition, kafka_row.UNCOMMITTED) == [b"1", b"2", b"0", b"3"]
     end(broker, caller)
     assert committed(broker, partition) == [b"1", b"2", b"0", b"3"]
-    assert (partition.log.stable_end, partition.log.control(0, 9)) == (5, [(4, 5)])
+    assert (partition.log.stable_end, partition.log.control_ranges(0, 9)) == (5, [(4, 5)])
     end(broker, caller)
     assert refused(lambda: broker.producers.end(caller, False, now_us=NOW)) is Reason.TRANSACTION_NOT_OPEN
     broker.tick(NOW + SECOND)
     directory = DirectoryReader(next((tmp_path / "topics").glob("*/0")))
-    assert (directory.stable_end, directory.control(0, 9)) == (5, [(4, 5)])
+    assert (directory.stable_end, directory.control_ranges(0, 9)) == (5, [(4, 5)])
 
 
 def test_an_aborted_one_is_never_seen(broker: Broker, partition: Partition) -> None:
@@ -175,7 +175,7 @@ def test_an_aborted_one_is_never_seen(broker: Broker, partition: Partition) -> N
         seen = as_kafka(broker, partition, first)
         assert seen == [b"b1", b"a3"][(first > 1) + (first > 5) :]
     assert broker.producers.aborted(partition, 0, 9) == [(one.producer_id, 0)]
-    assert partition.log.aborted(0, 9) == [(0, 1), (2, 3)]
+    assert partition.log.aborted_ranges(0, 9) == [(0, 1), (2, 3)]
 
 
 def test_who_asks_for_the_name_shuts_out_who_had_it(broker: Broker, partition: Partition) -> None:
@@ -184,7 +184,7 @@ def test_who_asks_for_the_name_shuts_out_who_had_it(broker: Broker, partition: P
     send(broker, old, partition, b"lost", sequence=0)
     new = named(broker)
     assert (new.producer_id, new.epoch > old.epoch) == (old.producer_id, True)
-    assert partition.log.aborted(0, 9) == [(0, 1)]
+    assert partition.log.aborted_ranges(0, 9) == [(0, 1)]
     assert refused(lambda: send(broker, old, partition, b"late", sequence=1)) is Reason.PRODUCER_FENCED
     assert refused(lambda: begin(broker, old, partition)) is Reason.PRODUCER_FENCED
     assert refused(lambda: broker.producers.end(old, True, now_us=NOW)) is Reason.PRODUCER_FENCED
@@ -238,10 +238,10 @@ def test_what_is_open_for_too_long_is_aborted(broker: Broker, partition: Partiti
     begin(broker, caller, partition)
     send(broker, caller, partition, b"x", sequence=0)
     broker.tick(NOW + 9 * SECOND)
-    assert partition.log.aborted(0, 9) == []
+    assert partition.log.aborted_ranges(0, 9) == []
     broker.tick(NOW + 10 * SECOND)
     broker.flush()
-    assert partition.log.aborted(0, 9) == [(0, 1)]
+    assert partition.log.aborted_ranges(0, 9) == [(0, 1)]
     assert refused(lambda: broker.producers.end(caller, True, now_us=NOW)) is Reason.PRODUCER_FENCED
     assert named(broker).epoch > caller.epoch
 

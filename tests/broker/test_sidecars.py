@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from lading.broker.broker import Broker
-from lading.broker.core.append import Written
+from lading.broker.core.append import WriteResult
 from lading.broker.kafka.transactional_producer import Caller
 from lading.dialects import codes
 from lading.log.reader import DirectoryReader
@@ -106,7 +106,7 @@ def test_right_answers_or_told(tmp_path: Path, name: str, damage: Callable[[Path
     broker = opened(tmp_path)
     assert seen_by_all(broker) == seen
     partition = broker.topic("s", "t").partition(0)
-    assert partition.log.hidden(0, 1) == [(0, 1, State.POISONED)]
+    assert partition.log.unavailable_ranges(0, 1) == [(0, 1, State.POISONED)]
     told = [note for _, report in broker.recoveries() for note in report.notes]
     if name == "watermark" and damage in (delete, empty):
         assert "watermark" in told[0]
@@ -135,9 +135,9 @@ def test_lost_postponed_messages_are_told(tmp_path: Path, caplog: pytest.LogCapt
     partition = topic_of(broker).partition(0)
     data = block(b"later")
 
-    def write(array: NDArray[np.uint8], at: int, base_offset: int) -> Written:
+    def write(array: NDArray[np.uint8], at: int, base_offset: int) -> WriteResult:
         array[at : at + len(data)] = np.frombuffer(data, np.uint8)
-        return Written(len(data), 1, NOW, NOW)
+        return WriteResult(len(data), 1, NOW, NOW)
 
     for due in (1, 10_000_000):
         broker.postponed.append(partition, NOW + due, codes.NATIVE, 0, len(data), write)

@@ -106,7 +106,7 @@ def test_aborted_blocks_are_passed_over(broker: Broker, partition: Partition) ->
     assert read(broker, partition).count == 0
     broker.commit("key", [two], now_us=NOW)
     assert rows(read(broker, partition)) == [(2, b"b1"), (3, b"plain-0"), (4, b"plain-1"), (6, b"last")]
-    assert partition.log.aborted(0, 100) == [(0, 2), (5, 6)]
+    assert partition.log.aborted_ranges(0, 100) == [(0, 2), (5, 6)]
     reading = read(broker, partition, max_messages=2)
     assert (reading.count, reading.end_offset) == (2, 4)
     listed = read(broker, partition, reader=kafka_row.COMMITTED)
@@ -181,7 +181,7 @@ def test_a_crash_between_decision_and_overlay_shows_nothing_aborted(
     again = crashed(tmp_path, broker)
     found = again.topic("s", "t").partition(0)
     assert payloads(read(again, found)) == [b"0"]
-    assert found.log.aborted(0, 10) == [(0, 1)]
+    assert found.log.aborted_ranges(0, 10) == [(0, 1)]
     again.stop()
 
 

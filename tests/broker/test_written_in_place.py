@@ -50,7 +50,7 @@ def test_it_is_a_chunk_of_its_own_behind_what_waited(tmp_path: Path, durability:
     broker.stop()
     again = opened(tmp_path)
     found = again.topic("s", "t").partition(0)
-    assert payloads(read(again, found)) == expected and not found.log.damaged(0, 7)
+    assert payloads(read(again, found)) == expected and not found.log.damaged_ranges(0, 7)
     again.stop()
 
 

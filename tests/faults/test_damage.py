@@ -16,7 +16,7 @@ from lading.chunk.envelope import ENVELOPE_BYTES
 from lading.kernels import engine
 from lading.log.disk import RealDisk
 from lading.log.group_commit import SyncNow
-from lading.log.partition import Partition
+from lading.log.partition import DiskPartitionLog
 from lading.log.reader import DirectoryReader
 from lading.model.errors import CorruptLog
 from lading.model.state import State
@@ -90,12 +90,12 @@ def _check_flipped(disk: MemoryDisk, name: str, end: int, figures: dict[str, int
     found = read_all(log)
     figures["wrong"] += sum(data != message(offset) for offset, data in found.items())
     lost = set(range(end)) - set(found)
-    reported = {offset for first, stop in log.damaged(0, end) for offset in range(first, stop)}
+    reported = {offset for first, stop in log.damaged_ranges(0, end) for offset in range(first, stop)}
     assert lost <= reported or (name.endswith("watermark") and not log.recovery.clean)
     assert log.next_offset >= end or name.endswith(("watermark", ".log"))
     # one flip touches one chunk of at most six messages
     figures["neighbours lost"] += len(lost) > 6
-    hidden = log.hidden(0, end)
+    hidden = log.unavailable_ranges(0, end)
     if hidden != [(2, 4, State.POISONED)]:
         assert name.endswith("states.log") and log.recovery.notes and hidden == []
     figures["reported" if lost or log.recovery.notes else "harmless"] += 1
@@ -119,7 +119,7 @@ def test_many_random_flips_at_once(full: bool, record_figures: Callable[..., Non
         found = read_all(log)
         assert all(data == message(offset) for offset, data in found.items())
         missing = set(range(log.synced_end)) - set(found)
-        reported = {offset for first, stop in log.damaged(0, log.synced_end) for offset in range(first, stop)}
+        reported = {offset for first, stop in log.damaged_ranges(0, log.synced_end) for offset in range(first, stop)}
         assert missing <= reported
         lost += len(missing)
         again = opened(HOME, disk, segment_bytes=6000)
@@ -215,7 +215,7 @@ def test_a_write_that_was_only_pretended_is_never_served(tmp_path: Path, keep: i
     big = {offset for offset in lied if offset in found}
     assert all(data == message(offset) for offset, data in found.items())
     assert set(range(120)) - set(found) <= lied and len(big) <= (0 if keep < 300 else len(lied))
-    reported = {offset for first, end in log.damaged(0, 120) for offset in range(first, end)}
+    reported = {offset for first, end in log.damaged_ranges(0, 120) for offset in range(first, end)}
     assert reported == set(range(120)) - set(found)
 
 
@@ -245,10 +245,10 @@ def test_the_image_of_a_chunk_in_a_payload_is_not_taken_for_one(tmp_path: Path) 
     while (span := log.read(at, 1)) is not None:
         assert span.start < place or span.start >= place + ENVELOPE_BYTES + len(evil) + 1000
         at = span.end_offset
-    assert log.damaged(0, 100) == [(4, 5)]
+    assert log.damaged_ranges(0, 100) == [(4, 5)]
 
 
-def _chunk(log: Partition) -> bytes:
+def _chunk(log: DiskPartitionLog) -> bytes:
     SyncNow().submit(log)
     span = log.read(0, 1)
     assert span is not None and len(messages_of(span)) == 3
@@ -306,4 +306,4 @@ def test_bad_memory_is_not_taken_before_a_limit_is_checked() -> None:
     content: Content = disk.contents[disk.names_[name]]
     content.array[0:4] = 255
     log = opened(HOME, disk)
-    assert log.damaged(0, 100) and read_all(log)
+    assert log.damaged_ranges(0, 100) and read_all(log)

@@ -13,7 +13,7 @@ import pytest
 from lading.chunk.overlay import RangeKind
 from lading.kernels import engine
 from lading.log.group_commit import SyncNow
-from lading.log.partition import Partition
+from lading.log.partition import DiskPartitionLog
 from lading.log.reader import DirectoryReader
 from lading.model.errors import CorruptLog
 from lading.model.state import State
@@ -55,7 +55,7 @@ def tell(seed: int) -> Story:
     aborted: set[int] = set()
     now = NOW
 
-    def promise(log: Partition) -> None:
+    def promise(log: DiskPartitionLog) -> None:
         assert disk.log is not None
         story.promised.append(Promised(len(disk.log), log.synced_end, log.first_offset, set(poisoned), set(aborted)))
 
@@ -104,7 +104,7 @@ def tell(seed: int) -> Story:
     return story
 
 
-def check(story: Story, disk: MemoryDisk, after: int) -> Partition:
+def check(story: Story, disk: MemoryDisk, after: int) -> DiskPartitionLog:
     """Recover, and hold everything against what was promised; the log that came out."""
     promised = story.at(after)
     log = opened(HOME, disk, segment_bytes=6000, now_us=NOW + 10**9)
@@ -147,7 +147,7 @@ def check_directory(disk: MemoryDisk, log_end: int) -> None:
         at = span.end_offset
 
 
-def go_on(log: Partition, disk: MemoryDisk) -> None:
+def go_on(log: DiskPartitionLog, disk: MemoryDisk) -> None:
     """After recovery the log takes messages, above all that was promised, and keeps them."""
     first = add(log, 3, salt=7)
     log.flush()

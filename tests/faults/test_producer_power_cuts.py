@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from lading.broker.core.append import Appender, Written
+from lading.broker.core.append import Appender, WriteResult
 from lading.broker.core.counters import Counters
 from lading.broker.core.settings import BrokerSettings, TopicSettings
 from lading.broker.core.topology import Partition, Stream, Topic
@@ -72,10 +72,10 @@ class Room:
         who = Sequenced(producer, 0, sequence, count, transactional)
         made = record_batch([b"x" * 50] * count, who)
 
-        def write(array: NDArray[np.uint8], at: int, base_offset: int) -> Written:
+        def write(array: NDArray[np.uint8], at: int, base_offset: int) -> WriteResult:
             made[:8] = base_offset.to_bytes(8, "big")
             array[at : at + len(made)] = np.frombuffer(made, np.uint8)
-            return Written(len(made), count, NOW, NOW)
+            return WriteResult(len(made), count, NOW, NOW)
 
         self.produced.append(self.partition, who, len(made), write)
 
@@ -142,10 +142,10 @@ def check(story: Story, disk: MemoryDisk, after: int, catalog: Catalog) -> None:
         assert (told.next_sequence if told else 0) >= acknowledged[producer]
     assert room.writers.unmarked == expected.unmarked
     for offset, committed, ranges in ends:
-        assert log.control(offset, offset + 1) == [(offset, offset + 1)]
+        assert log.control_ranges(offset, offset + 1) == [(offset, offset + 1)]
         for first, end in ranges:
-            assert log.aborted(first, end) == ([] if committed else [(first, end)])
-    covered = [*log.aborted(0, 1 << 60), *log.control(0, 1 << 60)]
+            assert log.aborted_ranges(first, end) == ([] if committed else [(first, end)])
+    covered = [*log.aborted_ranges(0, 1 << 60), *log.control_ranges(0, 1 << 60)]
     assert hidden <= {offset for first, end in covered for offset in range(first, end)}
     first_open = expected.stable_before
     assert log.stable_end <= (log.synced_end if first_open is None else first_open)

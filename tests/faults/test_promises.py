@@ -16,7 +16,7 @@ import lading.log
 from lading.chunk.envelope import ENVELOPE_BYTES
 from lading.log.disk import Disk, RealDisk
 from lading.log.group_commit import GroupCommit, SyncNow, WriteOnly
-from lading.log.partition import Partition
+from lading.log.partition import DiskPartitionLog
 from lading.log.reader import DirectoryReader
 from lading.model.errors import Reason, Refusal
 from tests.faults.faulty import FaultyDisk, failing
@@ -59,7 +59,7 @@ def test_promise_1_group_commit_makes_one_sync_of_all_that_arrived_meanwhile(tmp
             end = add(log, 1) + 1
             log.flush()
 
-            def done(error: OSError | None, log: Partition = log, number: int = number, end: int = end) -> None:
+            def done(error: OSError | None, log: DiskPartitionLog = log, number: int = number, end: int = end) -> None:
                 assert error is None and log.synced_end >= end
                 acknowledged.append((number, end))
 
@@ -244,7 +244,7 @@ def test_promise_3_a_log_opens_on_a_full_disk_for_readers(small_disk: Path) -> N
     assert found == {offset: message(offset) for offset in range(end + 3)}
 
 
-def _fill(log: Partition, until_bytes: int = 1 << 30) -> None:
+def _fill(log: DiskPartitionLog, until_bytes: int = 1 << 30) -> None:
     for _ in range(100_000):
         try:
             add(log, 50)
@@ -301,7 +301,7 @@ def test_promise_4_a_bad_region_before_a_whole_chunk_is_damage(tmp_path: Path) -
     [damage] = log.recovery.damage
     assert (damage.first, damage.end, damage.start, damage.stop) == (9, 12, places[3], places[4])
     assert damage.one_chunk and not log.recovery.cuts and "offsets 9 to 11 are damaged" in str(damage)
-    assert log.damaged(0, 100) == [(9, 12)] and log.damaged(10, 11) == [(10, 11)]
+    assert log.damaged_ranges(0, 100) == [(9, 12)] and log.damaged_ranges(10, 11) == [(10, 11)]
     assert sorted(read_all(log)) == [*range(9), *range(12, 18)]
     span = log.read(10, 4096)
     assert span is not None and span.damaged and (span.base_offset, span.end_offset) == (9, 12)
@@ -325,7 +325,7 @@ def test_promise_4_a_bad_end_below_the_synced_end_is_damage(tmp_path: Path, how:
     log = opened(tmp_path / "p")
     assert log.next_offset == 18 and not log.recovery.cuts
     lost = [(12, 15)] if how == "flipped" else [(12, 18)]
-    assert log.damaged(0, 100) == lost
+    assert log.damaged_ranges(0, 100) == lost
     kept = set(range(18)) - set(range(*lost[0]))
     assert set(read_all(log)) == kept
     assert add(log, 2) == 18
@@ -333,7 +333,7 @@ def test_promise_4_a_bad_end_below_the_synced_end_is_damage(tmp_path: Path, how:
     SyncNow().submit(log)
     for _ in range(2):
         log = opened(tmp_path / "p")
-        assert set(read_all(log)) == kept | {18, 19} and log.damaged(0, 100) == lost
+        assert set(read_all(log)) == kept | {18, 19} and log.damaged_ranges(0, 100) == lost
 
 
 def test_promise_4_a_lost_segment_is_damage(tmp_path: Path) -> None:
@@ -346,7 +346,7 @@ def test_promise_4_a_lost_segment_is_damage(tmp_path: Path) -> None:
     log.close()
     (tmp_path / "p" / f"{second.base_offset:020}.log").unlink()
     log = opened(tmp_path / "p", segment_bytes=2000)
-    assert log.damaged(0, 90) == [(second.base_offset, third.base_offset)]
+    assert log.damaged_ranges(0, 90) == [(second.base_offset, third.base_offset)]
     assert set(read_all(log)) == set(range(90)) - set(range(second.base_offset, third.base_offset))
 
 
@@ -360,13 +360,13 @@ def test_promise_4_damage_in_an_old_segment_is_found_when_it_is_read(tmp_path: P
     path = tmp_path / "p" / f"{0:020}.log"
     _flip(path, 700)
     log = opened(tmp_path / "p", segment_bytes=4000)
-    assert log.recovery.clean and log.damaged(0, 120) == []
+    assert log.recovery.clean and log.damaged_ranges(0, 120) == []
     found = read_all(log)
-    [(first, end)] = log.damaged(0, 120)
+    [(first, end)] = log.damaged_ranges(0, 120)
     assert end - first == 3 and set(found) == set(range(120)) - set(range(first, end))
     assert all(data == message(offset) for offset, data in found.items())
     reader = DirectoryReader(tmp_path / "p")
-    assert reader.read(first, 100) is not None and reader.damaged(0, 120) == [(first, end)]
+    assert reader.read(first, 100) is not None and reader.damaged_ranges(0, 120) == [(first, end)]
 
 
 def _flip(path: Path, at: int) -> None:

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from lading.log.group_commit import GroupCommit
-from lading.log.partition import Partition
+from lading.log.partition import DiskPartitionLog
 from tests.log.messages import NOW, add, opened
 
 
@@ -19,7 +19,7 @@ def main(home: Path, partitions: int) -> None:
     selector = selectors.DefaultSelector()
     selector.register(commit.fileno() or 0, selectors.EVENT_READ)
 
-    def append(log: Partition, number: int) -> None:
+    def append(log: DiskPartitionLog, number: int) -> None:
         for _ in range(3):
             add(log, 5)
         log.flush()

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lading.broker.broker import Broker
-from lading.broker.core.append import Written
+from lading.broker.core.append import WriteResult
 from lading.broker.core.positions import StoredPosition
 from lading.broker.core.settings import BrokerSettings, TopicSettings
 from lading.broker.kafka.transactional_producer import Caller
@@ -47,9 +47,9 @@ def generate(directory: Path) -> None:
     broker._positions.store(partition, CONSUMER.key, StoredPosition(1, None, None, NOW))
     later = block(b"later")
 
-    def write(array: NDArray[np.uint8], at: int, base_offset: int) -> Written:
+    def write(array: NDArray[np.uint8], at: int, base_offset: int) -> WriteResult:
         array[at : at + len(later)] = np.frombuffer(later, np.uint8)
-        return Written(len(later), 1, NOW, NOW)
+        return WriteResult(len(later), 1, NOW, NOW)
 
     broker.postponed.append(partition, NOW + 1_000_000, codes.NATIVE, 0, len(later), write)
     broker.flush()

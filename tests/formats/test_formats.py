@@ -71,7 +71,9 @@ def test_a_broker_opens_what_was_kept(home: Path) -> None:
     broker = opened(home / "data")
     partition = broker.resolve("s.t").partition(0)
     assert committed(broker, partition) == [*SEEN, POISONED]
-    assert partition.log.hidden(0, 99) == [(partition.log.next_offset - 1, partition.log.next_offset, State.POISONED)]
+    assert partition.log.unavailable_ranges(0, 99) == [
+        (partition.log.next_offset - 1, partition.log.next_offset, State.POISONED)
+    ]
     assert partition.positions[CONSUMER.key].offset == 1
     assert broker.topic("s", "t").settings.hide_states
     assert broker.postponed.count(partition) == 1

@@ -10,7 +10,7 @@ from random import Random
 from lading.chunk.runs import runs
 from lading.log.disk import Disk, RealDisk
 from lading.log.interface import Span
-from lading.log.partition import Partition, open_partition
+from lading.log.partition import DiskPartitionLog, open_partition
 from lading.model.run import BASE_OFFSET, BODY_END, BODY_START, LAST_OFFSET
 
 TOPIC = bytes(range(16))
@@ -40,14 +40,16 @@ def split(data: bytes) -> Iterator[tuple[int, bytes]]:
         at += _FRAME.size + length
 
 
-def opened(path: Path, disk: Disk | None = None, *, segment_bytes: int = 1 << 20, now_us: int = NOW) -> Partition:
+def opened(
+    path: Path, disk: Disk | None = None, *, segment_bytes: int = 1 << 20, now_us: int = NOW
+) -> DiskPartitionLog:
     """The partition in ``path``, with no transaction open."""
     log = open_partition(disk or RealDisk(), path, TOPIC, segment_bytes=segment_bytes, now_us=now_us)
-    log.hold_stable(None)
+    log.hold_last_stable_offset(None)
     return log
 
 
-def add(log: Partition, count: int, *, now_us: int = NOW, flags: int = 0, salt: int = 0) -> int:
+def add(log: DiskPartitionLog, count: int, *, now_us: int = NOW, flags: int = 0, salt: int = 0) -> int:
     """Append ``count`` messages; they are in the open chunk then."""
     first = log.next_offset
     return log.append(DIALECT, flags, body(first, count, salt), count, now_us, now_us + count - 1)
@@ -66,7 +68,7 @@ def messages_of(span: Span) -> dict[int, bytes]:
     return found
 
 
-def read_all(log: Partition, first: int = 0, max_bytes: int = 4096) -> dict[int, bytes]:
+def read_all(log: DiskPartitionLog, first: int = 0, max_bytes: int = 4096) -> dict[int, bytes]:
     """All messages that the log gives out, damaged chunks left out."""
     found: dict[int, bytes] = {}
     at = first

@@ -12,13 +12,13 @@ import uvloop
 from lading.kernels import engine
 from lading.log.group_commit import GroupCommit, SyncNow, WriteOnly
 from lading.log.interface import Commit
-from lading.log.partition import Partition
+from lading.log.partition import DiskPartitionLog
 from tests.log.messages import add, opened, read_all
 
 APPENDS = 60
 
 
-async def _producers(logs: list[Partition], commit: GroupCommit) -> list[int]:
+async def _producers(logs: list[DiskPartitionLog], commit: GroupCommit) -> list[int]:
     """So many producers that each wait for their own acknowledgement; how many got one, by log."""
     loop = asyncio.get_running_loop()
     number = commit.fileno()
@@ -75,7 +75,7 @@ def test_the_kernel_reports_errors_by_file() -> None:
         def begin_sync(self) -> list[Broken]:
             return [Broken()]
 
-        def sync_failed(self, error: OSError) -> None:
+        def fail_sync(self, error: OSError) -> None:
             self.error = error
 
     commit = GroupCommit(threads=1)

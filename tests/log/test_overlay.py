@@ -15,7 +15,7 @@ from lading.chunk.overlay import RECORD_BYTES, RangeKind
 from lading.log.group_commit import SyncNow
 from lading.log.intervals import Intervals
 from lading.log.overlay import COMPACT_AFTER_RECORDS, Overlay
-from lading.log.partition import Partition
+from lading.log.partition import DiskPartitionLog
 from lading.model.state import State
 from tests.log.messages import NOW, add, opened
 
@@ -45,7 +45,7 @@ def test_intervals_answer_as_a_plain_dictionary(
     assert [at for low, high in gaps for at in range(low, high)] == [at for at in asked if at not in plain]
 
 
-def log_of(path: Path, messages: int = 100) -> Partition:
+def log_of(path: Path, messages: int = 100) -> DiskPartitionLog:
     log = opened(path)
     if not log.next_offset:
         add(log, messages)
@@ -56,17 +56,17 @@ def log_of(path: Path, messages: int = 100) -> Partition:
 
 def test_the_last_state_counts_and_lasts(tmp_path: Path) -> None:
     log = log_of(tmp_path / "p")
-    assert log.hidden(0, 100) == []
+    assert log.unavailable_ranges(0, 100) == []
     log.set_state(10, 20, State.UNAVAILABLE, NOW)
     log.set_state(15, 25, State.POISONED, NOW)
     log.set_state(12, 13, State.AVAILABLE, NOW)
     log.set_state(90, 500, State.MARKED_FOR_DELETION, NOW)
     wanted = [(10, 12, 10), (13, 15, 10), (15, 25, 20), (90, 100, 30)]
-    assert log.hidden(0, 1000) == wanted
-    assert log.hidden(14, 16) == [(14, 15, 10), (15, 16, 20)] and log.hidden(25, 90) == []
+    assert log.unavailable_ranges(0, 1000) == wanted
+    assert log.unavailable_ranges(14, 16) == [(14, 15, 10), (15, 16, 20)] and log.unavailable_ranges(25, 90) == []
     log.sync_states()
     del log
-    assert log_of(tmp_path / "p").hidden(0, 1000) == wanted
+    assert log_of(tmp_path / "p").unavailable_ranges(0, 1000) == wanted
 
 
 def test_states_of_many_messages_are_compacted(tmp_path: Path) -> None:
@@ -83,20 +83,24 @@ def test_states_of_many_messages_are_compacted(tmp_path: Path) -> None:
     log.set_state(7, 8, State.UNAVAILABLE, NOW)
     log.sync_states()
     del log
-    assert log_of(tmp_path / "p").hidden(0, 100) == [(5, 6, 20), (7, 8, 10)]
+    assert log_of(tmp_path / "p").unavailable_ranges(0, 100) == [(5, 6, 20), (7, 8, 10)]
 
 
 def test_the_stable_end_waits_for_aborted_ranges_and_open_transactions(tmp_path: Path) -> None:
     log = log_of(tmp_path / "p")
-    log.hold_stable(60)
+    log.hold_last_stable_offset(60)
     assert (log.stable_end, log.synced_end) == (60, 100)
     log.add_aborted(60, 80, NOW)
     log.add_control(80, 81, NOW)
-    log.hold_stable(None)
+    log.hold_last_stable_offset(None)
     assert log.stable_end == 60, "the aborted range is not on disk yet"
     log.sync_states()
     assert log.stable_end == 100
-    assert log.aborted(0, 100) == [(60, 80)] and log.aborted(70, 75) == [(70, 75)] and log.control(0, 100) == [(80, 81)]
+    assert (
+        log.aborted_ranges(0, 100) == [(60, 80)]
+        and log.aborted_ranges(70, 75) == [(70, 75)]
+        and log.control_ranges(0, 100) == [(80, 81)]
+    )
     log.add_aborted(90, 95)
     commit = SyncNow()
     assert log.stable_end == 90
@@ -104,7 +108,7 @@ def test_the_stable_end_waits_for_aborted_ranges_and_open_transactions(tmp_path:
     assert log.stable_end == 100
     del log
     again = log_of(tmp_path / "p")
-    assert again.aborted(0, 100) == [(60, 80), (90, 95)] and again.control(0, 100) == [(80, 81)]
+    assert again.aborted_ranges(0, 100) == [(60, 80), (90, 95)] and again.control_ranges(0, 100) == [(80, 81)]
 
 
 def test_after_a_restart_the_stable_end_stays_until_the_owner_speaks(tmp_path: Path) -> None:
@@ -113,11 +117,11 @@ def test_after_a_restart_the_stable_end_stays_until_the_owner_speaks(tmp_path: P
     from tests.log.messages import TOPIC
 
     log = log_of(tmp_path / "p")
-    log.hold_stable(40)
+    log.hold_last_stable_offset(40)
     log.close()
     log = open_partition(RealDisk(), tmp_path / "p", TOPIC, segment_bytes=1 << 20, now_us=NOW)
     assert (log.stable_end, log.synced_end) == (40, 100)
-    log.hold_stable(None)
+    log.hold_last_stable_offset(None)
     assert log.stable_end == 100
 
 
@@ -141,13 +145,13 @@ def test_what_is_readable_of_a_damaged_file_still_counts(tmp_path: Path, damage:
     path.write_bytes(data)
     log = log_of(tmp_path / "p")
     kept = [(10 * number, 10 * number + 5, 20) for number in range(5) if number != lost]
-    assert log.hidden(0, 100) == kept and "states set by them are lost" in " ".join(log.recovery.notes)
+    assert log.unavailable_ranges(0, 100) == kept and "states set by them are lost" in " ".join(log.recovery.notes)
     assert (tmp_path / "p" / "states.log.cut").read_bytes() == data
     log.set_state(70, 71, State.UNAVAILABLE, NOW)
     log.sync_states()
     del log
     again = log_of(tmp_path / "p")
-    assert again.hidden(0, 100) == [*kept, (70, 71, 10)] and not again.recovery.notes
+    assert again.unavailable_ranges(0, 100) == [*kept, (70, 71, 10)] and not again.recovery.notes
 
 
 def test_states_of_messages_that_were_cut_do_not_fall_on_others(tmp_path: Path) -> None:
@@ -168,7 +172,7 @@ def test_states_of_messages_that_were_cut_do_not_fall_on_others(tmp_path: Path) 
     log.flush()
     SyncNow().submit(log)
     for _ in range(2):
-        assert log.hidden(0, 100) == [(5, 10, 20)] and log.aborted(0, 100) == []
+        assert log.unavailable_ranges(0, 100) == [(5, 10, 20)] and log.aborted_ranges(0, 100) == []
         log.close()
         log = log_of(tmp_path / "p")
 
@@ -176,7 +180,7 @@ def test_states_of_messages_that_were_cut_do_not_fall_on_others(tmp_path: Path) 
 def test_an_empty_overlay_answers_at_once_and_a_large_one_quickly(tmp_path: Path) -> None:
     log = log_of(tmp_path / "p")
     overlay = Overlay(log._disk, tmp_path / "q")
-    assert overlay.hidden(0, 1 << 40) == [] and overlay.ranges(RangeKind.ABORTED, 0, 1 << 40) == []
+    assert overlay.unavailable_ranges(0, 1 << 40) == [] and overlay.ranges(RangeKind.ABORTED, 0, 1 << 40) == []
     intervals = Intervals()
     random = Random(1)
     for _ in range(100_000):

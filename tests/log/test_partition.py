@@ -9,7 +9,7 @@ import pytest
 from lading.log import watermark
 from lading.log.group_commit import SyncNow
 from lading.log.interface import PartitionLog, SegmentInfo
-from lading.log.partition import Partition
+from lading.log.partition import DiskPartitionLog
 from lading.log.reader import DirectoryReader
 from lading.log.retention import AgeClock, expired_before
 from lading.model.errors import LocalError, Reason, Refusal
@@ -20,7 +20,7 @@ from tests.log.messages import NOW, TOPIC, add, message, messages_of, opened, re
 COMMIT = SyncNow()
 
 
-def append(log: Partition, count: int, times: int = 1) -> None:
+def append(log: DiskPartitionLog, count: int, times: int = 1) -> None:
     for _ in range(times):
         add(log, count, now_us=NOW + log.next_offset)
         log.flush()
@@ -75,8 +75,8 @@ def test_epochs_tell_who_has_seen_what_is_gone(tmp_path: Path) -> None:
     log = opened(tmp_path / "p")
     assert log.next_offset == 30 and log.epochs == [(1, 0), (2, 30)]
     append(log, 1, 20)
-    assert watermark.holds(log.epochs, *seen) and not watermark.holds(log.epochs, *lost)
-    assert watermark.holds(log.epochs, 2, 45)
+    assert watermark.is_still_valid(log.epochs, *seen) and not watermark.is_still_valid(log.epochs, *lost)
+    assert watermark.is_still_valid(log.epochs, 2, 45)
 
 
 def test_crashes_without_writes_do_not_pile_up_epochs(tmp_path: Path) -> None:
@@ -149,10 +149,14 @@ def test_a_directory_reader_follows_the_watermark_and_never_passes_it(tmp_path: 
     log.set_state(3, 5, State.POISONED, now)
     log.add_aborted(7, 9, now)
     COMMIT.submit(log)
-    log.hold_stable(100)
+    log.hold_last_stable_offset(100)
     log.maintain(now + 50_000)
     reader.refresh()
-    assert reader.hidden(0, 50) == [(3, 5, 20)] and reader.aborted(0, 50) == [(7, 9)] and reader.stable_end == 100
+    assert (
+        reader.unavailable_ranges(0, 50) == [(3, 5, 20)]
+        and reader.aborted_ranges(0, 50) == [(7, 9)]
+        and reader.stable_end == 100
+    )
     log.truncate_before(90)
     reader.refresh()
     span = reader.read(0, 100)

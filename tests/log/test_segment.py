@@ -14,13 +14,13 @@ import pytest
 from lading.kernels import engine
 from lading.log import index as index_format
 from lading.log.group_commit import SyncNow
-from lading.log.index import Entry, Index
-from lading.log.partition import Partition
+from lading.log.index import Index, IndexEntry
+from lading.log.partition import DiskPartitionLog
 from lading.model.errors import CorruptLog
 from tests.log.messages import NOW, add, message, messages_of, opened, read_all
 
 
-def filled(path: Path, chunks: int, *, segment_bytes: int = 1 << 20, seed: int = 1) -> Partition:
+def filled(path: Path, chunks: int, *, segment_bytes: int = 1 << 20, seed: int = 1) -> DiskPartitionLog:
     """A log of chunks of 1 to 40 messages, one microsecond apart, all synced."""
     random = Random(seed)
     log = opened(path, segment_bytes=segment_bytes)
@@ -154,7 +154,7 @@ def test_a_file_made_shorter_under_a_running_log_is_an_error_not_the_end_of_the_
     os.truncate(tmp_path / "p" / f"{0:020}.log", 4096)
     with pytest.raises(CorruptLog, match="cannot be read"):
         log.read(log.synced_end - 1, 100)
-    [(_, end)] = opened(tmp_path / "p").damaged(0, log.synced_end)
+    [(_, end)] = opened(tmp_path / "p").damaged_ranges(0, log.synced_end)
     assert end == log.synced_end
 
 
@@ -165,7 +165,7 @@ def test_index_entries_come_back_as_written_and_any_flip_is_noticed() -> None:
     index = Index()
     for number in range(20):
         index.add(100 + number * 7, number * 70_000, NOW + number)
-    index.end = Entry(300, 20 * 70_000, NOW + 50)
+    index.end = IndexEntry(300, 20 * 70_000, NOW + 50)
     data = index.pack()
     again, fault = index_format.unpack(data, 100)
     assert not fault and again == index
@@ -217,7 +217,7 @@ def test_a_wrong_entry_with_a_right_checksum_is_found_out_when_used(tmp_path: Pa
     path.write_bytes(index.pack())
     log = opened(tmp_path / "p", segment_bytes=400_000)
     assert read_all(log) == {offset: message(offset) for offset in range(log.synced_end)}
-    assert log.damaged(0, 1 << 40) == []
+    assert log.damaged_ranges(0, 1 << 40) == []
 
 
 def test_index_rebuild_rate(tmp_path: Path, full: bool, capsys: pytest.CaptureFixture[str]) -> None:

@@ -291,7 +291,7 @@ class Broker:
         for partition in partitions:
             partition.log.on_synced = partial(self._synced, partition)
             partition.log.on_rest = partition.forget_recent
-            partition.log.hold_stable(None)
+            partition.log.hold_last_stable_offset(None)
         self.damages.watch(partitions)
 
     def _resized(self, topic: Topic) -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Final
 
 from .disk import Data, Disk, File
-from .index import ENTRY_BYTES, INDEX_EVERY_SHIFT, Entry, Index
+from .index import ENTRY_BYTES, INDEX_EVERY_SHIFT, Index, IndexEntry
 from .scan import Region
-from .segment import Limit, Segment
+from .segment import LogPosition, Segment
 
 _GROWTH_MIN: Final = 1 << 20
 _GROWTH_MAX: Final = 16 << 20
@@ -26,7 +26,7 @@ class ActiveSegment(Segment):
         super().__init__(disk, directory, base_offset)
         self.resting = resting_bytes is not None
         """Whether the file is closed for now."""
-        self.written = Limit(base_offset, 0)
+        self.written = LogPosition(base_offset, 0)
         if resting_bytes is None:
             self.file: File = disk.open(self.path, write=True)
             resting_bytes = self.file.size()
@@ -35,7 +35,7 @@ class ActiveSegment(Segment):
         self._index_saved = 0
         self._bucket = -1
 
-    def resume(self, index: Index, written: Limit, max_timestamp_us: int) -> None:
+    def resume(self, index: Index, written: LogPosition, max_timestamp_us: int) -> None:
         """Go on after ``written``, with the index of what lies before it."""
         self._index, self._index_saved = index, 0
         self._bucket = index.positions[-1] >> INDEX_EVERY_SHIFT if len(index) else -1
@@ -58,7 +58,7 @@ class ActiveSegment(Segment):
             self.file = self._disk.open(self.path, write=True)
             self.resting = False
 
-    def was_cut(self) -> None:
+    def on_truncated(self) -> None:
         """Recovery made the file shorter: a map of its former size must not be used."""
         self._capacity = self.file.size()
         self._map = None
@@ -83,7 +83,7 @@ class ActiveSegment(Segment):
             self._index.add(self.written.offset, position, self.max_timestamp_us)
         if max_timestamp_us > self.max_timestamp_us:
             self.max_timestamp_us = max_timestamp_us
-        self.written = Limit(end_offset, stop)
+        self.written = LogPosition(end_offset, stop)
 
     def forget_partial_write(self) -> None:
         """Give back what a failed ``append`` may have written."""
@@ -136,13 +136,13 @@ class ActiveSegment(Segment):
             self.file.resize(self.written.position)
             self._capacity = self.written.position
             self._map = None
-        self._index.end = Entry(*self.written, self.max_timestamp_us)
+        self._index.end = IndexEntry(*self.written, self.max_timestamp_us)
         self.save_index()
         self._index.end = None
 
-    def _known_end(self) -> Limit | None:
+    def _known_end(self) -> LogPosition | None:
         return self.written
 
-    def _rescan(self, limit: Limit) -> None:
+    def _rescan(self, limit: LogPosition) -> None:
         super()._rescan(limit)
         self._index_saved = 0

@@ -40,7 +40,7 @@ class Level(Enum):
     FULL = "FULL"
 
 
-class Kind(Enum):
+class CatalogRecordKind(Enum):
     """What the catalog holds."""
 
     STREAM = "streams"
@@ -57,19 +57,19 @@ class Kind(Enum):
     PRODUCER = "producers"
 
 
-SYNC_LEVEL: Final[Mapping[Kind, Level]] = {
-    Kind.STREAM: Level.FULL,
-    Kind.TOPIC: Level.FULL,
-    Kind.GROUP: Level.FULL,
-    Kind.COORDINATED_GROUP: Level.NORMAL,
-    Kind.POSITION: Level.NORMAL,
-    Kind.WAITING_POSITION: Level.NORMAL,
-    Kind.TRANSACTION: Level.FULL,
-    Kind.COMMIT_KEY: Level.FULL,
-    Kind.WRITER: Level.FULL,
-    Kind.MARKING: Level.FULL,
-    Kind.MARKING_PROGRESS: Level.NORMAL,
-    Kind.PRODUCER: Level.FULL,
+SYNC_LEVEL: Final[Mapping[CatalogRecordKind, Level]] = {
+    CatalogRecordKind.STREAM: Level.FULL,
+    CatalogRecordKind.TOPIC: Level.FULL,
+    CatalogRecordKind.GROUP: Level.FULL,
+    CatalogRecordKind.COORDINATED_GROUP: Level.NORMAL,
+    CatalogRecordKind.POSITION: Level.NORMAL,
+    CatalogRecordKind.WAITING_POSITION: Level.NORMAL,
+    CatalogRecordKind.TRANSACTION: Level.FULL,
+    CatalogRecordKind.COMMIT_KEY: Level.FULL,
+    CatalogRecordKind.WRITER: Level.FULL,
+    CatalogRecordKind.MARKING: Level.FULL,
+    CatalogRecordKind.MARKING_PROGRESS: Level.NORMAL,
+    CatalogRecordKind.PRODUCER: Level.FULL,
 }
 """How firmly each kind is written; the table of docs/reference/catalog."""
 
@@ -261,7 +261,7 @@ class Catalog:
         self._set_problem(problem)
         return Refusal(Reason.DISK_FULL if code == sqlite3.SQLITE_FULL else Reason.READ_ONLY, problem)
 
-    def write(self, *kinds: Kind) -> contextlib.AbstractContextManager[sqlite3.Connection]:
+    def write(self, *kinds: CatalogRecordKind) -> contextlib.AbstractContextManager[sqlite3.Connection]:
         """A transaction at the level of the firmest of these kinds, for tables that have a page of their own."""
         firm = any(SYNC_LEVEL[kind] is Level.FULL for kind in kinds)
         return self._transaction(Level.FULL if firm else Level.NORMAL)
@@ -278,12 +278,12 @@ class Catalog:
 
     def add_stream(self, row: StreamRow) -> None:
         """A new stream; its id and name are free (the caller has checked)."""
-        with self.write(Kind.STREAM) as db:
+        with self.write(CatalogRecordKind.STREAM) as db:
             db.execute("INSERT INTO streams VALUES (?, ?, ?)", (row.id, row.name, row.created_us))
 
     def remove_stream(self, stream_id: int) -> None:
         """A stream without topics."""
-        with self.write(Kind.STREAM) as db:
+        with self.write(CatalogRecordKind.STREAM) as db:
             db.execute("DELETE FROM streams WHERE id = ?", (stream_id,))
 
     def topics(self) -> list[TopicRow]:
@@ -299,7 +299,7 @@ class Catalog:
 
     def add_topic(self, row: TopicRow) -> None:
         """A new topic of an existing stream."""
-        with self.write(Kind.TOPIC) as db:
+        with self.write(CatalogRecordKind.TOPIC) as db:
             db.execute(
                 "INSERT INTO topics (uuid, stream_id, id, name, created_us, partitions, next_epoch, settings) "
                 "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
@@ -317,7 +317,7 @@ class Catalog:
 
     def remove_topic(self, uuid: bytes) -> None:
         """The topic with its groups and positions."""
-        with self.write(Kind.TOPIC) as db:
+        with self.write(CatalogRecordKind.TOPIC) as db:
             db.execute("DELETE FROM topics WHERE uuid = ?", (uuid,))
             db.execute("DELETE FROM groups WHERE scope = ?", (uuid,))
             db.execute("DELETE FROM positions WHERE topic = ?", (uuid,))
@@ -325,12 +325,12 @@ class Catalog:
 
     def set_settings(self, uuid: bytes, settings: Mapping[str, Any]) -> None:
         """Other settings of a topic."""
-        with self.write(Kind.TOPIC) as db:
+        with self.write(CatalogRecordKind.TOPIC) as db:
             db.execute("UPDATE topics SET settings = ? WHERE uuid = ?", (json.dumps(dict(settings)), uuid))
 
     def resize_topic(self, uuid: bytes, partitions: int, next_epoch: int) -> None:
         """A new partition count; positions of partitions that are no more go away."""
-        with self.write(Kind.TOPIC) as db:
+        with self.write(CatalogRecordKind.TOPIC) as db:
             db.execute(
                 "UPDATE topics SET partitions = ?, next_epoch = ? WHERE uuid = ?", (partitions, next_epoch, uuid)
             )
@@ -343,7 +343,7 @@ class Catalog:
         """All groups of all protocols."""
         return [GroupRow(*row) for row in self._db.execute("SELECT protocol, scope, name, generation FROM groups")]
 
-    def put_group(self, row: GroupRow, kind: Kind = Kind.GROUP) -> None:
+    def put_group(self, row: GroupRow, kind: CatalogRecordKind = CatalogRecordKind.GROUP) -> None:
         """A new group, or a new generation of it."""
         with self.write(kind) as db:
             db.execute(
@@ -353,7 +353,7 @@ class Catalog:
 
     def remove_group(self, protocol: str, scope: bytes, name: str) -> None:
         """The group without its positions (those go by ``remove_positions``)."""
-        with self.write(Kind.GROUP) as db:
+        with self.write(CatalogRecordKind.GROUP) as db:
             db.execute("DELETE FROM groups WHERE protocol = ? AND scope = ? AND name = ?", (protocol, scope, name))
 
     def positions(self) -> list[PositionRow]:
@@ -365,7 +365,7 @@ class Catalog:
 
     def put_positions(self, rows: Iterable[PositionRow]) -> None:
         """Many positions in one transaction, each over the one before."""
-        with self.write(Kind.POSITION) as db:
+        with self.write(CatalogRecordKind.POSITION) as db:
             db.executemany(
                 PUT_POSITION,
                 [
@@ -376,7 +376,7 @@ class Catalog:
 
     def remove_positions(self, protocol: str, topic: bytes, consumer: str, partition: int | None = None) -> None:
         """Every position of one consumer or group in one topic; only that in ``partition`` where it is given."""
-        with self.write(Kind.POSITION) as db:
+        with self.write(CatalogRecordKind.POSITION) as db:
             db.execute(
                 "DELETE FROM positions WHERE protocol = ?1 AND topic = ?2 AND consumer = ?3 "
                 "AND partition = ifnull(?4, partition)",
@@ -391,18 +391,18 @@ class Catalog:
 
     def add_writer_partition(self, topic: bytes, partition: int) -> None:
         """Note it before the first such block, so that the others need not be searched at start."""
-        with self.write(Kind.WRITER) as db:
+        with self.write(CatalogRecordKind.WRITER) as db:
             db.execute("INSERT OR IGNORE INTO writer_partitions VALUES (?, ?)", (topic, partition))
 
     def add_writer_partitions(self, topic: bytes, count: int) -> None:
         """Note it for all partitions of a topic of which nothing is known."""
-        with self.write(Kind.WRITER) as db:
+        with self.write(CatalogRecordKind.WRITER) as db:
             rows = [(topic, number) for number in range(count)]
             db.executemany("INSERT OR IGNORE INTO writer_partitions VALUES (?, ?)", rows)
 
     def skip_transaction_ids(self, highest: int) -> None:
         """Give out no transaction id up to ``highest`` any more."""
-        with self.write(Kind.TRANSACTION) as db:
+        with self.write(CatalogRecordKind.TRANSACTION) as db:
             db.execute("DELETE FROM sqlite_sequence WHERE name = 'transactions' AND seq < ?", (highest,))
             db.execute(
                 "INSERT INTO sqlite_sequence (name, seq) SELECT 'transactions', ? "
@@ -412,7 +412,7 @@ class Catalog:
 
     def begin(self, scope: str, deadline_us: int) -> int:
         """A new open transaction; its id was never given before."""
-        with self.write(Kind.TRANSACTION) as db:
+        with self.write(CatalogRecordKind.TRANSACTION) as db:
             cursor = db.execute(
                 "INSERT INTO transactions (scope, state, deadline_us) VALUES (?, 'open', ?)",
                 (scope, self.dates.of(deadline_us)),
@@ -437,7 +437,7 @@ class Catalog:
         """Key, winners and losers in one transaction: all of it or nothing is remembered."""
         winners = sorted(committed)
         now_us = self.dates.of(now_us)
-        with self.write(Kind.TRANSACTION, Kind.COMMIT_KEY) as db:
+        with self.write(CatalogRecordKind.TRANSACTION, CatalogRecordKind.COMMIT_KEY) as db:
             if key is not None:
                 db.execute("INSERT INTO commit_keys VALUES (?, ?, ?)", (key, json.dumps(winners), now_us))
             settle = "UPDATE transactions SET state = ?, settled_us = ? WHERE id = ?"
@@ -447,7 +447,7 @@ class Catalog:
     def forget_transactions(self, before_us: int) -> None:
         """Drop transactions and keys settled before ``before_us``; no partition may still need to ask for them."""
         before_us = self.dates.of(before_us)
-        with self.write(Kind.TRANSACTION, Kind.COMMIT_KEY) as db:
+        with self.write(CatalogRecordKind.TRANSACTION, CatalogRecordKind.COMMIT_KEY) as db:
             db.execute("DELETE FROM transactions WHERE settled_us < ?", (before_us,))
             db.execute("DELETE FROM commit_keys WHERE committed_us < ?", (before_us,))
 

@@ -31,10 +31,10 @@ class CatalogWal:
             self._file = self._disk.open(self._path, write=True)
         return (self._file,)
 
-    def synced(self) -> None:
+    def complete_sync(self) -> None:
         """Everything that was written before ``begin_sync`` is on disk."""
 
-    def sync_failed(self, error: OSError) -> None:
+    def fail_sync(self, error: OSError) -> None:
         """It may not be; the catalog is opened anew before anything more is written."""
         self.reopen()
         self._on_failed(error)

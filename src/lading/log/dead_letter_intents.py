@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from .catalog import Catalog, Kind
+from .catalog import Catalog, CatalogRecordKind
 
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS markings (
@@ -24,7 +24,7 @@ _COLUMNS: Final = "topic, partition, ranges, target, target_partition, confirmed
 
 
 @dataclass(frozen=True, slots=True)
-class MarkingRow:
+class DeadLetterIntentRow:
     """Offset ``ranges`` of a partition of ``topic`` (16 bytes) that are still to be copied to ``target``.
 
     ``id`` is never given twice; 0 in a row that is new.
@@ -41,18 +41,18 @@ class MarkingRow:
     marked_us: int
 
 
-class MarkingStore:
+class DeadLetterIntentStore:
     """The table of markings in a catalog. A write that fails changes nothing and is a Refusal."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
-        with catalog.write(Kind.MARKING) as db:
+        with catalog.write(CatalogRecordKind.MARKING) as db:
             db.execute(_SCHEMA)
 
-    def all(self) -> list[MarkingRow]:
+    def all(self) -> list[DeadLetterIntentRow]:
         """Every marking, the oldest first."""
         return [
-            MarkingRow(
+            DeadLetterIntentRow(
                 ident,
                 topic,
                 partition,
@@ -68,9 +68,9 @@ class MarkingStore:
             )
         ]
 
-    def add(self, rows: Iterable[MarkingRow]) -> list[int]:
+    def add(self, rows: Iterable[DeadLetterIntentRow]) -> list[int]:
         """New markings, all or none, on disk when this returns; their ids."""
-        with self._catalog.write(Kind.MARKING) as db:
+        with self._catalog.write(CatalogRecordKind.MARKING) as db:
             return [
                 int(
                     db.execute(
@@ -87,12 +87,12 @@ class MarkingStore:
 
     def confirm(self, ids: Iterable[int], *, firm: bool) -> None:
         """Their states are on disk; ``firm`` where this must last before something else happens."""
-        with self._catalog.write(Kind.MARKING if firm else Kind.MARKING_PROGRESS) as db:
+        with self._catalog.write(CatalogRecordKind.MARKING if firm else CatalogRecordKind.MARKING_PROGRESS) as db:
             db.executemany("UPDATE markings SET confirmed = 1 WHERE id = ?", [(ident,) for ident in ids])
 
-    def advance(self, row: MarkingRow) -> None:
+    def advance(self, row: DeadLetterIntentRow) -> None:
         """Less of it is left, or it goes elsewhere."""
-        with self._catalog.write(Kind.MARKING) as db:
+        with self._catalog.write(CatalogRecordKind.MARKING) as db:
             db.execute(
                 "UPDATE markings SET ranges = ?, target = ?, target_partition = ? WHERE id = ?",
                 (json.dumps(list(row.ranges)), row.target, row.target_partition, row.id),
@@ -100,5 +100,5 @@ class MarkingStore:
 
     def remove(self, ids: Iterable[int], *, firm: bool) -> None:
         """Done, or not to be done. Unless ``firm``, a power cut may bring them back."""
-        with self._catalog.write(Kind.MARKING if firm else Kind.MARKING_PROGRESS) as db:
+        with self._catalog.write(CatalogRecordKind.MARKING if firm else CatalogRecordKind.MARKING_PROGRESS) as db:
             db.executemany("DELETE FROM markings WHERE id = ?", [(ident,) for ident in ids])

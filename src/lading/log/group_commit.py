@@ -43,10 +43,10 @@ class SyncNow:
                 file.sync()
         except OSError as error:
             failed = error
-            log.sync_failed(error)
+            log.fail_sync(error)
         else:
             if files:
-                log.synced()
+                log.complete_sync()
         if done is not None:
             done(failed)
 
@@ -73,7 +73,7 @@ class WriteOnly(SyncNow):
     def submit(self, log: Syncable, done: Done | None = None) -> None:
         """Take everything as synced."""
         if log.begin_sync():
-            log.synced()
+            log.complete_sync()
         if done is not None:
             done(None)
 
@@ -197,14 +197,14 @@ class GroupCommit:
             # the next sync is under way before anybody is told of this one: answers take their time
             tell, log.on_synced = log.on_synced, None
             try:
-                log.synced()
+                log.complete_sync()
             finally:
                 log.on_synced = tell
             self._start_again(log)
             if tell is not None:
                 tell()
         else:
-            log.sync_failed(job.failed)
+            log.fail_sync(job.failed)
         for callback in job.done:
             callback(job.failed)
 

@@ -27,7 +27,7 @@ _CHUNK, _END = 0, 1
 _LAST: Final = (1 << 63) - 1
 
 
-class Entry(NamedTuple):
+class IndexEntry(NamedTuple):
     """The chunk at ``position`` begins with ``offset``; all before it is at most as young as ``max_timestamp_us``."""
 
     offset: int
@@ -42,7 +42,7 @@ class Index:
     offsets: array[int] = field(default_factory=lambda: array("q"))
     positions: array[int] = field(default_factory=lambda: array("q"))
     timestamps_us: array[int] = field(default_factory=lambda: array("q"))
-    end: Entry | None = None
+    end: IndexEntry | None = None
 
     def __len__(self) -> int:
         return len(self.offsets)
@@ -53,9 +53,9 @@ class Index:
         self.positions.append(position)
         self.timestamps_us.append(max_timestamp_us)
 
-    def entry(self, number: int) -> Entry:
+    def entry(self, number: int) -> IndexEntry:
         """By number; -1 is the last."""
-        return Entry(self.offsets[number], self.positions[number], self.timestamps_us[number])
+        return IndexEntry(self.offsets[number], self.positions[number], self.timestamps_us[number])
 
     def at_offset(self, offset: int) -> int:
         """Number of the last entry at or before ``offset``; -1 where there is none."""
@@ -87,13 +87,13 @@ class Index:
 def unpack(data: bytes, base_offset: int) -> tuple[Index, str]:
     """An index file and what is wrong with it ("" when nothing); the entries before the fault are good."""
     index = Index()
-    previous = Entry(base_offset - 1, -1, 0)
+    previous = IndexEntry(base_offset - 1, -1, 0)
     for at in range(0, len(data), ENTRY_BYTES):
         row = data[at : at + ENTRY_BYTES]
         if len(row) < ENTRY_BYTES or _CRC.unpack_from(row, _ENTRY.size)[0] != google_crc32c.value(row[: _ENTRY.size]):
             return index, f"entry {at // ENTRY_BYTES} is not whole"
         offset, position, timestamp_us, kind = _ENTRY.unpack_from(row)
-        entry = Entry(offset, position, timestamp_us)
+        entry = IndexEntry(offset, position, timestamp_us)
         rises = all(new >= old for new, old in zip(entry, previous, strict=True)) and max(entry) <= _LAST
         if not rises or (kind == _CHUNK and (offset == previous.offset or position == previous.position)):
             return index, f"entry {at // ENTRY_BYTES} does not follow the one before"

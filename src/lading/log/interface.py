@@ -37,7 +37,7 @@ class InPlace(NamedTuple):
     start: int
 
 
-class Written(NamedTuple):
+class WriteResult(NamedTuple):
     """What a dialect wrote into the chunk: bytes, messages, and their lowest and highest timestamp."""
 
     size_bytes: int
@@ -46,7 +46,7 @@ class Written(NamedTuple):
     max_timestamp_us: int
 
 
-Write = Callable[[NDArray[np.uint8], int, int], Written]
+Write = Callable[[NDArray[np.uint8], int, int], WriteResult]
 """(array, at, base offset) -> Written; may raise Refusal or MalformedMessage, then nothing is appended."""
 
 
@@ -87,7 +87,7 @@ class Damage:
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class TornTail:
     """A torn tail that recovery took off ``path`` at ``position``; ``kept`` is the file its bytes lie in now."""
 
     path: Path
@@ -140,7 +140,7 @@ class RecoveryReport:
     clean: bool
     end_offset: int
     scanned_bytes: int = 0
-    cuts: Sequence[Cut] = ()
+    cuts: Sequence[TornTail] = ()
     damage: Sequence[Damage] = ()
     notes: Sequence[str] = ()
     """Sentences about side files (index, watermark, states) that were missing or wrong."""
@@ -158,10 +158,10 @@ class Syncable(Protocol):
     def begin_sync(self) -> Sequence[File]:
         """The files to sync; answered by one ``synced`` or ``sync_failed`` before the next ``begin_sync``."""
 
-    def synced(self) -> None:
+    def complete_sync(self) -> None:
         """All of them are on disk."""
 
-    def sync_failed(self, error: OSError) -> None:
+    def fail_sync(self, error: OSError) -> None:
         """One of them is not."""
 
 
@@ -228,14 +228,14 @@ class PartitionLog(Protocol):
     ) -> int:
         """``reserve``, copy and ``commit`` in one."""
 
-    def write_through(self, dialect: int, flags: int, room_bytes: int, write: Write) -> Written:
+    def write_through(self, dialect: int, flags: int, room_bytes: int, write: Write) -> WriteResult:
         """Append what ``write`` writes into at most ``room_bytes`` as a chunk of its own, at once.
 
         Nothing may be in the open chunk. Refusal where it cannot be written; what ``write`` raises is raised; nothing
         is appended then.
         """
 
-    def write_in_place(self, dialect: int, flags: int, messages: InPlace, write: Write) -> Written:
+    def write_in_place(self, dialect: int, flags: int, messages: InPlace, write: Write) -> WriteResult:
         """As ``write_through``, for messages that need not be copied: ``write`` only puts on them what is to change."""
 
     def flush(self) -> None:
@@ -247,10 +247,10 @@ class PartitionLog(Protocol):
         Answered by one ``synced`` or ``sync_failed`` before the next ``begin_sync``.
         """
 
-    def synced(self) -> None:
+    def complete_sync(self) -> None:
         """All files of ``begin_sync`` are on disk."""
 
-    def sync_failed(self, error: OSError) -> None:
+    def fail_sync(self, error: OSError) -> None:
         """One of them is not: nothing of it is acknowledged, nothing is tried again, the log turns read-only."""
 
     def read(self, offset: int, max_bytes: int) -> Span | None:
@@ -260,7 +260,7 @@ class PartitionLog(Protocol):
         ``Span.base_offset`` tells.
         """
 
-    def damaged(self, first: int, end: int) -> list[tuple[int, int]]:
+    def damaged_ranges(self, first: int, end: int) -> list[tuple[int, int]]:
         """Damaged offset ranges known so far that meet ``first`` to ``end``."""
 
     def offset_at(self, timestamp_us: int) -> int:
@@ -281,16 +281,16 @@ class PartitionLog(Protocol):
     def sync_states(self) -> None:
         """Bring states and ranges to disk now; Refusal where that fails."""
 
-    def hidden(self, first: int, end: int) -> list[tuple[int, int, int]]:
+    def unavailable_ranges(self, first: int, end: int) -> list[tuple[int, int, int]]:
         """(first, end, state) of the ranges that are not available, clipped to the question."""
 
-    def aborted(self, first: int, end: int) -> list[tuple[int, int]]:
+    def aborted_ranges(self, first: int, end: int) -> list[tuple[int, int]]:
         """Aborted ranges, clipped to the question."""
 
-    def control(self, first: int, end: int) -> list[tuple[int, int]]:
+    def control_ranges(self, first: int, end: int) -> list[tuple[int, int]]:
         """Ranges of control records, clipped to the question."""
 
-    def hold_stable(self, offset: int | None) -> None:
+    def hold_last_stable_offset(self, offset: int | None) -> None:
         """``stable_end`` may not pass ``offset`` (an open transaction); None lets go.
 
         Until the first call after opening it stays where the last owner left it.

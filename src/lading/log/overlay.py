@@ -99,7 +99,7 @@ class Overlay:
             value = None
         self._sets[record.kind].set(record.first, record.end, value)
 
-    def hidden(self, first: int, end: int) -> list[tuple[int, int, int]]:
+    def unavailable_ranges(self, first: int, end: int) -> list[tuple[int, int, int]]:
         """(first, end, state) of what is not available."""
         return self._states.overlapping(first, end)
 

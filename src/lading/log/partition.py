@@ -20,20 +20,20 @@ from . import snapshots, watermark
 from .buffers import Buffer
 from .creation import create_logs
 from .disk import Disk, File, place_of, refusal
-from .interface import Damage, InPlace, RecoveryReport, Reservation, SegmentInfo, Snapshot, Span, Write, Written
+from .interface import Damage, InPlace, RecoveryReport, Reservation, SegmentInfo, Snapshot, Span, Write, WriteResult
 from .open_chunk import OpenChunk
 from .overlay import FILE_NAME as STATES_FILE
 from .overlay import Overlay
-from .recovery import Found, carry_out, is_new, look, make_last, open_tail
+from .recovery import RecoveredLog, apply_repairs, is_new, make_last, open_tail, recover
 from .segments import Reached, Segments
-from .watermark_file import Mark, WatermarkFile
+from .watermark_file import WatermarkFile, WatermarkSlot
 
 _INDEX_EVERY_US: Final = 1_000_000
 
 
 def open_partition(
     disk: Disk, path: Path, topic_id: bytes, *, segment_bytes: int, now_us: int, first_epoch: int = 1
-) -> Partition:
+) -> DiskPartitionLog:
     """Open the log in the directory ``path``, or create it; what recovery found stands in ``.recovery``.
 
     Raises CorruptLog where the directory belongs to another topic or its files contradict each other, OSError where
@@ -47,21 +47,23 @@ def open_partition(
         disk.make_directory(path)
         create_logs(disk, [path], topic_id, first_epoch)
         names = disk.names(path)
-    found = look(disk, path, names, topic_id, now_us=now_us, first_epoch=first_epoch)
+    found = recover(disk, path, names, topic_id, now_us=now_us, first_epoch=first_epoch)
     for name in names:
         if name.endswith(".tmp"):
             disk.remove(path / name)
     make_last(disk, found.repairs)
-    return Partition(disk, path, topic_id, found, segment_bytes, now_us)
+    return DiskPartitionLog(disk, path, topic_id, found, segment_bytes, now_us)
 
 
-class Partition:
+class DiskPartitionLog:
     """See ``interface.PartitionLog``, which says what each method means."""
 
     recovery: RecoveryReport
     tail: Run | None
 
-    def __init__(self, disk: Disk, path: Path, topic_id: bytes, found: Found, segment_bytes: int, now_us: int) -> None:
+    def __init__(
+        self, disk: Disk, path: Path, topic_id: bytes, found: RecoveredLog, segment_bytes: int, now_us: int
+    ) -> None:
         self.path = path
         self.topic_id = topic_id
         self.epochs, self.epoch = found.epochs, found.epochs[-1][0]
@@ -76,7 +78,7 @@ class Partition:
         self.watched, self.tail = False, None
         self._disk = disk
         self._segment_bytes = segment_bytes
-        self._found: Found | None = found
+        self._found: RecoveredLog | None = found
         self._clock_us = found.clock_us
         self.dates = Dates()
         self._held: int | None = found.stable_before if found.next_offset else None
@@ -101,7 +103,7 @@ class Partition:
 
         self._mark = WatermarkFile(disk, path, now_us)
         self._index_due_us = now_us
-        self._settle()
+        self._update_last_stable_offset()
         self._mark.stale = False
         # what is lost of the states is found again by whoever reads the log, before ``hold_stable``; until then the
         # watermark goes on to say that something is missing, so that a crash in between is noticed too
@@ -142,19 +144,19 @@ class Partition:
         array[at : at + len(body)] = np.frombuffer(body, np.uint8)
         return self.commit(len(body), count, min_timestamp_us, max_timestamp_us)
 
-    def write_through(self, dialect: int, flags: int, room_bytes: int, write: Write) -> Written:
+    def write_through(self, dialect: int, flags: int, room_bytes: int, write: Write) -> WriteResult:
         chunk = OpenChunk.with_room(dialect << 16 | flags, self.next_offset, room_bytes)
         try:
             return self._write_now(chunk, ENVELOPE_BYTES, write)
         finally:
             chunk.release()
 
-    def write_in_place(self, dialect: int, flags: int, messages: InPlace, write: Write) -> Written:
+    def write_in_place(self, dialect: int, flags: int, messages: InPlace, write: Write) -> WriteResult:
         array, start = messages
         chunk = OpenChunk(dialect << 16 | flags, self.next_offset, Buffer(array), start - ENVELOPE_BYTES)
         return self._write_now(chunk, start, write)
 
-    def _write_now(self, chunk: OpenChunk, at: int, write: Write) -> Written:
+    def _write_now(self, chunk: OpenChunk, at: int, write: Write) -> WriteResult:
         if self._chunk is not None:
             self.flush()
         if self.refusal is not None:
@@ -232,8 +234,8 @@ class Partition:
             if self._overlay.needs_rewrite:
                 self._overlay.compact(self.first_offset)
             if found is not None and not found.report.clean:
-                carry_out(self._disk, self.path, found.repairs, self._head())
-                self._segments.active.was_cut()
+                apply_repairs(self._disk, self.path, found.repairs, self._head())
+                self._segments.active.on_truncated()
         except OSError as error:
             raise self._refuse(error, "could not be mended") from error
         self._found = None
@@ -241,8 +243,8 @@ class Partition:
     def _head(self) -> bytes:
         return watermark.pack(self.topic_id, self.first_offset, *self._now_marked()[:3], self.epochs)
 
-    def _now_marked(self) -> Mark:
-        return Mark(self.synced_end, self.stable_end, self._clock_us, self._overlay.mark)
+    def _now_marked(self) -> WatermarkSlot:
+        return WatermarkSlot(self.synced_end, self.stable_end, self._clock_us, self._overlay.mark)
 
     def _begin_writing(self) -> None:
         """The first write since opening: from now on the log is not closed in order, and the disk knows it."""
@@ -264,18 +266,18 @@ class Partition:
         self._syncing = self._segments.written
         return files
 
-    def synced(self) -> None:
+    def complete_sync(self) -> None:
         done, self._syncing = self._syncing, None
         if done is not None and (self.refusal is None or not self._read_only):
             self._overlay.synced()
             self._segments.synced = done
             self.synced_end = done.end.offset
             self._mark.stale = True
-            self._settle()
+            self._update_last_stable_offset()
         if self.on_synced is not None:
             self.on_synced()
 
-    def sync_failed(self, error: OSError) -> None:
+    def fail_sync(self, error: OSError) -> None:
         self._syncing = None
         # what a failed sync left in memory may look written and not be: whatever the error, the next try proves nothing
         self._refuse(OSError(errno.EIO, error.strerror or str(error)), "could not be synced")
@@ -294,7 +296,7 @@ class Partition:
         if self.refusal is not None and self._read_only:
             raise Refusal(Reason.READ_ONLY, str(self.refusal))
 
-    def _settle(self) -> None:
+    def _update_last_stable_offset(self) -> None:
         end = self.synced_end
         floor = self._overlay.unsynced_floor
         if self._held is not None and self._held < end:
@@ -305,9 +307,9 @@ class Partition:
             self.stable_end = end
             self._mark.stale = True
 
-    def hold_stable(self, offset: int | None) -> None:
+    def hold_last_stable_offset(self, offset: int | None) -> None:
         self._held = offset
-        self._settle()
+        self._update_last_stable_offset()
         if self._overlay.lost:
             self._overlay.lost = False
             with contextlib.suppress(Refusal, OSError):
@@ -348,12 +350,12 @@ class Partition:
                 self._wake()
                 for file in self.begin_sync():
                     file.sync()
-                self.synced()
+                self.complete_sync()
                 self._segments.active.finish()
                 self._segments.active.file.sync()
                 self._mark.finish(self._now_marked())
             except OSError as error:
-                self.sync_failed(error)
+                self.fail_sync(error)
         if self._syncing is None:
             # else they are closed when the sync that knows them lets go
             self._segments.active.close()
@@ -367,7 +369,7 @@ class Partition:
         offset = max(offset, self.first_offset)
         return self._segments.read(offset, self.synced_end, max_bytes) if offset < self.synced_end else None
 
-    def damaged(self, first: int, end: int) -> list[tuple[int, int]]:
+    def damaged_ranges(self, first: int, end: int) -> list[tuple[int, int]]:
         return [(max(damage.first, first), min(damage.end, end)) for damage in self.damage(first, end)]
 
     def damage(self, first: int, end: int) -> list[Damage]:
@@ -405,7 +407,7 @@ class Partition:
             self._overlay.add(OverlayRecord(kind, state, first, end, max(now_us, 0)))
         except OSError as error:
             raise self._refuse(error, "could not keep a state") from error
-        self._settle()
+        self._update_last_stable_offset()
 
     def sync_states(self) -> None:
         file = self._overlay.begin_sync()
@@ -414,19 +416,19 @@ class Partition:
         try:
             file.sync()
         except OSError as error:
-            self.sync_failed(error)
+            self.fail_sync(error)
             raise Refusal(Reason.READ_ONLY, str(self.refusal)) from error
         self._overlay.synced()
         self._mark.stale = True
-        self._settle()
+        self._update_last_stable_offset()
 
-    def hidden(self, first: int, end: int) -> list[tuple[int, int, int]]:
-        return self._overlay.hidden(first, end)
+    def unavailable_ranges(self, first: int, end: int) -> list[tuple[int, int, int]]:
+        return self._overlay.unavailable_ranges(first, end)
 
-    def aborted(self, first: int, end: int) -> list[tuple[int, int]]:
+    def aborted_ranges(self, first: int, end: int) -> list[tuple[int, int]]:
         return self._overlay.ranges(RangeKind.ABORTED, first, end)
 
-    def control(self, first: int, end: int) -> list[tuple[int, int]]:
+    def control_ranges(self, first: int, end: int) -> list[tuple[int, int]]:
         return self._overlay.ranges(RangeKind.CONTROL, first, end)
 
     # ------------------------------------------------------------------------------------------ size and age

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from .catalog import PUT_POSITION, Catalog, Kind
+from .catalog import PUT_POSITION, Catalog, CatalogRecordKind
 from .catalog_rows import PositionRow
 
 _SCHEMA: Final = (
@@ -47,13 +47,13 @@ class ProducerTable:
     def __init__(self, catalog: Catalog) -> None:
         """Makes the tables where an older Lading wrote the catalog."""
         self._catalog = catalog
-        with catalog.write(Kind.PRODUCER) as db:
+        with catalog.write(CatalogRecordKind.PRODUCER) as db:
             for statement in _SCHEMA:
                 db.execute(statement)
 
     def take_ids(self, count: int) -> int:
         """The first of ``count`` ids that were never given out; they are gaps where the process ends before."""
-        with self._catalog.write(Kind.PRODUCER) as db:
+        with self._catalog.write(CatalogRecordKind.PRODUCER) as db:
             row = db.execute(
                 "INSERT INTO producer_ids VALUES (1, ?) ON CONFLICT DO UPDATE SET next = next + ? RETURNING next",
                 (count, count),
@@ -65,7 +65,7 @@ class ProducerTable:
         known = self._catalog.rows("SELECT next FROM producer_ids")
         if known and known[0][0] > highest:
             return
-        with self._catalog.write(Kind.PRODUCER) as db:
+        with self._catalog.write(CatalogRecordKind.PRODUCER) as db:
             db.execute("INSERT OR REPLACE INTO producer_ids VALUES (1, ?)", (highest + 1,))
 
     def rows(self) -> list[ProducerRow]:
@@ -80,12 +80,12 @@ class ProducerTable:
 
     def put(self, row: ProducerRow) -> None:
         """A producer as it is from now on."""
-        with self._catalog.write(Kind.PRODUCER) as db:
+        with self._catalog.write(CatalogRecordKind.PRODUCER) as db:
             self._put(db, row)
 
     def wait(self, name: str, rows: Iterable[PositionRow]) -> None:
         """Positions that become true when the open transaction of ``name`` is committed; durable with the next sync."""
-        with self._catalog.write(Kind.WAITING_POSITION) as db:
+        with self._catalog.write(CatalogRecordKind.WAITING_POSITION) as db:
             db.executemany(
                 f"INSERT OR REPLACE INTO waiting_positions (producer, {_POSITION}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 [(name, *_values(row)) for row in rows],
@@ -93,14 +93,14 @@ class ProducerTable:
 
     def decide(self, row: ProducerRow, positions: Sequence[PositionRow]) -> None:
         """Commit (with the ``positions`` it makes true) or abort (with none): what waited goes."""
-        with self._catalog.write(Kind.PRODUCER, Kind.POSITION) as db:
+        with self._catalog.write(CatalogRecordKind.PRODUCER, CatalogRecordKind.POSITION) as db:
             self._put(db, row)
             db.execute("DELETE FROM waiting_positions WHERE producer = ?", (row.name,))
             db.executemany(PUT_POSITION, [_values(one) for one in positions])
 
     def remove(self, names: Iterable[str]) -> None:
         """Forget producers."""
-        with self._catalog.write(Kind.PRODUCER) as db:
+        with self._catalog.write(CatalogRecordKind.PRODUCER) as db:
             db.executemany("DELETE FROM producers WHERE name = ?", [(name,) for name in names])
 
     def _put(self, db: sqlite3.Connection, row: ProducerRow) -> None:

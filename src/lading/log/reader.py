@@ -12,12 +12,12 @@ from ..model.errors import CorruptLog
 from . import watermark
 from .disk import Disk, RealDisk, read_all
 from .formats import GATE
-from .index import Entry
+from .index import IndexEntry
 from .interface import Damage, Span
 from .overlay import FILE_NAME as STATES
 from .overlay import Overlay
 from .recovery import segment_bases
-from .segment import Limit, Segment
+from .segment import LogPosition, Segment
 from .watermark import Watermark
 
 _LOOKS: Final = 5
@@ -118,7 +118,7 @@ class DirectoryReader:
                 return span
         return None
 
-    def _limit(self, segment: Segment) -> Limit:
+    def _limit(self, segment: Segment) -> LogPosition:
         if isinstance(segment, _Tail):
             return segment.limit(self.synced_end)
         if segment.end is None:
@@ -142,19 +142,19 @@ class DirectoryReader:
         known = [damage for number in numbers for damage in self._segments[number].damage]
         return [damage for damage in known if damage.first < end and damage.end > first]
 
-    def damaged(self, first: int, end: int) -> list[tuple[int, int]]:
+    def damaged_ranges(self, first: int, end: int) -> list[tuple[int, int]]:
         """The same as offset ranges."""
         return [(max(damage.first, first), min(damage.end, end)) for damage in self.damage(first, end)]
 
-    def hidden(self, first: int, end: int) -> list[tuple[int, int, int]]:
+    def unavailable_ranges(self, first: int, end: int) -> list[tuple[int, int, int]]:
         """(first, end, state) of what is not available."""
-        return self._overlay.hidden(first, end)
+        return self._overlay.unavailable_ranges(first, end)
 
-    def aborted(self, first: int, end: int) -> list[tuple[int, int]]:
+    def aborted_ranges(self, first: int, end: int) -> list[tuple[int, int]]:
         """Aborted ranges."""
         return self._overlay.ranges(RangeKind.ABORTED, first, end)
 
-    def control(self, first: int, end: int) -> list[tuple[int, int]]:
+    def control_ranges(self, first: int, end: int) -> list[tuple[int, int]]:
         """Ranges of control records."""
         return self._overlay.ranges(RangeKind.CONTROL, first, end)
 
@@ -166,33 +166,33 @@ class _Tail(Segment):
         super().__init__(disk, directory, base_offset)
         self._index = self.read_index()[0]
         self._index.end = None
-        self._reached: Limit | None = None
+        self._reached: LogPosition | None = None
 
     @property
     def reached(self) -> int:
         """How far it was read."""
         return self._reached.offset if self._reached else self.base_offset
 
-    def limit(self, synced_end: int) -> Limit:
+    def limit(self, synced_end: int) -> LogPosition:
         """The chunk boundary at ``synced_end``; the last one before it where the bytes do not lead there."""
         if self._reached is None:
             self._reached = self._begin(synced_end)
         if self._reached.offset < synced_end:
             index = self.index
-            start = Entry(*self._reached, self.max_timestamp_us)
+            start = IndexEntry(*self._reached, self.max_timestamp_us)
             found = self.scan_from(start, self.data_end(), stop_offset=synced_end)
             index.cut(start.position)
             for number in range(len(found.index)):
                 index.add(*found.index.entry(number))
             self.damage += found.damage
             self.max_timestamp_us = found.max_timestamp_us
-            self._reached = Limit(found.end_offset, found.end_position)
+            self._reached = LogPosition(found.end_offset, found.end_position)
             self._checked.set(start.position, found.end_position, 1)
             for damage in found.damage:
                 self._checked.set(damage.start, damage.stop, None)
         return self._reached
 
-    def _begin(self, synced_end: int) -> Limit:
+    def _begin(self, synced_end: int) -> LogPosition:
         """Where to walk from: the last index entry below the end, if a chunk with its offset lies there."""
         number = self.index.at_offset(synced_end - 1)
         if number >= 0:
@@ -201,9 +201,9 @@ class _Tail(Segment):
             if found.end_offset > entry.offset and not found.damage:
                 self.index.cut(entry.position + 1)
                 self.max_timestamp_us = entry.max_timestamp_us
-                return Limit(entry.offset, entry.position)
+                return LogPosition(entry.offset, entry.position)
         self.index.cut(0)
-        return Limit(self.base_offset, 0)
+        return LogPosition(self.base_offset, 0)
 
     def unload(self) -> None:
         """It stays: what was walked is not walked again."""

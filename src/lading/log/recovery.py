@@ -21,10 +21,10 @@ from . import watermark
 from .active import ActiveSegment
 from .disk import Disk, read_all, replace, sync_directory
 from .formats import GATE
-from .index import Entry, Index
-from .interface import Cut, Damage, RecoveryReport
+from .index import Index, IndexEntry
+from .interface import Damage, RecoveryReport, TornTail
 from .scan import Scan
-from .segment import LOG_SUFFIX, Limit, Segment
+from .segment import LOG_SUFFIX, LogPosition, Segment
 from .watermark import StatesMark, Watermark
 
 KEPT_SUFFIX: Final = ".cut"
@@ -48,13 +48,13 @@ class Tail:
 
     base_offset: int
     index: Index
-    end: Limit
+    end: LogPosition
     max_timestamp_us: int
     damage: list[Damage]
 
 
 @dataclass(slots=True)
-class Found:
+class RecoveredLog:
     """The state of a log as recovery found it. ``tail`` continues in place, None: a new segment is to be begun."""
 
     first_offset: int
@@ -80,7 +80,9 @@ def is_new(names: Sequence[str]) -> bool:
     return watermark.FILE_NAME not in names and not segment_bases(names)
 
 
-def look(disk: Disk, directory: Path, names: Sequence[str], topic_id: bytes, *, now_us: int, first_epoch: int) -> Found:
+def recover(
+    disk: Disk, directory: Path, names: Sequence[str], topic_id: bytes, *, now_us: int, first_epoch: int
+) -> RecoveredLog:
     """What lies in ``directory``, which has these files and is not new. CorruptLog where recovery may not guess."""
     path = directory / watermark.FILE_NAME
     data = read_all(disk, path)
@@ -115,7 +117,7 @@ def make_last(disk: Disk, repairs: Repairs) -> None:
     repairs.sync = []
 
 
-def carry_out(disk: Disk, directory: Path, repairs: Repairs, write_head: bytes) -> None:
+def apply_repairs(disk: Disk, directory: Path, repairs: Repairs, write_head: bytes) -> None:
     """Make the changes; raises OSError and can be called again then."""
     if repairs.cut is not None:
         path, position, size_bytes = repairs.cut
@@ -169,7 +171,7 @@ class _Recovery:
         self.unused: list[Segment] = []
         self.scanned_bytes = 0
 
-    def run(self) -> Found:
+    def run(self) -> RecoveredLog:
         self._leave_out_forgotten()
         segments = [Segment(self.disk, self.directory, base) for base in self.bases]
         tail = self._clean_tail(segments)
@@ -193,8 +195,8 @@ class _Recovery:
         cuts = []
         if self.repairs.cut is not None:
             path, position, size_bytes = self.repairs.cut
-            cuts.append(Cut(path, position, size_bytes, kept_path(path, position)))
-        return Found(
+            cuts.append(TornTail(path, position, size_bytes, kept_path(path, position)))
+        return RecoveredLog(
             first_offset=self.first,
             next_offset=next_offset,
             stable_before=min(self.mark.stable_end if self.mark else next_offset, next_offset),
@@ -237,14 +239,14 @@ class _Recovery:
             return None
         last = segments[-1]
         if last.base_offset == self.synced and last.file_size() == 0:
-            return Tail(last.base_offset, Index(), Limit(self.synced, 0), 0, [])
+            return Tail(last.base_offset, Index(), LogPosition(self.synced, 0), 0, [])
         index = self._index(last)
         end = index.end
         if end is None or (end.offset, end.position) != (self.synced, last.file_size()):
             self.notes.append(f"{last.path} is not as it was when the log was closed; its end is read anew")
             return None
         index.end = None
-        return Tail(last.base_offset, index, Limit(end.offset, end.position), end.max_timestamp_us, [])
+        return Tail(last.base_offset, index, LogPosition(end.offset, end.position), end.max_timestamp_us, [])
 
     def _read_tail(self, segments: list[Segment]) -> Tail:
         """Check all from the last index entry at or below the synced end; what is whole there, is the log's end."""
@@ -273,7 +275,7 @@ class _Recovery:
             self.repairs.sync += [segment.path for segment in segments[begin : begin + last + 1]]
             self.repairs.sync.append(self.directory)
         self.damage += found.damage
-        end = Limit(found.end_offset, found.end_position)
+        end = LogPosition(found.end_offset, found.end_position)
         return Tail(segment.base_offset, found.index, end, found.max_timestamp_us, found.damage)
 
     def _scan(self, segment: Segment) -> Scan:
@@ -281,12 +283,12 @@ class _Recovery:
         index = self._index(segment)
         hints = [index.entry(i) for i in range(len(index))]
         number = index.at_offset(self.synced - 1) if self.mark else -1
-        start = index.entry(number) if number >= 0 else Entry(segment.base_offset, 0, 0)
+        start = index.entry(number) if number >= 0 else IndexEntry(segment.base_offset, 0, 0)
         size = segment.data_end()
         found = segment.scan_from(start, size, hints)
         if start.position and found.index.positions[:1] != array("q", [start.position]):
             # no whole chunk where the entry says: it may be of an index that is older than the bytes
-            start = Entry(segment.base_offset, 0, 0)
+            start = IndexEntry(segment.base_offset, 0, 0)
             found = segment.scan_from(start, size, hints)
         self.scanned_bytes += found.end_position - start.position
         index.cut(start.position)
@@ -329,11 +331,11 @@ class _Recovery:
 
 
 def _leave_behind(segment: Segment, tail: Tail, end_offset: int) -> None:
-    segment.end = Limit(end_offset, max(damage.stop for damage in tail.damage))
+    segment.end = LogPosition(end_offset, max(damage.stop for damage in tail.damage))
     segment.damage, segment.max_timestamp_us = tail.damage, tail.max_timestamp_us
 
 
-def open_tail(disk: Disk, directory: Path, found: Found) -> ActiveSegment:
+def open_tail(disk: Disk, directory: Path, found: RecoveredLog) -> ActiveSegment:
     """The segment to write to, continued or begun."""
     if found.tail is None:
         active = ActiveSegment(disk, directory, found.next_offset)

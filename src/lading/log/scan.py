@@ -19,7 +19,7 @@ from ..chunk.envelope import KERNEL_MODULE
 from ..kernels import engine
 from ..model.run import BASE_OFFSET, BODY_END, BODY_START, LAST_OFFSET, MAX_TIMESTAMP_US
 from .formats import GATE
-from .index import INDEX_EVERY_SHIFT, Entry, Index
+from .index import INDEX_EVERY_SHIFT, Index, IndexEntry
 from .interface import Damage
 
 Region = NDArray[np.uint8]
@@ -77,11 +77,11 @@ def follows(rows: NDArray[np.int64], offset: int) -> int:
 
 def scan(
     region: Region,
-    start: Entry,
+    start: IndexEntry,
     end: int,
     *,
     path: Path,
-    hints: Sequence[Entry] = (),
+    hints: Sequence[IndexEntry] = (),
     stop_offset: int | None = None,
 ) -> Scan:
     """Check the chunks from ``start`` to byte ``end``; with ``stop_offset`` go no further than that offset.
@@ -116,7 +116,7 @@ def _take(found: Scan, rows: NDArray[np.int64]) -> None:
     found.end_offset = int(rows[-1, LAST_OFFSET]) + 1
 
 
-def _resume(found: Scan, region: Region, end: int, path: Path, hints: Sequence[Entry]) -> bool:
+def _resume(found: Scan, region: Region, end: int, path: Path, hints: Sequence[IndexEntry]) -> bool:
     """Note the damage at the end of ``found`` and go on behind it; False where nothing whole follows."""
     at, offset = found.end_position, found.end_offset
     last = _last_byte(region, at, end)
@@ -169,7 +169,7 @@ def _chain(region: Region, at: int, offset: int, end: int, path: Path) -> list[D
 
 
 def _search(
-    region: Region, at: int, last: int, end: int, offset: int, hints: Sequence[Entry]
+    region: Region, at: int, last: int, end: int, offset: int, hints: Sequence[IndexEntry]
 ) -> tuple[int, int] | None:
     """The first whole chunk behind ``at`` from which the log goes on, by its looks; else the next index entry."""
     budget = _SEARCH_BYTES_MAX
@@ -204,7 +204,7 @@ def _base_offset(region: Region, at: int, end: int, *, verify: bool = True) -> i
     return int(rows[0, BASE_OFFSET]) if len(rows) else None
 
 
-def _leads_to(region: Region, position: int, offset: int, goal: Entry) -> bool:
+def _leads_to(region: Region, position: int, offset: int, goal: IndexEntry) -> bool:
     while position < goal.position:
         rows, position, _ = walk(region, position, goal.position, verify=True)
         if not len(rows) or follows(rows, offset) < len(rows):

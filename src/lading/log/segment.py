@@ -22,7 +22,7 @@ from ..model.errors import CorruptLog
 from ..model.run import BASE_OFFSET, BODY_END, BODY_START, LAST_OFFSET, MAX_TIMESTAMP_US
 from . import index as index_format
 from .disk import Disk, bring_in, file_size, place_of, read_all
-from .index import Entry, Index
+from .index import Index, IndexEntry
 from .interface import Damage, Span
 from .intervals import Intervals
 from .scan import Region, Scan, follows, lost_end, scan, walk
@@ -32,7 +32,7 @@ LOG_SUFFIX: Final = ".log"
 INDEX_SUFFIX: Final = ".index"
 
 
-class Limit(NamedTuple):
+class LogPosition(NamedTuple):
     """Where reading ends: the chunk boundary at ``position``, which is offset ``offset``."""
 
     offset: int
@@ -45,7 +45,7 @@ class Segment:
     def __init__(self, disk: Disk, directory: Path, base_offset: int) -> None:
         self.base_offset = base_offset
         self.path = directory / f"{base_offset:020}{LOG_SUFFIX}"
-        self.end: Limit | None = None
+        self.end: LogPosition | None = None
         self.max_timestamp_us = 0
         self.damage: list[Damage] = []
         self.index_fault = ""
@@ -76,14 +76,14 @@ class Segment:
         if fault or end is None or end.offset != end_offset or end.position > file_size:
             self.index_fault = fault or "its end is missing" if data else "the file is missing"
             return False
-        self.end, self.max_timestamp_us = Limit(end.offset, end.position), end.max_timestamp_us
+        self.end, self.max_timestamp_us = LogPosition(end.offset, end.position), end.max_timestamp_us
         return True
 
     def find_end(self, end_offset: int) -> Scan:
         """Learn the end of a closed segment, and its index, by reading all of it; the next segment says its end."""
         index, self.index_fault = self.read_index()
         hints = [index.entry(i) for i in range(len(index))]
-        found = self.scan_from(Entry(self.base_offset, 0, 0), self.data_end(), hints)
+        found = self.scan_from(IndexEntry(self.base_offset, 0, 0), self.data_end(), hints)
         self.close_at(found, end_offset)
         return found
 
@@ -103,7 +103,7 @@ class Segment:
         """Write the index of a closed segment. It may fail or be lost: it is rebuilt then."""
         assert self.end is not None
         index = self.index
-        index.end = Entry(*self.end, self.max_timestamp_us)
+        index.end = IndexEntry(*self.end, self.max_timestamp_us)
         with contextlib.suppress(OSError):
             file = self._disk.open(self.index_path, write=True)
             try:
@@ -114,7 +114,7 @@ class Segment:
                 file.close()
 
     def scan_from(
-        self, start: Entry, size: int, hints: Sequence[Entry] = (), *, stop_offset: int | None = None
+        self, start: IndexEntry, size: int, hints: Sequence[IndexEntry] = (), *, stop_offset: int | None = None
     ) -> Scan:
         """Check the chunks from ``start`` on in the first ``size`` bytes of the file; this changes nothing here."""
         region = self._region(size)
@@ -142,7 +142,7 @@ class Segment:
         self._index = found.index
         self.damage = found.damage
         self.max_timestamp_us = found.max_timestamp_us
-        self.end = Limit(found.end_offset, found.end_position)
+        self.end = LogPosition(found.end_offset, found.end_position)
         self._checked = Intervals()
         self._checked.set(found.start_position, found.end_position, 1)
         for damage in found.damage:
@@ -194,7 +194,7 @@ class Segment:
 
     # ------------------------------------------------------------------------------------------ reading
 
-    def span(self, offset: int, limit: Limit, max_bytes: int) -> Span | None:
+    def span(self, offset: int, limit: LogPosition, max_bytes: int) -> Span | None:
         """Checked chunks from the one that holds ``offset``; None where nothing readable lies before ``limit``."""
         region = self._region(limit.position)
         for attempt in (0, 1):
@@ -220,7 +220,7 @@ class Segment:
                 self._rescan(limit)
         raise CorruptLog(f"{place_of(self.path)}: offset {offset} cannot be found; the file changes while it is read")
 
-    def first_since(self, timestamp_us: int, limit: Limit) -> int | None:
+    def first_since(self, timestamp_us: int, limit: LogPosition) -> int | None:
         """Base offset of the first chunk with a message at or after a time; None where there is none."""
         if not limit.position:
             return None
@@ -240,24 +240,24 @@ class Segment:
                 at = behind[0]
         return None
 
-    def _locate(self, region: Region, offset: int, limit: Limit) -> Limit | None:
+    def _locate(self, region: Region, offset: int, limit: LogPosition) -> LogPosition | None:
         """The chunk that holds ``offset``; None where the index or the bytes are wrong."""
         hint = self._hints.get(offset)
         if hint is not None:
-            return Limit(offset, hint)
+            return LogPosition(offset, hint)
         index = self.index
         number = index.at_offset(offset)
         if number < 0:
             return None
-        at = Limit(index.offsets[number], index.positions[number])
+        at = LogPosition(index.offsets[number], index.positions[number])
         for damage in self.damage:
             if at.offset < damage.end <= offset:
-                at = Limit(damage.end, damage.stop)
+                at = LogPosition(damage.end, damage.stop)
         if at.offset == offset:
             return at
         block_end = limit
         if number + 1 < len(index) and index.positions[number + 1] < limit.position:
-            block_end = Limit(index.offsets[number + 1], index.positions[number + 1])
+            block_end = LogPosition(index.offsets[number + 1], index.positions[number + 1])
         if not self._check(region, at, self._before_damage(at, block_end)):
             return None
         position = at.position
@@ -265,12 +265,12 @@ class Segment:
             rows, position, _ = walk(region, position, block_end.position, verify=False)
             row = int(np.searchsorted(rows[:, LAST_OFFSET], offset))
             if row < len(rows):
-                return Limit(int(rows[row, BASE_OFFSET]), int(rows[row, BODY_START]) - ENVELOPE_BYTES)
+                return LogPosition(int(rows[row, BASE_OFFSET]), int(rows[row, BODY_START]) - ENVELOPE_BYTES)
             if not len(rows):
                 return None
         return None
 
-    def _stop(self, region: Region, start: Limit, limit: Limit, max_bytes: int) -> Limit | None:
+    def _stop(self, region: Region, start: LogPosition, limit: LogPosition, max_bytes: int) -> LogPosition | None:
         """The chunk boundary about ``max_bytes`` behind ``start``; None where the bytes are wrong."""
         limit = self._before_damage(start, limit)
         wanted = start.position + max_bytes
@@ -279,18 +279,18 @@ class Segment:
         index = self.index
         number = index.at_position(wanted)
         if number >= 0 and index.positions[number] > start.position:
-            return Limit(index.offsets[number], index.positions[number])
+            return LogPosition(index.offsets[number], index.positions[number])
         rows, _, _ = walk(region, start.position, limit.position, verify=False)
         fits = max(int(np.searchsorted(rows[:, BODY_END], wanted, "right")), 1)
-        return Limit(int(rows[fits - 1, LAST_OFFSET]) + 1, int(rows[fits - 1, BODY_END])) if len(rows) else None
+        return LogPosition(int(rows[fits - 1, LAST_OFFSET]) + 1, int(rows[fits - 1, BODY_END])) if len(rows) else None
 
-    def _before_damage(self, start: Limit, limit: Limit) -> Limit:
+    def _before_damage(self, start: LogPosition, limit: LogPosition) -> LogPosition:
         for damage in self.damage:
             if damage.first >= start.offset and damage.start <= limit.position:
-                return Limit(damage.first, damage.start)
+                return LogPosition(damage.first, damage.start)
         return limit
 
-    def _check(self, region: Region, start: Limit, stop: Limit) -> bool:
+    def _check(self, region: Region, start: LogPosition, stop: LogPosition) -> bool:
         """Whether whole chunks with right CRCs lead from ``start`` to ``stop``; nothing is checked twice."""
         if not self._checked.missing(start.position, stop.position):
             return True
@@ -306,13 +306,13 @@ class Segment:
         self._checked.set(start.position, stop.position, 1)
         return True
 
-    def _rescan(self, limit: Limit) -> None:
+    def _rescan(self, limit: LogPosition) -> None:
         """Read all up to ``limit`` anew: the index is what the bytes say, what cannot be read becomes damage."""
         index = self._index or self.read_index()[0]
         hints = [index.entry(i) for i in range(len(index))]
         end, latest, known = self.end, self.max_timestamp_us, self.damage
         limit = self._known_end() or limit
-        found = self.scan_from(Entry(self.base_offset, 0, 0), limit.position, hints)
+        found = self.scan_from(IndexEntry(self.base_offset, 0, 0), limit.position, hints)
         if found.end_offset < limit.offset:
             found.bad_bytes = limit.position - found.end_position
             found.damage += self.lost_end(found, limit.offset)
@@ -332,7 +332,7 @@ class Segment:
                 "and whether somebody made the file shorter"
             ) from error
 
-    def _known_end(self) -> Limit | None:
+    def _known_end(self) -> LogPosition | None:
         """Where the chunks end, whatever readers may see of them; None where only their limit is known."""
         return self.end
 

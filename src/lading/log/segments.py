@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from .active import ActiveSegment
 from .disk import Disk, File
 from .interface import Damage, SegmentInfo, Span
-from .segment import Limit, Segment
+from .segment import LogPosition, Segment
 
 _LOADED_MAX: Final = 4
 
@@ -22,7 +22,7 @@ class Reached(NamedTuple):
     """How far a log goes: the base offset of its last segment and the end in it."""
 
     base_offset: int
-    end: Limit
+    end: LogPosition
 
 
 class Segments:
@@ -82,7 +82,7 @@ class Segments:
         active = self.active
         return [*closed, self._info(active, active.written)]
 
-    def _info(self, segment: Segment, end: Limit) -> SegmentInfo:
+    def _info(self, segment: Segment, end: LogPosition) -> SegmentInfo:
         written_us = partial(self._disk.modified_us, segment.path)
         return SegmentInfo(segment.base_offset, end.offset, end.position, segment.max_timestamp_us, written_us)
 
@@ -142,7 +142,7 @@ class Segments:
                 with contextlib.suppress(OSError):
                     self._disk.remove(path)
 
-    def _limit(self, segment: Segment) -> Limit:
+    def _limit(self, segment: Segment) -> LogPosition:
         if segment.base_offset == self.synced.base_offset:
             return self.synced.end
         assert segment.end is not None

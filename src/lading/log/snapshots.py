@@ -19,7 +19,7 @@ from ..model.errors import LocalError
 from .disk import Disk, read_all, replace
 from .formats import GATE, SNAPSHOT
 from .interface import Snapshot
-from .watermark import holds
+from .watermark import is_still_valid
 
 SUFFIX: Final = ".snapshot"
 _HEAD: Final = struct.Struct("<4sIIIQQ")
@@ -47,7 +47,7 @@ def load(
     magic, crc, version, _, epoch, end_offset = _HEAD.unpack_from(data)
     if magic != _MAGIC or version not in SNAPSHOT.reads or crc != google_crc32c.value(data[8:]):
         return None
-    if end_offset > next_offset or not holds(epochs, epoch, end_offset):
+    if end_offset > next_offset or not is_still_valid(epochs, epoch, end_offset):
         return None
     return Snapshot(end_offset, data[_HEAD.size :])
 

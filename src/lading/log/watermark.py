@@ -147,7 +147,7 @@ def next_epochs(epochs: Sequence[tuple[int, int]], epoch: int, first_offset: int
     return [(number, first) for number, first in epochs if first < first_offset] + [(epoch, first_offset)]
 
 
-def holds(epochs: Sequence[tuple[int, int]], epoch: int, offset: int) -> bool:
+def is_still_valid(epochs: Sequence[tuple[int, int]], epoch: int, offset: int) -> bool:
     """Whether all that a reader saw up to a position (epoch, next offset) is still what lies there (DESIGN 5)."""
     following = next((first for number, first in epochs if number > epoch), None)
     return following is None or offset <= following

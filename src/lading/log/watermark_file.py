@@ -12,7 +12,7 @@ from .disk import Disk, File, replace
 _EVERY_US: Final = 40_000
 
 
-class Mark(NamedTuple):
+class WatermarkSlot(NamedTuple):
     """What a slot says: how far messages are on disk, how far they are settled, the time of the log, its states."""
 
     synced_end: int
@@ -51,7 +51,7 @@ class WatermarkFile:
             self._file = self._disk.open(self._path, write=True)
             self._resting = False
 
-    def begin(self, mark: Mark) -> None:
+    def begin(self, mark: WatermarkSlot) -> None:
         """From now on the log is not closed in order, and the disk knows it when this returns."""
         file = self._disk.open(self._path, write=True)
         found = watermark.unpack(file.read(0, file.size()))
@@ -63,13 +63,13 @@ class WatermarkFile:
         file.sync()
         self._file = file
 
-    def begin_again(self, head: bytes, mark: Mark) -> None:
+    def begin_again(self, head: bytes, mark: WatermarkSlot) -> None:
         """Replace the whole file by ``head`` and go on in it."""
         replace(self._disk, self._path, head)
         self._file, self._resting = None, False
         self.begin(mark)
 
-    def write_when_due(self, mark: Mark, now_us: int) -> None:
+    def write_when_due(self, mark: WatermarkSlot, now_us: int) -> None:
         """Write a slot where there is something to say, at most every 40 ms."""
         if self._file is None or not self.stale or -_EVERY_US < now_us - self._due_us < 0:
             return
@@ -79,7 +79,7 @@ class WatermarkFile:
         with contextlib.suppress(OSError):
             self._write(self._file, mark, clean=False)
 
-    def forget_states(self, mark: Mark) -> None:
+    def forget_states(self, mark: WatermarkSlot) -> None:
         """``states.log`` is going to be another file: no slot says how long it is when this returns."""
         if self._file is None:
             return
@@ -88,7 +88,7 @@ class WatermarkFile:
         self._file.sync()
         self.stale = True
 
-    def finish(self, mark: Mark) -> None:
+    def finish(self, mark: WatermarkSlot) -> None:
         """Say that the log is closed in order, on disk when this returns."""
         assert self._file is not None
         self._write(self._file, mark, clean=True)
@@ -100,7 +100,7 @@ class WatermarkFile:
             self._file.close()
         self._file, self._resting = None, False
 
-    def _write(self, file: File, mark: Mark, *, clean: bool) -> None:
+    def _write(self, file: File, mark: WatermarkSlot, *, clean: bool) -> None:
         self._sequence += 1
         file.write(
             watermark.pack_slot(self._sequence, *mark[:3], clean=clean, states=mark.states),

@@ -53,7 +53,7 @@ class Spool:
             segment_bytes=segment_bytes,
             now_us=_now_us(),
         )
-        self._log.hold_stable(None)
+        self._log.hold_last_stable_offset(None)
         self._log.maintain(_now_us())
         self._commit = SyncNow()
 

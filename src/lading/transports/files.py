@@ -102,8 +102,8 @@ class FilesTransport:
             topic_id=reader.topic_id,
             epoch=reader.epoch,
             epochs=tuple(reader.epochs),
-            hidden=reader.hidden(offset, end),
-            aborted=[*reader.aborted(offset, end), *reader.control(offset, end)],
+            hidden=reader.unavailable_ranges(offset, end),
+            aborted=[*reader.aborted_ranges(offset, end), *reader.control_ranges(offset, end)],
             damaged=missing(chunks, max(offset, reader.first_offset), end),
         )
 

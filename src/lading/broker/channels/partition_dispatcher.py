@@ -241,7 +241,7 @@ class Lane(UnderWay):
     def _hidden(self, portion: Portion) -> bool:
         """Take out what was hidden since the page was read; whether nothing else is left."""
         rest = portion.rest
-        for first, end, _ in self.partition.log.hidden(int(rest[0]), int(rest[-1]) + 1):
+        for first, end, _ in self.partition.log.unavailable_ranges(int(rest[0]), int(rest[-1]) + 1):
             self._drop(portion.remove(first, end))
         return not len(portion)
 

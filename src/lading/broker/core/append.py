@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ...chunk.envelope import ENVELOPE_BYTES
-from ...log.interface import Commit, InPlace, Write, Written
+from ...log.interface import Commit, InPlace, Write, WriteResult
 from ...model.errors import Reason, Refusal
 from .callbacks import nothing
 from .counters import Counters
@@ -33,7 +33,7 @@ __all__ = [
     "Choice",
     "InPlace",
     "Write",
-    "Written",
+    "WriteResult",
     "choose_partition",
 ]
 

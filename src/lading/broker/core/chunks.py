@@ -71,7 +71,7 @@ def read_chunks(partition: Partition, offset: int, *, max_bytes: int, counters: 
                 base_offset,
                 end_offset,
                 count,
-                log.hidden(base_offset, end_offset),
+                log.unavailable_ranges(base_offset, end_offset),
                 _left_out(log, base_offset, end_offset),
             )
         at = end_offset
@@ -79,7 +79,7 @@ def read_chunks(partition: Partition, offset: int, *, max_bytes: int, counters: 
 
 
 def _left_out(log: PartitionLog, first: int, end: int) -> list[tuple[int, int]]:
-    return sorted([*log.aborted(first, end), *log.control(first, end)])
+    return sorted([*log.aborted_ranges(first, end), *log.control_ranges(first, end)])
 
 
 def _whole(span: Span, stable_end: int) -> tuple[int, int, Bytes, int]:

@@ -51,7 +51,7 @@ class Damages:
         told = {}
         for partition in self._places:
             log = partition.log
-            ranges = sorted(set(log.damaged(log.first_offset, log.next_offset)))
+            ranges = sorted(set(log.damaged_ranges(log.first_offset, log.next_offset)))
             if ranges:
                 named = ", ".join(f"{first} to {end - 1}" for first, end in ranges[:RANGES_MAX])
                 more = f" and {len(ranges) - RANGES_MAX} other ranges" if len(ranges) > RANGES_MAX else ""

@@ -11,7 +11,7 @@ import pyarrow as pa
 from ...columns.rewrite import with_headers
 from ...dialects import registry
 from ...dialects.native.messages import BlockHeader, encode_block
-from ...log.dead_letter_intents import MarkingRow
+from ...log.dead_letter_intents import DeadLetterIntentRow
 from ...model.batch import SCHEMA
 from ...model.errors import LimitExceeded, MalformedMessage
 from ...model.kinds import Kind
@@ -25,7 +25,7 @@ from .topology import Partition
 class Copy:
     """One block of copies. ``pieces`` hold all messages of the marking ``row`` before the offset ``covered``."""
 
-    row: MarkingRow
+    row: DeadLetterIntentRow
     source: Partition
     target: Partition
     pieces: list[Piece]

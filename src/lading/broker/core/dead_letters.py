@@ -18,7 +18,7 @@ from typing import Final
 
 from ...dialects.native import protocol as native_row
 from ...log.catalog import Catalog
-from ...log.dead_letter_intents import MarkingRow, MarkingStore
+from ...log.dead_letter_intents import DeadLetterIntentRow, DeadLetterIntentStore
 from ...model.errors import Reason, Refusal
 from ...model.names import spellings
 from ...model.state import State
@@ -43,7 +43,7 @@ Ranges = Sequence[tuple[int, int]]
 class Marking:
     """A marking whose copies are not all made."""
 
-    row: MarkingRow
+    row: DeadLetterIntentRow
     partition: Partition
     read_bytes: int = READ_BYTES
     due_us: int = 0
@@ -65,7 +65,7 @@ class DeadLetters:
         """``create(stream, topic, partitions, now_us)`` makes a topic, ``append(partition, block, now_us)`` a block."""
         self.on_pending: Callable[[], None] = lambda: None
         """Called when ``next`` may have something to do that it had not before."""
-        self._store = MarkingStore(catalog)
+        self._store = DeadLetterIntentStore(catalog)
         self._counters = counters
         self._resolve = resolve
         self._create = create
@@ -115,7 +115,9 @@ class DeadLetters:
         target = self._target(partition, now_us)
         topic = partition.topic
         drafts = [
-            MarkingRow(0, topic.uuid, partition.number, ranges, target.topic.uuid, target.number, False, reason, now_us)
+            DeadLetterIntentRow(
+                0, topic.uuid, partition.number, ranges, target.topic.uuid, target.number, False, reason, now_us
+            )
             for ranges in _portions(changed)
         ]
         rows = [replace(draft, id=ident) for draft, ident in zip(drafts, self._store.add(drafts), strict=True)]
@@ -144,7 +146,7 @@ class DeadLetters:
         target = self._target(partition, now_us)
         topic = partition.topic
         for ranges in _portions(changed):
-            draft = MarkingRow(
+            draft = DeadLetterIntentRow(
                 0, topic.uuid, partition.number, ranges, target.topic.uuid, target.number, True, reason, now_us
             )
             (ident,) = self._store.add([draft])
@@ -344,7 +346,7 @@ class DeadLetters:
             LOG.warning("dead letters of %s wait: %s; trying again", marking.partition, refusal)
 
 
-def _writer_id(row: MarkingRow) -> bytes:
+def _writer_id(row: DeadLetterIntentRow) -> bytes:
     """The name under which the next block of a marking is written to a target: the same after any restart."""
     place = row.topic + row.target + b"%d/%d/%d/%d" % (
         row.partition, row.target_partition, row.id, row.ranges[0][0],

@@ -25,7 +25,7 @@ from ...log.interface import PartitionLog
 from ...log.intervals import Intervals
 from ...model.errors import Refusal
 from ...model.run import BASE_OFFSET, BODY_END, BODY_START, COUNT, FLAGS, LAST_OFFSET, MAX_TIMESTAMP_US, Run
-from .append import Append, Appender, Write, Written
+from .append import Append, Appender, Write, WriteResult
 from .topology import Partition
 
 LOG: Final = logging.getLogger("lading.broker")
@@ -101,7 +101,7 @@ class Postponed:
         log = self._open_log(path, partition.topic.uuid, 1)
         own = Partition(partition.topic, partition.number, log)
         log.on_synced = lambda: self._synced(own)
-        log.hold_stable(None)
+        log.hold_last_stable_offset(None)
         held = self._held[partition] = _Held(partition, own)
         return held
 
@@ -133,9 +133,9 @@ class Postponed:
         # over a restart a date counts
         due_date_us = self._catalog.dates.of(due_us)
 
-        def write_due(array: NDArray[np.uint8], at: int, base_offset: int) -> Written:
+        def write_due(array: NDArray[np.uint8], at: int, base_offset: int) -> WriteResult:
             written = write(array, at, base_offset)
-            return Written(written.size_bytes, written.messages_count, due_date_us, due_date_us)
+            return WriteResult(written.size_bytes, written.messages_count, due_date_us, due_date_us)
 
         append = self._appender.append(held.own, dialect, flags, room_bytes, write_due)
         heapq.heappush(held.due, (due_us, append.base_offset))
@@ -237,7 +237,7 @@ def _know(held: _Held, row: PositionRow) -> None:
         held.entered.set(first, min(end, limit), 0)
 
 
-def _write(run: Run, number: int, array: NDArray[np.uint8], at: int, base_offset: int, time_us: int) -> Written:
+def _write(run: Run, number: int, array: NDArray[np.uint8], at: int, base_offset: int, time_us: int) -> WriteResult:
     chunk = run.chunks[0]
     body = run.region[chunk[BODY_START] : chunk[BODY_END]]
     target = array[at : at + len(body)]
@@ -245,4 +245,4 @@ def _write(run: Run, number: int, array: NDArray[np.uint8], at: int, base_offset
     rebase = getattr(registry.dialect(run.dialect), "rebase", None)
     if rebase is not None:
         rebase(target, number, base_offset)
-    return Written(len(body), int(chunk[COUNT]), time_us, time_us)
+    return WriteResult(len(body), int(chunk[COUNT]), time_us, time_us)

@@ -138,9 +138,9 @@ def read(
             at = _after_skipped(log, at, limit, reader)
     reading.end_offset = at
     if reader.states is not UnavailableMessages.HIDDEN:
-        reading.hidden = log.hidden(reading.first_offset, at)
+        reading.hidden = log.unavailable_ranges(reading.first_offset, at)
     if reader.aborted is AbortedRecords.LISTED:
-        reading.aborted = log.aborted(reading.first_offset, at)
+        reading.aborted = log.aborted_ranges(reading.first_offset, at)
     if damaged:
         reading.damaged = damaged
         counters.damaged_messages += sum(end - first for first, end in damaged)
@@ -209,12 +209,12 @@ def skipped_ranges(log: PartitionLog, first: int, end: int, reader: VisibilityRu
     """Offset ranges that a reader passes over, rising and apart."""
     ranges: list[tuple[int, int]] = []
     if reader.aborted is AbortedRecords.SKIPPED:
-        ranges += log.aborted(first, end)
-        ranges += log.control(first, end)
+        ranges += log.aborted_ranges(first, end)
+        ranges += log.control_ranges(first, end)
     if reader.states is UnavailableMessages.HIDDEN:
-        ranges += [(one, other) for one, other, _ in log.hidden(first, end)]
+        ranges += [(one, other) for one, other, _ in log.unavailable_ranges(first, end)]
     elif reader.states is UnavailableMessages.CHOSEN:
-        ranges += _unchosen(log.hidden(first, end), first, end, reader.chosen_states)
+        ranges += _unchosen(log.unavailable_ranges(first, end), first, end, reader.chosen_states)
     return _merged(ranges) if len(ranges) > 1 else ranges
 
 

@@ -156,7 +156,7 @@ def _marked(log: PartitionLog, first: int, end: int) -> bool:
 
 def _available(log: PartitionLog, first: int, end: int) -> Iterator[tuple[int, int]]:
     at = first
-    for start, stop, _ in log.hidden(first, end) if first < end else ():
+    for start, stop, _ in log.unavailable_ranges(first, end) if first < end else ():
         if start > at:
             yield at, start
         at = stop

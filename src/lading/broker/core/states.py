@@ -145,7 +145,7 @@ def changes(partition: Partition, ranges: Ranges, state: int) -> list[tuple[int,
     changed: list[tuple[int, int]] = []
     for first, end in joined(ranges):
         at = first
-        for start, stop, was in log.hidden(first, end):
+        for start, stop, was in log.unavailable_ranges(first, end):
             if state != State.AVAILABLE and start > at:
                 changed.append((at, start))
             if was != state:
@@ -160,7 +160,7 @@ def states(partition: Partition, first: int, end: int) -> list[tuple[int, int, i
     """(first, end, state) of the ranges within ``first`` to ``end`` that are not available."""
     log = partition.log
     first, end = max(first, log.first_offset), min(end, log.next_offset)
-    return log.hidden(first, end) if first < end else []
+    return log.unavailable_ranges(first, end) if first < end else []
 
 
 class Found(NamedTuple):
@@ -220,7 +220,7 @@ class Search:
             for start, stop, state in reading.hidden
             if start < end and stop > first
         ]
-        return partition.log.hidden(first, end) == seen
+        return partition.log.unavailable_ranges(first, end) == seen
 
 
 def _runs(offsets: np.ndarray[tuple[int], np.dtype[np.int64]]) -> list[tuple[int, int]]:

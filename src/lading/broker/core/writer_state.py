@@ -96,14 +96,14 @@ class WriterMemory:
 def note_outcome(partition: Partition, writer_id: bytes, offset: int, committed: bool) -> None:
     """Put into the overlay what the control record at ``offset`` decides, as far as it does not stand there."""
     log, writers = partition.log, partition.writers
-    if log.control(offset, offset + 1) != [(offset, offset + 1)]:
+    if log.control_ranges(offset, offset + 1) != [(offset, offset + 1)]:
         log.add_control(offset, offset + 1)
     for first, end in () if committed or writers is None else writers.unmarked.get(writer_id, ()):
-        if log.aborted(first, end) != [(first, end)]:
+        if log.aborted_ranges(first, end) != [(first, end)]:
             log.add_aborted(first, end)
 
 
 def hold(partition: Partition) -> None:
     """Let readers see up to what is not decided, and call back those who wait for more."""
-    partition.log.hold_stable(None if partition.writers is None else partition.writers.stable_before)
+    partition.log.hold_last_stable_offset(None if partition.writers is None else partition.writers.stable_before)
     partition.seen()

@@ -16,7 +16,7 @@ from ...chunk.runs import runs
 from ...dialects import codes, registry
 from ...dialects.sequenced import SequencedBatch, SequencedDialect, TransactionMarkerDialect
 from ...model.errors import LocalError, Reason, Refusal
-from ..core.append import Append, Appender, Write, Written
+from ..core.append import Append, Appender, Write, WriteResult
 from ..core.counters import Counters
 from ..core.topology import Partition
 from ..core.writer_state import SCAN_BYTES, WriterMemory, hold, note_outcome
@@ -118,10 +118,10 @@ class ProducedAppender:
         now_us = partition.log.append_time_us(now_us)
         size_bytes = len(dialect.marker(writer, epoch, committed, 0, now_us))
 
-        def write(array: NDArray[np.uint8], at: int, base_offset: int) -> Written:
+        def write(array: NDArray[np.uint8], at: int, base_offset: int) -> WriteResult:
             record = dialect.marker(writer, epoch, committed, base_offset, now_us)
             array[at : at + size_bytes] = np.frombuffer(record, np.uint8)
-            return Written(size_bytes, 1, now_us, now_us)
+            return WriteResult(size_bytes, 1, now_us, now_us)
 
         writers = self._memory.of(partition)
         self._appender.close_chunk(partition)
@@ -169,12 +169,12 @@ class ProducedAppender:
         """
         log = partition.log
         found: list[tuple[int, int]] = []
-        ranges = log.aborted(first, end)
+        ranges = log.aborted_ranges(first, end)
         if not ranges:
             return found
         named: set[bytes] = set()
         at = ranges[0][0]
-        for start, stop in sorted([*ranges, *log.control(at, end)]):
+        for start, stop in sorted([*ranges, *log.control_ranges(at, end)]):
             at = max(at, start)
             while at < stop:
                 span = log.read(at, min(SCAN_BYTES, 1 << 16))
@@ -201,7 +201,7 @@ def _meets(ranges: list[tuple[int, int]], batch: SequencedBatch) -> bool:
 def _noting(writers: Writers, batch: Sequenced, write: Write, synced_end: int) -> Write:
     """``write``, and the batch is known: before it is on disk, as a snapshot may be made at once then."""
 
-    def noting(array: NDArray[np.uint8], at: int, base_offset: int) -> Written:
+    def noting(array: NDArray[np.uint8], at: int, base_offset: int) -> WriteResult:
         written = write(array, at, base_offset)
         end_offset = base_offset + written.messages_count
         facts = (batch.writer, batch.epoch, batch.sequence, batch.records, base_offset, end_offset)

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from ...log.catalog import Catalog, Kind
+from ...log.catalog import Catalog, CatalogRecordKind
 from ...log.catalog_rows import GroupRow
 from ...model.errors import Reason, Refusal
 from ..core.callbacks import nothing
@@ -207,7 +207,7 @@ class CoordinatedGroups:
     def _keep(self, group: Group) -> None:
         self._groups[group.name] = group
         if not group.kept:
-            self._catalog.put_group(GroupRow(COORDINATED, b"", group.name, 0), Kind.COORDINATED_GROUP)
+            self._catalog.put_group(GroupRow(COORDINATED, b"", group.name, 0), CatalogRecordKind.COORDINATED_GROUP)
             group.kept = True
 
     def _require(self, call: MemberCall, now_us: int) -> tuple[Group, Member]:

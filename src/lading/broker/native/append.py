@@ -12,7 +12,7 @@ from ...dialects import codes
 from ...dialects.native import messages as native
 from ...dialects.sequenced import SequencedBatch
 from ...model.errors import MalformedMessage, Reason, Refusal
-from ..core.append import Append, Appender, Written
+from ..core.append import Append, Appender, WriteResult
 from ..core.counters import Counters
 from ..core.topology import Partition
 from ..core.writer_state import WriterMemory
@@ -97,8 +97,8 @@ class NativeAppender:
         source = body[block.start : block.end]
         alone = [checked._replace(block=block._replace(start=0, end=len(source)))]
 
-        def write(array: NDArray[np.uint8], at: int, base_offset: int) -> Written:
-            return Written(*native.restamp(source, alone, array, at, now_us))
+        def write(array: NDArray[np.uint8], at: int, base_offset: int) -> WriteResult:
+            return WriteResult(*native.restamp(source, alone, array, at, now_us))
 
         header = block.header
         if header.transaction_id:

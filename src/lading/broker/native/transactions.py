@@ -88,7 +88,7 @@ class Transactions:
         """
         log = partition.log
         ranges = _ranges(partition)[transaction_id]
-        aborted = any(log.aborted(first, end) for first, end in ranges)
+        aborted = any(log.aborted_ranges(first, end) for first, end in ranges)
         if log.recovery.states_lost and not aborted:
             LOG.warning(
                 "%s: whether transaction %d (offsets %d to %d) was committed is known to nobody any more; it is shown",
@@ -204,7 +204,7 @@ class Transactions:
         if not shown:
             try:
                 for first, end in ranges[transaction_id]:
-                    if log.aborted(first, end) != [(first, end)]:
+                    if log.aborted_ranges(first, end) != [(first, end)]:
                         log.add_aborted(first, end)
                 log.sync_states()
             except Refusal:

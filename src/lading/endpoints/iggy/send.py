@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ...broker.core.append import Append, Balanced, ByHash, ByNumber, Choice, Written
+from ...broker.core.append import Append, Balanced, ByHash, ByNumber, Choice, WriteResult
 from ...dialects import codes
 from ...dialects.iggy_classic import messages
 from ...dialects.iggy_classic.commands import SendMessages, parse_request
@@ -56,13 +56,13 @@ class Sender:
         partition = self._broker.partition_for(topic, choice)
         time_us = self._broker.append_time_us(partition, now_us())
 
-        def write(array: NDArray[np.uint8], at: int, base_offset: int) -> Written:
+        def write(array: NDArray[np.uint8], at: int, base_offset: int) -> WriteResult:
             code, count, size_bytes = messages.restamp(
                 source, start, end, array, at, base_offset, time_us, self._random
             )
             if code:
                 raise MalformedMessage(f"message {count} of the request is refused", reason=REASON_OF[code])
-            return Written(size_bytes, count, time_us, time_us + count - 1)
+            return WriteResult(size_bytes, count, time_us, time_us + count - 1)
 
         append = self._broker.append(partition, codes.IGGY_CLASSIC, 0, messages.room(end - start), write, who)
         self._messages_in[self._labels] += append.count

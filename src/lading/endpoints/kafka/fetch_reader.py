@@ -104,7 +104,7 @@ class Batcher:
         return self._to_make(partition, reading, offset)
 
     def _to_make(self, partition: Partition, reading: Reading, offset: int) -> Batches:
-        left_out = partition.log.aborted(reading.first_offset, reading.end_offset)
+        left_out = partition.log.aborted_ranges(reading.first_offset, reading.end_offset)
         spans = tuple((piece.first, piece.end) for piece in reading.pieces)
         fit, with_carriers = self._carrying.fit(partition.topic), self._carrying.is_on(partition.topic)
         marks = tuple(reading.hidden)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ...broker.core.append import BEFORE_IN_PLACE_BYTES, Append, InPlace, Written
+from ...broker.core.append import BEFORE_IN_PLACE_BYTES, Append, InPlace, WriteResult
 from ...broker.kafka.append import Sequenced
 from ...broker.native.append import PLAIN
 from ...dialects import codes
@@ -285,14 +285,14 @@ def _write(
     array: Bytes,
     at: int,
     base_offset: int,
-) -> Written:
+) -> WriteResult:
     """Copy a batch to where it is to be, unless it lies there, and write on it what a broker does."""
     size_bytes = facts.size_bytes
     if array is not source:
         array[at : at + size_bytes] = source[start : start + size_bytes]
     validation.stamp(array, at, facts, times, base_offset, epoch, append_ms)
     lowest_ms, highest_ms = times if append_ms is None else (append_ms, append_ms)
-    return Written(size_bytes, facts.records, max(lowest_ms, 0) * 1000, max(highest_ms, 0) * 1000)
+    return WriteResult(size_bytes, facts.records, max(lowest_ms, 0) * 1000, max(highest_ms, 0) * 1000)
 
 
 def _takes_long(facts: BatchHeader) -> bool:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ...broker.core.append import Append, Balanced, ByNumber, Choice, Written
+from ...broker.core.append import Append, Balanced, ByNumber, Choice, WriteResult
 from ...dialects import codes
 from ...dialects.nsq import commands, limits, publishing, send_layout
 from ...dialects.nsq.commands import ERROR, Command, frame
@@ -156,9 +156,9 @@ class Publisher:
         time_us = partition.log.append_time_us(now_us())
         number, time_ns = partition.number, 1_000 * time_us
 
-        def write(array: Bytes, at: int, base_offset: int) -> Written:
+        def write(array: Bytes, at: int, base_offset: int) -> WriteResult:
             stored_bytes = publishing.store_alike(source, count, line_bytes, array, at, base_offset, number, time_ns)
-            return Written(stored_bytes, count, time_us, time_us)
+            return WriteResult(stored_bytes, count, time_us, time_us)
 
         room_bytes = publishing.alike_room(source.size, count)
         append = self._broker.append(partition, codes.NSQ, 0, room_bytes, write, who)
@@ -201,12 +201,12 @@ class Publisher:
         time_us = partition.log.append_time_us(now)
         stored: Stored | None = None
 
-        def write(array: Bytes, at: int, base_offset: int) -> Written:
+        def write(array: Bytes, at: int, base_offset: int) -> WriteResult:
             nonlocal stored
             stored = store(array, at, base_offset, partition.number, time_us)
             if not stored.messages_count or (stored.reason and route.command.batch):
                 raise _refused(stored, route, source[body_at:])
-            return Written(stored.size_bytes, stored.messages_count, time_us, time_us)
+            return WriteResult(stored.size_bytes, stored.messages_count, time_us, time_us)
 
         try:
             if delay_us:
