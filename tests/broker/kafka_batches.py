@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from lading.broker.broker import Broker
 from lading.broker.core.append import Append, WriteResult
 from lading.broker.core.topology import Partition
-from lading.broker.kafka.append import Sequenced
+from lading.broker.kafka.append import BatchSequence
 from lading.dialects.kafka import protocol as kafka_row
 from lading.dialects.kafka.encode import ProducerSequence, RecordEncoder
 from lading.dialects.kafka.layout import ATTRIBUTES_AT, CRC_AT, TRANSACTIONAL
@@ -20,7 +20,7 @@ from lading.model.protocol import VisibilityRule
 from tests.broker.room import NOW, batch, read, rows
 
 
-def record_batch(payloads: Sequence[bytes], who: Sequenced) -> bytearray:
+def record_batch(payloads: Sequence[bytes], who: BatchSequence) -> bytearray:
     """A batch as a client sends it."""
     import google_crc32c
 
@@ -44,7 +44,7 @@ def produce(
     source: object = None,
 ) -> Append:
     """Append a batch as the endpoint does."""
-    who = Sequenced(producer, epoch, sequence, len(payloads), transactional)
+    who = BatchSequence(producer, epoch, sequence, len(payloads), transactional)
     made = record_batch(payloads, who)
 
     def write(array: NDArray[np.uint8], at: int, base_offset: int) -> WriteResult:

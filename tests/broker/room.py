@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from lading.broker.broker import Broker
 from lading.broker.core.append import Append, WriteResult
-from lading.broker.core.positions import ConsumerKind, ConsumerRef
-from lading.broker.core.read import Reading
+from lading.broker.core.positions import ConsumerRef, IggyConsumerKind
+from lading.broker.core.read import ReadResult
 from lading.broker.core.settings import BrokerSettings
 from lading.broker.core.topology import Partition, Topic
 from lading.dialects import codes, registry
@@ -29,8 +29,8 @@ from lading.model.protocol import VisibilityRule
 
 NOW = 1_700_000_000_000_000
 SECOND = 1_000_000
-CONSUMER = ConsumerRef(ConsumerKind.CONSUMER, 1)
-GROUP = ConsumerRef(ConsumerKind.GROUP, 1)
+CONSUMER = ConsumerRef(IggyConsumerKind.CONSUMER, 1)
+GROUP = ConsumerRef(IggyConsumerKind.GROUP, 1)
 RANDOM = messages.random_state()
 FULL = os.environ.get("LADING_TEST_FULL") == "1"
 """For stateful tests, which take no fixture: whole suites instead of the same sample each time."""
@@ -101,18 +101,18 @@ def append_block(broker: Broker, partition: Partition, data: bytes, now_us: int 
 
 def read(
     broker: Broker, partition: Partition, offset: int = 0, reader: VisibilityRule = iggy_row.SHOWING, **bounds: int
-) -> Reading:
+) -> ReadResult:
     """All there is to see, unless bounded."""
     asked = {"max_messages": 1 << 30, "max_bytes": 1 << 30} | bounds
     return broker.read(partition, offset, reader=reader, **asked)
 
 
-def payloads(reading: Reading | None) -> list[bytes]:
+def payloads(reading: ReadResult | None) -> list[bytes]:
     """The payloads of a reading, decoded piece by piece."""
     return [row[1] for row in rows(reading)]
 
 
-def rows(reading: Reading | None) -> list[tuple[int, bytes]]:
+def rows(reading: ReadResult | None) -> list[tuple[int, bytes]]:
     """(offset, payload) of a reading."""
     found: list[tuple[int, bytes]] = []
     for run, first, end in reading.pieces if reading is not None else ():

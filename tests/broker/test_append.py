@@ -36,15 +36,15 @@ def test_an_append_is_done_and_seen_when_it_is_synced(broker: Broker) -> None:
     first = append(broker, partition, b"a", b"b")
     second = append(broker, partition, b"c")
     for one in (first, second):
-        one.on_done(lambda done: answered.append((done.base_offset, done.count, done.error)))
-    broker.on_visible(partition, lambda: seen.append(partition.log.stable_end))
+        one.add_done_callback(lambda done: answered.append((done.base_offset, done.count, done.error)))
+    broker.add_visible_callback(partition, lambda: seen.append(partition.log.stable_end))
     assert (first.done, read(broker, partition).count, answered) == (False, 0, [])
     broker.flush()
     assert answered == [(0, 2, None), (2, 1, None)]
     assert seen == [3]
     assert rows(read(broker, partition)) == [(0, b"a"), (1, b"b"), (2, b"c")]
     late: list[Append] = []
-    first.on_done(late.append)
+    first.add_done_callback(late.append)
     assert late == [first]
 
 
@@ -103,13 +103,13 @@ def test_too_much_on_its_way_to_the_disk_is_congestion(tmp_path: Path) -> None:
     assert not broker.congested
     append(broker, partition, b"x" * 500)
     assert broker.congested
-    broker.when_relieved(lambda: relieved.append(True))
+    broker.call_when_uncongested(lambda: relieved.append(True))
     assert relieved == []
     broker.flush()
     assert not broker.congested
     assert relieved == [True]
     assert broker.counters.unsynced_bytes == 0
-    broker.when_relieved(lambda: relieved.append(True))
+    broker.call_when_uncongested(lambda: relieved.append(True))
     assert relieved == [True, True]
 
 
@@ -195,7 +195,7 @@ def test_the_group_commit_acknowledges_in_order(tmp_path: Path) -> None:
     done = []
     for number in range(40):
         one = append(broker, topic.partition(number % 4), str(number).encode())
-        one.on_done(partial(_note, order, number))
+        one.add_done_callback(partial(_note, order, number))
         done.append(one)
         if number % 8 == 7:
             broker.flush()
@@ -230,7 +230,7 @@ def test_who_is_alone_is_written_at_once_where_nobody_waits_for_the_disk(tmp_pat
     broker.on_pending = lambda: asked.append(True)
     partition = topic_of(broker).partition(0)
     seen: list[int] = []
-    broker.on_visible(partition, lambda: seen.append(partition.log.stable_end))
+    broker.add_visible_callback(partition, lambda: seen.append(partition.log.stable_end))
     one = append(broker, partition, b"0", b"1", source="a")
     assert (one.done, one.base_offset, one.end_offset, seen) == (True, 0, 2, [2])
     assert append(broker, partition, b"2", source="a").done
@@ -259,7 +259,7 @@ def test_what_is_to_happen_before_a_flush_shares_it(tmp_path: Path) -> None:
     partition = topic_of(broker).partition(0)
     late: list[Append] = []
     append(broker, partition, b"a")
-    broker.at_end_of_pass(lambda: late.append(append(broker, partition, b"b")))
+    broker.call_before_flush(lambda: late.append(append(broker, partition, b"b")))
     assert (len(asked), late) == (1, [])
     broker.flush()
     broker.complete()
@@ -270,8 +270,8 @@ def test_what_is_to_happen_before_a_flush_shares_it(tmp_path: Path) -> None:
         raise ZeroDivisionError
 
     # what fails takes nothing of others with it, and does not come back
-    broker.at_end_of_pass(fail)
-    broker.at_end_of_pass(lambda: late.append(append(broker, partition, b"behind it")))
+    broker.call_before_flush(fail)
+    broker.call_before_flush(lambda: late.append(append(broker, partition, b"behind it")))
     done = append(broker, partition, b"c")
     broker.flush()
     broker.complete()
@@ -291,7 +291,7 @@ def test_who_waits_reads_from_memory_what_lies_in_the_log_and_only_when_it_lasts
     log = partition.log
     fill(broker, partition, 2)
     assert log.tail is None
-    broker.on_visible(partition, lambda: None)
+    broker.add_visible_callback(partition, lambda: None)
     append(broker, partition, b"a", b"b")
     broker.flush()
     assert log.tail is not None
@@ -303,7 +303,7 @@ def test_who_waits_reads_from_memory_what_lies_in_the_log_and_only_when_it_lasts
         assert select.select([handle], [], [], 10)[0]
         broker.complete()
     assert set(seen) == {0}
-    partition.recent = None
+    partition.cached_range = None
     kind, counters = nsq_row.CHANNEL, broker.counters
     told, whole = newest(partition, 2, kind, 2, counters), read(broker, partition, 2, kind)
     assert told is not None
@@ -312,13 +312,13 @@ def test_who_waits_reads_from_memory_what_lies_in_the_log_and_only_when_it_lasts
         (told.end_offset, told.count, told.size_bytes) == (whole.end_offset, whole.count, whole.size_bytes) != (4, 2, 0)
     )
     assert [newest(partition, *wrong, counters) for wrong in ((1, kind, 9), (3, kind, 9), (2, kind, 1))] == 3 * [None]
-    partition.recent = None
+    partition.cached_range = None
     hidden = broker.set_states(partition, [(3, 4)], State.POISONED, now_us=NOW)
     assert (hidden, newest(partition, 2, kind, 9, counters)) == (1, None)
     broker.set_states(partition, [(3, 4)], State.AVAILABLE, now_us=NOW)
     from_memory = [rows(read(broker, partition, offset)) for offset in (2, 3)]
     region = read(broker, partition, 2).pieces[0].run.region
-    partition.recent = log.tail = None
+    partition.cached_range = log.tail = None
     assert read(broker, partition, 2).pieces[0].run.region.size > region.size
     assert from_memory == [[(2, b"a"), (3, b"b")], [(3, b"b")]]
     assert [rows(read(broker, partition, offset)) for offset in (2, 3)] == from_memory

@@ -332,7 +332,7 @@ class ChannelMachine(RuleBasedStateMachine):
         counts = self.channel.statistics()
         assert (counts.in_flight, counts.deferred) == (0, 0)
         assert all(
-            one.window.first == one.window.end == one.partition.log.stable_end and not len(one.aside)
+            one.window.first == one.window.end == one.partition.log.stable_end and not len(one.out_of_window)
             for one in self.channel.lanes
         )
         self.figures["runs"] += 1

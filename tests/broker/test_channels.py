@@ -130,13 +130,13 @@ def test_one_partition_or_all(broker: Broker, topic: Topic) -> None:
 def test_a_blocked_subscriber_gets_nothing_more_until_it_is_free(broker: Broker, topic: Topic) -> None:
     channel = broker.channels.open(topic, "c")
     reader = Reader().subscribe(channel, 100)
-    take = reader.subscriber.take
+    take = reader.subscriber.on_delivery
 
     def full_at_once(delivery: object) -> None:
         take(delivery)  # type: ignore[arg-type]
         reader.subscriber.blocked = True
 
-    reader.subscriber.take = full_at_once
+    reader.subscriber.on_delivery = full_at_once
     fill(broker, topic.partition(0), 3)
     pump(broker)
     fill(broker, topic.partition(0), 3)
@@ -219,7 +219,7 @@ def test_what_comes_back_does_not_wait_for_larger_stretches_for_ever(broker: Bro
 def test_too_many_put_off_are_refused_and_stay_in_flight(
     broker: Broker, topic: Topic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(in_flight, "ASIDE_MAX", 2)
+    monkeypatch.setattr(in_flight, "OUT_OF_WINDOW_MAX", 2)
     channel = broker.channels.open(topic, "c")
     reader = Reader().subscribe(channel, 3)
     fill(broker, topic.partition(0), 3)
@@ -302,7 +302,7 @@ def test_filters_let_through_what_they_say_the_rest_is_done(broker: Broker) -> N
     put(broker, topic.partition(0), *(b"%d" % at for at in range(len(FILTERED))), headers=FILTERED)
     for number, (wanted, expected) in enumerate(FILTERS):
         channel = broker.channels.open(topic, f"{number}#ephemeral")
-        channel.move(0, 0)
+        channel.seek(0, 0)
         reader = Reader(header_filter=wanted).subscribe(channel, 4)
         pump(broker)
         reader.finish(*[got[1] for got in reader.got])
@@ -457,7 +457,7 @@ def test_pause_skip_empty_and_move(broker: Broker, topic: Topic) -> None:
     assert reader.payloads() == [b"0", b"1"]
     assert channel.empty() == 3
     assert (reader.subscriber.in_flight, channel.statistics().depth, reader.finish(0)) == (0, 0, 0)
-    channel.move(0, 3)
+    channel.seek(0, 3)
     pump(broker)
     assert reader.payloads() == [b"3", b"4"]
     channel.skip()
@@ -543,7 +543,7 @@ def test_a_message_nobody_finishes_does_not_stop_the_others(
         assert reader.finish(*rest) == len(rest)
         pump(broker)
     assert channel.statistics().finished == 499
-    assert channel.lanes[0].window.first > 0 and len(channel.lanes[0].aside) == 1
+    assert channel.lanes[0].window.first > 0 and len(channel.lanes[0].out_of_window) == 1
     assert reader.finish(0) == 1 and reader.subscriber.in_flight == 0
 
 
@@ -590,14 +590,14 @@ def test_what_the_log_lost_is_not_taken_for_done(tmp_path: Path) -> None:
 def test_open_and_aborted_transactions_are_not_delivered(broker: Broker, topic: Topic) -> None:
     reader = Reader().subscribe(broker.channels.open(topic, "c"), 10)
     partition = topic.partition(0)
-    aborted, committed = broker.begin(now_us=NOW), broker.begin(now_us=NOW)
+    aborted, committed = broker.begin_transaction(now_us=NOW), broker.begin_transaction(now_us=NOW)
     append_block(broker, partition, block(b"never", transaction=aborted))
     append_block(broker, partition, block(b"in the end", transaction=committed))
     put(broker, partition, b"behind")
     pump(broker)
     assert reader.payloads() == []
-    broker.abort([aborted], now_us=NOW)
-    broker.commit("key", [committed], now_us=NOW)
+    broker.abort_transactions([aborted], now_us=NOW)
+    broker.commit_transactions("key", [committed], now_us=NOW)
     pump(broker)
     assert reader.payloads() == [b"in the end", b"behind"]
 

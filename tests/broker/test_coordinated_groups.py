@@ -12,11 +12,18 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from lading.broker.broker import Broker
-from lading.broker.core.pending_result import Answer
+from lading.broker.core.pending_result import PendingResult
 from lading.broker.core.positions import StoredPosition
 from lading.broker.core.settings import BrokerSettings
-from lading.broker.kafka.group import TRANSITIONS, GroupState, JoinCall, Joined, MemberIdRequired, Synced
-from lading.broker.kafka.group_coordinator import CoordinatedGroups, MemberCall
+from lading.broker.kafka.group import (
+    TRANSITIONS,
+    GroupState,
+    JoinGroupRequest,
+    JoinGroupResult,
+    MemberIdRequired,
+    SyncGroupResult,
+)
+from lading.broker.kafka.group_coordinator import KafkaGroupCoordinator, MemberCall
 from lading.model.errors import Reason, Refusal
 from tests.broker.room import FULL, NOW, SECOND, opened, topic_of
 from tests.broker.test_native_append import crashed
@@ -32,18 +39,18 @@ def broker(tmp_path: Path) -> Broker:
 
 
 @pytest.fixture
-def groups(broker: Broker) -> CoordinatedGroups:
+def groups(broker: Broker) -> KafkaGroupCoordinator:
     return broker.coordinated_groups
 
 
 def call(
     member: str = "", protocols: tuple[str, ...] = ("range",), instance: str | None = None, *, metadata: bytes = b"m"
-) -> JoinCall:
+) -> JoinGroupRequest:
     named = tuple((name, metadata) for name in protocols)
-    return JoinCall("g", member, "consumer", named, SESSION, REBALANCE, instance, "client", "/127.0.0.1")
+    return JoinGroupRequest("g", member, "consumer", named, SESSION, REBALANCE, instance, "client", "/127.0.0.1")
 
 
-def joined(answer: Answer[Joined]) -> Joined:
+def joined(answer: PendingResult[JoinGroupResult]) -> JoinGroupResult:
     assert answer.done
     return answer.value
 
@@ -54,15 +61,17 @@ def reason(act: Callable[[], object]) -> Reason:
     return refusal.value.reason
 
 
-def who(one: Joined, instance: str | None = None) -> MemberCall:
+def who(one: JoinGroupResult, instance: str | None = None) -> MemberCall:
     return MemberCall("g", one.member, one.generation, instance)
 
 
-def sync(groups: CoordinatedGroups, one: Joined, work: dict[str, bytes] | None = None) -> Answer[Synced]:
+def sync(
+    groups: KafkaGroupCoordinator, one: JoinGroupResult, work: dict[str, bytes] | None = None
+) -> PendingResult[SyncGroupResult]:
     return groups.sync(who(one), ("consumer", "range"), work or {}, now_us=NOW)
 
 
-def stable(groups: CoordinatedGroups, count: int, now_us: int = NOW) -> list[Joined]:
+def stable(groups: KafkaGroupCoordinator, count: int, now_us: int = NOW) -> list[JoinGroupResult]:
     """A group of so many members that all have their work, the leader first."""
     answers = [groups.join(call(), now_us=now_us) for _ in range(count)]
     groups.expire(now_us + DELAY)
@@ -74,7 +83,7 @@ def stable(groups: CoordinatedGroups, count: int, now_us: int = NOW) -> list[Joi
     return members
 
 
-def test_the_first_members_wait_for_others(groups: CoordinatedGroups) -> None:
+def test_the_first_members_wait_for_others(groups: KafkaGroupCoordinator) -> None:
     first = groups.join(call(), now_us=NOW)
     groups.expire(NOW + DELAY - 1)
     second = groups.join(call(), now_us=NOW + DELAY - 1)
@@ -87,21 +96,21 @@ def test_the_first_members_wait_for_others(groups: CoordinatedGroups) -> None:
     assert two.members == ()
 
 
-def test_a_member_without_a_name_gets_one_first(groups: CoordinatedGroups) -> None:
-    answer = groups.join(call()._replace(named_first=True), now_us=NOW)
+def test_a_member_without_a_name_gets_one_first(groups: KafkaGroupCoordinator) -> None:
+    answer = groups.join(call()._replace(requires_member_id=True), now_us=NOW)
     assert isinstance(answer.error, MemberIdRequired)
     again = groups.join(call(answer.error.member), now_us=NOW)
     groups.expire(NOW + DELAY)
     groups.expire(NOW + 2 * DELAY)
     assert joined(again).member == answer.error.member
-    lost = groups.join(call()._replace(named_first=True), now_us=NOW)
+    lost = groups.join(call()._replace(requires_member_id=True), now_us=NOW)
     assert isinstance(lost.error, MemberIdRequired)
     groups.expire(NOW + SESSION)
     late = groups.join(call(lost.error.member), now_us=NOW + SESSION)
     assert reason(lambda: late.value) is Reason.GROUP_MEMBER_NOT_FOUND
 
 
-def test_members_get_what_the_leader_says(groups: CoordinatedGroups) -> None:
+def test_members_get_what_the_leader_says(groups: KafkaGroupCoordinator) -> None:
     leader, follower = stable(groups, 2)
     for one in (leader, follower):
         groups.heartbeat(who(one), now_us=NOW)
@@ -115,7 +124,7 @@ def test_members_get_what_the_leader_says(groups: CoordinatedGroups) -> None:
     assert reason(lambda: groups.heartbeat(nobody, now_us=NOW)) is Reason.GROUP_MEMBER_NOT_FOUND
 
 
-def test_one_more_member_makes_all_join_again(groups: CoordinatedGroups) -> None:
+def test_one_more_member_makes_all_join_again(groups: KafkaGroupCoordinator) -> None:
     leader, follower = stable(groups, 2)
     third = groups.join(call(), now_us=NOW)
     assert reason(lambda: groups.heartbeat(who(leader), now_us=NOW)) is Reason.REBALANCE_IN_PROGRESS
@@ -124,7 +133,7 @@ def test_one_more_member_makes_all_join_again(groups: CoordinatedGroups) -> None
     assert [joined(one).generation for one in (*again, third)] == [2, 2, 2]
 
 
-def test_who_does_not_join_again_is_out(groups: CoordinatedGroups) -> None:
+def test_who_does_not_join_again_is_out(groups: KafkaGroupCoordinator) -> None:
     leader, follower = stable(groups, 2)
     third = groups.join(call(), now_us=NOW)
     again = groups.join(call(leader.member), now_us=NOW)
@@ -139,7 +148,7 @@ def test_who_does_not_join_again_is_out(groups: CoordinatedGroups) -> None:
     assert reason(lambda: late.value) is Reason.GROUP_MEMBER_NOT_FOUND
 
 
-def test_who_is_silent_is_out(groups: CoordinatedGroups) -> None:
+def test_who_is_silent_is_out(groups: KafkaGroupCoordinator) -> None:
     leader, follower = stable(groups, 2)
     groups.heartbeat(who(leader), now_us=NOW + SESSION)
     groups.expire(NOW + SESSION + DELAY * 2)
@@ -149,7 +158,7 @@ def test_who_is_silent_is_out(groups: CoordinatedGroups) -> None:
     assert follower.member not in {member for member, _, _ in again.members}
 
 
-def test_a_leader_that_says_nothing_is_out(groups: CoordinatedGroups) -> None:
+def test_a_leader_that_says_nothing_is_out(groups: KafkaGroupCoordinator) -> None:
     answers = [groups.join(call(), now_us=NOW) for _ in range(2)]
     groups.expire(NOW + DELAY)
     groups.expire(NOW + 2 * DELAY)
@@ -162,7 +171,7 @@ def test_a_leader_that_says_nothing_is_out(groups: CoordinatedGroups) -> None:
     assert reason(lambda: groups.heartbeat(who(leader), now_us=NOW)) is Reason.GROUP_MEMBER_NOT_FOUND
 
 
-def test_leaving(groups: CoordinatedGroups) -> None:
+def test_leaving(groups: KafkaGroupCoordinator) -> None:
     leader, follower = stable(groups, 2)
     out = groups.leave("g", [(follower.member, None), ("nobody", None)], now_us=NOW)
     assert out[0] is None
@@ -175,7 +184,7 @@ def test_leaving(groups: CoordinatedGroups) -> None:
     assert (group.state, group.members, group.generation) == (GroupState.EMPTY, {}, 3)
 
 
-def test_the_protocol_most_members_like_best(groups: CoordinatedGroups) -> None:
+def test_the_protocol_most_members_like_best(groups: KafkaGroupCoordinator) -> None:
     likes = [("sticky", "range"), ("range", "sticky"), ("range", "cooperative", "sticky")]
     answers = [groups.join(call(protocols=one), now_us=NOW) for one in likes]
     groups.expire(NOW + DELAY)
@@ -191,19 +200,19 @@ def test_the_protocol_most_members_like_best(groups: CoordinatedGroups) -> None:
     assert reason(lambda: unnamed.value) is Reason.INVALID_GROUP_ID
 
 
-def test_an_instance_keeps_its_work_when_it_is_started_again(groups: CoordinatedGroups) -> None:
+def test_an_instance_keeps_its_work_when_it_is_started_again(groups: KafkaGroupCoordinator) -> None:
     answers = [groups.join(call(instance=name), now_us=NOW) for name in ("a", "b")]
     groups.expire(NOW + DELAY)
     groups.expire(NOW + 2 * DELAY)
     a, b = map(joined, answers)
     sync(groups, a, {a.member: b"A", b.member: b"B"})
     for told_to_skip in (False, True):
-        again = joined(groups.join(call(instance="b")._replace(told_to_skip=told_to_skip), now_us=NOW))
+        again = joined(groups.join(call(instance="b")._replace(supports_skip_assignment=told_to_skip), now_us=NOW))
         assert (again.generation, again.member != b.member, again.skip_assignment) == (1, True, False)
         assert groups.sync(who(again, "b"), (None, None), {}, now_us=NOW).value.assignment == b"B"
         assert reason(lambda: groups.heartbeat(who(b, "b"), now_us=NOW)) is Reason.MEMBER_REPLACED  # noqa: B023
         b = again
-    leader = joined(groups.join(call(instance="a")._replace(told_to_skip=True), now_us=NOW))
+    leader = joined(groups.join(call(instance="a")._replace(supports_skip_assignment=True), now_us=NOW))
     assert (leader.leader, leader.skip_assignment, len(leader.members)) == (leader.member, True, 2)
     assert groups.leave("g", [("", "b")], now_us=NOW) == [None]
     group = groups.find("g")
@@ -211,7 +220,7 @@ def test_an_instance_keeps_its_work_when_it_is_started_again(groups: Coordinated
     assert group.state is GroupState.PREPARING
 
 
-def test_an_instance_with_other_metadata_begins_a_generation(groups: CoordinatedGroups) -> None:
+def test_an_instance_with_other_metadata_begins_a_generation(groups: KafkaGroupCoordinator) -> None:
     first = groups.join(call(instance="a"), now_us=NOW)
     groups.expire(NOW + DELAY)
     groups.expire(NOW + 2 * DELAY)
@@ -220,7 +229,7 @@ def test_an_instance_with_other_metadata_begins_a_generation(groups: Coordinated
     assert again.generation == 2
 
 
-def test_a_lost_answer_is_given_again(groups: CoordinatedGroups) -> None:
+def test_a_lost_answer_is_given_again(groups: KafkaGroupCoordinator) -> None:
     leader, follower = stable(groups, 2)
     assert joined(groups.join(call(follower.member), now_us=NOW)).generation == 1
     assert not groups.join(call(leader.member), now_us=NOW).done
@@ -229,7 +238,7 @@ def test_a_lost_answer_is_given_again(groups: CoordinatedGroups) -> None:
 def test_a_group_takes_so_many_members(tmp_path: Path) -> None:
     groups = opened(tmp_path, group_members_max=2).coordinated_groups
     groups.join(call(), now_us=NOW)
-    groups.join(call()._replace(named_first=True), now_us=NOW)
+    groups.join(call()._replace(requires_member_id=True), now_us=NOW)
     third = groups.join(call(), now_us=NOW)
     assert reason(lambda: third.value) is Reason.GROUP_FULL
 
@@ -263,7 +272,7 @@ def test_positions_belong_to_members_of_a_generation(tmp_path: Path, broker: Bro
     assert list(broker.coordinated_groups.names()) == ["alone"]
 
 
-def test_who_waits_is_told_when_the_broker_stops(groups: CoordinatedGroups) -> None:
+def test_who_waits_is_told_when_the_broker_stops(groups: KafkaGroupCoordinator) -> None:
     answer = groups.join(call(), now_us=NOW)
     groups.stop()
     assert reason(lambda: answer.value) is Reason.STOPPING
@@ -284,12 +293,12 @@ class Client:
         self.instance = instance
         self.member = ""
         self.generation = -1
-        self.joining: Answer[Joined] | None = None
-        self.syncing: Answer[Synced] | None = None
+        self.joining: PendingResult[JoinGroupResult] | None = None
+        self.syncing: PendingResult[SyncGroupResult] | None = None
         self.owned: frozenset[int] | None = None
         """Partitions it reads in ``generation``; None outside of one."""
 
-    def step(self, groups: CoordinatedGroups, now_us: int) -> None:
+    def step(self, groups: KafkaGroupCoordinator, now_us: int) -> None:
         """Whatever it has to do next."""
         if self.joining is not None:
             if self.joining.done:
@@ -298,7 +307,7 @@ class Client:
             if self.syncing.done:
                 self._synced(self.syncing)
         elif self.owned is None:
-            wanted = call(self.member, instance=self.instance)._replace(named_first=True)
+            wanted = call(self.member, instance=self.instance)._replace(requires_member_id=True)
             self.joining = groups.join(wanted, now_us=now_us)
         else:
             try:
@@ -313,7 +322,7 @@ class Client:
         elif refusal.reason is not Reason.REBALANCE_IN_PROGRESS:
             self.member, self.generation = "", -1
 
-    def _joined(self, groups: CoordinatedGroups, answer: Answer[Joined], now_us: int) -> None:
+    def _joined(self, groups: KafkaGroupCoordinator, answer: PendingResult[JoinGroupResult], now_us: int) -> None:
         if answer.error is not None:
             self.told(answer.error)
             return
@@ -326,7 +335,7 @@ class Client:
         me = MemberCall("g", self.member, self.generation, self.instance)
         self.syncing = groups.sync(me, ("consumer", "range"), work, now_us=now_us)
 
-    def _synced(self, answer: Answer[Synced]) -> None:
+    def _synced(self, answer: PendingResult[SyncGroupResult]) -> None:
         if answer.error is not None:
             self.told(answer.error)
             return
@@ -428,7 +437,7 @@ def test_what_members_say_of_themselves_is_bounded_and_freed_when_they_leave(tmp
     groups = broker.coordinated_groups
 
     def joined(group: str, size_bytes: int, member: str = "") -> Reason | None:
-        call = JoinCall(group, member, "consumer", (("range", bytes(size_bytes)),), 10 * SECOND, 10 * SECOND)
+        call = JoinGroupRequest(group, member, "consumer", (("range", bytes(size_bytes)),), 10 * SECOND, 10 * SECOND)
         answer = groups.join(call, now_us=NOW)
         return None if answer.error is None else answer.error.reason
 

@@ -399,11 +399,11 @@ def test_what_is_deleted_is_not_copied(broker: Broker) -> None:
 def test_an_open_transaction_is_waited_for_and_what_it_takes_back_is_not_copied(broker: Broker) -> None:
     source = flights(broker).partition(0)
     fill(broker, source, 2)
-    one = broker.begin(now_us=NOW)
+    one = broker.begin_transaction(now_us=NOW)
     append_block(broker, source, block(b"a", transaction=one))
     broker.set_states(source, [(1, 3)], State.POISONED, now_us=NOW)
     assert copy_all(broker) == 0
-    broker.abort([one], now_us=NOW)
+    broker.abort_transactions([one], now_us=NOW)
     assert copy_all(broker, NOW + SECOND) == 1
     assert origins(broker) == ["flights/0/1"]
 
@@ -517,8 +517,8 @@ def test_a_hundred_thousand_scattered_dead_letters_do_not_slow_each_other_down(b
     ranges = [(offset, offset + 1) for offset in range(0, 2 * count, 2)]
     for at in range(0, count, 2_000):
         broker.set_states(source, ranges[at : at + 2_000], State.POISONED, now_us=NOW)
-    assert source.copied_before() == 0
+    assert source.first_uncopied_offset() == 0
     assert broker.counters.dead_letters_waiting == count
     copy_all(broker)
     assert broker.resolve("dead").messages_count == count
-    assert (broker.counters.dead_letters_waiting, source.copied_before()) == (0, None)
+    assert (broker.counters.dead_letters_waiting, source.first_uncopied_offset()) == (0, None)

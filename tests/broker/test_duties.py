@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from lading.broker.broker import Broker
-from lading.broker.kafka.group import JoinCall
-from lading.broker.kafka.group_coordinator import CoordinatedGroups
+from lading.broker.kafka.group import JoinGroupRequest
+from lading.broker.kafka.group_coordinator import KafkaGroupCoordinator
 from lading.log import watermark
 from lading.model.errors import Reason, Refusal
 from tests.broker.room import CONSUMER, NOW, SECOND, append, append_block, block, fill, opened, payloads, read, topic_of
@@ -67,11 +67,11 @@ def test_an_aborted_range_that_cannot_be_written_stays_held_back(tmp_path: Path)
     disk.errno = errno.ENOSPC
     broker = opened(tmp_path, disk=disk)
     partition = topic_of(broker).partition(0)
-    one = broker.begin(now_us=NOW)
+    one = broker.begin_transaction(now_us=NOW)
     append_block(broker, partition, block(b"aborted", transaction=one))
     fill(broker, partition, 1)
     disk.failing = {"write", "sync"}
-    broker.abort([one], now_us=NOW)
+    broker.abort_transactions([one], now_us=NOW)
     assert read(broker, partition).count == 0
     broker.tick(NOW + 1)
     assert read(broker, partition).count == 0
@@ -148,9 +148,9 @@ def test_while_something_may_time_out_it_is_asked_often(tmp_path: Path) -> None:
     assert calls == ["due"] and broker.tick(NOW) == NOW + TICK
     broker.channels.delete(broker.channels.open(topic, "c"))
     assert broker.tick(NOW + SECOND) == NOW + SECOND + QUIET
-    transaction = broker.begin(now_us=NOW + SECOND)
+    transaction = broker.begin_transaction(now_us=NOW + SECOND)
     assert broker.tick(NOW + SECOND) == NOW + SECOND + TICK
-    broker.abort([transaction], now_us=NOW + SECOND)
+    broker.abort_transactions([transaction], now_us=NOW + SECOND)
     assert broker.tick(NOW + 2 * SECOND) == NOW + 2 * SECOND + QUIET
     broker.stop()
 
@@ -194,11 +194,11 @@ def test_one_log_that_cannot_be_maintained_keeps_no_other_from_it(
 def test_time_outs_of_a_group_go_on_after_one_that_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     broker = opened(tmp_path)
     groups = broker.coordinated_groups
-    groups.join(JoinCall("g", "", "consumer", (("range", b""),), 10 * SECOND, 10 * SECOND), now_us=NOW)
+    groups.join(JoinGroupRequest("g", "", "consumer", (("range", b""),), 10 * SECOND, 10 * SECOND), now_us=NOW)
     broker.tick(NOW + SECOND)
     group = groups.find("g")
     assert group is not None and len(group.members) == 1
-    monkeypatch.setattr(CoordinatedGroups, "_expire", lambda self, group, now_us: 1 / 0)
+    monkeypatch.setattr(KafkaGroupCoordinator, "_expire", lambda self, group, now_us: 1 / 0)
     broker.tick(NOW + 12 * SECOND)
     monkeypatch.undo()
     assert len(group.members) == 1
@@ -216,12 +216,12 @@ def test_one_callback_that_fails_keeps_no_other_append_from_its_answer(tmp_path:
     def fail(_: object = None) -> None:
         raise ZeroDivisionError
 
-    broker.on_visible(partition, fail)
-    broker.on_visible(partition, lambda: woken.append("reader"))
+    broker.add_visible_callback(partition, fail)
+    broker.add_visible_callback(partition, lambda: woken.append("reader"))
     appends = [append(broker, partition, b"one"), append(broker, partition, b"two")]
-    appends[0].on_done(fail)
-    appends[0].on_done(lambda _: woken.append("first"))
-    appends[1].on_done(lambda _: woken.append("second"))
+    appends[0].add_done_callback(fail)
+    appends[0].add_done_callback(lambda _: woken.append("first"))
+    appends[1].add_done_callback(lambda _: woken.append("second"))
     broker.flush()
     assert sorted(woken) == ["first", "reader", "second"]
     broker.stop()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from lading.broker.core.positions import StoredPosition
-from lading.broker.group_view import Progress, views
+from lading.broker.group_view import PartitionLag, views
 from lading.broker.iggy.poll import Next
 from lading.broker.kafka.group_coordinator import MemberCall
 from tests.broker.room import GROUP, NOW, fill, opened, topic_of
@@ -33,4 +33,4 @@ def test_each_protocol_counts_in_its_own_terms(tmp_path: Path) -> None:
         "g": (0, 2, "Stable"),
         "ops": (6, 1, "Stable"),
     }
-    assert found["native", "ops"].progress == [Progress("s.t", 0, 4, 10, 6)]
+    assert found["native", "ops"].progress == [PartitionLag("s.t", 0, 4, 10, 6)]

@@ -71,7 +71,7 @@ class BrokerMachine(RuleBasedStateMachine):
     @precondition(lambda self: len(self.open) < 2)
     @rule()
     def begin(self) -> None:
-        self.open[self.broker.begin(now_us=NOW)] = []
+        self.open[self.broker.begin_transaction(now_us=NOW)] = []
 
     @precondition(lambda self: self.open)
     @rule(commit=st.booleans())
@@ -79,9 +79,9 @@ class BrokerMachine(RuleBasedStateMachine):
         self.flush()
         transaction, offsets = self.open.popitem()
         if commit:
-            self.broker.commit(f"key {transaction}", [transaction], now_us=NOW)
+            self.broker.commit_transactions(f"key {transaction}", [transaction], now_us=NOW)
         else:
-            self.broker.abort([transaction], now_us=NOW)
+            self.broker.abort_transactions([transaction], now_us=NOW)
             self.aborted.update(offsets)
 
     @rule(first=st.integers(0, 60), count=st.integers(1, 10), state=st.sampled_from([1, 20]))

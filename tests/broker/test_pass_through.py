@@ -49,9 +49,9 @@ def whole(
 
 def as_they_lie(broker: Broker, partition: Partition, found: Whole, offset: int, reader: VisibilityRule) -> bytes:
     """The batches of the same offsets by way of ``Broker.read``, which knows nothing of what was read before."""
-    recent, partition.recent = partition.recent, None
+    recent, partition.cached_range = partition.cached_range, None
     reading = read(broker, partition, offset, reader=reader)
-    partition.recent = recent
+    partition.cached_range = recent
     parts = []
     at = offset
     for run, first, end in reading.pieces:
@@ -149,7 +149,7 @@ def test_bytes_stay_when_their_segment_is_deleted_and_the_broker_ends(broker: Br
     bodies = [bytes(one.bodies[0]) for one in found if one is not None]
     assert len(bodies) == 10 and all(bytes([number]) * 1000 in bodies[number] for number in range(10))
     record_deletion.delete_before(partition, 9)
-    assert partition.log.first_offset == 9 and partition.log.segments_count == 1 and partition.recent is None
+    assert partition.log.first_offset == 9 and partition.log.segments_count == 1 and partition.cached_range is None
     assert whole(broker, partition, 0) is None
     produce(broker, partition, bytes(2000), producer=1, sequence=10)
     broker.stop()
@@ -163,7 +163,7 @@ def test_what_was_read_ahead_is_served_and_what_comes_later_too(tmp_path: Path) 
     for offset in range(0, 18, 2):
         found = whole(broker, partition, offset, max_bytes=2500, ahead_bytes=1 << 20)
         assert found is not None and found.end_offset == offset + 2
-        asked.add(id(partition.recent))
+        asked.add(id(partition.cached_range))
     assert len(asked) <= 2
     produce(broker, partition, b"later", producer=1, sequence=19)
     rest = whole(broker, partition, 18)

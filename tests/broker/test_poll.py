@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from lading.broker.broker import Broker
-from lading.broker.core.positions import ConsumerKind, ConsumerRef
+from lading.broker.core.positions import ConsumerRef, IggyConsumerKind
 from lading.broker.core.topology import Topic
-from lading.broker.iggy.poll import First, Last, Next, Offset, Strategy, Timestamp
+from lading.broker.iggy.poll import First, Last, Next, Offset, PollStart, Timestamp
 from lading.model.errors import Reason, Refusal
 from tests.broker.room import CONSUMER, GROUP, NOW, SECOND, append, fill, opened, payloads, topic_of
 
@@ -22,7 +22,7 @@ def broker(tmp_path: Path) -> Broker:
 def poll(
     broker: Broker,
     topic: Topic,
-    strategy: Strategy,
+    strategy: PollStart,
     count: int = 100,
     *,
     consumer: ConsumerRef = CONSUMER,
@@ -80,7 +80,7 @@ def topic(broker: Broker) -> Topic:
     ],
 )
 def test_where_a_poll_begins(
-    broker: Broker, topic: Topic, strategy: Strategy, count: int, first: int, end: int
+    broker: Broker, topic: Topic, strategy: PollStart, count: int, first: int, end: int
 ) -> None:
     assert poll(broker, topic, strategy, count) == numbers(first, end)
 
@@ -95,7 +95,7 @@ def test_next_goes_on_after_the_stored_offset(broker: Broker, topic: Topic) -> N
     # auto-commit follows whatever was polled, also backwards
     assert poll(broker, topic, First(), 1, commit=True) == numbers(0, 1)
     assert poll(broker, topic, Next(), 1) == numbers(1, 2)
-    other = ConsumerRef(ConsumerKind.CONSUMER, 44)
+    other = ConsumerRef(IggyConsumerKind.CONSUMER, 44)
     assert broker.poller.position(topic, other, 0) is None
     assert poll(broker, topic, Next(), 1, consumer=other) == numbers(0, 1)
 
@@ -201,7 +201,7 @@ def test_a_group_stores_for_the_partition_its_member_polled_last(broker: Broker)
 def test_who_may_poll_as_a_group(broker: Broker, topic: Topic) -> None:
     def reason(group: int, member: int | None) -> Reason:
         with pytest.raises(Refusal) as refused:
-            poll(broker, topic, Next(), consumer=ConsumerRef(ConsumerKind.GROUP, group), member=member)
+            poll(broker, topic, Next(), consumer=ConsumerRef(IggyConsumerKind.GROUP, group), member=member)
         return refused.value.reason
 
     broker.groups.create(topic, 1)
@@ -209,7 +209,7 @@ def test_who_may_poll_as_a_group(broker: Broker, topic: Topic) -> None:
     assert reason(1, 70) is Reason.GROUP_MEMBER_NOT_FOUND
     assert reason(1, None) is Reason.GROUP_MEMBER_NOT_FOUND
     # reading a stored offset asks for neither
-    assert broker.poller.position(topic, ConsumerRef(ConsumerKind.GROUP, 9), 0) is None
+    assert broker.poller.position(topic, ConsumerRef(IggyConsumerKind.GROUP, 9), 0) is None
 
 
 def test_a_member_without_partitions_polls_nothing(broker: Broker) -> None:

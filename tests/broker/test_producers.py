@@ -15,11 +15,11 @@ import pytest
 
 from lading.broker.broker import Broker
 from lading.broker.core.append import BEFORE_IN_PLACE_BYTES, InPlace
-from lading.broker.core.positions import COORDINATED, PositionKey, StoredPosition
+from lading.broker.core.positions import KAFKA, PositionKey, StoredPosition
 from lading.broker.core.settings import BrokerSettings
 from lading.broker.core.topology import Partition
 from lading.broker.kafka.append import writer_of
-from lading.broker.kafka.transactional_producer import ENDED, TRANSITIONS, Caller, Identity, ProducerState
+from lading.broker.kafka.transactional_producer import ENDED, TRANSITIONS, Caller, ProducerIdAndEpoch, ProducerState
 from lading.dialects.iggy_classic import protocol as iggy_row
 from lading.dialects.kafka import protocol as kafka_row
 from lading.dialects.kafka import sequenced_batches
@@ -33,7 +33,7 @@ from tests.broker.test_append import FailingDisk
 from tests.broker.test_native_append import crashed
 
 VECTORS = Path(__file__).parent.parent / "vectors" / "kafka_vectors.json"
-KEY = PositionKey(COORDINATED, "g")
+KEY = PositionKey(KAFKA, "g")
 
 
 @pytest.fixture
@@ -52,8 +52,8 @@ def refused(act: Callable[[], object]) -> Reason:
     return refusal.value.reason
 
 
-def named(broker: Broker, name: str = "tx", timeout_s: int = 60, known: Identity | None = None) -> Caller:
-    answer = broker.producers.init(name, timeout_s * SECOND, known, now_us=NOW)
+def named(broker: Broker, name: str = "tx", timeout_s: int = 60, known: ProducerIdAndEpoch | None = None) -> Caller:
+    answer = broker.producers.init_producer_id(name, timeout_s * SECOND, known, now_us=NOW)
     broker.flush()
     return Caller(name, *answer.value)
 
@@ -84,10 +84,10 @@ def test_control_records_are_those_of_the_vectors() -> None:
 
 
 def test_ids_are_never_given_twice(tmp_path: Path, broker: Broker) -> None:
-    given = [broker.producers.init(None, 0, None, now_us=NOW).value for _ in range(3)]
-    given.append(broker.producers.init("name", SECOND, None, now_us=NOW).value)
+    given = [broker.producers.init_producer_id(None, 0, None, now_us=NOW).value for _ in range(3)]
+    given.append(broker.producers.init_producer_id("name", SECOND, None, now_us=NOW).value)
     broker = crashed(tmp_path, broker)
-    given.append(broker.producers.init(None, 0, None, now_us=NOW).value)
+    given.append(broker.producers.init_producer_id(None, 0, None, now_us=NOW).value)
     assert len({one.producer_id for one in given}) == len(given)
     assert {one.epoch for one in given} == {0}
 
@@ -196,7 +196,7 @@ def test_who_asks_for_the_name_shuts_out_who_had_it(broker: Broker, partition: P
 
 def test_an_identity_can_be_asked_for_again(broker: Broker) -> None:
     first = named(broker)
-    known = Identity(first.producer_id, first.epoch)
+    known = ProducerIdAndEpoch(first.producer_id, first.epoch)
     second = named(broker, known=known)
     assert second.epoch == first.epoch + 1
     assert named(broker, known=known) == second
@@ -343,9 +343,9 @@ def test_killed_anywhere_it_ends_as_acknowledged(tmp_path: Path, full: bool) -> 
 
 def test_positions_wait_for_the_commit(broker: Broker, partition: Partition) -> None:
     caller = named(broker)
-    broker.producers.add_group(caller, now_us=NOW)
+    broker.producers.add_offsets(caller, now_us=NOW)
     for commit, offset in ((False, 3), (True, 5)):
-        broker.producers.add_group(caller, now_us=NOW)
+        broker.producers.add_offsets(caller, now_us=NOW)
         broker.producers.store_positions(caller, {(partition, KEY): StoredPosition(offset, None, None, NOW)})
         assert broker.producers.waits(partition, KEY)
         end(broker, caller, commit)

@@ -91,13 +91,13 @@ def test_an_open_transaction_keeps_what_it_holds_back(tmp_path: Path) -> None:
     broker = opened(tmp_path, segment_bytes=SEGMENT, retention_age_us=5 * SECOND)
     partition = topic_of(broker).partition(0)
     many(broker, partition, range(10))
-    one = broker.begin(now_us=NOW)
+    one = broker.begin_transaction(now_us=NOW)
     noise = random.Random(2).randbytes
     append_block(broker, partition, block(noise(10_000), transaction=one), now_us=NOW + 10 * SECOND)
     many(broker, partition, range(11, 40))
     enforce(broker, NOW + 40 * SECOND)
     assert partition.log.first_offset <= 10
-    broker.commit("key", [one], now_us=NOW)
+    broker.commit_transactions("key", [one], now_us=NOW)
     enforce(broker, NOW + 40 * SECOND)
     assert partition.log.first_offset > 20
 
@@ -169,8 +169,8 @@ def test_looking_ahead_says_what_goes_when_and_why(tmp_path: Path) -> None:
     partition = topic_of(broker).partition(0)
     many(broker, partition, range(40))
     segments = partition.log.segments()
-    assert retention.ahead(partition, broker.settings, NOW, 60 * SECOND) == []
-    going = retention.ahead(partition, broker.settings, NOW, 110 * SECOND)
+    assert retention.forecast(partition, broker.settings, NOW, 60 * SECOND) == []
+    going = retention.forecast(partition, broker.settings, NOW, 110 * SECOND)
     # a message a second: what is at most 10 s old at its youngest
     assert [(one.first, one.end) for one in going] == [
         (one.base_offset, one.end_offset) for one in segments if one.end_offset <= 10
@@ -178,10 +178,10 @@ def test_looking_ahead_says_what_goes_when_and_why(tmp_path: Path) -> None:
     assert {(one.why, one.marked, one.held) for one in going} == {("age", False, False)}
     assert going[0].due_us == NOW + (segments[0].end_offset - 1 + 100) * SECOND + 1
     broker.enforce_retention(NOW + 108 * SECOND)
-    marked = [one for one in retention.ahead(partition, broker.settings, NOW, 10**12) if one.marked]
+    marked = [one for one in retention.forecast(partition, broker.settings, NOW, 10**12) if one.marked]
     assert marked and marked[0].first == 0
     # it says what will be deleted: every look finds gone what the look ahead promised
-    due = retention.ahead(partition, broker.settings, NOW + 200 * SECOND, 0)
+    due = retention.forecast(partition, broker.settings, NOW + 200 * SECOND, 0)
     enforce(broker, NOW + 200 * SECOND)
     assert partition.log.first_offset == due[-1].end
 
@@ -190,7 +190,7 @@ def test_looking_ahead_by_size(tmp_path: Path) -> None:
     broker = opened(tmp_path, segment_bytes=SEGMENT, retention_bytes=2 * SEGMENT)
     partition = topic_of(broker).partition(0)
     many(broker, partition, range(40))
-    going = retention.ahead(partition, broker.settings, NOW, 0)
+    going = retention.forecast(partition, broker.settings, NOW, 0)
     assert {one.why for one in going} == {"size"}
     assert enforce(broker, NOW) == going[-1].end
-    assert retention.ahead(partition, broker.settings, NOW, 10**15) == []
+    assert retention.forecast(partition, broker.settings, NOW, 10**15) == []

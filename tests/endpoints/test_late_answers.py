@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from lading.broker.core.pending_result import Answer
+from lading.broker.core.pending_result import PendingResult
 from lading.endpoints.kafka.pending_responses import answered
 from lading.settings import EndpointSettings
 from tests.endpoints.kafka_frames import KafkaFrames, fetch
@@ -42,7 +42,7 @@ def test_an_answer_that_cannot_be_made_late_fails_its_request() -> None:
         def fail(value: object) -> dict[str, Any]:
             raise RuntimeError("no fields")
 
-        answer: Answer[int] = Answer()
+        answer: PendingResult[int] = PendingResult()
         fields = answered(answer, fail, fail)
         assert isinstance(fields, asyncio.Future)
         answer.finish(1)

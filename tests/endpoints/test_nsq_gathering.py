@@ -64,7 +64,7 @@ class Face:
         services = Services(broker, Settings(), Metrics(), workers)
         self.requests = services.metrics.requests.values
         self.gathering = Gathering(
-            Publisher(nodes.of(services), NAME), NAME, self.requests, broker.at_end_of_pass, self._serve
+            Publisher(nodes.of(services), NAME), NAME, self.requests, broker.call_before_flush, self._serve
         )
 
     def _ask(self) -> None:

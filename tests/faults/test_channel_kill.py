@@ -28,7 +28,7 @@ def test_kill_9_of_a_channel_loses_nothing(tmp_path: Path, full: bool, record_fi
         channel = broker.channels.find(broker.topic("s", "t"), "c")
         assert channel is not None
         lane = channel.lanes[0]
-        done = set(range(lane.window.first)) - {offset for offset, _ in lane.aside.items()}
+        done = set(range(lane.window.first)) - {offset for offset, _ in lane.out_of_window.items()}
         done |= set(range(lane.window.first, lane.window.end)) - set(lane.window.pending().tolist())
         # what was stored as finished stays so, and nothing else is taken for done than what subscribers finished
         assert told[b"F"] <= done <= told[b"I"]
@@ -47,7 +47,7 @@ def test_kill_9_of_a_channel_loses_nothing(tmp_path: Path, full: bool, record_fi
     got = [offset for _, offset, _, _ in reader.got]
     assert len(got) == len(set(got)) == before
     assert reader.finish(*got) == len(got)
-    assert channel.lanes[0].window.first == end and not len(channel.lanes[0].aside)
+    assert channel.lanes[0].window.first == end and not len(channel.lanes[0].out_of_window)
     broker.stop()
     record_figures(
         "kill -9 of a channel",

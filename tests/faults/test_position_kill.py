@@ -98,7 +98,7 @@ def test_many_groups_share_a_sync(tmp_path: Path) -> None:
     done: list[int] = []
     for number in range(200):
         broker.coordinated_groups.store(f"g{number}", partition, StoredPosition(number, None, None, NOW))
-        broker.confirm_positions().on_done(lambda answer, number=number: done.append(number))  # type: ignore[misc]
+        broker.confirm_positions().add_done_callback(lambda answer, number=number: done.append(number))  # type: ignore[misc]
     assert (done, disk.syncs) == ([], 0)
     broker.flush()
     assert (len(done), disk.syncs) == (200, 1)

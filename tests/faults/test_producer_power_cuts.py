@@ -17,9 +17,9 @@ from lading.broker.core.append import Appender, WriteResult
 from lading.broker.core.counters import Counters
 from lading.broker.core.settings import BrokerSettings, TopicSettings
 from lading.broker.core.topology import Partition, Stream, Topic
-from lading.broker.core.writer_state import WriterMemory, hold
+from lading.broker.core.writer_state import WriterStateManager, update_last_stable_offset
 from lading.broker.core.writers import Writers
-from lading.broker.kafka.append import ProducedAppender, Sequenced, writer_of
+from lading.broker.kafka.append import BatchSequence, KafkaAppender, writer_of
 from lading.chunk.runs import runs
 from lading.dialects import registry
 from lading.dialects.sequenced import SequencedBatch, SequencedDialect
@@ -53,15 +53,15 @@ class Room:
         self.log = log
         self.partition = Partition(topic, 0, log)
         self.appender = Appender(SyncNow(), Counters(), 1 << 30)
-        self.memory = WriterMemory(self.appender, catalog, BrokerSettings(writer_window=8))
-        self.produced = ProducedAppender(self.appender, self.memory, Counters())
+        self.memory = WriterStateManager(self.appender, catalog, BrokerSettings(writer_window=8))
+        self.produced = KafkaAppender(self.appender, self.memory, Counters())
         self.memory.load(self.partition)
-        hold(self.partition)
+        update_last_stable_offset(self.partition)
         log.on_synced = self._synced
 
     def _synced(self) -> None:
-        self.appender.synced(self.partition)
-        self.memory.synced(self.partition)
+        self.appender.complete_synced(self.partition)
+        self.memory.snapshot_if_due(self.partition)
 
     @property
     def writers(self) -> Writers:
@@ -69,7 +69,7 @@ class Room:
         return self.partition.writers
 
     def produce(self, producer: int, sequence: int, count: int, transactional: bool) -> None:
-        who = Sequenced(producer, 0, sequence, count, transactional)
+        who = BatchSequence(producer, 0, sequence, count, transactional)
         made = record_batch([b"x" * 50] * count, who)
 
         def write(array: NDArray[np.uint8], at: int, base_offset: int) -> WriteResult:
@@ -106,9 +106,11 @@ def tell(seed: int, catalog: Catalog) -> Story:
             sequences[producer] += count
         if random.random() < 0.4:
             producer, commit = random.choice((2, 3)), random.random() < 0.5
-            ranges = room.writers.unmarked.get(writer_of(producer), [])
+            ranges = room.writers.open_by_writer.get(writer_of(producer), [])
             gone = {offset for first, end in ranges for offset in range(first, end)}
-            end = room.produced.mark(room.partition, writer_of(producer), 0, commit, NOW).base_offset
+            end = room.produced.write_transaction_marker(
+                room.partition, writer_of(producer), 0, commit, NOW
+            ).base_offset
             hidden |= {end} if commit else {end} | gone
         if random.random() < 0.7:
             room.appender.flush()
@@ -132,7 +134,7 @@ def check(story: Story, disk: MemoryDisk, after: int, catalog: Catalog) -> None:
     ends: list[tuple[int, bool, list[tuple[int, int]]]] = []
     for one in room.iter_batches():
         if one.outcome is not None:
-            ends.append((one.base_offset, one.outcome, list(expected.unmarked.get(one.writer, ()))))
+            ends.append((one.base_offset, one.outcome, list(expected.open_by_writer.get(one.writer, ()))))
         expected.add(one, log.synced_end)
     for producer in PRODUCERS:
         known, told = room.writers.get(writer_of(producer)), expected.get(writer_of(producer))
@@ -140,14 +142,14 @@ def check(story: Story, disk: MemoryDisk, after: int, catalog: Catalog) -> None:
         if known is not None and told is not None:
             assert (known.next_sequence, known.recent[-8:]) == (told.next_sequence, told.recent[-8:])
         assert (told.next_sequence if told else 0) >= acknowledged[producer]
-    assert room.writers.unmarked == expected.unmarked
+    assert room.writers.open_by_writer == expected.open_by_writer
     for offset, committed, ranges in ends:
         assert log.control_ranges(offset, offset + 1) == [(offset, offset + 1)]
         for first, end in ranges:
             assert log.aborted_ranges(first, end) == ([] if committed else [(first, end)])
     covered = [*log.aborted_ranges(0, 1 << 60), *log.control_ranges(0, 1 << 60)]
     assert hidden <= {offset for first, end in covered for offset in range(first, end)}
-    first_open = expected.stable_before
+    first_open = expected.first_unstable_offset
     assert log.stable_end <= (log.synced_end if first_open is None else first_open)
 
 

@@ -62,7 +62,7 @@ def generate(directory: Path) -> None:
 
 def _transactions(broker: Broker) -> None:
     partition = broker.resolve("s.t").partition(0)
-    producer = broker.producers.init("bank", 1_000_000, None, now_us=NOW).value
+    producer = broker.producers.init_producer_id("bank", 1_000_000, None, now_us=NOW).value
     assert producer is not None
     caller = Caller("bank", producer.producer_id, producer.epoch)
     for number, (payload, commit) in enumerate(((b"kafka-kept", True), (b"kafka-aborted", False))):
@@ -70,11 +70,11 @@ def _transactions(broker: Broker) -> None:
         produce(broker, partition, payload, producer=producer.producer_id, sequence=number, transactional=True)
         broker.producers.end(caller, commit, now_us=NOW)
         broker.flush()
-    one, other = broker.begin(now_us=NOW), broker.begin(now_us=NOW)
+    one, other = broker.begin_transaction(now_us=NOW), broker.begin_transaction(now_us=NOW)
     append_block(broker, partition, block(b"native-kept", transaction=one))
     append_block(broker, partition, block(b"native-aborted", transaction=other))
-    broker.commit("key", [one], now_us=NOW)
-    broker.abort([other], now_us=NOW)
+    broker.commit_transactions("key", [one], now_us=NOW)
+    broker.abort_transactions([other], now_us=NOW)
 
 
 if __name__ == "__main__":

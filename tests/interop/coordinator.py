@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from lading.broker.kafka.append import Sequenced
+from lading.broker.kafka.append import BatchSequence
 from lading.dialects.kafka import commands, requests
 from lading.dialects.kafka import versions as v
 from tests.broker.kafka_batches import record_batch
@@ -231,7 +231,7 @@ class Talk:
         self.note(step, self.settled(lambda: self.ask(v.END_TXN, version, **fields).error_code))
 
     def produce(self, step: str, who: Any, sequence: int, count: int = 1, *, name: str | None = None) -> None:
-        batch = record_batch([b"x"] * count, Sequenced(who[0], who[1], sequence, count, name is not None))
+        batch = record_batch([b"x"] * count, BatchSequence(who[0], who[1], sequence, count, name is not None))
         head = commands.encode_produce(7, "talk", self.topic, 0, len(batch), timeout_ms=10_000, transactional_id=name)
         self._socket.sendall(head + batch)
         got = commands.parse_produce(memoryview(self._frame()))

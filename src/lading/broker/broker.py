@@ -23,31 +23,31 @@ from ..log.producer_table import ProducerTable
 from ..model.errors import Refusal
 from ..model.protocol import VisibilityRule
 from .channels import Channels
-from .channels.exhausted_messages import GivenUp
-from .core.append import Append, Appender, Choice, Write, choose_partition
+from .channels.exhausted_messages import ExhaustedMessageHandler
+from .core.append import Append, Appender, PartitionChoice, Write, choose_partition
 from .core.catalog_commit import CatalogCommit
 from .core.counters import Counters
 from .core.damages import Damages
 from .core.dead_letters import DeadLetters
-from .core.delayed_messages import Postponed
+from .core.delayed_messages import DelayedMessages
 from .core.idle_logs import IdleLogs
-from .core.maintenance import Duties
+from .core.maintenance import Maintenance
 from .core.namespace import Namespace, PreparedLogs
-from .core.pending_result import Answer
+from .core.pending_result import PendingResult
 from .core.positions import Positions
-from .core.read import Reading, read
+from .core.read import ReadResult, read
 from .core.settings import BrokerSettings, TopicSettings
 from .core.states import States, states
 from .core.topology import Partition, Stream, Topic
-from .core.writer_state import WriterMemory
-from .iggy.groups import Groups
-from .iggy.poll import Poller, offset_at
-from .kafka.append import ProducedAppender
-from .kafka.group_coordinator import CoordinatedGroups
-from .kafka.transaction_coordinator import Producers
+from .core.writer_state import WriterStateManager
+from .iggy.groups import IggyGroups
+from .iggy.poll import IggyPoller, offset_at
+from .kafka.append import KafkaAppender
+from .kafka.group_coordinator import KafkaGroupCoordinator
+from .kafka.transaction_coordinator import TransactionCoordinator
 from .native.append import NativeAppender
 from .native.groups import NativeGroups
-from .native.transactions import CommitResult, Transactions
+from .native.transactions import CommitResult, NativeTransactions
 
 
 class Broker:
@@ -84,26 +84,26 @@ class Broker:
         )
         self._positions = Positions(self._catalog, self.settings.position_flush_us)
         self._catalog_commit = CatalogCommit(
-            self._catalog, self._commit, self._appender.at_end_of_pass, self._positions.flush
+            self._catalog, self._commit, self._appender.call_before_flush, self._positions.flush
         )
-        self.groups = Groups(self._catalog, self._positions)
-        self._transactions = Transactions(self._catalog, self.counters, self.settings.transaction_timeout_us)
-        self._memory = WriterMemory(self._appender, self._catalog, self.settings)
-        self._memory.on_cut = self._transactions.cut
+        self.groups = IggyGroups(self._catalog, self._positions)
+        self._transactions = NativeTransactions(self._catalog, self.counters, self.settings.transaction_timeout_us)
+        self._memory = WriterStateManager(self._appender, self._catalog, self.settings)
+        self._memory.on_cut = self._transactions.on_truncated
         self._native = NativeAppender(self._appender, self._transactions, self._memory, self.counters)
-        self._produced = ProducedAppender(self._appender, self._memory, self.counters)
-        self.producers = Producers(
+        self._produced = KafkaAppender(self._appender, self._memory, self.counters)
+        self.producers = TransactionCoordinator(
             ProducerTable(self._catalog), self._produced, self._positions, self.settings.producer_timeout_us_max
         )
-        self.poller = Poller(self.groups, self._positions, self.counters)
+        self.poller = IggyPoller(self.groups, self._positions, self.counters)
         self.native_groups = NativeGroups(self._catalog, self._positions, self.settings.session_timeout_us)
-        self.coordinated_groups = CoordinatedGroups(self._catalog, self._positions, self.settings)
+        self.coordinated_groups = KafkaGroupCoordinator(self._catalog, self._positions, self.settings)
         self.channels = Channels(self._catalog, self.counters)
-        self.postponed = Postponed(
+        self.postponed = DelayedMessages(
             self._catalog, self._appender, self._open_log, lambda one: directory.partition(one.topic.uuid, one.number),
             self._synced,
         )  # fmt: skip
-        self._duties = Duties(
+        self._duties = Maintenance(
             self.settings,
             self.counters,
             self._catalog,
@@ -122,10 +122,12 @@ class Broker:
         )  # fmt: skip
         self._duties.others += (self.postponed, self.channels)
         self._duties.on_idle = self._idle_logs.add
-        self._states = States(self.dead_letters, self._commit, self.counters, self._duties.touched)
-        self.channels.on_exhausted = GivenUp(self.dead_letters, self._states, self.counters, lambda: self._now_us)
-        self._transactions.touched = self._produced.touched = self._duties.touched
-        self._positions.on_due = self.coordinated_groups.on_due = self.channels.on_due = self._duties.soon
+        self._states = States(self.dead_letters, self._commit, self.counters, self._duties.mark_active)
+        self.channels.on_exhausted = ExhaustedMessageHandler(
+            self.dead_letters, self._states, self.counters, lambda: self._now_us
+        )
+        self._transactions.touched = self._produced.on_stable_moved = self._duties.mark_active
+        self._positions.on_due = self.coordinated_groups.on_due = self.channels.on_due = self._duties.request_tick
         self._load()
 
     def _open_log(self, path: Path, topic_id: bytes, first_epoch: int) -> PartitionLog:
@@ -295,9 +297,9 @@ class Broker:
         self.damages.watch(partitions)
 
     def _resized(self, topic: Topic) -> None:
-        self.groups.resized(topic)
+        self.groups.on_partitions_changed(topic)
         self.native_groups.resized(topic)
-        self.channels.resized(topic)
+        self.channels.on_partitions_changed(topic)
 
     def _forget(self, topic: Topic) -> None:
         for partition in topic.partitions:
@@ -317,7 +319,7 @@ class Broker:
         self.damages.forget(partition)
         self._idle_logs.forget(partition.log)
         partition.log.on_synced = None
-        partition.seen()
+        partition.notify_readers()
 
     @property
     def on_pending(self) -> Callable[[], None]:
@@ -333,11 +335,11 @@ class Broker:
         """Whether so much waits for the disk that no more should be read from sockets."""
         return self._appender.congested
 
-    def when_relieved(self, callback: Callable[[], None]) -> None:
+    def call_when_uncongested(self, callback: Callable[[], None]) -> None:
         """Call back once when the broker is not congested; at once where it is not."""
-        self._appender.when_relieved(callback)
+        self._appender.call_when_uncongested(callback)
 
-    def partition_for(self, topic: Topic, choice: Choice) -> Partition:
+    def partition_for(self, topic: Topic, choice: PartitionChoice) -> Partition:
         """The partition an append goes to."""
         return choose_partition(topic, choice)
 
@@ -360,7 +362,7 @@ class Broker:
         """Append native blocks, each once by writer id, epoch and sequence; see ``NativeAppender.append``."""
         return self._native.append(partition, body, now_us=now_us, checked=checked)
 
-    def confirm_positions(self) -> Answer[None]:
+    def confirm_positions(self) -> PendingResult[None]:
         """Have every position that was stored so far on disk, in a transaction or not; see ``CatalogCommit``."""
         return self._catalog_commit.confirm()
 
@@ -369,9 +371,9 @@ class Broker:
         """Why the catalog cannot be written at present."""
         return self._catalog.problem
 
-    def at_end_of_pass(self, callback: Callable[[], None]) -> None:
+    def call_before_flush(self, callback: Callable[[], None]) -> None:
         """Call back once at the end of this pass of the event loop, before what was appended is written."""
-        self._appender.at_end_of_pass(callback)
+        self._appender.call_before_flush(callback)
 
     def flush(self) -> None:
         """Write what was appended and have it synced; at the end of a pass of the event loop."""
@@ -386,15 +388,15 @@ class Broker:
         self._commit.complete()
 
     def _synced(self, partition: Partition) -> None:
-        self._duties.touched(partition)
-        self._appender.synced(partition)
-        self._memory.synced(partition)
-        if partition.waiting:
-            partition.seen()
+        self._duties.mark_active(partition)
+        self._appender.complete_synced(partition)
+        self._memory.snapshot_if_due(partition)
+        if partition.read_waiters:
+            partition.notify_readers()
 
     def read(
         self, partition: Partition, offset: int, *, reader: VisibilityRule, max_messages: int, max_bytes: int
-    ) -> Reading:
+    ) -> ReadResult:
         """What this kind of reader may see from ``offset`` on; see ``read.read``."""
         return read(
             partition, offset, reader=reader, max_messages=max_messages, max_bytes=max_bytes, counters=self.counters
@@ -404,13 +406,13 @@ class Broker:
         """The first offset at or after a time; the end where there is none."""
         return offset_at(partition, timestamp_us)
 
-    def on_visible(self, partition: Partition, callback: Callable[[], None]) -> Callable[[], None]:
+    def add_visible_callback(self, partition: Partition, callback: Callable[[], None]) -> Callable[[], None]:
         """Call back once when more may be seen in the partition, or it is deleted; what is returned cancels that."""
-        partition.waiting.append(callback)
+        partition.read_waiters.append(callback)
 
         def cancel() -> None:
-            if callback in partition.waiting:
-                partition.waiting.remove(callback)
+            if callback in partition.read_waiters:
+                partition.read_waiters.remove(callback)
 
         return cancel
 
@@ -432,15 +434,17 @@ class Broker:
         """(first, end, state) of what is not available."""
         return states(partition, first, end)
 
-    def begin(self, *, scope: str = "", timeout_us: int | None = None, now_us: int) -> int:
+    def begin_transaction(self, *, scope: str = "", timeout_us: int | None = None, now_us: int) -> int:
         """A new transaction."""
         return self._transactions.begin(scope=scope, timeout_us=timeout_us, now_us=now_us)
 
-    def commit(self, key: str, ids: Collection[int], *, scope: str | None = None, now_us: int) -> CommitResult:
+    def commit_transactions(
+        self, key: str, ids: Collection[int], *, scope: str | None = None, now_us: int
+    ) -> CommitResult:
         """Show the listed transactions under a key that works once; see ``Transactions.commit``."""
         return self._transactions.commit(key, ids, scope=scope, now_us=now_us)
 
-    def abort(self, ids: Collection[int], *, now_us: int) -> None:
+    def abort_transactions(self, ids: Collection[int], *, now_us: int) -> None:
         """Nobody will see these transactions."""
         self._transactions.abort(ids, now_us=now_us)
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from .core.positions import COORDINATED, IGGY, NATIVE, ConsumerKind, ConsumerRef, PositionKey
+from .core.positions import IGGY, KAFKA, NATIVE, ConsumerRef, IggyConsumerKind, PositionKey
 from .core.topology import Partition, Topic
 
 if TYPE_CHECKING:
     from .broker import Broker
 
 
-class Progress(NamedTuple):
+class PartitionLag(NamedTuple):
     """One partition: the next offset the group reads, the end of what may be read, and what lies between."""
 
     topic: str
@@ -30,7 +30,7 @@ class GroupView(NamedTuple):
     state: str
     generation: int
     members: list[str]
-    progress: list[Progress]
+    progress: list[PartitionLag]
 
     @property
     def lag(self) -> int:
@@ -56,7 +56,7 @@ def _iggy(broker: Broker, topics: Iterable[Topic], places: Places) -> Iterator[G
     for topic in topics:
         for group in broker.groups.of_topic(topic):
             members = [f"client {member.id}" for member in group.members]
-            key = ConsumerRef(ConsumerKind.GROUP, group.id).key
+            key = ConsumerRef(IggyConsumerKind.GROUP, group.id).key
             # Iggy stores the offset that was consumed last
             progress = [_one(one, key, next_after=1) for one in places.get(key, ()) if one.topic is topic]
             yield GroupView(IGGY, f"{topic.flat_name}/{group.id}", _word(members), 0, members, progress)
@@ -74,17 +74,17 @@ def _coordinated(broker: Broker, places: Places) -> Iterator[GroupView]:
     for name in broker.coordinated_groups.names():
         group = broker.coordinated_groups.find(name)
         if group is not None:
-            key = PositionKey(COORDINATED, name)
+            key = PositionKey(KAFKA, name)
             progress = [_one(one, key) for one in places.get(key, ())]
-            yield GroupView(COORDINATED, name, group.state.value, group.generation, list(group.members), progress)
+            yield GroupView(KAFKA, name, group.state.value, group.generation, list(group.members), progress)
 
 
 def _word(members: list[str]) -> str:
     return "Stable" if members else "Empty"
 
 
-def _one(partition: Partition, key: PositionKey, *, next_after: int = 0) -> Progress:
+def _one(partition: Partition, key: PositionKey, *, next_after: int = 0) -> PartitionLag:
     log = partition.log
     position = partition.positions[key].offset + next_after
     lag = max(log.stable_end - max(position, log.first_offset), 0)
-    return Progress(partition.topic.flat_name, partition.number, position, log.stable_end, lag)
+    return PartitionLag(partition.topic.flat_name, partition.number, position, log.stable_end, lag)

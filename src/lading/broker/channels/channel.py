@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.topology import Topic
-from .partition_dispatcher import Lane
+from .partition_dispatcher import PartitionDispatcher
 from .statistics import ChannelStatistics
 from .subscriber import Subscriber
 
@@ -32,7 +32,7 @@ class Channel:
         self.topic = topic
         self.name = name
         self.subscribers: list[Subscriber] = []
-        self.lanes: list[Lane] = []
+        self.lanes: list[PartitionDispatcher] = []
         self.paused = False
         self.skipping = False
         self.ordered = False
@@ -105,7 +105,7 @@ class Channel:
         """Begin a message's time anew, up to ``timeout_max_us`` after its delivery; Refusal NOT_IN_FLIGHT."""
         self._lane(partition).touch(subscriber, offset, now_us)
 
-    def _lane(self, partition: int) -> Lane:
+    def _lane(self, partition: int) -> PartitionDispatcher:
         self.topic.partition(partition)
         return self.lanes[partition]
 
@@ -122,7 +122,7 @@ class Channel:
         self._turn += 1
         for step in range(len(lanes)):
             lane = lanes[(self._turn + step) % len(lanes)]
-            worked = lane.work(now_us, eager=eager)
+            worked = lane.dispatch(now_us, eager=eager)
             more |= worked.more
             held |= worked.held
             self._listen(lane)
@@ -134,9 +134,9 @@ class Channel:
             return 0
         return None if self._held_since_us is None else self._held_since_us + HOLD_US
 
-    def _listen(self, lane: Lane) -> None:
+    def _listen(self, lane: PartitionDispatcher) -> None:
         if self.subscribers and lane.caught_up and (heard := lane.listen()) is not None:
-            lane.partition.waiting.append(heard)
+            lane.partition.read_waiters.append(heard)
 
     def expire(self, now_us: int) -> None:
         """Take back what was not answered in time, and what was put off until now."""
@@ -188,11 +188,11 @@ class Channel:
         self._counts.skipped += passed
         return passed
 
-    def move(self, partition: int, offset: int) -> None:
+    def seek(self, partition: int, offset: int) -> None:
         """Go on at an offset of one partition, before or after where the channel is."""
         lane = self._lane(partition)
         log = lane.partition.log
-        lane.move(min(max(offset, log.first_offset), log.stable_end))
+        lane.seek(min(max(offset, log.first_offset), log.stable_end))
         self._channels.confirm(self)
         self.wake()
 
@@ -205,7 +205,7 @@ class Channel:
 
     # -- partitions come and go
 
-    def add_lane(self, make: Callable[[ChannelStatistics], Lane]) -> Lane:
+    def add_lane(self, make: Callable[[ChannelStatistics], PartitionDispatcher]) -> PartitionDispatcher:
         """Read one partition more: the next number."""
         lane = make(self._counts)
         lane.ordered = self.ordered
@@ -217,5 +217,5 @@ class Channel:
     def drop_lanes(self, count: int) -> None:
         """Only the first ``count`` partitions are left; their messages are with nobody any more."""
         for lane in self.lanes[count:]:
-            lane.move(lane.partition.log.stable_end)
+            lane.seek(lane.partition.log.stable_end)
         del self.lanes[count:]

@@ -10,11 +10,11 @@ from typing import Final
 from ...log.catalog import Catalog
 from ...model.errors import Reason, Refusal
 from ..core.append import Append
-from ..core.callbacks import nothing
+from ..core.callbacks import ignore
 from ..core.counters import Counters
 from ..core.topology import Partition, Topic
 from .channel import EPHEMERAL, Channel
-from .partition_dispatcher import Lane
+from .partition_dispatcher import PartitionDispatcher
 from .statistics import ChannelStatistics
 from .store import ORDERED, ORIGIN, PAUSED, SKIPPING, ChannelStore, StoredLane, after_cut, origin_row, row_of
 
@@ -40,13 +40,13 @@ class Channels:
     """The channels of all topics. One thread, the event loop's, uses them."""
 
     def __init__(self, catalog: Catalog, counters: Counters) -> None:
-        self.on_work: Callable[[], None] = nothing
+        self.on_work: Callable[[], None] = ignore
         """Called when ``pump`` should be called soon; not again before it was."""
         self.on_exhausted: Callable[[Channel, Partition, int, int], Append | None] = _nowhere
         """Called with (channel, partition, offset, attempts) of what was delivered as often as it may be."""
         self.on_unused: Callable[[Topic], None] = _unused
         """Called when the last channel of an ephemeral topic is gone."""
-        self.on_due: Callable[[], None] = nothing
+        self.on_due: Callable[[], None] = ignore
         """Called when ``tick`` has things to do that had none."""
         self._catalog = catalog
         self._store = ChannelStore(catalog)
@@ -112,11 +112,11 @@ class Channels:
         self.on_due()
         return channel
 
-    def _add_lane(self, channel: Channel, partition: Partition, offset: int) -> Lane:
-        def make(statistics: ChannelStatistics) -> Lane:
-            lane = Lane(partition, offset, statistics, self._counters, channel.wake)
+    def _add_lane(self, channel: Channel, partition: Partition, offset: int) -> PartitionDispatcher:
+        def make(statistics: ChannelStatistics) -> PartitionDispatcher:
+            lane = PartitionDispatcher(partition, offset, statistics, self._counters, channel.wake)
             lane.released = channel.released
-            lane.exhausted = lambda place, at, attempts: self.on_exhausted(channel, place, at, attempts)
+            lane.on_exhausted = lambda place, at, attempts: self.on_exhausted(channel, place, at, attempts)
             return lane
 
         return channel.add_lane(make)
@@ -155,7 +155,7 @@ class Channels:
         self._held.pop(channel, None)
         for subscriber in list(channel.subscribers):
             channel.leave(subscriber)
-            subscriber.closed(reason)
+            subscriber.on_closed(reason)
 
     def forget(self, topic: Topic) -> None:
         """The topic is deleted, and what is stored of it."""
@@ -164,7 +164,7 @@ class Channels:
         for channel in self._channels.pop(topic, {}).values():
             self._close(channel, f"topic {topic.flat_name!r} was deleted")
 
-    def resized(self, topic: Topic) -> None:
+    def on_partitions_changed(self, topic: Topic) -> None:
         """The topic has other partitions now: new ones are read from their beginning."""
         for channel in self.of_topic(topic):
             channel.drop_lanes(len(topic.partitions))

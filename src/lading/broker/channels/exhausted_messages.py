@@ -13,7 +13,7 @@ from ..core.topology import Partition
 from . import Channel
 
 
-class GivenUp:
+class ExhaustedMessageHandler:
     """Copied to the dead letter topic, where the topic names one; marked poisoned only where its settings say so.
 
     Both are certain when the call returns, so that the channel may be done with the message. Refusal where they cannot

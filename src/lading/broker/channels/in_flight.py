@@ -13,12 +13,12 @@ from ...model.errors import Reason, Refusal
 from ..core.append import Append
 from ..core.topology import Partition
 from .fallback import NEVER_US, WAITING
-from .out_of_window import DEFERRED, LEAVING, Aside, Entry
+from .out_of_window import DEFERRED, LEAVING, OutOfWindow, OutOfWindowMessage
 from .statistics import ChannelStatistics
 from .subscriber import Subscriber
 from .window import Window
 
-ASIDE_MAX: Final = 20_000
+OUT_OF_WINDOW_MAX: Final = 20_000
 """So many messages are set aside at most: put off by subscribers, or left behind."""
 FEW: Final = 16
 RETRY_US: Final = 1_000_000
@@ -29,7 +29,7 @@ Exhausted = Callable[[Partition, int, int], Append | None]
 """(partition, offset, attempts) of a message that is given up -> where it goes; None where nothing is to wait for."""
 
 
-class LaneState(NamedTuple):
+class DispatcherState(NamedTuple):
     """Everything before ``first`` is done but for ``entries``; of what lies up to ``end`` only ``pending`` is not.
 
     ``entries`` are (offset, when it is due or 0, deliveries so far) of messages that were set aside or tried before.
@@ -41,16 +41,16 @@ class LaneState(NamedTuple):
     entries: list[tuple[int, int, int]]
 
 
-class UnderWay:
+class InFlightTracker:
     """Messages between the log and done. The window holds them; what it has to go on without is set aside."""
 
     def __init__(self, partition: Partition, offset: int, statistics: ChannelStatistics, wake: Wake) -> None:
         """Nothing yet; everything before ``offset`` is done."""
         self.partition = partition
         self.window = Window(offset)
-        self.aside = Aside()
+        self.out_of_window = OutOfWindow()
         self.ordered = False
-        self.exhausted: Exhausted = _nowhere
+        self.on_exhausted: Exhausted = _nowhere
         self.changed = True
         """Whether there is something to be stored that was not."""
         self.in_flight = 0
@@ -70,9 +70,9 @@ class UnderWay:
         left_behind = int(np.searchsorted(offsets, self.window.first))
         counted = np.empty(len(offsets), np.int64)
         for at, offset in enumerate(offsets[:left_behind].tolist()):
-            entry = self.aside.get(offset)
+            entry = self.out_of_window.get(offset)
             attempts = 1 if entry is None else entry.attempts + 1
-            self.aside.put(offset, Entry(subscriber.number, deadline_us, attempts, now_us))
+            self.out_of_window.put(offset, OutOfWindowMessage(subscriber.number, deadline_us, attempts, now_us))
             counted[at] = attempts
         rest = np.ascontiguousarray(offsets[left_behind:])
         counted[left_behind:] = self.window.hand_over(rest, subscriber.number, now_us, deadline_us)
@@ -81,30 +81,32 @@ class UnderWay:
     def _spill(self, count: int) -> bool:
         """Set aside the oldest messages that are not done, so that the window can go on; False where it cannot."""
         offsets = self.window.pending()[:count]
-        if len(self.aside) + len(offsets) > ASIDE_MAX:
+        if len(self.out_of_window) + len(offsets) > OUT_OF_WINDOW_MAX:
             return False
         for offset, owner in zip(offsets.tolist(), self.window.owners(offsets).tolist(), strict=True):
             due_us = NEVER_US if owner == WAITING else self.window.deadline_us(offset)
             attempts = self.window.attempts(offset)
-            self.aside.put(offset, Entry(owner, due_us, attempts, self.window.delivered_us(offset)))
+            self.out_of_window.put(
+                offset, OutOfWindowMessage(owner, due_us, attempts, self.window.delivered_us(offset))
+            )
         self.window.drop(offsets)
         return True
 
     @property
     def deferred(self) -> int:
         """Messages that were put off."""
-        return self.aside.count(DEFERRED)
+        return self.out_of_window.count(DEFERRED)
 
-    def state(self) -> LaneState:
+    def state(self) -> DispatcherState:
         """What has to be stored so that nothing is lost and little is delivered twice."""
         pending = self.window.pending()
         retried = self.window.retried().tolist()
         entries = [(offset, 0, self.window.attempts(offset)) for offset in retried]
-        for offset, entry in self.aside.items():
+        for offset, entry in self.out_of_window.items():
             entries.append((offset, _stored_due_us(entry), entry.attempts))
-        return LaneState(self.window.first, self.window.end, pending, entries)
+        return DispatcherState(self.window.first, self.window.end, pending, entries)
 
-    def restore(self, state: LaneState) -> None:
+    def restore(self, state: DispatcherState) -> None:
         """Go on where a lane was when its state was stored; what was under way is delivered again."""
         self.window.clear(state.first)
         if state.end > state.first:
@@ -114,9 +116,9 @@ class UnderWay:
             if self.window.owner(offset) == WAITING:
                 self.window.set_attempts(offset, attempts)
             elif due_us:
-                self.aside.put(offset, Entry(DEFERRED, due_us, attempts))
+                self.out_of_window.put(offset, OutOfWindowMessage(DEFERRED, due_us, attempts))
             else:
-                self.aside.put(offset, Entry(WAITING, NEVER_US, attempts))
+                self.out_of_window.put(offset, OutOfWindowMessage(WAITING, NEVER_US, attempts))
                 self._again.append(offset)
         heapq.heapify(self._again)
         self.changed = False
@@ -129,10 +131,10 @@ class UnderWay:
             if at == len(offsets):
                 break
             offset = int(offsets[at])
-            entry = self.aside.get(offset)
+            entry = self.out_of_window.get(offset)
             if entry is None or entry.owner != subscriber.number:
                 break
-            self.aside.remove(offset)
+            self.out_of_window.remove(offset)
             at += 1
         if at:
             self._released(subscriber, at)
@@ -144,17 +146,17 @@ class UnderWay:
         """Deliver it again, to anybody, after a delay (none in an ordered lane)."""
         attempts, _ = self._require_in_flight(subscriber, offset)
         delay_us = 0 if self.ordered else delay_us
-        if delay_us > 0 and len(self.aside) >= ASIDE_MAX and self.aside.get(offset) is None:
+        if delay_us > 0 and len(self.out_of_window) >= OUT_OF_WINDOW_MAX and self.out_of_window.get(offset) is None:
             raise Refusal(
                 Reason.TOO_MANY_DEFERRED,
-                f"partition {self.partition} has {len(self.aside)} messages put off in this channel already, "
-                f"the limit is {ASIDE_MAX}: requeue message {offset} without a delay, or finish it",
+                f"partition {self.partition} has {len(self.out_of_window)} messages put off in this channel already, "
+                f"the limit is {OUT_OF_WINDOW_MAX}: requeue message {offset} without a delay, or finish it",
             )
         self._released(subscriber, 1)
         subscriber.requeued += 1
         self._statistics.requeued += 1
         if delay_us > 0:
-            self._set_aside(offset, Entry(DEFERRED, now_us + delay_us, attempts))
+            self._set_aside(offset, OutOfWindowMessage(DEFERRED, now_us + delay_us, attempts))
         else:
             self._wait(np.array([offset], np.int64))
 
@@ -162,16 +164,16 @@ class UnderWay:
         """Its time begins anew, up to the most that a message may take."""
         attempts, delivered_us = self._require_in_flight(subscriber, offset)
         deadline_us = min(now_us + subscriber.timeout_us, delivered_us + subscriber.timeout_max_us)
-        if self.aside.get(offset) is None:
+        if self.out_of_window.get(offset) is None:
             self.window.touch(offset, deadline_us)
         else:
-            self.aside.put(offset, Entry(subscriber.number, deadline_us, attempts, delivered_us))
+            self.out_of_window.put(offset, OutOfWindowMessage(subscriber.number, deadline_us, attempts, delivered_us))
 
     def _require_in_flight(self, subscriber: Subscriber, offset: int) -> tuple[int, int]:
         """(attempts, when delivered) of a message that is with the subscriber."""
         if self.window.owner(offset) == subscriber.number:
             return self.window.attempts(offset), self.window.delivered_us(offset)
-        entry = self.aside.get(offset)
+        entry = self.out_of_window.get(offset)
         if entry is None or entry.owner != subscriber.number:
             raise Refusal(
                 Reason.NOT_IN_FLIGHT,
@@ -188,7 +190,7 @@ class UnderWay:
             for number, count in zip(*np.unique(self.window.owners(late), return_counts=True), strict=True):
                 self._timed_out(int(number), int(count))
             self._wait(late)
-        due = list(self.aside.due(now_us))
+        due = list(self.out_of_window.due(now_us))
         for offset, entry in due:
             if entry.owner > 0:
                 self._timed_out(entry.owner, 1)
@@ -213,9 +215,9 @@ class UnderWay:
         inside = offsets[offsets >= self.window.first]
         self.window.give_back(inside)
         for offset in offsets[offsets < self.window.first].tolist():
-            entry = self.aside.get(offset)
+            entry = self.out_of_window.get(offset)
             if entry is not None:
-                self.aside.wait(offset, entry)
+                self.out_of_window.wait(offset, entry)
         self._give_up_or_return(offsets.tolist())
 
     def _give_up_or_return(self, offsets: list[int]) -> None:
@@ -223,20 +225,20 @@ class UnderWay:
         if attempts_max is not None:
             given_up = [offset for offset in offsets if self._attempts(offset) >= attempts_max]
             for offset in given_up:
-                self._give_up(offset)
+                self._dead_letter(offset)
             offsets = [offset for offset in offsets if offset not in set(given_up)]
         self._returned(offsets)
 
-    def _wait_again(self, offset: int, entry: Entry) -> None:
+    def _wait_again(self, offset: int, entry: OutOfWindowMessage) -> None:
         """What was set aside waits: in the window, where that still reaches back to it."""
         if offset >= self.window.first:
             self.window.restore(offset, entry.attempts)
-            self.aside.remove(offset)
+            self.out_of_window.remove(offset)
         else:
-            self.aside.wait(offset, entry)
+            self.out_of_window.wait(offset, entry)
 
     def _attempts(self, offset: int) -> int:
-        entry = self.aside.get(offset)
+        entry = self.out_of_window.get(offset)
         return self.window.attempts(offset) if entry is None else entry.attempts
 
     def _returned(self, offsets: list[int]) -> None:
@@ -250,34 +252,36 @@ class UnderWay:
             self.changed = True
             self._wake()
 
-    def _give_up(self, offset: int) -> None:
+    def _dead_letter(self, offset: int) -> None:
         """Delivered as often as the channel allows: done here, once it has arrived where such messages go."""
         attempts = self._attempts(offset)
-        self._set_aside(offset, Entry(LEAVING, NEVER_US, attempts))
+        self._set_aside(offset, OutOfWindowMessage(LEAVING, NEVER_US, attempts))
         try:
-            gone = self.exhausted(self.partition, offset, attempts)
+            gone = self.on_exhausted(self.partition, offset, attempts)
         except Refusal:
-            self.aside.put(offset, Entry(DEFERRED, self._now_us + RETRY_US, attempts))
+            self.out_of_window.put(offset, OutOfWindowMessage(DEFERRED, self._now_us + RETRY_US, attempts))
             return
         if gone is None:
             self._left(offset)
         else:
-            gone.on_done(lambda append: self._left(offset) if append.error is None else self._stayed(offset, attempts))
+            gone.add_done_callback(
+                lambda append: self._left(offset) if append.error is None else self._stayed(offset, attempts)
+            )
 
     def _left(self, offset: int) -> None:
-        entry = self.aside.get(offset)
+        entry = self.out_of_window.get(offset)
         if entry is not None and entry.owner == LEAVING:
-            self.aside.remove(offset)
+            self.out_of_window.remove(offset)
             self._statistics.exhausted += 1
             self.changed = True
 
     def _stayed(self, offset: int, attempts: int) -> None:
-        entry = self.aside.get(offset)
+        entry = self.out_of_window.get(offset)
         if entry is not None and entry.owner == LEAVING:
-            self.aside.put(offset, Entry(DEFERRED, self._now_us + RETRY_US, attempts))
+            self.out_of_window.put(offset, OutOfWindowMessage(DEFERRED, self._now_us + RETRY_US, attempts))
 
-    def _set_aside(self, offset: int, entry: Entry) -> None:
-        self.aside.put(offset, entry)
+    def _set_aside(self, offset: int, entry: OutOfWindowMessage) -> None:
+        self.out_of_window.put(offset, entry)
         if offset >= self.window.first:
             self.window.drop(np.array([offset], np.int64))
         self.changed = True
@@ -287,14 +291,14 @@ class UnderWay:
         if len(offsets):
             inside = offsets[offsets >= self.window.first]
             for offset in offsets[offsets < self.window.first].tolist():
-                if self.aside.get(offset) is not None:
-                    self.aside.remove(offset)
+                if self.out_of_window.get(offset) is not None:
+                    self.out_of_window.remove(offset)
             if len(inside):
                 self.window.drop(inside)
             self.changed = True
 
 
-def _stored_due_us(entry: Entry) -> int:
+def _stored_due_us(entry: OutOfWindowMessage) -> int:
     """What is on its way elsewhere is due at once after a restart, so that it leaves then."""
     return entry.due_us if entry.owner == DEFERRED else int(entry.owner == LEAVING)
 

@@ -16,7 +16,7 @@ LEAVING: Final = -4
 
 
 @dataclass(slots=True)
-class Entry:
+class OutOfWindowMessage:
     """One message: ``owner`` is a subscriber's number, ``WAITING``, ``DEFERRED`` or ``LEAVING``.
 
     ``due_us``: when it is to be delivered again, by its delay or because its owner's time is over.
@@ -28,33 +28,33 @@ class Entry:
     delivered_us: int = 0
 
 
-class Aside:
+class OutOfWindow:
     """Entries by offset, with what is due in order of time."""
 
     __slots__ = ("_due", "_entries")
 
     def __init__(self) -> None:
-        self._entries: dict[int, Entry] = {}
+        self._entries: dict[int, OutOfWindowMessage] = {}
         self._due: list[tuple[int, int]] = []
 
     def __len__(self) -> int:
         return len(self._entries)
 
-    def get(self, offset: int) -> Entry | None:
+    def get(self, offset: int) -> OutOfWindowMessage | None:
         """The entry of a message."""
         return self._entries.get(offset)
 
-    def items(self) -> Iterator[tuple[int, Entry]]:
+    def items(self) -> Iterator[tuple[int, OutOfWindowMessage]]:
         """All of them."""
         return iter(self._entries.items())
 
-    def put(self, offset: int, entry: Entry) -> None:
+    def put(self, offset: int, entry: OutOfWindowMessage) -> None:
         """Set a message aside, or change what is known of it."""
         self._entries[offset] = entry
         if entry.due_us != NEVER_US:
             heapq.heappush(self._due, (entry.due_us, offset))
 
-    def wait(self, offset: int, entry: Entry) -> None:
+    def wait(self, offset: int, entry: OutOfWindowMessage) -> None:
         """It is to be delivered as soon as somebody takes it."""
         entry.owner, entry.due_us = WAITING, NEVER_US
 
@@ -69,7 +69,7 @@ class Aside:
         self._entries.clear()
         self._due.clear()
 
-    def due(self, now_us: int) -> Iterator[tuple[int, Entry]]:
+    def due(self, now_us: int) -> Iterator[tuple[int, OutOfWindowMessage]]:
         """Messages whose time has come; each is given once."""
         while self._due and self._due[0][0] <= now_us:
             due_us, offset = heapq.heappop(self._due)

@@ -16,7 +16,7 @@ from ...dialects import registry
 from ...model.errors import MalformedMessage
 from ...model.kinds import Kind
 from ...model.run import BODY_END, BODY_START, COUNT, Located, Run
-from ..core.read import Reading
+from ..core.read import ReadResult
 
 TAG_HEADER: Final = "##client_dispatch_tag"
 """The header whose text says which subscribers a message is for (nsq.md 3.1)."""
@@ -105,7 +105,7 @@ class Page:
         return iter(parts if sum(part.count for part in parts) == len(self.offsets) else ())
 
 
-def pages_of(reading: Reading) -> list[Page]:
+def pages_of(reading: ReadResult) -> list[Page]:
     """The pages of what was read."""
     dense = sum(piece.end - piece.first for piece in reading.pieces) == reading.count
     pages = []
@@ -140,7 +140,7 @@ def _present(run: Run, first: int, end: int) -> NDArray[np.int64]:
     return np.concatenate(columns) if columns else np.empty(0, np.int64)
 
 
-class Portion:
+class PageSlice:
     """Some messages of a page that go to the same subscribers, in order; taken from the front."""
 
     __slots__ = ("_at", "_offsets", "page")

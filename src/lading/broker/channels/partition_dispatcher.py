@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 
 from ...dialects.nsq import protocol as nsq_row
 from ..core.counters import Counters
-from ..core.read import Reading, newest, read
+from ..core.read import ReadResult, newest, read
 from ..core.topology import Partition
-from .in_flight import UnderWay, Wake
+from .in_flight import InFlightTracker, Wake
 from .out_of_window import DEFERRED
-from .pages import Page, Portion, fitting, offsets_in, pages_of, size_of
+from .pages import Page, PageSlice, fitting, offsets_in, pages_of, size_of
 from .statistics import ChannelStatistics
-from .subscriber import Delivery, Point, Points, Subscriber, sampled
+from .subscriber import Delivery, Subscriber, SubscribersByTag, TagSubscribers, sampled
 
 LOOKAHEAD_MAX: Final = 1 << 18
 PAGE_MESSAGES: Final = 8192
@@ -49,7 +49,7 @@ class Worked(NamedTuple):
 _IDLE: Final = Worked(False, False)
 
 
-class Lane(UnderWay):
+class PartitionDispatcher(InFlightTracker):
     """One partition of a channel: who gets its messages, and when."""
 
     def __init__(
@@ -57,9 +57,9 @@ class Lane(UnderWay):
     ) -> None:
         """Goes on at ``offset``; ``wake`` is called when ``work`` should be."""
         super().__init__(partition, offset, statistics, wake)
-        self.points = Points()
+        self.points = SubscribersByTag()
         self._counters = counters
-        self._queues: dict[str, deque[Portion]] = {"": deque()}
+        self._queues: dict[str, deque[PageSlice]] = {"": deque()}
         self._filters = 0
         """How many subscribers have a filter."""
         self._listening = False
@@ -79,10 +79,10 @@ class Lane(UnderWay):
         mine = self.window.owned(subscriber.number)
         self.window.give_back(mine, uncounted=True)
         offsets = mine.tolist()
-        for offset, entry in self.aside.items():
+        for offset, entry in self.out_of_window.items():
             if entry.owner == subscriber.number:
                 entry.attempts -= 1
-                self.aside.wait(offset, entry)
+                self.out_of_window.wait(offset, entry)
                 offsets.append(offset)
         self._returned(offsets)
         subscriber.in_flight -= len(offsets)
@@ -107,20 +107,20 @@ class Lane(UnderWay):
         for tag, portion in self._portions(page, offsets):
             self._queues[tag].append(portion)
 
-    def _portions(self, page: Page, offsets: NDArray[np.int64]) -> Iterable[tuple[str, Portion]]:
+    def _portions(self, page: Page, offsets: NDArray[np.int64]) -> Iterable[tuple[str, PageSlice]]:
         """These messages of a page by the point they wait at."""
         tags = self.points.tags
         if not tags:
-            return (("", Portion(page, offsets)),)
+            return (("", PageSlice(page, offsets)),)
         codes = page.tagged(tags)
         if len(offsets) < len(page.offsets):
             codes = codes[np.searchsorted(page.offsets, offsets)]
         sorted_out = ((tag, offsets[codes == number]) for number, tag in enumerate(("", *tags)))
-        return [(tag, Portion(page, mine)) for tag, mine in sorted_out if len(mine)]
+        return [(tag, PageSlice(page, mine)) for tag, mine in sorted_out if len(mine)]
 
     # -- delivering
 
-    def work(self, now_us: int, *, eager: bool) -> Worked:
+    def dispatch(self, now_us: int, *, eager: bool) -> Worked:
         """Deliver what can be delivered now, within bounds."""
         self._now_us = now_us
         self._follow_retention()
@@ -194,13 +194,13 @@ class Lane(UnderWay):
     def _unread(self) -> bool:
         return self.window.end < self.partition.log.stable_end
 
-    def _front(self, queue: deque[Portion]) -> bool:
+    def _front(self, queue: deque[PageSlice]) -> bool:
         """Whether anything waits in a queue, with what is first in front."""
         while queue and not len(queue[0]):
             queue.popleft()
         return bool(queue)
 
-    def _serve(self, point: Point, now_us: int, eager: bool, left: int) -> int:
+    def _serve(self, point: TagSubscribers, now_us: int, eager: bool, left: int) -> int:
         """Deliver from one queue until it is empty or nobody takes more; how many messages were looked at."""
         queue = self._queues[point.tag]
         seen = 0
@@ -216,7 +216,7 @@ class Lane(UnderWay):
             seen += before - len(portion)
         return seen
 
-    def _give(self, subscriber: Subscriber, portion: Portion, count: int, now_us: int) -> None:
+    def _give(self, subscriber: Subscriber, portion: PageSlice, count: int, now_us: int) -> None:
         page = portion.page
         if self._hidden(portion):
             return
@@ -236,16 +236,16 @@ class Lane(UnderWay):
         self.changed = True
         self._statistics.delivered += given
         self._counters.messages_out += given
-        subscriber.take(Delivery(self.partition, page, offsets, attempts))
+        subscriber.on_delivery(Delivery(self.partition, page, offsets, attempts))
 
-    def _hidden(self, portion: Portion) -> bool:
+    def _hidden(self, portion: PageSlice) -> bool:
         """Take out what was hidden since the page was read; whether nothing else is left."""
         rest = portion.rest
         for first, end, _ in self.partition.log.unavailable_ranges(int(rest[0]), int(rest[-1]) + 1):
             self._drop(portion.remove(first, end))
         return not len(portion)
 
-    def _wanted(self, subscriber: Subscriber, portion: Portion, count: int) -> NDArray[np.int64]:
+    def _wanted(self, subscriber: Subscriber, portion: PageSlice, count: int) -> NDArray[np.int64]:
         """Up to ``count`` messages that pass the subscriber's filter; those before that do not are done."""
         rest = portion.rest[:PAGE_MESSAGES]
         mask = np.ones(len(rest), np.bool_)
@@ -288,7 +288,7 @@ class Lane(UnderWay):
         decoded = self._bound(PASS_MESSAGES) * size_of(pages) // DECODED_BYTES if self._decodes else 0
         return max(messages if self._decodes else messages // 4, decoded, 1)
 
-    def _pages(self, offset: int, messages_max: int) -> tuple[Reading, list[Page]]:
+    def _pages(self, offset: int, messages_max: int) -> tuple[ReadResult, list[Page]]:
         """What lies from an offset on; not more than can be decoded in a moment, where it has to be."""
         place, kind, counters = self.partition, nsq_row.CHANNEL, self._counters
         reading = newest(place, offset, kind, messages_max, counters) or read(
@@ -304,7 +304,7 @@ class Lane(UnderWay):
         """Put what came back in front of the queues, with the pages it lies in, as far as a pass goes; its weight."""
         taken = {heapq.heappop(self._again) for _ in range(min(len(self._again), RESOLVE))}
         offsets = np.array(sorted(taken), np.int64)
-        found: list[tuple[str, Portion]] = []
+        found: list[tuple[str, PageSlice]] = []
         at = weight = 0
         while at < len(offsets) and weight < self._bound(PASS_MESSAGES):
             reading, pages = self._pages(int(offsets[at]), min(int(offsets[-1] - offsets[at]) + 1, PAGE_MESSAGES))
@@ -340,7 +340,7 @@ class Lane(UnderWay):
                     lost += portion.drop_before(first).tolist()
         while self._again and self._again[0] < first:
             lost.append(heapq.heappop(self._again))
-        lost += [offset for offset, entry in self.aside.items() if offset < first and entry.owner == DEFERRED]
+        lost += [offset for offset, entry in self.out_of_window.items() if offset < first and entry.owner == DEFERRED]
         if lost:
             self._drop(np.array(sorted(set(lost)), np.int64))
         unread = max(first - self.window.end, 0)
@@ -359,13 +359,13 @@ class Lane(UnderWay):
         queued = sum(len(portion) for queue in self._queues.values() for portion in queue)
         return queued + len(self._again) + max(self.partition.log.stable_end - self.window.end, 0)
 
-    def move(self, offset: int) -> None:
+    def seek(self, offset: int) -> None:
         """Forget everything and go on at ``offset``; what is with subscribers is theirs no more."""
         pending = self.window.pending()
-        owners = self.window.owners(pending).tolist() + [entry.owner for _, entry in self.aside.items()]
+        owners = self.window.owners(pending).tolist() + [entry.owner for _, entry in self.out_of_window.items()]
         for number, count in Counter(owner for owner in owners if owner > 0).items():
             self._released(self._subscribers[number], count)
-        self.aside.clear()
+        self.out_of_window.clear()
         self.window.clear(offset)
         self._again.clear()
         for queue in self._queues.values():
@@ -374,10 +374,10 @@ class Lane(UnderWay):
 
     def skip(self) -> int:
         """Go on at the end of what can be seen; how many messages were passed over undelivered."""
-        if not len(self.window) and not len(self.aside) and not self._unread:
+        if not len(self.window) and not len(self.out_of_window) and not self._unread:
             return 0
         passed = self.waiting + self.deferred
-        self.move(self.partition.log.stable_end)
+        self.seek(self.partition.log.stable_end)
         return passed
 
     def expire(self, now_us: int) -> bool:

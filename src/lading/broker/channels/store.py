@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from ...log.catalog import Catalog
 from ...log.catalog_rows import GroupRow, PositionRow
 from ..core.topology import Partition, Topic
-from .in_flight import LaneState
-from .partition_dispatcher import Lane
+from .in_flight import DispatcherState
+from .partition_dispatcher import PartitionDispatcher
 
 CHANNEL: Final = "channel"
 ORIGIN: Final = ""
@@ -41,7 +41,7 @@ _VERSION: Final = 1
 class StoredLane:
     """Where a channel was in one partition, under which epoch of its log, and how the channel was set."""
 
-    state: LaneState
+    state: DispatcherState
     epoch: int | None
     flags: int
 
@@ -94,7 +94,7 @@ class ChannelStore:
         self._catalog.remove_positions(CHANNEL, topic.uuid, name)
 
 
-def row_of(name: str, lane: Lane, flags: int, now_us: int, shift_us: int = 0) -> PositionRow:
+def row_of(name: str, lane: PartitionDispatcher, flags: int, now_us: int, shift_us: int = 0) -> PositionRow:
     """The row of one lane as it is now; ``shift_us`` makes dates of due times, which count over a restart."""
     partition: Partition = lane.partition
     state = lane.state()
@@ -122,7 +122,7 @@ def origin_row(partition: Partition, offset: int) -> PositionRow:
     return PositionRow(CHANNEL, partition.topic.uuid, partition.number, ORIGIN, offset, epoch, None, 0)
 
 
-def after_cut(stored: StoredLane, partition: Partition) -> LaneState:
+def after_cut(stored: StoredLane, partition: Partition) -> DispatcherState:
     """The state without messages that the log lost when its tail was cut: those offsets are other messages now."""
     limit = partition.log.next_offset
     if stored.epoch is not None:
@@ -130,7 +130,7 @@ def after_cut(stored: StoredLane, partition: Partition) -> LaneState:
     state = stored.state
     if max(state.first, state.end) <= limit:
         return state
-    return LaneState(
+    return DispatcherState(
         min(state.first, limit),
         min(state.end, limit),
         state.pending[state.pending < limit],
@@ -138,7 +138,7 @@ def after_cut(stored: StoredLane, partition: Partition) -> LaneState:
     )
 
 
-def _encoded(state: LaneState, flags: int) -> bytes:
+def _encoded(state: DispatcherState, flags: int) -> bytes:
     pending = state.pending
     breaks = np.flatnonzero(np.diff(pending) != 1)
     firsts = pending[np.concatenate(([0], breaks + 1))] if len(pending) else pending
@@ -154,9 +154,9 @@ def _encoded(state: LaneState, flags: int) -> bytes:
     return head + ranges.tobytes() + entries.tobytes()
 
 
-def _decoded(first: int, extra: bytes) -> tuple[LaneState, int]:
+def _decoded(first: int, extra: bytes) -> tuple[DispatcherState, int]:
     """(state, flags); of an ``extra`` that is none only the offset counts, which repeats but loses nothing."""
-    empty = LaneState(first, first, np.empty(0, np.int64), [])
+    empty = DispatcherState(first, first, np.empty(0, np.int64), [])
     if len(extra) < _HEAD.size:
         return empty, 0
     version, flags, _, ranges_count, entries_count, end = _HEAD.unpack_from(extra)
@@ -166,4 +166,4 @@ def _decoded(first: int, extra: bytes) -> tuple[LaneState, int]:
     entries = np.frombuffer(extra, "<i8", 3 * entries_count, _HEAD.size + 16 * ranges_count).reshape(-1, 3)
     parts = [np.arange(one, other) for one, other in ranges.tolist()]
     pending = np.concatenate(parts) if parts else np.empty(0, np.int64)
-    return LaneState(first, end, pending, [(one, due, tries) for one, due, tries in entries.tolist()]), flags
+    return DispatcherState(first, end, pending, [(one, due, tries) for one, due, tries in entries.tolist()]), flags

@@ -54,8 +54,8 @@ class Subscriber:
     ) -> None:
         """``tag`` "" is none; ``sample_percent`` 0 is all messages; ``timeout_us`` is the time for each message."""
         self.number = next(_numbers)
-        self.take = take
-        self.closed = closed
+        self.on_delivery = take
+        self.on_closed = closed
         self.tag = tag
         self.header_filter = header_filter
         self.sample_percent = sample_percent
@@ -97,7 +97,7 @@ class Subscriber:
             self.channel.wake()
 
 
-class Point:
+class TagSubscribers:
     """Where the subscribers that asked for one tag wait (tag "": those that asked for none), served in turn."""
 
     __slots__ = ("_turn", "subscribers", "tag")
@@ -128,12 +128,12 @@ class Point:
         return False
 
 
-class Points:
+class SubscribersByTag:
     """The points of one partition. A tag has one for as long as a subscriber asks for it (nsq.md 4.2)."""
 
     def __init__(self) -> None:
-        self._points: dict[str, Point] = {"": Point("")}
-        self.in_order: Sequence[Point] = tuple(self._points.values())
+        self._points: dict[str, TagSubscribers] = {"": TagSubscribers("")}
+        self.in_order: Sequence[TagSubscribers] = tuple(self._points.values())
         """The point without a tag, then those of ``tags``."""
         self.tags: tuple[str, ...] = ()
         """The tags that are asked for; a message of any other goes to those who asked for none."""
@@ -141,7 +141,7 @@ class Points:
     def add(self, subscriber: Subscriber) -> bool:
         """One more; whether there is a tag more."""
         fresh = subscriber.tag not in self._points
-        point = self._points.setdefault(subscriber.tag, Point(subscriber.tag))
+        point = self._points.setdefault(subscriber.tag, TagSubscribers(subscriber.tag))
         point.subscribers.append(subscriber)
         return self._changed(fresh)
 

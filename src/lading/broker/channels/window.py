@@ -16,7 +16,7 @@ from ...kernels import engine
 from . import fallback
 from .fallback import DONE, NEVER_US, WAITING
 
-HOME: Final = "lading.broker.channels.kernels"
+KERNEL_MODULE: Final = "lading.broker.channels.kernels"
 SLOTS_MIN: Final = 1 << 12
 SLOTS_KEPT: Final = 1 << 16
 """A ring that is larger than this is given back when it runs empty."""
@@ -195,7 +195,7 @@ class Window:
         return found
 
     def _kernels(self, messages: int) -> Any:
-        return engine.select(HOME, fallback, 8 * messages)
+        return engine.select(KERNEL_MODULE, fallback, 8 * messages)
 
 
 _NOTHING: Final[NDArray[np.int64]] = np.empty(0, np.int64)

@@ -19,7 +19,7 @@ from typing import Final
 from ...chunk.envelope import ENVELOPE_BYTES
 from ...log.interface import Commit, InPlace, Write, WriteResult
 from ...model.errors import Reason, Refusal
-from .callbacks import nothing
+from .callbacks import ignore
 from .counters import Counters
 from .topology import Partition, Topic
 
@@ -30,8 +30,8 @@ __all__ = [
     "Balanced",
     "ByHash",
     "ByNumber",
-    "Choice",
     "InPlace",
+    "PartitionChoice",
     "Write",
     "WriteResult",
     "choose_partition",
@@ -62,7 +62,7 @@ class ByHash:
     choose: Callable[[int], int]
 
 
-Choice = Balanced | ByNumber | ByHash
+PartitionChoice = Balanced | ByNumber | ByHash
 
 
 class Append:
@@ -84,7 +84,7 @@ class Append:
         self.error: Refusal | None = None
         self._callbacks: list[Callable[[Append], None]] | None = None
 
-    def on_done(self, callback: Callable[[Append], None]) -> None:
+    def add_done_callback(self, callback: Callable[[Append], None]) -> None:
         """Call back once with this append when it is done; at once where it is already."""
         if self.done:
             callback(self)
@@ -110,7 +110,7 @@ class Appender:
     """Appends to all partitions of one broker and acknowledges them in offset order."""
 
     def __init__(self, commit: Commit, counters: Counters, unsynced_bytes_max: int) -> None:
-        self.on_pending: Callable[[], None] = nothing
+        self.on_pending: Callable[[], None] = ignore
         """Called when something waits for ``flush`` that did not before."""
         self.on_lost: Callable[[Partition, int], None] = _nothing_lost
         """Called with a partition and an offset from which on nothing has happened."""
@@ -131,7 +131,7 @@ class Appender:
         """Whether more bytes wait for the disk than the setting allows."""
         return self._counters.unsynced_bytes > self._unsynced_bytes_max
 
-    def when_relieved(self, callback: Callable[[], None]) -> None:
+    def call_when_uncongested(self, callback: Callable[[], None]) -> None:
         """Call back once when the broker is not congested; at once where it is not."""
         if self.congested:
             self._relieved.append(callback)
@@ -160,7 +160,7 @@ class Appender:
             return self.append(partition, dialect, flags, room_bytes, write)
         self._alone = source
         log = partition.log
-        log.watched = bool(partition.waiting)
+        log.watched = bool(partition.read_waiters)
         size_bytes, count, _, _ = log.write_through(dialect, flags, room_bytes, write)
         self._commit.submit(log)
         append = Append(log.next_offset - count, log.next_offset, count, size_bytes)
@@ -209,7 +209,7 @@ class Appender:
         counters.messages_in += append.count
         counters.bytes_in += append.size_bytes
 
-    def at_end_of_pass(self, callback: Callable[[], None]) -> None:
+    def call_before_flush(self, callback: Callable[[], None]) -> None:
         """Call back once, before the next flush writes what was appended."""
         self._before.append(callback)
         self._ask()
@@ -257,7 +257,7 @@ class Appender:
 
     def close_chunk(self, partition: Partition) -> None:
         """Write the open chunk: what follows lies in another. Where that fails its appends fail, and it raises."""
-        partition.log.watched = bool(partition.waiting)
+        partition.log.watched = bool(partition.read_waiters)
         try:
             partition.log.flush()
         except Refusal as refusal:
@@ -266,7 +266,7 @@ class Appender:
             self._commit.submit(partition.log)
             raise
 
-    def synced(self, partition: Partition) -> None:
+    def complete_synced(self, partition: Partition) -> None:
         """The log knows more: finish the appends that last now, or fail the rest where it will never sync again."""
         log = partition.log
         pending = partition.pending
@@ -311,7 +311,7 @@ class Appender:
             self._dirty.remove(partition)
 
 
-def choose_partition(topic: Topic, choice: Choice) -> Partition:
+def choose_partition(topic: Topic, choice: PartitionChoice) -> Partition:
     """The partition an append goes to; refused where the topic has none, or not that one."""
     match choice:
         case ByNumber(number):

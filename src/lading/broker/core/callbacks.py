@@ -3,5 +3,5 @@
 from __future__ import annotations
 
 
-def nothing() -> None:
+def ignore() -> None:
     """Nobody listens."""

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from ...log.catalog import Catalog
 from ...log.interface import Commit
 from ...model.errors import Reason, Refusal
-from .pending_result import Answer
+from .pending_result import PendingResult
 
 
 class CatalogCommit:
@@ -29,17 +29,17 @@ class CatalogCommit:
         self._commit = commit
         self._call_at_end_of_pass = call_at_end_of_pass
         self._write = write
-        self._next: Answer[None] | None = None
+        self._next: PendingResult[None] | None = None
         """Of those who asked and whose sync has not begun."""
         self._is_running = False
 
-    def confirm(self) -> Answer[None]:
+    def confirm(self) -> PendingResult[None]:
         """Return an answer that is done when all that was written or waits to be written now is durable.
 
         It is refused where the disk refuses the write or the sync. Many who ask share one answer.
         """
         if self._next is None:
-            self._next = Answer()
+            self._next = PendingResult()
             if not self._is_running:
                 self._call_at_end_of_pass(self._begin)
         return self._next
@@ -56,7 +56,7 @@ class CatalogCommit:
             self._is_running = False
             answer.refuse(error if isinstance(error, Refusal) else self._refusal(error))
 
-    def _finish(self, answer: Answer[None], error: OSError | None) -> None:
+    def _finish(self, answer: PendingResult[None], error: OSError | None) -> None:
         self._is_running = False
         # begin the next before the callbacks: they take time, and the disk would be idle
         self._begin()

@@ -17,18 +17,18 @@ from ...model.errors import LimitExceeded, MalformedMessage
 from ...model.kinds import Kind
 from ...model.reason_headers import DETAIL, MARKED_AT, ORIGIN, REASON, REASON_HEADERS
 from ...model.state import State
-from .read import Piece
+from .read import RunSlice
 from .topology import Partition
 
 
 @dataclass(slots=True, eq=False)
-class Copy:
+class DeadLetterBatch:
     """One block of copies. ``pieces`` hold all messages of the marking ``row`` before the offset ``covered``."""
 
     row: DeadLetterIntentRow
     source: Partition
     target: Partition
-    pieces: list[Piece]
+    pieces: list[RunSlice]
     covered: int
     writer_id: bytes
     block: bytes | None = None

@@ -3,7 +3,7 @@
 First the intent is in the catalog, then the states are on disk, then the copies are made. A crash anywhere between is
 made good at the next start: states that an intent stands for are set, copies that were made are recognised by the
 writer id of their block, so that every marking has exactly one copy. Reading, headers and blocks of the copies are
-work for another thread: ``next``, ``Copy.encode``, ``send``, in this order, one copy at a time.
+work for another thread: ``next``, ``DeadLetterBatch.encode``, ``send``, in this order, one copy at a time.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from ...model.names import spellings
 from ...model.state import State
 from .append import Append
 from .counters import Counters
-from .dead_letter_batch import Copy
-from .read import Piece, read
+from .dead_letter_batch import DeadLetterBatch
+from .read import RunSlice, read
 from .topology import Partition, Topic
 
 LOG: Final = logging.getLogger("lading.broker")
@@ -40,7 +40,7 @@ Ranges = Sequence[tuple[int, int]]
 
 
 @dataclass(slots=True, eq=False)
-class Marking:
+class PendingDeadLetter:
     """A marking whose copies are not all made."""
 
     row: DeadLetterIntentRow
@@ -70,7 +70,7 @@ class DeadLetters:
         self._resolve = resolve
         self._create = create
         self._append = append
-        self._markings: dict[int, Marking] = {}
+        self._markings: dict[int, PendingDeadLetter] = {}
         self._soft: dict[int, Partition] = {}
         """Markings whose confirmation a power cut may still undo, and where they are."""
         self._topics: Callable[[bytes], Topic | None] = lambda uuid: None
@@ -87,7 +87,7 @@ class DeadLetters:
             if topic is None or row.partition >= len(topic.partitions):
                 gone.append(row.id)
             else:
-                self._take_in(Marking(row, topic.partitions[row.partition]))
+                self._take_in(PendingDeadLetter(row, topic.partitions[row.partition]))
                 self._soft[row.id] = topic.partitions[row.partition]
         if gone:
             self._store.remove(gone, firm=False)
@@ -126,7 +126,7 @@ class DeadLetters:
         self._soft = {ident: where for ident, where in self._soft.items() if not self._confirmed(ident)}
         self._soft |= dict.fromkeys(ids, partition)
         for row in rows:
-            self._take_in(Marking(row, partition, states_waiting=True))
+            self._take_in(PendingDeadLetter(row, partition, states_waiting=True))
         try:
             yield
         except BaseException:
@@ -150,17 +150,17 @@ class DeadLetters:
                 0, topic.uuid, partition.number, ranges, target.topic.uuid, target.number, True, reason, now_us
             )
             (ident,) = self._store.add([draft])
-            self._take_in(Marking(replace(draft, id=ident), partition))
+            self._take_in(PendingDeadLetter(replace(draft, id=ident), partition))
         self.on_pending()
 
     def _confirmed(self, ident: int) -> bool:
         marking = self._markings.get(ident)
         return marking is None or marking.row.confirmed
 
-    def _take_in(self, marking: Marking) -> None:
+    def _take_in(self, marking: PendingDeadLetter) -> None:
         self._markings[marking.row.id] = marking
         self._counters.dead_letters_waiting += _messages(marking.row.ranges)
-        marking.partition.copied_before = partial(self._first_of, marking.partition)
+        marking.partition.first_uncopied_offset = partial(self._first_of, marking.partition)
 
     def _first_of(self, partition: Partition) -> int | None:
         """The first offset that is still to be copied."""
@@ -182,7 +182,7 @@ class DeadLetters:
             self._store.confirm(ids, firm=True)
             self._soft = {ident: where for ident, where in self._soft.items() if where is not partition}
 
-    def _set_again(self, marking: Marking) -> None:
+    def _set_again(self, marking: PendingDeadLetter) -> None:
         row, log = marking.row, marking.partition.log
         if row.confirmed:
             return
@@ -221,7 +221,7 @@ class DeadLetters:
 
     # ------------------------------------------------------------------------------------------ copying
 
-    def next(self, now_us: int) -> Copy | None:
+    def next(self, now_us: int) -> DeadLetterBatch | None:
         """Something to copy now; encode it in any thread, then hand it to ``send``. None where nothing can be done."""
         for marking in self._markings.values():
             if marking.due_us > now_us or marking.states_waiting:
@@ -242,7 +242,7 @@ class DeadLetters:
         """When ``next`` should be asked again at the latest; None where nothing waits."""
         return min((one.due_us for one in self._markings.values() if not one.states_waiting), default=None)
 
-    def _begin(self, marking: Marking, now_us: int) -> Copy | None:
+    def _begin(self, marking: PendingDeadLetter, now_us: int) -> DeadLetterBatch | None:
         self._set_again(marking)
         row, partition = marking.row, marking.partition
         if row.ranges[-1][1] > partition.log.stable_end:
@@ -259,11 +259,13 @@ class DeadLetters:
             self._store.advance(row)
             target = found.topic
         pieces, covered = self._pieces(marking)
-        return Copy(row, partition, target.partitions[row.target_partition], pieces, covered, _writer_id(row))
+        return DeadLetterBatch(
+            row, partition, target.partitions[row.target_partition], pieces, covered, _writer_id(row)
+        )
 
-    def _pieces(self, marking: Marking) -> tuple[list[Piece], int]:
+    def _pieces(self, marking: PendingDeadLetter) -> tuple[list[RunSlice], int]:
         """Messages of the marking, about as many bytes as it may read, and the offset up to which these are all."""
-        pieces: list[Piece] = []
+        pieces: list[RunSlice] = []
         left_bytes = marking.read_bytes
         covered = 0
         for first, end in marking.row.ranges:
@@ -276,13 +278,15 @@ class DeadLetters:
                     counters=self._counters,
                 )  # fmt: skip
                 pieces += [
-                    Piece(piece.run, piece.first, min(piece.end, end)) for piece in reading.pieces if piece.first < end
+                    RunSlice(piece.run, piece.first, min(piece.end, end))
+                    for piece in reading.pieces
+                    if piece.first < end
                 ]
                 left_bytes -= max(reading.size_bytes, 1)
                 covered = at = min(max(reading.end_offset, at), end) if reading.end_offset > at else end
         return pieces, covered
 
-    def send(self, copy: Copy, now_us: int) -> Append | None:
+    def send(self, copy: DeadLetterBatch, now_us: int) -> Append | None:
         """Append an encoded copy; done by itself when the Append is. None where there was nothing to send."""
         marking = self._markings.get(copy.row.id)
         if marking is None or marking.row is not copy.row:
@@ -297,10 +301,10 @@ class DeadLetters:
         except Refusal as refusal:
             self._later(marking, refusal, now_us)
             return None
-        append.on_done(lambda done: self._sent(copy, done, now_us))
+        append.add_done_callback(lambda done: self._sent(copy, done, now_us))
         return append
 
-    def _sent(self, copy: Copy, done: Append, now_us: int) -> None:
+    def _sent(self, copy: DeadLetterBatch, done: Append, now_us: int) -> None:
         marking = self._markings.get(copy.row.id)
         if marking is None or marking.row is not copy.row:
             return
@@ -321,7 +325,7 @@ class DeadLetters:
             covered = copy.covered
         self._advance(marking, covered, now_us)
 
-    def _advance(self, marking: Marking, covered: int, now_us: int) -> None:
+    def _advance(self, marking: PendingDeadLetter, covered: int, now_us: int) -> None:
         """All before ``covered`` is copied."""
         row = marking.row
         left = [(max(first, covered), end) for first, end in row.ranges if end > covered]
@@ -338,7 +342,7 @@ class DeadLetters:
             self._later(marking, refusal, now_us)
         self.on_pending()
 
-    def _later(self, marking: Marking, refusal: Refusal, now_us: int) -> None:
+    def _later(self, marking: PendingDeadLetter, refusal: Refusal, now_us: int) -> None:
         marking.due_us = now_us + RETRY_US
         self._counters.failed_duties += 1
         if str(refusal) != self._last_failure:

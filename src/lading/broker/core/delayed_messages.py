@@ -60,7 +60,7 @@ class _Held:
         return max(self.entered.all()[0][1] if gone else 0, self.own.log.first_offset)
 
 
-class Postponed:
+class DelayedMessages:
     """What waits for all partitions of a broker."""
 
     def __init__(
@@ -188,7 +188,7 @@ class Postponed:
         except Refusal:
             heapq.heappush(held.due, (now_us + RETRY_US, offset))
             return
-        append.on_done(lambda done: self._done(held, offset, end, done, now_us))
+        append.add_done_callback(lambda done: self._done(held, offset, end, done, now_us))
 
     def _done(self, held: _Held, offset: int, end: int, append: Append, now_us: int) -> None:
         if append.error is None:

@@ -14,17 +14,17 @@ from ...log.catalog import Catalog
 from ...log.interface import PartitionLog
 from ...log.retention import AgeClock
 from ...model.errors import Refusal
-from ..kafka.group_coordinator import CoordinatedGroups
-from ..kafka.transaction_coordinator import Producers
+from ..kafka.group_coordinator import KafkaGroupCoordinator
+from ..kafka.transaction_coordinator import TransactionCoordinator
 from ..native.groups import NativeGroups
-from ..native.transactions import Transactions
+from ..native.transactions import NativeTransactions
 from . import retention
-from .callbacks import nothing
+from .callbacks import ignore
 from .counters import Counters
 from .positions import Positions
 from .settings import BrokerSettings
 from .topology import Partition
-from .writer_state import WriterMemory
+from .writer_state import WriterStateManager
 
 LOG: Final = logging.getLogger("lading.broker")
 TICK_US: Final = 50_000
@@ -34,7 +34,7 @@ QUIET_US: Final = 250_000
 """Between two ticks while there is nothing to watch."""
 
 
-class Watched(Protocol):
+class TimedComponent(Protocol):
     """What may have something to do soon."""
 
     @property
@@ -42,7 +42,7 @@ class Watched(Protocol):
         """Whether it has to be asked every 50 ms."""
 
 
-class Room(Watched, Protocol):
+class MaintainedComponent(TimedComponent, Protocol):
     """A room of the broker with duties of its own."""
 
     def tick(self, now_us: int) -> None:
@@ -52,7 +52,7 @@ class Room(Watched, Protocol):
         """Write down what may otherwise wait."""
 
 
-class Duties:
+class Maintenance:
     """Positions, time-outs, retention, upkeep of logs and catalog. What the disk refuses is tried again."""
 
     def __init__(
@@ -62,10 +62,10 @@ class Duties:
         catalog: Catalog,
         positions: Positions,
         native_groups: NativeGroups,
-        transactions: Transactions,
-        memory: WriterMemory,
-        producers: Producers,
-        coordinated_groups: CoordinatedGroups,
+        transactions: NativeTransactions,
+        memory: WriterStateManager,
+        producers: TransactionCoordinator,
+        coordinated_groups: KafkaGroupCoordinator,
         partitions: Callable[[], Sequence[Partition]],
         now_us: int,
     ) -> None:
@@ -81,9 +81,9 @@ class Duties:
         self._producers = producers
         self._coordinated_groups = coordinated_groups
         self._partitions = partitions
-        self.others: list[Room] = []
+        self.others: list[MaintainedComponent] = []
         """Rooms that are asked at every tick, and at the end."""
-        self.on_due: Callable[[], None] = nothing
+        self.on_due: Callable[[], None] = ignore
         """Called when the next tick should come in 50 ms, and not when the last one said."""
         self.on_idle: Callable[[PartitionLog, int], None] = lambda log, busy: None
         """Called with a log in which nothing is under way any more, and how many logs are busy."""
@@ -96,12 +96,12 @@ class Duties:
         self._retention_due_us = now_us + settings.retention_check_us
         self._forget_due_us = now_us + settings.transaction_memory_us
 
-    def touched(self, partition: Partition) -> None:
+    def mark_active(self, partition: Partition) -> None:
         """Something happened in the partition: its log has things to write down in the next moments."""
         self._lively[partition] = 0
-        self.soon()
+        self.request_tick()
 
-    def soon(self) -> None:
+    def request_tick(self) -> None:
         """Something is due in the next moments that was not."""
         if self._quiet:
             self._quiet = False
@@ -141,7 +141,7 @@ class Duties:
     def _due_us(self, now_us: int) -> int:
         """When the next tick should come, in 50 ms at the soonest."""
         soon_us = now_us + TICK_US
-        watched: tuple[Watched, ...] = (self._native_groups, self._transactions, self._producers, *self.others)
+        watched: tuple[TimedComponent, ...] = (self._native_groups, self._transactions, self._producers, *self.others)
         if any(room.busy for room in watched):
             return soon_us
         due_us = min(
@@ -162,7 +162,7 @@ class Duties:
     def _enforce_retention(self, partition: Partition, now_us: int) -> None:
         marked, deleted = retention.enforce(partition, self._settings, now_us)
         if marked or deleted:
-            self.touched(partition)
+            self.mark_active(partition)
         self._counters.retention_marked += marked
         self._counters.retention_deleted += deleted
 

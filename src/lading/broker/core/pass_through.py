@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from ...chunk.envelope import ENVELOPE_BYTES
 from ...model.protocol import VisibilityRule
 from .counters import Counters
-from .read import Stretch, skipped_ranges, stretch_at
+from .read import ChunkRange, read_chunk_range, skipped_ranges
 from .topology import Partition
 
 _AHEAD_CHUNKS_MAX: Final = 64
@@ -35,7 +35,7 @@ class Ahead:
 
     bytes_left: int
 
-    def take(self, before: Stretch | None, offset: int, max_bytes: int) -> int:
+    def take(self, before: ChunkRange | None, offset: int, max_bytes: int) -> int:
         """How much to ask of the log for a reader who wants ``max_bytes`` and was given ``before`` last."""
         if before is None or not before.base_offset < offset <= before.end_offset:
             return max_bytes
@@ -65,14 +65,16 @@ def whole_chunks(
     limit = log.synced_end if reader.open_transactions else log.stable_end
     if max_bytes <= 0 or not log.first_offset <= offset < limit:
         return None
-    stretch = partition.recent
+    stretch = partition.cached_range
     first = -1 if stretch is None else _chunk_at(stretch, offset, limit, max_bytes)
     if first < 0:
         # envelopes are not given out
-        stretch = stretch_at(log, offset, ahead.take(stretch, offset, max_bytes + _AHEAD_CHUNKS_MAX * ENVELOPE_BYTES))
+        stretch = read_chunk_range(
+            log, offset, ahead.take(stretch, offset, max_bytes + _AHEAD_CHUNKS_MAX * ENVELOPE_BYTES)
+        )
         if stretch is None or stretch.damaged:
             return None
-        partition.recent = stretch
+        partition.cached_range = stretch
         first = _chunk_at(stretch, offset, 0, 0)
     if stretch is None or first < 0:
         return None
@@ -100,7 +102,7 @@ def whole_chunks(
     return whole
 
 
-def _chunk_at(stretch: Stretch, offset: int, limit: int, wanted_bytes: int) -> int:
+def _chunk_at(stretch: ChunkRange, offset: int, limit: int, wanted_bytes: int) -> int:
     """The number of the chunk that begins with ``offset``; -1 where none does.
 
     Nor is it given where less than ``wanted_bytes`` lie behind it though the log goes on, up to ``limit``.

@@ -12,7 +12,7 @@ LOG: Final = logging.getLogger("lading.broker")
 T = TypeVar("T")
 
 
-class Answer(Generic[T]):
+class PendingResult(Generic[T]):
     """``done`` when ``value`` is there, or ``error`` says why it never will be."""
 
     __slots__ = ("_callbacks", "_value", "done", "error")
@@ -21,10 +21,10 @@ class Answer(Generic[T]):
         self.done = False
         self.error: Refusal | None = None
         self._value: T | None = None
-        self._callbacks: list[Callable[[Answer[T]], None]] = []
+        self._callbacks: list[Callable[[PendingResult[T]], None]] = []
 
     @classmethod
-    def of(cls, value: T) -> Answer[T]:
+    def of(cls, value: T) -> PendingResult[T]:
         """An answer that is there at once."""
         answer = cls()
         answer.finish(value)
@@ -37,7 +37,7 @@ class Answer(Generic[T]):
             raise self.error
         return self._value  # type: ignore[return-value]
 
-    def on_done(self, callback: Callable[[Answer[T]], None]) -> None:
+    def add_done_callback(self, callback: Callable[[PendingResult[T]], None]) -> None:
         """Call back once when it is done; at once where it is already."""
         if self.done:
             callback(self)

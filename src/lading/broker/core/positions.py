@@ -15,12 +15,12 @@ from ...dialects.kafka import protocol as kafka_row
 from ...dialects.native import protocol as native_row
 from ...log.catalog import Catalog
 from ...log.catalog_rows import PositionRow
-from .callbacks import nothing
+from .callbacks import ignore
 from .topology import Partition, Topic
 
 IGGY: Final = iggy_row.PROTOCOL.name
 NATIVE: Final = native_row.PROTOCOL.name
-COORDINATED: Final = kafka_row.PROTOCOL.name
+KAFKA: Final = kafka_row.PROTOCOL.name
 
 
 class PositionKey(NamedTuple):
@@ -30,7 +30,7 @@ class PositionKey(NamedTuple):
     consumer: str
 
 
-class ConsumerKind(Enum):
+class IggyConsumerKind(Enum):
     """A consumer that names its partition, or a group that is given one."""
 
     CONSUMER = "consumer"
@@ -40,7 +40,7 @@ class ConsumerKind(Enum):
 class ConsumerRef(NamedTuple):
     """Who polls: the kind, and the consumer's or group's id."""
 
-    kind: ConsumerKind
+    kind: IggyConsumerKind
     id: int
 
     @property
@@ -66,7 +66,7 @@ class Positions:
         self._flush_us = flush_us
         self._changed: dict[tuple[Partition, PositionKey], None] = {}
         self._due_us: int | None = None
-        self.on_due: Callable[[], None] = nothing
+        self.on_due: Callable[[], None] = ignore
         """Called when something is due that was not."""
 
     def load(self, partitions: Iterable[Partition]) -> None:

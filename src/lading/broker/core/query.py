@@ -22,7 +22,7 @@ from ...model.batch import FIELDS, SCHEMA
 from ...model.protocol import VisibilityRule
 from ...model.run import Decoded
 from ...model.state import State
-from .read import Reading
+from .read import ReadResult
 from .topology import Partition
 
 States = Literal["available", "all"]
@@ -78,7 +78,7 @@ def parse_query(
 
 
 def select(
-    reading: Reading, query: Query, partition: Partition, *, end: int = END, max_rows: int | None = None
+    reading: ReadResult, query: Query, partition: Partition, *, end: int = END, max_rows: int | None = None
 ) -> Selected:
     """The messages of ``reading`` below ``end`` that match, at most ``max_rows`` (from 1).
 
@@ -98,7 +98,7 @@ def select(
             continue
         if len(rows) > left:
             mask[rows[left] :] = False
-        batches.append(_shown(part, query, place).filter(pa.array(mask)))
+        batches.append(_project(part, query, place).filter(pa.array(mask)))
         if len(rows) >= left:
             last: Any = part.columns["offset"][int(rows[left - 1])]
             return Selected(batches, last.as_py() + 1)
@@ -106,7 +106,7 @@ def select(
     return Selected(batches, max(min(reading.end_offset, end), reading.first_offset))
 
 
-def _decoded(reading: Reading, query: Query, end: int) -> Iterator[Decoded]:
+def _decoded(reading: ReadResult, query: Query, end: int) -> Iterator[Decoded]:
     for run, first, stop in reading.pieces:
         if first < end:
             found = registry.dialect(run.dialect).decode(
@@ -137,7 +137,7 @@ def _mask(part: Decoded, query: Query) -> NDArray[np.bool_]:
     return mask
 
 
-def _shown(part: Decoded, query: Query, place: dict[str, str | int]) -> pa.RecordBatch:
+def _project(part: Decoded, query: Query, place: dict[str, str | int]) -> pa.RecordBatch:
     columns = dict(part.columns)
     if "payload" not in columns:
         columns["payload"] = pa.nulls(part.count, SCHEMA.field("payload").type)

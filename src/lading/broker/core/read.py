@@ -27,7 +27,7 @@ READ_BYTES_MIN: Final = 16 << 10
 """The least that is asked of the log at once."""
 
 
-class Piece(NamedTuple):
+class RunSlice(NamedTuple):
     """Messages of ``run`` with ``first`` <= offset < ``end``; all of them may be seen."""
 
     run: Run
@@ -36,14 +36,14 @@ class Piece(NamedTuple):
 
 
 @dataclass(slots=True)
-class Reading:
+class ReadResult:
     """What a reader gets: go over ``pieces`` in order, then go on from ``end_offset``.
 
     ``count`` messages; ``hidden`` lists (first, end, state) of those to be shown with a state; ``aborted`` the ranges
     that a reader who gets them has to leave out (Kafka). ``damaged`` offsets were left out.
     """
 
-    pieces: list[Piece]
+    pieces: list[RunSlice]
     first_offset: int
     end_offset: int
     count: int
@@ -58,7 +58,7 @@ class Reading:
         return [piece.run for piece in self.pieces]
 
 
-class Part(NamedTuple):
+class IndexedRun(NamedTuple):
     """A Run with the columns that polls look into as lists: a small poll costs no call into NumPy.
 
     Of each chunk the base offset, the last one, and where its body begins and ends. ``dense``: every offset between
@@ -81,13 +81,13 @@ class Part(NamedTuple):
         return Run(run.dialect, run.region, run.chunks[low:high]), low, high
 
 
-class Stretch(NamedTuple):
+class ChunkRange(NamedTuple):
     """Whole chunks of the log; of a ``damaged`` one only the messages that are intact."""
 
     base_offset: int
     end_offset: int
     size_bytes: int
-    parts: list[Part]
+    parts: list[IndexedRun]
     damaged: bool
 
     def serves(self, offset: int, max_bytes: int) -> bool:
@@ -99,7 +99,7 @@ class Stretch(NamedTuple):
 
 def read(
     partition: Partition, offset: int, *, reader: VisibilityRule, max_messages: int, max_bytes: int, counters: Counters
-) -> Reading:
+) -> ReadResult:
     """At most ``max_messages`` from ``offset`` on, and chunks of about ``max_bytes``, but at least one message.
 
     An offset before the first that is kept goes on there; one at or past the end of what the reader may see gives
@@ -108,20 +108,20 @@ def read(
     log = partition.log
     limit = log.synced_end if reader.open_transactions else log.stable_end
     at = max(offset, log.first_offset)
-    reading = Reading([], at, at, 0, 0)
+    reading = ReadResult([], at, at, 0, 0)
     left_bytes = max_bytes
     damaged: list[tuple[int, int]] = []
     while at < limit and reading.count < max_messages and (left_bytes > 0 or not reading.count):
         wanted = max_messages - reading.count
-        stretch = partition.recent
+        stretch = partition.cached_range
         if stretch is None or not stretch.serves(at, left_bytes):
-            stretch = stretch_at(log, at, max(1, min(left_bytes, _likely_bytes(log, wanted))))
+            stretch = read_chunk_range(log, at, max(1, min(left_bytes, _likely_bytes(log, wanted))))
             if stretch is None or stretch.base_offset >= limit:
                 # nothing readable lies between: who waited here would wait for ever
                 damaged.append((at, limit))
                 at = limit
                 break
-            partition.recent = None if stretch.damaged else stretch
+            partition.cached_range = None if stretch.damaged else stretch
         if stretch.base_offset > at:
             damaged.append((at, stretch.base_offset))
             at = stretch.base_offset
@@ -152,7 +152,7 @@ def read(
 
 def newest(
     partition: Partition, offset: int, reader: VisibilityRule, max_messages: int, counters: Counters
-) -> Reading | None:
+) -> ReadResult | None:
     """The chunk that was written last, where ``read`` would give just that: for who waits for what comes next.
 
     None where it does not begin at ``offset``, is not in memory, or not all of it may be seen: ``read`` tells then.
@@ -175,28 +175,28 @@ def newest(
     counters.reads += 1
     counters.messages_out += count
     counters.bytes_out += end - start
-    return Reading([Piece(tail, base, stop)], base, stop, count, end - start)
+    return ReadResult([RunSlice(tail, base, stop)], base, stop, count, end - start)
 
 
-def stretch_at(log: PartitionLog, offset: int, max_bytes: int) -> Stretch | None:
+def read_chunk_range(log: PartitionLog, offset: int, max_bytes: int) -> ChunkRange | None:
     """The chunk that holds ``offset`` and those behind it, about ``max_bytes``; None where nothing is kept there."""
     tail = log.tail
     if tail is not None and tail.chunks[0, BASE_OFFSET] <= offset < log.synced_end:
         part = _part(tail)
         end_offset = part.lasts[0] + 1
         if offset < end_offset <= log.synced_end:
-            return Stretch(part.bases[0], end_offset, part.ends[0], [part], False)
+            return ChunkRange(part.bases[0], end_offset, part.ends[0], [part], False)
     span = log.read(offset, max_bytes)
     if span is None:
         return None
     found = [salvage(span)] if span.damaged else runs(span.region, span.start, span.end, verify=False)
     parts = [_part(run) for run in found if len(run.chunks)]
-    return Stretch(span.base_offset, span.end_offset, span.end - span.start, parts, span.damaged)
+    return ChunkRange(span.base_offset, span.end_offset, span.end - span.start, parts, span.damaged)
 
 
-def _part(run: Run) -> Part:
+def _part(run: Run) -> IndexedRun:
     starts, ends, bases, counts, lasts = run.chunks[:, :5].T.tolist()
-    return Part(run, bases, lasts, starts, ends, sum(counts) == lasts[-1] - bases[0] + 1)
+    return IndexedRun(run, bases, lasts, starts, ends, sum(counts) == lasts[-1] - bases[0] + 1)
 
 
 def _likely_bytes(log: PartitionLog, messages: int) -> int:
@@ -235,7 +235,12 @@ def _after_skipped(log: PartitionLog, offset: int, limit: int, reader: Visibilit
 
 
 def _take(
-    reading: Reading, parts: Sequence[Part], first: int, end: int, skipped: Sequence[tuple[int, int]], wanted: int
+    reading: ReadResult,
+    parts: Sequence[IndexedRun],
+    first: int,
+    end: int,
+    skipped: Sequence[tuple[int, int]],
+    wanted: int,
 ) -> int:
     """Add what may be seen of ``first`` to ``end``, at most ``wanted`` messages; gives where to go on."""
     for part in parts:
@@ -254,7 +259,7 @@ def _take(
                     run, from_, to = part.between(start, stop)
                     count = wanted
             if count:
-                reading.pieces.append(Piece(run, start, stop))
+                reading.pieces.append(RunSlice(run, start, stop))
                 reading.count += count
                 reading.size_bytes += _size_bytes(part, from_, to, count)
                 wanted -= count
@@ -263,7 +268,7 @@ def _take(
     return end
 
 
-def _size_bytes(part: Part, low: int, high: int, messages: int) -> int:
+def _size_bytes(part: IndexedRun, low: int, high: int, messages: int) -> int:
     """About what this many messages in these chunks take."""
     body_bytes = sum(part.ends[low:high]) - sum(part.starts[low:high])
     return body_bytes * messages // max(part.lasts[high - 1] - part.bases[low] + 1, messages)

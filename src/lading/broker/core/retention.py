@@ -16,7 +16,7 @@ from .settings import BrokerSettings
 from .topology import Partition
 
 
-class Rule(NamedTuple):
+class RetentionPolicy(NamedTuple):
     """What holds for a topic; ``mark_us`` is how long before they are due messages are marked."""
 
     age_us: int | None
@@ -36,7 +36,7 @@ class Enforced(NamedTuple):
     deleted: int
 
 
-class Going(NamedTuple):
+class ExpiringRange(NamedTuple):
     """Offsets ``first`` to ``end`` that go together; ``due_us`` is the earliest time, ``why`` what makes them due.
 
     ``held``: an open transaction, or copies to a dead letter topic that are not made, keep them for now.
@@ -52,11 +52,11 @@ class Going(NamedTuple):
     held: bool
 
 
-def rule_of(partition: Partition, settings: BrokerSettings) -> Rule:
+def rule_of(partition: Partition, settings: BrokerSettings) -> RetentionPolicy:
     """The topic's own rule, and the broker's where it says nothing."""
     own = partition.topic.settings
     mark_us = settings.retention_mark_us if own.retention_mark_us is None else own.retention_mark_us
-    return Rule(
+    return RetentionPolicy(
         settings.retention_age_us if own.retention_age_us is None else own.retention_age_us,
         settings.retention_bytes if own.retention_bytes is None else own.retention_bytes,
         # what is due before the next look must be marked in this one
@@ -77,7 +77,7 @@ def enforce(partition: Partition, settings: BrokerSettings, now_us: int) -> Enfo
     return Enforced(_mark(partition, rule, now_us), partition.log.first_offset - first)
 
 
-def _delete(partition: Partition, rule: Rule, now_us: int) -> None:
+def _delete(partition: Partition, rule: RetentionPolicy, now_us: int) -> None:
     log = partition.log
     segments = log.segments()
     due_end = expired_before(segments, now_us, rule.age_us, rule.size_bytes)
@@ -91,10 +91,10 @@ def _delete(partition: Partition, rule: Rule, now_us: int) -> None:
     if before > log.first_offset:
         log.truncate_before(before)
         # it may keep a deleted segment mapped, and its space taken
-        partition.recent = None
+        partition.cached_range = None
 
 
-def _mark(partition: Partition, rule: Rule, now_us: int) -> int:
+def _mark(partition: Partition, rule: RetentionPolicy, now_us: int) -> int:
     log = partition.log
     end = expired_before(log.segments(), now_us + rule.mark_us, rule.age_us, rule.size_bytes)
     if end is None:
@@ -109,13 +109,13 @@ def _mark(partition: Partition, rule: Rule, now_us: int) -> int:
     return marked
 
 
-def ahead(partition: Partition, settings: BrokerSettings, now_us: int, within_us: int) -> list[Going]:
+def forecast(partition: Partition, settings: BrokerSettings, now_us: int, within_us: int) -> list[ExpiringRange]:
     """What will have gone, or be due, within this time, the oldest first."""
     rule = rule_of(partition, settings)
     log = partition.log
     segments = log.segments()
     excess = sum(segment.size_bytes for segment in segments) - (rule.size_bytes or 0)
-    going: list[Going] = []
+    going: list[ExpiringRange] = []
     due_us = 0
     for segment in segments:
         if segment.base_offset == segment.end_offset:
@@ -132,8 +132,10 @@ def ahead(partition: Partition, settings: BrokerSettings, now_us: int, within_us
     return going
 
 
-def _going(partition: Partition, segment: SegmentInfo, first: int, due_us: int, why: Literal["age", "size"]) -> Going:
-    return Going(
+def _going(
+    partition: Partition, segment: SegmentInfo, first: int, due_us: int, why: Literal["age", "size"]
+) -> ExpiringRange:
+    return ExpiringRange(
         first,
         segment.end_offset,
         segment.size_bytes,
@@ -146,7 +148,7 @@ def _going(partition: Partition, segment: SegmentInfo, first: int, due_us: int, 
 
 
 def _held_from(partition: Partition) -> int:
-    uncopied = partition.copied_before()
+    uncopied = partition.first_uncopied_offset()
     return partition.log.stable_end if uncopied is None else min(partition.log.stable_end, uncopied)
 
 

@@ -22,7 +22,7 @@ from ...model.state import State
 from .counters import Counters
 from .dead_letters import DeadLetters
 from .query import Query, select
-from .read import Reading, read
+from .read import ReadResult, read
 from .topology import Partition
 
 Ranges = Sequence[tuple[int, int]]
@@ -109,10 +109,10 @@ class States:
 
 def ranges_of(offsets: Iterable[int]) -> list[tuple[int, int]]:
     """Single offsets as ranges (first, end), joined where they touch."""
-    return joined((offset, offset + 1) for offset in offsets)
+    return merge_ranges((offset, offset + 1) for offset in offsets)
 
 
-def joined(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+def merge_ranges(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     """Ranges in order, joined where they touch or overlap."""
     found: list[tuple[int, int]] = []
     for first, end in sorted(ranges):
@@ -143,7 +143,7 @@ def changes(partition: Partition, ranges: Ranges, state: int) -> list[tuple[int,
                 f"the state of {first} to {end - 1} cannot be set",
             )
     changed: list[tuple[int, int]] = []
-    for first, end in joined(ranges):
+    for first, end in merge_ranges(ranges):
         at = first
         for start, stop, was in log.unavailable_ranges(first, end):
             if state != State.AVAILABLE and start > at:
@@ -153,7 +153,7 @@ def changes(partition: Partition, ranges: Ranges, state: int) -> list[tuple[int,
             at = stop
         if state != State.AVAILABLE and at < end:
             changed.append((at, end))
-    return joined(changed)
+    return merge_ranges(changed)
 
 
 def states(partition: Partition, first: int, end: int) -> list[tuple[int, int, int]]:
@@ -163,7 +163,7 @@ def states(partition: Partition, first: int, end: int) -> list[tuple[int, int, i
     return log.unavailable_ranges(first, end) if first < end else []
 
 
-class Found(NamedTuple):
+class SearchResult(NamedTuple):
     """What a filter found: offset ranges, messages looked at, and where to go on."""
 
     ranges: list[tuple[int, int]]
@@ -188,7 +188,7 @@ class Search:
         self.at = first
         self._end = end
 
-    def look(self, partition: Partition, *, max_messages: int, max_bytes: int, counters: Counters) -> Reading | None:
+    def look(self, partition: Partition, *, max_messages: int, max_bytes: int, counters: Counters) -> ReadResult | None:
         """What lies before the end and was not looked at; None where nothing does."""
         end = min(self._end, partition.log.stable_end)
         if self.at >= end:
@@ -203,15 +203,15 @@ class Search:
         )
         return reading if reading.end_offset > self.at else None
 
-    def find(self, reading: Reading, partition: Partition) -> Found:
+    def find(self, reading: ReadResult, partition: Partition) -> SearchResult:
         """The matching messages; MalformedMessage where bytes are not what their dialect says."""
         selected = select(reading, self._query, partition, end=self._end)
         offsets = [batch.column("offset").to_numpy() for batch in selected.batches]
         together = np.concatenate(offsets) if offsets else np.empty(0, np.int64)
         seen = min(reading.count, self._end - self.at)
-        return Found(_runs(together), seen, len(together), max(selected.end_offset, self.at))
+        return SearchResult(_runs(together), seen, len(together), max(selected.end_offset, self.at))
 
-    def holds(self, reading: Reading, partition: Partition, first: int, end: int) -> bool:
+    def holds(self, reading: ReadResult, partition: Partition, first: int, end: int) -> bool:
         """Whether the states of ``first`` to ``end`` are still those that the filter saw, where it looked at them."""
         if self._query.filter is None or "state" not in self._query.filter.fields:
             return True

@@ -19,7 +19,7 @@ from .settings import TopicSettings
 if TYPE_CHECKING:
     from .append import Append
     from .positions import PositionKey, StoredPosition
-    from .read import Stretch
+    from .read import ChunkRange
     from .writers import Writers
 
 LOG: Final = logging.getLogger("lading.broker")
@@ -101,14 +101,14 @@ class Partition:
     """Appends that are not synced yet, in offset order."""
     dirty: bool = False
     """Whether something was appended since the last flush."""
-    waiting: list[Callable[[], None]] = field(default_factory=list)
+    read_waiters: list[Callable[[], None]] = field(default_factory=list)
     """Called once when more messages can be seen."""
-    recent: Stretch | None = None
+    cached_range: ChunkRange | None = None
     """What was read last: small polls go on in it without asking the log."""
     positions: dict[PositionKey, StoredPosition] = field(default_factory=dict)
     writers: Writers | None = None
     """Sequences of native writers; None until the first block that has one."""
-    copied_before: Callable[[], int | None] = lambda: None
+    first_uncopied_offset: Callable[[], int | None] = lambda: None
     """From which offset on messages wait to be copied to a dead letter topic: retention keeps them. None: none do."""
 
     @property
@@ -118,12 +118,12 @@ class Partition:
 
     def forget_recent(self) -> None:
         """Let go of what was read last: it may keep a file open, and a deleted one's space taken."""
-        self.recent = None
+        self.cached_range = None
 
-    def seen(self) -> None:
+    def notify_readers(self) -> None:
         """More messages may be seen now: call back everybody who waits."""
-        if self.waiting:
-            waiting, self.waiting = self.waiting, []
+        if self.read_waiters:
+            waiting, self.read_waiters = self.read_waiters, []
             for callback in waiting:
                 try:
                     callback()

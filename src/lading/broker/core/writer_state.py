@@ -20,7 +20,7 @@ from .writers import SNAPSHOT, Writers
 SCAN_BYTES: Final = 4 << 20
 
 
-class WriterMemory:
+class WriterStateManager:
     """Keeps ``Partition.writers`` true: at start, as segments close, when appends are lost."""
 
     def __init__(self, appender: Appender, catalog: Catalog, settings: BrokerSettings) -> None:
@@ -57,12 +57,14 @@ class WriterMemory:
                     if isinstance(dialect, SequencedDialect):
                         for numbered in dialect.iter_batches(run, at):
                             if numbered.outcome is not None:
-                                note_outcome(partition, numbered.writer, numbered.base_offset, numbered.outcome)
+                                apply_transaction_marker(
+                                    partition, numbered.writer, numbered.base_offset, numbered.outcome
+                                )
                             writers.add(numbered, log.synced_end)
             at = span.end_offset
         log.sync_states()
 
-    def synced(self, partition: Partition) -> None:
+    def snapshot_if_due(self, partition: Partition) -> None:
         """After a sync: keep a snapshot when a segment was closed, best when nothing is under way."""
         writers, log = partition.writers, partition.log
         if writers is None:
@@ -89,21 +91,23 @@ class WriterMemory:
 
     def _lost(self, partition: Partition, offset: int) -> None:
         if partition.writers is not None:
-            partition.writers.cut(offset)
+            partition.writers.truncate_from(offset)
             self.on_cut(partition)
 
 
-def note_outcome(partition: Partition, writer_id: bytes, offset: int, committed: bool) -> None:
+def apply_transaction_marker(partition: Partition, writer_id: bytes, offset: int, committed: bool) -> None:
     """Put into the overlay what the control record at ``offset`` decides, as far as it does not stand there."""
     log, writers = partition.log, partition.writers
     if log.control_ranges(offset, offset + 1) != [(offset, offset + 1)]:
         log.add_control(offset, offset + 1)
-    for first, end in () if committed or writers is None else writers.unmarked.get(writer_id, ()):
+    for first, end in () if committed or writers is None else writers.open_by_writer.get(writer_id, ()):
         if log.aborted_ranges(first, end) != [(first, end)]:
             log.add_aborted(first, end)
 
 
-def hold(partition: Partition) -> None:
+def update_last_stable_offset(partition: Partition) -> None:
     """Let readers see up to what is not decided, and call back those who wait for more."""
-    partition.log.hold_last_stable_offset(None if partition.writers is None else partition.writers.stable_before)
-    partition.seen()
+    partition.log.hold_last_stable_offset(
+        None if partition.writers is None else partition.writers.first_unstable_offset
+    )
+    partition.notify_readers()

@@ -21,7 +21,7 @@ K = TypeVar("K")
 SNAPSHOT = "writers"
 
 
-class Block(NamedTuple):
+class AppendedBlock(NamedTuple):
     """A block that was appended; it took ``numbers`` numbers from ``sequence`` on."""
 
     sequence: int
@@ -36,7 +36,7 @@ class Writer:
 
     epoch: int
     next_sequence: int = 0
-    recent: list[Block] = field(default_factory=list)
+    recent: list[AppendedBlock] = field(default_factory=list)
 
 
 class Ranges(dict[K, list[tuple[int, int]]]):
@@ -69,12 +69,14 @@ class Writers:
         self._writers: OrderedDict[bytes, Writer] = OrderedDict()
         self.transactions: Ranges[int] = Ranges()
         """Undecided blocks by transaction id."""
-        self.unmarked: Ranges[bytes] = Ranges()
+        self.open_by_writer: Ranges[bytes] = Ranges()
         """Blocks of transactions that end by a control record, by writer."""
         self.snapshot_segments = 0
         """How many segments the log had at the last snapshot."""
 
-    def find(self, writer_id: bytes, epoch: int, sequence: int, expected: dict[bytes, tuple[int, int]]) -> Block | None:
+    def find(
+        self, writer_id: bytes, epoch: int, sequence: int, expected: dict[bytes, tuple[int, int]]
+    ) -> AppendedBlock | None:
         """None where the block is new and next, the block it repeats otherwise; Refusal OUT_OF_SEQUENCE.
 
         ``expected`` holds (epoch, next sequence) of writers with earlier blocks in the same request.
@@ -116,9 +118,9 @@ class Writers:
         return self._writers.items()
 
     @property
-    def stable_before(self) -> int | None:
+    def first_unstable_offset(self) -> int | None:
         """The first offset that is not decided; None where all are."""
-        ranges = (*self.transactions.values(), *self.unmarked.values())
+        ranges = (*self.transactions.values(), *self.open_by_writer.values())
         return min((one[0][0] for one in ranges), default=None)
 
     def add(self, numbered: SequencedBatch, synced_end: int) -> None:
@@ -127,12 +129,14 @@ class Writers:
         if transaction_id:
             self.transactions.add(transaction_id, base_offset, end_offset)
         if outcome is not None:
-            self.unmarked.pop(writer_id, None)
+            self.open_by_writer.pop(writer_id, None)
             self._writer(writer_id, epoch)
         elif writer_id:
             if transactional:
-                self.unmarked.add(writer_id, base_offset, end_offset)
-            self._count(self._writer(writer_id, epoch), Block(sequence, base_offset, end_offset, numbers), synced_end)
+                self.open_by_writer.add(writer_id, base_offset, end_offset)
+            self._count(
+                self._writer(writer_id, epoch), AppendedBlock(sequence, base_offset, end_offset, numbers), synced_end
+            )
 
     def expect(self, writer_id: bytes, epoch: int, sequence: int) -> None:
         """A writer that is not known goes on here: its first block could not be written, a later one is no first."""
@@ -148,7 +152,7 @@ class Writers:
         self._writers.move_to_end(writer_id)
         return writer
 
-    def _count(self, writer: Writer, block: Block, synced_end: int) -> None:
+    def _count(self, writer: Writer, block: AppendedBlock, synced_end: int) -> None:
         writer.next_sequence = block.sequence + block.numbers
         writer.recent.append(block)
         # blocks that are not synced may still be cut, so they are kept whatever the window says
@@ -156,7 +160,7 @@ class Writers:
         if excess > 0 and writer.recent[excess - 1].end_offset <= synced_end:
             del writer.recent[:excess]
 
-    def cut(self, offset: int) -> None:
+    def truncate_from(self, offset: int) -> None:
         """Blocks from ``offset`` on have not happened."""
         for writer in self._writers.values():
             lost = [block for block in writer.recent if block.end_offset > offset]
@@ -164,7 +168,7 @@ class Writers:
                 writer.recent = writer.recent[: -len(lost)]
                 writer.next_sequence = lost[0].sequence
         self.transactions.cut(offset)
-        self.unmarked.cut(offset)
+        self.open_by_writer.cut(offset)
 
     def dump(self) -> bytes:
         """As JSON for a snapshot."""
@@ -176,7 +180,7 @@ class Writers:
                     for writer_id, writer in self._writers.items()
                 ],
                 "transactions": list(self.transactions.items()),
-                "unmarked": [[writer_id.hex(), ranges] for writer_id, ranges in self.unmarked.items()],
+                "unmarked": [[writer_id.hex(), ranges] for writer_id, ranges in self.open_by_writer.items()],
             }
         ).encode()
 
@@ -186,11 +190,11 @@ class Writers:
             document = json.loads(data)
             GATE.require_known(WRITERS, document["version"], source)
             for writer_id, epoch, next_sequence, recent in document["writers"]:
-                blocks = [Block(*block) for block in recent]
+                blocks = [AppendedBlock(*block) for block in recent]
                 self._writers[bytes.fromhex(writer_id)] = Writer(epoch, next_sequence, blocks)
             for transaction_id, ranges in document["transactions"]:
                 self.transactions[transaction_id] = [(first, end) for first, end in ranges]
             for writer_id, ranges in document.get("unmarked", ()):
-                self.unmarked[bytes.fromhex(writer_id)] = [(first, end) for first, end in ranges]
+                self.open_by_writer[bytes.fromhex(writer_id)] = [(first, end) for first, end in ranges]
         except (ValueError, KeyError, TypeError) as error:
             raise CorruptLog(f"{source} cannot be read: {error!r}; delete its file, it is made anew") from None

@@ -13,12 +13,12 @@ from typing import Final
 from ...log.catalog import Catalog
 from ...log.catalog_rows import GroupRow
 from ...model.errors import Reason, Refusal
-from ..core.positions import IGGY, ConsumerKind, ConsumerRef, Positions
+from ..core.positions import IGGY, ConsumerRef, IggyConsumerKind, Positions
 from ..core.topology import ID_MAX, Partition, Topic
 
 
 @dataclass(slots=True, eq=False)
-class Member:
+class IggyGroupMember:
     """A client in a group; ``id`` is its client id, ``partitions`` what it reads, as numbers from 0."""
 
     id: int
@@ -44,14 +44,14 @@ class Member:
 
 
 @dataclass(slots=True, eq=False)
-class Group:
+class IggyGroup:
     """A consumer group of one topic; ``members`` in the order they joined."""
 
     id: int
     topic: Topic
-    members: list[Member] = field(default_factory=list)
+    members: list[IggyGroupMember] = field(default_factory=list)
 
-    def member(self, ident: int) -> Member:
+    def member(self, ident: int) -> IggyGroupMember:
         """The member with this client id."""
         for member in self.members:
             if member.id == ident:
@@ -71,13 +71,13 @@ class Group:
 _PROTOCOL: Final = IGGY
 
 
-class Groups:
+class IggyGroups:
     """All Iggy groups of a broker; creating and deleting are in the catalog when they return."""
 
     def __init__(self, catalog: Catalog, positions: Positions) -> None:
         self._catalog = catalog
         self._positions = positions
-        self._groups: dict[Topic, dict[int, Group]] = {}
+        self._groups: dict[Topic, dict[int, IggyGroup]] = {}
 
     def load(self, topics: Iterable[Topic]) -> None:
         """The groups that the catalog lists, without members."""
@@ -85,9 +85,9 @@ class Groups:
         for row in self._catalog.groups():
             topic = by_uuid.get(row.scope)
             if row.protocol == _PROTOCOL and topic is not None:
-                self._groups.setdefault(topic, {})[int(row.name)] = Group(int(row.name), topic)
+                self._groups.setdefault(topic, {})[int(row.name)] = IggyGroup(int(row.name), topic)
 
-    def create(self, topic: Topic, ident: int) -> Group:
+    def create(self, topic: Topic, ident: int) -> IggyGroup:
         """A new group; one that is there is refused and stays as it is, members included."""
         if not 1 <= ident <= ID_MAX:
             raise Refusal(Reason.INVALID_GROUP_ID, f"a group id is 1 to {ID_MAX}, not {ident}")
@@ -95,7 +95,7 @@ class Groups:
         if ident in of_topic:
             raise Refusal(Reason.GROUP_EXISTS, f"topic {topic.flat_name!r} has a group {ident} already")
         self._catalog.put_group(GroupRow(_PROTOCOL, topic.uuid, str(ident), 0))
-        group = of_topic[ident] = Group(ident, topic)
+        group = of_topic[ident] = IggyGroup(ident, topic)
         return group
 
     def delete(self, topic: Topic, ident: int) -> None:
@@ -106,16 +106,16 @@ class Groups:
         self.get(topic, ident)
         self._catalog.remove_group(_PROTOCOL, topic.uuid, str(ident))
         del self._groups[topic][ident]
-        self._positions.remove(topic, ConsumerRef(ConsumerKind.GROUP, ident).key)
+        self._positions.remove(topic, ConsumerRef(IggyConsumerKind.GROUP, ident).key)
 
-    def get(self, topic: Topic, ident: int) -> Group:
+    def get(self, topic: Topic, ident: int) -> IggyGroup:
         """By id."""
         group = self._groups.get(topic, {}).get(ident)
         if group is None:
             raise Refusal(Reason.GROUP_NOT_FOUND, f"topic {topic.flat_name!r} has no group {ident}; create it first")
         return group
 
-    def of_topic(self, topic: Topic) -> list[Group]:
+    def of_topic(self, topic: Topic) -> list[IggyGroup]:
         """All groups of a topic by id."""
         groups = self._groups.get(topic, {})
         return [groups[ident] for ident in sorted(groups)]
@@ -128,7 +128,7 @@ class Groups:
         """Become a member; joining twice changes nothing."""
         group = self.get(topic, ident)
         if all(other.id != member for other in group.members):
-            group.members.append(Member(member))
+            group.members.append(IggyGroupMember(member))
             group.rebalance()
 
     def leave(self, topic: Topic, ident: int, member: int) -> None:
@@ -148,7 +148,7 @@ class Groups:
             if any(one.id == member for one in group.members)
         ]
 
-    def resized(self, topic: Topic) -> None:
+    def on_partitions_changed(self, topic: Topic) -> None:
         """The topic has other partitions now: all its groups rebalance."""
         for group in self.of_topic(topic):
             group.rebalance()
@@ -167,10 +167,10 @@ class Groups:
             )
         return topic.partition(current)
 
-    def _all(self) -> list[Group]:
+    def _all(self) -> list[IggyGroup]:
         return [group for of_topic in self._groups.values() for group in of_topic.values()]
 
-    def _drop(self, group: Group, member: int) -> None:
+    def _drop(self, group: IggyGroup, member: int) -> None:
         left = [one for one in group.members if one.id != member]
         if len(left) != len(group.members):
             group.members = left

@@ -16,10 +16,10 @@ from ...model.errors import Reason, Refusal
 from ...model.protocol import UnavailableMessages, VisibilityRule
 from ...model.state import State
 from ..core.counters import Counters
-from ..core.positions import ConsumerKind, ConsumerRef, Positions, StoredPosition
-from ..core.read import Reading, read, skipped_ranges
+from ..core.positions import ConsumerRef, IggyConsumerKind, Positions, StoredPosition
+from ..core.read import ReadResult, read, skipped_ranges
 from ..core.topology import Partition, Topic
-from .groups import Groups
+from .groups import IggyGroups
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,22 +51,22 @@ class Next:
     """From after the stored position, or from the first message where there is none."""
 
 
-Strategy = Offset | Timestamp | First | Last | Next
+PollStart = Offset | Timestamp | First | Last | Next
 
 
 @dataclass(frozen=True, slots=True)
-class Polled:
+class PollResult:
     """The answer to a poll; ``partition`` None and ``reading`` None: a group member that has no partition."""
 
     partition: Partition | None
-    reading: Reading | None
+    reading: ReadResult | None
     count: int
 
 
-class Poller:
+class IggyPoller:
     """Polls of consumers and groups, and their stored offsets."""
 
-    def __init__(self, groups: Groups, positions: Positions, counters: Counters) -> None:
+    def __init__(self, groups: IggyGroups, positions: Positions, counters: Counters) -> None:
         self._groups = groups
         self._positions = positions
         self._counters = counters
@@ -77,14 +77,14 @@ class Poller:
         consumer: ConsumerRef,
         member: int | None,
         partition_number: int,
-        strategy: Strategy,
+        strategy: PollStart,
         count: int,
         auto_commit: bool,
         *,
         max_bytes: int,
         now_us: int,
         states: frozenset[State] | None = None,
-    ) -> Polled:
+    ) -> PollResult:
         """``count`` messages at most; a group member's partitions take turns, whatever ``partition_number`` says.
 
         ``states``: only messages that have one of them, of those that the topic shows; None for all that it shows.
@@ -94,7 +94,7 @@ class Poller:
             raise Refusal(Reason.INVALID_COUNT, "a poll asks for at least 1 message")
         partition = self._partition(topic, consumer, member, partition_number)
         if partition is None:
-            return Polled(None, None, 0)
+            return PollResult(None, None, 0)
         reader = iggy_row.HIDING if topic.settings.hide_states else iggy_row.SHOWING
         if states is not None:
             reader = _choosing(reader, states)
@@ -105,7 +105,7 @@ class Poller:
         if auto_commit and reading.count:
             last = reading.pieces[-1].end - 1
             self._positions.store(partition, consumer.key, StoredPosition(last, None, None, now_us))
-        return Polled(partition, reading, reading.count)
+        return PollResult(partition, reading, reading.count)
 
     def position(self, topic: Topic, consumer: ConsumerRef, partition_number: int) -> int | None:
         """The last consumed offset; None where nothing was stored."""
@@ -123,7 +123,7 @@ class Poller:
         now_us: int,
     ) -> None:
         """Store the last consumed offset; a group stores it for the partition its member polled last."""
-        if consumer.kind is ConsumerKind.GROUP:
+        if consumer.kind is IggyConsumerKind.GROUP:
             partition = self._groups.partition_of(topic, consumer.id, -1 if member is None else member)
         else:
             partition = topic.partition(partition_number)
@@ -140,13 +140,13 @@ class Poller:
     def _partition(
         self, topic: Topic, consumer: ConsumerRef, member: int | None, partition_number: int
     ) -> Partition | None:
-        if consumer.kind is ConsumerKind.CONSUMER or not topic.partitions:
+        if consumer.kind is IggyConsumerKind.CONSUMER or not topic.partitions:
             return topic.partition(partition_number)
         number = self._groups.get(topic, consumer.id).member(-1 if member is None else member).next_partition()
         return None if number is None else topic.partition(number)
 
     def _start(
-        self, partition: Partition, consumer: ConsumerRef, strategy: Strategy, count: int, reader: VisibilityRule
+        self, partition: Partition, consumer: ConsumerRef, strategy: PollStart, count: int, reader: VisibilityRule
     ) -> int:
         match strategy:
             case Next():

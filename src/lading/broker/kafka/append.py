@@ -19,10 +19,10 @@ from ...model.errors import LocalError, Reason, Refusal
 from ..core.append import Append, Appender, Write, WriteResult
 from ..core.counters import Counters
 from ..core.topology import Partition
-from ..core.writer_state import SCAN_BYTES, WriterMemory, hold, note_outcome
-from ..core.writers import Block, Writers
+from ..core.writer_state import SCAN_BYTES, WriterStateManager, apply_transaction_marker, update_last_stable_offset
+from ..core.writers import AppendedBlock, Writers
 from ..native.append import PLAIN, TRANSACTIONAL
-from .transactional_producer import Identity
+from .transactional_producer import ProducerIdAndEpoch
 
 DIALECT: Final = codes.KAFKA
 """The dialect whose producers have ids."""
@@ -32,7 +32,7 @@ ID_BYTES: Final = 8
 """A producer's id as the name of a writer; those of other protocols are longer."""
 
 
-class Sequenced(NamedTuple):
+class BatchSequence(NamedTuple):
     """Who produced a batch, and as which of its records for this partition; each record takes one offset."""
 
     producer_id: int
@@ -47,10 +47,10 @@ class Sequenced(NamedTuple):
         return writer_of(self.producer_id)
 
 
-class Writing(NamedTuple):
+class ActiveProducer(NamedTuple):
     """A producer as one partition knows it: its last number, and the first offset of what it has open, if it has."""
 
-    identity: Identity
+    identity: ProducerIdAndEpoch
     last_sequence: int
     open_from: int | None
 
@@ -65,31 +65,31 @@ def producer_of(writer: bytes) -> int:
     return int.from_bytes(writer, "big")
 
 
-class ProducedAppender:
+class KafkaAppender:
     """Appends of numbered batches and of the control records that end transactions."""
 
-    def __init__(self, appender: Appender, memory: WriterMemory, counters: Counters) -> None:
+    def __init__(self, appender: Appender, memory: WriterStateManager, counters: Counters) -> None:
         self._appender = appender
         self._memory = memory
         self._counters = counters
-        self.touched: Callable[[Partition], None] = lambda partition: None
+        self.on_stable_moved: Callable[[Partition], None] = lambda partition: None
         """Called with every partition whose stable end may have moved."""
 
     def append(
-        self, partition: Partition, batch: Sequenced, room_bytes: int, write: Write, source: object = None
+        self, partition: Partition, batch: BatchSequence, room_bytes: int, write: Write, source: object = None
     ) -> Append:
         """Append a batch, or answer with the offset it got before; PRODUCER_FENCED or OUT_OF_SEQUENCE otherwise.
 
         ``source`` is as in ``Broker.append``; what belongs to a transaction waits for the end of the pass all the same.
         """
         writers = self._memory.of(partition)
-        repeated = _repeated(writers, batch)
+        repeated = _find_duplicate(writers, batch)
         if repeated is not None:
             self._counters.duplicate_blocks += 1
             return self._appender.follow(
                 partition, repeated.base_offset, repeated.end_offset, batch.records, duplicate=True
             )
-        before = writers.unmarked.get(batch.writer)
+        before = writers.open_by_writer.get(batch.writer)
         try:
             if batch.transactional and (not before or before[-1][1] != partition.log.next_offset):
                 # an aborted range must begin where a chunk begins
@@ -100,14 +100,16 @@ class ProducedAppender:
             at_once = None if batch.transactional else source
             append = self._appender.append_from(at_once, partition, DIALECT, flags, room_bytes, noted)
         except Refusal:
-            writers.cut(partition.log.next_offset)
+            writers.truncate_from(partition.log.next_offset)
             writers.expect(batch.writer, batch.epoch, batch.sequence)
             raise
         if batch.transactional and not before:
             self.settle(partition)
         return append
 
-    def mark(self, partition: Partition, writer: bytes, epoch: int, committed: bool, now_us: int) -> Append:
+    def write_transaction_marker(
+        self, partition: Partition, writer: bytes, epoch: int, committed: bool, now_us: int
+    ) -> Append:
         """End in this partition what a writer has open; Refusal where the log does not take it, then nothing changed.
 
         Its readers go on as soon as that is synced.
@@ -128,7 +130,7 @@ class ProducedAppender:
         append = self._appender.append(partition, DIALECT, TRANSACTIONAL, size_bytes, write)
         # once it is written only a failed sync can lose it, and then the log takes nothing more
         self._appender.close_chunk(partition)
-        note_outcome(partition, writer, append.base_offset, committed)
+        apply_transaction_marker(partition, writer, append.base_offset, committed)
         facts = (writer, epoch, 0, 0, append.base_offset, append.end_offset)
         writers.add(SequencedBatch(*facts, outcome=committed), partition.log.synced_end)
         self.settle(partition)
@@ -136,17 +138,17 @@ class ProducedAppender:
 
     def settle(self, partition: Partition) -> None:
         """The partition's undecided ranges have changed."""
-        hold(partition)
-        self.touched(partition)
+        update_last_stable_offset(partition)
+        self.on_stable_moved(partition)
 
-    def synced(self, partition: Partition) -> Append | None:
+    def append_when_durable(self, partition: Partition) -> Append | None:
         """An Append that is done when all that is in the partition now lasts; None where it does already."""
         log = partition.log
         if log.next_offset <= log.synced_end:
             return None
         return self._appender.follow(partition, log.next_offset, log.next_offset, 0, duplicate=True)
 
-    def writing(self, partition: Partition) -> list[Writing]:
+    def list_active_producers(self, partition: Partition) -> list[ActiveProducer]:
         """The producers that the partition remembers, the least recently heard first."""
         writers = partition.writers
         if writers is None:
@@ -157,8 +159,8 @@ class ProducedAppender:
                 # writers of other protocols
                 continue
             last = -1 if not known.recent else (known.next_sequence - 1) % SEQUENCES
-            first_open = writers.unmarked[writer][0][0] if writer in writers.unmarked else None
-            found.append(Writing(Identity(producer_of(writer), known.epoch), last, first_open))
+            first_open = writers.open_by_writer[writer][0][0] if writer in writers.open_by_writer else None
+            found.append(ActiveProducer(ProducerIdAndEpoch(producer_of(writer), known.epoch), last, first_open))
         return found
 
     def aborted(self, partition: Partition, first: int, end: int) -> list[tuple[int, int]]:
@@ -198,7 +200,7 @@ def _meets(ranges: list[tuple[int, int]], batch: SequencedBatch) -> bool:
     return any(first < batch.end_offset and batch.base_offset < end for first, end in ranges)
 
 
-def _noting(writers: Writers, batch: Sequenced, write: Write, synced_end: int) -> Write:
+def _noting(writers: Writers, batch: BatchSequence, write: Write, synced_end: int) -> Write:
     """``write``, and the batch is known: before it is on disk, as a snapshot may be made at once then."""
 
     def noting(array: NDArray[np.uint8], at: int, base_offset: int) -> WriteResult:
@@ -211,7 +213,7 @@ def _noting(writers: Writers, batch: Sequenced, write: Write, synced_end: int) -
     return noting
 
 
-def _repeated(writers: Writers, batch: Sequenced) -> Block | None:
+def _find_duplicate(writers: Writers, batch: BatchSequence) -> AppendedBlock | None:
     """The block a batch repeats, None where it is new and next; a producer that is not known begins anywhere.
 
     What was known of it may have gone with its messages.

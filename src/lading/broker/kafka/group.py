@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from ...model.errors import Reason, Refusal
-from ..core.pending_result import Answer
+from ..core.pending_result import PendingResult
 
 
 class GroupState(StrEnum):
@@ -45,7 +45,7 @@ Protocols = tuple[tuple[str, bytes], ...]
 """(name, what the member says of itself), the one it likes best first."""
 
 
-class JoinCall(NamedTuple):
+class JoinGroupRequest(NamedTuple):
     """A member that wants to be in a group; ``member`` is empty the first time.
 
     ``instance`` is the name of a member that keeps its place over restarts. ``named_first``: an unnamed member is to
@@ -61,8 +61,8 @@ class JoinCall(NamedTuple):
     instance: str | None = None
     client_id: str = ""
     host: str = ""
-    named_first: bool = False
-    told_to_skip: bool = False
+    requires_member_id: bool = False
+    supports_skip_assignment: bool = False
 
     @property
     def metadata_bytes(self) -> int:
@@ -74,7 +74,7 @@ class JoinCall(NamedTuple):
         return f"{self.instance or self.client_id}-{uuid.uuid4()}"
 
 
-class Joined(NamedTuple):
+class JoinGroupResult(NamedTuple):
     """A member is in a generation. Only the leader is told the ``members``: (member, instance, metadata)."""
 
     generation: int
@@ -86,7 +86,7 @@ class Joined(NamedTuple):
     skip_assignment: bool = False
 
 
-class Synced(NamedTuple):
+class SyncGroupResult(NamedTuple):
     """What a member got."""
 
     protocol_type: str
@@ -103,15 +103,15 @@ class MemberIdRequired(Refusal):
 
 
 @dataclass(slots=True, eq=False)
-class Member:
+class KafkaGroupMember:
     """A member; ``joining`` and ``syncing`` are the calls of it that wait for an answer."""
 
     id: str
-    call: JoinCall
+    call: JoinGroupRequest
     deadline_us: int
     """Without a word until then it has left."""
-    joining: Answer[Joined] | None = None
-    syncing: Answer[Synced] | None = None
+    joining: PendingResult[JoinGroupResult] | None = None
+    syncing: PendingResult[SyncGroupResult] | None = None
     must_sync: bool = False
     assignment: bytes = b""
 
@@ -119,7 +119,7 @@ class Member:
         """What it says of itself under a protocol."""
         return dict(self.call.protocols).get(protocol or "", b"")
 
-    def seen(self, now_us: int) -> None:
+    def touch(self, now_us: int) -> None:
         """It lives."""
         self.deadline_us = now_us + self.call.session_timeout_us
 
@@ -133,7 +133,7 @@ class Member:
 
 
 @dataclass(slots=True, eq=False)
-class Group:
+class KafkaGroup:
     """A group and its members in the order they joined; the first is the leader until it leaves."""
 
     name: str
@@ -142,7 +142,7 @@ class Group:
     protocol_type: str = ""
     protocol: str | None = None
     leader: str | None = None
-    members: dict[str, Member] = field(default_factory=dict)
+    members: dict[str, KafkaGroupMember] = field(default_factory=dict)
     instances: dict[str, str] = field(default_factory=dict)
     """Member id by instance."""
     named: dict[str, int] = field(default_factory=dict)
@@ -173,7 +173,7 @@ class Group:
         """The protocols that every member knows."""
         return set.intersection(*({name for name, _ in one.call.protocols} for one in self.members.values()))
 
-    def voted(self) -> str:
+    def select_protocol(self) -> str:
         """Of the protocols all know, the one that most members like best."""
         common = self.common()
         votes: dict[str, int] = {}
@@ -182,12 +182,12 @@ class Group:
             votes[name] = votes.get(name, 0) + 1
         return max(votes, key=lambda name: votes[name])
 
-    def require(self, member_id: str, instance: str | None) -> Member:
+    def require(self, member_id: str, instance: str | None) -> KafkaGroupMember:
         """The member; GROUP_MEMBER_NOT_FOUND, or MEMBER_REPLACED where its instance was started again."""
         if instance is not None:
             holder = self.instances.get(instance)
             if holder is not None and holder != member_id:
-                raise self.replaced(instance)
+                raise self.fenced_instance_error(instance)
         member = self.members.get(member_id)
         if member is None or (instance is not None and member.call.instance != instance):
             raise Refusal(
@@ -204,19 +204,19 @@ class Group:
                 f"generation {generation} of group {self.name!r} is over, it is at {self.generation}; join again",
             )
 
-    def replaced(self, instance: str) -> Refusal:
+    def fenced_instance_error(self, instance: str) -> Refusal:
         """What the former member of an instance is told."""
         return Refusal(
             Reason.MEMBER_REPLACED, f"instance {instance!r} of group {self.name!r} was started again under another id"
         )
 
-    def rebalancing(self) -> Refusal:
+    def rebalance_error(self) -> Refusal:
         """What a member is told that must join again."""
         return Refusal(Reason.REBALANCE_IN_PROGRESS, f"group {self.name!r} has other members now; join again")
 
-    def joined(self, member: Member, *, members: bool) -> Joined:
+    def join_result(self, member: KafkaGroupMember, *, members: bool) -> JoinGroupResult:
         """What a member of this generation is told; the ``members`` only where it is to divide the work."""
-        return Joined(
+        return JoinGroupResult(
             self.generation,
             self.protocol_type,
             self.protocol or "",

@@ -13,12 +13,21 @@ from typing import Final, NamedTuple
 from ...log.catalog import Catalog, CatalogRecordKind
 from ...log.catalog_rows import GroupRow
 from ...model.errors import Reason, Refusal
-from ..core.callbacks import nothing
-from ..core.pending_result import Answer
-from ..core.positions import COORDINATED, PositionKey, Positions, StoredPosition
+from ..core.callbacks import ignore
+from ..core.pending_result import PendingResult
+from ..core.positions import KAFKA, PositionKey, Positions, StoredPosition
 from ..core.settings import BrokerSettings
 from ..core.topology import Partition, Topic
-from .group import Group, GroupState, JoinCall, Joined, Member, MemberIdRequired, Synced, no_group
+from .group import (
+    GroupState,
+    JoinGroupRequest,
+    JoinGroupResult,
+    KafkaGroup,
+    KafkaGroupMember,
+    MemberIdRequired,
+    SyncGroupResult,
+    no_group,
+)
 
 LOG: Final = logging.getLogger("lading.broker")
 RETRY_US: Final = 1_000_000
@@ -35,29 +44,29 @@ class MemberCall(NamedTuple):
     instance: str | None = None
 
 
-class CoordinatedGroups:
+class KafkaGroupCoordinator:
     """All coordinated groups of a broker."""
 
     def __init__(self, catalog: Catalog, positions: Positions, settings: BrokerSettings) -> None:
         self._catalog = catalog
         self._positions = positions
         self._settings = settings
-        self._groups: dict[str, Group] = {}
+        self._groups: dict[str, KafkaGroup] = {}
         self._metadata_bytes = 0
         """Of all members of all groups."""
         self._due_us = _NEVER
-        self.on_due: Callable[[], None] = nothing
+        self.on_due: Callable[[], None] = ignore
         """Called when a time-out is nearer than all that were known."""
 
     def load(self) -> None:
         """The groups that the catalog lists, without members."""
         for row in self._catalog.groups():
-            if row.protocol == COORDINATED:
-                self._groups[row.name] = Group(row.name, kept=True)
+            if row.protocol == KAFKA:
+                self._groups[row.name] = KafkaGroup(row.name, kept=True)
 
-    def join(self, call: JoinCall, *, now_us: int) -> Answer[Joined]:
+    def join(self, call: JoinGroupRequest, *, now_us: int) -> PendingResult[JoinGroupResult]:
         """Be in the next generation, done when all others are too; MemberIdRequired where a name comes first."""
-        answer: Answer[Joined] = Answer()
+        answer: PendingResult[JoinGroupResult] = PendingResult()
         try:
             self._join(call, answer, now_us)
         except Refusal as refusal:
@@ -66,12 +75,12 @@ class CoordinatedGroups:
 
     def sync(
         self, call: MemberCall, protocol: tuple[str | None, str | None], work: Mapping[str, bytes], *, now_us: int
-    ) -> Answer[Synced]:
+    ) -> PendingResult[SyncGroupResult]:
         """What the member is to do, done when the leader has said so: ``work`` by member id, only from the leader.
 
         ``protocol`` is (type, name) as the caller was told, None where it does not say.
         """
-        answer: Answer[Synced] = Answer()
+        answer: PendingResult[SyncGroupResult] = PendingResult()
         try:
             group, member = self._require(call, now_us)
             known = (group.protocol_type, group.protocol)
@@ -80,7 +89,7 @@ class CoordinatedGroups:
                     Reason.INCONSISTENT_PROTOCOL, f"group {group.name!r} has agreed on {known}, not on {protocol}"
                 )
             if group.state is GroupState.PREPARING:
-                raise group.rebalancing()
+                raise group.rebalance_error()
             if sum(map(len, work.values())) > self._settings.group_assignment_bytes_max:
                 raise Refusal(
                     Reason.REQUEST_TOO_LARGE,
@@ -92,10 +101,10 @@ class CoordinatedGroups:
             answer.refuse(refusal)
             return answer
         if group.state is GroupState.STABLE:
-            answer.finish(Synced(group.protocol_type, group.protocol or "", member.assignment))
+            answer.finish(SyncGroupResult(group.protocol_type, group.protocol or "", member.assignment))
             return answer
         if member.syncing is not None:
-            member.syncing.refuse(group.rebalancing())
+            member.syncing.refuse(group.rebalance_error())
         member.syncing, member.must_sync = answer, False
         if member.id == group.leader:
             self._assign(group, work, now_us)
@@ -105,7 +114,7 @@ class CoordinatedGroups:
         """A member says that it lives; REBALANCE_IN_PROGRESS where it has to join again."""
         group, _ = self._require(call, now_us)
         if group.state is GroupState.PREPARING:
-            raise group.rebalancing()
+            raise group.rebalance_error()
 
     def leave(self, name: str, members: Sequence[tuple[str, str | None]], *, now_us: int) -> list[Refusal | None]:
         """(member, instance) are in the group no longer; what was refused, one each."""
@@ -152,7 +161,7 @@ class CoordinatedGroups:
         """All groups."""
         return self._groups.keys()
 
-    def find(self, name: str) -> Group | None:
+    def find(self, name: str) -> KafkaGroup | None:
         """A group, to be looked at."""
         return self._groups.get(name)
 
@@ -163,8 +172,8 @@ class CoordinatedGroups:
             raise no_group(name)
         if group.state is not GroupState.EMPTY:
             raise Refusal(Reason.GROUP_NOT_EMPTY, f"group {name!r} has members; stop them, then delete it")
-        self._catalog.remove_group(COORDINATED, b"", name)
-        key = PositionKey(COORDINATED, name)
+        self._catalog.remove_group(KAFKA, b"", name)
+        key = PositionKey(KAFKA, name)
         for topic in topics:
             if any(key in partition.positions for partition in topic.partitions):
                 self._positions.remove(topic, key)
@@ -183,40 +192,40 @@ class CoordinatedGroups:
             raise Refusal(Reason.STALE_GENERATION, f"there is no generation {call.generation} of group {call.group!r}")
         group, _ = self._require(call, now_us)
         if group.state is GroupState.COMPLETING and not in_transaction:
-            raise group.rebalancing()
+            raise group.rebalance_error()
 
     def store(self, name: str, partition: Partition, position: StoredPosition) -> None:
         """Store a position of a caller that was admitted."""
-        self._positions.store(partition, PositionKey(COORDINATED, name), position)
+        self._positions.store(partition, PositionKey(KAFKA, name), position)
 
     def remove_position(self, name: str, partition: Partition) -> None:
         """Forget where the group is in one partition; that it has no position there is no error."""
-        self._positions.remove_from(partition, PositionKey(COORDINATED, name))
+        self._positions.remove_from(partition, PositionKey(KAFKA, name))
 
     def position(self, name: str, partition: Partition) -> StoredPosition | None:
         """The next offset, with the epoch and text the consumer gave."""
-        return partition.positions.get(PositionKey(COORDINATED, name))
+        return partition.positions.get(PositionKey(KAFKA, name))
 
     # -- how it works
 
-    def _found(self, name: str) -> Group:
+    def _found(self, name: str) -> KafkaGroup:
         if not name:
             raise Refusal(Reason.INVALID_GROUP_ID, "a group has a name that is not empty")
-        return self._groups.get(name) or Group(name)
+        return self._groups.get(name) or KafkaGroup(name)
 
-    def _keep(self, group: Group) -> None:
+    def _keep(self, group: KafkaGroup) -> None:
         self._groups[group.name] = group
         if not group.kept:
-            self._catalog.put_group(GroupRow(COORDINATED, b"", group.name, 0), CatalogRecordKind.COORDINATED_GROUP)
+            self._catalog.put_group(GroupRow(KAFKA, b"", group.name, 0), CatalogRecordKind.COORDINATED_GROUP)
             group.kept = True
 
-    def _require(self, call: MemberCall, now_us: int) -> tuple[Group, Member]:
+    def _require(self, call: MemberCall, now_us: int) -> tuple[KafkaGroup, KafkaGroupMember]:
         group = self._groups.get(call.group)
         if group is None:
             raise no_group(call.group, Reason.GROUP_MEMBER_NOT_FOUND)
         member = group.require(call.member, call.instance)
         group.require_generation(call.generation)
-        member.seen(now_us)
+        member.touch(now_us)
         return group, member
 
     def _watch(self, deadline_us: int) -> None:
@@ -224,7 +233,7 @@ class CoordinatedGroups:
             self._due_us = deadline_us
             self.on_due()
 
-    def _watch_all(self, group: Group) -> None:
+    def _watch_all(self, group: KafkaGroup) -> None:
         for deadline_us in group.named.values():
             self._watch(deadline_us)
         for member in group.members.values():
@@ -233,7 +242,7 @@ class CoordinatedGroups:
         if group.state in (GroupState.PREPARING, GroupState.COMPLETING):
             self._watch(group.deadline_us)
 
-    def _join(self, call: JoinCall, answer: Answer[Joined], now_us: int) -> None:
+    def _join(self, call: JoinGroupRequest, answer: PendingResult[JoinGroupResult], now_us: int) -> None:
         settings = self._settings
         low_us, high_us = settings.session_timeout_us_min, settings.session_timeout_us_max
         if not low_us <= call.session_timeout_us <= high_us:
@@ -257,7 +266,7 @@ class CoordinatedGroups:
         else:
             self._join_new(group, call, answer, now_us)
 
-    def _require_room(self, group: Group, call: JoinCall) -> None:
+    def _require_room(self, group: KafkaGroup, call: JoinGroupRequest) -> None:
         """Refuse what a member says of itself where it is too much, for one or for all together."""
         settings, size_bytes = self._settings, call.metadata_bytes
         if size_bytes > settings.member_metadata_bytes_max:
@@ -275,7 +284,9 @@ class CoordinatedGroups:
                 f"{settings.groups_metadata_bytes_max} are the most (setting broker.groups_metadata_bytes_max)",
             )
 
-    def _join_new(self, group: Group, call: JoinCall, answer: Answer[Joined], now_us: int) -> None:
+    def _join_new(
+        self, group: KafkaGroup, call: JoinGroupRequest, answer: PendingResult[JoinGroupResult], now_us: int
+    ) -> None:
         if len(group.members) + len(group.named) >= self._settings.group_members_max:
             raise Refusal(
                 Reason.GROUP_FULL,
@@ -283,46 +294,67 @@ class CoordinatedGroups:
                 "(setting broker.group_members_max)",
             )
         member_id = call.new_member()
-        if call.named_first and call.instance is None:
+        if call.requires_member_id and call.instance is None:
             self._groups[group.name] = group
             group.named[member_id] = now_us + call.session_timeout_us
             self._watch(group.named[member_id])
             raise MemberIdRequired(member_id)
         self._add(group, member_id, call, answer, now_us)
 
-    def _add(self, group: Group, member_id: str, call: JoinCall, answer: Answer[Joined], now_us: int) -> None:
+    def _add(
+        self,
+        group: KafkaGroup,
+        member_id: str,
+        call: JoinGroupRequest,
+        answer: PendingResult[JoinGroupResult],
+        now_us: int,
+    ) -> None:
         self._keep(group)
         if not group.members:
             group.protocol_type = call.protocol_type
             group.leader = member_id
-        member = group.members[member_id] = Member(member_id, call, now_us + call.session_timeout_us, answer)
+        member = group.members[member_id] = KafkaGroupMember(member_id, call, now_us + call.session_timeout_us, answer)
         self._metadata_bytes += call.metadata_bytes
         if call.instance is not None:
             group.instances[call.instance] = member_id
         group.newcomers = True
         self._rebalance(group, member, now_us)
 
-    def _join_again(self, group: Group, member: Member, call: JoinCall, answer: Answer[Joined], now_us: int) -> None:
+    def _join_again(
+        self,
+        group: KafkaGroup,
+        member: KafkaGroupMember,
+        call: JoinGroupRequest,
+        answer: PendingResult[JoinGroupResult],
+        now_us: int,
+    ) -> None:
         same = member.call.protocols == call.protocols
         settled = group.state is GroupState.COMPLETING or (
             group.state is GroupState.STABLE and member.id != group.leader
         )
-        member.seen(now_us)
+        member.touch(now_us)
         if same and settled:
             # the answer was lost: nothing has changed
-            answer.finish(group.joined(member, members=member.id == group.leader))
+            answer.finish(group.join_result(member, members=member.id == group.leader))
             return
         if member.joining is not None:
-            member.joining.refuse(group.rebalancing())
+            member.joining.refuse(group.rebalance_error())
         self._metadata_bytes += call.metadata_bytes - member.call.metadata_bytes
         member.call, member.joining = call, answer
         self._rebalance(group, member, now_us)
 
-    def _replace(self, group: Group, instance: str, call: JoinCall, answer: Answer[Joined], now_us: int) -> None:
+    def _replace(
+        self,
+        group: KafkaGroup,
+        instance: str,
+        call: JoinGroupRequest,
+        answer: PendingResult[JoinGroupResult],
+        now_us: int,
+    ) -> None:
         """An instance was started again: it takes the place of its former member."""
         former = group.members.pop(group.instances[instance])
-        former.refuse(group.replaced(instance))
-        member = Member(call.new_member(), call, now_us + call.session_timeout_us)
+        former.refuse(group.fenced_instance_error(instance))
+        member = KafkaGroupMember(call.new_member(), call, now_us + call.session_timeout_us)
         self._metadata_bytes += call.metadata_bytes - former.call.metadata_bytes
         member.assignment = former.assignment
         group.members[member.id] = member
@@ -331,25 +363,25 @@ class CoordinatedGroups:
         if led:
             group.leader = member.id
         if group.state is GroupState.STABLE and former.call.protocols == call.protocols:
-            joined = group.joined(member, members=led and call.told_to_skip)
-            if not call.told_to_skip and led:
+            joined = group.join_result(member, members=led and call.supports_skip_assignment)
+            if not call.supports_skip_assignment and led:
                 # told the former name, it does not take itself for the leader, who would divide the work again
                 joined = joined._replace(leader=former.id)
-            answer.finish(joined._replace(skip_assignment=led and call.told_to_skip))
+            answer.finish(joined._replace(skip_assignment=led and call.supports_skip_assignment))
             self._watch(member.deadline_us)
             return
         member.joining = answer
         self._rebalance(group, member, now_us)
 
-    def _rebalance(self, group: Group, cause: Member | None, now_us: int) -> None:
+    def _rebalance(self, group: KafkaGroup, cause: KafkaGroupMember | None, now_us: int) -> None:
         """Have everybody join again, unless that is under way."""
         if group.state is GroupState.COMPLETING:
             for member in group.members.values():
                 member.assignment, member.must_sync = b"", False
                 if member.syncing is not None:
                     syncing, member.syncing = member.syncing, None
-                    member.seen(now_us)
-                    syncing.refuse(group.rebalancing())
+                    member.touch(now_us)
+                    syncing.refuse(group.rebalance_error())
         if group.state is not GroupState.PREPARING:
             timeout_us = group.rebalance_timeout_us
             group.deadline_us = now_us + timeout_us
@@ -362,12 +394,12 @@ class CoordinatedGroups:
         self._watch_all(group)
         self._complete_when_ready(group, now_us)
 
-    def _complete_when_ready(self, group: Group, now_us: int) -> None:
+    def _complete_when_ready(self, group: KafkaGroup, now_us: int) -> None:
         waits = group.members and group.delay_until_us is not None
         if group.state is GroupState.PREPARING and not waits and group.all_joined:
             self._complete(group, now_us)
 
-    def _complete(self, group: Group, now_us: int) -> None:
+    def _complete(self, group: KafkaGroup, now_us: int) -> None:
         """Begin the next generation with those who have joined; an instance keeps its place while it is away."""
         for member in [one for one in group.members.values() if one.joining is None and one.call.instance is None]:
             self._take_out(group, member)
@@ -384,29 +416,29 @@ class CoordinatedGroups:
             return
         if group.leader not in {one.id for one in present}:
             group.leader = present[0].id
-        group.protocol = group.voted()
+        group.protocol = group.select_protocol()
         group.move(GroupState.COMPLETING)
         group.deadline_us = now_us + group.rebalance_timeout_us
         for member in present:
             answer, member.joining = member.joining, None
             member.must_sync = True
-            member.seen(now_us)
+            member.touch(now_us)
             if answer is not None:
-                answer.finish(group.joined(member, members=member.id == group.leader))
+                answer.finish(group.join_result(member, members=member.id == group.leader))
         self._watch_all(group)
 
-    def _assign(self, group: Group, work: Mapping[str, bytes], now_us: int) -> None:
+    def _assign(self, group: KafkaGroup, work: Mapping[str, bytes], now_us: int) -> None:
         group.move(GroupState.STABLE)
         for member in group.members.values():
             member.assignment = work.get(member.id, b"")
             member.must_sync = False
             syncing, member.syncing = member.syncing, None
             if syncing is not None:
-                member.seen(now_us)
-                syncing.finish(Synced(group.protocol_type, group.protocol or "", member.assignment))
+                member.touch(now_us)
+                syncing.finish(SyncGroupResult(group.protocol_type, group.protocol or "", member.assignment))
         self._watch_all(group)
 
-    def _leave(self, group: Group, member_id: str, instance: str | None, now_us: int) -> None:
+    def _leave(self, group: KafkaGroup, member_id: str, instance: str | None, now_us: int) -> None:
         if instance is None and group.named.pop(member_id, None) is not None:
             self._complete_when_ready(group, now_us)
             return
@@ -414,7 +446,7 @@ class CoordinatedGroups:
             member_id = group.instances.get(instance, "")
         self._remove(group, group.require(member_id, instance), now_us)
 
-    def _take_out(self, group: Group, member: Member) -> None:
+    def _take_out(self, group: KafkaGroup, member: KafkaGroupMember) -> None:
         del group.members[member.id]
         self._metadata_bytes -= member.call.metadata_bytes
         if member.call.instance is not None and group.instances.get(member.call.instance) == member.id:
@@ -423,14 +455,14 @@ class CoordinatedGroups:
             group.leader = next(iter(group.members), None)
         member.refuse(no_group(group.name, Reason.GROUP_MEMBER_NOT_FOUND))
 
-    def _remove(self, group: Group, member: Member, now_us: int) -> None:
+    def _remove(self, group: KafkaGroup, member: KafkaGroupMember, now_us: int) -> None:
         self._take_out(group, member)
         if group.state is GroupState.PREPARING:
             self._complete_when_ready(group, now_us)
         else:
             self._rebalance(group, None, now_us)
 
-    def _expire(self, group: Group, now_us: int) -> None:
+    def _expire(self, group: KafkaGroup, now_us: int) -> None:
         for member_id in [one for one, void_us in group.named.items() if void_us <= now_us]:
             del group.named[member_id]
         for member in list(group.members.values()):

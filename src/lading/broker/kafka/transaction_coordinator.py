@@ -15,21 +15,21 @@ from ...log.catalog_rows import PositionRow
 from ...log.producer_table import ProducerRow, ProducerTable
 from ...model.errors import Reason, Refusal
 from ..core.append import Append, Write
-from ..core.pending_result import Answer
+from ..core.pending_result import PendingResult
 from ..core.positions import PositionKey, Positions, StoredPosition
 from ..core.topology import Partition
-from .append import ProducedAppender, Sequenced, Writing, producer_of, writer_of
+from .append import ActiveProducer, BatchSequence, KafkaAppender, producer_of, writer_of
 from .transactional_producer import (
     COMMITS,
     DECIDED,
     ENDED,
     Caller,
-    Identity,
-    Producer,
+    ProducerIdAndEpoch,
     ProducerState,
-    fenced,
-    told,
-    under_way,
+    TransactionalProducer,
+    describe,
+    fenced_error,
+    transaction_in_progress_error,
 )
 
 IDS_AT_ONCE: Final = 1000
@@ -39,19 +39,19 @@ EPOCH_MAX: Final = (1 << 15) - 2
 """One more is left to shut out a producer whose time is over."""
 
 
-class Producers:
+class TransactionCoordinator:
     """All producers of a broker. Ids, epochs and decisions are on disk before a call returns."""
 
     def __init__(
-        self, table: ProducerTable, produced: ProducedAppender, positions: Positions, timeout_us_max: int
+        self, table: ProducerTable, produced: KafkaAppender, positions: Positions, timeout_us_max: int
     ) -> None:
         self._table = table
         self._produced = produced
         self._positions = positions
         self._timeout_us_max = timeout_us_max
-        self._names: dict[str, Producer] = {}
-        self._ids: dict[int, Producer] = {}
-        self._busy: set[Producer] = set()
+        self._names: dict[str, TransactionalProducer] = {}
+        self._ids: dict[int, TransactionalProducer] = {}
+        self._busy: set[TransactionalProducer] = set()
         """Those with a transaction that is open, or decided and not ended everywhere."""
         self._orphans: set[tuple[Partition, bytes]] = set()
         """Batches that no open transaction knows: aborted by the next ``expire``."""
@@ -60,7 +60,7 @@ class Producers:
     def load(self, partitions: Sequence[Partition]) -> None:
         """Pick up after a start; control records that are missing are written by the first ``expire``."""
         for row in self._table.rows():
-            self._names[row.name] = self._ids[row.id] = producer = Producer(row)
+            self._names[row.name] = self._ids[row.id] = producer = TransactionalProducer(row)
             producer.reloaded = producer.state is ProducerState.ONGOING
             if producer.reloaded or producer.state in ENDED:
                 self._busy.add(producer)
@@ -70,9 +70,9 @@ class Producers:
             if partition is not None and name in self._names:
                 key = PositionKey(waits.protocol, waits.consumer)
                 stored = StoredPosition(waits.offset, waits.epoch, waits.extra, waits.updated_us)
-                self._names[name].waiting[partition, key] = stored
+                self._names[name].pending_offsets[partition, key] = stored
         for place in places.values():
-            for writer in () if place.writers is None else place.writers.unmarked:
+            for writer in () if place.writers is None else place.writers.open_by_writer:
                 owner = self._ids.get(producer_of(writer))
                 if owner is not None and owner in self._busy:
                     owner.partitions.add(place)
@@ -84,18 +84,22 @@ class Producers:
 
         Its batches would then be taken for repetitions of what the first owner sent.
         """
-        written = [one.identity.producer_id for place in partitions for one in self._produced.writing(place)]
+        written = [
+            one.identity.producer_id for place in partitions for one in self._produced.list_active_producers(place)
+        ]
         highest = max((one for one in written if one < ID_MAX), default=None)
         if highest is not None:
             self._table.skip_ids(highest + IDS_AT_ONCE)
 
-    def init(self, name: str | None, timeout_us: int, known: Identity | None, *, now_us: int) -> Answer[Identity]:
+    def init_producer_id(
+        self, name: str | None, timeout_us: int, known: ProducerIdAndEpoch | None, *, now_us: int
+    ) -> PendingResult[ProducerIdAndEpoch]:
         """An identity to produce under. Who had the name before is shut out, and what it left open aborted.
 
         ``known`` is the identity that the caller has had; PRODUCER_FENCED where the name has gone on since.
         """
         if name is None:
-            return Answer.of(Identity(self._take_id(), 0))
+            return PendingResult.of(ProducerIdAndEpoch(self._take_id(), 0))
         if not 0 < timeout_us <= self._timeout_us_max:
             raise Refusal(
                 Reason.INVALID_TRANSACTION_TIMEOUT,
@@ -106,19 +110,19 @@ class Producers:
         if producer is None:
             row = ProducerRow(name, self._take_id(), 0, ProducerState.EMPTY, timeout_us, 0, now_us)
             self._table.put(row)
-            self._names[name] = self._ids[row.id] = producer = Producer(row)
-            return Answer.of(producer.identity)
+            self._names[name] = self._ids[row.id] = producer = TransactionalProducer(row)
+            return PendingResult.of(producer.identity)
         if known is not None and known != producer.identity:
             if known == producer.before:
-                return Answer.of(producer.identity)
-            raise fenced(name, known, producer.identity)
+                return PendingResult.of(producer.identity)
+            raise fenced_error(name, known, producer.identity)
         self._require_idle(producer)
         if producer.state is not ProducerState.ONGOING:
             self._renew(producer, timeout_us, now_us)
-            return Answer.of(producer.identity)
-        answer: Answer[Identity] = Answer()
+            return PendingResult.of(producer.identity)
+        answer: PendingResult[ProducerIdAndEpoch] = PendingResult()
 
-        def aborted(_: Answer[None]) -> None:
+        def aborted(_: PendingResult[None]) -> None:
             try:
                 self._require_idle(producer)
                 self._renew(producer, timeout_us, now_us)
@@ -128,7 +132,7 @@ class Producers:
                 answer.finish(producer.identity)
 
         self._decide(producer, False, now_us, fence=True)
-        producer.ended.on_done(aborted)
+        producer.ended.add_done_callback(aborted)
         return answer
 
     def add_partitions(self, caller: Caller, partitions: Iterable[Partition], *, now_us: int) -> None:
@@ -137,7 +141,7 @@ class Producers:
         self._open(producer, now_us)
         producer.partitions.update(partitions)
 
-    def add_group(self, caller: Caller, *, now_us: int) -> None:
+    def add_offsets(self, caller: Caller, *, now_us: int) -> None:
         """The caller's transaction, begun where none is open, is going to store positions."""
         self._open(self._require(caller), now_us)
 
@@ -148,24 +152,28 @@ class Producers:
         producer = self._require(caller)
         self._require_open(producer)
         self._table.wait(caller.name, [_row(*place, stored) for place, stored in positions.items()])
-        producer.waiting.update(positions)
+        producer.pending_offsets.update(positions)
 
     def waits(self, partition: Partition, key: PositionKey) -> bool:
         """Whether an open transaction may replace this position."""
-        return any((partition, key) in producer.waiting for producer in self._busy)
+        return any((partition, key) in producer.pending_offsets for producer in self._busy)
 
-    def end(self, caller: Caller, committed: bool, *, now_us: int) -> Answer[None]:
+    def end(self, caller: Caller, committed: bool, *, now_us: int) -> PendingResult[None]:
         """Decide the caller's transaction, done when it is ended in every partition; the same again is no error."""
         producer = self._require(caller)
         state = producer.state
         if state is ENDED[DECIDED[committed]]:
-            return Answer.of(None)
+            return PendingResult.of(None)
         if state is DECIDED[committed] and not producer.ended.done:
             return producer.ended
         self._require_open(producer)
         producer.ending = True
-        left = [append for partition in producer.partitions if (append := self._produced.synced(partition)) is not None]
-        answer: Answer[None] = Answer()
+        left = [
+            append
+            for partition in producer.partitions
+            if (append := self._produced.append_when_durable(partition)) is not None
+        ]
+        answer: PendingResult[None] = PendingResult()
         waiting = len(left)
 
         def lasts(append: Append | None) -> None:
@@ -182,38 +190,40 @@ class Producers:
             except Refusal as refusal:
                 answer.refuse(refusal)
             else:
-                producer.ended.on_done(lambda _: answer.finish(None))
+                producer.ended.add_done_callback(lambda _: answer.finish(None))
 
         for append in left:
-            append.on_done(lasts)
+            append.add_done_callback(lasts)
         if not left:
             lasts(None)
         return answer
 
     def append(
-        self, partition: Partition, batch: Sequenced, room_bytes: int, write: Write, source: object = None
+        self, partition: Partition, batch: BatchSequence, room_bytes: int, write: Write, source: object = None
     ) -> Append:
-        """Append a numbered batch once, see ``ProducedAppender.append``; refused outside of an open transaction."""
+        """Append a numbered batch once, see ``KafkaAppender.append``; refused outside of an open transaction."""
         producer = self._ids.get(batch.producer_id)
         if producer is None:
             if batch.transactional:
                 raise Refusal(Reason.PRODUCER_UNKNOWN, f"producer {batch.producer_id} has no name; ask for its id")
         else:
             if batch.epoch != producer.row.epoch:
-                raise fenced(producer.row.name, Identity(batch.producer_id, batch.epoch), producer.identity)
+                raise fenced_error(
+                    producer.row.name, ProducerIdAndEpoch(batch.producer_id, batch.epoch), producer.identity
+                )
             if not batch.transactional:
-                raise Refusal(Reason.TRANSACTION_NOT_OPEN, f"{told(producer)} writes in transactions only")
+                raise Refusal(Reason.TRANSACTION_NOT_OPEN, f"{describe(producer)} writes in transactions only")
             self._require_open(producer)
             if producer.reloaded:
                 producer.partitions.add(partition)
             elif partition not in producer.partitions:
                 raise Refusal(
-                    Reason.TRANSACTION_NOT_OPEN, f"the transaction of {told(producer)} has not named {partition}"
+                    Reason.TRANSACTION_NOT_OPEN, f"the transaction of {describe(producer)} has not named {partition}"
                 )
         return self._produced.append(partition, batch, room_bytes, write, source)
 
     def aborted(self, partition: Partition, first: int, end: int) -> list[tuple[int, int]]:
-        """See ``ProducedAppender.aborted``."""
+        """See ``KafkaAppender.aborted``."""
         return self._produced.aborted(partition, first, end)
 
     @property
@@ -229,7 +239,9 @@ class Producers:
             owner = self._ids.get(producer_of(writer))
             committed = owner is not None and owner.state in COMMITS
             try:
-                self._produced.mark(partition, writer, known.epoch if known else 0, committed, now_us)
+                self._produced.write_transaction_marker(
+                    partition, writer, known.epoch if known else 0, committed, now_us
+                )
                 self._orphans.discard((partition, writer))
             except Refusal as refusal:
                 refused.append(refusal)
@@ -249,7 +261,9 @@ class Producers:
         self._orphans = {one for one in self._orphans if one[0] is not partition}
         for producer in self._busy:
             producer.partitions.discard(partition)
-            producer.waiting = {place: one for place, one in producer.waiting.items() if place[0] is not partition}
+            producer.pending_offsets = {
+                place: one for place, one in producer.pending_offsets.items() if place[0] is not partition
+            }
 
     def forget_before(self, before_us: int) -> None:
         """Forget names that nobody has used since."""
@@ -264,17 +278,17 @@ class Producers:
         """The producers that have a name."""
         return [producer.row for producer in self._names.values()]
 
-    def named(self) -> list[Producer]:
+    def list_transactional(self) -> list[TransactionalProducer]:
         """The producers that have a name, to be looked at."""
         return list(self._names.values())
 
-    def find(self, name: str) -> Producer | None:
+    def find(self, name: str) -> TransactionalProducer | None:
         """The producer of a name, to be looked at."""
         return self._names.get(name)
 
-    def writing(self, partition: Partition) -> list[Writing]:
-        """See ``ProducedAppender.writing``."""
-        return self._produced.writing(partition)
+    def writing(self, partition: Partition) -> list[ActiveProducer]:
+        """See ``KafkaAppender.writing``."""
+        return self._produced.list_active_producers(partition)
 
     def _take_id(self) -> int:
         if self._next_id == self._end_id:
@@ -283,34 +297,34 @@ class Producers:
         self._next_id += 1
         return self._next_id - 1
 
-    def _require(self, caller: Caller) -> Producer:
+    def _require(self, caller: Caller) -> TransactionalProducer:
         producer = self._names.get(caller.name)
         if producer is None or producer.row.id != caller.producer_id:
             raise Refusal(
                 Reason.PRODUCER_UNKNOWN, f"producer {caller.name!r} does not have id {caller.producer_id}; ask again"
             )
         if caller.epoch != producer.row.epoch:
-            raise fenced(caller.name, Identity(caller.producer_id, caller.epoch), producer.identity)
+            raise fenced_error(caller.name, ProducerIdAndEpoch(caller.producer_id, caller.epoch), producer.identity)
         return producer
 
-    def _require_idle(self, producer: Producer) -> None:
+    def _require_idle(self, producer: TransactionalProducer) -> None:
         if producer.ending or producer.state in ENDED:
-            raise under_way(producer)
+            raise transaction_in_progress_error(producer)
 
-    def _require_open(self, producer: Producer) -> None:
+    def _require_open(self, producer: TransactionalProducer) -> None:
         self._require_idle(producer)
         if producer.state is not ProducerState.ONGOING:
-            raise Refusal(Reason.TRANSACTION_NOT_OPEN, f"{told(producer)} has no open transaction")
+            raise Refusal(Reason.TRANSACTION_NOT_OPEN, f"{describe(producer)} has no open transaction")
 
-    def _open(self, producer: Producer, now_us: int) -> None:
+    def _open(self, producer: TransactionalProducer, now_us: int) -> None:
         self._require_idle(producer)
         if producer.state is not ProducerState.ONGOING:
             deadline_us = now_us + producer.row.timeout_us
             self._put(producer, producer.moved(ProducerState.ONGOING, deadline_us=deadline_us, updated_us=now_us))
-            producer.ended = Answer()
+            producer.ended = PendingResult()
             self._busy.add(producer)
 
-    def _renew(self, producer: Producer, timeout_us: int, now_us: int) -> None:
+    def _renew(self, producer: TransactionalProducer, timeout_us: int, now_us: int) -> None:
         """The next epoch, or another id where there is none left."""
         before = producer.identity
         producer_id, epoch = before.producer_id, before.epoch + 1
@@ -322,44 +336,46 @@ class Producers:
         del self._ids[before.producer_id]
         self._ids[producer_id] = producer
 
-    def _put(self, producer: Producer, row: ProducerRow) -> None:
+    def _put(self, producer: TransactionalProducer, row: ProducerRow) -> None:
         self._table.put(row)
         producer.row = row
 
-    def _decide(self, producer: Producer, committed: bool, now_us: int, *, fence: bool = False) -> None:
+    def _decide(self, producer: TransactionalProducer, committed: bool, now_us: int, *, fence: bool = False) -> None:
         epoch = producer.row.epoch + fence
         row = producer.moved(DECIDED[committed], epoch=epoch, updated_us=now_us)
-        made_true = dict(producer.waiting) if committed else {}
+        made_true = dict(producer.pending_offsets) if committed else {}
         self._table.decide(row, [_row(*place, stored) for place, stored in made_true.items()])
         producer.row = row
-        producer.waiting.clear()
+        producer.pending_offsets.clear()
         producer.reloaded = False
         for (partition, key), stored in made_true.items():
             self._positions.store(partition, key, stored)
         self._mark(producer, now_us)
 
-    def _mark(self, producer: Producer, now_us: int) -> list[Refusal]:
+    def _mark(self, producer: TransactionalProducer, now_us: int) -> list[Refusal]:
         """Write the control records that are missing; where the disk refuses one, ``expire`` tries again."""
         row, refused = producer.row, []
         for partition in list(producer.partitions):
             try:
-                append = self._produced.mark(partition, writer_of(row.id), row.epoch, producer.state in COMMITS, now_us)
+                append = self._produced.write_transaction_marker(
+                    partition, writer_of(row.id), row.epoch, producer.state in COMMITS, now_us
+                )
             except Refusal as refusal:
                 refused.append(refusal)
             else:
                 producer.partitions.discard(partition)
                 producer.unacknowledged += 1
-                append.on_done(partial(self._marked, producer, partition))
+                append.add_done_callback(partial(self._marked, producer, partition))
         self._end_when_marked(producer)
         return refused
 
-    def _marked(self, producer: Producer, partition: Partition, append: Append) -> None:
+    def _marked(self, producer: TransactionalProducer, partition: Partition, append: Append) -> None:
         producer.unacknowledged -= 1
         if append.error is not None and append.error.reason is not Reason.PARTITION_NOT_FOUND:
             producer.partitions.add(partition)
         self._end_when_marked(producer)
 
-    def _end_when_marked(self, producer: Producer) -> None:
+    def _end_when_marked(self, producer: TransactionalProducer) -> None:
         """What is decided stays so: callers are answered also where a partition's control record has to wait."""
         ended = ENDED.get(producer.state)
         if ended is None or producer.unacknowledged:

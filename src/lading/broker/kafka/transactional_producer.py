@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from ...log.producer_table import ProducerRow
 from ...model.errors import Reason, Refusal
-from ..core.pending_result import Answer
+from ..core.pending_result import PendingResult
 from ..core.positions import PositionKey, StoredPosition
 from ..core.topology import Partition
 
@@ -45,7 +45,7 @@ ENDED: Final = {
 COMMITS: Final = frozenset({ProducerState.COMMITTING, ProducerState.COMMITTED})
 
 
-class Identity(NamedTuple):
+class ProducerIdAndEpoch(NamedTuple):
     """What a producer writes under."""
 
     producer_id: int
@@ -61,14 +61,14 @@ class Caller(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class Producer:
+class TransactionalProducer:
     """A producer with a name, and its transaction."""
 
     row: ProducerRow
     partitions: set[Partition] = field(default_factory=set)
     """Where the open transaction may write, or a decided one has a control record to come."""
-    waiting: dict[tuple[Partition, PositionKey], StoredPosition] = field(default_factory=dict)
-    before: Identity | None = None
+    pending_offsets: dict[tuple[Partition, PositionKey], StoredPosition] = field(default_factory=dict)
+    before: ProducerIdAndEpoch | None = None
     """The identity that this one took over from."""
     reloaded: bool = False
     """The transaction was open at start: which partitions its producer had named is not known any more."""
@@ -76,7 +76,7 @@ class Producer:
     """Waits for appends to last before it is decided."""
     unacknowledged: int = 0
     """Control records on their way to the disk."""
-    ended: Answer[None] = field(default_factory=Answer)
+    ended: PendingResult[None] = field(default_factory=PendingResult)
 
     @property
     def state(self) -> ProducerState:
@@ -86,7 +86,7 @@ class Producer:
     def moved(self, state: ProducerState, **changes: Any) -> ProducerRow:
         """Its row in the next state; only those of TRANSITIONS."""
         if state not in TRANSITIONS[self.state]:
-            raise AssertionError(f"{told(self)} cannot go from {self.state} to {state}")
+            raise AssertionError(f"{describe(self)} cannot go from {self.state} to {state}")
         return replace(self.row, state=state, **changes)
 
     @property
@@ -95,24 +95,24 @@ class Producer:
         return self.row.deadline_us - self.row.timeout_us
 
     @property
-    def identity(self) -> Identity:
+    def identity(self) -> ProducerIdAndEpoch:
         """What it writes under now."""
-        return Identity(self.row.id, self.row.epoch)
+        return ProducerIdAndEpoch(self.row.id, self.row.epoch)
 
 
-def told(producer: Producer) -> str:
+def describe(producer: TransactionalProducer) -> str:
     """How it is called in sentences."""
     return f"producer {producer.row.name!r}"
 
 
-def under_way(producer: Producer) -> Refusal:
+def transaction_in_progress_error(producer: TransactionalProducer) -> Refusal:
     """Its last transaction has to be ended first."""
     return Refusal(
-        Reason.TRANSACTION_IN_PROGRESS, f"the last transaction of {told(producer)} is not ended yet; ask again"
+        Reason.TRANSACTION_IN_PROGRESS, f"the last transaction of {describe(producer)} is not ended yet; ask again"
     )
 
 
-def fenced(name: str, theirs: Identity, ours: Identity) -> Refusal:
+def fenced_error(name: str, theirs: ProducerIdAndEpoch, ours: ProducerIdAndEpoch) -> Refusal:
     """Somebody else has its name now."""
     return Refusal(
         Reason.PRODUCER_FENCED,

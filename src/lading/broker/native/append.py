@@ -15,9 +15,9 @@ from ...model.errors import MalformedMessage, Reason, Refusal
 from ..core.append import Append, Appender, WriteResult
 from ..core.counters import Counters
 from ..core.topology import Partition
-from ..core.writer_state import WriterMemory
-from ..core.writers import Block
-from .transactions import Transactions
+from ..core.writer_state import WriterStateManager
+from ..core.writers import AppendedBlock
+from .transactions import NativeTransactions
 
 PLAIN: Final = 0
 TRANSACTIONAL: Final = 1
@@ -30,8 +30,8 @@ class NativeAppender:
     def __init__(
         self,
         appender: Appender,
-        transactions: Transactions,
-        memory: WriterMemory,
+        transactions: NativeTransactions,
+        memory: WriterStateManager,
         counters: Counters,
     ) -> None:
         self._appender = appender
@@ -74,14 +74,14 @@ class NativeAppender:
             duplicate=duplicates == len(blocks),
         )
 
-    def _known(self, partition: Partition, blocks: Sequence[native.Checked]) -> list[Block | None]:
+    def _known(self, partition: Partition, blocks: Sequence[native.Checked]) -> list[AppendedBlock | None]:
         """For each block the one it repeats, or None; Refusal where one does not follow."""
         headers = [one.block.header for one in blocks]
         if all(header.writer_id == native.NO_WRITER and not header.transaction_id for header in headers):
             return [None] * len(blocks)
         writers = self._memory.of(partition)
         expected: dict[bytes, tuple[int, int]] = {}
-        known: list[Block | None] = []
+        known: list[AppendedBlock | None] = []
         for header in headers:
             repeated = None
             if header.writer_id != native.NO_WRITER:

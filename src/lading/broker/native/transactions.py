@@ -16,7 +16,7 @@ from ...log.catalog import Catalog
 from ...model.errors import Reason, Refusal
 from ..core.counters import Counters
 from ..core.topology import Partition
-from ..core.writer_state import hold
+from ..core.writer_state import update_last_stable_offset
 
 LOG: Final = logging.getLogger("lading.broker")
 
@@ -38,7 +38,7 @@ class OpenTransaction:
     partitions: set[Partition] = field(default_factory=set)
 
 
-class Transactions:
+class NativeTransactions:
     """All transactions of a broker. Decisions are on disk before a call returns."""
 
     def __init__(self, catalog: Catalog, counters: Counters, timeout_us: int) -> None:
@@ -167,7 +167,7 @@ class Transactions:
             transaction.partitions.discard(partition)
         self._unsettled = {(one, ident) for one, ident in self._unsettled if one is not partition}
 
-    def cut(self, partition: Partition) -> None:
+    def on_truncated(self, partition: Partition) -> None:
         """Blocks of the partition have not happened: only what its writers still know counts."""
         for transaction in self._open.values():
             if partition in transaction.partitions and transaction.id not in _ranges(partition):
@@ -214,7 +214,7 @@ class Transactions:
         self._unsettled.discard((partition, transaction_id))
 
     def _hold(self, partition: Partition) -> None:
-        hold(partition)
+        update_last_stable_offset(partition)
         self.touched(partition)
 
 

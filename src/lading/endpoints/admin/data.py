@@ -83,7 +83,7 @@ class AdminData:
     async def _visible(self, partition: Partition, wait_ms: int) -> None:
         """Until more may be seen, the time is over, or the broker stops."""
         more = asyncio.Event()
-        cancel = self._broker.on_visible(partition, more.set)
+        cancel = self._broker.add_visible_callback(partition, more.set)
         forget = self._services.on_stop(more.set)
         try:
             async with asyncio.timeout(wait_ms / 1000):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ...broker.core.retention import ahead, rule_of
+from ...broker.core.retention import forecast, rule_of
 from ...clock import date_us
 from ..base.services import Services
 from ..http_shared.documents import RangeQuery, RetentionQuery, answer, parse_body, parse_query
@@ -29,7 +29,7 @@ from ..http_shared.states import (
 )
 
 if TYPE_CHECKING:
-    from ...broker.core.retention import Going
+    from ...broker.core.retention import ExpiringRange
     from ...broker.core.topology import Partition
 
 _TOPIC = "/topics/{stream}/{topic}"
@@ -110,7 +110,7 @@ class AdminStates:
         time_us = date_us()
 
         def document(partition: Partition) -> dict[str, Any]:
-            going = ahead(partition, settings, time_us, query.within_ms * 1_000)
+            going = forecast(partition, settings, time_us, query.within_ms * 1_000)
             return {"partition": partition.number, "going": [_going(one) for one in going]}
 
         rule = rule_of(topic.partitions[0], settings) if topic.partitions else None
@@ -126,5 +126,5 @@ class AdminStates:
         )
 
 
-def _going(one: Going) -> dict[str, Any]:
+def _going(one: ExpiringRange) -> dict[str, Any]:
     return one._asdict()

@@ -10,7 +10,7 @@ from ...broker.core.append import Append
 async def acknowledged(append: Append) -> None:
     """Return when the messages last; raise what kept them from it."""
     done = asyncio.Event()
-    append.on_done(lambda _append: done.set())
+    append.add_done_callback(lambda _append: done.set())
     await done.wait()
     if append.error is not None:
         raise append.error

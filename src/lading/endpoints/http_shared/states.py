@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from pydantic import Field, ValidationError
 
-from ...broker.core.states import Found, Search, changes, portions, ranges_of, selecting
+from ...broker.core.states import Search, SearchResult, changes, portions, ranges_of, selecting
 from ...model.errors import Reason, Refusal
 from ...model.state import STATE_BY_WORD, State
 from ..base.services import Services, now_us
@@ -164,7 +164,7 @@ class StateRequests:
             if reading is None:
                 progress.first = end
                 return progress
-            found: Found = await self._services.worked(1, 0, lambda one: search.find(one, partition), reading)
+            found: SearchResult = await self._services.worked(1, 0, lambda one: search.find(one, partition), reading)
             _require_same(find, partition)
             go_on_at = found.end_offset
             kept = [(max(one, partition.log.first_offset), other) for one, other in found.ranges]

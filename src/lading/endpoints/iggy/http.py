@@ -16,7 +16,7 @@ import numpy as np
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
-from ...broker.core.read import Reading
+from ...broker.core.read import ReadResult
 from ...broker.core.topology import Partition
 from ...dialects.iggy_classic import commands as c
 from ...dialects.iggy_classic.encode import encode_sent
@@ -243,7 +243,7 @@ def _parse_and_encode(body: bytes) -> tuple[SendDocument, bytes]:
     return document, encode_sent(document.batch)
 
 
-def _polled_document(reading: Reading, fit: Fit) -> tuple[bytes, int]:
+def _polled_document(reading: ReadResult, fit: Fit) -> tuple[bytes, int]:
     batch, stubs = batch_of(reading, fit)
     return encode_polled(batch), stubs
 

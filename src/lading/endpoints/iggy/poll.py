@@ -16,9 +16,9 @@ import pyarrow as pa
 
 from ...broker.core import positions
 from ...broker.core.positions import ConsumerRef
-from ...broker.core.read import Piece, Reading
+from ...broker.core.read import ReadResult, RunSlice
 from ...broker.iggy import poll as polling
-from ...broker.iggy.poll import Polled
+from ...broker.iggy.poll import PollResult
 from ...dialects import codes, registry
 from ...dialects.carrier import Carried
 from ...dialects.iggy_classic import messages
@@ -104,7 +104,7 @@ class Poller:
 
     def read(
         self, command: PollMessages, client: Client | None, states: frozenset[State] | None = None
-    ) -> Reading | None:
+    ) -> ReadResult | None:
         """What a poll reads, as it lies in the log; None where a group member has no partition."""
         strategy = strategy_of(command.strategy)
         return self._poll(self._routed(command), client, strategy, command.count, command.auto_commit, states).reading
@@ -113,11 +113,11 @@ class Poller:
         self,
         route: Route,
         client: Client | None,
-        strategy: polling.Strategy,
+        strategy: polling.PollStart,
         count: int,
         auto_commit: bool,
         states: frozenset[State] | None = None,
-    ) -> Polled:
+    ) -> PollResult:
         topic, consumer, number = route
         polled = self._broker.poller.poll(
             topic,
@@ -137,7 +137,7 @@ class Poller:
                 self._hidden_out[self._labels] += sum(end - first for first, end, _ in polled.reading.hidden)
         return polled
 
-    def _answer(self, reading: Reading | None, route: Route) -> Answer | asyncio.Future[Answer]:
+    def _answer(self, reading: ReadResult | None, route: Route) -> Answer | asyncio.Future[Answer]:
         if reading is None or not reading.pieces:
             return NOTHING
         if all(piece.run.dialect == codes.IGGY_CLASSIC for piece in reading.pieces):
@@ -179,7 +179,7 @@ def _head_size(payload: memoryview) -> int:
     return at + 4
 
 
-STRATEGIES: Final[dict[int, Callable[[int], polling.Strategy]]] = {
+STRATEGIES: Final[dict[int, Callable[[int], polling.PollStart]]] = {
     PollingKind.OFFSET: polling.Offset,
     PollingKind.TIMESTAMP: polling.Timestamp,
     PollingKind.FIRST: lambda value: polling.First(),
@@ -189,12 +189,12 @@ STRATEGIES: Final[dict[int, Callable[[int], polling.Strategy]]] = {
 """What the broker is told of a strategy, by its code; first, last and next ignore the value."""
 
 _CONSUMERS: Final = {
-    ConsumerKind.CONSUMER: positions.ConsumerKind.CONSUMER,
-    ConsumerKind.GROUP: positions.ConsumerKind.GROUP,
+    ConsumerKind.CONSUMER: positions.IggyConsumerKind.CONSUMER,
+    ConsumerKind.GROUP: positions.IggyConsumerKind.GROUP,
 }
 
 
-def strategy_of(strategy: Strategy) -> polling.Strategy:
+def strategy_of(strategy: Strategy) -> polling.PollStart:
     """The broker's word for where a poll begins."""
     return STRATEGIES[strategy.kind](strategy.value)
 
@@ -204,7 +204,7 @@ def consumer_of(consumer: ConsumerIdentifier) -> ConsumerRef:
     return ConsumerRef(_CONSUMERS[consumer.kind], consumer.id)
 
 
-def answer_of(reading: Reading, fit: Fit | None = None) -> Answer:
+def answer_of(reading: ReadResult, fit: Fit | None = None) -> Answer:
     """The messages of a reading as an Iggy client gets them; callable from any thread.
 
     ``fit`` is needed where messages of other dialects are among them.
@@ -228,7 +228,7 @@ def answer_of(reading: Reading, fit: Fit | None = None) -> Answer:
     return Answer(count, parts, stubs)
 
 
-def _carried(piece: Piece, fit: Fit | None) -> Iterator[Carried]:
+def _carried(piece: RunSlice, fit: Fit | None) -> Iterator[Carried]:
     """Messages as this dialect can hold them: its own as they lie, those of another whole again before they are."""
     own = piece.run.dialect == codes.IGGY_CLASSIC
     decoded = registry.dialect(piece.run.dialect).decode(piece.run, first=piece.first, end=piece.end, carrier=not own)
@@ -237,7 +237,7 @@ def _carried(piece: Piece, fit: Fit | None) -> Iterator[Carried]:
         yield Carried(batch, []) if own or fit is None else fit(batch)
 
 
-def batch_of(reading: Reading, fit: Fit) -> tuple[pa.RecordBatch, int]:
+def batch_of(reading: ReadResult, fit: Fit) -> tuple[pa.RecordBatch, int]:
     """The messages of a reading as one Batch with their states, and how many stubs are in it; from any thread."""
     carried = [part for piece in reading.pieces for part in _carried(piece, fit)]
     table = pa.Table.from_batches([part.batch for part in carried], schema=SCHEMA).combine_chunks()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ...broker.core.append import Append, Balanced, ByHash, ByNumber, Choice, WriteResult
+from ...broker.core.append import Append, Balanced, ByHash, ByNumber, PartitionChoice, WriteResult
 from ...dialects import codes
 from ...dialects.iggy_classic import messages
 from ...dialects.iggy_classic.commands import SendMessages, parse_request
@@ -33,7 +33,7 @@ class Sender:
     def __init__(self, services: Services, name: str) -> None:
         self._broker = services.broker
         self._random = messages.random_state()
-        self._routes: dict[bytes, tuple[Topic, Choice]] = {}
+        self._routes: dict[bytes, tuple[Topic, PartitionChoice]] = {}
         self._topology = -1
         self._labels = (name,)
         self._messages_in = services.metrics.messages_in.values
@@ -48,7 +48,7 @@ class Sender:
         return self.append(topic, choice, source, start + head, start + len(payload), who)
 
     def append(
-        self, topic: Topic, choice: Choice, source: NDArray[np.uint8], start: int, end: int, who: object = None
+        self, topic: Topic, choice: PartitionChoice, source: NDArray[np.uint8], start: int, end: int, who: object = None
     ) -> Append:
         """The sent messages ``source[start:end]``."""
         if end == start:
@@ -68,7 +68,7 @@ class Sender:
         self._messages_in[self._labels] += append.count
         return append
 
-    def _route(self, payload: memoryview, head: int) -> tuple[Topic, Choice]:
+    def _route(self, payload: memoryview, head: int) -> tuple[Topic, PartitionChoice]:
         """Topic and partition choice by the bytes that name them, forgotten whenever topics change."""
         if self._topology != self._broker.topology_version:
             self._routes.clear()
@@ -96,12 +96,12 @@ def _head_size(payload: memoryview) -> int:
     return at
 
 
-def choice_of(partitioning: Partitioning) -> Choice:
+def choice_of(partitioning: Partitioning) -> PartitionChoice:
     """What the broker is told of a partition choice; Iggy counts partitions from 1."""
     return _CHOICES[partitioning.kind](partitioning.value)
 
 
-_CHOICES: Final[dict[PartitioningKind, Callable[[bytes], Choice]]] = {
+_CHOICES: Final[dict[PartitioningKind, Callable[[bytes], PartitionChoice]]] = {
     PartitioningKind.BALANCED: lambda value: Balanced(),
     PartitioningKind.PARTITION_ID: lambda value: ByNumber(int.from_bytes(value, "little") - 1),
     PartitioningKind.MESSAGES_KEY: lambda value: ByHash(partial(_partition_by_key, value)),

@@ -22,7 +22,7 @@ from .poll import consumer_of
 
 if TYPE_CHECKING:
     from ...broker.core.topology import Partition, Stream, Topic
-    from ...broker.iggy.groups import Group
+    from ...broker.iggy.groups import IggyGroup
 
 
 class IggyService:
@@ -231,7 +231,7 @@ def _partition_info(partition: Partition) -> r.PartitionInfo:
     )
 
 
-def _group_info(group: Group) -> r.GroupInfo:
+def _group_info(group: IggyGroup) -> r.GroupInfo:
     return r.GroupInfo(group.id, len(group.topic.partitions), len(group.members))
 
 

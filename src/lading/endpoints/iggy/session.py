@@ -246,7 +246,7 @@ class Connection(Guarded, asyncio.BufferedProtocol):
                 who = self if end == self._have else None
                 append = self._endpoint.sender.send(self._view[start:end], self._array, start, who)
                 self._unanswered.append(append)
-                append.on_done(self._acknowledge)
+                append.add_done_callback(self._acknowledge)
                 self._congested = self._endpoint.wait_for_disk(self._relieve)
             elif code == POLL:
                 answer = self._endpoint.poller.poll(self._view[start:end], self._client)
@@ -464,7 +464,7 @@ class IggyTcp:
         """Whether the disk is so far behind that no request may be read; ``relieved`` is called when it is not."""
         if not self.services.broker.congested:
             return False
-        self.services.broker.when_relieved(relieved)
+        self.services.broker.call_when_uncongested(relieved)
         return True
 
     def dropped(self, reason: str, count: int = 1) -> None:

@@ -225,7 +225,7 @@ class Fetching:
             self._unstop = self._fetcher.context.services.on_stop(self._time_is_over)
         broker = self._fetcher.broker
         self._watches = [
-            broker.on_visible(topic.partitions[one.partition], self._more)
+            broker.add_visible_callback(topic.partitions[one.partition], self._more)
             for _, topic, wanted in self._places
             if topic is not None
             for one in wanted

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from ...broker.core.pass_through import Ahead, whole_chunks
-from ...broker.core.read import Piece, Reading
+from ...broker.core.read import ReadResult, RunSlice
 from ...dialects import codes, registry
 from ...dialects.kafka import batch_slicing
 from ...dialects.kafka import protocol as kafka_row
@@ -103,7 +103,7 @@ class Batcher:
             return _stored(reading, max_bytes, force=force)
         return self._to_make(partition, reading, offset)
 
-    def _to_make(self, partition: Partition, reading: Reading, offset: int) -> Batches:
+    def _to_make(self, partition: Partition, reading: ReadResult, offset: int) -> Batches:
         left_out = partition.log.aborted_ranges(reading.first_offset, reading.end_offset)
         spans = tuple((piece.first, piece.end) for piece in reading.pieces)
         fit, with_carriers = self._carrying.fit(partition.topic), self._carrying.is_on(partition.topic)
@@ -129,7 +129,7 @@ class Batcher:
             self._made_bytes -= self._made.popitem(last=False)[1].size_bytes
 
 
-def _as_it_lies(reading: Reading, offset: int) -> bool:
+def _as_it_lies(reading: ReadResult, offset: int) -> bool:
     """Whether all that was read is Kafka's, nothing of it is left out, and nothing is marked."""
     at = offset
     for piece in reading.pieces:
@@ -139,7 +139,7 @@ def _as_it_lies(reading: Reading, offset: int) -> bool:
     return at == reading.end_offset and not reading.damaged and not reading.hidden
 
 
-def _stored(reading: Reading, max_bytes: int, *, force: bool) -> Batches:
+def _stored(reading: ReadResult, max_bytes: int, *, force: bool) -> Batches:
     parts: list[Bytes] = []
     size_bytes, end_offset = 0, reading.first_offset
     for piece in reading.pieces:
@@ -153,7 +153,7 @@ def _stored(reading: Reading, max_bytes: int, *, force: bool) -> Batches:
     return Batches(parts, size_bytes, end_offset, end_offset - reading.first_offset)
 
 
-def _made(reading: Reading, left_out: Sequence[tuple[int, int]], fit: Fit) -> Made:
+def _made(reading: ReadResult, left_out: Sequence[tuple[int, int]], fit: Fit) -> Made:
     """The batches of a reading for a Kafka consumer; from any thread."""
     parts: list[Bytes] = []
     stubs, covered = 0, reading.first_offset
@@ -173,7 +173,7 @@ def _made(reading: Reading, left_out: Sequence[tuple[int, int]], fit: Fit) -> Ma
     return Made(parts, sum(map(len, parts)), stubs)
 
 
-def _carried(piece: Piece, first: int, end: int, fit: Fit, change: Change | None) -> Iterator[tuple[bytes, int]]:
+def _carried(piece: RunSlice, first: int, end: int, fit: Fit, change: Change | None) -> Iterator[tuple[bytes, int]]:
     """Messages of another dialect, whole again, as batches of this one, and how many of them are stubs."""
     for decoded in registry.dialect(piece.run.dialect).decode(piece.run, first=first, end=end):
         messages = registry.to_batch(decoded)

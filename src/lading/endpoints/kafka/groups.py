@@ -8,7 +8,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Iterable, Mapping
 from typing import Any, Final
 
-from ...broker.kafka.group import Group, GroupState, JoinCall, Joined, MemberIdRequired, Synced
+from ...broker.kafka.group import (
+    GroupState,
+    JoinGroupRequest,
+    JoinGroupResult,
+    KafkaGroup,
+    MemberIdRequired,
+    SyncGroupResult,
+)
 from ...broker.kafka.group_coordinator import MemberCall
 from ...dialects.kafka import versions
 from ...dialects.kafka.errors import GROUP_NOT_FOUND, INVALID_GROUP_ID, INVALID_REQUEST, NONE
@@ -64,7 +71,7 @@ class Groups:
     def join(self, session: Session, request: Request) -> Fields | Awaitable[Fields]:
         body, version = request.body, request.version
         session_timeout_us = body.session_timeout_ms * 1000
-        call = JoinCall(
+        call = JoinGroupRequest(
             body.group_id,
             body.member_id,
             body.protocol_type,
@@ -74,8 +81,8 @@ class Groups:
             body.group_instance_id,
             request.client_id or "",
             f"/{session.host}",
-            named_first=version >= _NAMED_FIRST_FROM,
-            told_to_skip=version >= _SKIPS_FROM,
+            requires_member_id=version >= _NAMED_FIRST_FROM,
+            supports_skip_assignment=version >= _SKIPS_FROM,
         )
 
         def refused(error: Refusal) -> Fields:
@@ -175,7 +182,7 @@ def _member_call(body: Any) -> MemberCall:
     return MemberCall(body.group_id, body.member_id, body.generation_id, body.group_instance_id)
 
 
-def _joined(joined: Joined) -> Fields:
+def _joined(joined: JoinGroupResult) -> Fields:
     return {
         "error_code": NONE,
         "generation_id": joined.generation,
@@ -191,7 +198,7 @@ def _joined(joined: Joined) -> Fields:
     }
 
 
-def _synced(synced: Synced) -> Fields:
+def _synced(synced: SyncGroupResult) -> Fields:
     return {
         "error_code": NONE,
         "protocol_type": synced.protocol_type,
@@ -200,7 +207,7 @@ def _synced(synced: Synced) -> Fields:
     }
 
 
-def _described(name: str, group: Group | None, version: int) -> Fields:
+def _described(name: str, group: KafkaGroup | None, version: int) -> Fields:
     if not name or group is None:
         missing = GROUP_NOT_FOUND if version >= _MISSING_IS_ERROR_FROM else NONE
         return {

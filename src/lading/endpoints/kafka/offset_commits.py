@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from ...broker.core.positions import COORDINATED, PositionKey, StoredPosition
+from ...broker.core.positions import KAFKA, PositionKey, StoredPosition
 from ...broker.core.topology import Partition
-from ...broker.kafka.group import Group
+from ...broker.kafka.group import KafkaGroup
 from ...broker.kafka.group_coordinator import MemberCall
 from ...dialects.kafka import versions
 from ...dialects.kafka.assignment import PROTOCOL, parse_subscription
@@ -128,7 +128,7 @@ class GroupPositions:
         return found
 
     def _all(self, group: str, stable: bool) -> list[Fields]:
-        key = PositionKey(COORDINATED, group)
+        key = PositionKey(KAFKA, group)
         found: list[Fields] = []
         for stream in self._broker.streams():
             for topic in stream.topics.values():
@@ -142,7 +142,7 @@ class GroupPositions:
         return found
 
     def _row(self, group: str, partition: Partition, stable: bool) -> Fields:
-        if stable and self._broker.producers.waits(partition, PositionKey(COORDINATED, group)):
+        if stable and self._broker.producers.waits(partition, PositionKey(KAFKA, group)):
             return {**_NOTHING, "error_code": UNSTABLE_OFFSET_COMMIT}
         position = self._groups.position(group, partition)
         if position is None:
@@ -155,12 +155,12 @@ class GroupPositions:
         }
 
 
-def _subscribed(group: Group) -> Collection[str] | None:
+def _subscribed(group: KafkaGroup) -> Collection[str] | None:
     """The topics that its members want; None where that cannot be read: it might be any."""
     topics: set[str] = set()
     try:
         for member in group.members.values():
-            topics |= parse_subscription(member.metadata(group.protocol or group.voted())).topics
+            topics |= parse_subscription(member.metadata(group.protocol or group.select_protocol())).topics
     except MalformedMessage:
         return None
     return topics

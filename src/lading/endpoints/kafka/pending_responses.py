@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
-from ...broker.core.pending_result import Answer
+from ...broker.core.pending_result import PendingResult
 from ...dialects.kafka.errors import COORDINATOR_NOT_AVAILABLE, code_of
 from ...model.errors import Reason, Refusal
 from .handling import Fields
@@ -25,18 +25,18 @@ def coordinator_code(error: Refusal) -> int:
 
 
 def answered(
-    answer: Answer[T], fields: Callable[[T], Fields], refused: Callable[[Refusal], Fields]
+    answer: PendingResult[T], fields: Callable[[T], Fields], refused: Callable[[Refusal], Fields]
 ) -> Fields | Awaitable[Fields]:
     """The fields of an answer, at once where it is there."""
 
-    def made(done: Answer[T]) -> Fields:
+    def made(done: PendingResult[T]) -> Fields:
         return fields(done.value) if done.error is None else refused(done.error)
 
     if answer.done:
         return made(answer)
     future: asyncio.Future[Fields] = asyncio.get_running_loop().create_future()
 
-    def finish(done: Answer[T]) -> None:
+    def finish(done: PendingResult[T]) -> None:
         if future.done():
             return
         try:
@@ -45,5 +45,5 @@ def answered(
             # whoever waits logs it and closes; a callback that raises would leave the client waiting for ever
             future.set_exception(error)
 
-    answer.on_done(finish)
+    answer.add_done_callback(finish)
     return future

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...broker.core.append import BEFORE_IN_PLACE_BYTES, Append, InPlace, WriteResult
-from ...broker.kafka.append import Sequenced
+from ...broker.kafka.append import BatchSequence
 from ...broker.native.append import PLAIN
 from ...dialects import codes
 from ...dialects.kafka import validation
@@ -271,8 +271,8 @@ def _kept(error: LadingError) -> LadingError:
     return error.with_traceback(None)
 
 
-def _sequenced(facts: BatchHeader) -> Sequenced:
-    return Sequenced(facts.producer_id, facts.producer_epoch, facts.sequence, facts.records, facts.transactional)
+def _sequenced(facts: BatchHeader) -> BatchSequence:
+    return BatchSequence(facts.producer_id, facts.producer_epoch, facts.sequence, facts.records, facts.transactional)
 
 
 def _write(
@@ -351,7 +351,7 @@ class _OneAnswer:
                 self._connection.tell_old_format(str(result))
             self._fill(_outcome(self._row, result))
         else:
-            result.on_done(self._done)
+            result.add_done_callback(self._done)
 
     def _done(self, append: Append) -> None:
         self._fill(_outcome(self._row, append))
@@ -398,7 +398,7 @@ class _Answer:
                     outcomes[-1] = _outcome(row, result)
                 else:
                     self._waiting += 1
-                    result.on_done(partial(self._done, row, outcomes, len(outcomes) - 1))
+                    result.add_done_callback(partial(self._done, row, outcomes, len(outcomes) - 1))
         self._connection.wait_for_disk()
         self._settled()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from ...broker.kafka.transactional_producer import Producer, ProducerState
+from ...broker.kafka.transactional_producer import ProducerState, TransactionalProducer
 from ...clock import Dates
 from ...dialects.kafka.errors import TRANSACTIONAL_ID_NOT_FOUND, code_of
 from ...dialects.kafka.versions import DESCRIBE_PRODUCERS, DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS
@@ -49,7 +49,7 @@ class _Answers:
                     "producer_id": one.row.id,
                     "transaction_state": one.state.value,
                 }
-                for one in self._producers.named()
+                for one in self._producers.list_transactional()
                 if (not states or one.state in states)
                 and (not ids or one.row.id in ids)
                 and (longer_us < 0 or now - one.begun_us > longer_us)
@@ -95,7 +95,7 @@ class _Answers:
         }
 
 
-def _described(name: str, producer: Producer | None, dates: Dates) -> Fields:
+def _described(name: str, producer: TransactionalProducer | None, dates: Dates) -> Fields:
     if producer is None:
         return {
             "transactional_id": name,

@@ -392,7 +392,7 @@ class Connection(Guarded, asyncio.BufferedProtocol):
         broker = self.endpoint.services.broker
         if broker.congested:
             self._congested = True
-            broker.when_relieved(self._relieve)
+            broker.call_when_uncongested(self._relieve)
 
     def _relieve(self) -> None:
         self._congested = False

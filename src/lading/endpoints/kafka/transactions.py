@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Mapping
 from typing import Any, Final
 
-from ...broker.core.positions import COORDINATED, PositionKey, StoredPosition
+from ...broker.core.positions import KAFKA, PositionKey, StoredPosition
 from ...broker.core.topology import Partition
 from ...broker.kafka.group_coordinator import MemberCall
-from ...broker.kafka.transactional_producer import Caller, Identity
+from ...broker.kafka.transactional_producer import Caller, ProducerIdAndEpoch
 from ...dialects.kafka import versions
 from ...dialects.kafka.errors import INVALID_REQUEST, NONE, OPERATION_NOT_ATTEMPTED, PRODUCER_FENCED, code_of
 from ...model.errors import Reason, Refusal
@@ -50,13 +50,13 @@ class Transactions:
             return {"error_code": INVALID_REQUEST, **nobody}
         known = None
         if request.version >= 3 and body.producer_id >= 0:
-            known = Identity(body.producer_id, body.producer_epoch)
+            known = ProducerIdAndEpoch(body.producer_id, body.producer_epoch)
 
         def refused(error: Refusal) -> Fields:
             return {"error_code": _code(request, error), **nobody}
 
         try:
-            answer = self._producers.init(name, body.transaction_timeout_ms * 1000, known, now_us=now_us())
+            answer = self._producers.init_producer_id(name, body.transaction_timeout_ms * 1000, known, now_us=now_us())
         except Refusal as refusal:
             return refused(refusal)
         return answered(
@@ -103,7 +103,7 @@ class Transactions:
 
     def add_positions(self, session: Session, request: Request) -> Fields:
         try:
-            self._producers.add_group(_caller(request.body), now_us=now_us())
+            self._producers.add_offsets(_caller(request.body), now_us=now_us())
         except Refusal as refusal:
             return {"error_code": _code(request, refusal)}
         return {"error_code": NONE}
@@ -123,7 +123,7 @@ class Transactions:
         if request.version >= 3:
             call = MemberCall(body.group_id, body.member_id, body.generation_id, body.group_instance_id)
         positions: dict[tuple[Partition, PositionKey], StoredPosition] = {}
-        key = PositionKey(COORDINATED, body.group_id)
+        key = PositionKey(KAFKA, body.group_id)
 
         def collect(partition: Partition, position: StoredPosition) -> None:
             positions[partition, key] = position

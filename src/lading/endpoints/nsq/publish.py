@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ...broker.core.append import Append, Balanced, ByNumber, Choice, WriteResult
+from ...broker.core.append import Append, Balanced, ByNumber, PartitionChoice, WriteResult
 from ...dialects import codes
 from ...dialects.nsq import commands, limits, publishing, send_layout
 from ...dialects.nsq.commands import ERROR, Command, frame
@@ -43,7 +43,7 @@ class Route:
 
     command: Command
     topic: Topic
-    choice: Choice
+    choice: PartitionChoice
     partition: Partition | None
     takes_ext: bool
     name: str
@@ -118,7 +118,7 @@ class Publisher:
 
     def to(self, topic: Topic, command: Command, number: int = -1) -> Route:
         """A route to a partition, -1 for any in turn."""
-        choice: Choice = ByNumber(number) if number >= 0 else Balanced()
+        choice: PartitionChoice = ByNumber(number) if number >= 0 else Balanced()
         fixed = topic.partition(max(number, 0)) if number >= 0 or len(topic.partitions) == 1 else None
         return Route(
             command,

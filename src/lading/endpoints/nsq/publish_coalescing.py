@@ -128,7 +128,7 @@ class Gathering:
             return self._answered
         joint = Joint(self._served)
         joint.connections.append(connection)
-        append.on_done(joint.settle)
+        append.add_done_callback(joint.settle)
         return joint
 
     def _refused(self, error: LadingError, joint: Joint, count: int) -> Joint:
@@ -151,4 +151,4 @@ class Gathering:
                 connection.abort()
             raise
         self._requests[self._told] += count
-        append.on_done(joint.settle)
+        append.add_done_callback(joint.settle)

@@ -30,7 +30,7 @@ class Nsqd:
             self.publisher,
             NAME,
             services.metrics.requests.values,
-            services.broker.at_end_of_pass,
+            services.broker.call_before_flush,
             services.busy_poll.served,
         )
         self.gate = Gate(services, NAME, services.settings.endpoints.nsqd_tcp.connections_max)
@@ -73,7 +73,7 @@ class Nsqd:
         """Whether the disk is so far behind that no command may be read; ``relieved`` is called when it is not."""
         if not self.services.broker.congested:
             return False
-        self.services.broker.when_relieved(relieved)
+        self.services.broker.call_when_uncongested(relieved)
         return True
 
     def dropped(self, reason: str, count: int = 1) -> None:

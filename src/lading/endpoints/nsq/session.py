@@ -328,7 +328,7 @@ class Connection(Guarded, asyncio.BufferedProtocol):
             self._services.busy_poll.served()
             return True
         self._waiting.append(publication)
-        publication.append.on_done(self._acknowledge)
+        publication.append.add_done_callback(self._acknowledge)
         self._congested = self._services.broker.congested and self.endpoint.wait_for_disk(self._relieve)
         return True
 

@@ -43,7 +43,7 @@ def move(node: Node, channel: Channel, number: int | None, start: Start) -> None
     kind, value = start
     for partition in channel.topic.partitions:
         if number in (None, partition.number):
-            channel.move(partition.number, _OFFSETS[kind](node, partition, value))
+            channel.seek(partition.number, _OFFSETS[kind](node, partition, value))
 
 
 _OFFSETS: Final = {
