@@ -26,7 +26,7 @@ from .clock import date_us, now_us
 from .dialects.protocols import ENDPOINTS
 from .duty_timer import DutyTimer
 from .endpoints.base.admission import set_keepalive
-from .endpoints.base.services import Endpoint, Services, bound, listen
+from .endpoints.base.services import Endpoint, Services, format_bound_address, listen
 from .endpoints.base.trimming import trimming
 from .endpoints.base.watchdog import watched
 from .kernels import engine
@@ -232,7 +232,7 @@ class _TimedCommit:
 
 
 def _ready_line(settings: Settings, listeners: Mapping[str, socket.socket], output: str) -> str:
-    addresses = {name: bound(listener) for name, listener in listeners.items()}
+    addresses = {name: format_bound_address(listener) for name, listener in listeners.items()}
     if output == "text":
         return " ".join(("ready", *(f"{name}={address}" for name, address in addresses.items())))
     return json.dumps(
@@ -292,7 +292,7 @@ def _duty_timer(services: Services) -> DutyTimer:
 
 async def _copy_dead_letters(services: Services) -> None:
     """Copies of messages that were marked poisoned, made in a worker, one block at a time."""
-    from .endpoints.base.append_wait import acknowledged
+    from .endpoints.base.append_wait import wait_acknowledged
 
     broker = services.broker
     letters = broker.dead_letters
@@ -307,12 +307,12 @@ async def _copy_dead_letters(services: Services) -> None:
                     await woken.wait()
             woken.clear()
             while not broker.congested and (copy := letters.next(now_us())) is not None:
-                await services.worked(1, 0, type(copy).encode, copy)
+                await services.run_in_worker(1, 0, type(copy).encode, copy)
                 append = letters.send(copy, now_us())
                 if append is not None:
                     with contextlib.suppress(Refusal):
                         # what was refused is tried again when it is due
-                        await acknowledged(append)
+                        await wait_acknowledged(append)
         except Exception:
             log.exception("copying dead letters failed; it is tried again")
             await asyncio.sleep(LETTERS_RETRY_S)

@@ -277,8 +277,8 @@ def test_what_is_given_back_is_there_again() -> None:
     budget = ReceiveBudget(8 * MIB)
     one = Holder(budget, "a")
     assert one.account.take(7 * MIB)
-    assert not budget.take(7 * MIB)
+    assert not budget.acquire(7 * MIB)
     one.account.give(7 * MIB)
-    assert budget.take(7 * MIB)
-    budget.give(7 * MIB)
+    assert budget.acquire(7 * MIB)
+    budget.release(7 * MIB)
     assert budget.left_bytes == 8 * MIB

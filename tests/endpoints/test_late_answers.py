@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from lading.broker.core.pending_result import PendingResult
-from lading.endpoints.kafka.pending_responses import answered
+from lading.endpoints.kafka.pending_responses import complete_with
 from lading.settings import EndpointSettings
 from tests.endpoints.kafka_frames import KafkaFrames, fetch
 
@@ -21,7 +21,7 @@ TIMEOUT_S = 30
 FAULTY = """
 import sys
 from lading import serve
-from lading.endpoints.kafka.fetch_reader import Batcher
+from lading.endpoints.kafka.fetch_reader import FetchReader
 from lading.parent_pipe import end_with_parent
 from lading.settings import load
 
@@ -29,7 +29,7 @@ def keep(*_):
     raise MemoryError
 
 end_with_parent()
-Batcher.keep = keep
+FetchReader.keep = keep
 serve.run(load(sets=sys.argv[1:]).settings, output="json")
 """
 """``lading serve`` that finds no memory when messages of another dialect were brought into Kafka's form."""
@@ -43,7 +43,7 @@ def test_an_answer_that_cannot_be_made_late_fails_its_request() -> None:
             raise RuntimeError("no fields")
 
         answer: PendingResult[int] = PendingResult()
-        fields = answered(answer, fail, fail)
+        fields = complete_with(answer, fail, fail)
         assert isinstance(fields, asyncio.Future)
         answer.finish(1)
         async with asyncio.timeout(10):

@@ -20,8 +20,8 @@ from lading.dialects.nsq import protocol as nsq_row
 from lading.endpoints.base.services import Services, now_us
 from lading.endpoints.nsq import node as nodes
 from lading.endpoints.nsq.publish import RUN_BYTES_MAX, Publisher
-from lading.endpoints.nsq.publish_coalescing import COMMAND_BYTES_MAX, Gathering, Joint
-from lading.endpoints.nsq.session import NAME, Connection
+from lading.endpoints.nsq.publish_coalescing import COMMAND_BYTES_MAX, CoalescedPublication, PublishCoalescer
+from lading.endpoints.nsq.session import NAME, NsqdConnection
 from lading.log.group_commit import SyncNow
 from lading.metrics import Metrics
 from lading.settings import Settings
@@ -63,7 +63,7 @@ class Face:
         broker.on_pending = self._ask
         services = Services(broker, Settings(), Metrics(), workers)
         self.requests = services.metrics.requests.values
-        self.gathering = Gathering(
+        self.gathering = PublishCoalescer(
             Publisher(nodes.of(services), NAME), NAME, self.requests, broker.call_before_flush, self._serve
         )
 
@@ -73,9 +73,9 @@ class Face:
     def _serve(self) -> None:
         self.served += 1
 
-    def join(self, client: Client, body: bytes) -> Joint:
+    def join(self, client: Client, body: bytes) -> CoalescedPublication:
         source = np.frombuffer(pub("t", body), np.uint8)
-        return self.gathering.join(LINE, source, cast("Connection", client))
+        return self.gathering.publish(LINE, source, cast("NsqdConnection", client))
 
     def kept(self) -> list[bytes]:
         reading = read(

@@ -299,7 +299,7 @@ def test_states_that_somebody_else_sets_meanwhile_are_looked_at_again(
 ) -> None:
     services, partition = here
     broker = services.broker
-    worked = services.worked
+    worked = services.run_in_worker
     turns = 0
 
     async def meanwhile(*arguments: Any) -> Any:
@@ -310,7 +310,7 @@ def test_states_that_somebody_else_sets_meanwhile_are_looked_at_again(
             broker.set_states(partition, [(100, 200)], State.UNAVAILABLE, now_us=NOW)
         return found
 
-    monkeypatch.setattr(Services, "worked", lambda self, *arguments: meanwhile(*arguments))
+    monkeypatch.setattr(Services, "run_in_worker", lambda self, *arguments: meanwhile(*arguments))
     wanted = StatesDocument(state="poisoned", where="state = 'available'")
     progress = asyncio.run(StateRequests(services).set(lambda: partition, wanted))
     assert broker.states(partition, 0, 3_000) == [

@@ -55,7 +55,7 @@ class Killed:
 
 
 class Idempotent(threading.Thread):
-    """Sends numbers without end; ``acknowledged`` are those the broker has confirmed."""
+    """Sends numbers without end; ``wait_acknowledged`` are those the broker has confirmed."""
 
     def __init__(self, address: str, topic: str) -> None:
         super().__init__(daemon=True)

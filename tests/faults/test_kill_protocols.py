@@ -28,7 +28,7 @@ TOPICS = {"iggy": "killed.iggy", "kafka": "killed-kafka", "nsq": "killed-nsq"}
 
 
 class Writer(threading.Thread):
-    """Sends numbers until the broker is gone; ``acknowledged`` are those it confirmed."""
+    """Sends numbers until the broker is gone; ``wait_acknowledged`` are those it confirmed."""
 
     def __init__(self, broker: testing.Running, round_number: int) -> None:
         super().__init__(daemon=True)

@@ -16,9 +16,9 @@ from ...kernels import engine
 from ...metrics import Gauge, Labels, Snapshot
 from ..base.services import Endpoint, Services
 from ..http_shared.bearer import guard_all
-from ..http_shared.documents import answer, refuse
+from ..http_shared.documents import error_response, json_response
 from ..http_shared.http import HttpEndpoint, InPieces
-from ..http_shared.routing import Access, Parameters, Route, Router
+from ..http_shared.routing import Access, HttpRoute, Parameters, Router
 from .data import AdminData
 from .groups import AdminGroups
 from .states import AdminStates
@@ -37,11 +37,11 @@ class AdminStatus:
         for gauge in _gauges(services):
             services.metrics.add(gauge)
 
-    def routes(self) -> list[Route]:
+    def routes(self) -> list[HttpRoute]:
         """The table for the router."""
         return [
-            Route("GET", HEALTH, "health", self._health, Access.HEALTH),
-            Route("GET", "/metrics", "metrics", self._metrics),
+            HttpRoute("GET", HEALTH, "health", self._health, Access.HEALTH),
+            HttpRoute("GET", "/metrics", "metrics", self._metrics),
         ]
 
     async def _health(self, request: Request, path: Parameters) -> Response:
@@ -54,7 +54,7 @@ class AdminStatus:
         }
         damaged = self._services.broker.damages.sentences()
         problems = self._services.health.problems()
-        return answer(
+        return json_response(
             {
                 "status": "degraded" if refusing or damaged or problems else "ok",
                 "version": __version__,
@@ -75,7 +75,7 @@ class AdminStatus:
 
     async def _render(self) -> tuple[bytes, str]:
         snapshot = await self._services.metrics.snapshot()
-        return await self._services.worked(1, 0, Snapshot.render, snapshot)
+        return await self._services.run_in_worker(1, 0, Snapshot.render, snapshot)
 
     def _forget_rendering(self, task: asyncio.Task[tuple[bytes, str]]) -> None:
         self._rendering = None
@@ -132,5 +132,5 @@ def endpoint(services: Services) -> Endpoint:
         AdminGroups(services),
     )
     routes = [route for room in rooms for route in room.routes()]
-    router = Router(NAME, routes, refuse, services.metrics, guard_all(services.settings.endpoints))
+    router = Router(NAME, routes, error_response, services.metrics, guard_all(services.settings.endpoints))
     return HttpEndpoint(NAME, router, services, settings.connections_max, (settings.address.host,), frozenset({HEALTH}))

@@ -15,12 +15,12 @@ from ...broker.core.query import Query, Selected, select
 from ...broker.core.query import parse_query as parse_filter
 from ...dialects.native import messages as native
 from ...model.limits import REQUEST_BYTES_MAX
-from ..base.append_wait import acknowledged
+from ..base.append_wait import wait_acknowledged
 from ..base.services import Services, now_us
-from ..http_shared.documents import BatchesQuery, ChunksQuery, TimeQuery, answer, parse_query
+from ..http_shared.documents import BatchesQuery, ChunksQuery, TimeQuery, json_response, parse_query
 from ..http_shared.http import InPieces, read_body
 from ..http_shared.partitions import partition_of
-from ..http_shared.routing import Parameters, Route
+from ..http_shared.routing import HttpRoute, Parameters
 
 if TYPE_CHECKING:
     from ...broker.core.topology import Partition
@@ -49,13 +49,13 @@ class AdminData:
         self._hidden = services.metrics.hidden_out.values
         self._received_bytes = services.metrics.received_bytes.values
 
-    def routes(self) -> list[Route]:
+    def routes(self) -> list[HttpRoute]:
         """The table for the router."""
         return [
-            Route("GET", f"{_PARTITION}/chunks", "chunks.get", self._chunks),
-            Route("POST", f"{_PARTITION}/chunks", "chunks.append", self._append),
-            Route("GET", f"{_PARTITION}/batches", "batches.get", self._batches),
-            Route("GET", f"{_PARTITION}/offset", "offset.at", self._offset),
+            HttpRoute("GET", f"{_PARTITION}/chunks", "chunks.get", self._chunks),
+            HttpRoute("POST", f"{_PARTITION}/chunks", "chunks.append", self._append),
+            HttpRoute("GET", f"{_PARTITION}/batches", "batches.get", self._batches),
+            HttpRoute("GET", f"{_PARTITION}/offset", "offset.at", self._offset),
         ]
 
     async def _chunks(self, request: Request, path: Parameters) -> Response:
@@ -84,7 +84,7 @@ class AdminData:
         """Until more may be seen, the time is over, or the broker stops."""
         more = asyncio.Event()
         cancel = self._broker.add_visible_callback(partition, more.set)
-        forget = self._services.on_stop(more.set)
+        forget = self._services.add_stop_callback(more.set)
         try:
             async with asyncio.timeout(wait_ms / 1000):
                 await more.wait()
@@ -97,14 +97,14 @@ class AdminData:
     async def _append(self, request: Request, path: Parameters) -> Response:
         body = await read_body(request, REQUEST_BYTES_MAX, self._services.receive)
         self._received_bytes[(NAME,)] += len(body)
-        checked = await self._services.worked(len(body), INLINE_BYTES_MAX, native.check, body)
+        checked = await self._services.run_in_worker(len(body), INLINE_BYTES_MAX, native.check, body)
         append = self._broker.append_blocks(
             partition_of(self._broker, path), memoryview(body), checked=checked, now_us=now_us()
         )
-        await acknowledged(append)
+        await wait_acknowledged(append)
         if not append.duplicate:
             self._messages_in[(NAME,)] += append.count
-        return answer({"base_offset": append.base_offset, "count": append.count, "duplicate": append.duplicate})
+        return json_response({"base_offset": append.base_offset, "count": append.count, "duplicate": append.duplicate})
 
     async def _batches(self, request: Request, path: Parameters) -> Response:
         wanted = parse_query(BatchesQuery, request.query_params)
@@ -125,14 +125,14 @@ class AdminData:
             return selected, _stream(query, selected)
 
         # filters compile and columns are typed here: never in the event loop
-        selected, stream = await self._services.worked(1, 0, work, None)
+        selected, stream = await self._services.run_in_worker(1, 0, work, None)
         self._messages_out[(NAME,)] += sum(batch.num_rows for batch in selected.batches)
         headers["lading-end-offset"] = str(selected.end_offset)
         return Response(memoryview(stream), headers=headers, media_type=BATCHES_TYPE)
 
     async def _offset(self, request: Request, path: Parameters) -> Response:
         query = parse_query(TimeQuery, request.query_params)
-        return answer({"offset": self._broker.offset_at(partition_of(self._broker, path), query.timestamp_us)})
+        return json_response({"offset": self._broker.offset_at(partition_of(self._broker, path), query.timestamp_us)})
 
 
 def _facts(partition: Partition) -> dict[str, str]:

@@ -16,14 +16,14 @@ from ..base.services import Services, now_us
 from ..http_shared.documents import (
     AbortTransactions,
     CommitTransactions,
-    MemberCall,
+    GroupMemberDocument,
     NewPosition,
     NewTransaction,
-    answer,
+    json_response,
     parse_body,
 )
 from ..http_shared.partitions import partition_of
-from ..http_shared.routing import Parameters, Route
+from ..http_shared.routing import HttpRoute, Parameters
 from .topics import require_name
 
 if TYPE_CHECKING:
@@ -42,52 +42,52 @@ class AdminGroups:
         for gauge in _gauges(services.broker):
             services.metrics.add(gauge)
 
-    def routes(self) -> list[Route]:
+    def routes(self) -> list[HttpRoute]:
         """The table for the router."""
         return [
-            Route("GET", "/groups", "group.list", self._list),
-            Route("GET", "/groups/{protocol}/{group}", "group.show", self._show),
-            Route("POST", "/groups/{group}/join", "group.join", self._join),
-            Route("POST", "/groups/{group}/heartbeat", "group.heartbeat", self._heartbeat),
-            Route("POST", "/groups/{group}/leave", "group.leave", self._leave),
-            Route("GET", _POSITION, "position.get", self._position),
-            Route("PUT", _POSITION, "position.store", self._store_position),
-            Route("POST", "/transactions", "transaction.begin", self._begin),
-            Route("POST", "/transactions/commit", "transaction.commit", self._commit),
-            Route("POST", "/transactions/abort", "transaction.abort", self._abort),
+            HttpRoute("GET", "/groups", "group.list", self._list),
+            HttpRoute("GET", "/groups/{protocol}/{group}", "group.show", self._show),
+            HttpRoute("POST", "/groups/{group}/join", "group.join", self._join),
+            HttpRoute("POST", "/groups/{group}/heartbeat", "group.heartbeat", self._heartbeat),
+            HttpRoute("POST", "/groups/{group}/leave", "group.leave", self._leave),
+            HttpRoute("GET", _POSITION, "position.get", self._position),
+            HttpRoute("PUT", _POSITION, "position.store", self._store_position),
+            HttpRoute("POST", "/transactions", "transaction.begin", self._begin),
+            HttpRoute("POST", "/transactions/commit", "transaction.commit", self._commit),
+            HttpRoute("POST", "/transactions/abort", "transaction.abort", self._abort),
         ]
 
     async def _list(self, request: Request, path: Parameters) -> Response:
-        return answer([_summary(view) | {"members": len(view.members)} for view in views(self._broker)])
+        return json_response([_summary(view) | {"members": len(view.members)} for view in views(self._broker)])
 
     async def _show(self, request: Request, path: Parameters) -> Response:
         protocol, group = path["protocol"], path["group"]
         for view in views(self._broker):
             if (view.protocol, view.name) == (protocol, group):
                 partitions = [one._asdict() for one in view.progress]
-                return answer(_summary(view) | {"members": view.members, "partitions": partitions})
+                return json_response(_summary(view) | {"members": view.members, "partitions": partitions})
         raise Refusal(Reason.GROUP_NOT_FOUND, f"there is no {protocol} group {group!r}; lading group list shows all")
 
     async def _join(self, request: Request, path: Parameters) -> Response:
-        call = await parse_body(MemberCall, request, self._services.receive)
+        call = await parse_body(GroupMemberDocument, request, self._services.receive)
         topics = [self._broker.resolve(name) for name in call.topics]
         require_name("group", path["group"], Reason.INVALID_GROUP_ID)
         return _assignment(self._groups.join(path["group"], call.member, topics, now_us=now_us()))
 
     async def _heartbeat(self, request: Request, path: Parameters) -> Response:
-        call = await parse_body(MemberCall, request, self._services.receive)
+        call = await parse_body(GroupMemberDocument, request, self._services.receive)
         return _assignment(
             self._groups.heartbeat(path["group"], call.member, generation=call.generation, now_us=now_us())
         )
 
     async def _leave(self, request: Request, path: Parameters) -> Response:
-        call = await parse_body(MemberCall, request, self._services.receive)
+        call = await parse_body(GroupMemberDocument, request, self._services.receive)
         self._groups.leave(path["group"], call.member, now_us=now_us())
-        return answer({})
+        return json_response({})
 
     async def _position(self, request: Request, path: Parameters) -> Response:
         stored = self._groups.position(path["group"], partition_of(self._broker, path))
-        return answer({"offset": stored and stored.offset, "epoch": stored and stored.epoch})
+        return json_response({"offset": stored and stored.offset, "epoch": stored and stored.epoch})
 
     async def _store_position(self, request: Request, path: Parameters) -> Response:
         wanted = await parse_body(NewPosition, request, self._services.receive)
@@ -105,17 +105,17 @@ class AdminGroups:
         wanted = await parse_body(NewTransaction, request, self._services.receive)
         timeout_us = None if wanted.timeout_ms is None else wanted.timeout_ms * 1_000
         transaction_id = self._broker.begin_transaction(scope=wanted.scope, timeout_us=timeout_us, now_us=now_us())
-        return answer({"transaction_id": transaction_id}, 201)
+        return json_response({"transaction_id": transaction_id}, 201)
 
     async def _commit(self, request: Request, path: Parameters) -> Response:
         wanted = await parse_body(CommitTransactions, request, self._services.receive)
         done = self._broker.commit_transactions(wanted.key, wanted.transactions, scope=wanted.scope, now_us=now_us())
-        return answer({"committed": list(done.committed), "repeated": done.repeated})
+        return json_response({"committed": list(done.committed), "repeated": done.repeated})
 
     async def _abort(self, request: Request, path: Parameters) -> Response:
         wanted = await parse_body(AbortTransactions, request, self._services.receive)
         self._broker.abort_transactions(wanted.transactions, now_us=now_us())
-        return answer({})
+        return json_response({})
 
 
 def _gauges(broker: Broker) -> Iterator[Gauge]:
@@ -144,4 +144,6 @@ def _summary(view: GroupView) -> dict[str, Any]:
 
 
 def _assignment(assignment: Assignment) -> Response:
-    return answer({"generation": assignment.generation, "partitions": [list(place) for place in assignment.partitions]})
+    return json_response(
+        {"generation": assignment.generation, "partitions": [list(place) for place in assignment.partitions]}
+    )

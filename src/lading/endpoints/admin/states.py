@@ -11,14 +11,14 @@ from starlette.responses import Response
 from ...broker.core.retention import forecast, rule_of
 from ...clock import date_us
 from ..base.services import Services
-from ..http_shared.documents import RangeQuery, RetentionQuery, answer, parse_body, parse_query
+from ..http_shared.documents import RangeQuery, RetentionQuery, json_response, parse_body, parse_query
 from ..http_shared.http import read_body
 from ..http_shared.partitions import partition_of
-from ..http_shared.routing import Parameters, Route
+from ..http_shared.routing import HttpRoute, Parameters
 from ..http_shared.states import (
     BODY_BYTES_MAX,
     WORK_S,
-    Progress,
+    StateChangeProgress,
     StateRequests,
     TopicStatesDocument,
     counts,
@@ -44,29 +44,31 @@ class AdminStates:
         self._broker = services.broker
         self._requests = StateRequests(services)
 
-    def routes(self) -> list[Route]:
+    def routes(self) -> list[HttpRoute]:
         """The table for the router."""
         return [
-            Route("GET", f"{_TOPIC}/states", "topic.states.get", self._counts),
-            Route("PUT", f"{_TOPIC}/states", "topic.states.set", self._set_in_topic),
-            Route("GET", f"{_TOPIC}/retention", "topic.retention", self._retention),
-            Route("GET", f"{_TOPIC}/{{partition}}/states", "states.get", self._states),
-            Route("PUT", f"{_TOPIC}/{{partition}}/states", "states.set", self._set),
+            HttpRoute("GET", f"{_TOPIC}/states", "topic.states.get", self._counts),
+            HttpRoute("PUT", f"{_TOPIC}/states", "topic.states.set", self._set_in_topic),
+            HttpRoute("GET", f"{_TOPIC}/retention", "topic.retention", self._retention),
+            HttpRoute("GET", f"{_TOPIC}/{{partition}}/states", "states.get", self._states),
+            HttpRoute("PUT", f"{_TOPIC}/{{partition}}/states", "states.set", self._set),
         ]
 
     async def _states(self, request: Request, path: Parameters) -> Response:
         query = parse_query(RangeQuery, request.query_params)
-        return answer(states_document(self._broker.states(partition_of(self._broker, path), query.first, query.end)))
+        return json_response(
+            states_document(self._broker.states(partition_of(self._broker, path), query.first, query.end))
+        )
 
     async def _set(self, request: Request, path: Parameters) -> Response:
         partition_of(self._broker, path)
         wanted = parse_states(await read_body(request, BODY_BYTES_MAX, self._services.receive))
         progress = await self._requests.set(lambda: partition_of(self._broker, path), wanted)
-        return answer(progress.document())
+        return json_response(progress.document())
 
     async def _counts(self, request: Request, path: Parameters) -> Response:
         topic = self._broker.topic(path["stream"], path["topic"])
-        return answer(
+        return json_response(
             [
                 {
                     "partition": partition.number,
@@ -83,7 +85,7 @@ class AdminStates:
         wanted = await parse_body(TopicStatesDocument, request, self._services.receive)
         state = state_of(wanted.state)
         query = await self._requests.query(wanted.where)
-        done = Progress()
+        done = StateChangeProgress()
         left: dict[str, list[int]] = {}
         until_s = time.monotonic() + WORK_S
         for number, first, end in left_of(wanted.ranges, topic.partitions):
@@ -101,7 +103,7 @@ class AdminStates:
             if at < end:
                 left[str(number)] = [at, end]
         document = {"seen": done.seen, "matched": done.matched, "changed": done.changed}
-        return answer(document | {"ranges": left, "done": not left})
+        return json_response(document | {"ranges": left, "done": not left})
 
     async def _retention(self, request: Request, path: Parameters) -> Response:
         query = parse_query(RetentionQuery, request.query_params)
@@ -114,7 +116,7 @@ class AdminStates:
             return {"partition": partition.number, "going": [_going(one) for one in going]}
 
         rule = rule_of(topic.partitions[0], settings) if topic.partitions else None
-        return answer(
+        return json_response(
             {
                 "now_us": time_us,
                 "age_us": rule and rule.age_us,

@@ -11,8 +11,8 @@ from ...broker.core.settings import TopicSettings
 from ...model.errors import Reason, Refusal
 from ..base.creating import create_with_prepared_logs
 from ..base.services import Services, now_us
-from ..http_shared.documents import NewSettings, NewStream, NewTopic, answer, answer_rows, parse_body
-from ..http_shared.routing import Parameters, Route
+from ..http_shared.documents import NewSettings, NewStream, NewTopic, answer_rows, json_response, parse_body
+from ..http_shared.routing import HttpRoute, Parameters
 
 if TYPE_CHECKING:
     from ...broker.core.namespace import PreparedLogs
@@ -30,21 +30,21 @@ class AdminTopics:
         self._services = services
         self._broker = services.broker
 
-    def routes(self) -> list[Route]:
+    def routes(self) -> list[HttpRoute]:
         """The table for the router."""
         return [
-            Route("GET", "/streams", "streams.list", self._streams),
-            Route("POST", "/streams/{stream}", "stream.create", self._create_stream),
-            Route("DELETE", "/streams/{stream}", "stream.delete", self._delete_stream),
-            Route("GET", "/topics", "topics.list", self._topics),
-            Route("GET", "/topics/{stream}/{topic}", "topic.get", self._topic),
-            Route("POST", "/topics/{stream}/{topic}", "topic.create", self._create_topic),
-            Route("DELETE", "/topics/{stream}/{topic}", "topic.delete", self._delete_topic),
-            Route("PUT", "/topics/{stream}/{topic}/settings", "topic.alter", self._alter_topic),
+            HttpRoute("GET", "/streams", "streams.list", self._streams),
+            HttpRoute("POST", "/streams/{stream}", "stream.create", self._create_stream),
+            HttpRoute("DELETE", "/streams/{stream}", "stream.delete", self._delete_stream),
+            HttpRoute("GET", "/topics", "topics.list", self._topics),
+            HttpRoute("GET", "/topics/{stream}/{topic}", "topic.get", self._topic),
+            HttpRoute("POST", "/topics/{stream}/{topic}", "topic.create", self._create_topic),
+            HttpRoute("DELETE", "/topics/{stream}/{topic}", "topic.delete", self._delete_topic),
+            HttpRoute("PUT", "/topics/{stream}/{topic}/settings", "topic.alter", self._alter_topic),
         ]
 
     async def _streams(self, request: Request, path: Parameters) -> Response:
-        return answer(
+        return json_response(
             [
                 {
                     "id": stream.id,
@@ -61,7 +61,7 @@ class AdminTopics:
         wanted = await parse_body(NewStream, request, self._services.receive)
         name = require_name("stream", path["stream"], Reason.INVALID_STREAM_NAME)
         stream = self._broker.create_stream(wanted.id, name, now_us=now_us())
-        return answer({"id": stream.id, "name": stream.name}, 201)
+        return json_response({"id": stream.id, "name": stream.name}, 201)
 
     async def _delete_stream(self, request: Request, path: Parameters) -> Response:
         self._broker.delete_stream(path["stream"])
@@ -72,7 +72,7 @@ class AdminTopics:
         return await answer_rows(_document(topic) for topic in topics)
 
     async def _topic(self, request: Request, path: Parameters) -> Response:
-        return answer(_document(self._broker.topic(path["stream"], path["topic"])))
+        return json_response(_document(self._broker.topic(path["stream"], path["topic"])))
 
     async def _create_topic(self, request: Request, path: Parameters) -> Response:
         wanted = await parse_body(NewTopic, request, self._services.receive)
@@ -92,13 +92,13 @@ class AdminTopics:
             )
 
         topic = await create_with_prepared_logs(self._services, wanted.partitions, create)
-        return answer(_document(topic), 201)
+        return json_response(_document(topic), 201)
 
     async def _alter_topic(self, request: Request, path: Parameters) -> Response:
         changes = await parse_body(NewSettings, request, self._services.receive)
         topic = self._broker.topic(path["stream"], path["topic"])
         self._broker.alter_topic(topic, topic.settings.changed(changes.model_extra or {}))
-        return answer(_document(topic))
+        return json_response(_document(topic))
 
     async def _delete_topic(self, request: Request, path: Parameters) -> Response:
         self._broker.delete_topic(path["stream"], path["topic"])

@@ -7,7 +7,7 @@ import asyncio
 from ...broker.core.append import Append
 
 
-async def acknowledged(append: Append) -> None:
+async def wait_acknowledged(append: Append) -> None:
     """Return when the messages last; raise what kept them from it."""
     done = asyncio.Event()
     append.add_done_callback(lambda _append: done.set())

@@ -41,7 +41,7 @@ class Inbox:
         """Whether nothing more can be received before something is read."""
         return self.have == len(self.view)
 
-    def tend(self, whole: bool) -> bool:
+    def make_room(self, whole: bool) -> bool:
         """After reading: make room for more. False where memory for requests is used up.
 
         ``whole``: a whole request lies at ``at`` and waits; no room is needed behind it.

@@ -70,11 +70,11 @@ class ReceiveBudget:
         """Return an account for a connection of ``peer``. ``give_way`` gives back all that it holds, if it can."""
         return ReceiveAccount(self, peer, give_way)
 
-    def take(self, size_bytes: int) -> bool:
+    def acquire(self, size_bytes: int) -> bool:
         """Take for a connection without an account, which never gives way."""
         return self._anonymous.take(size_bytes)
 
-    def give(self, size_bytes: int) -> None:
+    def release(self, size_bytes: int) -> None:
         """Return what ``take`` granted."""
         self._anonymous.give(size_bytes)
 

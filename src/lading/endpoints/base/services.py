@@ -58,7 +58,7 @@ class Services:
         self.connection_budget = ConnectionBudget(shares.connections)
         self.receive = ReceiveBudget(connections.receive_bytes_max, connections.peer_share)
 
-    def on_stop(self, callback: Callable[[], None]) -> Callable[[], None]:
+    def add_stop_callback(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Call back when the broker begins to stop, at once where it does; what is returned cancels that."""
         if self.stopping:
             callback()
@@ -76,7 +76,7 @@ class Services:
         for callback in list(self._stop_callbacks.values()):
             callback()
 
-    async def worked(self, size_bytes: int, inline_bytes_max: int, work: Callable[[A], R], value: A) -> R:
+    async def run_in_worker(self, size_bytes: int, inline_bytes_max: int, work: Callable[[A], R], value: A) -> R:
         """``work(value)``, in a worker where ``size_bytes`` says that it would hold up the event loop."""
         if size_bytes <= inline_bytes_max:
             return work(value)
@@ -117,7 +117,7 @@ def listen(name: str, address: Address) -> socket.socket:
     return listener
 
 
-def bound(listener: socket.socket) -> str:
+def format_bound_address(listener: socket.socket) -> str:
     """``host:port`` a socket really listens on."""
     host, port = listener.getsockname()[:2]
     return str(Address(host, port))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from starlette.requests import Request
 from starlette.responses import Response
 
-from .routing import Access, Guard, Route
+from .routing import Access, Guard, HttpRoute
 
 if TYPE_CHECKING:
     from ...settings import EndpointSettings, TokenSettings
@@ -38,7 +38,7 @@ def _guard(name: str, sections: Sequence[TokenSettings], guarded: frozenset[Acce
     }
     body = json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
 
-    def check(request: Request, route: Route | None) -> Response | None:
+    def check(request: Request, route: HttpRoute | None) -> Response | None:
         # a path that no route has is guarded like what is used: it tells as little
         if (Access.USE if route is None else route.access) not in guarded:
             return None

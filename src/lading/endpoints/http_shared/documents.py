@@ -26,39 +26,39 @@ Duration = Annotated[int, Field(ge=0, le=1 << 43)]
 """Milliseconds, up to 278 years: a date that far ahead still fits what dates are kept in."""
 
 
-class Document(BaseModel):
+class RequestModel(BaseModel):
     """A request; members it does not declare are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class NewTopic(Document):
+class NewTopic(RequestModel):
     """POST /topics/{stream}/{topic}"""
 
     partitions: Annotated[int, Field(ge=0, le=100_000)] = 1
     settings: dict[str, Any] = {}
 
 
-class NewSettings(Document):
+class NewSettings(RequestModel):
     """PUT /topics/{stream}/{topic}/settings: the settings that change, null for one that is taken back."""
 
     model_config = ConfigDict(extra="allow")
 
 
-class NewStream(Document):
+class NewStream(RequestModel):
     """POST /streams/{stream}"""
 
     id: Annotated[int, Field(ge=1, le=0xFFFF_FFFF)] | None = None
 
 
-class NewTransaction(Document):
+class NewTransaction(RequestModel):
     """POST /transactions"""
 
     scope: str = ""
     timeout_ms: Annotated[Duration, Field(ge=1)] | None = None
 
 
-class CommitTransactions(Document):
+class CommitTransactions(RequestModel):
     """POST /transactions/commit"""
 
     key: Annotated[str, Field(min_length=1, max_length=1024)]
@@ -66,13 +66,13 @@ class CommitTransactions(Document):
     scope: str | None = None
 
 
-class AbortTransactions(Document):
+class AbortTransactions(RequestModel):
     """POST /transactions/abort"""
 
     transactions: list[Count]
 
 
-class MemberCall(Document):
+class GroupMemberDocument(RequestModel):
     """POST /groups/{group}/join, heartbeat or leave; topics by flat name."""
 
     member: Annotated[str, Field(min_length=1, max_length=255)]
@@ -80,7 +80,7 @@ class MemberCall(Document):
     generation: Count | None = None
 
 
-class NewPosition(Document):
+class NewPosition(RequestModel):
     """PUT /groups/{group}/positions/…: the next offset to read."""
 
     offset: Count
@@ -88,7 +88,7 @@ class NewPosition(Document):
     generation: Count | None = None
 
 
-class ChunksQuery(Document):
+class ChunksQuery(RequestModel):
     """GET …/chunks"""
 
     offset: Count = 0
@@ -96,7 +96,7 @@ class ChunksQuery(Document):
     wait_ms: Duration = 0
 
 
-class BatchesQuery(Document):
+class BatchesQuery(RequestModel):
     """GET …/batches; see docs/reference for the syntax of ``where`` and ``columns``."""
 
     offset: Count = 0
@@ -108,26 +108,26 @@ class BatchesQuery(Document):
     max_rows: Annotated[int, Field(ge=1, le=OFFSET_MAX)] | None = None
 
 
-class RangeQuery(Document):
+class RangeQuery(RequestModel):
     """GET …/states"""
 
     first: Count = 0
     end: Count = OFFSET_MAX
 
 
-class RetentionQuery(Document):
+class RetentionQuery(RequestModel):
     """GET /topics/{stream}/{topic}/retention"""
 
     within_ms: Duration = 3_600_000
 
 
-class TimeQuery(Document):
+class TimeQuery(RequestModel):
     """GET …/offset"""
 
     timestamp_us: Count
 
 
-D = TypeVar("D", bound=Document)
+D = TypeVar("D", bound=RequestModel)
 
 
 async def parse_body(kind: type[D], request: Request, budget: ReceiveBudget) -> D:
@@ -154,7 +154,7 @@ def sentence(error: ValidationError, whole: str) -> str:
     return f"{place}: {first['msg'][:1].lower()}{first['msg'][1:]}"
 
 
-def answer(document: Any, status: int = 200) -> Response:
+def json_response(document: Any, status: int = 200) -> Response:
     """A JSON answer."""
     return Response(json.dumps(document, separators=(",", ":")), status, media_type="application/json")
 
@@ -185,7 +185,7 @@ _STATUS: Final[Mapping[Reason, int]] = {
 """HTTP status by reason; all others are 400."""
 
 
-def refuse(error: LadingError) -> Response:
+def error_response(error: LadingError) -> Response:
     """``{"reason", "message"}`` with the status of the reason."""
     reason = error.reason if isinstance(error, Refusal | MalformedMessage) else Reason.MALFORMED
-    return answer({"reason": reason.value, "message": str(error)}, _STATUS.get(reason, 400))
+    return json_response({"reason": reason.value, "message": str(error)}, _STATUS.get(reason, 400))

@@ -39,7 +39,7 @@ class Access(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class HttpRoute:
     """``GET /topics/{stream}/{topic}``; ``name`` is what metrics call it."""
 
     method: str
@@ -49,7 +49,7 @@ class Route:
     access: Access = Access.USE
 
 
-Guard = Callable[[Request, Route | None], Response | None]
+Guard = Callable[[Request, HttpRoute | None], Response | None]
 """Answers a request before its route does, or lets it pass; no route if none matches."""
 
 
@@ -67,7 +67,7 @@ class Router:
     def __init__(
         self,
         endpoint: str,
-        routes: Sequence[Route],
+        routes: Sequence[HttpRoute],
         refuse: Callable[[LadingError], Response],
         metrics: Metrics,
         guard: Guard = lambda request, route: None,
@@ -114,7 +114,7 @@ class Router:
         self._sent_bytes[(self._endpoint,)] += len(response.body)
         await response(scope, receive, send)
 
-    def _match(self, method: str, parts: Sequence[str]) -> tuple[Route | None, Parameters, set[str]]:
+    def _match(self, method: str, parts: Sequence[str]) -> tuple[HttpRoute | None, Parameters, set[str]]:
         """The route, what its path names, and the methods that the path allows where this one does not."""
         allowed: set[str] = set()
         for pattern, route in self._routes:

@@ -15,7 +15,7 @@ from ...broker.core.states import Search, SearchResult, changes, portions, range
 from ...model.errors import Reason, Refusal
 from ...model.state import STATE_BY_WORD, State
 from ..base.services import Services, now_us
-from .documents import Count, Document, sentence
+from .documents import Count, RequestModel, sentence
 from .partitions import parse_partition
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ TRIES_MAX: Final = 16
 """How often a filter that looks at states is asked again because somebody else sets them."""
 
 
-class StatesDocument(Document):
+class StatesDocument(RequestModel):
     """PUT …/states of a partition: ``first`` and ``end``, or ``offsets``, or ``where`` with or without a range."""
 
     state: str
@@ -44,7 +44,7 @@ class StatesDocument(Document):
     dry_run: bool = False
 
 
-class TopicStatesDocument(Document):
+class TopicStatesDocument(RequestModel):
     """PUT …/states of a topic: ``where``, and what is left of an earlier request."""
 
     state: str
@@ -55,7 +55,7 @@ class TopicStatesDocument(Document):
 
 
 @dataclass(slots=True)
-class Progress:
+class StateChangeProgress:
     """What one request did: messages looked at, matching, changed, and the range that is left."""
 
     seen: int = 0
@@ -80,7 +80,7 @@ class StateRequests:
         self._broker = services.broker
         self._bytes_max = services.settings.endpoints.admin.answer_bytes_max
 
-    async def set(self, find: Callable[[], Partition], wanted: StatesDocument) -> Progress:
+    async def set(self, find: Callable[[], Partition], wanted: StatesDocument) -> StateChangeProgress:
         """Do it for the partition that ``find`` finds; Refusal for what cannot be, before anything is set."""
         partition, state = find(), state_of(wanted.state)
         if wanted.where is not None and wanted.offsets is None:
@@ -100,11 +100,11 @@ class StateRequests:
         state: State,
         reason: str | None,
         dry_run: bool,
-    ) -> Progress:
+    ) -> StateChangeProgress:
         """Set the state of ranges, refused as a whole if one offset is not kept."""
         partition = find()
         count = sum(end - first for first, end in ranges)
-        progress = Progress(count, count)
+        progress = StateChangeProgress(count, count)
         # refused as a whole, whatever the portions
         different = changes(partition, ranges, state)
         if dry_run:
@@ -136,7 +136,7 @@ class StateRequests:
 
     async def query(self, where: str) -> Query:
         """A filter, ready; FilterError where it is none."""
-        return await self._services.worked(1, 0, selecting, where)
+        return await self._services.run_in_worker(1, 0, selecting, where)
 
     async def by_filter(
         self,
@@ -148,11 +148,11 @@ class StateRequests:
         reason: str | None,
         dry_run: bool,
         until_s: float,
-    ) -> Progress:
+    ) -> StateChangeProgress:
         """Set the state of what ``query`` selects of ``first`` to ``end``, until it is done or the time is over."""
         partition = find()
         search = Search(query, first, end)
-        progress = Progress(first=first, end=end)
+        progress = StateChangeProgress(first=first, end=end)
         tries = TRIES_MAX
         while True:
             reading = search.look(
@@ -164,7 +164,9 @@ class StateRequests:
             if reading is None:
                 progress.first = end
                 return progress
-            found: SearchResult = await self._services.worked(1, 0, lambda one: search.find(one, partition), reading)
+            found: SearchResult = await self._services.run_in_worker(
+                1, 0, lambda one: search.find(one, partition), reading
+            )
             _require_same(find, partition)
             go_on_at = found.end_offset
             kept = [(max(one, partition.log.first_offset), other) for one, other in found.ranges]

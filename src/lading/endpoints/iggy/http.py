@@ -27,12 +27,12 @@ from ...dialects.json.errors import BODY_TOO_LARGE, BodyError, error_document
 from ...dialects.json.limits import BODY_BYTES_MAX
 from ...dialects.json.messages import SendDocument, encode_polled, parse_send
 from ...model.errors import LadingError, Reason, Refusal
-from ..base.append_wait import acknowledged
+from ..base.append_wait import wait_acknowledged
 from ..base.carrying import Fit
 from ..base.services import Endpoint, Services
 from ..http_shared.bearer import guard_administration
 from ..http_shared.http import HttpEndpoint, TextResponse, read_body
-from ..http_shared.routing import Access, Parameters, Route, Router, parse_number
+from ..http_shared.routing import Access, HttpRoute, Parameters, Router, parse_number
 from ..http_shared.states import StateRequests, parse_states, states_document
 from .poll import Poller, batch_of
 from .send import Sender, choice_of
@@ -107,13 +107,13 @@ class IggyHttp:
         self._states_requests = StateRequests(services)
         self._poller = Poller(services, NAME, services.settings.endpoints.iggy_http)
 
-    def routes(self) -> list[Route]:
+    def routes(self) -> list[HttpRoute]:
         """The table for the router."""
         return [
-            Route("GET", "/", "root", self._root),
-            Route("GET", "/ping", "ping", self._ping),
+            HttpRoute("GET", "/", "root", self._root),
+            HttpRoute("GET", "/ping", "ping", self._ping),
             *(
-                Route(
+                HttpRoute(
                     row.method,
                     row.pattern,
                     c.ROW_BY_REQUEST[row.command].name,
@@ -122,10 +122,10 @@ class IggyHttp:
                 )
                 for row in _ROWS
             ),
-            Route("GET", f"{_TOPIC}/messages", "message.poll", self._poll),
-            Route("POST", f"{_TOPIC}/messages", "message.send", self._send),
-            Route("GET", f"{_TOPIC}/partitions/{{partition_id}}/states", "states.get", self._states),
-            Route(
+            HttpRoute("GET", f"{_TOPIC}/messages", "message.poll", self._poll),
+            HttpRoute("POST", f"{_TOPIC}/messages", "message.send", self._send),
+            HttpRoute("GET", f"{_TOPIC}/partitions/{{partition_id}}/states", "states.get", self._states),
+            HttpRoute(
                 "PUT",
                 f"{_TOPIC}/partitions/{{partition_id}}/states",
                 "states.set",
@@ -163,13 +163,13 @@ class IggyHttp:
     async def _send(self, request: Request, path: Parameters) -> Response:
         fields = _fields(path)
         body = await self._body(request)
-        document, sent = await self._services.worked(len(body), INLINE_BYTES_MAX, _parse_and_encode, body)
+        document, sent = await self._services.run_in_worker(len(body), INLINE_BYTES_MAX, _parse_and_encode, body)
         command = c.SendMessages(fields["stream"], fields["topic"], document.partitioning, sent)
         try:
             topic = self._service.topic(command)
             source = np.frombuffer(sent, np.uint8)
             append = self._sender.append(topic, choice_of(document.partitioning), source, 0, len(sent))
-            await acknowledged(append)
+            await wait_acknowledged(append)
         except LadingError as error:
             return self._refusal(error, command)
         return Response(status_code=201)
@@ -185,7 +185,7 @@ class IggyHttp:
         if reading is None or not reading.pieces:
             return Response(b"[]", media_type="application/json")
         document_of = partial(_polled_document, fit=self._poller.fit(command))
-        document, stubs = await self._services.worked(reading.size_bytes, INLINE_BYTES_MAX, document_of, reading)
+        document, stubs = await self._services.run_in_worker(reading.size_bytes, INLINE_BYTES_MAX, document_of, reading)
         if stubs:
             self._services.metrics.dropped.values[NAME, "unholdable"] += stubs
         return Response(document, media_type="application/json")

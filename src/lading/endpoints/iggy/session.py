@@ -82,7 +82,7 @@ _LABELS: Final = {
 """Labels of the requests metric, made once."""
 
 
-class Connection(Guarded, asyncio.BufferedProtocol):
+class IggyConnection(Guarded, asyncio.BufferedProtocol):
     """One client. Requests are answered one after another; only sends may wait for the disk side by side."""
 
     def __init__(self, endpoint: IggyTcp) -> None:
@@ -213,13 +213,13 @@ class Connection(Guarded, asyncio.BufferedProtocol):
             while self._have - self._at >= 4 and not (self._paused or self._congested or self._pending is not None):
                 (length,) = _U32.unpack_from(self._view, self._at)
                 if not 4 <= length <= FRAME_BYTES_MAX:
-                    self._lose(Reason.MALFORMED if length < 4 else Reason.REQUEST_TOO_LARGE)
+                    self._fail_framing(Reason.MALFORMED if length < 4 else Reason.REQUEST_TOO_LARGE)
                     break
                 end = self._at + 4 + length
                 if end > self._have:
                     if not self._taken and is_tls_hello(self.unread()):
                         log.info("closing the connection: %s", TLS_HELLO, extra=self.origin())
-                        self._lose(Reason.MALFORMED)
+                        self._fail_framing(Reason.MALFORMED)
                     break
                 self._taken += 1
                 if self._taken == 1:
@@ -349,7 +349,7 @@ class Connection(Guarded, asyncio.BufferedProtocol):
         else:
             self._transport.writelines((head, *answer.parts))
 
-    def _lose(self, reason: Reason) -> None:
+    def _fail_framing(self, reason: Reason) -> None:
         """Framing is lost: say it where the protocol can, and close when what came before is answered."""
         self._endpoint.dropped(reason.value)
         self._farewell = CODE_OF[reason]
@@ -375,7 +375,7 @@ class Connection(Guarded, asyncio.BufferedProtocol):
             if self._at:
                 self._resize(len(self._view), keep=True)
             elif not self._whole_frame and not self._resize(2 * len(self._view), keep=True):
-                self._lose(Reason.REQUEST_TOO_LARGE)
+                self._fail_framing(Reason.REQUEST_TOO_LARGE)
         full = self._have == len(self._view)
         if full != self._held and self._transport is not None and not self._transport.is_closing():
             self._held = full
@@ -420,13 +420,13 @@ class IggyTcp:
         settings = services.settings.endpoints.iggy_tcp
         idle = (settings.idle_timeout_ms, "endpoints.iggy_tcp.idle_timeout_ms")
         self.gate = Gate(services, NAME, settings.connections_max, {Stage.IDLE: idle})
-        self._connections: set[Connection] = set()
+        self._connections: set[IggyConnection] = set()
         self._server: asyncio.Server | None = None
         self._all_gone = asyncio.Event()
 
     async def start(self, listener: socket.socket) -> None:
         """Accept from now on."""
-        self._server = await asyncio.get_running_loop().create_server(lambda: Connection(self), sock=listener)
+        self._server = await asyncio.get_running_loop().create_server(lambda: IggyConnection(self), sock=listener)
 
     async def stop(self) -> None:
         """Accept no more, answer what is whole, close; a client that does not read is cut."""
@@ -440,7 +440,7 @@ class IggyTcp:
         for connection in list(self._connections):
             connection.abort()
 
-    def admit(self, connection: Connection, client: Client, host: str) -> bool:
+    def admit(self, connection: IggyConnection, client: Client, host: str) -> bool:
         """Whether there is room for one more, and its id is not that of another address."""
         if not self.services.clients.add(client):
             self.dropped("client_id_taken")
@@ -451,7 +451,7 @@ class IggyTcp:
         self._connections.add(connection)
         return True
 
-    def leave(self, connection: Connection, client: Client) -> None:
+    def leave(self, connection: IggyConnection, client: Client) -> None:
         """The client is gone, from its groups too."""
         self._connections.discard(connection)
         self.gate.leave(connection)

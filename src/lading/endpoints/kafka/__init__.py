@@ -11,6 +11,6 @@ from ..base.services import Endpoint, Services
 
 def endpoint(services: Services) -> Endpoint:
     """The endpoint, for serve."""
-    from .server import Kafka
+    from .server import KafkaServer
 
-    return Kafka(services)
+    return KafkaServer(services)

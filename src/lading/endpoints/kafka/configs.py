@@ -140,7 +140,7 @@ def changes_of(configs: Iterable[tuple[str, str | None]]) -> dict[str, Any]:
 
 def handlers(context: Context) -> Mapping[int, Handler]:
     """DescribeConfigs, AlterConfigs, IncrementalAlterConfigs and ListConfigResources."""
-    answers = _Answers(context)
+    answers = _Handlers(context)
     return {
         DESCRIBE_CONFIGS: answers.describe,
         ALTER_CONFIGS: answers.replace,
@@ -149,7 +149,7 @@ def handlers(context: Context) -> Mapping[int, Handler]:
     }
 
 
-class _Answers:
+class _Handlers:
     def __init__(self, context: Context) -> None:
         self._context = context
 

@@ -27,9 +27,9 @@ from ...dialects.kafka.requests import parse_request_header
 from ...dialects.kafka.versions import FETCH, SERVED
 from ...model.errors import LadingError, MalformedMessage
 from ..base.carrying import Carrying
-from .fetch_reader import TARGET, Batcher, Batches, Made
+from .fetch_reader import TARGET, ConvertedBatches, FetchReader, PartitionRecords
 from .handling import Context
-from .session import NAME, Connection, Slot
+from .session import NAME, KafkaConnection, ResponseSlot
 
 if TYPE_CHECKING:
     from ...broker.broker import Broker
@@ -47,7 +47,7 @@ class Fetcher:
     def __init__(self, context: Context) -> None:
         self.context = context
         self.broker = context.broker
-        self.batcher = Batcher(
+        self.batcher = FetchReader(
             context.broker, Carrying(context.services, NAME, TARGET, default=context.settings.carrier)
         )
         self._answer_bytes_max = int(context.settings.answer_bytes_max)
@@ -57,7 +57,7 @@ class Fetcher:
         self._topics: dict[tuple[bool, bytes], Topic] = {}
         self._topology = -1
 
-    def fetch(self, connection: Connection, frame: memoryview) -> None:
+    def fetch(self, connection: KafkaConnection, frame: memoryview) -> None:
         """The request in ``frame``; MalformedMessage where the connection must be closed."""
         head = parse_request_header(frame)
         served = SERVED[FETCH]
@@ -72,7 +72,7 @@ class Fetcher:
             connection.count("Fetch", SESSION_NOT_FOUND)
             slot.fill(fetch_answer(request, (), SESSION_NOT_FOUND))
             return
-        Fetching(self, connection, slot, request).try_now()
+        DelayedFetch(self, connection, slot, request).try_now()
 
     def topic(self, name: bytes, *, by_id: bool) -> Topic | None:
         """By its name or its 16 bytes, as far as there is one."""
@@ -88,8 +88,8 @@ class Fetcher:
 
     def read(
         self, partition: Partition, wanted: FetchPartition, *, committed: bool, room: int, force: bool, ahead: Ahead
-    ) -> Batches:
-        """See ``Batcher.read``."""
+    ) -> PartitionRecords:
+        """See ``FetchReader.read``."""
         max_bytes = min(wanted.max_bytes, room)
         return self.batcher.read(
             partition, wanted.offset, committed=committed, max_bytes=max_bytes, force=force, ahead=ahead
@@ -121,10 +121,12 @@ def _topic_named(broker: Broker, name: bytes) -> Topic | None:
         return None
 
 
-class Fetching:
+class DelayedFetch:
     """One Fetch from its request to its answer."""
 
-    def __init__(self, fetcher: Fetcher, connection: Connection, slot: Slot, request: FetchRequest) -> None:
+    def __init__(
+        self, fetcher: Fetcher, connection: KafkaConnection, slot: ResponseSlot, request: FetchRequest
+    ) -> None:
         self._fetcher = fetcher
         self._connection = connection
         self._slot = slot
@@ -151,7 +153,9 @@ class Fetching:
         else:
             self._wait(min(request.wait_ms, WAIT_MS_MAX))
 
-    def _gather(self) -> tuple[list[tuple[bytes, list[FetchedPartition]]], list[tuple[int, int, Batches]], int, bool]:
+    def _gather(
+        self,
+    ) -> tuple[list[tuple[bytes, list[FetchedPartition]]], list[tuple[int, int, PartitionRecords]], int, bool]:
         """The rows of the answer, what is still to be made for them (topic, row), the bytes; whether it may not wait.
 
         It may not where a partition is refused, or where there is more already than the limits let in.
@@ -162,7 +166,7 @@ class Fetching:
         ahead = Ahead(limit)
         self._count = 0
         topics: list[tuple[bytes, list[FetchedPartition]]] = []
-        to_make: list[tuple[int, int, Batches]] = []
+        to_make: list[tuple[int, int, PartitionRecords]] = []
         for name, topic, wanted in self._places:
             rows: list[FetchedPartition] = []
             topics.append((name, rows))
@@ -198,7 +202,7 @@ class Fetching:
             return OFFSET_OUT_OF_RANGE, partition
         return 0, partition
 
-    def _fetched(self, wanted: FetchPartition, partition: Partition, batches: Batches) -> FetchedPartition:
+    def _fetched(self, wanted: FetchPartition, partition: Partition, batches: PartitionRecords) -> FetchedPartition:
         log = partition.log
         aborted: Sequence[tuple[int, int]] = ()
         if self._request.committed and batches.end_offset > wanted.offset:
@@ -222,7 +226,7 @@ class Fetching:
         if self._timer is None:
             self._timer = loop.call_later(wait_ms / 1000, self._time_is_over)
             self._connection.cancels.add(self)
-            self._unstop = self._fetcher.context.services.on_stop(self._time_is_over)
+            self._unstop = self._fetcher.context.services.add_stop_callback(self._time_is_over)
         broker = self._fetcher.broker
         self._watches = [
             broker.add_visible_callback(topic.partitions[one.partition], self._more)
@@ -280,17 +284,17 @@ class Fetching:
     # -- the answer
 
     def _finish(
-        self, topics: list[tuple[bytes, list[FetchedPartition]]], to_make: list[tuple[int, int, Batches]]
+        self, topics: list[tuple[bytes, list[FetchedPartition]]], to_make: list[tuple[int, int, PartitionRecords]]
     ) -> None:
         self._end()
         if not to_make:
             self._answer(topics)
             return
 
-        def make() -> list[Made]:
+        def make() -> list[ConvertedBatches]:
             return [batches.make() for _, _, batches in to_make if batches.make is not None]
 
-        def made(future: asyncio.Future[list[Made]]) -> None:
+        def made(future: asyncio.Future[list[ConvertedBatches]]) -> None:
             if not self._connection.lost and not future.cancelled():
                 self._go_on(partial(self._answer_made, topics, to_make, future))
 
@@ -300,8 +304,8 @@ class Fetching:
     def _answer_made(
         self,
         topics: list[tuple[bytes, list[FetchedPartition]]],
-        to_make: list[tuple[int, int, Batches]],
-        future: asyncio.Future[list[Made]],
+        to_make: list[tuple[int, int, PartitionRecords]],
+        future: asyncio.Future[list[ConvertedBatches]],
     ) -> None:
         error = future.exception()
         if error is not None:

@@ -33,7 +33,7 @@ Key = tuple[object, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Batches:
+class PartitionRecords:
     """The answer for a partition from one offset up to ``end_offset``: ``count`` messages, about ``size_bytes``.
 
     With ``make`` they are still to be made, in a worker, and kept under ``key``.
@@ -43,15 +43,15 @@ class Batches:
     size_bytes: int = 0
     end_offset: int = 0
     count: int = 0
-    make: Callable[[], Made] | None = None
+    make: Callable[[], ConvertedBatches] | None = None
     key: Key = ()
 
 
-_NOTHING: Final = Batches()
+_NOTHING: Final = PartitionRecords()
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class ConvertedBatches:
     """Batches that were made for readers, and how many stubs are among their messages."""
 
     parts: Sequence[Bytes]
@@ -59,18 +59,18 @@ class Made:
     stubs: int
 
 
-class Batcher:
+class FetchReader:
     """Reads partitions for Kafka consumers; what had to be made is kept for the next reader, as memory allows."""
 
     def __init__(self, broker: Broker, carrying: Carrying) -> None:
         self._broker = broker
         self._carrying = carrying
-        self._made: OrderedDict[Key, Made] = OrderedDict()
+        self._made: OrderedDict[Key, ConvertedBatches] = OrderedDict()
         self._made_bytes = 0
 
     def read(
         self, partition: Partition, offset: int, *, committed: bool, max_bytes: int, force: bool, ahead: Ahead
-    ) -> Batches:
+    ) -> PartitionRecords:
         """Batches from ``offset`` on, at most ``max_bytes``; at least one with ``force``, where there is any."""
         log = partition.log
         # most partitions of most fetches have nothing new
@@ -83,7 +83,7 @@ class Batcher:
         )  # fmt: skip
         if whole is not None:
             # none of it is marked: ``reader`` is one from whom that would be hidden
-            return Batches(
+            return PartitionRecords(
                 batch_slicing.joined(whole.bodies, whole.size_bytes),
                 whole.size_bytes,
                 whole.end_offset,
@@ -98,12 +98,12 @@ class Batcher:
             return _NOTHING
         if not reading.pieces:
             made = batch_slicing.empty(offset, reading.end_offset)
-            return Batches((made,), len(made), reading.end_offset)
-        if _as_it_lies(reading, offset):
+            return PartitionRecords((made,), len(made), reading.end_offset)
+        if _is_pass_through(reading, offset):
             return _stored(reading, max_bytes, force=force)
         return self._to_make(partition, reading, offset)
 
-    def _to_make(self, partition: Partition, reading: ReadResult, offset: int) -> Batches:
+    def _to_make(self, partition: Partition, reading: ReadResult, offset: int) -> PartitionRecords:
         left_out = partition.log.aborted_ranges(reading.first_offset, reading.end_offset)
         spans = tuple((piece.first, piece.end) for piece in reading.pieces)
         fit, with_carriers = self._carrying.fit(partition.topic), self._carrying.is_on(partition.topic)
@@ -112,14 +112,14 @@ class Batcher:
         made = self._made.get(key)
         if made is not None:
             self._made.move_to_end(key)
-            return Batches(made.parts, made.size_bytes, reading.end_offset, reading.count)
+            return PartitionRecords(made.parts, made.size_bytes, reading.end_offset, reading.count)
 
-        def make() -> Made:
+        def make() -> ConvertedBatches:
             return _made(reading, left_out, fit)
 
-        return Batches((), reading.size_bytes, reading.end_offset, reading.count, make, key)
+        return PartitionRecords((), reading.size_bytes, reading.end_offset, reading.count, make, key)
 
-    def keep(self, key: Key, made: Made) -> None:
+    def keep(self, key: Key, made: ConvertedBatches) -> None:
         """Keep what was made; the least recently used goes."""
         if made.size_bytes > CACHE_BYTES // 4 or key in self._made:
             return
@@ -129,7 +129,7 @@ class Batcher:
             self._made_bytes -= self._made.popitem(last=False)[1].size_bytes
 
 
-def _as_it_lies(reading: ReadResult, offset: int) -> bool:
+def _is_pass_through(reading: ReadResult, offset: int) -> bool:
     """Whether all that was read is Kafka's, nothing of it is left out, and nothing is marked."""
     at = offset
     for piece in reading.pieces:
@@ -139,7 +139,7 @@ def _as_it_lies(reading: ReadResult, offset: int) -> bool:
     return at == reading.end_offset and not reading.damaged and not reading.hidden
 
 
-def _stored(reading: ReadResult, max_bytes: int, *, force: bool) -> Batches:
+def _stored(reading: ReadResult, max_bytes: int, *, force: bool) -> PartitionRecords:
     parts: list[Bytes] = []
     size_bytes, end_offset = 0, reading.first_offset
     for piece in reading.pieces:
@@ -150,10 +150,10 @@ def _stored(reading: ReadResult, max_bytes: int, *, force: bool) -> Batches:
         end_offset = passed.end_offset
         if passed.end_offset < piece.end:
             break
-    return Batches(parts, size_bytes, end_offset, end_offset - reading.first_offset)
+    return PartitionRecords(parts, size_bytes, end_offset, end_offset - reading.first_offset)
 
 
-def _made(reading: ReadResult, left_out: Sequence[tuple[int, int]], fit: Fit) -> Made:
+def _made(reading: ReadResult, left_out: Sequence[tuple[int, int]], fit: Fit) -> ConvertedBatches:
     """The batches of a reading for a Kafka consumer; from any thread."""
     parts: list[Bytes] = []
     stubs, covered = 0, reading.first_offset
@@ -170,7 +170,7 @@ def _made(reading: ReadResult, left_out: Sequence[tuple[int, int]], fit: Fit) ->
                 covered = end
     if covered < reading.end_offset:
         parts.append(batch_slicing.empty(covered, reading.end_offset))
-    return Made(parts, sum(map(len, parts)), stubs)
+    return ConvertedBatches(parts, sum(map(len, parts)), stubs)
 
 
 def _carried(piece: RunSlice, first: int, end: int, fit: Fit, change: Change | None) -> Iterator[tuple[bytes, int]]:

@@ -22,7 +22,7 @@ from ...dialects.kafka.errors import GROUP_NOT_FOUND, INVALID_GROUP_ID, INVALID_
 from ...model.errors import Refusal
 from ..base.services import now_us
 from .handling import NODE_ID, Context, Fields, Handler, Request, Session
-from .pending_responses import answered, coordinator_code
+from .pending_responses import complete_with, coordinator_code
 
 CLASSIC: Final = "classic"
 KEY_TYPES: Final = (0, 1)
@@ -56,7 +56,7 @@ class Groups:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._groups = context.broker.coordinated_groups
-        context.services.on_stop(self._groups.stop)
+        context.services.add_stop_callback(self._groups.stop)
 
     def find_coordinator(self, session: Session, request: Request) -> Fields:
         body = request.body
@@ -96,14 +96,14 @@ class Groups:
                 "members": [],
             }
 
-        return answered(self._groups.join(call, now_us=now_us()), _joined, refused)
+        return complete_with(self._groups.join(call, now_us=now_us()), _joined, refused)
 
     def sync(self, session: Session, request: Request) -> Fields | Awaitable[Fields]:
         body = request.body
         protocol = (body.protocol_type, body.protocol_name) if request.version >= 5 else (None, None)
         work = {one.member_id: bytes(one.assignment) for one in body.assignments}
         answer = self._groups.sync(_member_call(body), protocol, work, now_us=now_us())
-        return answered(
+        return complete_with(
             answer,
             _synced,
             lambda error: {

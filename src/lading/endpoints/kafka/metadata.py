@@ -31,7 +31,7 @@ PARTITIONS_MAX: Final = 2000
 
 def handlers(context: Context) -> Mapping[int, Handler]:
     """Metadata, DescribeTopicPartitions and DescribeCluster."""
-    answers = _Answers(context)
+    answers = _Handlers(context)
     return {
         METADATA: answers.metadata,
         DESCRIBE_TOPIC_PARTITIONS: answers.partitions,
@@ -39,7 +39,7 @@ def handlers(context: Context) -> Mapping[int, Handler]:
     }
 
 
-class _Answers:
+class _Handlers:
     def __init__(self, context: Context) -> None:
         self._context = context
 

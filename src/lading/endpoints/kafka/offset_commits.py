@@ -23,7 +23,7 @@ from ...dialects.kafka.errors import (
 from ...model.errors import MalformedMessage, Refusal
 from ..base.services import now_us
 from .handling import Context, Fields, Handler, Request, Session
-from .pending_responses import answered, coordinator_code
+from .pending_responses import complete_with, coordinator_code
 
 METADATA_BYTES_MAX: Final = 4096
 """What a consumer may store beside a position, as ``offset.metadata.max.bytes`` of the real server."""
@@ -183,7 +183,7 @@ def durable(context: Context, topics: list[Fields]) -> Fields | Awaitable[Fields
 
     if all(row["error_code"] for topic in topics for row in topic["partitions"]):
         return {"topics": topics}
-    return answered(context.broker.confirm_positions(), lambda _: {"topics": topics}, refused)
+    return complete_with(context.broker.confirm_positions(), lambda _: {"topics": topics}, refused)
 
 
 def stored(

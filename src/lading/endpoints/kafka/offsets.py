@@ -18,25 +18,25 @@ READ_COMMITTED: Final = 1
 TIME_MS_MAX: Final = ((1 << 63) - 1) // 1000
 
 
-class Found(NamedTuple):
+class OffsetAndTimestamp(NamedTuple):
     """An offset and the time of the message there, -1 where the question was not one of time."""
 
     offset: int
     timestamp_ms: int = -1
 
 
-NOTHING: Final = Found(-1)
+NOTHING: Final = OffsetAndTimestamp(-1)
 
 
-def _timed(found: offsets_for_times.Timed | None) -> Found:
-    return NOTHING if found is None else Found(found.offset, found.timestamp_us // 1000)
+def _timed(found: offsets_for_times.Timed | None) -> OffsetAndTimestamp:
+    return NOTHING if found is None else OffsetAndTimestamp(found.offset, found.timestamp_us // 1000)
 
 
-_ENDS: Final[dict[int, Callable[[Partition, int], Found]]] = {
-    -1: lambda partition, end: Found(end),
-    -2: lambda partition, end: Found(partition.log.first_offset),
+_ENDS: Final[dict[int, Callable[[Partition, int], OffsetAndTimestamp]]] = {
+    -1: lambda partition, end: OffsetAndTimestamp(end),
+    -2: lambda partition, end: OffsetAndTimestamp(partition.log.first_offset),
     -3: lambda partition, end: _timed(offsets_for_times.latest(partition)),
-    -4: lambda partition, end: Found(partition.log.first_offset),
+    -4: lambda partition, end: OffsetAndTimestamp(partition.log.first_offset),
     -5: lambda partition, end: NOTHING,
 }
 """Questions that are no time: latest, earliest, latest time, earliest here, latest elsewhere (nothing is elsewhere)."""
@@ -44,11 +44,11 @@ _ENDS: Final[dict[int, Callable[[Partition, int], Found]]] = {
 
 def handlers(context: Context) -> Mapping[int, Handler]:
     """ListOffsets and OffsetForLeaderEpoch."""
-    answers = _Answers(context)
+    answers = _Handlers(context)
     return {LIST_OFFSETS: answers.list_offsets, OFFSET_FOR_LEADER_EPOCH: answers.epoch_ends}
 
 
-class _Answers:
+class _Handlers:
     def __init__(self, context: Context) -> None:
         self._context = context
 

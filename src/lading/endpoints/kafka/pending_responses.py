@@ -24,7 +24,7 @@ def coordinator_code(error: Refusal) -> int:
     return COORDINATOR_NOT_AVAILABLE if error.reason in _PASSING else code_of(error)
 
 
-def answered(
+def complete_with(
     answer: PendingResult[T], fields: Callable[[T], Fields], refused: Callable[[Refusal], Fields]
 ) -> Fields | Awaitable[Fields]:
     """The fields of an answer, at once where it is there."""

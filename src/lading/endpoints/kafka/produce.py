@@ -46,7 +46,7 @@ from ...kernels import engine
 from ...model.errors import LadingError, MalformedMessage
 from ..base.services import now_us
 from .handling import Context
-from .session import NAME, Connection, Slot
+from .session import NAME, KafkaConnection, ResponseSlot
 
 if TYPE_CHECKING:
     from ...broker.core.topology import Partition, Topic
@@ -75,7 +75,7 @@ _TAGS_BYTES: Final = 3
 """Behind the records of a request for one partition: its tags, the topic's, the request's."""
 
 
-class Place(NamedTuple):
+class ProduceTarget(NamedTuple):
     """Where a producer sends again and again: the bytes that say so, and what they mean while topics stay the same."""
 
     prefix: bytes
@@ -86,7 +86,7 @@ class Place(NamedTuple):
     answer: OneTopic
 
 
-class Row(NamedTuple):
+class PartitionBatch(NamedTuple):
     """The batch for one partition, and what its header says; or why it is refused."""
 
     sent: PartitionProduceData
@@ -95,7 +95,7 @@ class Row(NamedTuple):
     refused: LadingError | None = None
 
 
-class Producer:
+class ProduceHandler:
     """Takes Produce requests; one for all connections."""
 
     def __init__(self, context: Context) -> None:
@@ -105,7 +105,7 @@ class Producer:
         self._labels = (NAME,)
         self._messages_in = context.services.metrics.messages_in.values
 
-    def produce(self, connection: Connection, start: int, end: int) -> None:
+    def produce(self, connection: KafkaConnection, start: int, end: int) -> None:
         """The request ``inbox.view[start:end]``; MalformedMessage where the connection must be closed."""
         inbox = connection.inbox
         place = connection.place
@@ -117,28 +117,28 @@ class Producer:
             raise MalformedMessage(f"version {head.version} of Produce is not served")
         request = parse_produce_request(frame, head)
         answer = _Answer(self, connection, head.correlation, head.version, request.acks)
-        rows: list[tuple[bytes, list[Row]]] = []
+        rows: list[tuple[bytes, list[PartitionBatch]]] = []
         for name, partitions in request.topics:
             topic = self._topic(name)
             if request.acks in ACKS and head.version >= PRODUCE_LOW and not isinstance(topic, LadingError):
                 if len(request.topics) == len(partitions) == 1:
                     prefix = bytes(frame[PREFIX_AT : request.prefix_end])
                     known = one_topic(head.version, name)
-                    connection.place = Place(
+                    connection.place = ProduceTarget(
                         prefix, head.version, request.acks, topic, self._broker.topology_version, known
                     )
                 rows.append((name, [self._row(inbox.array, start, one, topic, head.version) for one in partitions]))
             else:
                 refused = _version_or_acks(head.version, request.acks) or topic
                 assert isinstance(refused, LadingError)
-                rows.append((name, [Row(one, refused=refused) for one in partitions]))
-        judged = self._judged_here(inbox.array, start, rows)
+                rows.append((name, [PartitionBatch(one, refused=refused) for one in partitions]))
+        judged = self._validate_inline(inbox.array, start, rows)
         if judged is None:
-            self._judge_elsewhere(connection, answer, rows, frame)
+            self._validate_in_worker(connection, answer, rows, frame)
         else:
             answer.begin(rows, judged, inbox.array, start)
 
-    def _again(self, connection: Connection, place: Place, start: int, end: int) -> bool:
+    def _again(self, connection: KafkaConnection, place: ProduceTarget, start: int, end: int) -> bool:
         """The request, if it is one batch for a place that is known, and needs no worker; whether it was."""
         inbox = connection.inbox
         at = start + PREFIX_AT + len(place.prefix)
@@ -187,7 +187,7 @@ class Producer:
         except LadingError as error:
             return _kept(error)
 
-    def _row(self, source: Bytes, start: int, sent: PartitionProduceData, topic: Topic, version: int) -> Row:
+    def _row(self, source: Bytes, start: int, sent: PartitionProduceData, topic: Topic, version: int) -> PartitionBatch:
         try:
             partition = topic.partition(sent.partition)
             size_max = topic.settings.message_bytes_max or self._default_bytes_max
@@ -195,11 +195,11 @@ class Producer:
                 source, start + sent.start, sent.size_bytes, version=version, size_max=size_max
             )
         except LadingError as error:
-            return Row(sent, refused=_kept(error))
-        return Row(sent, partition, facts)
+            return PartitionBatch(sent, refused=_kept(error))
+        return PartitionBatch(sent, partition, facts)
 
-    def _judged_here(
-        self, source: Bytes, start: int, rows: list[tuple[bytes, list[Row]]]
+    def _validate_inline(
+        self, source: Bytes, start: int, rows: list[tuple[bytes, list[PartitionBatch]]]
     ) -> list[Times | LadingError] | None:
         """What is to be said of each row with facts; None where only a worker may find out."""
         judged: list[Times | LadingError] = []
@@ -216,15 +216,19 @@ class Producer:
             judged.append(times)
         return judged
 
-    def _judged(self, source: Bytes, start: int, row: Row) -> Times | LadingError:
+    def _judged(self, source: Bytes, start: int, row: PartitionBatch) -> Times | LadingError:
         assert row.facts is not None
         try:
             return validation.validate_batch(source, start + row.sent.start, row.facts)
         except LadingError as error:
             return _kept(error)
 
-    def _judge_elsewhere(
-        self, connection: Connection, answer: _Answer, rows: list[tuple[bytes, list[Row]]], frame: memoryview
+    def _validate_in_worker(
+        self,
+        connection: KafkaConnection,
+        answer: _Answer,
+        rows: list[tuple[bytes, list[PartitionBatch]]],
+        frame: memoryview,
     ) -> None:
         """In a worker; what the connection sends next waits, so that the order of its batches stays."""
         copy = np.frombuffer(bytes(frame), np.uint8)
@@ -239,7 +243,7 @@ class Producer:
                     answer.begin(rows, future.result(), copy, 0)
             except Exception:
                 log.exception("checking a batch failed", extra=connection.origin())
-                connection.lose("checking a batch failed")
+                connection.close_on_error("checking a batch failed")
                 answer.give_up()
             finally:
                 connection.checking(False)
@@ -322,7 +326,7 @@ def _version_or_acks(version: int, acks: int) -> LadingError | None:
     return None
 
 
-def _outcome(row: Row, result: Append | LadingError) -> Outcome:
+def _outcome(row: PartitionBatch, result: Append | LadingError) -> Outcome:
     """What a client is told of one batch."""
     error = result if isinstance(result, LadingError) else result.error
     if error is not None:
@@ -337,12 +341,19 @@ class _OneAnswer:
 
     __slots__ = ("_connection", "_correlation", "_place", "_row", "_slot")
 
-    def __init__(self, producer: Producer, connection: Connection, correlation: int, place: Place, row: Row) -> None:
+    def __init__(
+        self,
+        producer: ProduceHandler,
+        connection: KafkaConnection,
+        correlation: int,
+        place: ProduceTarget,
+        row: PartitionBatch,
+    ) -> None:
         self._connection = connection
         self._correlation = correlation
         self._place = place
         self._row = row
-        self._slot: Slot | None = None
+        self._slot: ResponseSlot | None = None
 
     def begin(self, result: Append | LadingError) -> None:
         self._slot = self._connection.slot()
@@ -370,7 +381,9 @@ class _OneAnswer:
 class _Answer:
     """The answer to a request for any number of partitions: it goes out when all of them are decided."""
 
-    def __init__(self, producer: Producer, connection: Connection, correlation: int, version: int, acks: int) -> None:
+    def __init__(
+        self, producer: ProduceHandler, connection: KafkaConnection, correlation: int, version: int, acks: int
+    ) -> None:
         self._producer = producer
         self._connection = connection
         self._correlation = correlation
@@ -381,7 +394,11 @@ class _Answer:
         self._slot = connection.slot()
 
     def begin(
-        self, rows: Sequence[tuple[bytes, list[Row]]], judged: Sequence[Times | LadingError], source: Bytes, start: int
+        self,
+        rows: Sequence[tuple[bytes, list[PartitionBatch]]],
+        judged: Sequence[Times | LadingError],
+        source: Bytes,
+        start: int,
     ) -> None:
         """Append what may be appended of ``rows``; ``judged`` is in the order of those with facts."""
         verdicts = iter(judged)
@@ -406,7 +423,9 @@ class _Answer:
         """Answer nothing: the connection closes behind what was asked before."""
         self._slot.fill(())
 
-    def _appended(self, row: Row, verdict: Times | LadingError, source: Bytes, start: int) -> Append | LadingError:
+    def _appended(
+        self, row: PartitionBatch, verdict: Times | LadingError, source: Bytes, start: int
+    ) -> Append | LadingError:
         if isinstance(verdict, LadingError):
             return verdict
         assert row.partition is not None and row.facts is not None
@@ -415,7 +434,7 @@ class _Answer:
         except LadingError as error:
             return _kept(error)
 
-    def _done(self, row: Row, outcomes: list[Outcome], place: int, append: Append) -> None:
+    def _done(self, row: PartitionBatch, outcomes: list[Outcome], place: int, append: Append) -> None:
         outcomes[place] = _outcome(row, append)
         self._settled()
 

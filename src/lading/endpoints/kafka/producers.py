@@ -22,7 +22,7 @@ _UNKNOWN: Final = -1
 
 def handlers(context: Context) -> Mapping[int, Handler]:
     """ListTransactions, DescribeTransactions and DescribeProducers."""
-    answers = _Answers(context)
+    answers = _Handlers(context)
     return {
         LIST_TRANSACTIONS: answers.list,
         DESCRIBE_TRANSACTIONS: answers.describe,
@@ -30,7 +30,7 @@ def handlers(context: Context) -> Mapping[int, Handler]:
     }
 
 
-class _Answers:
+class _Handlers:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._producers = context.broker.producers

@@ -21,7 +21,7 @@ from . import (
 )
 from .handling import Context, Handler
 
-ROOMS: Final[tuple[Callable[[Context], Mapping[int, Handler]], ...]] = (
+HANDLER_MODULES: Final[tuple[Callable[[Context], Mapping[int, Handler]], ...]] = (
     metadata.handlers,
     offsets.handlers,
     topics.handlers,
@@ -39,12 +39,12 @@ ROOMS: Final[tuple[Callable[[Context], Mapping[int, Handler]], ...]] = (
 def handlers(context: Context) -> dict[int, Handler]:
     """All handlers of an endpoint, by key."""
     found: dict[int, Handler] = {}
-    for room in ROOMS:
+    for room in HANDLER_MODULES:
         found |= room(context)
-    found |= api_versions.handlers(told(found))
+    found |= api_versions.handlers(list_advertised_keys(found))
     return found
 
 
-def told(found: Collection[int]) -> list[int]:
+def list_advertised_keys(found: Collection[int]) -> list[int]:
     """Keys of the APIs that clients are told of: those that are handled, and the two that need no handler."""
     return [key for key in SERVED if key in (PRODUCE, FETCH, API_VERSIONS) or key in found]

@@ -20,7 +20,7 @@ _LEADS: Final = "the one broker leads every partition: there is nothing to elect
 
 def handlers(context: Context) -> Mapping[int, Handler]:
     """DescribeLogDirs, ElectLeaders and ListPartitionReassignments."""
-    answers = _Answers(context)
+    answers = _Handlers(context)
     return {
         DESCRIBE_LOG_DIRS: answers.directories,
         ELECT_LEADERS: answers.elect,
@@ -28,7 +28,7 @@ def handlers(context: Context) -> Mapping[int, Handler]:
     }
 
 
-class _Answers:
+class _Handlers:
     def __init__(self, context: Context) -> None:
         self._context = context
 

@@ -15,15 +15,15 @@ from ..base.services import Services
 from ..io.gate import Gate
 from .fetch import Fetcher
 from .handling import Context, Session
-from .produce import Producer
-from .registry import handlers, told
-from .session import NAME, Connection
+from .produce import ProduceHandler
+from .registry import handlers, list_advertised_keys
+from .session import NAME, KafkaConnection
 
 DRAIN_TIMEOUT_S: Final = 5.0
 CODECS_AFTER_S: Final = 0.05
 
 
-class Kafka:
+class KafkaServer:
     """One broker of a cluster of one."""
 
     def __init__(self, services: Services) -> None:
@@ -31,9 +31,9 @@ class Kafka:
         self.settings = services.settings.endpoints.kafka
         self.context = Context(services, self.settings)
         self.handlers = handlers(self.context)
-        self.told = told(self.handlers)
+        self.told = list_advertised_keys(self.handlers)
         """Keys of the APIs that clients are told of."""
-        self.producer = Producer(self.context)
+        self.producer = ProduceHandler(self.context)
         self.fetcher = Fetcher(self.context)
         connections = services.settings.connections
         self.gate = Gate(
@@ -44,7 +44,7 @@ class Kafka:
             {Stage.BLOCKED: (connections.idle_timeout_ms, "connections.idle_timeout_ms")},
         )
         self._ids = count(1)
-        self._connections: set[Connection] = set()
+        self._connections: set[KafkaConnection] = set()
         self._server: asyncio.Server | None = None
         self._all_gone = asyncio.Event()
 
@@ -55,28 +55,28 @@ class Kafka:
         # not before all endpoints listen; a broker that is stopped before they are made waits for one of them at most
         wanted = takewhile(lambda _: not self.services.stopping, tuple(self.handlers))
         loop.call_later(CODECS_AFTER_S, loop.run_in_executor, self.services.workers, load_codecs, wanted)
-        self._server = await loop.create_server(lambda: Connection(self), sock=listener)
+        self._server = await loop.create_server(lambda: KafkaConnection(self), sock=listener)
 
     async def stop(self) -> None:
         """Accept no more, answer what was asked, close; a client that does not read is cut."""
         if self._server is not None:
             self._server.close()
         for connection in list(self._connections):
-            connection.work()
+            connection.process_requests()
         with contextlib.suppress(TimeoutError):
             if self._connections:
                 await asyncio.wait_for(self._all_gone.wait(), DRAIN_TIMEOUT_S)
         for connection in list(self._connections):
             connection.abort()
 
-    def admit(self, connection: Connection, host: str, here: Address) -> Session | None:
+    def admit(self, connection: KafkaConnection, host: str, here: Address) -> Session | None:
         """A session, where there is room for one more."""
         if not self.gate.admit(connection, host):
             return None
         self._connections.add(connection)
         return Session(next(self._ids), host, here)
 
-    def leave(self, connection: Connection) -> None:
+    def leave(self, connection: KafkaConnection) -> None:
         """The client is gone."""
         self._connections.discard(connection)
         self.gate.leave(connection)

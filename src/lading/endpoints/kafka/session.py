@@ -27,8 +27,8 @@ from ..io.gate import Guarded
 from .handling import Fields, Framed, Request, Session
 
 if TYPE_CHECKING:
-    from .produce import Place
-    from .server import Kafka
+    from .produce import ProduceTarget
+    from .server import KafkaServer
 
 log = logging.getLogger(__name__)
 
@@ -57,30 +57,30 @@ Parts = Sequence[Bytes]
 """A whole answer, in pieces; empty where nobody is answered."""
 
 
-class Slot:
+class ResponseSlot:
     """The place of an answer among those of its connection."""
 
     __slots__ = ("_connection", "parts")
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: KafkaConnection) -> None:
         self._connection = connection
         self.parts: Parts | None = None
 
     def fill(self, parts: Parts) -> None:
         """The answer is here; it goes out when all before it have."""
         self.parts = parts
-        self._connection.settle()
+        self._connection.send_ready_responses()
 
     def refuse(self, why: str) -> None:
         """There is no answer: the connection is closed when all before it are sent."""
-        self._connection.lose(why)
+        self._connection.close_on_error(why)
         self.fill(())
 
 
-class Connection(Guarded, asyncio.BufferedProtocol):
+class KafkaConnection(Guarded, asyncio.BufferedProtocol):
     """One client connection."""
 
-    def __init__(self, endpoint: Kafka) -> None:
+    def __init__(self, endpoint: KafkaServer) -> None:
         self.endpoint = endpoint
         self.gate = endpoint.gate
         self._metrics = endpoint.services.metrics
@@ -90,7 +90,7 @@ class Connection(Guarded, asyncio.BufferedProtocol):
         self.session: Session | None = None
         self.inbox = Inbox(endpoint.services.receive)
         self._transport: asyncio.Transport | None = None
-        self._slots: deque[Slot] = deque()
+        self._slots: deque[ResponseSlot] = deque()
         self._outgoing: deque[Bytes] = deque()
         """Of large answers, what the socket did not get yet."""
         self._writing = False
@@ -113,7 +113,7 @@ class Connection(Guarded, asyncio.BufferedProtocol):
         """The connection is gone."""
         self._tasks: set[asyncio.Future[None]] = set()
         """Handlers that are awaited."""
-        self.place: Place | None = None
+        self.place: ProduceTarget | None = None
         """Where its last Produce went."""
         self.cancels: set[Any] = set()
         """Long polls that wait, each with ``cancel()``."""
@@ -156,7 +156,7 @@ class Connection(Guarded, asyncio.BufferedProtocol):
         # what comes after lost framing cannot be understood; what comes while the broker stops is not begun
         if not self._ended and not self.endpoint.services.stopping:
             self.inbox.have += size_bytes
-            self.work()
+            self.process_requests()
 
     def eof_received(self) -> bool:
         self._ended = True
@@ -168,7 +168,7 @@ class Connection(Guarded, asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         self._paused = False
         self._write_on()
-        self.work()
+        self.process_requests()
 
     def origin(self) -> dict[str, str]:
         """Return what a logger takes as ``extra`` for a line about this connection."""
@@ -210,7 +210,7 @@ class Connection(Guarded, asyncio.BufferedProtocol):
 
     # -- requests
 
-    def work(self) -> None:
+    def process_requests(self) -> None:
         """Begin the requests that are whole, as far as bounds allow; then see to the buffer, and to the end."""
         if self._working or self.lost:
             return
@@ -223,7 +223,7 @@ class Connection(Guarded, asyncio.BufferedProtocol):
                 (size,) = _SIZE.unpack_from(inbox.view, inbox.at)
                 if not 0 <= size <= size_max:
                     too_long = f"a request claims {size} bytes; at most {size_max} are taken"
-                    self.lose(TLS_HELLO if is_tls_hello(inbox.view[inbox.at : inbox.have]) else too_long)
+                    self.close_on_error(TLS_HELLO if is_tls_hello(inbox.view[inbox.at : inbox.have]) else too_long)
                     break
                 end = inbox.at + LENGTH_BYTES + size
                 whole = end <= inbox.have
@@ -239,16 +239,16 @@ class Connection(Guarded, asyncio.BufferedProtocol):
                 try:
                     self._request(start, end)
                 except MalformedMessage as error:
-                    self.lose(str(error))
+                    self.close_on_error(str(error))
                     break
                 except Exception:
                     log.exception("a request failed", extra=self.origin())
-                    self.lose("the request failed")
+                    self.close_on_error("the request failed")
                     break
         finally:
             self._working = False
-        if not self._ended and not inbox.tend(whole):
-            self.lose("memory for requests is used up")
+        if not self._ended and not inbox.make_room(whole):
+            self.close_on_error("memory for requests is used up")
         self._hold(inbox.full and not self._ended)
         self._close_at_end()
 
@@ -264,9 +264,9 @@ class Connection(Guarded, asyncio.BufferedProtocol):
         elif key == versions.FETCH:
             self.endpoint.fetcher.fetch(self, view[start:end])
         else:
-            self._rare(view[start:end])
+            self._dispatch(view[start:end])
 
-    def _rare(self, frame: memoryview) -> None:
+    def _dispatch(self, frame: memoryview) -> None:
         head = parse_request_header(frame)
         handlers = self.endpoint.handlers
         handler = handlers.get(head.key)
@@ -289,7 +289,9 @@ class Connection(Guarded, asyncio.BufferedProtocol):
         else:
             self._fill(slot, head.key, head.version, head.correlation, answer)
 
-    async def _awaited(self, slot: Slot, key: int, version: int, correlation: int, answer: Awaitable[Fields]) -> None:
+    async def _awaited(
+        self, slot: ResponseSlot, key: int, version: int, correlation: int, answer: Awaitable[Fields]
+    ) -> None:
         try:
             fields = await answer
             if not self.lost:
@@ -299,7 +301,7 @@ class Connection(Guarded, asyncio.BufferedProtocol):
                 log.exception("%s failed", versions.SERVED[key].name, extra=self.origin())
             slot.refuse(str(error))
 
-    def _fill(self, slot: Slot, key: int, version: int, correlation: int, answer: Fields | Framed) -> None:
+    def _fill(self, slot: ResponseSlot, key: int, version: int, correlation: int, answer: Fields | Framed) -> None:
         """Give the slot its answer, where it is long by way of a worker."""
         name = versions.SERVED[key].name
         if isinstance(answer, Framed):
@@ -325,13 +327,13 @@ class Connection(Guarded, asyncio.BufferedProtocol):
 
     # -- answers
 
-    def slot(self) -> Slot:
+    def slot(self) -> ResponseSlot:
         """A place for the next answer."""
-        slot = Slot(self)
+        slot = ResponseSlot(self)
         self._slots.append(slot)
         return slot
 
-    def settle(self) -> None:
+    def send_ready_responses(self) -> None:
         """Send the answers that are at the front, several small ones in one write."""
         slots = self._slots
         parts: list[Bytes] = []
@@ -351,7 +353,7 @@ class Connection(Guarded, asyncio.BufferedProtocol):
                 self._transport.writelines(parts)
         waiting = self.inbox.have > self.inbox.at
         if not self._working and (waiting or self._ended or self.endpoint.services.stopping):
-            self.work()
+            self.process_requests()
 
     def _write_on(self) -> None:
         """Send the next piece of what is on its way; others have their turn before the one after."""
@@ -385,7 +387,7 @@ class Connection(Guarded, asyncio.BufferedProtocol):
         """Whether what was read is still being checked: requests behind it wait."""
         self._checking = busy
         if not busy:
-            self.work()
+            self.process_requests()
 
     def wait_for_disk(self) -> None:
         """After an append: read no more while the disk is far behind."""
@@ -396,9 +398,9 @@ class Connection(Guarded, asyncio.BufferedProtocol):
 
     def _relieve(self) -> None:
         self._congested = False
-        self.work()
+        self.process_requests()
 
-    def lose(self, why: str) -> None:
+    def close_on_error(self, why: str) -> None:
         """The client cannot be understood any more: close when all before is answered, as Kafka closes."""
         if not self._ended:
             self._ended = True

@@ -44,7 +44,7 @@ class _Refused(Exception):
 
 def handlers(context: Context) -> Mapping[int, Handler]:
     """CreateTopics, DeleteTopics, CreatePartitions and DeleteRecords."""
-    answers = _Answers(context)
+    answers = _Handlers(context)
     return {
         CREATE_TOPICS: answers.create,
         DELETE_TOPICS: answers.delete,
@@ -53,7 +53,7 @@ def handlers(context: Context) -> Mapping[int, Handler]:
     }
 
 
-class _Answers:
+class _Handlers:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._broker = context.broker

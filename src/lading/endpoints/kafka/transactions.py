@@ -15,7 +15,7 @@ from ...model.errors import Reason, Refusal
 from ..base.services import now_us
 from .handling import Context, Fields, Handler, Request, Session
 from .offset_commits import durable, stored
-from .pending_responses import answered, coordinator_code
+from .pending_responses import complete_with, coordinator_code
 
 _FENCED_FROM: Final = {versions.INIT_PRODUCER_ID: 4, versions.TXN_OFFSET_COMMIT: versions.NEVER}
 _FENCED_FROM_ELSE: Final = 2
@@ -59,7 +59,7 @@ class Transactions:
             answer = self._producers.init_producer_id(name, body.transaction_timeout_ms * 1000, known, now_us=now_us())
         except Refusal as refusal:
             return refused(refusal)
-        return answered(
+        return complete_with(
             answer,
             lambda identity: {
                 "error_code": NONE,
@@ -113,7 +113,9 @@ class Transactions:
             answer = self._producers.end(_caller(request.body), bool(request.body.committed), now_us=now_us())
         except Refusal as refusal:
             return {"error_code": _code(request, refusal)}
-        return answered(answer, lambda _: {"error_code": NONE}, lambda error: {"error_code": _code(request, error)})
+        return complete_with(
+            answer, lambda _: {"error_code": NONE}, lambda error: {"error_code": _code(request, error)}
+        )
 
     def commit_positions(self, session: Session, request: Request) -> Fields | Awaitable[Fields]:
         body = request.body

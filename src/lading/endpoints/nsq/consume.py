@@ -37,7 +37,7 @@ _MS_US: Final = 1_000
 Bytes = NDArray[np.uint8]
 
 
-class Consumer:
+class NsqConsumer:
     """The reading half of a connection, from SUB on."""
 
     def __init__(

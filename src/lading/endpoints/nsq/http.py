@@ -15,16 +15,16 @@ from ...dialects.nsq import commands, json_text, limits
 from ...dialects.nsq.commands import COMMANDS, Command
 from ...dialects.nsq.errors import fault_of
 from ...model.errors import LadingError
-from ..base.append_wait import acknowledged
+from ..base.append_wait import wait_acknowledged
 from ..http_shared.http import read_body
-from ..http_shared.routing import Parameters, Route
-from .http_responses import HttpFault, access_of, handled
+from ..http_shared.routing import HttpRoute, Parameters
+from .http_responses import HttpFault, access_of, make_handler
 from .node import EXTENDED, PLAIN, VERSION, Node
 from .options import option
 from .parameters import channel_name, channel_of, topic_name, topic_of
 from .publish import Publication, Publisher
 from .statistics import statistics, statistics_text
-from .subscribe import move, parsed_start
+from .subscribe import parsed_start, seek_channel
 
 if TYPE_CHECKING:
     from ...broker.channels import Channel
@@ -48,7 +48,7 @@ class NsqdHttp:
         self._node = node
         self._publisher = Publisher(node, NAME)
 
-    def routes(self) -> list[Route]:
+    def routes(self) -> list[HttpRoute]:
         """The table of routes. The fork makes and deletes topics at its nsqlookupd only."""
         channel_work: dict[str, Callable[[Channel], Any]] = {
             "empty": lambda channel: channel.empty(),
@@ -84,8 +84,12 @@ class NsqdHttp:
             rows += [("POST", f"/topic/{verb}", partial(self._topic, work), True) for verb, work in topic_work.items()]
         strict = self._node.strict
         return [
-            Route(
-                method, path, path.strip("/"), handled(work, strict=strict, always_v1=always), access_of(method, path)
+            HttpRoute(
+                method,
+                path,
+                path.strip("/"),
+                make_handler(work, strict=strict, always_v1=always),
+                access_of(method, path),
             )
             for method, path, work, always in rows
         ]
@@ -188,7 +192,7 @@ class NsqdHttp:
         try:
             route = self._publisher.to(self._node.publishable(name, number), command, number)
             taken = self._take(request, route, command, body)
-            await acknowledged(taken.append)
+            await wait_acknowledged(taken.append)
         except HttpFault:
             raise
         except LadingError as error:
@@ -206,11 +210,11 @@ class NsqdHttp:
 
     def _take(self, request: Request, route: Any, command: Command, body: bytes) -> Publication:
         if command.batch:
-            return self._publisher.batch(route, np.frombuffer(body, np.uint8), 0, len(body))
+            return self._publisher.publish_batch(route, np.frombuffer(body, np.uint8), 0, len(body))
         data = commands.write(command.name, body=body)
         line_bytes, source = len(data) - len(body) - 4, np.frombuffer(data, np.uint8)
         if not command.lacking:
-            return self._publisher.run(route, source, 0, source.size, line_bytes, source.size)
+            return self._publisher.publish_run(route, source, 0, source.size, line_bytes, source.size)
         text = request.query_params["defer"]
         if _DIGITS.fullmatch(text) is None or int(text) > limits.DEFER_MS_MAX:
             raise HttpFault("INVALID_DEFER")
@@ -261,7 +265,7 @@ class NsqdHttp:
         start = parsed_start((await self._body(request, _PLACE_BYTES_MAX, "BODY_TOO_BIG")).decode(errors="replace"))
         if start is None:
             raise HttpFault("INVALID_OFFSET")
-        move(self._node, channel, number if number >= 0 else None, start)
+        seek_channel(self._node, channel, number if number >= 0 else None, start)
 
     async def _option(self, request: Request, path: Parameters) -> Any:
         return option(self._node, path["option"])

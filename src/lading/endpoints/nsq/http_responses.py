@@ -88,20 +88,20 @@ def is_v1(request: Request, strict: bool) -> bool:
     return not strict or request.headers.get("accept", "") == V1
 
 
-def handled(work: Work, *, strict: bool, always_v1: bool = False) -> Handler:
+def make_handler(work: Work, *, strict: bool, always_v1: bool = False) -> Handler:
     """The handler of a route: answers and refusals of ``work`` in the style that the client asks for."""
 
     async def handle(request: Request, parameters: Parameters) -> Response:
         modern = always_v1 or is_v1(request, strict)
         try:
-            return answered(await work(request, parameters), modern)
+            return success_response(await work(request, parameters), modern)
         except LadingError as error:
-            return refused(fault_of(error), modern)
+            return error_response(fault_of(error), modern)
 
     return handle
 
 
-def answered(data: Any, modern: bool) -> Response:
+def success_response(data: Any, modern: bool) -> Response:
     """Success."""
     headers = _V1_HEADERS if modern else None
     if data is None:
@@ -112,7 +112,7 @@ def answered(data: Any, modern: bool) -> Response:
     return Response(_dump(document), headers=headers, media_type=_JSON)
 
 
-def refused(fault: HttpFault, modern: bool) -> Response:
+def error_response(fault: HttpFault, modern: bool) -> Response:
     """A refusal."""
     if modern:
         return Response(_dump({"message": fault.code}), fault.status, _V1_HEADERS, _JSON)
@@ -121,12 +121,12 @@ def refused(fault: HttpFault, modern: bool) -> Response:
 
 def refuse(error: LadingError) -> Response:
     """The answer to what no handler took on itself."""
-    return refused(fault_of(error), True)
+    return error_response(fault_of(error), True)
 
 
 def missing(strict: bool) -> Callable[[Request, int], Response]:
     """The answer where there is no such path or method."""
-    return lambda request, status: refused(HttpFault(_MISSING[status]), is_v1(request, strict))
+    return lambda request, status: error_response(HttpFault(_MISSING[status]), is_v1(request, strict))
 
 
 _MISSING: Final = {404: "NOT_FOUND", 405: "METHOD_NOT_ALLOWED"}

@@ -22,7 +22,7 @@ NODES_SHARE: Final = 10
 
 
 @dataclass(slots=True, eq=False)
-class Producer:
+class NsqdProducer:
     """A node, as it has identified itself; ``topics`` is partitions by topic, each with its channels."""
 
     remote_address: str
@@ -85,21 +85,21 @@ class Lookup:
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self.others: set[Producer] = set()
+        self.others: set[NsqdProducer] = set()
         self._tombstones: dict[tuple[str, str], tuple[float, bytes]] = {}
         """When the tombstone of a topic at a node (its HTTP address) ends, and our topic of that name."""
 
-    def has_room(self, producer: Producer, count_max: int) -> bool:
+    def has_room(self, producer: NsqdProducer, count_max: int) -> bool:
         """Whether a node may register more, of which one node may have ``count_max``."""
         if producer.registrations_count >= count_max:
             return False
         return sum(one.registrations_count for one in self.others) < NODES_SHARE * count_max
 
-    def producers(self) -> list[Producer]:
+    def producers(self) -> list[NsqdProducer]:
         """Every node there is, our own first."""
         return [*self._own(), *sorted(self.others, key=lambda one: one.remote_address)]
 
-    def _own(self) -> list[Producer]:
+    def _own(self) -> list[NsqdProducer]:
         node = self._node
         tcp, http = node.advertised_tcp(), node.advertised_http()
         if tcp is None:
@@ -113,9 +113,9 @@ class Lookup:
         }
         address = str(tcp)
         http_port = http.port if http is not None else 0
-        return [Producer(address, node.hostname, tcp.host, tcp.port, http_port, VERSION, topics=topics)]
+        return [NsqdProducer(address, node.hostname, tcp.host, tcp.port, http_port, VERSION, topics=topics)]
 
-    def bury(self, topic: str, node: str) -> None:
+    def tombstone(self, topic: str, node: str) -> None:
         """Have lookups pass over a topic at one node for a while, so that it can be deleted there."""
         now_s = time.monotonic()
         self._tombstones = {place: kept for place, kept in self._tombstones.items() if kept[0] > now_s}
@@ -123,11 +123,11 @@ class Lookup:
             del self._tombstones[next(iter(self._tombstones))]
         self._tombstones[topic, node] = (now_s + TOMBSTONE_S, self._own_id(topic))
 
-    def exhume(self, topic: str, node: str) -> None:
+    def remove_tombstone(self, topic: str, node: str) -> None:
         """Take the tombstone away."""
         self._tombstones.pop((topic, node), None)
 
-    def _buried(self, topic: str, producer: Producer) -> bool:
+    def _buried(self, topic: str, producer: NsqdProducer) -> bool:
         until_s, own_id = self._tombstones.get((topic, producer.http_address), (0.0, b""))
         # one that was made anew under the name is another topic
         return time.monotonic() < until_s and own_id == self._own_id(topic)

@@ -7,8 +7,8 @@ from typing import Any, Final
 from starlette.requests import Request
 
 from ...model.errors import LadingError, Refusal
-from ..http_shared.routing import Parameters, Route
-from .http_responses import HttpFault, access_of, handled
+from ..http_shared.routing import HttpRoute, Parameters
+from .http_responses import HttpFault, access_of, make_handler
 from .lookup import Lookup
 from .node import EXTENDED, PLAIN, VERSION, Node, takes_ext
 from .parameters import channel_name, channel_of, number, topic_name, topic_of
@@ -26,7 +26,7 @@ class LookupHttp:
         self._node = node
         self._lookup = lookup
 
-    def routes(self) -> list[Route]:
+    def routes(self) -> list[HttpRoute]:
         """The table of routes; the seed spells one of them in two ways."""
         creating = ("/topic/create", "/topic/creat")
         rows: list[tuple[str, str, Any]] = [
@@ -46,7 +46,7 @@ class LookupHttp:
         ]
         strict = self._node.strict
         return [
-            Route(method, path, path.strip("/"), handled(work, strict=strict), access_of(method, path))
+            HttpRoute(method, path, path.strip("/"), make_handler(work, strict=strict), access_of(method, path))
             for method, path, work in rows
         ]
 
@@ -148,7 +148,9 @@ class LookupHttp:
         name, address = topic_name(request), request.query_params.get("node", "")
         if not address:
             raise HttpFault("MISSING_ARG_NODE")
-        (self._lookup.exhume if request.query_params.get("restore") == "true" else self._lookup.bury)(name, address)
+        (self._lookup.remove_tombstone if request.query_params.get("restore") == "true" else self._lookup.tombstone)(
+            name, address
+        )
 
     async def _channel_create(self, request: Request, path: Parameters) -> None:
         name = topic_name(request)

@@ -19,7 +19,7 @@ from ..base.receive_budget import ReceiveBudget
 from ..base.services import Services
 from ..io.gate import Gate, Guarded
 from . import lookup as lookups
-from .lookup import Producer
+from .lookup import NsqdProducer
 from .node import VERSION
 from .node import of as node_of
 
@@ -89,7 +89,7 @@ class LookupTcp:
             "hostname": self._node.hostname,
         }
 
-    def has_room(self, producer: Producer) -> bool:
+    def has_room(self, producer: NsqdProducer) -> bool:
         """Whether a node may register more; counts what is refused."""
         if self._lookup.has_room(producer, self._settings.registrations_max):
             return True
@@ -116,7 +116,7 @@ class _Peer(Guarded):
         self._endpoint = endpoint
         self.gate = endpoint.gate
         self._reader, self._writer = reader, writer
-        self._producer: Producer | None = None
+        self._producer: NsqdProducer | None = None
         self._ended = False
         self._account = endpoint.receive.open(host, self.give_way)
         self._granted_bytes = 0
@@ -211,7 +211,7 @@ class _Peer(Guarded):
                 raise NsqProtocolError("E_BAD_BODY", "IDENTIFY missing fields")
         host, port = self._writer.get_extra_info("peername")[:2]
         told_host, told_id = told.get("hostname"), told.get("distributed_id")
-        self._producer = Producer(
+        self._producer = NsqdProducer(
             f"{host}:{port}",
             told_host if isinstance(told_host, str) else "",
             told["broadcast_address"],
@@ -244,10 +244,10 @@ class _Peer(Guarded):
         producer, topic, partition, channel = self._place(words, "UNREGISTER")
         producer.unregister(topic, partition, channel)
         if topic not in producer.topics:
-            self._endpoint.registry.exhume(topic, producer.http_address)
+            self._endpoint.registry.remove_tombstone(topic, producer.http_address)
         return b"OK"
 
-    def _place(self, words: list[bytes], verb: str) -> tuple[Producer, str, int, str]:
+    def _place(self, words: list[bytes], verb: str) -> tuple[NsqdProducer, str, int, str]:
         """Topic, partition and channel; upstream's nodes name no partition."""
         if self._producer is None:
             raise NsqProtocolError("E_INVALID", "client must IDENTIFY")

@@ -20,7 +20,7 @@ from ..base.services import Services, now_us
 
 if TYPE_CHECKING:
     from ...broker.core.topology import Topic
-    from .session import Connection
+    from .session import NsqdConnection
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ class Node:
         """Answer as the fork does, instead of with upstream's friendliness."""
         self.started_s = int(time.time())
         self.hostname = platform.node()
-        self.connections: set[Connection] = set()
+        self.connections: set[NsqdConnection] = set()
         self.tcp: Address | None = None
         self.http: Address | None = None
         """Where the faces of nsqd really listen."""

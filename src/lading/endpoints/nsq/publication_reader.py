@@ -12,21 +12,26 @@ from ...dialects.nsq.errors import NsqProtocolError, fault_of
 from ...metrics import Labels
 from ...model.errors import LadingError
 from ..base.inbox import IDLE_BUFFER_BYTES_MAX, Inbox
-from .publish import Publication, Publisher, Route, require_count
-from .publish_coalescing import COMMAND_BYTES_MAX, Gathering, Joint
+from .publish import Publication, Publisher, PublishRoute, require_count
+from .publish_coalescing import COMMAND_BYTES_MAX, CoalescedPublication, PublishCoalescer
 
 if TYPE_CHECKING:
-    from .session import Connection
+    from .session import NsqdConnection
 
 _SIZE: Final = struct.Struct(">i")
 _SIZE_BYTES: Final = 4
 
 
-class Intake:
+class PublicationReader:
     """Takes publications out of an inbox, and counts them."""
 
     def __init__(
-        self, inbox: Inbox, publisher: Publisher, gathering: Gathering, face: str, requests: defaultdict[Labels, float]
+        self,
+        inbox: Inbox,
+        publisher: Publisher,
+        gathering: PublishCoalescer,
+        face: str,
+        requests: defaultdict[Labels, float],
     ) -> None:
         self.publisher = publisher
         self._gathering = gathering
@@ -39,7 +44,7 @@ class Intake:
         """The line of the last command, if it may join others, and its topic."""
         self._topic = ""
 
-    def join(self, connection: Connection) -> Joint | None:
+    def join(self, connection: NsqdConnection) -> CoalescedPublication | None:
         """All that was received as one PUB like the one before, to be taken with those of others; None where it is not.
 
         Only for a connection of which nothing waits for an answer.
@@ -54,7 +59,7 @@ class Intake:
             return None
         inbox.have = 0
         self.published[self._topic] += 1
-        return self._gathering.join(line, inbox.array[:have], connection)
+        return self._gathering.publish(line, inbox.array[:have], connection)
 
     def take_first(self, line: Line) -> Publication | None:
         """A publication by a line that is not known yet: its size is looked at before its topic."""
@@ -78,7 +83,7 @@ class Intake:
             raise fault from None
         return self.take(route, known)
 
-    def take(self, route: Route, line: bytes) -> Publication | None:
+    def take(self, route: PublishRoute, line: bytes) -> Publication | None:
         """The publication at the front, or a run of them with the same ``line``; None where it is not whole."""
         inbox, command = self._inbox, route.command
         line_bytes = len(line)
@@ -102,12 +107,12 @@ class Intake:
         who = self if end == inbox.have else None
         try:
             if command.batch:
-                taken = self.publisher.batch(route, inbox.array, body, size, who)
+                taken = self.publisher.publish_batch(route, inbox.array, body, size, who)
             elif command.lacking:
                 delay_us = _delay_us(inbox.view[start:line_end])
                 taken = self.publisher.deferred(route, inbox.array, start, end, line_bytes, delay_us)
             else:
-                taken = self.publisher.run(route, inbox.array, start, inbox.have, line_bytes, end, who)
+                taken = self.publisher.publish_run(route, inbox.array, start, inbox.have, line_bytes, end, who)
         except LadingError as error:
             raise fault_of(error, route.failure) from None
         inbox.at = taken.end

@@ -35,7 +35,7 @@ _COUNT_MAX: Final = (limits.REQUEST_BYTES_MAX - _COUNT_BYTES) // 5
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class PublishRoute:
     """What a publishing line means, for as long as topics stay the same; ``partition`` where it can only be that one.
 
     ``failure`` is what a publication that the log does not take is called, ``size_max`` what a body may have.
@@ -83,19 +83,19 @@ class Publisher:
     def __init__(self, node: Node, face: str) -> None:
         self._node = node
         self._broker = node.broker
-        self._routes: dict[bytes, Route] = {}
+        self._routes: dict[bytes, PublishRoute] = {}
         self._topology = -1
         self._labels = (face,)
         self._messages_in = node.services.metrics.messages_in.values
 
-    def route(self, line: bytes) -> Route | None:
+    def route(self, line: bytes) -> PublishRoute | None:
         """What a line that was met before means."""
         if self._topology != self._broker.topology_version:
             self._routes.clear()
             self._topology = self._broker.topology_version
         return self._routes.get(line)
 
-    def known(self, line: bytes) -> Route:
+    def get_route(self, line: bytes) -> PublishRoute:
         """What a publishing line means that was met before, whatever became of its topic; Fault as in ``resolve``."""
         route = self.route(line)
         if route is None:
@@ -104,7 +104,7 @@ class Publisher:
             route = self.resolve(line, parsed.command, list(parsed.parameters))
         return route
 
-    def resolve(self, line: bytes, command: Command, parameters: list[bytes]) -> Route:
+    def resolve(self, line: bytes, command: Command, parameters: list[bytes]) -> PublishRoute:
         """What a publishing line means, remembered; Fault where it may not be published."""
         # a parameter too many is passed over, as it is by the server
         number = commands.partition_of(parameters[1]) if len(parameters) == 2 and not command.lacking else -1
@@ -116,11 +116,11 @@ class Publisher:
             self._routes[line] = route
         return route
 
-    def to(self, topic: Topic, command: Command, number: int = -1) -> Route:
+    def to(self, topic: Topic, command: Command, number: int = -1) -> PublishRoute:
         """A route to a partition, -1 for any in turn."""
         choice: PartitionChoice = ByNumber(number) if number >= 0 else Balanced()
         fixed = topic.partition(max(number, 0)) if number >= 0 or len(topic.partitions) == 1 else None
-        return Route(
+        return PublishRoute(
             command,
             topic,
             choice,
@@ -132,8 +132,15 @@ class Publisher:
             command.form == send_layout.PLAIN_FORM and not command.batch and not command.lacking,
         )
 
-    def run(
-        self, route: Route, source: Bytes, start: int, end: int, line_bytes: int, first_end: int, who: object = None
+    def publish_run(
+        self,
+        route: PublishRoute,
+        source: Bytes,
+        start: int,
+        end: int,
+        line_bytes: int,
+        first_end: int,
+        who: object = None,
     ) -> Publication:
         """The PUB commands at ``source[start:end]``; the first is whole at ``first_end``. Fault where it is refused.
 
@@ -150,7 +157,7 @@ class Publisher:
         stored, append = self._append(route, room_bytes, store, source, start + line_bytes, who)
         return Publication(append, stored.answers, stored.messages_count, stored.end, route.failure)
 
-    def together(self, route: Route, source: Bytes, count: int, line_bytes: int, who: object) -> Append:
+    def publish_identical(self, route: PublishRoute, source: Bytes, count: int, line_bytes: int, who: object) -> Append:
         """Just the ``count`` PUB commands that ``source`` is, of a route that ``joins``."""
         partition = route.partition or self._broker.partition_for(route.topic, route.choice)
         time_us = partition.log.append_time_us(now_us())
@@ -165,7 +172,9 @@ class Publisher:
         self._messages_in[self._labels] += count
         return append
 
-    def batch(self, route: Route, source: Bytes, start: int, size: int, who: object = None) -> Publication:
+    def publish_batch(
+        self, route: PublishRoute, source: Bytes, start: int, size: int, who: object = None
+    ) -> Publication:
         """The MPUB whose body is ``source[start : start + size]``; Fault where anything in it is refused."""
         form, takes_ext = route.command.form or 0, route.takes_ext
         if form == send_layout.EXT and not takes_ext:
@@ -181,7 +190,7 @@ class Publisher:
         return Publication(append, stored.answers, 1, start + size, route.failure)
 
     def deferred(
-        self, route: Route, source: Bytes, start: int, end: int, line_bytes: int, delay_us: int
+        self, route: PublishRoute, source: Bytes, start: int, end: int, line_bytes: int, delay_us: int
     ) -> Publication:
         """The DPUB that is ``source[start:end]``: it is seen when its time has come."""
 
@@ -194,7 +203,14 @@ class Publisher:
         return Publication(append, stored.answers, 1, end, route.failure)
 
     def _append(
-        self, route: Route, room_bytes: int, store: Store, source: Bytes, body_at: int, who: object, delay_us: int = 0
+        self,
+        route: PublishRoute,
+        room_bytes: int,
+        store: Store,
+        source: Bytes,
+        body_at: int,
+        who: object,
+        delay_us: int = 0,
     ) -> tuple[Stored, Append]:
         partition = route.partition or self._broker.partition_for(route.topic, route.choice)
         now = now_us()
@@ -231,7 +247,7 @@ def _size_at(source: Bytes, at: int) -> int:
     return int.from_bytes(source[at : at + 4].tobytes(), "big", signed=True)
 
 
-def _refused(stored: Stored, route: Route, published: Bytes) -> NsqProtocolError:
+def _refused(stored: Stored, route: PublishRoute, published: Bytes) -> NsqProtocolError:
     """The fault for the first message that is refused; of a batch it is item ``stored.messages_count``."""
     batch = route.command.batch
     at = _item_at(published, stored.messages_count) if batch else 0

@@ -22,7 +22,7 @@ from ...model.errors import LadingError
 from .publish import RUN_BYTES_MAX, Publisher
 
 if TYPE_CHECKING:
-    from .session import Connection
+    from .session import NsqdConnection
 
 Bytes = NDArray[np.uint8]
 
@@ -32,7 +32,7 @@ _FAILURE: Final = "E_PUB_FAILED"
 _OK: Final = frame(RESPONSE, commands.OK)
 
 
-class Joint:
+class CoalescedPublication:
     """What some connections publish together: all of them get the same answer."""
 
     __slots__ = ("_answer", "_served", "commands", "connections", "done", "size_bytes")
@@ -41,7 +41,7 @@ class Joint:
         """``served`` is called when they are answered."""
         self._served = served
         self.commands: list[bytes] = []
-        self.connections: list[Connection] = []
+        self.connections: list[NsqdConnection] = []
         self.size_bytes = 0
         self.done = False
         self._answer = _OK
@@ -64,30 +64,30 @@ class Joint:
         self._served()
 
 
-class Gathering:
+class PublishCoalescer:
     """The commands of this pass; one for all connections of a face."""
 
     def __init__(
         self,
         publisher: Publisher,
-        face: str,
+        endpoint_name: str,
         requests: dict[Labels, float],
         at_end_of_pass: Callable[[Callable[[], None]], None],
         served: Callable[[], None],
     ) -> None:
         self._publisher = publisher
-        self._face = face
-        self._told = (face, "PUB", "OK")
+        self._face = endpoint_name
+        self._told = (endpoint_name, "PUB", "OK")
         self._requests = requests
         self._at_end_of_pass = at_end_of_pass
         self._served = served
-        self._answered = Joint(served)
+        self._answered = CoalescedPublication(served)
         self._answered.done = True
-        self._joints: dict[bytes, Joint] = {}
-        self._alone: Connection | None = None
+        self._joints: dict[bytes, CoalescedPublication] = {}
+        self._alone: NsqdConnection | None = None
         """The one that has published since the last flush."""
 
-    def join(self, line: bytes, source: Bytes, connection: Connection) -> Joint:
+    def publish(self, line: bytes, source: Bytes, connection: NsqdConnection) -> CoalescedPublication:
         """Publish the whole PUB command that ``source`` is and that begins with ``line``, in this pass."""
         if self._alone is None or self._alone is connection:
             self._alone = connection
@@ -99,7 +99,7 @@ class Gathering:
                 self.flush()
             elif not self._joints:
                 self._at_end_of_pass(self.flush)
-            joint = self._joints[line] = Joint(self._served)
+            joint = self._joints[line] = CoalescedPublication(self._served)
         joint.commands.append(command)
         joint.connections.append(connection)
         joint.size_bytes += len(command)
@@ -116,32 +116,34 @@ class Gathering:
         for line, joint in joints.items():
             self._append(line, joint)
 
-    def _alone_now(self, line: bytes, source: Bytes, connection: Connection) -> Joint:
+    def _alone_now(self, line: bytes, source: Bytes, connection: NsqdConnection) -> CoalescedPublication:
         try:
             # the same source as for its other commands: who is alone stays so whatever it sends
-            append = self._publisher.together(self._publisher.known(line), source, 1, len(line), connection.intake)
+            append = self._publisher.publish_identical(
+                self._publisher.get_route(line), source, 1, len(line), connection.intake
+            )
         except LadingError as error:
-            return self._refused(error, Joint(self._served), 1)
+            return self._refused(error, CoalescedPublication(self._served), 1)
         self._requests[self._told] += 1
         if append.done:
             self._served()
             return self._answered
-        joint = Joint(self._served)
+        joint = CoalescedPublication(self._served)
         joint.connections.append(connection)
         append.add_done_callback(joint.settle)
         return joint
 
-    def _refused(self, error: LadingError, joint: Joint, count: int) -> Joint:
+    def _refused(self, error: LadingError, joint: CoalescedPublication, count: int) -> CoalescedPublication:
         fault = fault_of(error, _FAILURE)
         self._requests[self._face, "refused", fault.code] += count
         joint.finish(fault)
         return joint
 
-    def _append(self, line: bytes, joint: Joint) -> None:
+    def _append(self, line: bytes, joint: CoalescedPublication) -> None:
         count = len(joint.commands)
         source = np.frombuffer(b"".join(joint.commands) if count > 1 else joint.commands[0], np.uint8)
         try:
-            append = self._publisher.together(self._publisher.known(line), source, count, len(line), self)
+            append = self._publisher.publish_identical(self._publisher.get_route(line), source, count, len(line), self)
         except LadingError as error:
             self._refused(error, joint, count)
             return

@@ -13,8 +13,8 @@ from ..base.services import Services
 from ..io.gate import Gate
 from . import node as nodes
 from .publish import Publisher
-from .publish_coalescing import Gathering
-from .session import NAME, Connection
+from .publish_coalescing import PublishCoalescer
+from .session import NAME, NsqdConnection
 
 DRAIN_TIMEOUT_S: Final = 5.0
 
@@ -26,7 +26,7 @@ class Nsqd:
         self.services = services
         self.node = nodes.of(services)
         self.publisher = Publisher(self.node, NAME)
-        self.gathering = Gathering(
+        self.gathering = PublishCoalescer(
             self.publisher,
             NAME,
             services.metrics.requests.values,
@@ -41,28 +41,28 @@ class Nsqd:
         """Accept from now on."""
         self.node.tcp = Address(*listener.getsockname()[:2])
         self.node.forget_ephemeral()
-        self._server = await asyncio.get_running_loop().create_server(lambda: Connection(self), sock=listener)
+        self._server = await asyncio.get_running_loop().create_server(lambda: NsqdConnection(self), sock=listener)
 
     async def stop(self) -> None:
         """Accept no more, answer what is on its way to the disk, close; a client that does not read is cut."""
         if self._server is not None:
             self._server.close()
         for connection in list(self.node.connections):
-            connection.work()
+            connection.process_commands()
         with contextlib.suppress(TimeoutError):
             if self.node.connections:
                 await asyncio.wait_for(self._all_gone.wait(), DRAIN_TIMEOUT_S)
         for connection in list(self.node.connections):
             connection.abort()
 
-    def admit(self, connection: Connection, host: str) -> bool:
+    def admit(self, connection: NsqdConnection, host: str) -> bool:
         """Whether there is room for one more."""
         if not self.gate.admit(connection, host):
             return False
         self.node.connections.add(connection)
         return True
 
-    def leave(self, connection: Connection) -> None:
+    def leave(self, connection: NsqdConnection) -> None:
         """The client is gone."""
         self.node.connections.discard(connection)
         self.gate.leave(connection)

@@ -21,11 +21,11 @@ from ..base.deadlines import Stage
 from ..base.inbox import Inbox, no_progress_error
 from ..base.peer import TLS_HELLO, is_tls_hello, origin_of
 from ..io.gate import Guarded
-from .consume import Consumer
+from .consume import NsqConsumer
 from .handlers import HANDLERS, require_state
-from .publication_reader import Intake
+from .publication_reader import PublicationReader
 from .publish import Publication
-from .publish_coalescing import Joint
+from .publish_coalescing import CoalescedPublication
 
 if TYPE_CHECKING:
     from ...broker.core.topology import Topic
@@ -58,7 +58,7 @@ GATHER_S: Final = 0.001
 and to be woken for one costs as much as to take hundreds."""
 
 
-class Connection(Guarded, asyncio.BufferedProtocol):
+class NsqdConnection(Guarded, asyncio.BufferedProtocol):
     """One client connection."""
 
     def __init__(self, endpoint: Nsqd) -> None:
@@ -70,15 +70,15 @@ class Connection(Guarded, asyncio.BufferedProtocol):
         self._received_bytes, self._sent_bytes = metrics.received_bytes.values, metrics.sent_bytes.values
         self._requests = metrics.requests.values
         self.inbox = Inbox(endpoint.services.receive)
-        self.intake = Intake(self.inbox, endpoint.publisher, endpoint.gathering, NAME, self._requests)
+        self.intake = PublicationReader(self.inbox, endpoint.publisher, endpoint.gathering, NAME, self._requests)
         self.identity = Identity()
         self.state = ClientState.FRESH
-        self.consumer: Consumer | None = None
+        self.consumer: NsqConsumer | None = None
         self.connected_s = int(time.time())
         self.address = ""
         self.name = NAME
         self._transport: asyncio.Transport | None = None
-        self._waiting: deque[bytes | Publication | Joint] = deque()
+        self._waiting: deque[bytes | Publication | CoalescedPublication] = deque()
         """Answers in their order: bytes that are ready, or publications under way."""
         self._spoken = False
         """The magic has come."""
@@ -136,7 +136,7 @@ class Connection(Guarded, asyncio.BufferedProtocol):
         if not self._ended and not self._services.stopping:
             self.inbox.have += size_bytes
             if self._waiting or self._congested or self._paused or (joint := self.intake.join(self)) is None:
-                self.work()
+                self.process_commands()
                 self._gather_finishes(size_bytes)
                 return
             self._heard_s = time.monotonic()
@@ -180,7 +180,7 @@ class Connection(Guarded, asyncio.BufferedProtocol):
         self._paused = False
         if self.consumer is not None:
             self.consumer.subscriber.blocked = False
-        self.work()
+        self.process_commands()
 
     def abort(self) -> None:
         """Cut the connection now."""
@@ -217,7 +217,7 @@ class Connection(Guarded, asyncio.BufferedProtocol):
 
     # -- commands
 
-    def work(self) -> None:
+    def process_commands(self) -> None:
         """Take the commands that are whole, as far as bounds allow; then see to the buffer, and to the end."""
         if self._working:
             return
@@ -251,7 +251,7 @@ class Connection(Guarded, asyncio.BufferedProtocol):
         self._steps_left = STEPS_MAX
         if inbox.at != begun:
             self._heard_s = time.monotonic()
-        if not self._ended and not inbox.tend(whole):
+        if not self._ended and not inbox.make_room(whole):
             self._refuse(NsqProtocolError("E_BAD_BODY", "the broker is receiving too much; ask again later"))
         hold = (inbox.full or self._resting) and not self._ended
         if hold != self._held:
@@ -267,7 +267,7 @@ class Connection(Guarded, asyncio.BufferedProtocol):
 
     def _go_on(self) -> None:
         self._resting = False
-        self.work()
+        self.process_commands()
 
     def _is_overfull(self) -> bool:
         """Whether a client that does not read has to before it is read: nothing may pile up that it is answered.
@@ -339,11 +339,11 @@ class Connection(Guarded, asyncio.BufferedProtocol):
         """A publication is done: answer what can be answered now."""
         self._settle()
         if self._stalled:
-            self.work()
+            self.process_commands()
 
     def _relieve(self) -> None:
         self._congested = False
-        self.work()
+        self.process_commands()
 
     def _answer(self, line: Line) -> bool:
         """Any command but a publication."""

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ...broker.channels import Channel
     from ...broker.core.topology import Topic
     from .node import Node
-    from .session import Connection
+    from .session import NsqdConnection
 
 _STATES = {ClientState.FRESH: 2, ClientState.SUBSCRIBED: 3, ClientState.CLOSING: 4}
 _NS_PER_MS = 1_000_000
@@ -90,7 +90,7 @@ def _channel(node: Node, channel: Channel, with_clients: bool) -> dict[str, Any]
     }
 
 
-def _client(connection: Connection) -> dict[str, Any]:
+def _client(connection: NsqdConnection) -> dict[str, Any]:
     identity = connection.identity
     subscriber = connection.consumer.subscriber if connection.consumer is not None else None
     return {

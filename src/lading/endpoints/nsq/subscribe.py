@@ -22,7 +22,7 @@ _WITHOUT_NODES: Final = "Not supported while coordinator disabled"
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class SubscribeRequest:
     """Where a client wants to read; ``partition`` None is all of them."""
 
     node: Node
@@ -35,10 +35,10 @@ class Asked:
         """Have the channel begin where the client asked, if it is its first one."""
         if self.start is None or channel.subscribers:
             return
-        move(self.node, channel, self.partition, self.start)
+        seek_channel(self.node, channel, self.partition, self.start)
 
 
-def move(node: Node, channel: Channel, number: int | None, start: Start) -> None:
+def seek_channel(node: Node, channel: Channel, number: int | None, start: Start) -> None:
     """Have a channel go on at a place in one partition, or in all of them."""
     kind, value = start
     for partition in channel.topic.partitions:
@@ -56,7 +56,7 @@ _OFFSETS: Final = {
 """Where each form of a start lies in a partition."""
 
 
-def start_of(node: Node, line: Line) -> Asked:
+def parse_subscribe(node: Node, line: Line) -> SubscribeRequest:
     """What the line asks for; Fault where it cannot be."""
     name = line.command.name
     topic_name, channel = (word.decode(errors="replace") for word in line.parameters[:2])
@@ -67,7 +67,7 @@ def start_of(node: Node, line: Line) -> Asked:
     number = commands.partition_of(line.parameters[2]) if len(line.parameters) > 2 else -1
     start = _parsed_start(node, line) if len(line.parameters) > 3 else None
     topic = _topic(node, topic_name, number)
-    return Asked(node, topic, channel, number if number >= 0 else None, start)
+    return SubscribeRequest(node, topic, channel, number if number >= 0 else None, start)
 
 
 def parsed_start(text: str) -> Start | None:
