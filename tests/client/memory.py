@@ -14,8 +14,8 @@ from lading.chunk import envelope
 from lading.chunk.runs import runs
 from lading.dialects.native.messages import BlockHeader, encode_block
 from lading.model.errors import LocalError, Reason, Refusal
-from lading.transports.fetched import Fetched
-from lading.transports.interface import Capacity, Membership, PartitionMeta, Position, Sent, TopicMeta
+from lading.transports.fetched import FetchResult
+from lading.transports.interface import Capacity, Membership, PartitionMeta, Position, SendResult, TopicMeta
 
 NOW_US = 1_700_000_000_000_000
 NATIVE = 1
@@ -82,19 +82,19 @@ class MemoryTransport:
     def fetch(
         self, topic: str, partition: int, offset: int, *, max_bytes: int = 1 << 20, max_messages: int | None = None,
         wait_ms: int = 0,
-    ) -> Fetched:  # fmt: skip
+    ) -> FetchResult:  # fmt: skip
         self.fetches += 1
         part = self.held[topic][partition]
         found = next((chunk for chunk in part.chunks if chunk[1] > offset), None)
         if found is None:
-            return Fetched(topic, partition, [], offset, part.first, part.end, part.topic_id, *part.last_epoch)
+            return FetchResult(topic, partition, [], offset, part.first, part.end, part.topic_id, *part.last_epoch)
         data = found[2]
         if self.lies:
             lie = self.lies.popleft()
             data = sealed(lie, found[0])
         region = np.frombuffer(data, np.uint8)
         known = (part.topic_id, *part.last_epoch, part.hidden, part.aborted)
-        return Fetched(topic, partition, runs(region), found[1], part.first, part.end, *known)
+        return FetchResult(topic, partition, runs(region), found[1], part.first, part.end, *known)
 
     def offset_at(self, topic: str, partition: int, timestamp_us: int) -> int:
         return 0 if timestamp_us <= NOW_US else self.held[topic][partition].end
@@ -102,7 +102,7 @@ class MemoryTransport:
     def send(
         self, topic: str, partition: int | None, batch: pa.RecordBatch, *, strict: bool = False,
         compression: Literal["lz4"] | None = None,
-    ) -> Sent:  # fmt: skip
+    ) -> SendResult:  # fmt: skip
         self.sends += 1
         if self.failures and (failure := self.failures.popleft()) is not None:
             raise failure
@@ -110,7 +110,7 @@ class MemoryTransport:
         part = self.held[topic][partition]
         base = part.end
         part.chunks.append((base, base + batch.num_rows, sealed(batch, base)))
-        return Sent(batch.num_rows, base)
+        return SendResult(batch.num_rows, base)
 
     def join(self, group: str, topics: Sequence[str]) -> Membership:
         membership = self.groups.setdefault(group, MemoryMembership())
@@ -125,7 +125,7 @@ class MemoryMembership:
     """A group with one member."""
 
     generation = 1
-    changing = False
+    is_rebalancing = False
 
     def __init__(self) -> None:
         self.partitions: list[tuple[str, int]] = []

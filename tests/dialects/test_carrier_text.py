@@ -15,7 +15,7 @@ from lading.dialects.kafka.encode import RecordEncoder
 from lading.dialects.kafka.messages import decode_columns
 from lading.model.batch import FIELDS, SCHEMA
 from lading.model.errors import LocalError, MalformedMessage
-from lading.transports.fitting import fitted
+from lading.transports.fitting import fit_to_target
 from tests.dialects.kafka import run_of
 from tests.dialects.test_carrier import Row, batch_of, rows_of
 from tests.dialects.test_kafka_carrying import random_row, times_of
@@ -48,9 +48,9 @@ def test_a_message_without_headers_and_id_reaches_kafka_without_a_carrier(half: 
 
 def test_strict_refuses_a_time_that_is_cut() -> None:
     batch = batch_of([(None, None, [], b"x", 1_700_000_000_123_456)])
-    assert fitted(batch, "kafka", "Kafka", strict=False) is batch
+    assert fit_to_target(batch, "kafka", "Kafka", strict=False) is batch
     with pytest.raises(LocalError, match="cannot hold every fact"):
-        fitted(batch, "kafka", "Kafka", strict=True)
+        fit_to_target(batch, "kafka", "Kafka", strict=True)
 
 
 def test_carriers_of_older_versions_are_read_where_they_lie(half: str) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 import lading
 from lading.model.errors import DataLoss, LocalError, RemoteError
-from lading.transports.interface import Prepared
+from lading.transports.interface import PreparedTransaction
 from lading.transports.kafka import transactions
 from lading.transports.kafka.transactions import KafkaDecision
 from lading.transports.kafka.transport import KafkaTransport
@@ -39,7 +39,7 @@ def decision(transport: KafkaTransport, topic: str, timeout_s: float | None = No
     return transport.decision(f"sink-{topic}", topic, timeout_s=timeout_s)
 
 
-def send(made_by: Any, topic: str, work: str) -> list[Prepared]:
+def send(made_by: Any, topic: str, work: str) -> list[PreparedTransaction]:
     """What all tasks of some work prepare: ten messages each, over both partitions."""
     found = []
     for task in range(TASKS):
@@ -47,7 +47,7 @@ def send(made_by: Any, topic: str, work: str) -> list[Prepared]:
         texts = [b"%s %d.%d" % (work.encode(), task, at) for at in range(10)]
         halves = [pa.RecordBatch.from_pydict({"payload": texts[at::2]}) for at in range(2)]
         assert transaction.send_all(topic, enumerate(halves), compression="lz4") == len(texts)
-        found.append(transaction.prepared())
+        found.append(transaction.prepare())
     return found
 
 
@@ -63,11 +63,11 @@ def there(kafka: kafka_broker.RunningKafka, topic: str) -> list[str]:
 def test_what_is_decided_is_there_once(kafka: kafka_broker.RunningKafka, transport: KafkaTransport) -> None:
     topic = made(kafka, 2)
     ours = decision(transport, topic)
-    assert ours.settled() is None
+    assert ours.last_decided() is None
     prepared = send(ours, topic, "a")
     assert there(kafka, topic) == []
     ours.decide("a", prepared)
-    assert there(kafka, topic) == ["a"] and ours.settled() == "a"
+    assert there(kafka, topic) == ["a"] and ours.last_decided() == "a"
     # a repeat changes nothing, also when everything was sent again; it is aborted by the next transactions
     ours.decide("a", send(ours, topic, "a"))
     ours.withdraw("a", prepared)
@@ -107,7 +107,7 @@ def test_a_crash_in_the_commit(
             ours.decide("b", prepared)
     # another process does the same work again
     again = decision(transport, topic)
-    if again.settled() != "b":
+    if again.last_decided() != "b":
         assert step == 0
         again.decide("b", send(again, topic, "b"))
     again.decide("b", prepared)
@@ -128,7 +128,7 @@ def test_a_task_that_is_tried_again_shuts_out_the_first_try(
     with pytest.raises(RemoteError, match=r"FENCED|EPOCH"):
         first.send(topic, 0, rows, compression=None)
     second.send(topic, 0, pa.RecordBatch.from_pydict({"payload": [b"second"]}), compression=None)
-    ours.decide("a", [second.prepared()])
+    ours.decide("a", [second.prepare()])
     assert lading.read_arrow(kafka.url, topic).column("payload").to_pylist() == [b"second"]
 
 
@@ -147,7 +147,7 @@ def test_a_transaction_that_timed_out_after_the_decision_is_told(
             # only a commit that comes too late is refused
             time.sleep(1.5)
             if lading.read_arrow(kafka.url, topic, columns="offset").num_rows == 0 and _aborted(kafka, topic):
-                ours.settled()
+                ours.last_decided()
 
 
 def _aborted(kafka: kafka_broker.RunningKafka, topic: str) -> bool:
@@ -162,4 +162,4 @@ def _aborted(kafka: kafka_broker.RunningKafka, topic: str) -> bool:
 def test_too_many_tasks_for_one_decision(kafka: kafka_broker.RunningKafka, transport: KafkaTransport) -> None:
     topic = made(kafka)
     with pytest.raises(LocalError, match="coalesce the frame"):
-        decision(transport, topic).decide("a", [Prepared(f"sink-{topic}-{at}", at, 0) for at in range(400)])
+        decision(transport, topic).decide("a", [PreparedTransaction(f"sink-{topic}-{at}", at, 0) for at in range(400)])

@@ -13,8 +13,8 @@ from lading.dialects.iggy_classic.limits import REQUEST_HEADER_VALUES_BYTES_MAX
 from lading.model.batch import SCHEMA
 from lading.model.errors import LimitExceeded, LocalError, Reason, Refusal, SettingError, Unreachable
 from lading.testing import Running
-from lading.transports.fetched import Fetched
-from lading.transports.fitting import complete
+from lading.transports.fetched import FetchResult
+from lading.transports.fitting import fill_missing_columns
 from lading.transports.iggy.group import group_number
 from lading.transports.iggy.sending import REQUEST_MESSAGES_MAX, requests
 from lading.transports.iggy.transport import IggyTransport
@@ -47,7 +47,7 @@ def batch_of(*rows: tuple[bytes | None, Sequence[Header], bytes | None]) -> pa.R
     return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
 
-def rows_of(fetched: Fetched) -> list[dict[str, Any]]:
+def rows_of(fetched: FetchResult) -> list[dict[str, Any]]:
     return [
         row
         for part in fetched.decode()
@@ -209,13 +209,13 @@ def test_a_send_whose_answer_is_lost_goes_on_behind_what_was_confirmed(broker: R
 
 
 def test_requests_are_cut_by_every_limit() -> None:
-    small = complete(batch_of(*[(None, [], b"x")] * (REQUEST_MESSAGES_MAX + 1)))
+    small = fill_missing_columns(batch_of(*[(None, [], b"x")] * (REQUEST_MESSAGES_MAX + 1)))
     assert [part.num_rows for part in requests(small)] == [REQUEST_MESSAGES_MAX, 1]
-    values = complete(batch_of(*[(None, [("k", 1, b"v" * 200)], b"x")] * 1_024)).slice(512)
+    values = fill_missing_columns(batch_of(*[(None, [("k", 1, b"v" * 200)], b"x")] * 1_024)).slice(512)
     assert [part.num_rows for part in requests(values)] == [512]
-    more = complete(batch_of(*[(None, [("k", 1, b"v" * 200)], b"x")] * 1_025)).slice(512)
+    more = fill_missing_columns(batch_of(*[(None, [("k", 1, b"v" * 200)], b"x")] * 1_025)).slice(512)
     assert [part.num_rows for part in requests(more)] == [512, 1]
-    payloads = complete(batch_of(*[(None, [], b"x" * (2 << 20))] * 3))
+    payloads = fill_missing_columns(batch_of(*[(None, [], b"x" * (2 << 20))] * 3))
     assert [part.num_rows for part in requests(payloads)] == [1, 1, 1]
     assert list(requests(small.slice(0, 0))) == []
 

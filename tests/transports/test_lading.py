@@ -13,8 +13,8 @@ from lading.dialects.native.messages import blocks
 from lading.model.errors import LocalError, Reason, Refusal, RemoteError, Unreachable
 from lading.model.state import State
 from lading.testing import Running
-from lading.transports.interface import Filtering, Position, Sent
-from lading.transports.lading.blocks import BlockWriter, cut
+from lading.transports.interface import Filtering, Position, SendResult
+from lading.transports.lading.blocks import BlockWriter, split_batch
 from lading.transports.lading.transport import LadingTransport
 from tests.transports.proxy import proxy
 
@@ -82,7 +82,7 @@ def test_a_topic_that_was_deleted_is_named(transport: LadingTransport, topic: st
 
 def test_fetch_gives_whole_chunks_and_where_to_go_on(transport: LadingTransport, topic: str) -> None:
     transport.create_topic(topic)
-    assert transport.send(topic, 0, batch(b"0", b"1")) == Sent(2, 0, False)
+    assert transport.send(topic, 0, batch(b"0", b"1")) == SendResult(2, 0, False)
     assert transport.send(topic, 0, batch(b"2")).base_offset == 2
     fetched = transport.fetch(topic, 0, 1)
     assert (fetched.end_offset, fetched.stable_end, fetched.first_offset) == (3, 3, 0)
@@ -248,21 +248,21 @@ def test_a_restarted_broker_is_found_again(topic: str, tmp_path: object) -> None
 
 def test_batches_are_cut_to_size() -> None:
     whole = batch(*(b"x" * (1000 + number) for number in range(100)))
-    parts = list(cut(whole, 10_000))
+    parts = list(split_batch(whole, 10_000))
     assert pa.Table.from_batches(parts).combine_chunks() == pa.Table.from_batches([whole])
     assert all(part.nbytes <= 10_000 for part in parts)
-    assert [part.num_rows for part in cut(batch(b"x" * 1000, b"y"), 10)] == [1, 1]
-    assert list(cut(batch(), 10)) == []
+    assert [part.num_rows for part in split_batch(batch(b"x" * 1000, b"y"), 10)] == [1, 1]
+    assert list(split_batch(batch(), 10)) == []
 
 
 def test_another_batch_after_an_unknown_outcome_has_another_writer() -> None:
     posted: list[bytes] = []
 
-    def post(topic: str, partition: int, block: bytes) -> Sent:
+    def post(topic: str, partition: int, block: bytes) -> SendResult:
         posted.append(block)
         if len(posted) == 2:
             raise Unreachable("lost")
-        return Sent(1, len(posted), False)
+        return SendResult(1, len(posted), False)
 
     writer = BlockWriter(post)
     first_id = writer.writer_id
@@ -284,11 +284,11 @@ def test_another_batch_after_an_unknown_outcome_has_another_writer() -> None:
 def test_a_forgotten_writer_begins_anew() -> None:
     posted: list[bytes] = []
 
-    def post(topic: str, partition: int, block: bytes) -> Sent:
+    def post(topic: str, partition: int, block: bytes) -> SendResult:
         posted.append(block)
         if len(posted) == 2:
             raise Refusal(Reason.OUT_OF_SEQUENCE, "the writer is not known here")
-        return Sent(1, len(posted), False)
+        return SendResult(1, len(posted), False)
 
     writer = BlockWriter(post)
     old = writer.writer_id

@@ -310,7 +310,7 @@ class Consumer:
     def _look_after_group(self) -> None:
         if self._member is None:
             return
-        changing = self._member.membership.changing
+        changing = self._member.membership.is_rebalancing
         if changing and self._auto_commit:
             # the last moment at which these partitions are ours
             self._store()

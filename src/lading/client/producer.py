@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from ..model.errors import LadingError, LocalError, Reason, Refusal, RemoteError, SettingError
 from ..model.headers import Headers, HeadersLike
 from ..model.message import EPOCH
-from ..transports.interface import Sent, Streaming, TopicMeta, Transport
+from ..transports.interface import PipeliningTransport, SendResult, TopicMeta, Transport
 from ..transports.topics import UnknownTopic
 from .arguments import open_for
 from .interceptors import LOG, Outgoing, ProducerInterceptor, chained, told
@@ -209,7 +209,7 @@ class Producer:
                 for piece in self._split(topic, part, partition, count)
             )
             options: dict[str, Any] = {"strict": self._strict, "compression": self._compression}
-            if isinstance(self.transport, Streaming):
+            if isinstance(self.transport, PipeliningTransport):
                 return self.transport.send_all(topic, parts, **options)
             return sum(self.transport.send(topic, number, rows, **options).count for number, rows in parts)
 
@@ -370,7 +370,7 @@ class Producer:
             outbox.waiting.popleft()
             self._tell(messages, sent, None)
 
-    def _tell(self, messages: Sequence[Outgoing], sent: Sent | None, error: Exception | None) -> None:
+    def _tell(self, messages: Sequence[Outgoing], sent: SendResult | None, error: Exception | None) -> None:
         calls = [each.on_acknowledged for each in self._interceptors]
         base = None if sent is None else sent.base_offset
         for at, message in enumerate(messages):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..model.errors import LadingError
 from ..transports.fetched import MAX_OFFSET
-from ..transports.interface import Position, TopicMeta, Transport, Watching
+from ..transports.interface import LongPollTransport, Position, TopicMeta, Transport
 from .patience import Patience
 from .read_bounds import Place, Span
 from .reading import PartitionReader, Selection
@@ -143,7 +143,7 @@ class Readers:
     def _wait_for_news(self, longest_s: float) -> None:
         """Sleep until some partition has something new: one request a topic instead of one a partition."""
         waiting = {place: reader.position for place, reader in self._readers.items() if not reader.done}
-        if waiting and isinstance(self._transport, Watching):
+        if waiting and isinstance(self._transport, LongPollTransport):
             self._transport.wait_for_news(waiting, int(longest_s * 1000))
             return
         until = time.monotonic() + longest_s

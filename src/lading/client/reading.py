@@ -14,8 +14,8 @@ from ..model.errors import ChecksumMismatch, DataLoss, SettingError
 from ..model.limits import BATCH_ROWS
 from ..model.run import Decoded
 from ..transports.checksums import mismatches
-from ..transports.epochs import compared
-from ..transports.fetched import MAX_OFFSET, Fetched, States
+from ..transports.epochs import fill_epochs
+from ..transports.fetched import MAX_OFFSET, FetchResult, States
 from ..transports.interface import Filtering, Queried, TopicMeta, Transport
 
 if TYPE_CHECKING:
@@ -169,12 +169,12 @@ class PartitionReader:
         self.epoch = fetched.epoch
         return batches
 
-    def _decoded(self, fetched: Fetched, selection: Selection) -> Iterator[Decoded]:
+    def _decoded(self, fetched: FetchResult, selection: Selection) -> Iterator[Decoded]:
         return fetched.decode(
             first=self.position, end=self.end, fields=selection.fields, keys=selection.keys, states=selection.states
         )
 
-    def _fetched(self, wait_ms: int, selection: Selection) -> Fetched:
+    def _fetched(self, wait_ms: int, selection: Selection) -> FetchResult:
         if self._to_compare:
             self._to_compare = False
             self._compare(selection)
@@ -190,12 +190,14 @@ class PartitionReader:
 
     def _compare(self, selection: Selection) -> None:
         """Look whether the log was cut back since the position was stored, where the server tells it on request."""
-        parts = compared(self._transport, self.meta, {self.partition: self.epoch}).partitions
+        parts = fill_epochs(self._transport, self.meta, {self.partition: self.epoch}).partitions
         (part,) = [part for part in parts if part.number == self.partition]
         where = (self.meta.name, self.partition)
-        self._look_for_loss(Fetched(*where, [], self.position, topic_id=self._topic_id, epochs=part.epochs), selection)
+        self._look_for_loss(
+            FetchResult(*where, [], self.position, topic_id=self._topic_id, epochs=part.epochs), selection
+        )
 
-    def _look_for_loss(self, fetched: Fetched | Queried, selection: Selection) -> None:
+    def _look_for_loss(self, fetched: FetchResult | Queried, selection: Selection) -> None:
         loss = self._loss(fetched)
         if loss and selection.on_loss == "fail":
             raise DataLoss(f"{loss}; to go on from what is there, read with on_loss='skip'")
@@ -204,7 +206,7 @@ class PartitionReader:
         self._sure, self._topic_id = True, fetched.topic_id
         self.position = max(self.position, min(fetched.first_offset, self.end))
 
-    def _loss(self, fetched: Fetched | Queried) -> str:
+    def _loss(self, fetched: FetchResult | Queried) -> str:
         where = f"topic {self.meta.name!r}, partition {self.partition}"
         if self._topic_id is not None and fetched.topic_id not in (None, self._topic_id):
             self.position = fetched.first_offset

@@ -21,7 +21,7 @@ from ..tables.manifest import TABLE, File, Manifest
 from ..tables.options import transport_options
 from ..tables.state import State as PipelineState
 from ..tables.table_commit import drop, staged_path
-from ..transports.interface import Picky, Transport
+from ..transports.interface import HeaderAwareTransport, Transport
 from ..transports.lading.transport import LadingTransport
 from ..transports.open import open_transport
 from ..transports.topics import UnknownTopic
@@ -115,7 +115,7 @@ def opened(url: str, access: Mapping[str, Any]) -> Iterator[Transport]:
 def _partitions(transport: Transport, server: str, topic: str) -> int:
     """How many partitions the topic has."""
     count = len(transport.topic(topic).partitions)
-    if isinstance(transport, Picky) and not transport.takes_headers(topic):
+    if isinstance(transport, HeaderAwareTransport) and not transport.takes_headers(topic):
         raise NoHeadersThere(
             f"topic {topic!r} at {server} takes no headers, and what is quarantined or sent again carries some that "
             "say why and how often; name a server that keeps headers (quarantine.server, source.server), or no "

@@ -12,7 +12,7 @@ from ..columns.seen_headers import SeenHeaders
 from ..model.errors import LadingError
 from ..tables.ranges import Range
 from ..tables.scan import Reading
-from ..transports.fetched import Fetched
+from ..transports.fetched import FetchResult
 from ..transports.interface import Transport
 
 LOG = logging.getLogger("lading.spark")
@@ -59,6 +59,6 @@ def _sample(transport: Transport, reading: Reading, ranges: Sequence[Range]) -> 
                 del positions[piece]
 
 
-def _headers(fetched: Fetched, first: int, end: int, reading: Reading) -> Iterator[pa.Array[Any]]:
+def _headers(fetched: FetchResult, first: int, end: int, reading: Reading) -> Iterator[pa.Array[Any]]:
     for part in fetched.decode(first=first, end=end, fields={"headers"}, states=reading.states):
         yield part.columns["headers"]

@@ -21,7 +21,14 @@ from pyspark.sql.datasource import WriterCommitMessage
 from ..client.header_columns import with_header
 from ..model.errors import LadingError, SettingError
 from ..tables.options import SinkOptions
-from ..transports.interface import Deciding, Decision, Picky, Prepared, Streaming, Transport
+from ..transports.interface import (
+    HeaderAwareTransport,
+    PipeliningTransport,
+    PreparedTransaction,
+    TransactionalTransport,
+    TransactionDecision,
+    Transport,
+)
 from ..transports.lading.blocks import WRITER_ID_BYTES
 from ..transports.lading.transport import LadingTransport
 
@@ -42,7 +49,7 @@ class Task(NamedTuple):
 class Sent(WriterCommitMessage):
     """What one task attempt sent: its transaction (None where there is none to decide about), for which work."""
 
-    transaction: int | Prepared | None
+    transaction: int | PreparedTransaction | None
     work: str
     count: int
 
@@ -66,7 +73,7 @@ class Delivery(Protocol):
 def delivery_of(transport: Transport, options: SinkOptions) -> Delivery:
     """The way for this target; SettingError for options that it has no use for."""
     if options.transactional_id is not None:
-        if not isinstance(transport, Deciding):
+        if not isinstance(transport, TransactionalTransport):
             raise SettingError(
                 f"transactionalId is for Kafka clusters; {options.to} "
                 + ("is exactly once without it" if isinstance(transport, LadingTransport) else "has no transactions")
@@ -118,20 +125,20 @@ class ByBroker:
 class ByDecision:
     """To a Kafka cluster with a transactional id: one transaction a task, decided about together."""
 
-    def __init__(self, decision: Decision, options: SinkOptions) -> None:
+    def __init__(self, decision: TransactionDecision, options: SinkOptions) -> None:
         self._decision = decision
         self._topic = options.topic
 
     def write(self, parts: Parts, task: Task) -> Sent:
         """Send in an open transaction; nothing where the work was decided about already."""
-        if self._decision.settled() == task.work:
+        if self._decision.last_decided() == task.work:
             for _ in parts:
                 pass
             return Sent(None, task.work, 0)
         transaction = self._decision.begin(task.number)
         try:
             count = transaction.send_all(self._topic, parts)
-            return Sent(transaction.prepared(), task.work, count)
+            return Sent(transaction.prepare(), task.work, count)
         except BaseException:
             with suppress(LadingError):
                 transaction.abort()
@@ -139,11 +146,15 @@ class ByDecision:
 
     def commit(self, work: str, sent: Sequence[Sent]) -> None:
         """Decide, then commit one transaction after the other."""
-        self._decision.decide(work, [one.transaction for one in sent if isinstance(one.transaction, Prepared)])
+        self._decision.decide(
+            work, [one.transaction for one in sent if isinstance(one.transaction, PreparedTransaction)]
+        )
 
     def abort(self, work: str, sent: Sequence[Sent]) -> None:
         """Abort them, unless they were decided about."""
-        self._decision.withdraw(work, [one.transaction for one in sent if isinstance(one.transaction, Prepared)])
+        self._decision.withdraw(
+            work, [one.transaction for one in sent if isinstance(one.transaction, PreparedTransaction)]
+        )
 
 
 class AtLeastOnce:
@@ -153,13 +164,13 @@ class AtLeastOnce:
         self._transport = transport
         self._topic = options.topic
         # a mark that the target cannot hold would refuse everything
-        bare = isinstance(transport, Picky) and not transport.takes_headers(options.topic)
+        bare = isinstance(transport, HeaderAwareTransport) and not transport.takes_headers(options.topic)
         self._header = None if bare else options.dedupe_header
 
     def write(self, parts: Parts, task: Task) -> Sent:
         """Send, each message with its mark."""
         marked = parts if self._header is None else self._all_marked(parts, task)
-        if isinstance(self._transport, Streaming):
+        if isinstance(self._transport, PipeliningTransport):
             return Sent(None, task.work, self._transport.send_all(self._topic, marked))
         count = sum(self._transport.send(self._topic, number, batch).count for number, batch in marked)
         return Sent(None, task.work, count)

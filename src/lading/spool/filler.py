@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..model.errors import LocalError
-from ..transports.interface import Delivered, Queue
+from ..transports.interface import QueuedMessage, QueueMembership
 from ..transports.open import open_transport
 from .spool_log import KEEP_S, Spool
 
@@ -48,7 +48,7 @@ def ingest(
     transport = open_transport(url, **options)
     try:
         membership = transport.join(channel, [topic])
-        if not isinstance(membership, Queue):
+        if not isinstance(membership, QueueMembership):
             raise LocalError(f"{url} is no queue: it can be read directly, without a spool")
         spool = Spool(directory, topic)
         try:
@@ -62,7 +62,7 @@ def ingest(
 
 def _fill(
     spool: Spool,
-    queue: Queue,
+    queue: QueueMembership,
     stopped: Callable[[], bool],
     caught_up: Callable[[int], None],
     trim: Callable[[], None],
@@ -97,7 +97,7 @@ def _fill(
     return count
 
 
-def _again(message: Delivered, known: dict[tuple[object, ...], None]) -> bool:
+def _again(message: QueuedMessage, known: dict[tuple[object, ...], None]) -> bool:
     """Whether it was appended before; only a message that was given before can have been."""
     identity = message.identity
     if message.attempts > 1 and identity in known:

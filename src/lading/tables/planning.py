@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..model.errors import DataLoss
-from ..transports.epochs import compared
+from ..transports.epochs import fill_epochs
 from ..transports.interface import PartitionMeta, TopicMeta, Transport
 from ..transports.open import open_transport
 from .offset_options import resolve
@@ -64,7 +64,7 @@ class Planner:
         options, meta = self.options, self.topic()
         start = resolve("startingOffsets", options.starting, self.transport, meta, "earliest")
         end = resolve("endingOffsets", options.ending, self.transport, meta, "latest")
-        meta = compared(self.transport, meta, {number: mark.epoch for number, mark in start.items()})
+        meta = fill_epochs(self.transport, meta, {number: mark.epoch for number, mark in start.items()})
         parts = {part.number: part for part in meta.partitions}
         for number, mark in start.items():
             lost = loss(mark, meta, parts[number])
@@ -92,7 +92,7 @@ class Planner:
 
         A partition with nothing new keeps its mark as it is, so that Spark sees no change.
         """
-        meta = compared(self.transport, self.topic(), {number: mark.epoch for number, mark in start.items()})
+        meta = fill_epochs(self.transport, self.topic(), {number: mark.epoch for number, mark in start.items()})
         return {part.number: self._end(meta, part, start.get(part.number)) for part in meta.partitions}
 
     def next(self, since: Marks, rows_max: int | None, bytes_max: int | None, target: Marks | None) -> Marks:

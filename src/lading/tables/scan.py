@@ -20,8 +20,8 @@ from ..model.errors import ChecksumMismatch, DataLoss, LocalError, Unreachable
 from ..model.limits import BATCH_BYTES, BATCH_ROWS
 from ..model.run import BASE_OFFSET, LAST_OFFSET, Decoded
 from ..transports.checksums import mismatches
-from ..transports.epochs import compared
-from ..transports.fetched import Fetched, States
+from ..transports.epochs import fill_epochs
+from ..transports.fetched import FetchResult, States
 from ..transports.interface import Filtering, PartitionMeta, TopicMeta, Transport
 from ..transports.open import open_transport
 from .offsets import Mark, loss, next_epoch_start
@@ -115,7 +115,7 @@ class Stretch:
     """Something fetched of a range: its messages from ``first`` up to, not including, ``end`` are meant; ``place`` is
     their stream, topic and partition."""
 
-    fetched: Fetched
+    fetched: FetchResult
     first: int
     end: int
     place: Mapping[str, str | int]
@@ -154,7 +154,7 @@ class _RangeReader:
 
     def _begin(self) -> tuple[int, int]:
         piece = self._piece
-        meta = compared(self._transport, self._transport.topic(piece.topic), {piece.partition: piece.epoch})
+        meta = fill_epochs(self._transport, self._transport.topic(piece.topic), {piece.partition: piece.epoch})
         part = _partition(meta, piece.partition)
         self._place = {"stream": meta.stream, "topic": meta.topic, "partition": part.number}
         return self._still_there(meta, part)
@@ -211,7 +211,7 @@ class _RangeReader:
                 self._counts.read += decoded.count
                 yield self._matching(decoded) if self._filter else decoded
 
-    def _fetches(self, start: int, end: int) -> Iterator[tuple[Fetched, int]]:
+    def _fetches(self, start: int, end: int) -> Iterator[tuple[FetchResult, int]]:
         """What was fetched and from which position; the next fetch is under way while one is decoded."""
         with ThreadPoolExecutor(1, thread_name_prefix="lading-fetch") as ahead:
             position = start
@@ -226,7 +226,7 @@ class _RangeReader:
                 coming = ahead.submit(self._fetch, position, end) if position < end else _nothing()
                 yield fetched, here
 
-    def _fetch(self, position: int, end: int) -> Fetched:
+    def _fetch(self, position: int, end: int) -> FetchResult:
         """The next chunks; waits while nothing is readable yet, for a broker that restarts."""
         piece = self._piece
         deadline = time.monotonic() + QUIET_TIMEOUT_S
@@ -242,7 +242,7 @@ class _RangeReader:
                     f"for reading, but readable messages end at {fetched.stable_end} since {QUIET_TIMEOUT_S:g} s"
                 )
 
-    def _check_whole(self, fetched: Fetched, position: int, end: int) -> None:
+    def _check_whole(self, fetched: FetchResult, position: int, end: int) -> None:
         """DataLoss where the chunks that came do not continue each other from ``position`` on."""
         piece = self._piece
         self._tell_damaged(fetched.damaged)
@@ -381,7 +381,7 @@ def _other(piece: Range, meta: TopicMeta) -> bool:
     return bool(piece.topic_id and meta.topic_id and piece.topic_id != meta.topic_id.hex())
 
 
-def _nothing() -> Future[Fetched]:
+def _nothing() -> Future[FetchResult]:
     return Future()
 
 

@@ -13,7 +13,7 @@ from . import fallback
 if TYPE_CHECKING:
     import pyarrow as pa
 
-HOME = "lading.transports.kernels"
+KERNEL_MODULE = "lading.transports.kernels"
 
 
 def mismatches(payload: pa.Array[Any], checksum: pa.Array[Any]) -> NDArray[np.int64]:
@@ -31,5 +31,5 @@ def mismatches(payload: pa.Array[Any], checksum: pa.Array[Any]) -> NDArray[np.in
     data = np.frombuffer(held, np.uint8) if held is not None and held.size else np.zeros(1, np.uint8)
     judged = pc.and_(payload.is_valid(), checksum.is_valid()).cast(pa.uint8()).to_numpy(zero_copy_only=False)
     sums = checksum.fill_null(0).to_numpy(zero_copy_only=False)
-    kernels = engine.select(HOME, fallback, int(ends[-1] - ends[0]))
+    kernels = engine.select(KERNEL_MODULE, fallback, int(ends[-1] - ends[0]))
     return rows[: kernels.find_mismatches(data, ends, judged, sums, rows)]

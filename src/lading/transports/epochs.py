@@ -10,7 +10,7 @@ from .interface import TopicMeta, Transport
 
 
 @runtime_checkable
-class Recounting(Protocol):
+class EpochQueryTransport(Protocol):
     """A transport whose servers are asked for the end of an epoch."""
 
     def epoch_ends(self, topic: str, epochs: Mapping[int, int]) -> Mapping[int, int]:
@@ -21,12 +21,12 @@ class Recounting(Protocol):
         ...  # fmt: skip
 
 
-def compared(transport: Transport, meta: TopicMeta, epochs: Mapping[int, int]) -> TopicMeta:
+def fill_epochs(transport: Transport, meta: TopicMeta, epochs: Mapping[int, int]) -> TopicMeta:
     """The topic, with ``PartitionMeta.epochs`` for a reader that saw a partition under one of ``epochs`` (0: unknown).
 
     Nothing is asked where the epoch is still the same, or where the transport told epochs by itself.
     """
-    if not isinstance(transport, Recounting):
+    if not isinstance(transport, EpochQueryTransport):
         return meta
     parts = {part.number: part for part in meta.partitions}
     older = {number: epoch for number, epoch in epochs.items() if number in parts and 0 < epoch != parts[number].epoch}

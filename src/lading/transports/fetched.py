@@ -21,7 +21,7 @@ MAX_OFFSET = (1 << 63) - 1
 
 
 @dataclass(slots=True)
-class Fetched:
+class FetchResult:
     """Whole chunks of one partition, with what a reader needs to decide what to show.
 
     ``end_offset`` is the position to go on from; ``stable_end`` where readable messages end now; ``hidden`` is

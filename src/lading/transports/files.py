@@ -18,8 +18,8 @@ from ..log.directory import TOPICS, TopicDescription, partition_path, read_descr
 from ..log.reader import DirectoryReader
 from ..model.errors import CorruptLog, LocalError
 from ..model.run import Run
-from .fetched import Fetched, missing
-from .interface import Capacity, Membership, PartitionMeta, Sent, TopicMeta
+from .fetched import FetchResult, missing
+from .interface import Capacity, Membership, PartitionMeta, SendResult, TopicMeta
 from .lading.blocks import Compression
 from .topics import unknown_topic
 
@@ -73,7 +73,7 @@ class FilesTransport:
         max_bytes: int = 1 << 20,
         max_messages: int | None = None,
         wait_ms: int = 0,
-    ) -> Fetched:
+    ) -> FetchResult:
         """Whole chunks of one segment, mapped, not copied; ``max_messages`` bounds nothing.
 
         Messages of a damaged chunk are among them where their dialect's own checks hold; ``damaged`` lists the others.
@@ -92,7 +92,7 @@ class FilesTransport:
             # nothing readable lies below the end: who waited here would wait for ever
             end = max(offset, reader.stable_end)
         chunks = [] if span is None else _runs(span)
-        return Fetched(
+        return FetchResult(
             topic,
             partition,
             chunks,
@@ -131,7 +131,7 @@ class FilesTransport:
         *,
         strict: bool = False,
         compression: Compression = None,
-    ) -> Sent:
+    ) -> SendResult:
         """Refused: a directory belongs to its broker."""
         raise self._read_only()
 

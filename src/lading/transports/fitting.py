@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def complete(batch: pa.RecordBatch) -> pa.RecordBatch:
+def fill_missing_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
     """The batch with all columns of the Batch schema; ``offset``, ``state`` and ``checksum`` are made anew."""
     import numpy as np
     import pyarrow as pa
@@ -33,7 +33,7 @@ def complete(batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([made(name) for name in SCHEMA.names], schema=SCHEMA)
 
 
-def fitted(batch: pa.RecordBatch, target: str, system: str, *, strict: bool) -> pa.RecordBatch:
+def fit_to_target(batch: pa.RecordBatch, target: str, system: str, *, strict: bool) -> pa.RecordBatch:
     """The batch as ``system`` can hold it, with carriers where something would be lost.
 
     LimitExceeded for messages that no carrier brings across; with ``strict`` LocalError for those that need one.

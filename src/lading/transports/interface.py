@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
-from .fetched import Fetched, States
+from .fetched import FetchResult, States
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -18,26 +18,26 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Capacity",
-    "Deciding",
-    "Decision",
-    "Delivered",
-    "Fetched",
+    "FetchResult",
     "Filtering",
     "Lack",
+    "LongPollTransport",
     "Marking",
     "Membership",
-    "OpenTransaction",
     "PartitionMeta",
+    "PipeliningTransport",
     "Position",
-    "Prepared",
+    "PreparedTransaction",
     "Queried",
-    "Queue",
-    "Sent",
+    "QueueMembership",
+    "QueuedMessage",
+    "SendResult",
     "States",
-    "Streaming",
+    "TaskTransaction",
     "TopicMeta",
+    "TransactionDecision",
+    "TransactionalTransport",
     "Transport",
-    "Watching",
 ]
 
 Lack = Literal[
@@ -82,7 +82,7 @@ class Position:
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class SendResult:
     """What became of one send; ``base_offset`` None where the server does not say, ``duplicate``: it had it already."""
 
     count: int
@@ -117,7 +117,7 @@ class Membership(Protocol):
     def partitions(self) -> Sequence[tuple[str, int]]: ...
 
     @property
-    def changing(self) -> bool:
+    def is_rebalancing(self) -> bool:
         """Whether the assignment is about to change: positions can be stored a last time, then ``heartbeat``."""
         ...
 
@@ -138,7 +138,7 @@ class Membership(Protocol):
         ...
 
 
-class Delivered(Protocol):
+class QueuedMessage(Protocol):
     """A message that a queue gave: as it is stored in a chunk of the queue's dialect, and what tells it from others.
 
     ``identity`` is the same when the same node gives the same message again; ``attempts`` counts how often it did.
@@ -158,7 +158,7 @@ class Delivered(Protocol):
 
 
 @runtime_checkable
-class Queue(Protocol):
+class QueueMembership(Protocol):
     """A membership where reading takes: messages are numbered as they arrive and are gone when they are finished."""
 
     @property
@@ -171,11 +171,11 @@ class Queue(Protocol):
         """The number that the next message gets."""
         ...
 
-    def fetch(self, offset: int, *, max_messages: int | None, wait_ms: int) -> Fetched:
+    def fetch(self, offset: int, *, max_messages: int | None, wait_ms: int) -> FetchResult:
         """Wait up to ``wait_ms`` for messages from a number on."""
         ...
 
-    def messages(self, offset: int, count: int | None = None) -> Sequence[Delivered]:
+    def messages(self, offset: int, count: int | None = None) -> Sequence[QueuedMessage]:
         """Messages that are not finished, from a number on."""
         ...
 
@@ -220,7 +220,7 @@ class Transport(Protocol):
         max_bytes: int = 1 << 20,
         max_messages: int | None = None,
         wait_ms: int = 0,
-    ) -> Fetched:
+    ) -> FetchResult:
         """Stored bytes from ``offset`` on (whole chunks, so earlier and later messages may be among them).
 
         Nothing new gives no runs and ``end_offset == offset``, after at most ``wait_ms``.
@@ -239,7 +239,7 @@ class Transport(Protocol):
         *,
         strict: bool = False,
         compression: Literal["lz4"] | None = None,
-    ) -> Sent:
+    ) -> SendResult:
         """Send a batch in the Batch schema (``offset``, ``state`` and ``checksum`` may be absent or are ignored).
 
         ``partition`` None lets the server choose. Larger than one request: split here, in order. What the target
@@ -257,7 +257,7 @@ class Transport(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PreparedTransaction:
     """An open transaction that only waits to be decided about; its id, and who wrote it."""
 
     id: str
@@ -265,7 +265,7 @@ class Prepared:
     epoch: int
 
 
-class OpenTransaction(Protocol):
+class TaskTransaction(Protocol):
     """Messages that nobody sees yet."""
 
     def send_all(
@@ -274,7 +274,7 @@ class OpenTransaction(Protocol):
         """Send (partition, batch) after (partition, batch); all are acknowledged when this returns how many."""
         ...  # fmt: skip
 
-    def prepared(self) -> Prepared | None:
+    def prepare(self) -> PreparedTransaction | None:
         """What another process needs to decide about it; None where nothing was sent."""
         ...
 
@@ -283,37 +283,37 @@ class OpenTransaction(Protocol):
         ...
 
 
-class Decision(Protocol):
+class TransactionDecision(Protocol):
     """What was decided under one name for one topic; kept by the server, so that any process can go on with it."""
 
-    def begin(self, task: int) -> OpenTransaction:
+    def begin(self, task: int) -> TaskTransaction:
         """A transaction for the task of this number; it ends what an earlier one left open."""
         ...
 
-    def settled(self) -> str | None:
+    def last_decided(self) -> str | None:
         """The work decided last, after its commits are finished; None where nothing was decided yet."""
         ...
 
-    def decide(self, work: str, prepared: Sequence[Prepared]) -> None:
+    def decide(self, work: str, prepared: Sequence[PreparedTransaction]) -> None:
         """Show all of it; a repeat for the same work changes nothing."""
         ...
 
-    def withdraw(self, work: str, prepared: Sequence[Prepared]) -> None:
+    def withdraw(self, work: str, prepared: Sequence[PreparedTransaction]) -> None:
         """Show none of it, unless that was decided already."""
         ...
 
 
 @runtime_checkable
-class Deciding(Protocol):
+class TransactionalTransport(Protocol):
     """A transport whose server hides what many tasks sent until one process decides."""
 
-    def decision(self, name: str, topic: str, *, timeout_s: float | None = None) -> Decision:
+    def decision(self, name: str, topic: str, *, timeout_s: float | None = None) -> TransactionDecision:
         """What was decided under ``name``; a transaction may stay open for ``timeout_s``, None for the longest."""
         ...
 
 
 @runtime_checkable
-class Watching(Protocol):
+class LongPollTransport(Protocol):
     """A transport that can wait for news in many partitions with one request."""
 
     def wait_for_news(self, places: Mapping[tuple[str, int], int], wait_ms: int) -> None:
@@ -341,7 +341,7 @@ class Marking(Protocol):
 
 
 @runtime_checkable
-class Picky(Protocol):
+class HeaderAwareTransport(Protocol):
     """A transport whose servers may know no headers."""
 
     def takes_headers(self, topic: str) -> bool:
@@ -350,7 +350,7 @@ class Picky(Protocol):
 
 
 @runtime_checkable
-class Streaming(Protocol):
+class PipeliningTransport(Protocol):
     """A transport that can have several batches under way."""
 
     def send_all(

@@ -13,7 +13,7 @@ class UnknownTopic(LocalError):
     """There is no topic of this name; the message has the nearest that are."""
 
 
-def created_as(name: str) -> tuple[str, str]:
+def split_new_name(name: str) -> tuple[str, str]:
     """Stream and topic that creating the flat ``name`` makes: ``s.t`` makes t in s, a plain name one in default."""
     choices = spellings(name)
     return choices[1] if len(choices) > 1 else choices[0]

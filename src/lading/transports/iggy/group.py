@@ -19,10 +19,10 @@ from ...dialects.iggy_classic.primitives import ConsumerIdentifier, ConsumerKind
 from ...dialects.iggy_classic.responses import ClientDetails, GroupDetails, StoredOffset
 from ...model.errors import Reason, Refusal, RemoteError
 from ..interface import Position
-from .polled import Polled, polled
+from .polled import Polled, parse_poll_response
 from .socket import IggyRefusal, IggySocket
 
-Place = tuple[str, str]
+StreamTopic = tuple[str, str]
 """Stream and topic, by their own names."""
 
 U32_MAX: Final = (1 << 32) - 1
@@ -38,10 +38,10 @@ def group_number(group: str) -> int:
 class IggyMembership:
     """A member with a connection of its own, because to the server the connection is the member."""
 
-    changing = False
+    is_rebalancing = False
     """The server tells nobody of a change: members look."""
 
-    def __init__(self, connection: IggySocket, group: str, topics: Mapping[str, Place]) -> None:
+    def __init__(self, connection: IggySocket, group: str, topics: Mapping[str, StreamTopic]) -> None:
         self._socket = connection
         self._number = group_number(group)
         self._group = ConsumerIdentifier(ConsumerKind.GROUP, self._number)
@@ -83,7 +83,7 @@ class IggyMembership:
         Which partition that was, the protocol does not say.
         """
         command = c.PollMessages(self._group, *self._topics[topic], 0, Strategy(PollingKind.NEXT), count, auto_commit)
-        return polled(self._socket.request(command, again=not auto_commit))
+        return parse_poll_response(self._socket.request(command, again=not auto_commit))
 
     def leave(self) -> None:
         """Give the partitions back; further calls do nothing."""
@@ -141,6 +141,6 @@ class IggyMembership:
         following = self._poll(place, number, PollingKind.NEXT)
         return following.first == 1 if following.count else self._poll(place, number, PollingKind.FIRST).count == 1
 
-    def _poll(self, place: Place, number: int, kind: PollingKind) -> Polled:
+    def _poll(self, place: StreamTopic, number: int, kind: PollingKind) -> Polled:
         command = c.PollMessages(self._keeper, *place, number, Strategy(kind), 1, False)
-        return polled(self._socket.request(command, again=True))
+        return parse_poll_response(self._socket.request(command, again=True))

@@ -43,6 +43,6 @@ class Polled:
         return int(self.run.chunks[0, column]) if len(self.run.chunks) else nothing
 
 
-def polled(body: bytearray) -> Polled:
+def parse_poll_response(body: bytearray) -> Polled:
     """The messages in the body of a poll's answer; MalformedMessage where they are none."""
     return Polled(polled_run(body), len(body) - POLLED_HEAD_BYTES)

@@ -15,7 +15,7 @@ from ...dialects.iggy_classic.state_commands import GetStates, ListedStates, Set
 from ...model.errors import LocalError, Reason, RemoteError
 from ...model.state import STATE_BY_WORD, State
 from ..interface import TopicMeta
-from .group import Place
+from .group import StreamTopic
 from .socket import ConnectionBroken, IggySocket
 
 OFFSETS_END: Final = (1 << 63) - 1
@@ -26,7 +26,7 @@ class IggyStates:
     """Lists and sets the states of one server's messages."""
 
     def __init__(
-        self, url: str, socket: IggySocket, place: Callable[[str], Place], topic: Callable[[str], TopicMeta]
+        self, url: str, socket: IggySocket, place: Callable[[str], StreamTopic], topic: Callable[[str], TopicMeta]
     ) -> None:
         self._url = url
         self._socket = socket

@@ -21,12 +21,12 @@ from ...dialects.iggy_classic.responses import PartitionInfo, StreamInfo, TopicD
 from ...dialects.iggy_classic.validation import is_name, normalise_name
 from ...model.errors import LocalError, Reason, Refusal, SettingError
 from ...model.names import DEFAULT_STREAM, flat_name, spellings
-from ..fetched import Fetched
-from ..interface import Capacity, Lack, PartitionMeta, Sent, TopicMeta
+from ..fetched import FetchResult
+from ..interface import Capacity, Lack, PartitionMeta, SendResult, TopicMeta
 from ..open import address
-from ..topics import created_as, unknown_topic
-from .group import IggyMembership, Place
-from .polled import Polled, polled
+from ..topics import split_new_name, unknown_topic
+from .group import IggyMembership, StreamTopic
+from .polled import Polled, parse_poll_response
 from .socket import AnswerTooLarge, IggyRefusal, IggySocket
 from .states import IggyStates
 
@@ -73,7 +73,7 @@ class IggyTransport:
         self._socket = self._connection()
         self._states = IggyStates(url, self._socket, self._place, self.topic)
         self._target = "iggy_sent" if keeps_order else "iggy_unordered"
-        self._places: dict[str, Place] = {}
+        self._places: dict[str, StreamTopic] = {}
         self._message_bytes: dict[str, int] = {}
         self._first: dict[tuple[str, int], int] = {}
         self._ends: dict[tuple[str, int], int] = {}
@@ -126,7 +126,7 @@ class IggyTransport:
 
         Refusal TOPIC_NAME_EXISTS where it is, LocalError for a name that Iggy would store as another one.
         """
-        stream, topic = created_as(name)
+        stream, topic = split_new_name(name)
         if self._stream is not None and "." not in name:
             stream = self._stream
         for part in (stream, topic):
@@ -198,7 +198,7 @@ class IggyTransport:
         max_bytes: int = 1 << 20,
         max_messages: int | None = None,
         wait_ms: int = 0,
-    ) -> Fetched:
+    ) -> FetchResult:
         """Messages from ``offset`` on, as many as should make ``max_bytes`` by what messages of the topic weigh.
 
         The server cannot wait for new ones: with ``wait_ms`` it is asked again, at most twenty times a second.
@@ -214,13 +214,13 @@ class IggyTransport:
             pause_s = min(2 * pause_s, LONGEST_WAIT_S)
         where = (topic, partition)
         if not answer.count:
-            return Fetched(topic, partition, [], offset, self._first.get(where, 0), self._ends.get(where, offset))
+            return FetchResult(topic, partition, [], offset, self._first.get(where, 0), self._ends.get(where, offset))
         if answer.first > offset:
             # a gap: what lies before the first kept message is gone
             self._first[where] = self._one(topic, partition, Strategy(PollingKind.FIRST)).first
         end = answer.last + 1
         self._ends[where] = max(self._ends.get(where, 0), end)
-        return Fetched(topic, partition, [answer.run], end, self._first.get(where, 0), self._ends[where])
+        return FetchResult(topic, partition, [answer.run], end, self._first.get(where, 0), self._ends[where])
 
     def offset_at(self, topic: str, partition: int, timestamp_us: int) -> int:
         """First offset whose timestamp is at or after ``timestamp_us``; the end offset when there is none.
@@ -258,19 +258,19 @@ class IggyTransport:
         *,
         strict: bool = False,
         compression: Literal["lz4"] | None = None,
-    ) -> Sent:
+    ) -> SendResult:
         """Send in requests that the server's limits allow, in order; it does not say at which offsets.
 
         When the connection breaks, the fate of the request under way is unknown and it is not repeated here. Sending
         the same batch object again goes on behind the requests that were confirmed. Iggy does not compress.
         """
         from ...dialects.iggy_classic.messages import encode_sent
-        from ..fitting import complete, fitted
+        from ..fitting import fill_missing_columns, fit_to_target
         from .sending import requests
 
         partitioning = balanced() if partition is None else to_partition(partition + 1)
         place = self._place(topic)
-        ready = fitted(complete(batch), self._target, "Iggy", strict=strict)
+        ready = fit_to_target(fill_missing_columns(batch), self._target, "Iggy", strict=strict)
         done = 0
         if self._unfinished is not None:
             same = self._unfinished[0] is batch and self._unfinished[1:3] == (topic, partition)
@@ -284,7 +284,7 @@ class IggyTransport:
                 error.add_note(f"{done} of {batch.num_rows} messages for topic {topic!r} were confirmed before")
                 raise
             done += part.num_rows
-        return Sent(batch.num_rows)
+        return SendResult(batch.num_rows)
 
     # states, at Lading's own server
 
@@ -324,16 +324,16 @@ class IggyTransport:
         streams: Sequence[StreamInfo] = self._socket.ask(c.GetStreams())
         return streams
 
-    def _meant(self, name: str) -> list[Place]:
+    def _meant(self, name: str) -> list[StreamTopic]:
         known = [self._places[name]] if name in self._places else []
         return [*known, *([(self._stream, name)] if self._stream is not None else []), *spellings(name)]
 
-    def _place(self, name: str) -> Place:
+    def _place(self, name: str) -> StreamTopic:
         if name not in self._places:
             self.topic(name)
         return self._places[name]
 
-    def _meta(self, place: Place) -> TopicMeta:
+    def _meta(self, place: StreamTopic) -> TopicMeta:
         details: TopicDetails = self._socket.ask(c.GetTopic(*place))
         name = flat_name(*place)
         self._places.setdefault(name, place)
@@ -361,7 +361,7 @@ class IggyTransport:
 
     def _poll(self, topic: str, partition: int, strategy: Strategy, count: int) -> Polled:
         command = c.PollMessages(_READER, *self._place(topic), partition + 1, strategy, count, False)
-        return polled(self._socket.request(command, again=True))
+        return parse_poll_response(self._socket.request(command, again=True))
 
     def _sized(self, topic: str, partition: int, offset: int, max_bytes: int, max_messages: int | None) -> Polled:
         """A poll of about ``max_bytes``; fewer messages where the answer would be beyond all bounds."""

@@ -46,7 +46,7 @@ class Retriable(Exception):
         self.error = error
 
 
-def checked(what: str, code: int, told: str | None = None) -> None:
+def raise_for_code(what: str, code: int, told: str | None = None) -> None:
     """Nothing for code 0; Retriable or an error that names ``what`` for any other."""
     if code:
         error = kafka_error(what, code, told)
@@ -80,7 +80,7 @@ class KafkaCluster:
         def ask() -> Any:
             return self._any(lambda broker: broker.ask("Metadata", topics=wanted, allow_auto_topic_creation=False))
 
-        answer = self.again(ask)
+        answer = self.retry(ask)
         self._brokers = {row.node_id: (row.host, row.port) for row in answer.brokers}
         self._controller = answer.controller_id
         for topic in answer.topics:
@@ -90,7 +90,7 @@ class KafkaCluster:
 
     def ask(self, api: str, **fields: Any) -> Any:
         """The answer of any broker."""
-        return self.again(lambda: self._any(lambda broker: broker.ask(api, **fields)))
+        return self.retry(lambda: self._any(lambda broker: broker.ask(api, **fields)))
 
     def at_controller(self, api: str, **fields: Any) -> Any:
         """The answer of the broker that creates and deletes topics."""
@@ -103,7 +103,7 @@ class KafkaCluster:
                 return self._any(lambda broker: broker.ask(api, **fields))
             return self._guarded(self._socket(address), lambda broker: broker.ask(api, **fields))
 
-        return self.again(ask)
+        return self.retry(ask)
 
     def leader(self, topic: str, partition: int) -> KafkaSocket:
         """The connection to the partition's leader, looked up where it is not known; Retriable while there is none."""
@@ -134,13 +134,13 @@ class KafkaCluster:
                 self.forget(topic)
                 raise
 
-        return self.again(once)
+        return self.retry(once)
 
     def coordinator(self, kind: int, key: str) -> KafkaSocket:
         """The connection to the broker that looks after a group or a transactional id; Retriable while none does."""
         if (kind, key) not in self._coordinators:
             answer = self._any(lambda broker: broker.ask("FindCoordinator", key=key, key_type=kind))
-            checked(f"the coordinator of {key!r} was not found", answer.error_code, answer.error_message)
+            raise_for_code(f"the coordinator of {key!r} was not found", answer.error_code, answer.error_message)
             self._coordinators[kind, key] = answer.host, answer.port
         return self._socket(self._coordinators[kind, key])
 
@@ -154,9 +154,9 @@ class KafkaCluster:
                 self._coordinators.pop((kind, key), None)
                 raise
 
-        return self.again(once)
+        return self.retry(once)
 
-    def again(self, ask: Callable[[], T]) -> T:
+    def retry(self, ask: Callable[[], T]) -> T:
         """What ``ask`` gives, asked again after pauses while connections break or brokers say that it may help."""
         pause_s = FIRST_PAUSE_S
         for left in range(self.retries, -1, -1):

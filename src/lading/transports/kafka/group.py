@@ -26,7 +26,7 @@ from ...dialects.kafka.assignment import (
 )
 from ...model.errors import LadingError, Reason, Refusal, RemoteError, Unreachable
 from ..interface import Position
-from .cluster import GROUP, KafkaCluster, Retriable, checked, kafka_error
+from .cluster import GROUP, KafkaCluster, Retriable, kafka_error, raise_for_code
 from .offsets import known
 from .socket import KafkaSocket
 
@@ -78,7 +78,7 @@ class KafkaMembership:
         self._left = False
         self.generation = 0
         self.partitions: list[Place] = []
-        self._member = _Member(cluster.sibling(), group, topics, timing)
+        self._member = _HeartbeatThread(cluster.sibling(), group, topics, timing)
         self._member.start()
         try:
             self._member.wait_for_news(cluster.timeout_s)
@@ -88,16 +88,16 @@ class KafkaMembership:
             raise
 
     @property
-    def changing(self) -> bool:
+    def is_rebalancing(self) -> bool:
         """Whether members come together anew, or have done so."""
-        return self._member.news
+        return self._member.has_change
 
     def heartbeat(self) -> bool:
         """Say that messages are still read, give partitions up or take new ones; True when the assignment changed.
 
         The broker hears of the member from its thread; an error there is raised here.
         """
-        joined, changed = self._member.look()
+        joined, changed = self._member.poll_assignment()
         if changed:
             self._joined = joined
             self.partitions = [] if joined is None else list(joined.places)
@@ -110,9 +110,11 @@ class KafkaMembership:
         def ask(broker: KafkaSocket) -> Position | None:
             row = {"name": topic, "partition_indexes": [partition]}
             answer = broker.ask("OffsetFetch", group_id=self._group, topics=[row], require_stable=True)
-            checked(f"positions of group {self._group!r}", getattr(answer, "error_code", 0) or 0)
+            raise_for_code(f"positions of group {self._group!r}", getattr(answer, "error_code", 0) or 0)
             (found,) = answer.topics[0].partitions
-            checked(f"the position of group {self._group!r} in {topic!r}, partition {partition}", found.error_code)
+            raise_for_code(
+                f"the position of group {self._group!r} in {topic!r}, partition {partition}", found.error_code
+            )
             if found.committed_offset < 0:
                 return None
             return Position(found.committed_offset, known(found.committed_leader_epoch))
@@ -134,11 +136,11 @@ class KafkaMembership:
             )  # fmt: skip
             code: int = answer.topics[0].partitions[0].error_code
             if code not in _GONE:
-                checked(f"the position of group {self._group!r} in {topic!r}, partition {partition}", code)
+                raise_for_code(f"the position of group {self._group!r} in {topic!r}, partition {partition}", code)
             return code
 
         if self._cluster.at_coordinator(GROUP, self._group, ask) in _GONE:
-            self._member.lose()
+            self._member.revoke()
             raise self._stale(topic, partition)
 
     def leave(self) -> None:
@@ -161,7 +163,7 @@ class KafkaMembership:
         return Refusal(Reason.STALE_GENERATION, sentence)
 
 
-class _Member(threading.Thread):
+class _HeartbeatThread(threading.Thread):
     """The thread: joins, shares out where it leads, heartbeats, and joins again when the reader let go."""
 
     def __init__(self, cluster: KafkaCluster, group: str, topics: Sequence[str], timing: Timing) -> None:
@@ -185,16 +187,16 @@ class _Member(threading.Thread):
     # for the reader
 
     @property
-    def news(self) -> bool:
+    def has_change(self) -> bool:
         """Whether ``look`` will tell of a change."""
         return self._asked_back or self._failed is not None or (self._joined is not None and not self._taken)
 
     def wait_for_news(self, longest_s: float) -> None:
         """Until there is a change, or so long."""
         with self._changed:
-            self._changed.wait_for(lambda: self.news, longest_s)
+            self._changed.wait_for(lambda: self.has_change, longest_s)
 
-    def look(self) -> tuple[_Joined | None, bool]:
+    def poll_assignment(self) -> tuple[_Joined | None, bool]:
         """What the reader has from now on, None for nothing, and whether that is new."""
         with self._changed:
             if self._failed is not None:
@@ -211,7 +213,7 @@ class _Member(threading.Thread):
                 return self._joined, True
             return self._joined, False
 
-    def lose(self) -> None:
+    def revoke(self) -> None:
         """The reader found out that its partitions are gone."""
         with self._changed:
             self._asked_back = True
@@ -236,7 +238,7 @@ class _Member(threading.Thread):
                     joined = self._join()
                     if joined is not None:
                         self._offer(joined)
-                        self._keep(joined)
+                        self._heartbeat_until_revoked(joined)
                 except (OSError, Unreachable):
                     if not self._id:
                         raise
@@ -307,7 +309,7 @@ class _Member(threading.Thread):
         rows = self._cluster.metadata(sorted(topics)).topics
         return {row.name: len(row.partitions) for row in rows if not row.error_code}
 
-    def _keep(self, joined: _Joined) -> None:
+    def _heartbeat_until_revoked(self, joined: _Joined) -> None:
         """Be heard of until partitions are asked back and the reader let go of them."""
         looked_at = time.monotonic()
         while not self._ended:
@@ -317,24 +319,24 @@ class _Member(threading.Thread):
                     return
                 idle_s = time.monotonic() - self._read_at
             if idle_s > self._timing.reading_s:
-                self._withdraw(joined)
+                self._leave_idle_group(joined)
                 return
             answer = self._ask(
                 "Heartbeat", group_id=self._group, generation_id=joined.generation, member_id=joined.member
             )
             if self._again(answer.error_code):
-                self.lose()
+                self.revoke()
                 continue
             if self._counts is not None and time.monotonic() - looked_at > TOPICS_S:
                 looked_at = time.monotonic()
                 if self._partitions(set(self._counts)) != self._counts:
-                    self.lose()
+                    self.revoke()
 
-    def _withdraw(self, joined: _Joined) -> None:
+    def _leave_idle_group(self, joined: _Joined) -> None:
         """Leave because nobody reads; joins again when somebody does."""
         self._ask("LeaveGroup", group_id=self._group, member_id=joined.member)
         self._id = ""
-        self.lose()
+        self.revoke()
         with self._changed:
             self._changed.wait_for(lambda: self._ended or self._joined is None)
 
@@ -347,7 +349,7 @@ class _Member(threading.Thread):
                 raise _Ended
             answer = broker.ask(api, wait_s=wait_s, **fields)
             if answer.error_code in errors.RETRIABLE:
-                checked(f"group {self._group!r}", answer.error_code)
+                raise_for_code(f"group {self._group!r}", answer.error_code)
             return answer
 
         while not self._ended:

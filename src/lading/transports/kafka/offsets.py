@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from ...dialects.kafka import errors
 from ...dialects.kafka.commands import READ_COMMITTED
-from .cluster import KafkaCluster, checked
+from .cluster import KafkaCluster, raise_for_code
 from .socket import KafkaSocket
 
 T = TypeVar("T")
@@ -19,22 +19,22 @@ Place = tuple[str, int]
 """Topic and partition."""
 
 
-class Found(NamedTuple):
+class OffsetAndEpoch(NamedTuple):
     """An offset, -1 where there is none, and the epoch it was told under."""
 
     offset: int
     epoch: int
 
 
-def find(cluster: KafkaCluster, places: Iterable[Place], timestamp_ms: int) -> dict[Place, Found]:
+def list_offsets(cluster: KafkaCluster, places: Iterable[Place], timestamp_ms: int) -> dict[Place, OffsetAndEpoch]:
     """What ListOffsets gives for each partition among committed messages; also takes commands.EARLIEST and LATEST."""
 
-    def ask(broker: KafkaSocket, asked: Sequence[Place]) -> list[tuple[Place, int, Found]]:
+    def ask(broker: KafkaSocket, asked: Sequence[Place]) -> list[tuple[Place, int, OffsetAndEpoch]]:
         part = {"current_leader_epoch": -1, "timestamp": timestamp_ms}
         topics = _by_topic(asked, "name", lambda place: {"partition_index": place[1], **part})
         answer = broker.ask("ListOffsets", replica_id=-1, isolation_level=READ_COMMITTED, topics=topics)
         return [
-            ((row.name, part.partition_index), part.error_code, Found(part.offset, known(part.leader_epoch)))
+            ((row.name, part.partition_index), part.error_code, OffsetAndEpoch(part.offset, known(part.leader_epoch)))
             for row in answer.topics
             for part in row.partitions
         ]
@@ -105,9 +105,9 @@ def _at_leaders(
             for place, code, value in answers:
                 if code in errors.RETRIABLE:
                     cluster.forget(place[0])
-                checked(f"topic {place[0]!r}, partition {place[1]}", code)
+                raise_for_code(f"topic {place[0]!r}, partition {place[1]}", code)
                 found[place] = value
                 left.discard(place)
         return found
 
-    return cluster.again(once) if left else found
+    return cluster.retry(once) if left else found

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from ...dialects.kafka import errors
 from ...dialects.kafka.encode import ProducerSequence
 from ...model.errors import DataLoss, LadingError, LocalError
-from ..interface import Decision, Prepared, Sent
-from .cluster import GROUP, TRANSACTION, KafkaCluster, checked
+from ..interface import PreparedTransaction, SendResult, TransactionDecision
+from .cluster import GROUP, TRANSACTION, KafkaCluster, raise_for_code
 from .socket import KafkaSocket
 
 if TYPE_CHECKING:
@@ -50,14 +50,16 @@ class KafkaTransaction:
                 "InitProducerId", transactional_id=id_, transaction_timeout_ms=int(timeout_s * 1000), producer_id=-1,
                 producer_epoch=-1,
             )  # fmt: skip
-            checked(f"transaction {id_!r} cannot begin", answer.error_code)
+            raise_for_code(f"transaction {id_!r} cannot begin", answer.error_code)
             return answer
 
         answer = cluster.at_coordinator(TRANSACTION, id_, ask)
         self.producer = ProducerSequence(answer.producer_id, answer.producer_epoch, transactional=True)
         self._writer = KafkaWriter(cluster, self)
 
-    def send(self, topic: str, partition: int, batch: pa.RecordBatch, *, compression: Literal["lz4"] | None) -> Sent:
+    def send(
+        self, topic: str, partition: int, batch: pa.RecordBatch, *, compression: Literal["lz4"] | None
+    ) -> SendResult:
         """Send in order, as a transport does."""
         return self._writer.send(topic, partition, batch, strict=False, compression=compression)
 
@@ -67,7 +69,7 @@ class KafkaTransaction:
         """Send many, the next while those before are on their way."""
         return self._writer.send_all(topic, parts, strict=False, compression=compression)
 
-    def enlist(self, place: Place) -> None:
+    def add_partition(self, place: Place) -> None:
         """Tell the cluster that the transaction writes to this partition, before it does."""
         if place in self._places:
             return
@@ -80,19 +82,19 @@ class KafkaTransaction:
             )  # fmt: skip
             for row in answer.results_by_topic_v3_and_below:
                 for part in row.results_by_partition:
-                    checked(f"transaction {self.id!r} cannot write to {place[0]!r}", part.partition_error_code)
+                    raise_for_code(f"transaction {self.id!r} cannot write to {place[0]!r}", part.partition_error_code)
 
         self._cluster.at_coordinator(TRANSACTION, self.id, ask)
         self._places.add(place)
 
-    def prepared(self) -> Prepared | None:
+    def prepare(self) -> PreparedTransaction | None:
         """What another process needs to decide about it; None where nothing was sent."""
-        return Prepared(self.id, self.producer.id, self.producer.epoch) if self._places else None
+        return PreparedTransaction(self.id, self.producer.id, self.producer.epoch) if self._places else None
 
     def abort(self) -> None:
         """Let nobody ever see what was sent."""
         if self._places:
-            end(self._cluster, Prepared(self.id, self.producer.id, self.producer.epoch), committed=False)
+            end(self._cluster, PreparedTransaction(self.id, self.producer.id, self.producer.epoch), committed=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +103,7 @@ class _Stored:
 
     work: str
     done: bool
-    prepared: tuple[Prepared, ...] = ()
+    prepared: tuple[PreparedTransaction, ...] = ()
 
     def text(self, prefix: str) -> str:
         rows = [[each.id.removeprefix(prefix), each.producer_id, each.epoch] for each in self.prepared]
@@ -110,10 +112,10 @@ class _Stored:
     @classmethod
     def parse(cls, text: str, prefix: str) -> _Stored:
         work, done, rows = json.loads(text)
-        return cls(work, done, tuple(Prepared(prefix + task, *who) for task, *who in rows))
+        return cls(work, done, tuple(PreparedTransaction(prefix + task, *who) for task, *who in rows))
 
 
-class KafkaDecision(Decision):
+class KafkaDecision(TransactionDecision):
     """What was decided under one transactional id for one topic."""
 
     def __init__(self, cluster: KafkaCluster, id_: str, topic: str, timeout_s: float = TIMEOUT_S) -> None:
@@ -128,7 +130,7 @@ class KafkaDecision(Decision):
         """A transaction for the task of this number."""
         return KafkaTransaction(self._cluster, f"{self._prefix}{task}", self._timeout_s)
 
-    def settled(self) -> str | None:
+    def last_decided(self) -> str | None:
         """The work decided last, after its commits are finished; None where nothing was decided yet.
 
         DataLoss where they cannot be, because a transaction timed out after the decision.
@@ -140,14 +142,14 @@ class KafkaDecision(Decision):
             self._finish(stored)
         return stored.work
 
-    def decide(self, work: str, prepared: Sequence[Prepared]) -> None:
+    def decide(self, work: str, prepared: Sequence[PreparedTransaction]) -> None:
         """Show all of it; a repeat for the same work changes nothing. LocalError for too many transactions."""
-        if self.settled() != work:
+        if self.last_decided() != work:
             stored = _Stored(work, False, tuple(prepared))
             self._write(stored)
             self._finish(stored)
 
-    def withdraw(self, work: str, prepared: Sequence[Prepared]) -> None:
+    def withdraw(self, work: str, prepared: Sequence[PreparedTransaction]) -> None:
         """Show none of it, unless that was decided already; what cannot be told now times out in the cluster."""
         with suppress(LadingError):
             stored = self._read()
@@ -195,7 +197,7 @@ class KafkaDecision(Decision):
                 topics=[{"name": self._topic, "partitions": rows}],
             )  # fmt: skip
             for part in answer.topics[0].partitions:
-                checked(f"the decision about {stored.work} cannot be stored", part.error_code)
+                raise_for_code(f"the decision about {stored.work} cannot be stored", part.error_code)
 
         self._cluster.at_coordinator(GROUP, self._group, ask)
 
@@ -204,7 +206,7 @@ class KafkaDecision(Decision):
 
         def ask(broker: KafkaSocket) -> Any:
             answer = broker.ask("OffsetFetch", group_id=self._group, topics=wanted, require_stable=True)
-            checked(f"the decisions under {self._id!r}", answer.error_code)
+            raise_for_code(f"the decisions under {self._id!r}", answer.error_code)
             return sorted(answer.topics[0].partitions, key=lambda row: row.partition_index)
 
         rows = self._cluster.at_coordinator(GROUP, self._group, ask)
@@ -218,7 +220,7 @@ class KafkaDecision(Decision):
         return sorted(part.partition_index for part in row.partitions)
 
 
-def end(cluster: KafkaCluster, prepared: Prepared, *, committed: bool) -> None:
+def end(cluster: KafkaCluster, prepared: PreparedTransaction, *, committed: bool) -> None:
     """Commit or abort a transaction; that it is so already is no error."""
 
     def ask(broker: KafkaSocket) -> None:
@@ -226,6 +228,8 @@ def end(cluster: KafkaCluster, prepared: Prepared, *, committed: bool) -> None:
             "EndTxn", transactional_id=prepared.id, producer_id=prepared.producer_id, producer_epoch=prepared.epoch,
             committed=committed,
         )  # fmt: skip
-        checked(f"transaction {prepared.id!r} cannot be {'committed' if committed else 'aborted'}", answer.error_code)
+        raise_for_code(
+            f"transaction {prepared.id!r} cannot be {'committed' if committed else 'aborted'}", answer.error_code
+        )
 
     cluster.at_coordinator(TRANSACTION, prepared.id, ask)

@@ -15,11 +15,11 @@ from ...dialects.protocols import SCHEMES
 from ...model.errors import ChecksumMismatch, CorruptError, DataLoss, SettingError
 from ...model.names import DEFAULT_STREAM
 from ...model.run import BASE_OFFSET, BODY_END, BODY_START, COUNT, LAST_OFFSET, MAX_TIMESTAMP_US, MIN_TIMESTAMP_US, Run
-from ..fetched import Fetched
-from ..interface import Capacity, Decision, Membership, PartitionMeta, Sent, TopicMeta
+from ..fetched import FetchResult
+from ..interface import Capacity, Membership, PartitionMeta, SendResult, TopicMeta, TransactionDecision
 from ..topics import unknown_topic
-from .cluster import Address, KafkaCluster, Retriable, checked, kafka_error
-from .offsets import Place, epoch_ends, find, known
+from .cluster import Address, KafkaCluster, Retriable, kafka_error, raise_for_code
+from .offsets import Place, epoch_ends, known, list_offsets
 from .socket import Access, KafkaSocket
 
 if TYPE_CHECKING:
@@ -89,10 +89,10 @@ class KafkaTransport:
             (row,) = self._cluster.metadata([name]).topics
             if row.error_code in (errors.UNKNOWN_TOPIC, errors.INVALID_TOPIC):
                 return None
-            checked(f"topic {name!r}", row.error_code)
+            raise_for_code(f"topic {name!r}", row.error_code)
             return row
 
-        row = self._cluster.again(ask)
+        row = self._cluster.retry(ask)
         if row is None:
             self._cluster.forget(name)
             known = [row.name for row in self._cluster.metadata(None).topics if not row.is_internal]
@@ -113,10 +113,10 @@ class KafkaTransport:
             code = found.error_code
             if not code and any(part.leader_id < 0 for part in found.partitions):
                 code = errors.LEADER_NOT_AVAILABLE
-            checked(f"topic {name!r}", code)
+            raise_for_code(f"topic {name!r}", code)
             return self._metas([found])[0]
 
-        return self._cluster.again(ready)
+        return self._cluster.retry(ready)
 
     def delete_topic(self, name: str) -> None:
         """Delete the topic with all its messages."""
@@ -138,7 +138,7 @@ class KafkaTransport:
         max_bytes: int = 1 << 20,
         max_messages: int | None = None,
         wait_ms: int = 0,
-    ) -> Fetched:
+    ) -> FetchResult:
         """Committed batches from ``offset`` on; whole batches, so ``max_messages`` makes no difference.
 
         What compaction, aborted transactions and control records took belongs to the batch that follows it: only
@@ -154,7 +154,7 @@ class KafkaTransport:
             if answer.error in errors.OTHER_TOPIC:
                 # what to do about it is the reader's, who knows which topic it began with
                 self._reached.pop(place, None)
-                return Fetched(topic, partition, [], offset, topic_id=self._ids.get(topic))
+                return FetchResult(topic, partition, [], offset, topic_id=self._ids.get(topic))
             since = offset
             if answer.error == errors.OFFSET_OUT_OF_RANGE:
                 since = self._first_above(place, offset)
@@ -167,7 +167,9 @@ class KafkaTransport:
                     raise _unreadable(found.reason, topic, partition, since)
         except _CutBack as cut:
             told = ((max(known(self._cluster.leader_epoch(*place)), cut.epoch + 1), cut.end),)
-            return Fetched(topic, partition, [], offset, epoch=cut.epoch, epochs=told, topic_id=self._ids.get(topic))
+            return FetchResult(
+                topic, partition, [], offset, epoch=cut.epoch, epochs=told, topic_id=self._ids.get(topic)
+            )
         end = offset
         if len(found.table):
             end = int(found.table[-1, layout.LAST]) + 1
@@ -177,7 +179,7 @@ class KafkaTransport:
         chunks = _chunks(found.table, visible(found.table, answer.aborted), since)
         runs = [Run(CODE, data, chunks)] if len(chunks) else []
         reached = self._reached.get(place)
-        return Fetched(
+        return FetchResult(
             topic, partition, runs, end, answer.first_offset, answer.stable_end, topic_id=self._ids.get(topic),
             epoch=0 if reached is None else reached.epoch,
         )  # fmt: skip
@@ -199,7 +201,7 @@ class KafkaTransport:
                         self._cluster.forget(topic)
                     raise
 
-        self._cluster.again(ask)
+        self._cluster.retry(ask)
 
     def offset_at(self, topic: str, partition: int, timestamp_us: int) -> int:
         """First offset whose timestamp is at or after ``timestamp_us``; the end offset when there is none.
@@ -208,9 +210,9 @@ class KafkaTransport:
         """
         wanted = [(topic, partition)]
         if timestamp_us < 0:
-            return find(self._cluster, wanted, EARLIEST)[topic, partition].offset
-        found = find(self._cluster, wanted, -(-timestamp_us // 1000))[topic, partition].offset
-        return found if found >= 0 else find(self._cluster, wanted, LATEST)[topic, partition].offset
+            return list_offsets(self._cluster, wanted, EARLIEST)[topic, partition].offset
+        found = list_offsets(self._cluster, wanted, -(-timestamp_us // 1000))[topic, partition].offset
+        return found if found >= 0 else list_offsets(self._cluster, wanted, LATEST)[topic, partition].offset
 
     # writing
 
@@ -222,7 +224,7 @@ class KafkaTransport:
         *,
         strict: bool = False,
         compression: Literal["lz4"] | None = None,
-    ) -> Sent:
+    ) -> SendResult:
         """Send as one batch or several, in order, acknowledged by all replicas in sync; see ``kafka_sending``."""
         if partition is None:
             partition = self._sending().turn(topic, len(self.topic(topic).partitions))
@@ -239,7 +241,7 @@ class KafkaTransport:
         """Send many, the next while those before are on their way; see ``kafka_sending``."""
         return self._sending().send_all(topic, parts, strict=strict, compression=compression)
 
-    def decision(self, name: str, topic: str, *, timeout_s: float | None = None) -> Decision:
+    def decision(self, name: str, topic: str, *, timeout_s: float | None = None) -> TransactionDecision:
         """What was decided under a transactional id; see ``kafka_transactions``."""
         from .transactions import TIMEOUT_S, KafkaDecision
 
@@ -285,7 +287,7 @@ class KafkaTransport:
             if answer.error in errors.OTHER_TOPIC and self.topic(topic).topic_id != topic_id:
                 return answer, data
             if answer.error in errors.RETRIABLE:
-                checked(f"topic {topic!r}, partition {partition}", answer.error)
+                raise_for_code(f"topic {topic!r}, partition {partition}", answer.error)
             return answer, data
 
         while (found := self._cluster.at_leader(topic, partition, ask)) is None:
@@ -309,7 +311,7 @@ class KafkaTransport:
 
     def _metas(self, rows: Sequence[Any]) -> list[TopicMeta]:
         places = [(row.name, part.partition_index) for row in rows for part in row.partitions]
-        first, end = find(self._cluster, places, EARLIEST), find(self._cluster, places, LATEST)
+        first, end = list_offsets(self._cluster, places, EARLIEST), list_offsets(self._cluster, places, LATEST)
         metas = []
         for row in rows:
             topic_id = getattr(row, "topic_id", None)
@@ -339,14 +341,14 @@ class _CutBack(Exception):
 
 
 def _found(answer: FetchResponse, data: NDArray[np.uint8], place: Place, since: int) -> Batches:
-    checked_fetch(answer, *place)
+    raise_for_fetch_error(answer, *place)
     return read_batches(data, answer.start, answer.end, first=since)
 
 
-def checked_fetch(answer: FetchResponse, topic: str, partition: int) -> None:
+def raise_for_fetch_error(answer: FetchResponse, topic: str, partition: int) -> None:
     """Nothing where the broker answered with batches; else an error that names the place."""
     try:
-        checked(f"topic {topic!r}, partition {partition} cannot be read", answer.error)
+        raise_for_code(f"topic {topic!r}, partition {partition} cannot be read", answer.error)
     except Retriable as refused:
         raise refused.error from None
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from ...dialects.kafka import errors
 from ...dialects.kafka.encode import ProducerSequence, RecordEncoder
 from ...model.errors import LimitExceeded, RemoteError
-from ..fitting import complete, fitted
-from ..interface import Sent
+from ..fitting import fill_missing_columns, fit_to_target
+from ..interface import SendResult
 from .cluster import FIRST_PAUSE_S, KafkaCluster, Retriable, kafka_error
 from .socket import KafkaSocket
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from .transactions import KafkaTransaction
 
-UNDER_WAY_MAX: Final = 5
+IN_FLIGHT_MAX: Final = 5
 """Batches of one partition sent and not acknowledged: a broker remembers the last five of each producer."""
 SEQUENCES: Final = 1 << 31
 SLICE_ROWS: Final = 16_384
@@ -99,7 +99,7 @@ class _Delivery:
             times_us = np.ascontiguousarray(told.to_numpy(zero_copy_only=False))
             records = RecordEncoder.carrying(rows, times_us)
             if records is None:
-                records = RecordEncoder(fitted(rows, "kafka", "Kafka", strict=False), times_us)
+                records = RecordEncoder(fit_to_target(rows, "kafka", "Kafka", strict=False), times_us)
             for low, high in records.split_batches():
                 number = (self.sequence + first + low) % SEQUENCES
                 self.left.append(_Part(records, low, high, first + low, number))
@@ -143,17 +143,17 @@ class KafkaWriter:
 
     def send(
         self, topic: str, partition: int, batch: pa.RecordBatch, *, strict: bool, compression: Literal["lz4"] | None
-    ) -> Sent:
+    ) -> SendResult:
         """Send all rows in order; a null timestamp becomes the time now. All are acknowledged when this returns.
 
         LimitExceeded for a message that the cluster does not take even alone.
         """
         if not batch.num_rows:
-            return Sent(0)
+            return SendResult(0)
         place = (topic, partition)
         delivery = self._unfinished.pop(place, None)
         if delivery is not None and delivery.batch is not batch:
-            self._begin_anew()
+            self._reset_producer_id()
             delivery = None
         if delivery is None:
             ready = _ready(batch, strict)
@@ -173,7 +173,7 @@ class KafkaWriter:
                 self._unfinished[place] = delivery
             raise
         self._sequences[place] = delivery.next_sequence
-        return Sent(batch.num_rows, delivery.base_offset)
+        return SendResult(batch.num_rows, delivery.base_offset)
 
     def send_all(
         self,
@@ -188,7 +188,7 @@ class KafkaWriter:
         All are acknowledged when this returns how many messages. Errors are those of ``send``; some may be sent then.
         """
         if self._unfinished:
-            self._begin_anew()
+            self._reset_producer_id()
         self._open = {}
         flight: deque[tuple[KafkaSocket, Place]] = deque()
         try:
@@ -197,33 +197,33 @@ class KafkaWriter:
                 if place not in self._open:
                     if self._transaction is not None:
                         # what is asked now is answered behind what is under way
-                        self._land(flight, 0)
+                        self._receive_acks(flight, 0)
                     self._open[place] = self._begun(place, compression)
                 self._open[place].take(_ready(batch, strict))
-                self._fly(place, flight)
-            self._land(flight, 0)
+                self._send_in_flight(place, flight)
+            self._receive_acks(flight, 0)
         except BaseException as error:
             done = sum(delivery.done for delivery in self._open.values())
             error.add_note(f"{done} messages for topic {topic!r} were confirmed before")
-            self._begin_anew()
+            self._reset_producer_id()
             raise
         self._sequences |= {place: delivery.next_sequence for place, delivery in self._open.items()}
         return sum(delivery.done for delivery in self._open.values())
 
-    def _fly(self, place: Place, flight: deque[tuple[KafkaSocket, Place]]) -> None:
+    def _send_in_flight(self, place: Place, flight: deque[tuple[KafkaSocket, Place]]) -> None:
         """Send what waits for a partition, taking answers where too much is under way."""
         delivery = self._open[place]
         while delivery.more:
             try:
-                while len(delivery.sent) >= UNDER_WAY_MAX:
-                    self._land(flight, len(flight) - 1)
+                while len(delivery.sent) >= IN_FLIGHT_MAX:
+                    self._receive_acks(flight, len(flight) - 1)
                 broker = self._cluster.leader(*place)
                 flight.append((broker, place))
                 self._send_part(broker, place, delivery)
             except (OSError, Retriable, _Refused):
                 self._land_one_by_one(flight)
 
-    def _land(self, flight: deque[tuple[KafkaSocket, Place]], left: int) -> None:
+    def _receive_acks(self, flight: deque[tuple[KafkaSocket, Place]], left: int) -> None:
         """Take answers, in the order of the requests, until ``left`` are under way."""
         try:
             while len(flight) > left:
@@ -244,7 +244,7 @@ class KafkaWriter:
             self._cluster.forget(place[0])
             self._deliver(place, delivery)
 
-    def _begin_anew(self) -> None:
+    def _reset_producer_id(self) -> None:
         """Let the next batch have a new producer id."""
         self._producer = None
         self._sequences.clear()
@@ -253,7 +253,7 @@ class KafkaWriter:
     def _begun(self, place: Place, compression: Literal["lz4"] | None) -> _Delivery:
         self._identify()
         if self._transaction is not None:
-            self._transaction.enlist(place)
+            self._transaction.add_partition(place)
         return _Delivery(self._sequences.get(place, 0), compression, time.time_ns() // 1_000_000 * 1000)
 
     def _identify(self) -> ProducerSequence:
@@ -272,7 +272,7 @@ class KafkaWriter:
                     raise Retriable(error) if answer.error_code in errors.RETRIABLE else error
                 return ProducerSequence(answer.producer_id, answer.producer_epoch)
 
-            self._producer = self._cluster.again(ask)
+            self._producer = self._cluster.retry(ask)
         return self._producer
 
     def _deliver(self, place: Place, delivery: _Delivery) -> None:
@@ -307,7 +307,7 @@ class KafkaWriter:
         broker = self._cluster.leader(*place)
         try:
             while delivery.more or delivery.sent:
-                while delivery.more and len(delivery.sent) < UNDER_WAY_MAX:
+                while delivery.more and len(delivery.sent) < IN_FLIGHT_MAX:
                     self._send_part(broker, place, delivery)
                 self._take_answer(broker, place, delivery)
         except BaseException:
@@ -349,15 +349,15 @@ class KafkaWriter:
         delivery.left.appendleft(_Part(part.records, part.low, part.low + half, part.first, part.sequence))
 
     def _renumber(self) -> None:
-        self._begin_anew()
+        self._reset_producer_id()
         for delivery in self._open.values():
             delivery.number_from(0)
 
 
 def _ready(batch: pa.RecordBatch, strict: bool) -> pa.RecordBatch:
     """The batch with all columns; with ``strict`` nothing is sent where anything is refused."""
-    ready = complete(batch)
-    return fitted(ready, "kafka", "Kafka", strict=True) if strict else ready
+    ready = fill_missing_columns(batch)
+    return fit_to_target(ready, "kafka", "Kafka", strict=True) if strict else ready
 
 
 class _Refused(Exception):

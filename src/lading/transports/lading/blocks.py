@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from ...model.errors import LimitExceeded, Reason, Refusal
 from ...model.limits import REQUEST_BYTES_MAX
-from ..interface import Sent
+from ..interface import SendResult
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -24,7 +24,7 @@ BODY_BLOCKS = 32
 """One request carries several blocks, so that they share a sync: about this many bytes, and fewer blocks than the
 broker remembers of a writer."""
 
-Post = Callable[[str, int, bytes], Sent]
+Post = Callable[[str, int, bytes], SendResult]
 """Carries the bytes of blocks to (topic, partition)."""
 Compression = Literal["lz4"] | None
 
@@ -39,7 +39,7 @@ class _Sending:
     batch: pa.RecordBatch
     requests: deque[list[pa.RecordBatch]]
     body: bytes | None
-    sent: Sent
+    sent: SendResult
     unsure: bool = False
 
 
@@ -61,14 +61,14 @@ class BlockWriter:
         self._sequences: dict[tuple[str, int], int] = {}
         self._unsettled: dict[tuple[str, int], _Sending] = {}
 
-    def send(self, topic: str, partition: int, batch: pa.RecordBatch, compression: Compression = None) -> Sent:
+    def send(self, topic: str, partition: int, batch: pa.RecordBatch, compression: Compression = None) -> SendResult:
         """Append the batch as one or more blocks, in order; LimitExceeded for a message larger than a request."""
         place = (topic, partition)
         sending = self._unsettled.pop(place, None)
         if sending is None or sending.batch is not batch:
             if sending is not None:
                 self._begin_anew()
-            sending = _Sending(batch, deque(_requests(batch)), None, Sent(0))
+            sending = _Sending(batch, deque(_requests(batch)), None, SendResult(0))
         while sending.requests:
             sequence = self._sequences.get(place, 0)
             sending.body = sending.body or self._body(sending.requests[0], sequence, compression)
@@ -114,7 +114,7 @@ def _requests(batch: pa.RecordBatch) -> Iterator[list[pa.RecordBatch]]:
     """The slices that become the blocks of each request."""
     slices: list[pa.RecordBatch] = []
     size_bytes = 0
-    for each in cut(batch, BLOCK_BYTES):
+    for each in split_batch(batch, BLOCK_BYTES):
         if slices and (len(slices) == BODY_BLOCKS or size_bytes + each.nbytes > BODY_BYTES):
             yield slices
             slices, size_bytes = [], 0
@@ -124,11 +124,11 @@ def _requests(batch: pa.RecordBatch) -> Iterator[list[pa.RecordBatch]]:
         yield slices
 
 
-def cut(batch: pa.RecordBatch, bytes_max: int) -> Iterator[pa.RecordBatch]:
+def split_batch(batch: pa.RecordBatch, bytes_max: int) -> Iterator[pa.RecordBatch]:
     """Slices of the batch, in order, each below ``bytes_max`` unless a single row is larger; nothing for no rows."""
     if batch.num_rows > 1 and batch.nbytes > bytes_max:
         middle = batch.num_rows // 2
-        yield from cut(batch.slice(0, middle), bytes_max)
-        yield from cut(batch.slice(middle), bytes_max)
+        yield from split_batch(batch.slice(0, middle), bytes_max)
+        yield from split_batch(batch.slice(middle), bytes_max)
     elif batch.num_rows:
         yield batch

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class LadingMembership:
     """A member of a native group; the broker drops it when it is not heard of for the session time-out."""
 
-    changing = False
+    is_rebalancing = False
     """The broker tells of a change by what it answers to a heartbeat."""
 
     def __init__(self, transport: LadingTransport, http: AdminHttp, group: str, topics: Sequence[str]) -> None:

@@ -26,7 +26,7 @@ PASSING = (Reason.STOPPING,)
 """Refusals that a repeated request may not meet again: the broker restarts."""
 
 
-class Answer(NamedTuple):
+class HttpResponse(NamedTuple):
     """A whole answer; names of ``headers`` in any case."""
 
     status: int
@@ -61,7 +61,7 @@ class AdminHttp:
         self._headers = {"authorization": f"Bearer {token}".encode()} if token else {}
         self._connection = HTTPConnection(host, port, timeout=timeout_s)
 
-    def get(self, *parts: str | int, wait_ms: int = 0, **query: Any) -> Answer:
+    def get(self, *parts: str | int, wait_ms: int = 0, **query: Any) -> HttpResponse:
         """GET the resource at these path parts; query values that are None are left out."""
         return self.request("GET", *parts, wait_ms=wait_ms, again=True, query=query)
 
@@ -74,7 +74,7 @@ class AdminHttp:
         document: Any = None,
         content: bytes | None = None,
         wait_ms: int = 0,
-    ) -> Answer:
+    ) -> HttpResponse:
         """One request with a JSON ``document`` or raw ``content``, answered within the time-out plus ``wait_ms``.
 
         Refusal where the server gives a reason, RemoteError for other statuses, Unreachable where none comes.
@@ -116,11 +116,11 @@ class AdminHttp:
             self._connection.timeout = self._timeout_s
             self._connection.connect()
 
-    def _exchange(self, method: Method, target: str, body: bytes | None, timeout_s: float) -> Answer:
+    def _exchange(self, method: Method, target: str, body: bytes | None, timeout_s: float) -> HttpResponse:
         self._connection.sock.settimeout(timeout_s)
         self._connection.request(method, target, body, self._headers)
         response = self._connection.getresponse()
-        answer = Answer(response.status, response.headers, response.read())
+        answer = HttpResponse(response.status, response.headers, response.read())
         self._answered = True
         return answer
 
@@ -138,7 +138,7 @@ class AdminHttp:
         )
 
 
-def refusal(answer: Answer, request: str) -> Refusal | RemoteError:
+def refusal(answer: HttpResponse, request: str) -> Refusal | RemoteError:
     """The error that an answer with an error status stands for."""
     try:
         document = answer.json()

@@ -14,13 +14,13 @@ from ...model.errors import MalformedMessage, Reason, Refusal
 from ...model.limits import REQUEST_BYTES_MAX
 from ...model.names import spellings
 from ...model.state import STATE_BY_WORD, State
-from ..fetched import Fetched, States, missing
-from ..interface import Capacity, PartitionMeta, Queried, Sent, TopicMeta
+from ..fetched import FetchResult, States, missing
+from ..interface import Capacity, PartitionMeta, Queried, SendResult, TopicMeta
 from ..open import address
-from ..topics import created_as, unknown_topic
+from ..topics import split_new_name, unknown_topic
 from .blocks import BlockWriter, Compression
 from .group import LadingMembership
-from .http import AdminHttp, Answer
+from .http import AdminHttp, HttpResponse
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -73,7 +73,7 @@ class LadingTransport:
     def create_topic(self, name: str, partitions: int = 1, settings: dict[str, Any] | None = None) -> TopicMeta:
         """Create ``stream.topic`` (a name without a dot in ``default``); Refusal TOPIC_NAME_EXISTS where it is."""
         body = {"partitions": partitions, "settings": settings or {}}
-        self._http.request("POST", "topics", *created_as(name), again=False, document=body)
+        self._http.request("POST", "topics", *split_new_name(name), again=False, document=body)
         return self.topic(name)
 
     def delete_topic(self, name: str) -> None:
@@ -106,7 +106,7 @@ class LadingTransport:
         max_bytes: int = 1 << 20,
         max_messages: int | None = None,
         wait_ms: int = 0,
-    ) -> Fetched:
+    ) -> FetchResult:
         """Raw chunks, each with its CRC checked; a wrong one is asked for once more before MalformedMessage.
 
         ``max_messages`` is no concern of chunks and bounds nothing.
@@ -180,7 +180,7 @@ class LadingTransport:
         *,
         strict: bool = False,
         compression: Compression = None,
-    ) -> Sent:
+    ) -> SendResult:
         """Append as native blocks, idempotent; ``strict`` makes no difference, everything can be held."""
         if partition is None:
             turn = self._turns.get(topic, 0)
@@ -277,7 +277,7 @@ class LadingTransport:
     def _path(self, topic: str, partition: int) -> tuple[str | int, ...]:
         return ("topics", *self._place(topic), partition)
 
-    def _partition_get(self, topic: str, partition: int, what: str, *, wait_ms: int = 0, **query: Any) -> Answer:
+    def _partition_get(self, topic: str, partition: int, what: str, *, wait_ms: int = 0, **query: Any) -> HttpResponse:
         if wait_ms:
             query["wait_ms"] = wait_ms
         try:
@@ -291,9 +291,9 @@ class LadingTransport:
             self.topic(topic)
             raise
 
-    def _post(self, topic: str, partition: int, block: bytes) -> Sent:
+    def _post(self, topic: str, partition: int, block: bytes) -> SendResult:
         answer = self._http.request("POST", *self._path(topic, partition), "chunks", again=True, content=block).json()
-        return Sent(answer["count"], answer["base_offset"], answer["duplicate"])
+        return SendResult(answer["count"], answer["base_offset"], answer["duplicate"])
 
 
 _NOT_FOUND = (
@@ -329,7 +329,7 @@ class _Facts(NamedTuple):
     epochs: tuple[tuple[int, int], ...]
 
 
-def _facts(answer: Answer) -> _Facts:
+def _facts(answer: HttpResponse) -> _Facts:
     headers = answer.headers
     return _Facts(
         int(headers["lading-end-offset"]),
@@ -341,16 +341,16 @@ def _facts(answer: Answer) -> _Facts:
     )
 
 
-def _pairs(answer: Answer, header: str) -> list[tuple[int, int]]:
+def _pairs(answer: HttpResponse, header: str) -> list[tuple[int, int]]:
     return [(one, other) for one, other in json.loads(answer.headers[header])]
 
 
-def _fetched(topic: str, partition: int, offset: int, answer: Answer) -> Fetched:
+def _fetched(topic: str, partition: int, offset: int, answer: HttpResponse) -> FetchResult:
     facts = _facts(answer)
     region = np.frombuffer(answer.content, np.uint8)
     chunks = runs(region, 0, region.size) if region.size else []
     end = max(offset, facts.end_offset)
-    return Fetched(
+    return FetchResult(
         topic,
         partition,
         chunks,

@@ -23,7 +23,7 @@ WITH_EXT: Final = "HA"
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class IdentifyOptions:
     """What a connection says of itself: IDENTIFY's members (nsq.md 1.5) beside name and agent."""
 
     extend_support: bool = False
@@ -64,7 +64,7 @@ class NsqConnection:
     It does not wait for messages by itself: ``pump`` takes what has arrived, into ``messages`` and ``answers``.
     """
 
-    def __init__(self, host: str, port: int, identity: Identity, *, timeout_s: float) -> None:
+    def __init__(self, host: str, port: int, identity: IdentifyOptions, *, timeout_s: float) -> None:
         self.place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         self.messages: deque[bytes] = deque()
         self.errors: list[str] = []

@@ -15,17 +15,17 @@ V1: Final = {"Accept": "application/vnd.nsq; version=1.0"}
 LOOKUP_PARAMETERS: Final = {"access": "r", "metainfo": "true"}
 
 
-class Node(NamedTuple):
+class NsqdAddress(NamedTuple):
     """An nsqd's address."""
 
     host: str
     port: int
 
 
-class Found(NamedTuple):
+class LookupResult(NamedTuple):
     """The nodes that have a topic; ``ext`` is whether it has ext headers, None where the server does not say."""
 
-    nodes: list[Node]
+    nodes: list[NsqdAddress]
     ext: bool | None = None
 
 
@@ -38,7 +38,7 @@ class Discovery:
         self._timeout_s = timeout_s
         self._speaks_http: bool | None = None
         self._is_lookup = False
-        self._direct = Node(host, port)
+        self._direct = NsqdAddress(host, port)
 
     def lookup(self) -> bool:
         """Whether an nsqlookupd answers there; looked up once. Unreachable where nobody does."""
@@ -51,25 +51,25 @@ class Discovery:
             self._speaks_http = True
             self._is_lookup = not facts.get("tcp_port")
             if not self._is_lookup:
-                self._direct = Node(self._host, int(facts["tcp_port"]))
+                self._direct = NsqdAddress(self._host, int(facts["tcp_port"]))
         return self._is_lookup
 
-    def of_topic(self, topic: str) -> Found:
+    def of_topic(self, topic: str) -> LookupResult:
         """The nodes that have the topic; none where nobody has it yet."""
         if not self.lookup():
-            return Found([self._direct])
+            return LookupResult([self._direct])
         try:
             found = self._get("/lookup", {"topic": topic, **LOOKUP_PARAMETERS})
         except RemoteError as error:
             if error.code == 404:
-                return Found([])
+                return LookupResult([])
             raise
         meta = found.get("meta") or {}
         nodes = {_node(one, self._host): None for one in found.get("producers") or ()}
         nodes |= {_node(one, self._host): None for one in (found.get("partitions") or {}).values()}
-        return Found(list(nodes), meta.get("extend_support"))
+        return LookupResult(list(nodes), meta.get("extend_support"))
 
-    def all(self) -> list[Node]:
+    def all(self) -> list[NsqdAddress]:
         """Every node that is up."""
         if not self.lookup():
             return [self._direct]
@@ -126,5 +126,5 @@ class _NotHttp(Exception):
     """What listens there does not speak HTTP: it is an nsqd."""
 
 
-def _node(one: Mapping[str, Any], host: str) -> Node:
-    return Node(str(one.get("broadcast_address") or host), int(one["tcp_port"]))
+def _node(one: Mapping[str, Any], host: str) -> NsqdAddress:
+    return NsqdAddress(str(one.get("broadcast_address") or host), int(one["tcp_port"]))

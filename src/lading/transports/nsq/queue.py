@@ -21,10 +21,10 @@ from ...dialects.nsq.commands import write
 from ...dialects.nsq.encode import record
 from ...model.errors import LadingError, MalformedMessage, Unreachable
 from ...model.run import Run
-from ..fetched import Fetched
+from ..fetched import FetchResult
 from ..interface import Position
-from .connection import Identity, NsqConnection, NsqRefusal
-from .lookup import Discovery, Node
+from .connection import IdentifyOptions, NsqConnection, NsqRefusal
+from .lookup import Discovery, NsqdAddress
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,7 +46,7 @@ _NO_EXT: Final = 0
 class _Subscribed:
     """A node and how far talking to it is."""
 
-    node: Node
+    node: NsqdAddress
     connection: NsqConnection | None = None
     again_at: float = 0.0
     pause_s: float = PAUSE_S
@@ -90,7 +90,14 @@ class NsqQueue:
     dialect = CODE
 
     def __init__(
-        self, discovery: Discovery, topic: str, channel: str, identity: Identity, *, in_flight: int, timeout_s: float
+        self,
+        discovery: Discovery,
+        topic: str,
+        channel: str,
+        identity: IdentifyOptions,
+        *,
+        in_flight: int,
+        timeout_s: float,
     ) -> None:
         """Connects to every node that has the topic; Unreachable or NsqRefusal where none can be talked to."""
         self.topic = topic
@@ -100,7 +107,7 @@ class NsqQueue:
         self._identity = identity
         self._in_flight = in_flight
         self._timeout_s = timeout_s
-        self._nodes: dict[Node, _Subscribed] = {}
+        self._nodes: dict[NsqdAddress, _Subscribed] = {}
         self._window = _Window()
         self._look_at = 0.0
         self._closed = False
@@ -115,7 +122,7 @@ class NsqQueue:
     # -- as a membership
 
     @property
-    def changing(self) -> bool:
+    def is_rebalancing(self) -> bool:
         """Whether so much waits to be finished that the servers hold back."""
         return 2 * len(self._window.messages) >= self._in_flight
 
@@ -155,7 +162,7 @@ class NsqQueue:
         """The number that the next message gets."""
         return self._window.first + len(self._window.messages)
 
-    def fetch(self, offset: int, *, max_messages: int | None, wait_ms: int) -> Fetched:
+    def fetch(self, offset: int, *, max_messages: int | None, wait_ms: int) -> FetchResult:
         """The messages from a number on, after waiting for one if there is none."""
         until = time.monotonic() + wait_ms / 1000
         self._receive(0.0)
@@ -164,7 +171,7 @@ class NsqQueue:
         found = self.messages(offset, max_messages)
         runs = [run_of(found, offset)] if found else []
         end = offset + len(found)
-        return Fetched(self.topic, 0, runs, end, self._window.first, self.end)
+        return FetchResult(self.topic, 0, runs, end, self._window.first, self.end)
 
     def messages(self, offset: int, count: int | None = None) -> list[Received]:
         """Messages that are not finished, from a number on."""
@@ -243,9 +250,9 @@ class NsqQueue:
                 one.pause_s, one.error, one.logged_away = PAUSE_S, None, False
                 fresh = True
         if fresh:
-            self._share()
+            self._distribute_ready()
 
-    def _subscribed(self, node: Node) -> NsqConnection:
+    def _subscribed(self, node: NsqdAddress) -> NsqConnection:
         """A connection that reads the channel, with ext headers where server and topic have them."""
         connection = self._greeted(node, self._identity)
         if connection.knows_ext and not connection.extend_support:
@@ -261,10 +268,10 @@ class NsqQueue:
             connection.ask(write("SUB", self.topic, self.channel))
         return connection
 
-    def _greeted(self, node: Node, identity: Identity) -> NsqConnection:
+    def _greeted(self, node: NsqdAddress, identity: IdentifyOptions) -> NsqConnection:
         return NsqConnection(node.host, node.port, identity, timeout_s=self._timeout_s)
 
-    def _share(self) -> None:
+    def _distribute_ready(self) -> None:
         """Give every node its part of what may be in flight."""
         connected = self._connected()
         for connection in connected:
@@ -291,8 +298,8 @@ class NsqQueue:
         one.pause_s = min(2 * one.pause_s, PAUSE_S_MAX)
 
 
-def _with_ext(identity: Identity) -> Identity:
-    return Identity(True, identity.tag, identity.timeout_ms, identity.more)
+def _with_ext(identity: IdentifyOptions) -> IdentifyOptions:
+    return IdentifyOptions(True, identity.tag, identity.timeout_ms, identity.more)
 
 
 def _received(data: bytes, connection: NsqConnection) -> Received:

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Final, Literal
 from ...dialects.nsq import limits
 from ...dialects.nsq.commands import write
 from ...model.errors import LocalError, SettingError, Unreachable
-from ..fetched import Fetched
-from ..fitting import complete, fitted
-from ..interface import Capacity, Membership, PartitionMeta, Sent, TopicMeta
+from ..fetched import FetchResult
+from ..fitting import fill_missing_columns, fit_to_target
+from ..interface import Capacity, Membership, PartitionMeta, SendResult, TopicMeta
 from ..open import address
 from ..topics import UnknownTopic
-from .connection import Identity, NsqConnection, NsqRefusal
-from .lookup import Discovery, Node
+from .connection import IdentifyOptions, NsqConnection, NsqRefusal
+from .lookup import Discovery, NsqdAddress
 from .queue import NsqQueue
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class NsqTransport:
         self._timeout_s = timeout_s
         self._retries = retries
         self._in_flight = in_flight
-        self._identity = Identity(tag=tag, timeout_ms=int((message_timeout_s or 0) * 1000))
+        self._identity = IdentifyOptions(tag=tag, timeout_ms=int((message_timeout_s or 0) * 1000))
         self._discovery = Discovery(host, port, timeout_s=timeout_s)
         self._publisher: NsqConnection | None = None
         self._queues: dict[str, NsqQueue] = {}
@@ -124,7 +124,7 @@ class NsqTransport:
         max_bytes: int = 1 << 20,
         max_messages: int | None = None,
         wait_ms: int = 0,
-    ) -> Fetched:
+    ) -> FetchResult:
         """What the channel gave, by number of arrival; LocalError without a channel."""
         queue = self._queues.get(topic)
         if queue is None:
@@ -163,18 +163,18 @@ class NsqTransport:
         *,
         strict: bool = False,
         compression: Literal["lz4"] | None = None,
-    ) -> Sent:
+    ) -> SendResult:
         """Publish by MPUB_EXT, messages without headers by MPUB; at least once when it has to be repeated."""
         from ...dialects.nsq.encode import batch_body, exts_and_bodies, item
 
         self._require_topic_name(topic)
-        pairs = exts_and_bodies(fitted(complete(batch), TARGET, "NSQ", strict=strict))
+        pairs = exts_and_bodies(fit_to_target(fill_missing_columns(batch), TARGET, "NSQ", strict=strict))
         plain = not any(ext for ext, _ in pairs)
         command = "MPUB" if plain else "MPUB_EXT"
         waiting = [_plain_item(body) if plain else item(ext, body) for ext, body in pairs]
         for items in _requests(waiting):
             self._publish(topic, write(command, topic, body=batch_body(items)))
-        return Sent(batch.num_rows)
+        return SendResult(batch.num_rows)
 
     def _publish(self, topic: str, command: bytes) -> None:
         """Publishing makes the topic, also where servers leave that to others."""
@@ -217,12 +217,12 @@ class NsqTransport:
             self._publisher = self._first(nodes)
         return self._publisher
 
-    def _first(self, nodes: Sequence[Node]) -> NsqConnection:
+    def _first(self, nodes: Sequence[NsqdAddress]) -> NsqConnection:
         """A connection to the first node that answers."""
         failure: Unreachable | None = None
         for node in nodes:
             try:
-                return NsqConnection(node.host, node.port, Identity(), timeout_s=self._timeout_s)
+                return NsqConnection(node.host, node.port, IdentifyOptions(), timeout_s=self._timeout_s)
             except Unreachable as error:
                 failure = error
         assert failure is not None
