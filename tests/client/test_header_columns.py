@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from lading.client import fallback
-from lading.client.header_columns import HOME, header_names, headers_of
+from lading.client.header_columns import KERNEL_MODULE, header_names, headers_of
 from lading.kernels import engine
 from lading.model.errors import LocalError
 from lading.model.kinds import Kind
@@ -76,7 +76,7 @@ def test_kernel_and_twin_make_the_same_headers(monkeypatch: pytest.MonkeyPatch) 
         made.validate(full=True)
         return [[tuple(header.values()) for header in row] for row in made.to_pylist()]
 
-    for half in (engine.load(HOME), fallback):
+    for half in (engine.load(KERNEL_MODULE), fallback):
         monkeypatch.setattr(engine, "select", lambda *_, half=half: half)
         for first, count in ((0, 700), (13, 500), (3, 0)):
             part, rows = table.slice(first, count), want[first : first + count]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from lading.client.outgoing import OUT_SCHEMA, Gathering, normal, weigh
+from lading.client.outgoing import OUT_SCHEMA, BatchBuilder, normal, weigh
 from lading.model.errors import LimitExceeded, LocalError
 from lading.model.headers import Header, Headers
 from lading.transports.interface import Capacity, Lack
@@ -58,7 +58,7 @@ def test_kinds_and_keys_that_no_batch_holds_are_refused() -> None:
 
 
 def test_a_batch_holds_what_was_gathered() -> None:
-    gathering = Gathering()
+    gathering = BatchBuilder()
     gathering.add(b"k", Headers([("a", "1"), ("a", None)]), b"p", 5, 10)
     gathering.add(None, Headers(), None, None, 10)
     batch = gathering.batch()

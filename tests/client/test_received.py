@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from lading.client.outgoing import complete
-from lading.client.received import received
+from lading.client.received import to_messages
 from lading.model.batch import HEADERS_TYPE, SCHEMA
 from lading.model.headers import Header
 from lading.model.message import Message
@@ -27,7 +27,7 @@ def test_headers_are_exact_also_in_a_slice() -> None:
         [],
         [("c", 1, b"")],
     ]
-    messages = received(batch_of(rows).slice(1), "s", "t", 3)
+    messages = to_messages(batch_of(rows).slice(1), "s", "t", 3)
     assert [list(message.headers) for message in messages] == [[Header(*header) for header in row] for row in rows[1:]]
     first = messages[0]
     assert isinstance(first, Message)
@@ -36,7 +36,7 @@ def test_headers_are_exact_also_in_a_slice() -> None:
 
 
 def test_changing_one_message_changes_no_other() -> None:
-    one, two = received(batch_of([[("a", 2, b"1")], [("a", 2, b"1")]]), "s", "t", 0)
+    one, two = to_messages(batch_of([[("a", 2, b"1")], [("a", 2, b"1")]]), "s", "t", 0)
     one.headers.add("b", 2).remove("a")
     assert two.headers.items() == [("a", "1")]
     assert one.headers.items() == [("b", 2)]

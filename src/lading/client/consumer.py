@@ -13,12 +13,12 @@ from ..model.message import Message
 from ..transports.fetched import States
 from ..transports.interface import Position, Transport
 from .arguments import open_for
-from .consumer_membership import Member
-from .interceptors import LOG, ConsumerInterceptor, chained, told
-from .read_bounds import Bound, Place, Span, spans
+from .consumer_membership import ConsumerMembership
+from .interceptors import LOG, ConsumerInterceptor, apply_interceptors, notify_interceptors
+from .read_bounds import Bound, ReadBounds, TopicPartition, spans
 from .readers import Readers
 from .reading import OnLoss, Selection, columns_text
-from .received import received
+from .received import to_messages
 from .serdes import Deserializer
 from .unseen import DeclaredHeaders
 
@@ -96,20 +96,20 @@ class Consumer:
         self._ready: deque[Message] = deque()
         self._at: _Reading | None = None
         self._error: Exception | None = None
-        self._done: dict[Place, Position] = {}
-        self._member: Member | None = None
+        self._done: dict[TopicPartition, Position] = {}
+        self._member: ConsumerMembership | None = None
         self._closed = False
         self._selects_none = bool(self._selection.keys)
-        self._begun: list[Span] = []
+        self._begun: list[ReadBounds] = []
         try:
             metas = [self.transport.topic(name) for name in dict.fromkeys(names)]
             self._names = [meta.name for meta in metas]
             if group is None:
                 for span in spans(self.transport, metas, start, end).values():
-                    self._readers.begin(span.meta, span.partition, span.offset, end=span.end, sure=span.sure)
+                    self._readers.add(span.meta, span.partition, span.offset, end=span.end, is_explicit=span.sure)
                 self._begun = self._readers.spans()
             else:
-                self._member = Member(self.transport.join(group, self._names), self._interceptors)
+                self._member = ConsumerMembership(self.transport.join(group, self._names), self._interceptors)
                 self._take_assignment()
         except BaseException:
             self.transport.close()
@@ -121,7 +121,7 @@ class Consumer:
         return self
 
     def __next__(self) -> Message:
-        self._settle()
+        self._mark_delivered_done()
         if not self._ready and not self._load(self._timeout_s):
             self._warn_of_empty_filter()
             raise StopIteration
@@ -129,7 +129,7 @@ class Consumer:
 
     def poll(self, max_messages: int = 500, timeout_s: float = 1.0) -> list[Message]:
         """Up to ``max_messages``, as soon as there is one; an empty list after ``timeout_s`` without any."""
-        self._settle()
+        self._mark_delivered_done()
         if not self._ready and not self._load(timeout_s):
             return []
         return [self._hand() for _ in range(min(max_messages, len(self._ready)))]
@@ -155,7 +155,7 @@ class Consumer:
                 declared.add(batch)
                 yield batch
                 if number == len(batches):
-                    self._pass(place)
+                    self._advance_position(place)
         if self._member is None:
             declared.warn_looking_at(self.transport, begun, ", ".join(self._names), stacklevel=2)
         else:
@@ -176,7 +176,7 @@ class Consumer:
         self._at.handed = message.offset + 1
         return message
 
-    def _settle(self) -> None:
+    def _mark_delivered_done(self) -> None:
         """What was handed out before this call is done with."""
         self._usable()
         at = self._at
@@ -186,7 +186,7 @@ class Consumer:
                 self._done[at.place] = at.after
                 self._at = None
         if self._member is not None and self._ready:
-            self._look_after_group()
+            self._maintain_membership()
 
     def _load(self, timeout_s: float | None) -> bool:
         """Fill the queue of messages; False when time is up or everything is read."""
@@ -196,7 +196,9 @@ class Consumer:
         while (found := self._read(self._selection, timeout_s)) is not None:
             place, batches = found
             meta = self._readers.meta(place)
-            messages = [message for batch in batches for message in received(batch, meta.stream, meta.topic, place[1])]
+            messages = [
+                message for batch in batches for message in to_messages(batch, meta.stream, meta.topic, place[1])
+            ]
             self._at = _Reading(place, self._readers.position(place))
             self._ready.extend(self._prepared(messages))
             if self._ready:
@@ -221,7 +223,11 @@ class Consumer:
                     self._back_to(message.offset)
                     messages = messages[:at]
                     break
-        return chained([each.on_consume for each in self._interceptors], messages) if self._interceptors else messages
+        return (
+            apply_interceptors([each.on_consume for each in self._interceptors], messages)
+            if self._interceptors
+            else messages
+        )
 
     def _deserialize(self, message: Message) -> None:
         topic = self._at.place[0] if self._at is not None else message.topic
@@ -230,28 +236,30 @@ class Consumer:
         if self._value_deserializer is not None:
             message.payload = self._value_deserializer(topic, message.headers, message.payload)
 
-    def _read(self, selection: Selection, timeout_s: float | None) -> tuple[Place, list[pa.RecordBatch]] | None:
+    def _read(
+        self, selection: Selection, timeout_s: float | None
+    ) -> tuple[TopicPartition, list[pa.RecordBatch]] | None:
         return self._readers.next(
             selection,
             timeout_s,
-            passed=self._pass,
-            duties=self._look_after_group,
+            passed=self._advance_position,
+            on_round=self._maintain_membership,
             endless=self._member is not None,
         )
 
-    def _pass(self, place: Place) -> None:
+    def _advance_position(self, place: TopicPartition) -> None:
         self._done[place] = self._readers.position(place)
 
     # positions
 
-    def positions(self) -> dict[Place, int]:
+    def positions(self) -> dict[TopicPartition, int]:
         """By (topic, partition): the offset of the next message to be handed out."""
         found = {place: position.offset for place, position in self._readers.positions().items()}
         if self._at is not None:
             found[self._at.place] = self._ready[0].offset if self._ready else self._at.after.offset
         return found
 
-    def lag(self) -> dict[Place, int]:
+    def lag(self) -> dict[TopicPartition, int]:
         """By (topic, partition): how many offsets lie between the position and the end, as of now."""
         ends = {
             (name, part.number): part.end_offset
@@ -301,13 +309,13 @@ class Consumer:
                 continue
             position = membership.position(topic, number)
             if position is not None:
-                self._readers.begin(metas[topic], number, position.offset, epoch=position.epoch)
+                self._readers.add(metas[topic], number, position.offset, epoch=position.epoch)
                 continue
             span = spans(self.transport, [metas[topic]], self._start, None).get((topic, number))
             if span is not None:
-                self._readers.begin(metas[topic], number, span.offset, sure=span.sure)
+                self._readers.add(metas[topic], number, span.offset, is_explicit=span.sure)
 
-    def _look_after_group(self) -> None:
+    def _maintain_membership(self) -> None:
         if self._member is None:
             return
         changing = self._member.membership.is_rebalancing
@@ -345,7 +353,7 @@ class Consumer:
                     self._store()
                 self._member.membership.leave()
         finally:
-            told([each.close for each in self._interceptors])
+            notify_interceptors([each.close for each in self._interceptors])
             self.transport.close()
 
     def __enter__(self) -> Consumer:
@@ -369,7 +377,7 @@ class Consumer:
     def _back_to(self, offset: int) -> None:
         """Read again from ``offset`` of the partition whose messages are being handed out."""
         assert self._at is not None
-        self._readers.back_to(self._at.place, offset)
+        self._readers.rewind(self._at.place, offset)
         self._at.after = Position(offset, self._at.after.epoch)
 
     def _forget_ready(self) -> None:
@@ -390,7 +398,7 @@ class _Reading:
     last one that the user is done with.
     """
 
-    place: Place
+    place: TopicPartition
     after: Position
     handed: int | None = None
     finished: int | None = None

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 
 from ..model.errors import Reason, Refusal
 from ..transports.interface import Membership, Position
-from .interceptors import LOG, ConsumerInterceptor, told
-from .read_bounds import Place
+from .interceptors import LOG, ConsumerInterceptor, notify_interceptors
+from .read_bounds import TopicPartition
 
 HEARTBEAT_S = 2.0
 STORE_ATTEMPTS = 3
@@ -16,14 +16,14 @@ COMMIT_S = 5.0
 """With ``auto_commit`` positions are stored at most this long after messages were done with."""
 
 
-class Member:
+class ConsumerMembership:
     """Heartbeats and positions over a ``membership``; ``reassigned`` until its partitions were looked at again."""
 
     def __init__(self, membership: Membership, interceptors: Sequence[ConsumerInterceptor]) -> None:
         self.membership = membership
         self.reassigned = False
         self._interceptors = interceptors
-        self._stored: dict[Place, Position] = {}
+        self._stored: dict[TopicPartition, Position] = {}
         self._heartbeat_at = self._commit_at = time.monotonic()
 
     @property
@@ -38,18 +38,18 @@ class Member:
             self._heartbeat_at = now
             self.reassigned |= self.membership.heartbeat()
 
-    def store(self, done: Mapping[Place, Position]) -> None:
+    def store(self, done: Mapping[TopicPartition, Position]) -> None:
         """Store what changed; a partition that another member has now is left to it."""
         self._commit_at = time.monotonic()
         changed = {place: position for place, position in done.items() if self._stored.get(place) != position}
         stored = {place: position for place, position in changed.items() if self._store_one(place, position)}
         self._stored.update(stored)
-        told(
+        notify_interceptors(
             [each.on_commit for each in self._interceptors],
             {place: position.offset for place, position in stored.items()},
         )
 
-    def _store_one(self, place: Place, position: Position) -> bool:
+    def _store_one(self, place: TopicPartition, position: Position) -> bool:
         """Whether it was stored; not so when the partition went to another member."""
         for _ in range(STORE_ATTEMPTS):
             try:

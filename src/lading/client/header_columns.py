@@ -16,7 +16,7 @@ from ..model.errors import LocalError
 from ..model.kinds import Kind
 from . import fallback
 
-HOME = "lading.client.kernels"
+KERNEL_MODULE = "lading.client.kernels"
 VALUES_BYTES_MAX = (1 << 31) - 1
 """What one Arrow column of binary values can hold."""
 
@@ -24,7 +24,7 @@ Nulls = Literal["null", "absent"]
 """What a null in a column becomes: a header without a value, or no header."""
 
 
-class Form(NamedTuple):
+class ColumnEncoder(NamedTuple):
     """How a column type becomes header values: which kind, and the column as binary."""
 
     kind: Kind
@@ -65,40 +65,40 @@ def _instant(column: Any) -> Any:
     return pc.strftime(exact, format="%Y-%m-%dT%H:%M:%S" + zone).cast(pa.binary())
 
 
-FORMS: dict[pa.DataType, Form] = {
-    pa.bool_(): Form(Kind.BOOL, _boolean),
-    pa.int8(): Form(Kind.INT8, _fixed(1)),
-    pa.int16(): Form(Kind.INT16, _fixed(2)),
-    pa.int32(): Form(Kind.INT32, _fixed(4)),
-    pa.int64(): Form(Kind.INT64, _fixed(8)),
-    pa.uint8(): Form(Kind.UINT8, _fixed(1)),
-    pa.uint16(): Form(Kind.UINT16, _fixed(2)),
-    pa.uint32(): Form(Kind.UINT32, _fixed(4)),
-    pa.uint64(): Form(Kind.UINT64, _fixed(8)),
-    pa.float16(): Form(Kind.FLOAT32, lambda column: _fixed(4)(column.cast(pa.float32()))),
-    pa.float32(): Form(Kind.FLOAT32, _fixed(4)),
-    pa.float64(): Form(Kind.FLOAT64, _fixed(8)),
-    pa.date32(): Form(Kind.STRING, _text),
-    pa.date64(): Form(Kind.STRING, lambda column: _text(column.cast(pa.date32()))),
-    pa.null(): Form(Kind.RAW, lambda column: column.cast(pa.binary())),
+FORMS: dict[pa.DataType, ColumnEncoder] = {
+    pa.bool_(): ColumnEncoder(Kind.BOOL, _boolean),
+    pa.int8(): ColumnEncoder(Kind.INT8, _fixed(1)),
+    pa.int16(): ColumnEncoder(Kind.INT16, _fixed(2)),
+    pa.int32(): ColumnEncoder(Kind.INT32, _fixed(4)),
+    pa.int64(): ColumnEncoder(Kind.INT64, _fixed(8)),
+    pa.uint8(): ColumnEncoder(Kind.UINT8, _fixed(1)),
+    pa.uint16(): ColumnEncoder(Kind.UINT16, _fixed(2)),
+    pa.uint32(): ColumnEncoder(Kind.UINT32, _fixed(4)),
+    pa.uint64(): ColumnEncoder(Kind.UINT64, _fixed(8)),
+    pa.float16(): ColumnEncoder(Kind.FLOAT32, lambda column: _fixed(4)(column.cast(pa.float32()))),
+    pa.float32(): ColumnEncoder(Kind.FLOAT32, _fixed(4)),
+    pa.float64(): ColumnEncoder(Kind.FLOAT64, _fixed(8)),
+    pa.date32(): ColumnEncoder(Kind.STRING, _text),
+    pa.date64(): ColumnEncoder(Kind.STRING, lambda column: _text(column.cast(pa.date32()))),
+    pa.null(): ColumnEncoder(Kind.RAW, lambda column: column.cast(pa.binary())),
 }
 """By exact type."""
 
-FAMILIES: tuple[tuple[Callable[[pa.DataType], bool], Form], ...] = (
-    (pa.types.is_string, Form(Kind.STRING, _text)),
-    (pa.types.is_large_string, Form(Kind.STRING, _text)),
-    (pa.types.is_string_view, Form(Kind.STRING, _text)),
-    (pa.types.is_binary, Form(Kind.RAW, lambda column: column)),
-    (pa.types.is_large_binary, Form(Kind.RAW, lambda column: column.cast(pa.binary()))),
-    (pa.types.is_fixed_size_binary, Form(Kind.RAW, lambda column: column.cast(pa.binary()))),
-    (lambda type_: pa.types.is_decimal128(type_) and type_.scale == 0, Form(Kind.INT128, _fixed(16))),
-    (pa.types.is_decimal, Form(Kind.STRING, _text)),
-    (pa.types.is_timestamp, Form(Kind.STRING, _instant)),
+FAMILIES: tuple[tuple[Callable[[pa.DataType], bool], ColumnEncoder], ...] = (
+    (pa.types.is_string, ColumnEncoder(Kind.STRING, _text)),
+    (pa.types.is_large_string, ColumnEncoder(Kind.STRING, _text)),
+    (pa.types.is_string_view, ColumnEncoder(Kind.STRING, _text)),
+    (pa.types.is_binary, ColumnEncoder(Kind.RAW, lambda column: column)),
+    (pa.types.is_large_binary, ColumnEncoder(Kind.RAW, lambda column: column.cast(pa.binary()))),
+    (pa.types.is_fixed_size_binary, ColumnEncoder(Kind.RAW, lambda column: column.cast(pa.binary()))),
+    (lambda type_: pa.types.is_decimal128(type_) and type_.scale == 0, ColumnEncoder(Kind.INT128, _fixed(16))),
+    (pa.types.is_decimal, ColumnEncoder(Kind.STRING, _text)),
+    (pa.types.is_timestamp, ColumnEncoder(Kind.STRING, _instant)),
 )
 """By family, the first that fits."""
 
 
-def form_of(name: str, type_: pa.DataType) -> Form:
+def form_of(name: str, type_: pa.DataType) -> ColumnEncoder:
     """The form of a column; LocalError names a column whose type no header kind can say."""
     found = FORMS.get(type_) or next((form for fits, form in FAMILIES if fits(type_)), None)
     if found is None:
@@ -154,7 +154,7 @@ def _row_by_row(parts: Sequence[Any], rows: int) -> Any:
     places = np.zeros(rows * width + 1, np.int32)
     np.cumsum(sizes.ravel(), out=places[1:])
     target = np.empty(total, np.uint8)
-    kernels = engine.select(HOME, fallback, total)
+    kernels = engine.select(KERNEL_MODULE, fallback, total)
     for place, (held, octets) in enumerate(sources):
         kernels.spread(held, octets, place, width, places, target)
     bits = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little").data)

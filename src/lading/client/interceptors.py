@@ -58,7 +58,7 @@ class ConsumerInterceptor:
         """When the consumer closes."""
 
 
-def chained(calls: Sequence[Callable[[T], T]], value: T) -> T:
+def apply_interceptors(calls: Sequence[Callable[[T], T]], value: T) -> T:
     """``value`` through every call in order; a call that raises is logged and left out."""
     for call in calls:
         try:
@@ -73,7 +73,7 @@ def chained(calls: Sequence[Callable[[T], T]], value: T) -> T:
     return value
 
 
-def told(calls: Sequence[Callable[..., None]], *arguments: Any) -> None:
+def notify_interceptors(calls: Sequence[Callable[..., None]], *arguments: Any) -> None:
     """Call every one with the arguments; one that raises is logged."""
     for call in calls:
         try:

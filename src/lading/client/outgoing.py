@@ -23,7 +23,7 @@ PLACES = frozenset({"stream", "topic", "partition"})
 KIND_MAX = 127
 
 
-class Gathering:
+class BatchBuilder:
     """Messages for one partition, column by column, until they become a batch."""
 
     __slots__ = (

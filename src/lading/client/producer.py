@@ -15,16 +15,16 @@ from ..model.message import EPOCH
 from ..transports.interface import PipeliningTransport, SendResult, TopicMeta, Transport
 from ..transports.topics import UnknownTopic
 from .arguments import open_for
-from .interceptors import LOG, Outgoing, ProducerInterceptor, chained, told
+from .interceptors import LOG, Outgoing, ProducerInterceptor, apply_interceptors, notify_interceptors
 from .linger import EXIT_FLUSH_S, Linger, watch
-from .outgoing import Gathering, normal, weigh
+from .outgoing import BatchBuilder, normal, weigh
 from .partitioning import partition_of, partitions_of
-from .serdes import Serializer, plain
+from .serdes import Serializer, to_bytes
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-MENDED_BY_TIME = (Reason.DISK_FULL, Reason.READ_ONLY, Reason.STOPPING)
+RETRIABLE_REASONS = (Reason.DISK_FULL, Reason.READ_ONLY, Reason.STOPPING)
 """Refusals after which the same messages may be sent again; after others they are given up, with the error."""
 Place = tuple[str, int]
 
@@ -35,14 +35,14 @@ class _Outbox:
     __slots__ = ("gathering", "messages", "waiting")
 
     def __init__(self) -> None:
-        self.gathering = Gathering()
+        self.gathering = BatchBuilder()
         self.messages: list[Outgoing] = []
         self.waiting: deque[tuple[pa.RecordBatch, list[Outgoing]]] = deque()
 
     def close_batch(self) -> None:
         if self.gathering.count:
             self.waiting.append((self.gathering.batch(), self.messages))
-            self.gathering, self.messages = Gathering(), []
+            self.gathering, self.messages = BatchBuilder(), []
 
     @property
     def count(self) -> int:
@@ -81,8 +81,8 @@ class Producer:
         create_topics: bool = True,
         partitions: int = 1,
         interceptors: Sequence[ProducerInterceptor] = (),
-        key_serializer: Serializer = plain,
-        value_serializer: Serializer = plain,
+        key_serializer: Serializer = to_bytes,
+        value_serializer: Serializer = to_bytes,
         **options: Any,
     ) -> None:
         for name, value in (("batch_bytes", batch_bytes), ("batch_count", batch_count), ("partitions", partitions)):
@@ -146,7 +146,7 @@ class Producer:
             own = headers if isinstance(headers, Headers) and not headers.sealed else Headers(headers)
             message = Outgoing(topic, payload, key, own, partition, _microseconds(timestamp))
             if self._on_send:
-                message = chained(self._on_send, message)
+                message = apply_interceptors(self._on_send, message)
                 topic, own = message.topic, message.headers
             key_bytes = self._key_serializer(topic, own, message.key)
             data = self._value_serializer(topic, own, message.payload)
@@ -241,7 +241,7 @@ class Producer:
             with self._wire:
                 self._closed = True
                 self._linger.stop()
-                told([each.close for each in self._interceptors])
+                notify_interceptors([each.close for each in self._interceptors])
                 self.transport.close()
 
     def __enter__(self) -> Producer:
@@ -360,7 +360,7 @@ class Producer:
             try:
                 sent = self.transport.send(topic, number, batch, strict=self._strict, compression=self._compression)
             except Exception as error:
-                if _given_up(error):
+                if _is_fatal(error):
                     outbox.waiting.popleft()
                     self._partitions.pop(topic, None)
                     error.add_note(f"{batch.num_rows} messages for topic {topic!r}, partition {number}, were not sent")
@@ -374,7 +374,7 @@ class Producer:
         calls = [each.on_acknowledged for each in self._interceptors]
         base = None if sent is None else sent.base_offset
         for at, message in enumerate(messages):
-            told(calls, message, None if base is None else base + at, error)
+            notify_interceptors(calls, message, None if base is None else base + at, error)
 
     # the thread, the end of the program, and forks: see linger.py
 
@@ -414,10 +414,10 @@ class Producer:
             self._late = late if self._late is None or lost else self._late
 
 
-def _given_up(error: Exception) -> bool:
+def _is_fatal(error: Exception) -> bool:
     """Whether sending the same batch again cannot help."""
     if isinstance(error, Refusal):
-        return error.reason not in MENDED_BY_TIME
+        return error.reason not in RETRIABLE_REASONS
     return not isinstance(error, RemoteError)
 
 

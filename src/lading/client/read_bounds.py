@@ -10,14 +10,14 @@ from ..model.errors import LocalError, SettingError
 from ..model.message import EPOCH
 from ..transports.interface import PartitionMeta, TopicMeta, Transport
 
-Place = tuple[str, int]
+TopicPartition = tuple[str, int]
 """Flat topic name and partition."""
-Where = str | int | datetime
-Bound = Where | Mapping[int, Where] | Mapping[Place, Where]
+OffsetSpec = str | int | datetime
+Bound = OffsetSpec | Mapping[int, OffsetSpec] | Mapping[TopicPartition, OffsetSpec]
 """``earliest``, ``latest``, an offset, -N (the last N), a datetime; or these by partition or (topic, partition)."""
 
 
-class Span(NamedTuple):
+class ReadBounds(NamedTuple):
     """What to read of one partition; ``sure`` when the user named the offset, ``end`` None for no end."""
 
     meta: TopicMeta
@@ -27,9 +27,11 @@ class Span(NamedTuple):
     end: int | None
 
 
-def spans(transport: Transport, metas: Sequence[TopicMeta], start: Bound, end: Bound | None) -> dict[Place, Span]:
+def spans(
+    transport: Transport, metas: Sequence[TopicMeta], start: Bound, end: Bound | None
+) -> dict[TopicPartition, ReadBounds]:
     """One span a partition; a mapping as ``start`` chooses the partitions, one as ``end`` bounds those it names."""
-    found: dict[Place, Span] = {}
+    found: dict[TopicPartition, ReadBounds] = {}
     for meta in metas:
         for part in meta.partitions:
             place = (meta.name, part.number)
@@ -37,17 +39,17 @@ def spans(transport: Transport, metas: Sequence[TopicMeta], start: Bound, end: B
             if begin is None:
                 continue
             until = None if end is None else _of(end, place)
-            offset = resolve(transport, meta, part, begin)
+            offset = resolve_offset(transport, meta, part, begin)
             sure = begin not in ("earliest", "latest") and not (isinstance(begin, int) and begin < 0)
-            stop = None if until is None else resolve(transport, meta, part, until)
-            found[place] = Span(meta, part.number, offset, sure, stop)
+            stop = None if until is None else resolve_offset(transport, meta, part, until)
+            found[place] = ReadBounds(meta, part.number, offset, sure, stop)
     if isinstance(start, Mapping) and len(found) < len(start):
         names = ", ".join(f"{meta.name!r} (0 to {len(meta.partitions) - 1})" for meta in metas)
         raise LocalError(f"start names partitions that are not there: {dict(start)!r}; there are those of {names}")
     return found
 
 
-def resolve(transport: Transport, meta: TopicMeta, part: PartitionMeta, where: Where) -> int:
+def resolve_offset(transport: Transport, meta: TopicMeta, part: PartitionMeta, where: OffsetSpec) -> int:
     """The offset that ``where`` means in a partition; SettingError for words that mean none."""
     if isinstance(where, str):
         words = {"earliest": part.first_offset, "latest": part.end_offset}
@@ -69,8 +71,8 @@ def resolve(transport: Transport, meta: TopicMeta, part: PartitionMeta, where: W
 _PLACES = "use 'earliest', 'latest', an offset, -N for the last N, a datetime, or one of these by partition"
 
 
-def _of(bound: Any, place: Place) -> Where | None:
-    found: Where | None = bound
+def _of(bound: Any, place: TopicPartition) -> OffsetSpec | None:
+    found: OffsetSpec | None = bound
     if isinstance(bound, Mapping):
         found = bound.get(place, bound.get(place[1]))
     return found

@@ -11,7 +11,7 @@ from ..model.errors import LadingError
 from ..transports.fetched import MAX_OFFSET
 from ..transports.interface import LongPollTransport, Position, TopicMeta, Transport
 from .patience import Patience
-from .read_bounds import Place, Span
+from .read_bounds import ReadBounds, TopicPartition
 from .reading import PartitionReader, Selection
 
 if TYPE_CHECKING:
@@ -29,57 +29,64 @@ class Readers:
     def __init__(self, transport: Transport, max_bytes: int) -> None:
         self._transport = transport
         self._max_bytes = max_bytes
-        self._readers: dict[Place, PartitionReader] = {}
-        self._turn: deque[Place] = deque()
+        self._readers: dict[TopicPartition, PartitionReader] = {}
+        self._turn: deque[TopicPartition] = deque()
         self._wait_ms = 0
         self._patience = Patience(transport.url)
 
-    def __contains__(self, place: Place) -> bool:
+    def __contains__(self, place: TopicPartition) -> bool:
         return place in self._readers
 
-    def begin(
-        self, meta: TopicMeta, partition: int, offset: int, *, end: int | None = None, sure: bool = True, epoch: int = 0
+    def add(
+        self,
+        meta: TopicMeta,
+        partition: int,
+        offset: int,
+        *,
+        end: int | None = None,
+        is_explicit: bool = True,
+        epoch: int = 0,
     ) -> None:
         """Read a partition from ``offset`` on, from now; the meaning of the rest is PartitionReader's."""
         place = (meta.name, partition)
         if place not in self._readers:
             self._turn.append(place)
         self._readers[place] = PartitionReader(
-            self._transport, meta, partition, offset, end=end, sure=sure, epoch=epoch, max_bytes=self._max_bytes
+            self._transport, meta, partition, offset, end=end, sure=is_explicit, epoch=epoch, max_bytes=self._max_bytes
         )
 
-    def keep(self, places: Collection[Place]) -> None:
+    def keep(self, places: Collection[TopicPartition]) -> None:
         """Stop reading all others."""
         self._readers = {place: reader for place, reader in self._readers.items() if place in places}
         self._turn = deque(place for place in self._turn if place in self._readers)
 
-    def seek(self, place: Place, offset: int) -> None:
+    def seek(self, place: TopicPartition, offset: int) -> None:
         """Go on at an offset that somebody named."""
         reader = self._readers[place]
-        self.begin(reader.meta, place[1], offset, end=reader.end, epoch=0)
+        self.add(reader.meta, place[1], offset, end=reader.end, epoch=0)
 
-    def back_to(self, place: Place, offset: int) -> None:
+    def rewind(self, place: TopicPartition, offset: int) -> None:
         """Read again from an offset that was read before."""
         if place in self._readers:
             self._readers[place].position = offset
 
-    def meta(self, place: Place) -> TopicMeta:
+    def meta(self, place: TopicPartition) -> TopicMeta:
         """The topic of a place, as it was when reading began."""
         return self._readers[place].meta
 
-    def position(self, place: Place) -> Position:
+    def position(self, place: TopicPartition) -> Position:
         """Where the next read of a place begins."""
         reader = self._readers[place]
         return Position(reader.position, reader.epoch)
 
-    def positions(self) -> dict[Place, Position]:
+    def positions(self) -> dict[TopicPartition, Position]:
         """Where the next read of each place begins."""
         return {place: self.position(place) for place in self._readers}
 
-    def spans(self) -> list[Span]:
+    def spans(self) -> list[ReadBounds]:
         """What is still to be read of each partition."""
         return [
-            Span(reader.meta, place[1], reader.position, False, reader.end if reader.end != MAX_OFFSET else None)
+            ReadBounds(reader.meta, place[1], reader.position, False, reader.end if reader.end != MAX_OFFSET else None)
             for place, reader in self._readers.items()
         ]
 
@@ -88,20 +95,20 @@ class Readers:
         selection: Selection,
         timeout_s: float | None,
         *,
-        passed: Callable[[Place], None],
-        duties: Callable[[], None],
+        passed: Callable[[TopicPartition], None],
+        on_round: Callable[[], None],
         endless: bool,
-    ) -> tuple[Place, list[pa.RecordBatch]] | None:
+    ) -> tuple[TopicPartition, list[pa.RecordBatch]] | None:
         """Batches of the next place in turn that has some; None when time is up, or all is read and not ``endless``.
 
-        ``passed`` hears of places whose position moved over messages nobody sees; ``duties`` is called before each
+        ``passed`` hears of places whose position moved over messages nobody sees; ``on_round`` is called before each
         round, at least every half second. Without ``timeout_s`` a server that goes away is waited for.
         """  # fmt: skip
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         self._wait_ms = 0
         while True:
             try:
-                duties()
+                on_round()
                 found, moved = self._round(selection, passed)
                 self._patience.reset()
                 if found is not None:
@@ -123,8 +130,8 @@ class Readers:
                 self._patience.wait(error)
 
     def _round(
-        self, selection: Selection, passed: Callable[[Place], None]
-    ) -> tuple[tuple[Place, list[pa.RecordBatch]] | None, bool]:
+        self, selection: Selection, passed: Callable[[TopicPartition], None]
+    ) -> tuple[tuple[TopicPartition, list[pa.RecordBatch]] | None, bool]:
         """Ask each place in turn up to the first with batches; these, and whether a position moved over nothing."""
         moved = False
         for _ in range(len(self._turn)):

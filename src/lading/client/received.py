@@ -18,7 +18,7 @@ _header: Callable[[tuple[str, int, bytes | None]], Header] = partial(tuple.__new
 STATES = {int(state): state for state in State}
 
 
-class HeaderColumn:
+class LazyHeaderColumn:
     """The headers of a batch; made Python once, for all rows, at the first touch of any."""
 
     __slots__ = ("_column", "_ends", "_entries")
@@ -51,7 +51,7 @@ class ReceivedMessage(Message):
 
     def __init__(
         self, payload: bytes | None, key: bytes | None, offset: int, state: State, timestamp_us: int, id: bytes | None,
-        checksum: int | None, stream: str, topic: str, partition: int, column: HeaderColumn, row: int,
+        checksum: int | None, stream: str, topic: str, partition: int, column: LazyHeaderColumn, row: int,
     ) -> None:  # fmt: skip
         self.payload = payload
         self.key = key
@@ -79,11 +79,11 @@ class ReceivedMessage(Message):
         self._headers = headers
 
 
-def received(batch: pa.RecordBatch, stream: str, topic: str, partition: int) -> list[Message]:
+def to_messages(batch: pa.RecordBatch, stream: str, topic: str, partition: int) -> list[Message]:
     """The rows of a batch in the Batch schema as messages; ``topic`` is the name within ``stream``."""
     import pyarrow as pa
 
-    column = HeaderColumn(batch.column("headers"))
+    column = LazyHeaderColumn(batch.column("headers"))
     lists: list[Any] = [
         batch.column("payload").to_pylist(),
         batch.column("key").to_pylist(),

@@ -17,7 +17,7 @@ Serializer = Callable[[str, Headers, Any], bytes | None]
 Deserializer = Callable[[str, Headers, bytes | None], Any]
 
 
-def plain(topic: str, headers: Headers, value: Any) -> bytes | None:
+def to_bytes(topic: str, headers: Headers, value: Any) -> bytes | None:
     """The default: bytes as they are, str as UTF-8, None as null; LocalError for anything else."""
     if value is None or type(value) is bytes:
         return value

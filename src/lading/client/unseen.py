@@ -11,7 +11,7 @@ from ..columns.contract import parse_columns
 from ..columns.seen_headers import SeenHeaders, unseen_sentence
 from ..model.errors import UnseenHeaderWarning
 from ..transports.interface import Transport
-from .read_bounds import Span
+from .read_bounds import ReadBounds
 from .reading import PartitionReader, Selection
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class DeclaredHeaders:
             return tuple(dict.fromkeys(self._without_value.values()))
         return self._selection.keys
 
-    def warn_looking_at(self, transport: Transport, spans: Iterable[Span], topic: str, stacklevel: int) -> None:
+    def warn_looking_at(self, transport: Transport, spans: Iterable[ReadBounds], topic: str, stacklevel: int) -> None:
         """Warn of each doubtful header that none of the first LOOKED_AT messages has, with the names seen there."""
         doubtful = self.doubtful()
         if not doubtful:
