@@ -70,9 +70,9 @@ def test_a_deleted_lock_file_lets_nobody_in(tmp_path: Path) -> None:
 
 
 def test_a_deleted_lock_file_lets_nobody_into_a_spool(tmp_path: Path) -> None:
-    with spool_log.owned(tmp_path / "spool"):
+    with spool_log.lock_spool(tmp_path / "spool"):
         (tmp_path / "spool" / spool_log.LOCK_FILE).unlink()
-        with pytest.raises(spool_log.SpoolTaken), spool_log.owned(tmp_path / "spool"):
+        with pytest.raises(spool_log.SpoolLocked), spool_log.lock_spool(tmp_path / "spool"):
             pass
 
 

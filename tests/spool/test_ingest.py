@@ -18,9 +18,9 @@ import lading
 from lading import Consumer, Producer
 from lading.dialects.nsq.encode import record
 from lading.model.errors import LocalError
-from lading.spool.__main__ import own
-from lading.spool.filler import ingest
-from lading.spool.spool_log import Spool, SpoolTaken, owned
+from lading.spool.__main__ import acquire_lock
+from lading.spool.filler import fill_spool
+from lading.spool.spool_log import Spool, SpoolLocked, lock_spool
 from lading.transports.nsq.queue import CODE
 from tests.interop.go_programs import RunningNsq, Unavailable, running
 
@@ -128,17 +128,17 @@ def test_who_comes_for_a_moment_forgets_too(real: RunningNsq, tmp_path: Path) ->
 def test_who_comes_while_another_ends_waits_for_that(tmp_path: Path) -> None:
     asked: list[bool] = []
     with ExitStack() as before, ExitStack() as after:
-        before.enter_context(owned(tmp_path))
+        before.enter_context(lock_spool(tmp_path))
 
         def ends() -> bool:
             asked.append(True)
             before.close()
             return False
 
-        own(after, tmp_path, ends)
+        acquire_lock(after, tmp_path, ends)
         assert asked == [True]
-        with pytest.raises(SpoolTaken):
-            own(ExitStack(), tmp_path, lambda: True)
+        with pytest.raises(SpoolLocked):
+            acquire_lock(ExitStack(), tmp_path, lambda: True)
 
 
 def test_what_is_in_the_queue_comes_into_the_spool_and_is_finished(real: RunningNsq, tmp_path: Path) -> None:
@@ -214,4 +214,4 @@ def test_what_cannot_be_is_said(real: RunningNsq, tmp_path: Path) -> None:
     said = json.loads(broken.stdout)
     assert said["event"] == "failed" and "neither nsqlookupd nor nsqd answers" in said["message"]
     with pytest.raises(LocalError):
-        ingest(str(tmp_path / "data"), "t", "c", tmp_path / "y", stopped=lambda: True, caught_up=print)
+        fill_spool(str(tmp_path / "data"), "t", "c", tmp_path / "y", is_stopped=lambda: True, caught_up=print)

@@ -33,8 +33,8 @@ def spool(
 
         lading spool nsq://127.0.0.1:4161 flights ./spool --channel tables
     """
-    from ..spool.filler import ingest
-    from ..spool.spool_log import KEEP_S, owned
+    from ..spool.filler import fill_spool
+    from ..spool.spool_log import KEEP_S, lock_spool
     from .units import duration_us
 
     keep_s = KEEP_S if keep is None else duration_us(keep) / 1e6
@@ -48,13 +48,13 @@ def spool(
         if once:
             ended.append(True)
 
-    with owned(directory):
-        count = ingest(
+    with lock_spool(directory):
+        count = fill_spool(
             from_,
             topic,
             channel,
             directory,
-            stopped=lambda: bool(ended),
+            is_stopped=lambda: bool(ended),
             caught_up=caught_up,
             done=lambda: 0 if keep is None else None,
             keep_s=keep_s,

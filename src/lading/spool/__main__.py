@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..model.errors import LadingError
-from .filler import ingest
-from .spool_log import SpoolTaken, owned
+from .filler import fill_spool
+from .spool_log import SpoolLocked, lock_spool
 
 TAKEN_WAIT_S: Final = 3.0
 TAKEN_LOOK_S: Final = 0.1
@@ -42,18 +42,18 @@ def main(arguments: list[str]) -> int:
 
     try:
         with ExitStack() as held:
-            own(held, Path(directory), stopped)
-            ingest(
+            acquire_lock(held, Path(directory), stopped)
+            fill_spool(
                 url,
                 topic,
                 channel,
                 Path(directory),
-                stopped=stopped,
+                is_stopped=stopped,
                 caught_up=lambda end: _say(event="caught_up", end=end),
                 done=lambda: told.done,
                 **options,
             )
-    except SpoolTaken as taken:
+    except SpoolLocked as taken:
         _say(event="taken", message=str(taken))
     except LadingError as error:
         _say(event="failed", message=str(error))
@@ -61,17 +61,17 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def own(held: ExitStack, directory: Path, stopped: Callable[[], bool]) -> None:
+def acquire_lock(held: ExitStack, directory: Path, stopped: Callable[[], bool]) -> None:
     """Be the one who fills the spool, when the one before has ended: a stream that goes on is often begun before that.
 
-    SpoolTaken where it does not end.
+    SpoolLocked where it does not end.
     """
     until = time.monotonic() + TAKEN_WAIT_S
     while True:
         try:
-            held.enter_context(owned(directory))
+            held.enter_context(lock_spool(directory))
             return
-        except SpoolTaken:
+        except SpoolLocked:
             if stopped() or time.monotonic() >= until:
                 raise
             time.sleep(TAKEN_LOOK_S)

@@ -26,19 +26,19 @@ CAUGHT_UP_S: Final = 10.0
 """``caught_up`` is called when nothing came for QUIET_S, and after this long at the latest."""
 
 
-def ingest(
+def fill_spool(
     url: str,
     topic: str,
     channel: str,
     directory: Path,
     *,
-    stopped: Callable[[], bool],
+    is_stopped: Callable[[], bool],
     caught_up: Callable[[int], None],
     done: Callable[[], int | None] = lambda: 0,
     keep_s: float = KEEP_S,
     **options: Any,
 ) -> int:
-    """Fill the spool until ``stopped``; gives how many messages were appended.
+    """Fill the spool until ``is_stopped``; gives how many messages were appended.
 
     ``caught_up`` is called once, with the spool's end, when what waited in the queue at the start has been taken.
     ``done`` says up to which offset readers are done, None for whatever there is: what lies before it is deleted when
@@ -52,7 +52,7 @@ def ingest(
             raise LocalError(f"{url} is no queue: it can be read directly, without a spool")
         spool = Spool(directory, topic)
         try:
-            return _fill(spool, membership, stopped, caught_up, lambda: spool.trim(done(), keep_s))
+            return _fill(spool, membership, is_stopped, caught_up, lambda: spool.trim(done(), keep_s))
         finally:
             membership.leave()
             spool.close()

@@ -25,7 +25,7 @@ KEEP_S: Final = 86_400.0
 """Messages whose reader is done with them are deleted when they are this old, by segments."""
 
 
-class SpoolTaken(LocalError):
+class SpoolLocked(LocalError):
     """Another process writes this spool."""
 
 
@@ -91,8 +91,8 @@ class Spool:
 
 
 @contextmanager
-def owned(directory: Path) -> Iterator[None]:
-    """Be the one process that writes the spool; SpoolTaken where another is. The lock ends with the process.
+def lock_spool(directory: Path) -> Iterator[None]:
+    """Be the one process that writes the spool; SpoolLocked where another is. The lock ends with the process.
 
     LocalError where the directory cannot be written to.
     """
@@ -101,7 +101,7 @@ def owned(directory: Path) -> Iterator[None]:
             directory.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
             held.enter_context(lock_directory(directory, LOCK_FILE))
         except BlockingIOError:
-            raise SpoolTaken(f"another process fills the spool {directory} already") from None
+            raise SpoolLocked(f"another process fills the spool {directory} already") from None
         except OSError as error:
             raise directory_error("the spool", directory, error) from None
         yield
