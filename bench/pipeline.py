@@ -38,8 +38,8 @@ from lading.tables.formats.registry import open_table
 from lading.tables.options import SourceOptions
 from lading.tables.planning import Planner
 from lading.tables.staging import schema_words
-from lading.tables.state import State, table_in_state
-from lading.tables.table_commit import Batch, Written, commit
+from lading.tables.state import PipelineStateDirectory, table_in_state
+from lading.tables.table_commit import StagedBatch, StagedRange, commit
 from lading.transports.open import open_transport
 
 if TYPE_CHECKING:
@@ -187,7 +187,7 @@ def _spark_sql(spark: SparkSession, target: Path, data: str, case: Case) -> None
 def _alone(directory: Path, data: str, case: Case, rounds: int) -> dict[str, Any]:
     """One task after the other in this process, and the commit of what they staged."""
     settings = _settings(directory, data, case)
-    state = State.open(Path(settings.state_directory), settings.id, "pipeline")
+    state = PipelineStateDirectory.open(Path(settings.state_directory), settings.id, "pipeline")
     source = SourcePlace(data, "", "available", True, {})
     job = PipelineJob(
         settings.raw, str(directory), "bench.toml", str(state.directory), state.pipeline, "bench", "", "",
@@ -196,7 +196,7 @@ def _alone(directory: Path, data: str, case: Case, rounds: int) -> dict[str, Any
     for table in job.plan.schemas:
         open_table(table).claim(state.pipeline)
     planner = Planner(SourceOptions(data, case.topic))
-    ranges = planner.ranges({}, planner.newest({}))
+    ranges = planner.ranges({}, planner.latest_offsets({}))
     planner.close()
     read = sum(piece.rows for piece in ranges)
     runs = list(_timed(job, ranges, rounds))
@@ -207,7 +207,7 @@ def _alone(directory: Path, data: str, case: Case, rounds: int) -> dict[str, Any
     }
 
 
-def _timed(job: PipelineJob, ranges: list[Any], rounds: int) -> Iterator[tuple[float, float, list[Written]]]:
+def _timed(job: PipelineJob, ranges: list[Any], rounds: int) -> Iterator[tuple[float, float, list[StagedRange]]]:
     """The first one loads kernels."""
     for attempt in range(rounds + 1):
         begun, cpu = time.perf_counter(), time.process_time()
@@ -215,14 +215,14 @@ def _timed(job: PipelineJob, ranges: list[Any], rounds: int) -> Iterator[tuple[f
         yield time.perf_counter() - begun, time.process_time() - cpu, written
 
 
-def _committed(job: PipelineJob, state: State, batches: list[list[Written]]) -> Iterator[float]:
+def _committed(job: PipelineJob, state: PipelineStateDirectory, batches: list[list[StagedRange]]) -> Iterator[float]:
     """Seconds of each commit; the batches are made to follow each other."""
     schemas = {table_in_state(state, path): schema_words(schema) for path, schema in job.plan.schemas.items()}
     with state.running() as token:
         for number, batch in enumerate(batches):
             moved = [replace(one, piece=_moved(one.piece, number)) for one in batch]
             begun = time.perf_counter()
-            commit(state, token, Batch(moved), schemas, resume_command="")
+            commit(state, token, StagedBatch(moved), schemas, resume_command="")
             yield time.perf_counter() - begun
 
 

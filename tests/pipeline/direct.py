@@ -15,11 +15,11 @@ from lading.pipeline.settings import PipelineSettings
 from lading.pipeline.side_effects import deliver, ensure_topic
 from lading.tables import engine
 from lading.tables.manifest import Manifest
-from lading.tables.micro_batches import Sources, go
-from lading.tables.ranges import Range
+from lading.tables.micro_batches import MicroBatchPlanner, run_batches
+from lading.tables.ranges import OffsetRange
 from lading.tables.staging import schema_words
-from lading.tables.state import State, table_in_state
-from lading.tables.table_commit import Batch, commit
+from lading.tables.state import PipelineStateDirectory, table_in_state
+from lading.tables.table_commit import StagedBatch, commit
 
 Strike = Callable[[str], None]
 
@@ -51,7 +51,7 @@ class Driver:
         """What ``lading pipeline run --once`` does; counts of what was published."""
         settings, plan = self.settings, self.plan
         with _sources(settings) as (planner,):
-            state = State.open(Path(settings.state_directory), settings.id, "pipeline")
+            state = PipelineStateDirectory.open(Path(settings.state_directory), settings.id, "pipeline")
             with state.running() as token:
                 table_run = to_table_run(settings, state, plan, [planner])
                 engine.claim_tables(table_run)
@@ -60,16 +60,16 @@ class Driver:
                 start = engine.begin(table_run, resume=resume)
                 job = _job(settings, state, token, [planner], plan, _accepted(state, accept_batch=accept_batch))
 
-                def publish(ranges: Sequence[Range]) -> None:
+                def publish(ranges: Sequence[OffsetRange]) -> None:
                     written = []
                     for number, piece in enumerate(ranges):
                         written.append(write_range(job, piece, f"0-{number}"))
                         self.strike("task")
-                    self._commit(job, state, Batch(written))
+                    self._commit(job, state, StagedBatch(written))
                     self.strike("published")
 
-                sources = Sources([planner], int(settings.document.pipeline.max_rows))
-                go(
+                sources = MicroBatchPlanner([planner], int(settings.document.pipeline.max_rows))
+                run_batches(
                     sources,
                     state.checkpoint,
                     start.positions,
@@ -78,14 +78,14 @@ class Driver:
                     interval_s=None,
                     pause=lambda _: None,
                 )
-                engine.sweep(table_run)
+                engine.finish_last_batch(table_run)
         counts: dict[str, int] = {}
         for manifest in self.manifests:
             for name, count in manifest.counts.items():
                 counts[name] = counts.get(name, 0) + count
         return counts
 
-    def _commit(self, job: Any, state: State, batch: Batch) -> None:
+    def _commit(self, job: Any, state: PipelineStateDirectory, batch: StagedBatch) -> None:
         renamed = 0
 
         def rename(source: Path, target: Path) -> None:
@@ -101,7 +101,7 @@ class Driver:
         schemas = {table_in_state(state, path): schema_words(schema) for path, schema in job.plan.schemas.items()}
         made = commit(
             state, job.run, batch, schemas, resume_command=job.resume_command, rename=rename,
-            admit=lambda ranges, counts: admit(job, state, ranges, counts), deliver=deliver_struck,
+            check_batch=lambda ranges, counts: admit(job, state, ranges, counts), deliver=deliver_struck,
         )  # fmt: skip
         if made is not None:
             self.manifests.append(made)

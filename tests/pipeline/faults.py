@@ -16,9 +16,9 @@ from lading.pipeline.side_effects import Access, deliver
 from lading.pipeline.sink import PipelineWriter
 from lading.tables import table_commit
 from lading.tables.manifest import Manifest
-from lading.tables.ranges import Range
-from lading.tables.state import State
-from lading.tables.table_commit import Batch, Derived
+from lading.tables.ranges import OffsetRange
+from lading.tables.state import PipelineStateDirectory
+from lading.tables.table_commit import StagedBatch, StagedStepRows
 from tests.spark.faults import strike
 
 PHASES = ("task", "manifest", "renames", "errands", "published")
@@ -38,7 +38,7 @@ def claimed(state: Path, phase: str) -> bool:
 class FaultyWriter(PipelineWriter):
     """Takes the place of the pipeline's own writer, and fails where it is told."""
 
-    def staged(self, piece: Range, attempt: str) -> Any:
+    def staged(self, piece: OffsetRange, attempt: str) -> Any:
         written = super().staged(piece, attempt)
         directory = Path(self.job.state)
         if claimed(directory, "worker"):
@@ -46,12 +46,12 @@ class FaultyWriter(PipelineWriter):
         strike(directory, "task")
         return written
 
-    def stage_rows(self, rows: Iterator[pa.RecordBatch]) -> Derived:
+    def stage_rows(self, rows: Iterator[pa.RecordBatch]) -> StagedStepRows:
         made = super().stage_rows(rows)
         strike(Path(self.job.state), "steps")
         return made
 
-    def publish(self, batch: Batch) -> None:
+    def publish(self, batch: StagedBatch) -> None:
         directory = Path(self.job.state)
         renamed = 0
 
@@ -61,7 +61,7 @@ class FaultyWriter(PipelineWriter):
             renamed += 1
             source.replace(target)
 
-        def deliver_struck(state: State, manifest: Manifest, access: Access) -> None:
+        def deliver_struck(state: PipelineStateDirectory, manifest: Manifest, access: Access) -> None:
             strike(directory, "errands")
             deliver(state, manifest, access)
 

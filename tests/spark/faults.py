@@ -14,8 +14,8 @@ from typing import Any
 
 from lading.tables import ingest, table_commit
 from lading.tables.ingest import TableWriter
-from lading.tables.ranges import Range
-from lading.tables.table_commit import Batch, Written
+from lading.tables.ranges import OffsetRange
+from lading.tables.table_commit import StagedBatch, StagedRange
 
 PHASES = ("task", "manifest", "renames", "published")
 """After a task's file was written; after the manifest, before any rename; between renames; when all is published."""
@@ -46,12 +46,12 @@ def strike(state: Path, phase: str) -> None:
 class FaultyWriter(TableWriter):
     """Takes the place of the table path's own writer, and fails where it is told."""
 
-    def staged(self, piece: Range, attempt: str) -> Written:
+    def staged(self, piece: OffsetRange, attempt: str) -> StagedRange:
         written = super().staged(piece, attempt)
         strike(Path(self.job.state), "task")
         return written
 
-    def publish(self, batch: Batch) -> None:
+    def publish(self, batch: StagedBatch) -> None:
         state = Path(self.job.state)
         renamed = 0
 

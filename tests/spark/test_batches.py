@@ -11,17 +11,17 @@ import pytest
 from lading import testing
 from lading.client.bulk import write_arrow
 from lading.model.errors import CorruptLog
-from lading.tables.checkpoint import Begun, Checkpoint
+from lading.tables.checkpoint import Checkpoint, PlannedBatch
 from lading.tables.manifest import Manifest
-from lading.tables.micro_batches import Sources, go
-from lading.tables.offsets import Mark, OffsetsDocument, document
+from lading.tables.micro_batches import MicroBatchPlanner, run_batches
+from lading.tables.offsets import OffsetsDocument, PartitionOffset, document
 from lading.tables.options import SourceOptions
 from lading.tables.planning import Planner
-from lading.tables.ranges import Range, admit, between, merged
+from lading.tables.ranges import OffsetRange, limit_rows, merge_ranges, split_ranges
 
 from .conftest import HEADERS, NATIVE_ROWS, flights
 
-SEEN = Mark(None, 1, 40, resumed_at=10)
+SEEN = PartitionOffset(None, 1, 40, resumed_at=10)
 TOPIC = "air.flights"
 
 
@@ -35,20 +35,20 @@ class Runs:
     def __init__(self, directory: Path, max_rows: int = 30_000) -> None:
         self.checkpoint = Checkpoint(directory / "checkpoint")
         self.max_rows = max_rows
-        self.published: list[list[Range]] = []
+        self.published: list[list[OffsetRange]] = []
 
     def run(self, planners: Sequence[Planner], *, crash: Callable[[int], bool] = lambda batch: False) -> None:
         """What was there at the start; ``crash`` says whether to end instead of publishing a batch."""
         starting: OffsetsDocument = {}
         for planner in planners:
-            starting |= document(planner.options.topic, planner.first())
+            starting |= document(planner.options.topic, planner.initial_offsets())
 
-        def publish(ranges: Sequence[Range]) -> None:
+        def publish(ranges: Sequence[OffsetRange]) -> None:
             if crash(len(self.published)):
                 raise Crash
-            self.published.append(merged(ranges))
+            self.published.append(merge_ranges(ranges))
 
-        go(Sources(planners, self.max_rows), self.checkpoint, starting, self.last, publish,
+        run_batches(MicroBatchPlanner(planners, self.max_rows), self.checkpoint, starting, self.last, publish,
            interval_s=None, pause=lambda seconds: None)  # fmt: skip
 
     @property
@@ -61,7 +61,7 @@ class Runs:
         """The offsets published of a partition, in order, neighbours joined."""
         pieces = [piece for batch in self.published for piece in batch]
         mine = [piece for piece in pieces if (piece.topic, piece.partition) == (topic, partition)]
-        return [(piece.start, piece.end) for piece in merged(mine)]
+        return [(piece.start, piece.end) for piece in merge_ranges(mine)]
 
 
 def planner(url: str, topic: str, starting: str = "earliest") -> Planner:
@@ -82,7 +82,7 @@ def test_a_batch_that_was_begun_is_tried_again_as_it_was(runs: Runs, broker: tes
     # other limits would cut otherwise
     runs.max_rows = 7_000
     runs.run([source])
-    assert runs.published[1] == merged(begun.ranges)
+    assert runs.published[1] == merge_ranges(begun.ranges)
     assert [runs.read(TOPIC, number) for number in (0, 1)] == [[(0, NATIVE_ROWS)]] * 2
     before = len(runs.published)
     runs.run([source])
@@ -96,7 +96,7 @@ def test_a_batch_that_has_its_manifest_is_not_tried_again(runs: Runs, broker: te
     # the crash came after the manifest
     begun = runs.checkpoint.read()
     assert begun is not None
-    runs.published.append(merged(begun.ranges))
+    runs.published.append(merge_ranges(begun.ranges))
     runs.run([source])
     assert runs.read(TOPIC, 0) == [(0, NATIVE_ROWS)]
     assert sum(piece.rows for batch in runs.published for piece in batch) == sum(
@@ -127,23 +127,23 @@ def test_a_source_that_is_taken_out_in_the_middle_of_a_batch_comes_back_where_it
 
 def test_a_position_that_was_reached_is_not_left_again() -> None:
     """A mark keeps how it was reached; that is no way to go again when only other partitions have news."""
-    start, end = {0: SEEN, 1: Mark(None, 1, 5)}, {0: SEEN, 1: Mark(None, 1, 9)}
-    assert [(piece.partition, piece.start, piece.end) for piece in between("t", start, end)] == [(1, 5, 9)]
-    assert admit(start, end, 4) == end
+    start, end = {0: SEEN, 1: PartitionOffset(None, 1, 5)}, {0: SEEN, 1: PartitionOffset(None, 1, 9)}
+    assert [(piece.partition, piece.start, piece.end) for piece in split_ranges("t", start, end)] == [(1, 5, 9)]
+    assert limit_rows(start, end, 4) == end
     more = {0: replace(SEEN, offset=50, resumed_at=None)}
-    assert [(piece.start, piece.end, piece.resumed) for piece in between("t", start, more)] == [(40, 50, False)]
+    assert [(piece.start, piece.end, piece.resumed) for piece in split_ranges("t", start, more)] == [(40, 50, False)]
 
 
 def test_a_checkpoint_that_cannot_be_read(tmp_path: Path) -> None:
     checkpoint = Checkpoint(tmp_path / "checkpoint")
     assert (checkpoint.read(), checkpoint.begun_s, checkpoint.exists) == (None, None, False)
-    checkpoint.begin(Begun({}, {}))
-    assert checkpoint.read() == Begun({}, {})
+    checkpoint.begin(PlannedBatch({}, {}))
+    assert checkpoint.read() == PlannedBatch({}, {})
     assert checkpoint.exists
     checkpoint.path.write_text("[]")
     with pytest.raises(CorruptLog, match=r"batch.json is no checkpoint"):
         checkpoint.read()
-    checkpoint.put_aside()
-    checkpoint.begin(Begun({}, {}))
-    checkpoint.put_aside()
+    checkpoint.archive()
+    checkpoint.begin(PlannedBatch({}, {}))
+    checkpoint.archive()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint-old-1", "checkpoint-old-2"]

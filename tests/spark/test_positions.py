@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from lading.model.errors import SettingError
 from lading.tables.manifest import advance, cover, overlap, same_ranges
-from lading.tables.offset_options import instant_us, parse_offsets, resolve
-from lading.tables.offsets import Mark, Marks, document, loss, parse_document
-from lading.tables.ranges import Range, admit, between, merged
+from lading.tables.offset_options import instant_us, parse_offsets, resolve_offsets
+from lading.tables.offsets import PartitionOffset, PartitionOffsets, document, find_loss, parse_document
+from lading.tables.ranges import OffsetRange, limit_rows, merge_ranges, split_ranges
 from lading.transports.interface import PartitionMeta, TopicMeta
 
 ID = bytes(range(16))
@@ -43,13 +43,13 @@ def test_loss_rule(
     offset: int, epoch: int, epochs: tuple[tuple[int, int], ...], first: int, lost_until: int | None
 ) -> None:
     part = PartitionMeta(0, first, 500, epochs[-1][0], epochs)
-    found = loss(Mark(ID.hex(), epoch, offset), topic(part), part)
+    found = find_loss(PartitionOffset(ID.hex(), epoch, offset), topic(part), part)
     assert (None if found is None else found.resume) == lost_until
 
 
 def test_another_topic_of_the_name_is_a_loss() -> None:
     part = PartitionMeta(0, 3, 500, 1, ((1, 0),))
-    found = loss(Mark(bytes(16).hex(), 1, 10), topic(part), part)
+    found = find_loss(PartitionOffset(bytes(16).hex(), 1, 10), topic(part), part)
     assert found is not None
     assert found.resume == 3
     assert "failOnDataLoss=false" in found.sentence("t", 0, 10)
@@ -57,12 +57,12 @@ def test_another_topic_of_the_name_is_a_loss() -> None:
 
 def test_without_epochs_an_end_below_the_position_is_a_loss() -> None:
     part = PartitionMeta(0, 0, 50)
-    assert loss(Mark(None, 0, 51), topic(part, topic_id=None), part) is not None
-    assert loss(Mark(None, 0, 50), topic(part, topic_id=None), part) is None
+    assert find_loss(PartitionOffset(None, 0, 51), topic(part, topic_id=None), part) is not None
+    assert find_loss(PartitionOffset(None, 0, 50), topic(part, topic_id=None), part) is None
 
 
-def marks(ends: list[int]) -> Marks:
-    return {number: Mark(ID.hex(), 1, end) for number, end in enumerate(ends)}
+def marks(ends: list[int]) -> PartitionOffsets:
+    return {number: PartitionOffset(ID.hex(), 1, end) for number, end in enumerate(ends)}
 
 
 starts_and_ends = st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 10_000)), min_size=1, max_size=5).map(
@@ -74,8 +74,8 @@ starts_and_ends = st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 10_0
 @given(starts_and_ends, st.integers(1, 3_000))
 def test_ranges_cover_every_offset_once_and_stay_small(both: tuple[list[int], list[int]], rows_max: int) -> None:
     start, end = both
-    ranges = between("t", marks(start), marks(end), rows_max)
-    assert ranges == between("t", marks(start), marks(end), rows_max)
+    ranges = split_ranges("t", marks(start), marks(end), rows_max)
+    assert ranges == split_ranges("t", marks(start), marks(end), rows_max)
     assert all(0 < piece.rows <= rows_max for piece in ranges)
     for number, (low, high) in enumerate(zip(start, end, strict=True)):
         mine = [piece for piece in ranges if piece.partition == number]
@@ -83,14 +83,14 @@ def test_ranges_cover_every_offset_once_and_stay_small(both: tuple[list[int], li
             offset for piece in mine for offset in (piece.start, piece.end)
         )
         assert sum(piece.rows for piece in mine) == high - low
-    assert same_ranges(ranges, between("t", marks(start), marks(end), 10_000_000))
+    assert same_ranges(ranges, split_ranges("t", marks(start), marks(end), 10_000_000))
 
 
 @settings(deadline=None)
 @given(starts_and_ends, st.integers(1, 20_000))
 def test_admission_bounds_and_starves_nobody(both: tuple[list[int], list[int]], rows_max: int) -> None:
     start, end = both
-    admitted = admit(marks(start), marks(end), rows_max)
+    admitted = limit_rows(marks(start), marks(end), rows_max)
     moved = [admitted[number].offset - low for number, low in enumerate(start)]
     assert sum(moved) <= rows_max + len(start)
     assert all(admitted[number].offset <= high for number, high in enumerate(end))
@@ -100,24 +100,24 @@ def test_admission_bounds_and_starves_nobody(both: tuple[list[int], list[int]], 
 
 
 def test_what_was_resumed_begins_where_it_says() -> None:
-    since = {0: Mark(ID.hex(), 1, 100)}
-    until = {0: Mark(ID.hex(), 2, 95, resumed_at=90), 1: Mark(ID.hex(), 2, 7, resumed_at=3)}
-    assert [(piece.partition, piece.start, piece.end, piece.resumed) for piece in between("t", since, until)] == [
+    since = {0: PartitionOffset(ID.hex(), 1, 100)}
+    until = {0: PartitionOffset(ID.hex(), 2, 95, resumed_at=90), 1: PartitionOffset(ID.hex(), 2, 7, resumed_at=3)}
+    assert [(piece.partition, piece.start, piece.end, piece.resumed) for piece in split_ranges("t", since, until)] == [
         (0, 90, 95, True),
         (1, 3, 7, True),
     ]
-    assert admit(since, until, 4)[0].offset in (92, 93)
+    assert limit_rows(since, until, 4)[0].offset in (92, 93)
 
 
 def test_offsets_document_is_readable_and_survives() -> None:
-    made = document("t", {1: Mark(ID.hex(), 3, 7), 0: Mark(None, 0, 5, 2)})
+    made = document("t", {1: PartitionOffset(ID.hex(), 3, 7), 0: PartitionOffset(None, 0, 5, 2)})
     assert made == {
         "t": {
             "0": {"topic_id": None, "epoch": 0, "offset": 5, "resumed_at": 2},
             "1": {"topic_id": ID.hex(), "epoch": 3, "offset": 7},
         }
     }
-    assert parse_document("t", made) == {0: Mark(None, 0, 5, 2), 1: Mark(ID.hex(), 3, 7)}
+    assert parse_document("t", made) == {0: PartitionOffset(None, 0, 5, 2), 1: PartitionOffset(ID.hex(), 3, 7)}
     with pytest.raises(SettingError, match=r"'t'.*not of 'u'"):
         parse_document("u", made)
 
@@ -130,7 +130,7 @@ def test_wrong_starting_offsets_are_named(wrong: str) -> None:
     part = PartitionMeta(0, 0, 50, 1, ((1, 0),))
     with pytest.raises(SettingError, match="startingOffsets"):
         value = parse_offsets("startingOffsets", wrong)
-        resolve("startingOffsets", value, None, topic(part), "earliest")  # type: ignore[arg-type]
+        resolve_offsets("startingOffsets", value, None, topic(part), "earliest")  # type: ignore[arg-type]
 
 
 def test_starting_offsets_per_partition() -> None:
@@ -138,12 +138,12 @@ def test_starting_offsets_per_partition() -> None:
     value = parse_offsets(
         "startingOffsets", '{"t": {"0": 11, "1": "latest", "2": {"topic_id": null, "epoch": 9, "offset": 4}}}'
     )
-    found = resolve("startingOffsets", value, None, topic(*parts), "earliest")  # type: ignore[arg-type]
+    found = resolve_offsets("startingOffsets", value, None, topic(*parts), "earliest")  # type: ignore[arg-type]
     assert [found[number].offset for number in range(4)] == [11, 50, 4, 2]
     assert found[2].epoch == 9
     # as Spark's Kafka connector has it
     value = parse_offsets("startingOffsets", '{"t": {"0": 11, "1": -1, "2": -2}}')
-    found = resolve("startingOffsets", value, None, topic(*parts), "latest")  # type: ignore[arg-type]
+    found = resolve_offsets("startingOffsets", value, None, topic(*parts), "latest")  # type: ignore[arg-type]
     assert [found[number].offset for number in range(4)] == [11, 50, 2, 50]
 
 
@@ -154,8 +154,8 @@ def test_points_in_time() -> None:
     assert instant_us("x", 5) == 5
 
 
-def piece(start: int, end: int, partition: int = 0, resumed: bool = False) -> Range:
-    return Range("t", partition, ID.hex(), 1, start, end, resumed)
+def piece(start: int, end: int, partition: int = 0, resumed: bool = False) -> OffsetRange:
+    return OffsetRange("t", partition, ID.hex(), 1, start, end, resumed)
 
 
 def test_manifests_know_what_is_covered() -> None:
@@ -168,4 +168,4 @@ def test_manifests_know_what_is_covered() -> None:
     assert overlap(covered, again) is None
     assert cover(covered, again)[ID.hex()]["0"] == [(0, 18)]
     assert advance({}, [piece(0, 10), piece(10, 20)])["t"]["0"]["offset"] == 20
-    assert merged([piece(10, 20), piece(0, 10), piece(30, 40)]) == [piece(0, 20), piece(30, 40)]
+    assert merge_ranges([piece(10, 20), piece(0, 10), piece(30, 40)]) == [piece(0, 20), piece(30, 40)]

@@ -20,9 +20,9 @@ from lading.model.errors import CorruptLog, LocalError, SettingError
 from lading.spark.tables import ingest
 from lading.tables import ingest as ingesting
 from lading.tables.formats.parquet import ParquetTable, hash_of
-from lading.tables.ingest import IngestReport, Progress
+from lading.tables.ingest import IngestProgress, IngestReport
 from lading.tables.manifest import Manifests
-from lading.tables.state import State
+from lading.tables.state import PipelineStateDirectory
 
 from .conftest import IGGY_ROWS, NATIVE_ROWS, ROOT
 from .faults import PHASES, FaultyWriter, arm
@@ -72,7 +72,7 @@ def staged(directory: Path) -> list[str]:
 def test_a_topic_becomes_a_table_and_goes_on(
     run: Ingest, spark: SparkSession, broker: testing.Running, tmp_path: Path
 ) -> None:
-    told: list[Progress] = []
+    told: list[IngestProgress] = []
     report = run(on_progress=told.append)
     table = tmp_path / "table"
     assert_every_message_once(table_of(table))
@@ -102,7 +102,7 @@ def test_a_topic_becomes_a_table_and_goes_on(
 
 
 def manifest_of(table: Path) -> Manifests:
-    return State.open(table, TOPIC).manifests
+    return PipelineStateDirectory.open(table, TOPIC).manifests
 
 
 def test_where_and_all_columns(run: Ingest, tmp_path: Path) -> None:
@@ -215,8 +215,8 @@ def test_what_is_not_ours_is_not_touched(
     with pytest.raises(LocalError, match=r"is written by pipeline 'air-flights-"):
         run(state_dir=tmp_path / "elsewhere")
     with pytest.raises(LocalError, match=r"belongs to topic 'air.flights', not to 'other'"):
-        State.open(table, "other")
-    state = State.open(table, TOPIC)
+        PipelineStateDirectory.open(table, "other")
+    state = PipelineStateDirectory.open(table, TOPIC)
     with state.running(), pytest.raises(LocalError, match=f"another run writes .*process {os.getpid()}"):
         run()
     with pytest.raises(SettingError, match=r"s3:// has no such rename"):
@@ -226,7 +226,7 @@ def test_what_is_not_ours_is_not_touched(
 
 
 def test_a_run_that_was_replaced_publishes_nothing(tmp_path: Path) -> None:
-    state = State.open(tmp_path, TOPIC)
+    state = PipelineStateDirectory.open(tmp_path, TOPIC)
     with state.running() as old:
         pass
     with state.running() as new:

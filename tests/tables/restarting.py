@@ -13,8 +13,8 @@ import pytest
 from lading import Producer, testing
 from lading.tables.executor import Stage
 from lading.tables.local import LocalExecutor
-from lading.tables.ranges import Range
-from lading.tables.table_commit import Written
+from lading.tables.ranges import OffsetRange
+from lading.tables.table_commit import StagedRange
 
 ENDPOINTS = {"lading": "admin", "iggy": "iggy_tcp", "kafka": "kafka"}
 
@@ -59,7 +59,7 @@ class InterruptedExecutor(LocalExecutor):
         super().__init__(1)
         self.happens: Callable[[], None] | None = None
 
-    def write(self, stage: Stage, ranges: Sequence[Range]) -> list[Written]:
+    def write(self, stage: Stage, ranges: Sequence[OffsetRange]) -> list[StagedRange]:
         happens, self.happens = self.happens, None
         if happens is not None:
             happens()

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lading.model.errors import LadingError, LocalError, Unreachable
-from lading.tables.ingest import IngestReport, Progress, ingest
+from lading.tables.ingest import IngestProgress, IngestReport, ingest
 from lading.tables.local import LocalExecutor
 
 from .restarting import InterruptedExecutor, RestartingBroker, patience_lines
@@ -30,7 +30,7 @@ class _Following:
         self.error: BaseException | None = None
         self._ended = threading.Event()
 
-        def on_progress(now: Progress) -> None:
+        def on_progress(now: IngestProgress) -> None:
             self.rows = now.rows
 
         def run() -> None:

@@ -15,10 +15,10 @@ import pytest
 from lading import testing
 from lading.model.errors import LocalError
 from lading.tables.executor import Stage
-from lading.tables.ingest import IngestReport, Progress, ingest
+from lading.tables.ingest import IngestProgress, IngestReport, ingest
 from lading.tables.local import LocalExecutor
-from lading.tables.ranges import Range
-from lading.tables.table_commit import Written
+from lading.tables.ranges import OffsetRange
+from lading.tables.table_commit import StagedRange
 from tests.spark.conftest import IGGY_ROWS, NATIVE_ROWS
 from tests.spark.test_tables import COLUMNS, ROWS, TOPIC, assert_every_message_once, staged, table_of
 
@@ -39,7 +39,7 @@ def run(executor: LocalExecutor, broker: testing.Running, table: Path, **changes
 
 
 def test_a_topic_becomes_a_table_and_goes_on(executor: LocalExecutor, broker: testing.Running, tmp_path: Path) -> None:
-    told: list[Progress] = []
+    told: list[IngestProgress] = []
     report = run(executor, broker, tmp_path / "t", on_progress=told.append)
     assert_every_message_once(table_of(tmp_path / "t"))
     assert (report.rows, report.read, report.batches) == (ROWS, 2 * NATIVE_ROWS + IGGY_ROWS, 3)
@@ -65,14 +65,14 @@ class _KilledInTask:
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
 
-    def __call__(self, piece: Range, attempt: str) -> Written:
+    def __call__(self, piece: OffsetRange, attempt: str) -> StagedRange:
         if piece.partition == 1:
             os.kill(os.getpid(), signal.SIGKILL)
         return self.stage(piece, attempt)
 
 
 class _Killing(LocalExecutor):
-    def write(self, stage: Stage, ranges: list[Range]) -> list[Written]:  # type: ignore[override]
+    def write(self, stage: Stage, ranges: list[OffsetRange]) -> list[StagedRange]:  # type: ignore[override]
         return super().write(_KilledInTask(stage), ranges)
 
 

@@ -12,33 +12,33 @@ from lading.model.errors import CorruptLog
 from lading.tables.engine import TableRun, begin
 from lading.tables.files import OWN, STAGED
 from lading.tables.formats.parquet import ParquetTable, hash_of
-from lading.tables.manifest import File, Manifest, checksum_of
-from lading.tables.ranges import Range
-from lading.tables.state import State
-from lading.tables.table_commit import Batch, Written, commit
+from lading.tables.manifest import DataFile, Manifest, checksum_of
+from lading.tables.ranges import OffsetRange
+from lading.tables.state import PipelineStateDirectory
+from lading.tables.table_commit import StagedBatch, StagedRange, commit
 
 
-def published(home: Path, batches: int = 3) -> State:
+def published(home: Path, batches: int = 3) -> PipelineStateDirectory:
     """A table with one file a batch."""
     table = home / "table"
-    state = State.open(table, "t")
+    state = PipelineStateDirectory.open(table, "t")
     ParquetTable(table).claim(state.pipeline)
     with state.running() as run:
         for number in range(batches):
             staged = table / OWN / STAGED / f"{number}.parquet"
             staged.write_bytes(b"PAR1" + bytes(100 + number) + b"PAR1")
-            file = File(".", staged.name, "", 10, staged.stat().st_size, hash_of(staged))
-            piece = Range("t", 0, "aa" * 16, 1, 10 * number, 10 * number + 10)
-            batch = Batch([Written(piece, ((piece.start, file),), {"read": 10})])
+            file = DataFile(".", staged.name, "", 10, staged.stat().st_size, hash_of(staged))
+            piece = OffsetRange("t", 0, "aa" * 16, 1, 10 * number, 10 * number + 10)
+            batch = StagedBatch([StagedRange(piece, ((piece.start, file),), {"read": 10})])
             commit(state, run, batch, {}, resume_command="resume")
     return state
 
 
-def begin_next_run(state: State) -> None:
+def begin_next_run(state: PipelineStateDirectory) -> None:
     begin(TableRun("the table t", state, [], {}, "resume"), resume=True)
 
 
-def parquet(state: State) -> list[Path]:
+def parquet(state: PipelineStateDirectory) -> list[Path]:
     return sorted(state.directory.glob("*.parquet"))
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from ..columns.statistics import HeaderStatistics
     from ..tables.executor import Executor
-    from ..tables.ingest import Progress
+    from ..tables.ingest import IngestProgress
 
 SAMPLE_MESSAGES = 100_000
 
@@ -102,7 +102,7 @@ def ingest(
         meter(f"{topic} to Parquet", None, "rows") as progress,
     ):
 
-        def on_progress(now: Progress) -> None:
+        def on_progress(now: IngestProgress) -> None:
             progress.reach(now.rows, now.rows + now.lag)
             if output is Output.JSON:
                 json_line({"event": "progress", "rows": now.rows, "lag": now.lag, "rows_per_s": round(now.rows_per_s)})

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from ..model.errors import LocalError
 from ..tables.manifest import same_ranges
-from ..tables.ranges import Range
-from ..tables.state import State
+from ..tables.ranges import OffsetRange
+from ..tables.state import PipelineStateDirectory
 from .job import PipelineJob
 from .reasons import reason_of
 from .state import forget_refused, note_refused, refused
@@ -15,7 +15,9 @@ from .state import forget_refused, note_refused, refused
 REASONS_SHOWN = 3
 
 
-def admit(job: PipelineJob, state: State, ranges: Sequence[Range], counts: Mapping[str, int]) -> None:
+def admit(
+    job: PipelineJob, state: PipelineStateDirectory, ranges: Sequence[OffsetRange], counts: Mapping[str, int]
+) -> None:
     """Let a batch be published; LocalError where more of it failed than the settings allow and nobody accepted it."""
     quality = job.settings.document.quality
     read, failed = counts.get("read", 0), counts.get("quarantined", 0)
@@ -23,7 +25,7 @@ def admit(job: PipelineJob, state: State, ranges: Sequence[Range], counts: Mappi
         if refused(state):
             forget_refused(state)
         return
-    if job.accepted and same_ranges([Range.parse(row) for row in job.accepted], ranges):
+    if job.accepted and same_ranges([OffsetRange.parse(row) for row in job.accepted], ranges):
         forget_refused(state)
         return
     note_refused(state, ranges, counts)

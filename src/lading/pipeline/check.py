@@ -12,7 +12,7 @@ from ..tables.files import OWN, check_directory, read_document
 from ..tables.formats.parquet import visible_names
 from ..tables.spooling import Spooled
 from ..tables.staging import schema_words
-from ..tables.state import State as PipelineState
+from ..tables.state import PipelineStateDirectory as PipelineState
 from ..tables.state import table_in_state
 from ..tables.table_commit import check_schema
 from .plan import Plan, problems

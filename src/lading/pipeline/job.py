@@ -13,8 +13,8 @@ from typing import Any
 import pyarrow as pa
 
 from ..columns.contract import Projection
-from ..tables.ranges import Range
-from ..tables.scan import Reading
+from ..tables.ranges import OffsetRange
+from ..tables.scan import ScanSpec
 from .plan import Plan
 from .settings import PipelineSettings
 
@@ -79,10 +79,10 @@ class PipelineJob:
         """What they mean."""
         return Plan.of(self.settings, None if self.made is None else schema_of_text(self.made))
 
-    def reading(self, piece: Range) -> Reading:
+    def reading(self, piece: OffsetRange) -> ScanSpec:
         """How a range is read."""
         source = self.sources[piece.topic]
-        return Reading(
+        return ScanSpec(
             source.from_,
             Projection(("offset",)),
             states=source.states,

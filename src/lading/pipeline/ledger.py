@@ -11,7 +11,7 @@ from typing import Any
 
 from ..model.errors import CorruptLog, LocalError
 from ..tables.files import read_document, write_document
-from ..tables.state import State
+from ..tables.state import PipelineStateDirectory
 
 Identity = tuple[str, int, int, int]
 """A quarantined message: topic, partition, offset, and when it was quarantined (microseconds): offsets come again when
@@ -51,7 +51,7 @@ class Entry:
 class Ledger:
     """The entries in the state directory of one pipeline, a file each, numbered."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: PipelineStateDirectory) -> None:
         self._directory = state.own / "redrive"
         self._pipeline = state.pipeline
 

@@ -18,11 +18,11 @@ from ..model.errors import LocalError
 from ..model.run import Decoded
 from ..model.state import State
 from ..tables.files import OWN, STAGED
-from ..tables.manifest import TABLE, File
-from ..tables.ranges import Range
-from ..tables.scan import Stretch, fetch_range
+from ..tables.manifest import TABLE, DataFile
+from ..tables.ranges import OffsetRange
+from ..tables.scan import FetchedRange, fetch_range
 from ..tables.staging import TASK_ROWS, HashingFile, TableFiles, Target, staged_stem
-from ..tables.table_commit import Written
+from ..tables.table_commit import StagedRange
 from .classification import Judged, judge
 from .job import PipelineJob
 from .rows import COPY_SCHEMA, copies, quarantined
@@ -40,7 +40,7 @@ TASK_US = "task_us"
 """The count of the time that tasks took, from the first byte asked for to the last one staged."""
 
 
-def write_range(job: PipelineJob, piece: Range, attempt: str) -> Written:
+def write_range(job: PipelineJob, piece: OffsetRange, attempt: str) -> StagedRange:
     """Judge every message of one range and stage what becomes of it, synced.
 
     Errors are those of reading; LocalError where a disk refuses. What was begun is deleted then.
@@ -50,7 +50,7 @@ def write_range(job: PipelineJob, piece: Range, attempt: str) -> Written:
         for stretch in fetch_range(job.reading(piece), piece):
             work.take(stretch)
         files = tuple(work.finish())
-        return Written(piece, files, {**work.counts, TASK_US: (time.perf_counter_ns() - begun_ns) // 1000})
+        return StagedRange(piece, files, {**work.counts, TASK_US: (time.perf_counter_ns() - begun_ns) // 1000})
     except OSError as error:
         work.discard()
         place = f" ({error.filename})" if error.filename else ""
@@ -65,7 +65,7 @@ def write_range(job: PipelineJob, piece: Range, attempt: str) -> Written:
 
 
 class _Range:
-    def __init__(self, job: PipelineJob, piece: Range, attempt: str) -> None:
+    def __init__(self, job: PipelineJob, piece: OffsetRange, attempt: str) -> None:
         self._job = job
         self._plan = job.plan
         self._piece = piece
@@ -88,7 +88,7 @@ class _Range:
         begun = ("read", "quarantined", *(one.counter for one in self._plan.destinations), "good", "routed")
         self.counts: Counter[str] = Counter(dict.fromkeys(begun, 0))
 
-    def take(self, stretch: Stretch) -> None:
+    def take(self, stretch: FetchedRange) -> None:
         """Judge what one fetch brought."""
         source = self._job.sources[self._piece.topic]
         for decoded in stretch.fetched.decode(
@@ -103,7 +103,7 @@ class _Range:
                 if judged.failed:
                     self._quarantine(stretch, judged, now_us)
 
-    def finish(self) -> list[tuple[int, File]]:
+    def finish(self) -> list[tuple[int, DataFile]]:
         """Close everything; every file with the number that orders it."""
         files = [entry for table in (*self._files.values(), self._failed) for entry in table.finish()]
         if self._copies is not None:
@@ -164,7 +164,7 @@ class _Range:
         cuts = np.flatnonzero(np.diff(offsets) != 1) + 1
         self._marked += [(int(part[0]), int(part[-1]) + 1, int(state)) for part in np.split(offsets, cuts)]
 
-    def _quarantine(self, stretch: Stretch, judged: Judged, now_us: int) -> None:
+    def _quarantine(self, stretch: FetchedRange, judged: Judged, now_us: int) -> None:
         """The messages that failed are decoded once more, whole: most batches have none."""
         rows = np.flatnonzero(judged.failure >= 0)
         offsets = judged.batch.column("offset").to_numpy()[rows]
@@ -193,7 +193,7 @@ class _Range:
                 self._copies = _Staged(self._job, f"{self._stem}-copies.arrow", COPY_SCHEMA, COPIES, target)
             self._copies.add(copies(made, self._piece.topic, self._job.settings.id))
 
-    def _stage_states(self) -> File:
+    def _stage_states(self) -> DataFile:
         first, end, state = zip(*self._marked, strict=True)
         rows = len(first)
         columns: list[Any] = [
@@ -222,11 +222,11 @@ class _Staged:
         self._writer.write_batch(batch)
         self._rows += batch.num_rows
 
-    def close(self) -> File:
+    def close(self) -> DataFile:
         self._writer.close()
         self._sink.sync()
         self._sink.close()
-        return File(
+        return DataFile(
             os.curdir, self._name, self._name, self._rows, self._sink.size_bytes, self._sink.hash, self._kind,
             self._target,
         )  # fmt: skip

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from ..tables.manifest import TABLE, Manifest
-from ..tables.state import State
+from ..tables.state import PipelineStateDirectory
 from .ledger import Ledger
 from .plots import STYLE, Bar, bars, columns, duration, table
 from .range_writer import TASK_US
@@ -22,7 +22,7 @@ OUTCOMES: Final = ("good", "routed", "quarantined")
 BATCHES_SHOWN = 200
 
 
-def report(state: State, pipeline: str, first: int = 1) -> str:
+def report(state: PipelineStateDirectory, pipeline: str, first: int = 1) -> str:
     """The page over all manifests from number ``first`` on; without any it says so.
 
     A page over everything also says how many messages were sent again from quarantine.

@@ -19,7 +19,7 @@ from ..tables.failures import disk_told
 from ..tables.options import SourceOptions
 from ..tables.planning import Planner
 from ..tables.spooling import spooled
-from ..tables.state import State
+from ..tables.state import PipelineStateDirectory
 from ..transports.interface import TopicMeta
 from ..transports.lading.transport import LadingTransport
 from ..transports.open import is_queue
@@ -76,7 +76,7 @@ def run(
     with disk_told(f"pipeline {settings.id!r}"), _sources(settings) as planners:
         metas = {planner.options.topic: planner.topic() for planner in planners}
         check_servers(settings, plan, list(zip(settings.document.source, metas.values(), strict=True)))
-        state = State.open(Path(settings.state_directory), settings.id, "pipeline")
+        state = PipelineStateDirectory.open(Path(settings.state_directory), settings.id, "pipeline")
         with state.running() as token:
             table_run = to_table_run(settings, state, plan, planners)
             engine.claim_tables(table_run)
@@ -89,11 +89,13 @@ def run(
             with _told(settings), _figures(settings, metrics or settings.document.metrics.address, on_metrics) as shown:
                 watch = PipelineWatch(table_run, start, on_progress, shown)
                 _drive(session, executor, job, table_run, start, follow=follow, watch=watch, stopped=stopped)
-            engine.sweep(table_run)
+            engine.finish_last_batch(table_run)
             return watch.report(plan)
 
 
-def to_table_run(settings: PipelineSettings, state: State, plan: Plan, planners: Sequence[Planner]) -> TableRun:
+def to_table_run(
+    settings: PipelineSettings, state: PipelineStateDirectory, plan: Plan, planners: Sequence[Planner]
+) -> TableRun:
     """Return the pipeline as the engine runs it."""
     return TableRun(
         f"pipeline {settings.id!r}", state, planners, plan.schemas, command(settings, "--resume"),
@@ -182,7 +184,7 @@ def command(settings: PipelineSettings, *more: str) -> str:
     return shlex.join(["lading", "pipeline", "run", settings.name, *more])
 
 
-def _accepted(state: State, *, accept_batch: bool) -> tuple[Mapping[str, Any], ...]:
+def _accepted(state: PipelineStateDirectory, *, accept_batch: bool) -> tuple[Mapping[str, Any], ...]:
     if not accept_batch:
         return ()
     ranges = refused(state)
@@ -192,7 +194,12 @@ def _accepted(state: State, *, accept_batch: bool) -> tuple[Mapping[str, Any], .
 
 
 def _job(
-    settings: PipelineSettings, state: State, token: str, planners: list[Planner], plan: Plan, accepted: tuple[Any, ...]
+    settings: PipelineSettings,
+    state: PipelineStateDirectory,
+    token: str,
+    planners: list[Planner],
+    plan: Plan,
+    accepted: tuple[Any, ...],
 ) -> PipelineJob:
     sources = {
         planner.options.topic: SourcePlace(

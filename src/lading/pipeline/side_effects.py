@@ -17,10 +17,10 @@ from ..client.outgoing import OUT_SCHEMA
 from ..model.errors import CorruptLog, LocalError, Reason, Refusal
 from ..model.state import State
 from ..tables.files import read_document, write_document
-from ..tables.manifest import TABLE, File, Manifest
+from ..tables.manifest import TABLE, DataFile, Manifest
 from ..tables.options import transport_options
-from ..tables.state import State as PipelineState
-from ..tables.table_commit import drop, staged_path
+from ..tables.state import PipelineStateDirectory as PipelineState
+from ..tables.table_commit import delete_staged, staged_path
 from ..transports.interface import HeaderAwareTransport, Transport
 from ..transports.lading.transport import LadingTransport
 from ..transports.open import open_transport
@@ -58,7 +58,7 @@ def deliver(state: PipelineState, manifest: Manifest, access: Access) -> None:
         elif kind == STATES:
             _set_states(target, _batches(state, files), f"a route of pipeline {state.pipeline}", access(target))
     write_document(marker, {"number": manifest.number})
-    drop(state, errands)
+    delete_staged(state, errands)
 
 
 def send_copies(server: str, topic: str, key: str, batches: Iterable[pa.RecordBatch], access: Mapping[str, Any]) -> int:
@@ -154,7 +154,7 @@ def _set_states(server: str, batches: Iterable[pa.RecordBatch], reason: str, acc
                 transport.set_state_of(topic, partition, some, State(state), reason)
 
 
-def _batches(state: PipelineState, files: Iterable[File]) -> Iterator[pa.RecordBatch]:
+def _batches(state: PipelineState, files: Iterable[DataFile]) -> Iterator[pa.RecordBatch]:
     for file in files:
         path = staged_path(state, file)
         try:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from ..spark.tasks import attempt_name, task_number
 from ..tables.manifest import same_ranges
-from ..tables.ranges import Range, merged
+from ..tables.ranges import OffsetRange, merge_ranges
 from ..tables.staging import schema_words
-from ..tables.state import State, table_in_state
-from ..tables.table_commit import Batch, Derived, Written, commit
+from ..tables.state import PipelineStateDirectory, table_in_state
+from ..tables.table_commit import StagedBatch, StagedRange, StagedStepRows, commit
 from .breaker import admit
 from .job import PipelineJob
 from .range_writer import write_range
@@ -32,22 +32,22 @@ class PipelineWriter:
     def __reduce__(self) -> Any:
         return _writer, (type(self), self.job.text())
 
-    def staged(self, piece: Range, attempt: str) -> Written:
+    def staged(self, piece: OffsetRange, attempt: str) -> StagedRange:
         """In a task: judge and stage the messages of one range."""
         return write_range(self.job, piece, attempt)
 
-    def stage_rows(self, rows: Iterator[pa.RecordBatch]) -> Derived:
+    def stage_rows(self, rows: Iterator[pa.RecordBatch]) -> StagedStepRows:
         """In a task: stage rows that SQL steps made."""
         return stage_rows(self.job, rows, task_number(), attempt_name())
 
-    def admit(self, batch: Batch) -> None:
+    def admit(self, batch: StagedBatch) -> None:
         """LocalError where too much of a batch failed, unless it was published before."""
-        ranges = merged(result.piece for result in batch.written)
+        ranges = merge_ranges(result.piece for result in batch.written)
         last = self.state.manifests.last()
         if last is None or not same_ranges(last.ranges, ranges):
             admit(self.job, self.state, ranges, batch.counts)
 
-    def publish(self, batch: Batch) -> None:
+    def publish(self, batch: StagedBatch) -> None:
         """Publish a batch, exactly once, unless too much of it failed."""
         job, state = self.job, self.state
         commit(
@@ -56,14 +56,14 @@ class PipelineWriter:
             batch,
             {table_in_state(state, path): schema_words(schema) for path, schema in job.plan.schemas.items()},
             resume_command=job.resume_command,
-            admit=lambda ranges, counts: admit(job, state, ranges, counts),
+            check_batch=lambda ranges, counts: admit(job, state, ranges, counts),
             deliver=lambda manifest: deliver(state, manifest, job.settings.access),
         )
 
     @cached_property
-    def state(self) -> State:
+    def state(self) -> PipelineStateDirectory:
         """The pipeline's state."""
-        return State(Path(self.job.state), self.job.pipeline)
+        return PipelineStateDirectory(Path(self.job.state), self.job.pipeline)
 
 
 def _writer(kind: type[PipelineWriter], job: str) -> PipelineWriter:

@@ -19,8 +19,8 @@ from ..model.errors import LocalError, SettingError
 from ..spark.failures import cause
 from ..spark.session import quiet
 from ..spark.types import arrow_schema, schema_of
-from ..tables.manifest import File
-from ..tables.table_commit import Batch, Derived, Written, drop
+from ..tables.manifest import DataFile
+from ..tables.table_commit import StagedBatch, StagedRange, StagedStepRows, delete_staged
 from .plan import Result
 from .range_writer import PASSED
 from .settings import Good, PipelineSettings, Route
@@ -97,29 +97,29 @@ class Steps:
         self._spark = spark
         self._writer = writer
 
-    def publish(self, batch: Batch) -> None:
+    def publish(self, batch: StagedBatch) -> None:
         """``batch`` is what tasks made of the ranges of a batch. LocalError where a step fails at its messages."""
         writer = self._writer
         passed = [file for file in batch.files if file.kind == PASSED]
-        judged = Batch([_without(result, passed) for result in batch.written])
+        judged = StagedBatch([_without(result, passed) for result in batch.written])
         try:
             # a batch that is refused need not go through the steps
             writer.admit(judged)
-            writer.publish(Batch(judged.written, self._made(passed)))
+            writer.publish(StagedBatch(judged.written, self._made(passed)))
         finally:
-            drop(writer.state, passed)
+            delete_staged(writer.state, passed)
 
-    def _made(self, passed: Sequence[File]) -> list[Derived]:
+    def _made(self, passed: Sequence[DataFile]) -> list[StagedStepRows]:
         writer = self._writer
         try:
             frame = through(self._spark, writer.job.settings, self._read(self._spark, passed))
             with quiet(LOGGER):
                 rows = _sorted_out(frame, writer.job.plan.results).mapInArrow(_staging(writer), "derived string")
-                return [Derived.parse(row.derived) for row in rows.collect()]
+                return [StagedStepRows.parse(row.derived) for row in rows.collect()]
         except PySparkException as error:
             raise (cause(error) or self._failed(error)) from None
 
-    def _read(self, spark: SparkSession, passed: Sequence[File]) -> DataFrame:
+    def _read(self, spark: SparkSession, passed: Sequence[DataFile]) -> DataFrame:
         schema = schema_of(self._writer.job.plan.tables[0].projection)
         if not passed:
             return spark.createDataFrame([], schema)
@@ -150,8 +150,8 @@ def _sorted_out(frame: DataFrame, results: Sequence[Result]) -> DataFrame:
     return frame.withColumn(DESTINATION, F.coalesce(*tried, F.lit(len(results) - 1)))
 
 
-def _without(written: Written, passed: Sequence[File]) -> Written:
-    return Written(written.piece, tuple(entry for entry in written.files if entry[1] not in passed), written.counts)
+def _without(written: StagedRange, passed: Sequence[DataFile]) -> StagedRange:
+    return StagedRange(written.piece, tuple(entry for entry in written.files if entry[1] not in passed), written.counts)
 
 
 def _schema(name: str, frame: DataFrame) -> pa.Schema:

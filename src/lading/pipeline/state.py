@@ -8,32 +8,32 @@ from typing import Any
 
 from ..model.errors import LocalError
 from ..tables.files import OWN, read_document, write_document
-from ..tables.ranges import Range
-from ..tables.state import State
+from ..tables.ranges import OffsetRange
+from ..tables.state import PipelineStateDirectory
 from .settings import PipelineSettings
 
 
-def existing(settings: PipelineSettings) -> State:
+def existing(settings: PipelineSettings) -> PipelineStateDirectory:
     """The state of a pipeline that has run; LocalError before its first run."""
     directory = Path(settings.state_directory)
     if not (directory / OWN / "pipeline.json").exists():
         raise LocalError(f"pipeline {settings.id!r} has not run yet: there is no state in {directory}")
-    return State.open(directory, settings.id, "pipeline")
+    return PipelineStateDirectory.open(directory, settings.id, "pipeline")
 
 
-def note_refused(state: State, ranges: Sequence[Range], counts: Mapping[str, int]) -> None:
+def note_refused(state: PipelineStateDirectory, ranges: Sequence[OffsetRange], counts: Mapping[str, int]) -> None:
     """Remember the batch that was refused, so that it, and no other, can be accepted."""
     write_document(
         state.own / "refused.json", {"ranges": [piece.document() for piece in ranges], "counts": dict(counts)}
     )
 
 
-def refused(state: State) -> tuple[Mapping[str, Any], ...]:
+def refused(state: PipelineStateDirectory) -> tuple[Mapping[str, Any], ...]:
     """The ranges of the batch that was refused last; empty where none waits."""
     known = read_document(state.own / "refused.json")
     return () if known is None else tuple(known["ranges"])
 
 
-def forget_refused(state: State) -> None:
+def forget_refused(state: PipelineStateDirectory) -> None:
     """The refused batch was published after all."""
     (state.own / "refused.json").unlink(missing_ok=True)

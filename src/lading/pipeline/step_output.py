@@ -12,14 +12,14 @@ import pyarrow.compute as pc
 
 from ..model.errors import LocalError
 from ..tables.staging import TableFiles, Target
-from ..tables.table_commit import Derived
+from ..tables.table_commit import StagedStepRows
 from .job import PipelineJob
 
 DESTINATION: Final = "_lading_destination"
 """The column that says which destination takes a row."""
 
 
-def stage_rows(job: PipelineJob, batches: Iterator[pa.RecordBatch], task: int, attempt: str) -> Derived:
+def stage_rows(job: PipelineJob, batches: Iterator[pa.RecordBatch], task: int, attempt: str) -> StagedStepRows:
     """Stage what the steps made, by destination, synced; LocalError where a disk refuses: what was begun is deleted."""
     results, options = job.plan.results, job.settings.document.pipeline
     stem = f"{job.run}-{attempt}-sql-{task:05d}"
@@ -38,7 +38,7 @@ def stage_rows(job: PipelineJob, batches: Iterator[pa.RecordBatch], task: int, a
                     counts[one.counter] += rows.num_rows
                     counts[f"to.{one.name}"] += rows.num_rows
         done = tuple(file for table in files.values() for _, file in table.finish())
-        return Derived(task, done, dict(counts))
+        return StagedStepRows(task, done, dict(counts))
     except BaseException as error:
         for table in files.values():
             table.discard()

@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from ..columns.seen_headers import SeenHeaders
 from ..model.errors import LadingError
-from ..tables.ranges import Range
-from ..tables.scan import Reading
+from ..tables.ranges import OffsetRange
+from ..tables.scan import ScanSpec
 from ..transports.fetched import FetchResult
 from ..transports.interface import Transport
 
@@ -21,7 +21,7 @@ MESSAGES_MAX: Final = 10_000
 FETCH_BYTES: Final = 1 << 18
 
 
-def warn_of_absent_headers(transport: Transport, reading: Reading, ranges: Sequence[Range]) -> bool:
+def warn_of_absent_headers(transport: Transport, reading: ScanSpec, ranges: Sequence[OffsetRange]) -> bool:
     """Log a warning for each header of ``reading`` that the first messages of ``ranges`` do not have.
 
     Returns whether there were messages to look at. What cannot be read is left to the tasks, which say so.
@@ -47,7 +47,7 @@ def warn_of_absent_headers(transport: Transport, reading: Reading, ranges: Seque
     return seen.messages > 0
 
 
-def _sample(transport: Transport, reading: Reading, ranges: Sequence[Range]) -> Iterator[pa.Array[Any]]:
+def _sample(transport: Transport, reading: ScanSpec, ranges: Sequence[OffsetRange]) -> Iterator[pa.Array[Any]]:
     """Yield the headers of the ranges' messages, first of the beginning of each range, then of what follows."""
     positions = {piece: piece.start for piece in ranges}
     while positions:
@@ -59,6 +59,6 @@ def _sample(transport: Transport, reading: Reading, ranges: Sequence[Range]) -> 
                 del positions[piece]
 
 
-def _headers(fetched: FetchResult, first: int, end: int, reading: Reading) -> Iterator[pa.Array[Any]]:
+def _headers(fetched: FetchResult, first: int, end: int, reading: ScanSpec) -> Iterator[pa.Array[Any]]:
     for part in fetched.decode(first=first, end=end, fields={"headers"}, states=reading.states):
         yield part.columns["headers"]

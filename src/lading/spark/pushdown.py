@@ -26,7 +26,7 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from ..tables.ranges import Range
+from ..tables.ranges import OffsetRange
 
 Mask = Callable[[pa.RecordBatch], Any]
 """A batch to a three-valued mask."""
@@ -59,7 +59,7 @@ class Pushed:
             return batch
         return batch.filter(reduce(pc.and_kleene, (mask(batch) for mask in self.masks)))
 
-    def prune(self, ranges: Iterable[Range]) -> list[Range]:
+    def prune(self, ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
         """The ranges cut to what conditions on ``partition`` and ``offset`` leave."""
         kept = list(ranges)
         condition: Any
@@ -151,19 +151,19 @@ class _Compared:
         return reduce(pc.or_kleene, (pc.equal(column, value) for value in self.values))
 
 
-def _from(piece: Range, first: int) -> Range:
+def _from(piece: OffsetRange, first: int) -> OffsetRange:
     return replace(piece, start=max(piece.start, first))
 
 
-def _until(piece: Range, end: int) -> Range:
+def _until(piece: OffsetRange, end: int) -> OffsetRange:
     return replace(piece, end=min(piece.end, end))
 
 
-def _only(piece: Range, number: int) -> Range:
+def _only(piece: OffsetRange, number: int) -> OffsetRange:
     return piece if piece.partition == number else replace(piece, end=piece.start)
 
 
-_CUTS: dict[tuple[tuple[str, ...], type[Filter]], Callable[[Range, Any], Range]] = {
+_CUTS: dict[tuple[tuple[str, ...], type[Filter]], Callable[[OffsetRange, Any], OffsetRange]] = {
     (("partition",), EqualTo): lambda piece, condition: _only(piece, condition.value),
     (("offset",), EqualTo): lambda piece, condition: _until(_from(piece, condition.value), condition.value + 1),
     (("offset",), GreaterThan): lambda piece, condition: _from(piece, condition.value + 1),

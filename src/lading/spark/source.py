@@ -12,8 +12,8 @@ from ..model.errors import SettingError
 from ..model.limits import BATCH_BYTES, BATCH_ROWS
 from ..tables.options import SinkOptions, SourceOptions
 from ..tables.planning import Planner
-from ..tables.ranges import Range
-from ..tables.scan import Part, Reading, read_range
+from ..tables.ranges import OffsetRange
+from ..tables.scan import ScannedBatch, ScanSpec, read_range
 from ..tables.schema import conform
 from ..tables.spooling import refuse_queue, spooled
 from .absent_headers import warn_of_absent_headers
@@ -71,9 +71,9 @@ class LadingSource(DataSource):
         return StreamWriter(SinkOptions.parse(self.options), schema)
 
 
-def reading(options: SourceOptions, asked: Wanted) -> Reading:
+def reading(options: SourceOptions, asked: Wanted) -> ScanSpec:
     """How an executor reads ranges for these options and this schema; FilterError for a wrong ``where``."""
-    made = Reading(
+    made = ScanSpec(
         from_=options.from_,
         projection=asked.projection,
         states=options.states,
@@ -90,7 +90,7 @@ def reading(options: SourceOptions, asked: Wanted) -> Reading:
     return made
 
 
-def batches(parts: Iterator[Part], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def batches(parts: Iterator[ScannedBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """What was read, in exactly the schema that Spark asked for."""
     for part in parts:
         columns = dict(zip(part.batch.schema.names, part.batch.columns, strict=True))
@@ -119,7 +119,7 @@ class LadingReader(DataSourceReader):
             planner.close()
             settle()
 
-    def pruned(self, ranges: list[Range]) -> list[Range]:
+    def pruned(self, ranges: list[OffsetRange]) -> list[OffsetRange]:
         """The ranges that can hold anything that is asked for."""
         return ranges
 
@@ -145,7 +145,7 @@ class PushingReader(LadingReader):
         self.pushed, rest = push(filters, self.wanted.schema, self.wanted.projection.fields)
         return iter(rest)
 
-    def pruned(self, ranges: list[Range]) -> list[Range]:
+    def pruned(self, ranges: list[OffsetRange]) -> list[OffsetRange]:
         """The ranges left by conditions on ``partition`` and ``offset``."""
         return self.pushed.prune(ranges) if self.pushed else ranges
 

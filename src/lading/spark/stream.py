@@ -15,7 +15,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from ..tables.offsets import Marks, OffsetsDocument, document, parse_document
+from ..tables.offsets import OffsetsDocument, PartitionOffsets, document, parse_document
 from ..tables.options import SourceOptions
 from ..tables.planning import Planner
 from ..tables.scan import read_range
@@ -38,12 +38,12 @@ class LadingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.planner = Planner(options)
         self.wanted = wanted(schema, options.columns, options.encodings)
         self.reading = reading(options, self.wanted)
-        self._target: Marks | None = None
+        self._target: PartitionOffsets | None = None
         self._headers_checked = False
 
     def initialOffset(self) -> OffsetsDocument:
         """Where the stream begins without a checkpoint."""
-        return document(self.options.topic, self.planner.first())
+        return document(self.options.topic, self.planner.initial_offsets())
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """maxRowsPerTrigger, else maxBytesPerTrigger, else everything."""
@@ -60,15 +60,15 @@ class LadingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         since = parse_document(self.options.topic, start)
         # Spark asks when the batch before is committed
-        return document(self.options.topic, self.planner.next(since, *self._limits(limit), self._target))
+        return document(self.options.topic, self.planner.next_offsets(since, *self._limits(limit), self._target))
 
     def reportLatestOffset(self) -> OffsetsDocument:
         """Where the topic ends now: the lag in Spark's progress."""
-        return document(self.options.topic, self.planner.ends())
+        return document(self.options.topic, self.planner.end_offsets())
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Remember what is there now; later messages are for the next run."""
-        self._target = self.planner.ends()
+        self._target = self.planner.end_offsets()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """One Spark partition per offset range, the same for the same offsets."""

@@ -8,8 +8,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ..tables.executor import Stage, watch_thread
-from ..tables.ranges import Range
-from ..tables.table_commit import Written
+from ..tables.ranges import OffsetRange
+from ..tables.table_commit import StagedRange
 from .failures import cause, disk_refused
 from .workers import settle
 
@@ -28,7 +28,7 @@ class SparkExecutor:
         self._run_name = run_name
         self._tag = f"lading-{secrets.token_hex(4)}"
 
-    def write(self, stage: Stage, ranges: Sequence[Range]) -> list[Written]:
+    def write(self, stage: Stage, ranges: Sequence[OffsetRange]) -> list[StagedRange]:
         """Call ``stage`` with every range, in a task each. Errors are Spark's, around those of ``stage``."""
         # half of what a DataFrame of the same costs
         pieces = self.spark.sparkContext.parallelize(ranges, len(ranges))
@@ -60,8 +60,8 @@ class SparkExecutor:
         """Leave the session to whom it belongs."""
 
 
-def _staging(stage: Stage) -> Callable[[Iterable[Range]], Iterator[Written]]:
-    def staged(pieces: Iterable[Range]) -> Iterator[Written]:
+def _staging(stage: Stage) -> Callable[[Iterable[OffsetRange]], Iterator[StagedRange]]:
+    def staged(pieces: Iterable[OffsetRange]) -> Iterator[StagedRange]:
         attempt = attempt_name()
         for piece in pieces:
             yield stage(piece, attempt)

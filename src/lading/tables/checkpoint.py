@@ -11,23 +11,23 @@ from ..model.errors import CorruptLog
 from .files import read_document, write_document
 from .manifest import Manifest, same_ranges
 from .offsets import OffsetsDocument, parse_document
-from .ranges import Range, between
+from .ranges import OffsetRange, split_ranges
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
+class PlannedBatch:
     """A batch by the positions before and after it. One whose positions are the same has nothing in it."""
 
     start: OffsetsDocument
     end: OffsetsDocument
 
     @property
-    def ranges(self) -> list[Range]:
+    def ranges(self) -> list[OffsetRange]:
         """What it reads, however tasks cut it."""
         return [
             piece
             for topic, marks in self.end.items()
-            for piece in between(topic, _marks(topic, self.start), parse_document(topic, {topic: marks}))
+            for piece in split_ranges(topic, _marks(topic, self.start), parse_document(topic, {topic: marks}))
         ]
 
     def published_by(self, last: Manifest | None) -> bool:
@@ -60,22 +60,22 @@ class Checkpoint:
         except FileNotFoundError:
             return None
 
-    def read(self) -> Begun | None:
+    def read(self) -> PlannedBatch | None:
         """The batch; None before the first. CorruptLog where the document cannot be read."""
         known: Mapping[str, Any] | None = read_document(self.path)
         if known is None:
             return None
         try:
-            return Begun(known["start"], known["end"])
+            return PlannedBatch(known["start"], known["end"])
         except (KeyError, TypeError):
             raise CorruptLog(f"{self.path} is no checkpoint; remove it and go on with --resume") from None
 
-    def begin(self, batch: Begun) -> None:
+    def begin(self, batch: PlannedBatch) -> None:
         """From now on this is the batch that a restart tries again, unless a manifest has it."""
         self.directory.mkdir(parents=True, exist_ok=True)
         write_document(self.path, {"version": 1, "start": batch.start, "end": batch.end})
 
-    def put_aside(self) -> None:
+    def archive(self) -> None:
         """Rename it, so that the next run begins where the manifests end."""
         if self.directory.exists():
             names = (self.directory.with_name(f"{self.directory.name}-old-{count}") for count in range(1, 10_000))

@@ -18,12 +18,12 @@ from ..model.errors import LadingError, LocalError
 from .executor import LOOK_INTERVAL_S, Executor, Stage
 from .formats.registry import open_table
 from .manifest import Manifest
-from .micro_batches import Sources, go
+from .micro_batches import MicroBatchPlanner, run_batches
 from .offsets import OffsetsDocument, document
-from .ranges import Range
+from .ranges import OffsetRange
 from .staging import schema_words
-from .state import State, table_in_state
-from .table_commit import Batch, abandon, changed_files, check_schema, recover
+from .state import PipelineStateDirectory, table_in_state
+from .table_commit import StagedBatch, changed_files, check_schema, delete_uncommitted, recover
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,7 +40,7 @@ class TableRun:
 
     name: str
     """Whose run it is, as sentences to people begin: ``the table ./flights``, ``pipeline 'flights'``."""
-    state: State
+    state: PipelineStateDirectory
     planners: Sequence[Planner]
     schemas: Mapping[Path, pa.Schema]
     """Every table that the run writes, with its columns."""
@@ -67,7 +67,7 @@ def claim_tables(run: TableRun) -> None:
         open_table(table).claim(run.state.pipeline)
 
 
-def sweep(run: TableRun) -> int:
+def finish_last_batch(run: TableRun) -> int:
     """Finish the last manifest and delete staged files that nothing needs; returns how many. No task may run."""
     return recover(run.state, run.places, run.deliver)
 
@@ -80,7 +80,7 @@ def begin(run: TableRun, *, resume: bool) -> Start:
     Raises LocalError if a table's columns would change other than by additions, or if there are manifests without
     their checkpoint.
     """
-    sweep(run)
+    finish_last_batch(run)
     for problem in changed_files(run.state):
         LOG.warning("%s", problem)
     state, last = run.state, run.state.manifests.last()
@@ -93,7 +93,7 @@ def begin(run: TableRun, *, resume: bool) -> Start:
                 f"from {state.checkpoint.directory}. To go on where the manifests end: {run.resume_command}"
             )
     if resume:
-        state.checkpoint.put_aside()
+        state.checkpoint.archive()
     _note_begin(run)
     first, done = state.begin, {} if last is None else last.positions
     topics = [planner.options.topic for planner in run.planners]
@@ -108,7 +108,7 @@ def _note_begin(run: TableRun) -> None:
     fresh: OffsetsDocument = {}
     for planner in run.planners:
         if planner.options.topic not in known:
-            fresh |= document(planner.options.topic, planner.first())
+            fresh |= document(planner.options.topic, planner.initial_offsets())
     if fresh:
         run.state.note_begin({**known, **fresh})
 
@@ -119,7 +119,7 @@ def drive(
     executor: Executor,
     *,
     stage: Stage,
-    publish: Callable[[Batch], None],
+    publish: Callable[[StagedBatch], None],
     look: Callable[[], None],
     stopped: Callable[[], bool],
     batch_rows: int,
@@ -141,8 +141,8 @@ def drive(
     pause = pausing(check)
     patience = Patience(f"a server of {run.name}", pause, LOG)
 
-    def do_batch(ranges: Sequence[Range]) -> None:
-        executor.run_watched(lambda: publish(Batch(executor.write(stage, ranges))), check)
+    def do_batch(ranges: Sequence[OffsetRange]) -> None:
+        executor.run_watched(lambda: publish(StagedBatch(executor.write(stage, ranges))), check)
         look()
 
     def pause_between(seconds: float) -> None:
@@ -151,12 +151,12 @@ def drive(
 
     def do_batches(last: Manifest | None) -> None:
         try:
-            go(
-                Sources(run.planners, batch_rows), run.state.checkpoint, start.positions, last, do_batch,
+            run_batches(
+                MicroBatchPlanner(run.planners, batch_rows), run.state.checkpoint, start.positions, last, do_batch,
                 interval_s=interval_s, pause=pause_between,
             )  # fmt: skip
         except Exception as error:
-            abandon(run.state, run.places)
+            delete_uncommitted(run.state, run.places)
             raise executor.original_error(error) from None
 
     try:
@@ -166,7 +166,7 @@ def drive(
             _follow(run, start.last, do_batches, patience)
     except KeyboardInterrupt:
         look()
-        abandon(run.state, run.places)
+        delete_uncommitted(run.state, run.places)
         if interval_s is None:
             raise
 
@@ -183,7 +183,7 @@ def _follow(
         try:
             if failed:
                 # a batch may have its manifest and not yet all that belongs to it
-                sweep(run)
+                finish_last_batch(run)
                 last = run.state.manifests.last()
             do_batches(last)
         except LadingError as error:

@@ -6,21 +6,21 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
-from .ranges import Range
-from .table_commit import Written
+from .ranges import OffsetRange
+from .table_commit import StagedRange
 
 LOOK_INTERVAL_S: Final = 0.1
 GIVEN_UP_WAIT_S: Final = 10.0
 """How long tasks have to end that are not wanted any more, and a batch to be published that has its manifest."""
 
-Stage = Callable[[Range, str], Written]
+Stage = Callable[[OffsetRange, str], StagedRange]
 """What a task does with a range; the text is the name of the attempt, which no other attempt has."""
 
 
 class Executor(Protocol):
     """Runs the tasks of one run."""
 
-    def write(self, stage: Stage, ranges: Sequence[Range]) -> list[Written]:
+    def write(self, stage: Stage, ranges: Sequence[OffsetRange]) -> list[StagedRange]:
         """Call ``stage`` with every range, in a task each, and return what they did.
 
         Of attempts that failed nothing comes back. Raises what tasks raised, as the executor wraps it.

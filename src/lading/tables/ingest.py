@@ -22,10 +22,10 @@ from .failures import disk_told
 from .files import local_directory, make_directory
 from .options import SourceOptions
 from .planning import Planner
-from .ranges import Range
+from .ranges import OffsetRange
 from .staging import COMPRESSION, FILE_BYTES, TableJob, schema_words, write_range
-from .state import State
-from .table_commit import Batch, Written, commit
+from .state import PipelineStateDirectory
+from .table_commit import StagedBatch, StagedRange, commit
 from .watch import ManifestWatch
 
 ALL_COLUMNS: Final = "stream, topic, partition, offset, state, timestamp, id, checksum, key, headers, payload"
@@ -37,7 +37,7 @@ FOLLOW_INTERVAL_S: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class IngestProgress:
     """How far an ingest is: rows written by this run, messages still waiting, rows per second, batches."""
 
     rows: int
@@ -87,7 +87,7 @@ def ingest(
     compression: str = COMPRESSION,
     max_rows_per_partition: int | None = None,
     transport: Mapping[str, Any] | None = None,
-    on_progress: Callable[[Progress], None] | None = None,
+    on_progress: Callable[[IngestProgress], None] | None = None,
     stopped: Callable[[], bool] = lambda: False,
 ) -> IngestReport:
     """Write what ``topic`` holds into the Parquet table ``to``, and go on there when called again.
@@ -126,7 +126,7 @@ def ingest(
         topic = planner.topic().name
         planner.options = replace(options, topic=topic)
         make_directory("the table", table)
-        state = State.open(state_at, topic)
+        state = PipelineStateDirectory.open(state_at, topic)
         with disk_told(f"the table {table}"), state.running() as token:
             job = TableJob(
                 from_, topic, text, str(table), str(state.directory), state.pipeline, token,
@@ -150,7 +150,7 @@ def ingest(
                 batch_rows=max_rows or BATCH_ROWS, interval_s=interval_s if follow else None,
             )  # fmt: skip
             # what attempts left that failed and were tried again
-            engine.sweep(run)
+            engine.finish_last_batch(run)
             return _report(watch, table, state)
     finally:
         planner.close()
@@ -162,23 +162,23 @@ class TableWriter:
     def __init__(self, job: TableJob) -> None:
         self.job = job
 
-    def staged(self, piece: Range, attempt: str) -> Written:
+    def staged(self, piece: OffsetRange, attempt: str) -> StagedRange:
         """In a task: write one range."""
         return write_range(self.job, piece, attempt)
 
-    def publish(self, batch: Batch) -> None:
+    def publish(self, batch: StagedBatch) -> None:
         """Publish what the tasks of a batch staged, exactly once."""
-        state = State(Path(self.job.state), self.job.pipeline)
+        state = PipelineStateDirectory(Path(self.job.state), self.job.pipeline)
         schemas = {self.job.table_in_state: schema_words(self.job.schema)}
         commit(state, self.job.run, batch, schemas, resume_command=self.job.resume_command)
 
 
-def _progress(watch: ManifestWatch) -> Progress:
+def _progress(watch: ManifestWatch) -> IngestProgress:
     rows, seconds = watch.counts["written"], watch.seconds
-    return Progress(rows, watch.lag, rows / seconds, watch.batches, watch.files, watch.size_bytes, seconds)
+    return IngestProgress(rows, watch.lag, rows / seconds, watch.batches, watch.files, watch.size_bytes, seconds)
 
 
-def _report(watch: ManifestWatch, table: Path, state: State) -> IngestReport:
+def _report(watch: ManifestWatch, table: Path, state: PipelineStateDirectory) -> IngestReport:
     rows, seconds, counts = watch.counts["written"], watch.seconds, watch.counts
     return IngestReport(
         rows, watch.files, watch.size_bytes, rows / seconds, watch.batches, counts["read"], counts["bad_values"],

@@ -16,8 +16,8 @@ from typing import Final
 
 from ..model.errors import LocalError
 from .executor import Stage, watch_thread
-from .ranges import Range
-from .table_commit import Written
+from .ranges import OffsetRange
+from .table_commit import StagedRange
 
 PRELOADED: Final = ("pyarrow.parquet", "lading.tables.staging", "lading.pipeline.range_writer")
 """What the process that workers are forked from has loaded."""
@@ -33,10 +33,10 @@ class LocalExecutor:
         self._name = secrets.token_hex(4)
         self._attempts = 0
 
-    def write(self, stage: Stage, ranges: Sequence[Range]) -> list[Written]:
+    def write(self, stage: Stage, ranges: Sequence[OffsetRange]) -> list[StagedRange]:
         """Call ``stage`` with every range, in a worker each; raises the first error of a task as it was raised."""
         pool = self._workers()
-        tasks: list[Future[Written]] = []
+        tasks: list[Future[StagedRange]] = []
         for piece in ranges:
             self._attempts += 1
             tasks.append(pool.submit(stage, piece, f"{self._name}-{self._attempts}"))

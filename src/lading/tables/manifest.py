@@ -12,8 +12,8 @@ import xxhash
 
 from ..model.errors import CorruptLog
 from .files import read_document, write_document
-from .offsets import Mark, OffsetsDocument
-from .ranges import Range, merged
+from .offsets import OffsetsDocument, PartitionOffset
+from .ranges import OffsetRange, merge_ranges
 
 VERSION = 1
 HASH_NAME = "xxh3-128"
@@ -30,7 +30,7 @@ TABLE = "table"
 
 
 @dataclass(frozen=True, slots=True)
-class File:
+class DataFile:
     """One file of a batch: its table (relative to the state directory), staged and published name, what it holds.
 
     A file of another ``kind`` than table is never published: it stays staged until what it holds has been done, at
@@ -48,7 +48,7 @@ class File:
 
     def document(self) -> dict[str, Any]:
         """As JSON."""
-        return {name: getattr(self, name) for name in File.__slots__}
+        return {name: getattr(self, name) for name in DataFile.__slots__}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +62,8 @@ class Manifest:
     pipeline: str
     number: int
     run: str
-    ranges: Sequence[Range]
-    files: Sequence[File]
+    ranges: Sequence[OffsetRange]
+    files: Sequence[DataFile]
     counts: Mapping[str, int]
     schemas: Schemas
     covered: Covered
@@ -95,8 +95,8 @@ class Manifest:
         }
         plain = ("pipeline", "number", "run", "counts", "schemas", "positions", "written_us")
         return cls(
-            ranges=[Range.parse(row) for row in document["ranges"]],
-            files=[File(**row) for row in document["files"]],
+            ranges=[OffsetRange.parse(row) for row in document["ranges"]],
+            files=[DataFile(**row) for row in document["files"]],
             covered=covered,
             **{name: document[name] for name in plain},
         )
@@ -156,12 +156,12 @@ def _require_whole(document: Any, path: Path) -> None:
             raise CorruptLog(f"manifest {path}: its checksum does not hold, it was changed or damaged; restore it")
 
 
-def same_ranges(first: Sequence[Range], second: Sequence[Range]) -> bool:
+def same_ranges(first: Sequence[OffsetRange], second: Sequence[OffsetRange]) -> bool:
     """Whether two batches are of the same messages, however tasks cut them and epochs have grown since."""
-    return [_place(piece) for piece in merged(first)] == [_place(piece) for piece in merged(second)]
+    return [_place(piece) for piece in merge_ranges(first)] == [_place(piece) for piece in merge_ranges(second)]
 
 
-def overlap(covered: Covered, ranges: Sequence[Range]) -> Range | None:
+def overlap(covered: Covered, ranges: Sequence[OffsetRange]) -> OffsetRange | None:
     """The first range of which messages are published already. A range resumed after a loss is new, however low."""
     for piece in ranges:
         if not piece.resumed and any(
@@ -172,7 +172,7 @@ def overlap(covered: Covered, ranges: Sequence[Range]) -> Range | None:
     return None
 
 
-def cover(covered: Covered, ranges: Sequence[Range]) -> Covered:
+def cover(covered: Covered, ranges: Sequence[OffsetRange]) -> Covered:
     """``covered`` with these ranges added; neighbouring intervals become one."""
     made = {topic: dict(parts) for topic, parts in covered.items()}
     for piece in ranges:
@@ -185,11 +185,11 @@ def cover(covered: Covered, ranges: Sequence[Range]) -> Covered:
     return made
 
 
-def advance(positions: OffsetsDocument, ranges: Sequence[Range]) -> OffsetsDocument:
+def advance(positions: OffsetsDocument, ranges: Sequence[OffsetRange]) -> OffsetsDocument:
     """``positions`` after these ranges."""
     made = {topic: dict(parts) for topic, parts in positions.items()}
-    for piece in merged(ranges):
-        mark = Mark(piece.topic_id, piece.epoch, piece.end)
+    for piece in merge_ranges(ranges):
+        mark = PartitionOffset(piece.topic_id, piece.epoch, piece.end)
         made.setdefault(piece.topic, {})[str(piece.partition)] = mark.document()
     return made
 
@@ -204,9 +204,9 @@ def _joined(intervals: Intervals) -> Intervals:
     return joined
 
 
-def _log(piece: Range) -> str:
+def _log(piece: OffsetRange) -> str:
     return piece.topic_id or f"-{piece.topic}"
 
 
-def _place(piece: Range) -> tuple[str, str | None, int, int, int]:
+def _place(piece: OffsetRange) -> tuple[str, str | None, int, int, int]:
     return piece.topic, piece.topic_id, piece.partition, piece.start, piece.end

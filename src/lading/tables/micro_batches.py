@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from .checkpoint import Begun, Checkpoint
+from .checkpoint import Checkpoint, PlannedBatch
 from .manifest import Manifest
-from .offsets import Marks, OffsetsDocument, document, parse_document
+from .offsets import OffsetsDocument, PartitionOffsets, document, parse_document
 from .planning import Planner
-from .ranges import Range
+from .ranges import OffsetRange
 
 
-class Sources:
+class MicroBatchPlanner:
     """Plans the batches of all sources of a run together: a position a topic, the rows of a batch shared evenly.
 
     Positions of topics that are no source any more are kept as they are.
@@ -21,21 +21,21 @@ class Sources:
     def __init__(self, planners: Sequence[Planner], max_rows: int) -> None:
         self._planners = {planner.options.topic: planner for planner in planners}
         self._max_rows = max(1, max_rows // len(planners))
-        self._targets: Mapping[str, Marks] = {}
+        self._targets: Mapping[str, PartitionOffsets] = {}
 
-    def stop_here(self) -> None:
+    def freeze_targets(self) -> None:
         """What is there now is the last that any batch takes."""
-        self._targets = {topic: planner.ends() for topic, planner in self._planners.items()}
+        self._targets = {topic: planner.end_offsets() for topic, planner in self._planners.items()}
 
-    def after(self, positions: OffsetsDocument) -> OffsetsDocument:
+    def next_offsets(self, positions: OffsetsDocument) -> OffsetsDocument:
         """Where the next batch ends; ``positions`` when there is nothing new. DataLoss where messages are gone."""
         ends = dict(positions)
         for topic, planner in self._planners.items():
             since = parse_document(topic, positions)
-            ends |= document(topic, planner.next(since, self._max_rows, None, self._targets.get(topic)))
+            ends |= document(topic, planner.next_offsets(since, self._max_rows, None, self._targets.get(topic)))
         return ends
 
-    def ranges(self, start: OffsetsDocument, end: OffsetsDocument) -> list[Range]:
+    def ranges(self, start: OffsetsDocument, end: OffsetsDocument) -> list[OffsetRange]:
         """One task's worth each."""
         return [
             piece
@@ -43,18 +43,18 @@ class Sources:
             for piece in planner.ranges(parse_document(topic, start), parse_document(topic, end))
         ]
 
-    def only(self, batch: Begun) -> Begun:
+    def drop_removed_sources(self, batch: PlannedBatch) -> PlannedBatch:
         """A batch that was begun with other sources as well: those that are gone stay where they were."""
         ends = {topic: marks for topic, marks in batch.end.items() if topic in self._planners}
-        return Begun(batch.start, {**batch.start, **ends})
+        return PlannedBatch(batch.start, {**batch.start, **ends})
 
 
-def go(
-    sources: Sources,
+def run_batches(
+    sources: MicroBatchPlanner,
     checkpoint: Checkpoint,
     starting: OffsetsDocument,
     last: Manifest | None,
-    publish: Callable[[Sequence[Range]], None],
+    publish: Callable[[Sequence[OffsetRange]], None],
     *,
     interval_s: float | None,
     pause: Callable[[float], None],
@@ -65,16 +65,16 @@ def go(
     begins that the checkpoint does not know. ``pause`` waits and may raise.
     """
     if interval_s is None:
-        sources.stop_here()
+        sources.freeze_targets()
     begun = checkpoint.read()
     if begun is None:
-        begun = Begun(starting, starting)
+        begun = PlannedBatch(starting, starting)
         checkpoint.begin(begun)
-    again = None if begun.published_by(last) else sources.only(begun)
+    again = None if begun.published_by(last) else sources.drop_removed_sources(begun)
     position = {**starting, **(begun.end if again is None else again.start)}
     while True:
         due_s = time.monotonic() + (interval_s or 0.0)
-        batch = Begun(position, sources.after(position) if again is None else {**position, **again.end})
+        batch = PlannedBatch(position, sources.next_offsets(position) if again is None else {**position, **again.end})
         again = None
         if batch.end != position:
             checkpoint.begin(batch)

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from ..model.errors import SettingError
 from ..transports.interface import PartitionMeta, TopicMeta, Transport
-from .offsets import Mark, Marks, here
+from .offsets import PartitionOffset, PartitionOffsets, to_partition_offset
 
 Word = Literal["earliest", "latest"]
 WORDS: tuple[Word, ...] = ("earliest", "latest")
@@ -36,14 +36,16 @@ def parse_offsets(option: str, text: str) -> Word | dict[str, Any]:
     return value
 
 
-def resolve(option: str, value: Word | Mapping[str, Any], transport: Transport, meta: TopicMeta, other: Word) -> Marks:
+def resolve_offsets(
+    option: str, value: Word | Mapping[str, Any], transport: Transport, meta: TopicMeta, other: Word
+) -> PartitionOffsets:
     """The positions that ``value`` means in the topic as it is now; partitions it does not name are at ``other``."""
     if isinstance(value, str):
-        return {part.number: here(meta, part, _edge(part, value)) for part in meta.partitions}
+        return {part.number: to_partition_offset(meta, part, _edge(part, value)) for part in meta.partitions}
     if set(value) == {"timestamp"}:
         at_us = instant_us(option, value["timestamp"])
         return {
-            part.number: here(meta, part, transport.offset_at(meta.name, part.number, at_us))
+            part.number: to_partition_offset(meta, part, transport.offset_at(meta.name, part.number, at_us))
             for part in meta.partitions
         }
     named = _for_topic(option, value, meta)
@@ -66,20 +68,20 @@ def _for_topic(option: str, value: Mapping[str, Any], meta: TopicMeta) -> Mappin
     raise SettingError(f"{option} says nothing of topic {meta.name!r}; it takes {EXAMPLES}")
 
 
-def _mark(option: str, value: object, meta: TopicMeta, part: PartitionMeta) -> Mark:
+def _mark(option: str, value: object, meta: TopicMeta, part: PartitionMeta) -> PartitionOffset:
     if isinstance(value, Mapping):
-        return Mark.parse(value)
+        return PartitionOffset.parse(value)
     if isinstance(value, bool) or not isinstance(value, int | str):
         raise SettingError(f"{option}: partition {part.number} is {value!r}; it takes an offset, earliest or latest")
     if isinstance(value, int) and value in KAFKA_WORDS:
-        return here(meta, part, _edge(part, KAFKA_WORDS[value]))
+        return to_partition_offset(meta, part, _edge(part, KAFKA_WORDS[value]))
     if isinstance(value, int):
         if value < 0:
             raise SettingError(f"{option}: partition {part.number} has offset {value}; offsets count from 0")
-        return here(meta, part, value)
+        return to_partition_offset(meta, part, value)
     if value.lower() not in WORDS:
         raise SettingError(f"{option}: partition {part.number} is {value!r}; it takes an offset, earliest or latest")
-    return here(meta, part, _edge(part, "earliest" if value.lower() == "earliest" else "latest"))
+    return to_partition_offset(meta, part, _edge(part, "earliest" if value.lower() == "earliest" else "latest"))
 
 
 def _edge(part: PartitionMeta, word: Word) -> int:

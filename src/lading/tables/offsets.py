@@ -18,7 +18,7 @@ OffsetsDocument = dict[str, dict[str, dict[str, Any]]]
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class PartitionOffset:
     """A position that knows its log: the next offset, the epoch it was seen under, the topic's id in hex (or None).
 
     ``resumed_at`` is set where the way to this position did not begin at the one before it: for a partition seen for
@@ -36,7 +36,7 @@ class Mark:
         return row if self.resumed_at is None else row | {"resumed_at": self.resumed_at}
 
     @classmethod
-    def parse(cls, document: Mapping[str, Any]) -> Mark:
+    def parse(cls, document: Mapping[str, Any]) -> PartitionOffset:
         """The inverse of ``document``; SettingError for anything else."""
         try:
             topic_id, epoch, offset = document["topic_id"], int(document["epoch"]), int(document["offset"])
@@ -49,16 +49,16 @@ class Mark:
         return cls(topic_id, epoch, offset, resumed_at)
 
 
-Marks = dict[int, Mark]
+PartitionOffsets = dict[int, PartitionOffset]
 """Partition → position, for one topic."""
 
 
-def document(topic: str, marks: Marks) -> OffsetsDocument:
+def document(topic: str, marks: PartitionOffsets) -> OffsetsDocument:
     """The offsets document of one topic."""
     return {topic: {str(number): mark.document() for number, mark in sorted(marks.items())}}
 
 
-def parse_document(topic: str, offsets: Mapping[str, Any]) -> Marks:
+def parse_document(topic: str, offsets: Mapping[str, Any]) -> PartitionOffsets:
     """The positions of ``topic`` in an offsets document; SettingError when it belongs to another topic."""
     if topic not in offsets:
         others = ", ".join(map(repr, offsets))
@@ -66,12 +66,12 @@ def parse_document(topic: str, offsets: Mapping[str, Any]) -> Marks:
             f"the checkpoint holds positions of topic {others}, not of {topic!r}; "
             "name that topic again or use a new checkpoint directory"
         )
-    return {int(number): Mark.parse(mark) for number, mark in offsets[topic].items()}
+    return {int(number): PartitionOffset.parse(mark) for number, mark in offsets[topic].items()}
 
 
-def here(meta: TopicMeta, part: PartitionMeta, offset: int) -> Mark:
+def to_partition_offset(meta: TopicMeta, part: PartitionMeta, offset: int) -> PartitionOffset:
     """A position in the log as it is now."""
-    return Mark(meta.topic_id.hex() if meta.topic_id else None, part.epoch, offset)
+    return PartitionOffset(meta.topic_id.hex() if meta.topic_id else None, part.epoch, offset)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class Loss:
         )
 
 
-def loss(mark: Mark, meta: TopicMeta, part: PartitionMeta) -> Loss | None:
+def find_loss(mark: PartitionOffset, meta: TopicMeta, part: PartitionMeta) -> Loss | None:
     """Whether the position is lost: the topic is another one, a recovery cut the log back, or retention passed it.
 
     A newer epoch alone is no loss. Where no epochs are kept, messages are lost when the end lies below the position.

@@ -11,11 +11,11 @@ from ..model.errors import DataLoss
 from ..transports.epochs import fill_epochs
 from ..transports.interface import PartitionMeta, TopicMeta, Transport
 from ..transports.open import open_transport
-from .offset_options import resolve
-from .offsets import Loss, Mark, Marks, here, loss
+from .offset_options import resolve_offsets
+from .offsets import Loss, PartitionOffset, PartitionOffsets, find_loss, to_partition_offset
 from .options import SourceOptions
-from .ranges import Range, admit, between
-from .spooling import Filling, refuse_queue
+from .ranges import OffsetRange, limit_rows, split_ranges
+from .spooling import SpoolProcess, refuse_queue
 
 LOG = logging.getLogger("lading.spark")
 
@@ -26,10 +26,10 @@ class Planner:
     def __init__(self, options: SourceOptions) -> None:
         self.options = options
         self._transport: Transport | None = None
-        self._filling = Filling()
+        self._filling = SpoolProcess()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"options": self.options, "_transport": None, "_filling": Filling()}
+        return {"options": self.options, "_transport": None, "_filling": SpoolProcess()}
 
     @property
     def transport(self) -> Transport:
@@ -55,19 +55,19 @@ class Planner:
         self.disconnect()
         self._filling.stop()
 
-    def done(self, marks: Marks) -> None:
+    def commit(self, marks: PartitionOffsets) -> None:
         """What lies before these positions has been read for good: the spool of a queue may forget it."""
         self._filling.done(min((mark.offset for mark in marks.values()), default=0))
 
-    def batch(self) -> list[Range]:
+    def batch(self) -> list[OffsetRange]:
         """The ranges of a batch read: from startingOffsets to endingOffsets as they are now."""
         options, meta = self.options, self.topic()
-        start = resolve("startingOffsets", options.starting, self.transport, meta, "earliest")
-        end = resolve("endingOffsets", options.ending, self.transport, meta, "latest")
+        start = resolve_offsets("startingOffsets", options.starting, self.transport, meta, "earliest")
+        end = resolve_offsets("endingOffsets", options.ending, self.transport, meta, "latest")
         meta = fill_epochs(self.transport, meta, {number: mark.epoch for number, mark in start.items()})
         parts = {part.number: part for part in meta.partitions}
         for number, mark in start.items():
-            lost = loss(mark, meta, parts[number])
+            lost = find_loss(mark, meta, parts[number])
             if lost is not None:
                 self._accept(lost, number, mark)
                 start[number] = replace(mark, offset=lost.resume)
@@ -75,19 +75,19 @@ class Planner:
         bounded = {
             number: replace(mark, offset=min(mark.offset, parts[number].end_offset)) for number, mark in end.items()
         }
-        return between(options.topic, start, bounded, options.max_rows_per_partition)
+        return split_ranges(options.topic, start, bounded, options.max_rows_per_partition)
 
-    def first(self) -> Marks:
+    def initial_offsets(self) -> PartitionOffsets:
         """Where a stream begins that has no checkpoint yet."""
         meta = self.topic()
-        return resolve("startingOffsets", self.options.starting, self.transport, meta, "earliest")
+        return resolve_offsets("startingOffsets", self.options.starting, self.transport, meta, "earliest")
 
-    def ends(self) -> Marks:
+    def end_offsets(self) -> PartitionOffsets:
         """Where the topic ends now."""
         meta = self.topic()
-        return {part.number: here(meta, part, part.end_offset) for part in meta.partitions}
+        return {part.number: to_partition_offset(meta, part, part.end_offset) for part in meta.partitions}
 
-    def newest(self, start: Marks) -> Marks:
+    def latest_offsets(self, start: PartitionOffsets) -> PartitionOffsets:
         """Where the topic ends now, for a reader at ``start``; losses are refused or, where accepted, jumped over.
 
         A partition with nothing new keeps its mark as it is, so that Spark sees no change.
@@ -95,45 +95,49 @@ class Planner:
         meta = fill_epochs(self.transport, self.topic(), {number: mark.epoch for number, mark in start.items()})
         return {part.number: self._end(meta, part, start.get(part.number)) for part in meta.partitions}
 
-    def next(self, since: Marks, rows_max: int | None, bytes_max: int | None, target: Marks | None) -> Marks:
+    def next_offsets(
+        self, since: PartitionOffsets, rows_max: int | None, bytes_max: int | None, target: PartitionOffsets | None
+    ) -> PartitionOffsets:
         """Where the batch after ``since`` ends, within ``target`` and the limits; ``since`` itself for nothing new.
 
         Everything before ``since`` is done with. DataLoss where messages after it are gone and that matters.
         """
-        self.done(since)
-        end = self.newest(since)
+        self.commit(since)
+        end = self.latest_offsets(since)
         if target is not None:
             end = bounded(end, target)
-        end = self.admitted(since, end, rows_max, bytes_max)
+        end = self.apply_limits(since, end, rows_max, bytes_max)
         unchanged = {
             number: mark for number, mark in since.items()
             if number not in end or (end[number].offset <= mark.offset and end[number].resumed_at is None)
         }  # fmt: skip
         return {**end, **unchanged}
 
-    def admitted(self, start: Marks, end: Marks, rows_max: int | None, bytes_max: int | None) -> Marks:
+    def apply_limits(
+        self, start: PartitionOffsets, end: PartitionOffsets, rows_max: int | None, bytes_max: int | None
+    ) -> PartitionOffsets:
         """``end`` brought nearer so that about ``rows_max`` messages and ``bytes_max`` stored bytes lie before it."""
         if bytes_max is not None:
             per_row = self._bytes_per_row()
             by_bytes = max(1, int(bytes_max / per_row))
             rows_max = by_bytes if rows_max is None else min(rows_max, by_bytes)
-        return end if rows_max is None else admit(start, end, rows_max)
+        return end if rows_max is None else limit_rows(start, end, rows_max)
 
-    def ranges(self, start: Marks, end: Marks) -> list[Range]:
+    def ranges(self, start: PartitionOffsets, end: PartitionOffsets) -> list[OffsetRange]:
         """The ranges between two positions of a checkpoint: a pure function of them."""
-        return between(self.options.topic, start, end, self.options.max_rows_per_partition)
+        return split_ranges(self.options.topic, start, end, self.options.max_rows_per_partition)
 
-    def _end(self, meta: TopicMeta, part: PartitionMeta, since: Mark | None) -> Mark:
-        now = here(meta, part, part.end_offset)
+    def _end(self, meta: TopicMeta, part: PartitionMeta, since: PartitionOffset | None) -> PartitionOffset:
+        now = to_partition_offset(meta, part, part.end_offset)
         if since is None:
             return replace(now, resumed_at=part.first_offset)
-        lost = loss(since, meta, part)
+        lost = find_loss(since, meta, part)
         if lost is not None:
             self._accept(lost, part.number, since)
             return replace(now, offset=max(now.offset, lost.resume), resumed_at=lost.resume)
         return now if now.offset > since.offset else since
 
-    def _accept(self, lost: Loss, number: int, mark: Mark) -> None:
+    def _accept(self, lost: Loss, number: int, mark: PartitionOffset) -> None:
         sentence = lost.sentence(self.options.topic, number, mark.offset)
         if self.options.fail_on_data_loss:
             raise DataLoss(sentence)
@@ -150,7 +154,7 @@ class Planner:
         return max(1.0, sum(size for size, _ in sizes) / rows) if rows else 1024.0
 
 
-def bounded(end: Marks, target: Mapping[int, Mark]) -> Marks:
+def bounded(end: PartitionOffsets, target: Mapping[int, PartitionOffset]) -> PartitionOffsets:
     """``end`` without anything beyond ``target`` (what was there when an availableNow run began)."""
     return {
         number: replace(mark, offset=min(mark.offset, target[number].offset)) if _same(mark, target[number]) else mark
@@ -159,5 +163,5 @@ def bounded(end: Marks, target: Mapping[int, Mark]) -> Marks:
     }
 
 
-def _same(mark: Mark, target: Mark) -> bool:
+def _same(mark: PartitionOffset, target: PartitionOffset) -> bool:
     return mark.topic_id == target.topic_id

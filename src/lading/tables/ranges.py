@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
-from .offsets import Mark, Marks
+from .offsets import PartitionOffset, PartitionOffsets
 
 ROWS_PER_PARTITION = 500_000
 """Messages of one Spark partition unless ``maxRowsPerPartition`` says otherwise: large enough to make starting it
@@ -15,7 +15,7 @@ cheap, small enough to keep all cores busy with one topic partition."""
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class OffsetRange:
     """Offsets ``start`` to ``end`` (not included) of one topic partition, read by one Spark task.
 
     ``epoch`` is that of ``end``; ``resumed`` says that ``start`` is not where the reader had been before: it may lie
@@ -41,17 +41,19 @@ class Range:
         return row | ({"resumed": True} if self.resumed else {})
 
     @classmethod
-    def parse(cls, row: Mapping[str, Any]) -> Range:
+    def parse(cls, row: Mapping[str, Any]) -> OffsetRange:
         """The inverse of ``document``."""
         return cls(**row)
 
 
-def between(topic: str, start: Marks, end: Marks, rows_max: int = ROWS_PER_PARTITION) -> list[Range]:
+def split_ranges(
+    topic: str, start: PartitionOffsets, end: PartitionOffsets, rows_max: int = ROWS_PER_PARTITION
+) -> list[OffsetRange]:
     """The ranges from ``start`` to ``end``, at most ``rows_max`` offsets each and about equal.
 
     A position that was resumed begins where it says, a partition without a start at offset 0.
     """
-    ranges: list[Range] = []
+    ranges: list[OffsetRange] = []
     for number, until in sorted(end.items()):
         resumed = until.resumed_at is not None
         first = _first(number, start, until)
@@ -60,12 +62,12 @@ def between(topic: str, start: Marks, end: Marks, rows_max: int = ROWS_PER_PARTI
         pieces = -(-(until.offset - first) // rows_max)
         cuts = [first + (until.offset - first) * piece // pieces for piece in range(pieces + 1)]
         ranges += [
-            Range(topic, number, until.topic_id, until.epoch, low, high, resumed) for low, high in pairwise(cuts)
+            OffsetRange(topic, number, until.topic_id, until.epoch, low, high, resumed) for low, high in pairwise(cuts)
         ]
     return ranges
 
 
-def admit(start: Marks, end: Marks, rows_max: int) -> Marks:
+def limit_rows(start: PartitionOffsets, end: PartitionOffsets, rows_max: int) -> PartitionOffsets:
     """``end`` moved back so that about ``rows_max`` offsets lie before it, shared in proportion to what waits.
 
     Every partition with anything waiting moves on by at least one offset, so that none starves.
@@ -75,7 +77,7 @@ def admit(start: Marks, end: Marks, rows_max: int) -> Marks:
     total = sum(count for count in waiting.values() if count > 0)
     if total <= rows_max:
         return dict(end)
-    admitted: Marks = {}
+    admitted: PartitionOffsets = {}
     for number, until in end.items():
         if waiting[number] <= 0:
             admitted[number] = until
@@ -85,7 +87,7 @@ def admit(start: Marks, end: Marks, rows_max: int) -> Marks:
     return admitted
 
 
-def _first(number: int, start: Marks, until: Mark) -> int:
+def _first(number: int, start: PartitionOffsets, until: PartitionOffset) -> int:
     """The first offset on the way to ``until``; its own where that was reached before, however it was."""
     since = start.get(number)
     if since == until:
@@ -95,9 +97,9 @@ def _first(number: int, start: Marks, until: Mark) -> int:
     return 0 if since is None else since.offset
 
 
-def merged(ranges: Iterable[Range]) -> list[Range]:
+def merge_ranges(ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
     """Neighbouring ranges of one partition as one, however they were cut: what identifies a batch."""
-    result: list[Range] = []
+    result: list[OffsetRange] = []
     for piece in sorted(ranges, key=lambda piece: (piece.topic, piece.topic_id or "", piece.partition, piece.start)):
         last = result[-1] if result else None
         if (

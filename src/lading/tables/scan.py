@@ -24,8 +24,8 @@ from ..transports.epochs import fill_epochs
 from ..transports.fetched import FetchResult, States
 from ..transports.interface import Filtering, PartitionMeta, TopicMeta, Transport
 from ..transports.open import open_transport
-from .offsets import Mark, loss, next_epoch_start
-from .ranges import Range
+from .offsets import PartitionOffset, find_loss, next_epoch_start
+from .ranges import OffsetRange
 
 LOG = logging.getLogger("lading.spark")
 FETCH_BYTES = 8 << 20
@@ -34,7 +34,7 @@ QUIET_TIMEOUT_S = 10.0
 
 
 @dataclass(frozen=True)
-class Reading:
+class ScanSpec:
     """How to read ranges: from where, which columns and messages, and what is checked."""
 
     from_: str
@@ -81,7 +81,7 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ScannedBatch:
     """Some messages of a range: the batch of the projection, and the columns made besides (``checksum_ok``)."""
 
     batch: pa.RecordBatch
@@ -97,7 +97,7 @@ class Counts:
     bad_values: int = 0
 
 
-def read_range(reading: Reading, piece: Range, counts: Counts | None = None) -> Iterator[Part]:
+def read_range(reading: ScanSpec, piece: OffsetRange, counts: Counts | None = None) -> Iterator[ScannedBatch]:
     """The messages of one range, in order.
 
     DataLoss where some of it is gone (with ``fail_on_data_loss``; else a warning and the rest), ChecksumMismatch,
@@ -111,7 +111,7 @@ def read_range(reading: Reading, piece: Range, counts: Counts | None = None) -> 
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class FetchedRange:
     """Something fetched of a range: its messages from ``first`` up to, not including, ``end`` are meant; ``place`` is
     their stream, topic and partition."""
 
@@ -121,7 +121,7 @@ class Stretch:
     place: Mapping[str, str | int]
 
 
-def fetch_range(reading: Reading, piece: Range) -> Iterator[Stretch]:
+def fetch_range(reading: ScanSpec, piece: OffsetRange) -> Iterator[FetchedRange]:
     """What ``read_range`` reads, still in the bytes of its dialects: every message of the range, none missing."""
     transport = open_transport(reading.from_, **reading.transport)
     try:
@@ -131,7 +131,7 @@ def fetch_range(reading: Reading, piece: Range) -> Iterator[Stretch]:
 
 
 class _RangeReader:
-    def __init__(self, transport: Transport, reading: Reading, piece: Range, counts: Counts) -> None:
+    def __init__(self, transport: Transport, reading: ScanSpec, piece: OffsetRange, counts: Counts) -> None:
         self._transport = transport
         self._reading = reading
         self._piece = piece
@@ -146,11 +146,11 @@ class _RangeReader:
         self._keys = tuple(dict.fromkeys(keys))
         self._place: dict[str, str | int] = {}
 
-    def stretches(self) -> Iterator[Stretch]:
+    def stretches(self) -> Iterator[FetchedRange]:
         start, end = self._begin()
         if start < end:
             for fetched, position in self._fetches(start, end):
-                yield Stretch(fetched, position, end, self._place)
+                yield FetchedRange(fetched, position, end, self._place)
 
     def _begin(self) -> tuple[int, int]:
         piece = self._piece
@@ -159,14 +159,14 @@ class _RangeReader:
         self._place = {"stream": meta.stream, "topic": meta.topic, "partition": part.number}
         return self._still_there(meta, part)
 
-    def parts(self) -> Iterator[Part]:
+    def parts(self) -> Iterator[ScannedBatch]:
         start, end = self._begin()
         if start >= end:
             return
         if self._reading.server_may_filter and isinstance(self._transport, Filtering):
-            yield from self._filtered_there(self._transport, start, end)
+            yield from self._filter_on_server(self._transport, start, end)
             return
-        for decoded in self._filtered_here(start, end):
+        for decoded in self._filter_locally(start, end):
             if decoded.count:
                 yield self._shown(decoded)
 
@@ -176,7 +176,7 @@ class _RangeReader:
         """Start and end of what can be read of the range; DataLoss where that is not all and losses fail."""
         piece = self._piece
         start, end = piece.start, piece.end
-        lost = loss(Mark(piece.topic_id, piece.epoch, start), meta, part)
+        lost = find_loss(PartitionOffset(piece.topic_id, piece.epoch, start), meta, part)
         if lost is not None:
             self._lost(lost.sentence(piece.topic, piece.partition, start))
             start = end if lost.resume > end or _other(piece, meta) else max(start, lost.resume)
@@ -201,7 +201,7 @@ class _RangeReader:
 
     # messages
 
-    def _filtered_here(self, start: int, end: int) -> Iterator[Decoded]:
+    def _filter_locally(self, start: int, end: int) -> Iterator[Decoded]:
         reading = self._reading
         for fetched, position in self._fetches(start, end):
             for decoded in fetched.decode(
@@ -269,7 +269,7 @@ class _RangeReader:
                 "damaged on disk; to go on without them set failOnDataLoss=false"
             )
 
-    def _filtered_there(self, transport: Filtering, start: int, end: int) -> Iterator[Part]:
+    def _filter_on_server(self, transport: Filtering, start: int, end: int) -> Iterator[ScannedBatch]:
         """The server filters: only what matches comes over the network."""
         piece, reading = self._piece, self._reading
         columns = reading.server_columns()
@@ -297,7 +297,7 @@ class _RangeReader:
                 continue
             position, deadline = found.end_offset, time.monotonic() + QUIET_TIMEOUT_S
 
-    def _typed_there(self, batch: pa.RecordBatch) -> Part:
+    def _typed_there(self, batch: pa.RecordBatch) -> ScannedBatch:
         """A batch whose header columns the server typed, in the order and with the places that are asked for."""
         projection = self._reading.projection
         held: dict[str, Any] = dict(zip(batch.schema.names, batch.columns, strict=True))
@@ -307,7 +307,7 @@ class _RangeReader:
             held[name] = pa.repeat(here, batch.num_rows)
         schema = projection.schema
         self._counts.kept += batch.num_rows
-        return Part(
+        return ScannedBatch(
             pa.RecordBatch.from_arrays([held[field.name].cast(field.type) for field in schema], schema=schema), ok
         )
 
@@ -317,7 +317,7 @@ class _RangeReader:
 
     # columns
 
-    def _shown(self, decoded: Decoded) -> Part:
+    def _shown(self, decoded: Decoded) -> ScannedBatch:
         ok = self._checked(decoded) if self._check else None
         made = assemble(decoded, self._reading.projection, self._place, self._reading.form)
         if made.bad:
@@ -325,7 +325,7 @@ class _RangeReader:
             if self._reading.fail_on_bad_value:
                 self._refuse_bad(decoded, made.bad)
         self._counts.kept += decoded.count
-        return Part(made.batch, ok)
+        return ScannedBatch(made.batch, ok)
 
     def _checked(self, decoded: Decoded) -> pa.BooleanArray | None:
         """Per message whether the payload has its checksum, null without one; ChecksumMismatch when verified."""
@@ -377,7 +377,7 @@ def _partition(meta: TopicMeta, number: int) -> PartitionMeta:
     raise DataLoss(f"topic {meta.name!r} has no partition {number} any more; it has {len(meta.partitions)}")
 
 
-def _other(piece: Range, meta: TopicMeta) -> bool:
+def _other(piece: OffsetRange, meta: TopicMeta) -> bool:
     return bool(piece.topic_id and meta.topic_id and piece.topic_id != meta.topic_id.hex())
 
 

@@ -59,7 +59,7 @@ def spooled(options: SourceOptions) -> SourceOptions:
     )
 
 
-class Filling:
+class SpoolProcess:
     """The child process that fills a spool, on the driver. It ends with ``stop``, or when this process does."""
 
     def __init__(self) -> None:

@@ -18,11 +18,11 @@ from ..columns.contract import TIMESTAMP, Projection, parse_columns
 from ..columns.dictionary_encoding import REPEATING
 from ..transports.fetched import States
 from .files import OWN, STAGED
-from .manifest import HASH_NAME, TABLE, File
-from .ranges import Range
-from .scan import Counts, Reading, read_range
+from .manifest import HASH_NAME, TABLE, DataFile
+from .ranges import OffsetRange
+from .scan import Counts, ScanSpec, read_range
 from .schema import as_field, table_schema
-from .table_commit import Written
+from .table_commit import StagedRange
 
 TASK_ROWS = 65_536
 """Messages that a task decodes and judges at a time: no batch of them is handed to anybody."""
@@ -82,9 +82,9 @@ class TableJob:
         return table_schema(self.projection)
 
     @property
-    def reading(self) -> Reading:
+    def reading(self) -> ScanSpec:
         """How ranges are read."""
-        return Reading(
+        return ScanSpec(
             self.from_,
             self.projection,
             states=self.states,
@@ -127,7 +127,7 @@ def schema_words(schema: pa.Schema) -> dict[str, str]:
     return {name: str(type_) for name, type_ in zip(schema.names, schema.types, strict=True)}
 
 
-def write_range(job: TableJob, piece: Range, attempt: str) -> Written:
+def write_range(job: TableJob, piece: OffsetRange, attempt: str) -> StagedRange:
     """Read one range and stage its messages as Parquet, synced; ``attempt`` makes the names of a retry its own.
 
     Errors are those of ``read_range``, and OSError; what was begun is deleted then.
@@ -142,10 +142,10 @@ def write_range(job: TableJob, piece: Range, attempt: str) -> Written:
         writer.discard()
         raise
     numbers = {"read": counts.read, "written": counts.kept, "bad_values": counts.bad_values}
-    return Written(piece, tuple(files), numbers)
+    return StagedRange(piece, tuple(files), numbers)
 
 
-def staged_stem(run: str, piece: Range, attempt: str) -> str:
+def staged_stem(run: str, piece: OffsetRange, attempt: str) -> str:
     """How the names of all files begin that one attempt stages for one range."""
     return f"{run}-{attempt}-{piece.partition:05d}-{piece.start:020d}"
 
@@ -175,7 +175,7 @@ class TableFiles:
         self._rows = self._bytes = 0
         self._open: _OpenFile | None = None
         self._file_rows = 0
-        self._done: list[tuple[int, File]] = []
+        self._done: list[tuple[int, DataFile]] = []
 
     def add(self, columns: Mapping[str, pa.Array[Any]]) -> None:
         """Take some messages: at least the columns of the table, in its types or as dictionaries of them."""
@@ -187,7 +187,7 @@ class TableFiles:
         if self._rows >= GROUP_ROWS or self._bytes >= GROUP_BYTES:
             self._write_group()
 
-    def finish(self) -> list[tuple[int, File]]:
+    def finish(self) -> list[tuple[int, DataFile]]:
         """Write what waits, close the last file; every file with the number that orders it within the range."""
         if self._waiting:
             self._write_group()
@@ -254,7 +254,7 @@ class TableFiles:
         table = os.path.relpath(self._table, self._target.state)
         # no two files of a batch begin at the same number: it orders the files of a range
         order = self._first + len(self._done)
-        done = File(table, self._open.name, "", self._file_rows, sink.size_bytes, sink.hash, self._target.kind)
+        done = DataFile(table, self._open.name, "", self._file_rows, sink.size_bytes, sink.hash, self._target.kind)
         self._done.append((order, done))
         self._open, self._file_rows = None, 0
 

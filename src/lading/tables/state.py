@@ -20,7 +20,7 @@ from .offsets import OffsetsDocument
 
 
 @dataclass(frozen=True)
-class State:
+class PipelineStateDirectory:
     """One pipeline's state below ``directory``; it belongs to one run at a time."""
 
     directory: Path
@@ -66,7 +66,7 @@ class State:
         write_document(self.own / "begin.json", positions)
 
     @classmethod
-    def open(cls, directory: Path, owner: str, what: Literal["topic", "pipeline"] = "topic") -> State:
+    def open(cls, directory: Path, owner: str, what: Literal["topic", "pipeline"] = "topic") -> PipelineStateDirectory:
         """The state in ``directory``, made when there is none; LocalError when it belongs to another owner: a topic
         that is ingested, or a pipeline by its id, and where the directory cannot be written to."""
         path = directory / OWN / "pipeline.json"
@@ -122,6 +122,6 @@ class State:
             yield
 
 
-def table_in_state(state: State, table: Path) -> str:
+def table_in_state(state: PipelineStateDirectory, table: Path) -> str:
     """Return a table as manifests name it: relative to the state directory, so that both can be moved together."""
     return os.path.relpath(table, state.directory)

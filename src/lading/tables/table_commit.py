@@ -15,29 +15,29 @@ from ..model.errors import CorruptLog, LocalError
 from .failures import disk_told
 from .formats.interface import Rename
 from .formats.registry import open_table
-from .manifest import TABLE, File, Manifest, Schemas, advance, cover, overlap, same_ranges
-from .ranges import Range, merged
-from .state import State
+from .manifest import TABLE, DataFile, Manifest, Schemas, advance, cover, overlap, same_ranges
+from .ranges import OffsetRange, merge_ranges
+from .state import PipelineStateDirectory
 
 MANIFESTS_CHECKED: Final = 1_000
 """So many of the newest manifests are held against their tables when a run begins."""
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class StagedRange:
     """What a task did with one range: the files it staged (with their first offsets) and its counts."""
 
-    piece: Range
-    files: tuple[tuple[int, File], ...]
+    piece: OffsetRange
+    files: tuple[tuple[int, DataFile], ...]
     counts: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Derived:
+class StagedStepRows:
     """What a task staged that was given rows made from messages, and no range: its number, files and counts."""
 
     task: int
-    files: tuple[File, ...]
+    files: tuple[DataFile, ...]
     counts: Mapping[str, int]
 
     def text(self) -> str:
@@ -46,18 +46,18 @@ class Derived:
         return json.dumps({"task": self.task, "files": files, "counts": dict(self.counts)})
 
     @classmethod
-    def parse(cls, text: str) -> Derived:
+    def parse(cls, text: str) -> StagedStepRows:
         """The inverse of ``text``."""
         held = json.loads(text)
-        return cls(held["task"], tuple(File(**row) for row in held["files"]), held["counts"])
+        return cls(held["task"], tuple(DataFile(**row) for row in held["files"]), held["counts"])
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class StagedBatch:
     """All that the tasks of one batch did."""
 
-    written: Sequence[Written]
-    derived: Sequence[Derived] = ()
+    written: Sequence[StagedRange]
+    derived: Sequence[StagedStepRows] = ()
 
     @property
     def counts(self) -> dict[str, int]:
@@ -70,7 +70,7 @@ class Batch:
         return dict(counts)
 
     @property
-    def files(self) -> list[File]:
+    def files(self) -> list[DataFile]:
         """Every staged file."""
         return [
             *(file for result in self.written for _, file in result.files),
@@ -79,54 +79,54 @@ class Batch:
 
 
 def commit(
-    state: State,
+    state: PipelineStateDirectory,
     run: str,
-    batch: Batch,
+    batch: StagedBatch,
     schemas: Schemas,
     *,
     resume_command: str,
     rename: Rename = os.replace,
-    admit: Callable[[Sequence[Range], Mapping[str, int]], None] = lambda ranges, counts: None,
+    check_batch: Callable[[Sequence[OffsetRange], Mapping[str, int]], None] = lambda ranges, counts: None,
     deliver: Callable[[Manifest], None] = lambda manifest: None,
 ) -> Manifest | None:
     """Publish a batch: exactly once, however often this is tried and wherever it stops.
 
     The manifest is written first, then files are renamed into their tables. A batch of the same source ranges as the
     last manifest was committed before: its new files are dropped, the old ones completed. LocalError where other
-    published messages would be doubled. None for a batch without ranges. ``admit`` may refuse a batch, by raising,
+    published messages would be doubled. None for a batch without ranges. ``check_batch`` may refuse a batch, by raising,
     before anything of it is published; ``deliver`` does what a published manifest holds besides tables, and may be
     called again for the same one.
     """
     with disk_told(f"publishing a batch of {state.pipeline!r}"), state.committing(run):
-        ranges = merged(result.piece for result in batch.written)
+        ranges = merge_ranges(result.piece for result in batch.written)
         staged = batch.files
         if not ranges:
             return None
         last = state.manifests.last()
         if last is not None:
             if same_ranges(last.ranges, ranges):
-                drop(state, staged)
-                complete(state, last, rename=rename)
+                delete_staged(state, staged)
+                rename_staged_files(state, last, rename=rename)
                 deliver(last)
                 return last
             # a batch is only committed after the one before it was complete; make sure of it
             doubled = overlap(last.covered, ranges)
             if doubled is not None:
-                drop(state, staged)
+                delete_staged(state, staged)
                 raise LocalError(
                     f"topic {doubled.topic!r}, partition {doubled.partition}, offsets {doubled.start} to "
                     f"{doubled.end - 1}: messages among them are published already (manifest {last.number} and "
                     f"before), and the checkpoint does not know it. To go on where the manifests end: {resume_command}"
                 )
         manifest = _manifest(state, run, batch, ranges, schemas, last)
-        admit(ranges, manifest.counts)
+        check_batch(ranges, manifest.counts)
         state.manifests.write(manifest)
-        complete(state, manifest, rename=rename)
+        rename_staged_files(state, manifest, rename=rename)
         deliver(manifest)
         return manifest
 
 
-def complete(state: State, manifest: Manifest, *, rename: Rename = os.replace) -> None:
+def rename_staged_files(state: PipelineStateDirectory, manifest: Manifest, *, rename: Rename = os.replace) -> None:
     """Show every file of a manifest in its table, once: what happens to them later is told by ``changed_files``.
 
     Raises CorruptLog if a file is neither staged nor published, or is not what the manifest says.
@@ -138,21 +138,21 @@ def complete(state: State, manifest: Manifest, *, rename: Rename = os.replace) -
     state.note_published(manifest.number)
 
 
-def _by_table(state: State, manifest: Manifest) -> dict[Path, list[File]]:
-    found: dict[Path, list[File]] = {}
+def _by_table(state: PipelineStateDirectory, manifest: Manifest) -> dict[Path, list[DataFile]]:
+    found: dict[Path, list[DataFile]] = {}
     for file in manifest.files:
         if file.kind == TABLE:
             found.setdefault(table_path(state, file), []).append(file)
     return found
 
 
-def drop(state: State, files: Iterable[File]) -> None:
+def delete_staged(state: PipelineStateDirectory, files: Iterable[DataFile]) -> None:
     """Delete staged files that nothing needs."""
     for file in files:
         staged_path(state, file).unlink(missing_ok=True)
 
 
-def abandon(state: State, tables: Iterable[Path]) -> None:
+def delete_uncommitted(state: PipelineStateDirectory, tables: Iterable[Path]) -> None:
     """After a batch that failed: delete every staged file, except what the last manifest lists, as a commit that stops
     half-way still has files to publish. What tasks stage that are still under way is deleted at the next start."""
     with state.committing(None):
@@ -160,7 +160,9 @@ def abandon(state: State, tables: Iterable[Path]) -> None:
         _sweep(tables, set() if last is None else {file.staged for file in last.files})
 
 
-def recover(state: State, tables: Iterable[Path], deliver: Callable[[Manifest], None] = lambda manifest: None) -> int:
+def recover(
+    state: PipelineStateDirectory, tables: Iterable[Path], deliver: Callable[[Manifest], None] = lambda manifest: None
+) -> int:
     """While no tasks run: finish the last manifest, delete every other staged file; returns how many were deleted.
 
     CorruptLog where manifests are gone.
@@ -174,12 +176,12 @@ def recover(state: State, tables: Iterable[Path], deliver: Callable[[Manifest], 
                 f"{state.manifests.directory} is {known}: what the missing ones list would be doubled; restore them"
             )
         if last is not None:
-            complete(state, last)
+            rename_staged_files(state, last)
             deliver(last)
         return _sweep(tables)
 
 
-def changed_files(state: State) -> list[str]:
+def changed_files(state: PipelineStateDirectory) -> list[str]:
     """Return a sentence for each manifest of which files, or itself, are not as they were published.
 
     The newest MANIFESTS_CHECKED are looked at. Files are compared by their size; nothing is read anew or changed.
@@ -227,18 +229,23 @@ def check_schema(table: Path, before: Mapping[str, str], now: Mapping[str, str])
             )
 
 
-def table_path(state: State, file: File) -> Path:
+def table_path(state: PipelineStateDirectory, file: DataFile) -> Path:
     """The table of a file; manifests hold it relative to the state directory, so that both can be moved together."""
     return Path(os.path.normpath(state.directory / file.table))
 
 
-def staged_path(state: State, file: File) -> Path:
+def staged_path(state: PipelineStateDirectory, file: DataFile) -> Path:
     """Where a file of a batch is staged."""
     return open_table(table_path(state, file)).staged(file)
 
 
 def _manifest(
-    state: State, run: str, batch: Batch, ranges: Sequence[Range], schemas: Schemas, last: Manifest | None
+    state: PipelineStateDirectory,
+    run: str,
+    batch: StagedBatch,
+    ranges: Sequence[OffsetRange],
+    schemas: Schemas,
+    last: Manifest | None,
 ) -> Manifest:
     number = 1 if last is None else last.number + 1
     topics = sorted({piece.topic for piece in ranges})

@@ -11,7 +11,7 @@ from ..model.errors import LadingError
 from .manifest import Manifest
 from .offsets import OffsetsDocument, parse_document
 from .planning import Planner
-from .state import State
+from .state import PipelineStateDirectory
 
 
 class ManifestWatch:
@@ -19,7 +19,7 @@ class ManifestWatch:
 
     def __init__(
         self,
-        state: State,
+        state: PipelineStateDirectory,
         planners: Sequence[Planner],
         last: Manifest | None,
         positions: OffsetsDocument,
@@ -72,7 +72,7 @@ class ManifestWatch:
         """What lies before the batch that was published last is not read again: a replay begins there."""
         for planner in self._planners:
             if planner.options.topic in self._positions:
-                planner.done(parse_document(planner.options.topic, self._positions))
+                planner.commit(parse_document(planner.options.topic, self._positions))
 
 
 def _lag(planner: Planner, positions: OffsetsDocument) -> int:
@@ -80,5 +80,5 @@ def _lag(planner: Planner, positions: OffsetsDocument) -> int:
     done = parse_document(topic, positions) if topic in positions else {}
     return sum(
         max(0, mark.offset - (done[number].offset if number in done else mark.resumed_at or 0))
-        for number, mark in planner.newest({}).items()
+        for number, mark in planner.latest_offsets({}).items()
     )

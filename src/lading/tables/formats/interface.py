@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from ..manifest import File
+from ..manifest import DataFile
 
 Rename = Callable[[Path, Path], Any]
 
@@ -19,10 +19,10 @@ class Table(Protocol):
     def claim(self, owner: str) -> None:
         """Make the table ``owner``'s own, or find that it is. Raises LocalError if somebody else's data lies there."""
 
-    def staged(self, file: File) -> Path:
+    def staged(self, file: DataFile) -> Path:
         """Return where a staged file lies, which no reader of the table sees."""
 
-    def commit(self, key: tuple[str, int], files: Sequence[File], rename: Rename) -> None:
+    def commit(self, key: tuple[str, int], files: Sequence[DataFile], rename: Rename) -> None:
         """Show these files, once; ``key`` is the pipeline and the number of the manifest that lists them.
 
         Raises CorruptLog if a file is neither staged nor shown, or is not what the manifest says.
@@ -31,7 +31,7 @@ class Table(Protocol):
     def sweep(self, needed: Collection[str]) -> int:
         """Delete staged files but those of these names; returns how many."""
 
-    def published_bytes(self, file: File) -> int | None:
+    def published_bytes(self, file: DataFile) -> int | None:
         """Return the size of a file that was shown, None if it is gone."""
 
 

@@ -9,7 +9,7 @@ import xxhash
 
 from ...model.errors import CorruptLog, LocalError
 from ..files import OWN, STAGED, make_directory, read_document, sync_directory, write_document
-from ..manifest import HASH_NAME, File
+from ..manifest import HASH_NAME, DataFile
 from .interface import Rename
 
 _READ_BYTES = 1 << 20
@@ -49,11 +49,11 @@ class ParquetTable:
         (self._own / STAGED).mkdir(parents=True, exist_ok=True)
         write_document(path, {"version": 1, "pipeline": owner})
 
-    def staged(self, file: File) -> Path:
+    def staged(self, file: DataFile) -> Path:
         """Return where a staged file lies."""
         return self._own / STAGED / file.staged
 
-    def commit(self, key: tuple[str, int], files: Sequence[File], rename: Rename) -> None:
+    def commit(self, key: tuple[str, int], files: Sequence[DataFile], rename: Rename) -> None:
         """Rename staged files to their published names; one that is there already is checked."""
         renamed = False
         for file in files:
@@ -80,7 +80,7 @@ class ParquetTable:
             orphan.unlink(missing_ok=True)
         return len(orphans)
 
-    def published_bytes(self, file: File) -> int | None:
+    def published_bytes(self, file: DataFile) -> int | None:
         """Return the size of a published file, None if it is gone."""
         try:
             return (self.directory / file.name).stat().st_size
@@ -116,7 +116,7 @@ def hash_of(path: Path) -> str:
     return f"{HASH_NAME}:{digest.hexdigest()}"
 
 
-def _require_same(path: Path, file: File, key: tuple[str, int]) -> None:
+def _require_same(path: Path, file: DataFile, key: tuple[str, int]) -> None:
     if path.stat().st_size != file.size_bytes or hash_of(path) != file.hash:
         raise CorruptLog(
             f"{path} is not the file that manifest {key[1]} of pipeline {key[0]!r} lists ({file.size_bytes} bytes, "
