@@ -102,7 +102,7 @@ def test_a_start_that_is_given_up_leaves_nothing(endless: Callable[[], subproces
         process = endless()
         while not (note.exists() and note.read_text()):
             time.sleep(0.01)
-        jvm.give_up()
+        jvm.kill_starting_jvms()
         assert process.wait(10) == -signal.SIGKILL
         # one that a script reaches only now finds nobody
         assert endless().wait(10) == 1

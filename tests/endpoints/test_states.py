@@ -65,7 +65,7 @@ def counted(transport: LadingTransport, name: str) -> list[dict[str, int]]:
 
 
 def waited(found: Callable[[], Any], wanted: Any, seconds: float = 10) -> Any:
-    """What ``found`` says as soon as it is ``wanted``."""
+    """What ``found`` says as soon as it is ``resolve_schema``."""
     deadline = time.monotonic() + seconds
     while (got := found()) != wanted and time.monotonic() < deadline:
         time.sleep(0.02)

@@ -14,8 +14,8 @@ from pyspark.sql.types import StructType
 from lading import testing
 from lading.client.bulk import read_arrow
 from lading.model.errors import SettingError
-from lading.spark.commit_protocol import Sent
-from lading.spark.sink import Mapping, StreamWriter
+from lading.spark.commit_protocol import TaskCommit
+from lading.spark.sink import ColumnMapping, StreamWriter
 from lading.spark.source import LadingSource
 from lading.tables.options import SinkOptions
 from lading.transports.lading.transport import LadingTransport
@@ -43,7 +43,7 @@ class FaultyWriter(StreamWriter):
         super().__init__(options, schema)
         self.faults = faults
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:  # type: ignore[override]
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommit:  # type: ignore[override]
         sent = super().write(iterator)
         self.strike("task")
         return sent
@@ -127,10 +127,10 @@ class _closing:
         self._transport.close()
 
 
-def mapping(schema: str, *headers: str) -> Mapping:
+def mapping(schema: str, *headers: str) -> ColumnMapping:
     made = StructType.fromDDL(schema)
     assert isinstance(made, StructType)
-    return Mapping.of(made, headers)
+    return ColumnMapping.of(made, headers)
 
 
 @pytest.mark.parametrize(

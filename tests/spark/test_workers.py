@@ -14,17 +14,17 @@ from lading.spark.daemon import acknowledging
 FORKED = """
 import gc, runpy, sys
 from importlib.machinery import ModuleSpec
-from lading.spark.workers import settle
+from lading.spark.workers import freeze_modules
 main = sys.modules["__main__"]
 main.__spec__ = ModuleSpec(sys.argv[1], None) if sys.argv[1] else None
 before = gc.get_freeze_count()
-settle()
+freeze_modules()
 once = gc.get_freeze_count()
 kept = [[] for _ in range(1000)]
-settle()
+freeze_modules()
 again = gc.get_freeze_count()
 import sqlite3
-settle()
+freeze_modules()
 print(once - before > 5000, again - once, gc.get_freeze_count() - again > 1000)
 """
 

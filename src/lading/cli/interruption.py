@@ -139,9 +139,9 @@ class Interruption:
 
 def _give_up() -> None:
     if "pyspark" in sys.modules:
-        from ..spark.jvm import give_up
+        from ..spark.jvm import kill_starting_jvms
 
-        give_up()
+        kill_starting_jvms()
 
 
 def _leave() -> NoReturn:

@@ -46,7 +46,7 @@ class Task(NamedTuple):
 
 
 @dataclass
-class Sent(WriterCommitMessage):
+class TaskCommit(WriterCommitMessage):
     """What one task attempt sent: its transaction (None where there is none to decide about), for which work."""
 
     transaction: int | PreparedTransaction | None
@@ -54,23 +54,23 @@ class Sent(WriterCommitMessage):
     count: int
 
 
-class Delivery(Protocol):
+class CommitProtocol(Protocol):
     """One way. ``write`` runs in tasks, the others in the driver, with what has a transaction."""
 
-    def write(self, parts: Parts, task: Task) -> Sent:
+    def write(self, parts: Parts, task: Task) -> TaskCommit:
         """Send what one task attempt has."""
         ...
 
-    def commit(self, work: str, sent: Sequence[Sent]) -> None:
+    def commit(self, work: str, sent: Sequence[TaskCommit]) -> None:
         """Make all that the winning attempts sent readable; a repeat changes nothing."""
         ...
 
-    def abort(self, work: str, sent: Sequence[Sent]) -> None:
+    def abort(self, work: str, sent: Sequence[TaskCommit]) -> None:
         """Take back what was sent, as far as it can be."""
         ...
 
 
-def delivery_of(transport: Transport, options: SinkOptions) -> Delivery:
+def choose_commit_protocol(transport: Transport, options: SinkOptions) -> CommitProtocol:
     """The way for this target; SettingError for options that it has no use for."""
     if options.transactional_id is not None:
         if not isinstance(transport, TransactionalTransport):
@@ -79,20 +79,20 @@ def delivery_of(transport: Transport, options: SinkOptions) -> Delivery:
                 + ("is exactly once without it" if isinstance(transport, LadingTransport) else "has no transactions")
             )
         decision = transport.decision(options.transactional_id, options.topic, timeout_s=options.transaction_timeout_s)
-        return ByDecision(decision, options)
+        return KafkaTransactionCommit(decision, options)
     if isinstance(transport, LadingTransport):
-        return ByBroker(transport, options)
+        return LadingTransactionCommit(transport, options)
     return AtLeastOnce(transport, options)
 
 
-class ByBroker:
+class LadingTransactionCommit:
     """To a Lading broker: one transaction an attempt; the driver commits those that won under the work's key."""
 
     def __init__(self, transport: LadingTransport, options: SinkOptions) -> None:
         self._transport = transport
         self._topic = options.topic
 
-    def write(self, parts: Parts, task: Task) -> Sent:
+    def write(self, parts: Parts, task: Task) -> TaskCommit:
         """Append under an open transaction."""
         transaction = self._transport.begin(task.work)
         try:
@@ -103,17 +103,17 @@ class ByBroker:
             for number, batch in parts:
                 writer.send(self._topic, number, batch)
                 count += batch.num_rows
-            return Sent(transaction, task.work, count)
+            return TaskCommit(transaction, task.work, count)
         except BaseException:
             with suppress(LadingError):
                 self._transport.abort([transaction])
             raise
 
-    def commit(self, work: str, sent: Sequence[Sent]) -> None:
+    def commit(self, work: str, sent: Sequence[TaskCommit]) -> None:
         """Make all readable at once."""
         self._transport.commit(f"spark/{work}", [one.transaction for one in sent if isinstance(one.transaction, int)])
 
-    def abort(self, work: str, sent: Sequence[Sent]) -> None:
+    def abort(self, work: str, sent: Sequence[TaskCommit]) -> None:
         """What stays open the broker aborts when its time is over.
 
         What a commit showed already, whose answer was lost, stays: the batch comes again and finds its key.
@@ -122,35 +122,35 @@ class ByBroker:
             self._transport.abort([one.transaction for one in sent if isinstance(one.transaction, int)])
 
 
-class ByDecision:
+class KafkaTransactionCommit:
     """To a Kafka cluster with a transactional id: one transaction a task, decided about together."""
 
     def __init__(self, decision: TransactionDecision, options: SinkOptions) -> None:
         self._decision = decision
         self._topic = options.topic
 
-    def write(self, parts: Parts, task: Task) -> Sent:
+    def write(self, parts: Parts, task: Task) -> TaskCommit:
         """Send in an open transaction; nothing where the work was decided about already."""
         if self._decision.last_decided() == task.work:
             for _ in parts:
                 pass
-            return Sent(None, task.work, 0)
+            return TaskCommit(None, task.work, 0)
         transaction = self._decision.begin(task.number)
         try:
             count = transaction.send_all(self._topic, parts)
-            return Sent(transaction.prepare(), task.work, count)
+            return TaskCommit(transaction.prepare(), task.work, count)
         except BaseException:
             with suppress(LadingError):
                 transaction.abort()
             raise
 
-    def commit(self, work: str, sent: Sequence[Sent]) -> None:
+    def commit(self, work: str, sent: Sequence[TaskCommit]) -> None:
         """Decide, then commit one transaction after the other."""
         self._decision.decide(
             work, [one.transaction for one in sent if isinstance(one.transaction, PreparedTransaction)]
         )
 
-    def abort(self, work: str, sent: Sequence[Sent]) -> None:
+    def abort(self, work: str, sent: Sequence[TaskCommit]) -> None:
         """Abort them, unless they were decided about."""
         self._decision.withdraw(
             work, [one.transaction for one in sent if isinstance(one.transaction, PreparedTransaction)]
@@ -167,18 +167,18 @@ class AtLeastOnce:
         bare = isinstance(transport, HeaderAwareTransport) and not transport.takes_headers(options.topic)
         self._header = None if bare else options.dedupe_header
 
-    def write(self, parts: Parts, task: Task) -> Sent:
+    def write(self, parts: Parts, task: Task) -> TaskCommit:
         """Send, each message with its mark."""
         marked = parts if self._header is None else self._all_marked(parts, task)
         if isinstance(self._transport, PipeliningTransport):
-            return Sent(None, task.work, self._transport.send_all(self._topic, marked))
+            return TaskCommit(None, task.work, self._transport.send_all(self._topic, marked))
         count = sum(self._transport.send(self._topic, number, batch).count for number, batch in marked)
-        return Sent(None, task.work, count)
+        return TaskCommit(None, task.work, count)
 
-    def commit(self, work: str, sent: Sequence[Sent]) -> None:
+    def commit(self, work: str, sent: Sequence[TaskCommit]) -> None:
         """Everything is readable already."""
 
-    def abort(self, work: str, sent: Sequence[Sent]) -> None:
+    def abort(self, work: str, sent: Sequence[TaskCommit]) -> None:
         """What was sent stays."""
 
     def _all_marked(self, parts: Parts, task: Task) -> Parts:

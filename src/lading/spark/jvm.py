@@ -42,7 +42,7 @@ def starting() -> Iterator[None]:
         shutil.rmtree(place, ignore_errors=True)
 
 
-def give_up() -> None:
+def kill_starting_jvms() -> None:
     """End the JVM of every start that is under way, in whichever thread; that start fails then."""
     while _starting:
         _end(_starting.pop())

@@ -27,9 +27,9 @@ from ..tables.options import SinkOptions
 from ..tables.schema import with_field_names
 from ..transports.interface import Transport
 from ..transports.open import open_transport
-from .commit_protocol import Sent, Task, delivery_of
+from .commit_protocol import Task, TaskCommit, choose_commit_protocol
 from .types import arrow_schema
-from .workers import settle
+from .workers import freeze_modules
 
 OWN = ("payload", "key", "timestamp", "headers", "id")
 """Columns that are parts of a message; ``partition`` chooses where it goes."""
@@ -39,7 +39,7 @@ Messages = list[WriterCommitMessage | None]
 
 
 @dataclass(frozen=True)
-class Mapping:
+class ColumnMapping:
     """Which column of a DataFrame becomes which part of a message."""
 
     fields: tuple[str, ...]
@@ -47,7 +47,7 @@ class Mapping:
     partition: bool
 
     @classmethod
-    def of(cls, schema: StructType, headers: tuple[str, ...]) -> Mapping:
+    def of(cls, schema: StructType, headers: tuple[str, ...]) -> ColumnMapping:
         """The mapping of a schema; SettingError names a column that has no place, or a wrong type."""
         arrow = arrow_schema(schema)
         names = arrow.names
@@ -101,9 +101,9 @@ class _Writer:
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         self.options = options
-        self.mapping = Mapping.of(schema, options.headers)
+        self.mapping = ColumnMapping.of(schema, options.headers)
 
-    def send(self, batches: Iterator[pa.RecordBatch], work: str) -> Sent:
+    def send(self, batches: Iterator[pa.RecordBatch], work: str) -> TaskCommit:
         """Send the rows of one task attempt; where the target can hide them, until the driver commits.
 
         ``work`` names what all attempts and tasks together do.
@@ -111,27 +111,27 @@ class _Writer:
         context = _context()
         number = context.partitionId()
         with self._open() as transport:
-            delivery = delivery_of(transport, self.options)
+            delivery = choose_commit_protocol(transport, self.options)
             partitions = len(transport.topic(self.options.topic).partitions)
             # tasks begin at different partitions, so that batches without keys spread evenly
             parts = self._parts(batches, partitions, number)
             sent = delivery.write(parts, Task(work, number, context.taskAttemptId()))
-        settle()
+        freeze_modules()
         return sent
 
-    def finish(self, messages: Messages) -> None:
+    def commit_all(self, messages: Messages) -> None:
         """Make all that the winning attempts sent readable; a repeat changes nothing."""
         sent = _sent(messages)
         if sent:
             with self._open() as transport:
-                delivery_of(transport, self.options).commit(sent[0].work, sent)
+                choose_commit_protocol(transport, self.options).commit(sent[0].work, sent)
 
-    def give_up(self, messages: Messages) -> None:
+    def abort_all(self, messages: Messages) -> None:
         """Take back what was sent, as far as it can be."""
         sent = _sent(messages)
         if sent:
             with suppress(LadingError), self._open() as transport:
-                delivery_of(transport, self.options).abort(sent[0].work, sent)
+                choose_commit_protocol(transport, self.options).abort(sent[0].work, sent)
 
     @contextmanager
     def _open(self) -> Iterator[Transport]:
@@ -170,23 +170,23 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
         # one writer is made for each job and pickled to its tasks
         self._job = secrets.token_hex(16)
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:  # type: ignore[override]
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommit:  # type: ignore[override]
         """Send the rows of one task attempt."""
         return self.send(iterator, f"job/{self._job}")
 
     def commit(self, messages: Messages) -> None:
         """Make the job's messages readable."""
-        self.finish(messages)
+        self.commit_all(messages)
 
     def abort(self, messages: Messages) -> None:
         """Take back what was sent."""
-        self.give_up(messages)
+        self.abort_all(messages)
 
 
 class StreamWriter(_Writer, DataSourceStreamArrowWriter):
     """``df.writeStream.format("lading")``: a batch becomes readable once, whatever fails and is tried again."""
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:  # type: ignore[override]
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommit:  # type: ignore[override]
         """Send the rows of one task attempt."""
         context = _context()
         query, batch = (context.getLocalProperty(name) for name in ("sql.streaming.queryId", "streaming.sql.batchId"))
@@ -194,11 +194,11 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
 
     def commit(self, messages: Messages, batchId: int) -> None:
         """Make the batch's messages readable, once."""
-        self.finish(messages)
+        self.commit_all(messages)
 
     def abort(self, messages: Messages, batchId: int) -> None:
         """Take back what was sent."""
-        self.give_up(messages)
+        self.abort_all(messages)
 
 
 def _context() -> TaskContext:
@@ -207,9 +207,9 @@ def _context() -> TaskContext:
     return context
 
 
-def _sent(messages: Messages) -> list[Sent]:
+def _sent(messages: Messages) -> list[TaskCommit]:
     """What has a transaction to decide about."""
-    return [one for one in messages if isinstance(one, Sent) and one.transaction is not None]
+    return [one for one in messages if isinstance(one, TaskCommit) and one.transaction is not None]
 
 
 def _own_partitions(column: Any, partitions: int) -> NDArray[np.int64]:

@@ -17,8 +17,8 @@ from ..tables.scan import ScannedBatch, ScanSpec, read_range
 from ..tables.schema import conform
 from ..tables.spooling import refuse_queue, spooled
 from .absent_headers import warn_of_absent_headers
-from .types import CHECKSUM_OK, Wanted, default_schema, wanted
-from .workers import settle
+from .types import CHECKSUM_OK, RequestedSchema, default_schema, resolve_schema
+from .workers import freeze_modules
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -71,7 +71,7 @@ class LadingSource(DataSource):
         return StreamWriter(SinkOptions.parse(self.options), schema)
 
 
-def reading(options: SourceOptions, asked: Wanted) -> ScanSpec:
+def reading(options: SourceOptions, asked: RequestedSchema) -> ScanSpec:
     """How an executor reads ranges for these options and this schema; FilterError for a wrong ``where``."""
     made = ScanSpec(
         from_=options.from_,
@@ -97,7 +97,7 @@ def batches(parts: Iterator[ScannedBatch], schema: pa.Schema) -> Iterator[pa.Rec
         if part.checksum_ok is not None and CHECKSUM_OK not in columns:
             columns[CHECKSUM_OK] = part.checksum_ok
         yield conform(columns, schema)
-    settle()
+    freeze_modules()
 
 
 class LadingReader(DataSourceReader):
@@ -105,7 +105,7 @@ class LadingReader(DataSourceReader):
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self.options = options
-        self.wanted = wanted(schema, options.columns, options.encodings)
+        self.wanted = resolve_schema(schema, options.columns, options.encodings)
         self.reading = reading(options, self.wanted)
 
     def partitions(self) -> Sequence[InputPartition]:
@@ -117,7 +117,7 @@ class LadingReader(DataSourceReader):
             return [InputPartition(piece) for piece in ranges]
         finally:
             planner.close()
-            settle()
+            freeze_modules()
 
     def pruned(self, ranges: list[OffsetRange]) -> list[OffsetRange]:
         """The ranges that can hold anything that is asked for."""

@@ -21,7 +21,7 @@ from ..tables.planning import Planner
 from ..tables.scan import read_range
 from .absent_headers import warn_of_absent_headers
 from .source import batches, reading
-from .types import wanted
+from .types import resolve_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -36,7 +36,7 @@ class LadingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self.options = options
         self.planner = Planner(options)
-        self.wanted = wanted(schema, options.columns, options.encodings)
+        self.wanted = resolve_schema(schema, options.columns, options.encodings)
         self.reading = reading(options, self.wanted)
         self._target: PartitionOffsets | None = None
         self._headers_checked = False

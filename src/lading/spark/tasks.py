@@ -11,7 +11,7 @@ from ..tables.executor import Stage, watch_thread
 from ..tables.ranges import OffsetRange
 from ..tables.table_commit import StagedRange
 from .failures import cause, disk_refused
-from .workers import settle
+from .workers import freeze_modules
 
 if TYPE_CHECKING:
     from pyspark import TaskContext
@@ -65,7 +65,7 @@ def _staging(stage: Stage) -> Callable[[Iterable[OffsetRange]], Iterator[StagedR
         attempt = attempt_name()
         for piece in pieces:
             yield stage(piece, attempt)
-        settle()
+        freeze_modules()
 
     return staged
 

@@ -86,7 +86,7 @@ def schema_of(projection: Projection) -> StructType:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class RequestedSchema:
     """What a schema asks for: what to decode and type, which extra columns to make, and the exact Arrow schema."""
 
     projection: Projection
@@ -94,7 +94,7 @@ class Wanted:
     schema: pa.Schema
 
 
-def wanted(schema: StructType, columns: Mapping[str, str], encodings: Mapping[str, str]) -> Wanted:
+def resolve_schema(schema: StructType, columns: Mapping[str, str], encodings: Mapping[str, str]) -> RequestedSchema:
     """What the user's schema asks for; ``columns`` and ``encodings`` are the options ``column.*`` and ``encoding.*``.
 
     Both are keyed by column name in lower case, because Spark's options do not keep the case. SettingError names the
@@ -126,7 +126,7 @@ def wanted(schema: StructType, columns: Mapping[str, str], encodings: Mapping[st
                 refuse_near_miss(name, f'For a header of that name set option("column.{name}", "{name}")')
             headers.append(_header_column(field, header or name, encodings.get(name.lower())))
         order.append(name)
-    return Wanted(Projection(tuple(fields), tuple(headers), tuple(order)), checksum_ok, arrow_schema(schema))
+    return RequestedSchema(Projection(tuple(fields), tuple(headers), tuple(order)), checksum_ok, arrow_schema(schema))
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:

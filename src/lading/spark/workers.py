@@ -12,7 +12,7 @@ _modules = 0
 """Loaded when the worker settled last."""
 
 
-def settle() -> None:
+def freeze_modules() -> None:
     """At the end of a task: the modules loaded by now are no garbage, and need not be gone through again.
 
     Spark collects garbage after each task. With Arrow, Numba and the protocols loaded that takes 50 to 120 ms of CPU

@@ -242,7 +242,7 @@ def _take(
     skipped: Sequence[tuple[int, int]],
     wanted: int,
 ) -> int:
-    """Add what may be seen of ``first`` to ``end``, at most ``wanted`` messages; gives where to go on."""
+    """Add what may be seen of ``first`` to ``end``, at most ``resolve_schema`` messages; gives where to go on."""
     for part in parts:
         low, high = max(first, part.bases[0]), min(end, part.lasts[-1] + 1)
         for start, stop in _gaps(skipped, low, high):
