@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from lading.pipeline.breaker import admit
+from lading.pipeline.breaker import check_failure_ratio
 from lading.pipeline.check import Problem, check
 from lading.pipeline.plan import Plan
 from lading.pipeline.range_writer import write_range
 from lading.pipeline.run import _accepted, _job, _sources, to_table_run
 from lading.pipeline.settings import PipelineSettings
-from lading.pipeline.side_effects import deliver, ensure_topic
+from lading.pipeline.side_effects import apply_side_effects, ensure_topic
 from lading.tables import engine
 from lading.tables.manifest import Manifest
 from lading.tables.micro_batches import MicroBatchPlanner, run_batches
@@ -96,12 +96,12 @@ class Driver:
 
         def deliver_struck(manifest: Manifest) -> None:
             self.strike("errands")
-            deliver(state, manifest, job.settings.access)
+            apply_side_effects(state, manifest, job.settings.access)
 
         schemas = {table_in_state(state, path): schema_words(schema) for path, schema in job.plan.schemas.items()}
         made = commit(
             state, job.run, batch, schemas, resume_command=job.resume_command, rename=rename,
-            check_batch=lambda ranges, counts: admit(job, state, ranges, counts), deliver=deliver_struck,
+            check_batch=lambda ranges, counts: check_failure_ratio(job, state, ranges, counts), deliver=deliver_struck,
         )  # fmt: skip
         if made is not None:
             self.manifests.append(made)

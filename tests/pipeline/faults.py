@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from lading.pipeline import sink
-from lading.pipeline.side_effects import Access, deliver
+from lading.pipeline.side_effects import Access, apply_side_effects
 from lading.pipeline.sink import PipelineWriter
 from lading.tables import table_commit
 from lading.tables.manifest import Manifest
@@ -38,8 +38,8 @@ def claimed(state: Path, phase: str) -> bool:
 class FaultyWriter(PipelineWriter):
     """Takes the place of the pipeline's own writer, and fails where it is told."""
 
-    def staged(self, piece: OffsetRange, attempt: str) -> Any:
-        written = super().staged(piece, attempt)
+    def stage_range(self, piece: OffsetRange, attempt: str) -> Any:
+        written = super().stage_range(piece, attempt)
         directory = Path(self.job.state)
         if claimed(directory, "worker"):
             os.kill(os.getpid(), signal.SIGKILL)
@@ -63,7 +63,7 @@ class FaultyWriter(PipelineWriter):
 
         def deliver_struck(state: PipelineStateDirectory, manifest: Manifest, access: Access) -> None:
             strike(directory, "errands")
-            deliver(state, manifest, access)
+            apply_side_effects(state, manifest, access)
 
         setattr(sink, "commit", partial(table_commit.commit, rename=rename))  # noqa: B010
         setattr(sink, "deliver", deliver_struck)  # noqa: B010

@@ -6,7 +6,7 @@ import tomllib
 from typing import Any
 
 from lading import Producer, u16
-from lading.pipeline.contract import drift, headers_section, survey
+from lading.pipeline.contract import drift, headers_section, profile_topic
 from lading.pipeline.settings import PipelineSettings
 
 from .conftest import PARTITIONS, ROWS, Place
@@ -21,7 +21,7 @@ def test_what_is_inferred_holds(place: Place) -> None:
         for number in range(40):
             headers: list[Any] = [("carrier", "UA"), ("delay", u16(number)), ("key", "k"), ('a "b"\n', b"\xff\x00")]
             producer.send(topic, b"x", headers=headers if number else [*headers[1:], ("via", None)])
-    found = survey(place.url, topic)
+    found = profile_topic(place.url, topic)
     text = headers_section(found.statistics, topic)
     assert "40 messages" in text.splitlines()[0]
     (carrier,) = [line for line in text.splitlines() if line.startswith("carrier")]
@@ -35,14 +35,14 @@ def test_what_is_inferred_holds(place: Place) -> None:
         "via": "string",
     }
     settings = PipelineSettings({**tomllib.loads(GOOD), **document}, place.base, "x.toml")
-    again = survey(place.url, topic, contract=settings.contract)
+    again = profile_topic(place.url, topic, contract=settings.contract)
     assert drift(again, settings.contract) == []
 
 
 def test_drift_is_named(place: Place) -> None:
     declared = {"carrier": "string required", "delay": "int", "gone": "string"}
     settings = PipelineSettings({**tomllib.loads(GOOD), "headers": declared}, place.base, "x.toml")
-    found = drift(survey(place.url, place.topic, contract=settings.contract), settings.contract)
+    found = drift(profile_topic(place.url, place.topic, contract=settings.contract), settings.contract)
     missing, unreadable = (
         PARTITIONS * sum(row % every == rest for row in range(ROWS)) for every, rest in ((50, 1), (70, 2))
     )
@@ -53,5 +53,5 @@ def test_drift_is_named(place: Place) -> None:
     }
     assert fate(1) == "missing_header" and fate(2) == "bad_value"
     only = PipelineSettings({**tomllib.loads(GOOD), "headers": {"carrier": "string"}}, place.base, "x.toml")
-    (new,) = drift(survey(place.url, place.topic, contract=only.contract, limit=100), only.contract)
+    (new,) = drift(profile_topic(place.url, place.topic, contract=only.contract, limit=100), only.contract)
     assert (new.header, new.kind, new.messages) == ("delay", "undeclared", 100)

@@ -12,8 +12,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from lading.model.errors import LocalError, SettingError
-from lading.pipeline.metrics import Figures, exposed
-from lading.pipeline.run import Progress, run
+from lading.pipeline.metrics import PipelineMetrics, serve_metrics
+from lading.pipeline.run import PipelineProgress, run
 from lading.pipeline.settings import PipelineSettings
 from lading.settings import Address
 
@@ -30,7 +30,7 @@ def test_figures_of_a_run_that_follows(spark: SparkSession, place: Place) -> Non
     shown: list[Address] = []
     scraped: list[dict[tuple[str, ...], float]] = []
 
-    def on_progress(now: Progress) -> None:
+    def on_progress(now: PipelineProgress) -> None:
         scraped.append(_scrape(shown[0]))
         if now.read == PARTITIONS * ROWS:
             place.transport.send(place.topic, 0, messages(0, ROWS + 100).slice(ROWS))
@@ -67,7 +67,7 @@ def test_figures_of_a_run_that_follows(spark: SparkSession, place: Place) -> Non
 def test_an_address_that_is_taken_or_none() -> None:
     said = r"cannot be shown at 127.0.0.1:\d+: Address already in use; name another"
     with socket.create_server(("127.0.0.1", 0)) as other, pytest.raises(LocalError, match=said):
-        exposed(Figures("x"), Address("127.0.0.1", other.getsockname()[1])).__enter__()
+        serve_metrics(PipelineMetrics("x"), Address("127.0.0.1", other.getsockname()[1])).__enter__()
     document = {"source": {"from": "x", "topic": "y"}, "good": {"to": "parquet:./z"}, "metrics": {"address": "9464"}}
     with pytest.raises(SettingError, match=r"metrics\.address cannot be '9464': an address is host:port"):
         PipelineSettings(document, Path.cwd(), "x.toml")

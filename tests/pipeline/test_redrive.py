@@ -132,7 +132,7 @@ def test_a_topic_that_is_not_there_leaves_nothing_behind(place: Place) -> None:
     # one that was written down before, to a topic that has gone since
     ledger = _quarantine(file).ledger
     (batch, *_) = _quarantine(file).batches()
-    ledger.intend(place.url, "gone", quarantine_module.identities(batch)[:5])
+    ledger.begin(place.url, "gone", quarantine_module.identities(batch)[:5])
     done = _quarantine(file).redrive()
     assert (done.sent, done.resumed, done.already) == (FAILED, 0, 0)
 

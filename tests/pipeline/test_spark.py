@@ -14,7 +14,7 @@ import pytest
 
 from lading.model.errors import LocalError
 from lading.pipeline import run as pipeline_run
-from lading.pipeline.run import Progress, run
+from lading.pipeline.run import PipelineProgress, run
 from lading.pipeline.settings import PipelineSettings
 from lading.tables import manifest
 from tests.spark.conftest import ROOT
@@ -37,7 +37,7 @@ def test_a_run_with_a_failing_task_and_a_killed_worker_then_two_sources(
     monkeypatch.setattr(pipeline_run, "PipelineWriter", FaultyWriter)
     arm(place.tables / STATE, "task", "fail")
     arm(place.tables / STATE, "worker", "kill")
-    told: list[Progress] = []
+    told: list[PipelineProgress] = []
     report = run(lambda: spark, PipelineSettings.load(place.write()), on_progress=told.append)
     where = assert_every_message_once(place.tables, PARTITIONS, ROWS)
     assert (report["read"], report["good"], report["routed"]) == (PARTITIONS * ROWS, where["flights"], where["late"])

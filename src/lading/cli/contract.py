@@ -42,7 +42,7 @@ def infer(
         lading contract infer flights --against flights.toml
     """
     from ..model.errors import LocalError
-    from ..pipeline.contract import drift, headers_section, survey
+    from ..pipeline.contract import drift, headers_section, profile_topic
     from ..pipeline.settings import PipelineSettings
     from .connection import opened
 
@@ -50,7 +50,7 @@ def infer(
     with opened(from_) as transport:
         total = sum(part.end_offset - part.first_offset for part in transport.topic(topic).partitions)
     with meter("reading headers", min(total, limit or total)) as progress:
-        found = survey(from_, topic, contract=contract, states=states, limit=limit, on_rows=progress.advance)
+        found = profile_topic(from_, topic, contract=contract, states=states, limit=limit, on_rows=progress.advance)
     if not found.statistics.messages:
         raise LocalError(f"topic {topic!r} holds no messages that can be read, so nothing can be said of its headers")
     if contract is None:

@@ -14,7 +14,7 @@ from .options import AsOutput
 from .output import Output, document, json_line, line, meter, note, table
 
 if TYPE_CHECKING:
-    from ..pipeline.progress import Progress, RunReport
+    from ..pipeline.progress import PipelineProgress, RunReport
     from ..pipeline.settings import PipelineSettings
     from ..settings import Address
 
@@ -73,7 +73,7 @@ def run(
         meter(settings.id, None, "messages") as progress,
     ):
 
-        def on_progress(now: Progress) -> None:
+        def on_progress(now: PipelineProgress) -> None:
             progress.reach(now.read, now.read + now.lag)
             progress.label(f"{settings.id}: {now.good + now.routed:,} good, {now.quarantined:,} quarantined")
             if output is Output.JSON:

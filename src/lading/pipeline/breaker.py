@@ -10,25 +10,25 @@ from ..tables.ranges import OffsetRange
 from ..tables.state import PipelineStateDirectory
 from .job import PipelineJob
 from .reasons import reason_of
-from .state import forget_refused, note_refused, refused
+from .state import clear_rejected_batch, read_rejected_batch, save_rejected_batch
 
 REASONS_SHOWN = 3
 
 
-def admit(
+def check_failure_ratio(
     job: PipelineJob, state: PipelineStateDirectory, ranges: Sequence[OffsetRange], counts: Mapping[str, int]
 ) -> None:
     """Let a batch be published; LocalError where more of it failed than the settings allow and nobody accepted it."""
     quality = job.settings.document.quality
     read, failed = counts.get("read", 0), counts.get("quarantined", 0)
     if read < quality.min_messages or failed <= quality.max_failure_ratio * read:
-        if refused(state):
-            forget_refused(state)
+        if read_rejected_batch(state):
+            clear_rejected_batch(state)
         return
     if job.accepted and same_ranges([OffsetRange.parse(row) for row in job.accepted], ranges):
-        forget_refused(state)
+        clear_rejected_batch(state)
         return
-    note_refused(state, ranges, counts)
+    save_rejected_batch(state, ranges, counts)
     raise LocalError(
         f"pipeline {job.settings.id!r} stopped before publishing: {failed:,} of {read:,} messages of this batch failed "
         f"({failed / read:.0%}; max_failure_ratio is {quality.max_failure_ratio:g}): {_most(counts)}. That is no "

@@ -18,7 +18,7 @@ from ..tables.table_commit import check_schema
 from .plan import Plan, problems
 from .run import check_servers, source_options
 from .settings import PipelineSettings
-from .side_effects import check_topic, opened
+from .side_effects import check_topic, open_server
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,7 +57,7 @@ def _sources(settings: PipelineSettings, plan: Plan) -> Iterator[Problem]:
         try:
             options = source_options(settings, source)
             from_ = options.queue if isinstance(options, Spooled) else options.from_
-            with opened(from_, source.transport) as transport:
+            with open_server(from_, source.transport) as transport:
                 metas.append((source, transport.topic(source.topic)))
         except LadingError as error:
             yield Problem("source", str(error))

@@ -22,7 +22,7 @@ ABSENT, NULL = -1, -2
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class ClassifiedBatch:
     """Some messages and what became of them.
 
     ``batch`` has the columns of the plan's projection. ``failure`` is per message the index of what is wrong in the
@@ -39,7 +39,7 @@ class Judged:
         return bool((self.failure >= 0).any())
 
 
-def judge(plan: Plan, decoded: Decoded, place: Mapping[str, str | int]) -> Judged:
+def classify_messages(plan: Plan, decoded: Decoded, place: Mapping[str, str | int]) -> ClassifiedBatch:
     """Every message checked and given to the first destination that takes it; a null condition takes nothing."""
     made = assemble(decoded, plan.projection, place, REPEATING)
     failure = np.full(decoded.count, -1, np.int16)
@@ -55,7 +55,7 @@ def judge(plan: Plan, decoded: Decoded, place: Mapping[str, str | int]) -> Judge
         taken = waiting if one.filter is None else waiting & _mask(one.filter.selects(messages))
         destination[taken] = at
         waiting = waiting & ~taken
-    return Judged(made.batch, failure, destination)
+    return ClassifiedBatch(made.batch, failure, destination)
 
 
 def _typed_before(plan: Plan, made: Assembled) -> TypedHeaders:

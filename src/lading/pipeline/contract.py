@@ -42,7 +42,7 @@ class Drift:
     sentence: str
 
 
-def survey(
+def profile_topic(
     from_: str, topic: str, *, contract: Projection | None = None, states: States = "available",
     limit: int | None = None, on_rows: Callable[[int], None] = lambda rows: None,
 ) -> Survey:  # fmt: skip

@@ -54,7 +54,7 @@ class PipelineJob:
     accept_command: str
     sources: Mapping[str, SourcePlace]
     accepted: tuple[Mapping[str, Any], ...] = ()
-    made: str | None = None
+    step_schema: str | None = None
     """The columns that the steps make, as ``schema_text`` writes them."""
 
     def text(self) -> str:
@@ -77,7 +77,7 @@ class PipelineJob:
     @cached_property
     def plan(self) -> Plan:
         """What they mean."""
-        return Plan.of(self.settings, None if self.made is None else schema_of_text(self.made))
+        return Plan.of(self.settings, None if self.step_schema is None else schema_of_text(self.step_schema))
 
     def reading(self, piece: OffsetRange) -> ScanSpec:
         """How a range is read."""

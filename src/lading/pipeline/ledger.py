@@ -13,21 +13,21 @@ from ..model.errors import CorruptLog, LocalError
 from ..tables.files import read_document, write_document
 from ..tables.state import PipelineStateDirectory
 
-Identity = tuple[str, int, int, int]
+MessageIdentity = tuple[str, int, int, int]
 """A quarantined message: topic, partition, offset, and when it was quarantined (microseconds): offsets come again when
 a topic is deleted and made anew."""
 VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LedgerEntry:
     """One step of a redrive: messages sent to a topic under one key. Not ``done``: they may have arrived or not."""
 
     number: int
     key: str
     server: str
     topic: str
-    messages: tuple[Identity, ...]
+    messages: tuple[MessageIdentity, ...]
     done: bool
 
     def document(self) -> dict[str, Any]:
@@ -38,7 +38,7 @@ class Entry:
         }  # fmt: skip
 
     @classmethod
-    def parse(cls, path: Path) -> Entry:
+    def parse(cls, path: Path) -> LedgerEntry:
         """The entry in a file; CorruptLog where it is none."""
         held: Mapping[str, Any] = read_document(path)
         try:
@@ -56,7 +56,7 @@ class Ledger:
         self._pipeline = state.pipeline
 
     @contextmanager
-    def held(self) -> Iterator[None]:
+    def lock(self) -> Iterator[None]:
         """Be the one who redrives; LocalError while another process does."""
         self._directory.mkdir(parents=True, exist_ok=True)
         with (self._directory / "lock").open("a") as file:
@@ -66,44 +66,44 @@ class Ledger:
                 raise LocalError(f"another redrive works with the ledger in {self._directory}; wait for it") from None
             yield
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[LedgerEntry]:
         """All entries, oldest first."""
-        return [Entry.parse(path) for path in sorted(self._directory.glob("[0-9]*.json"))]
+        return [LedgerEntry.parse(path) for path in sorted(self._directory.glob("[0-9]*.json"))]
 
-    def sent(self) -> set[Identity]:
+    def sent(self) -> set[MessageIdentity]:
         """Every message that was sent again, or may have been."""
         return {one for entry in self.entries() for one in entry.messages}
 
-    def parked(self) -> set[Identity]:
+    def parked(self) -> set[MessageIdentity]:
         """Every message that the cap has taken out of redrives."""
         held = read_document(self._directory / "parked.json")
         return set() if held is None else {(row[0], row[1], row[2], row[3]) for row in held["messages"]}
 
-    def park(self, messages: Iterable[Identity]) -> None:
+    def park(self, messages: Iterable[MessageIdentity]) -> None:
         """Remember that these had been sent again too often."""
         every = sorted(self.parked() | set(messages))
         write_document(self._directory / "parked.json", {"version": VERSION, "messages": [list(one) for one in every]})
 
-    def unpark(self, messages: Iterable[Identity]) -> None:
+    def unpark(self, messages: Iterable[MessageIdentity]) -> None:
         """A higher cap lets these go again."""
         every = sorted(self.parked() - set(messages))
         write_document(self._directory / "parked.json", {"version": VERSION, "messages": [list(one) for one in every]})
 
-    def intend(self, server: str, topic: str, messages: Iterable[Identity]) -> Entry:
+    def begin(self, server: str, topic: str, messages: Iterable[MessageIdentity]) -> LedgerEntry:
         """Write down what will be sent, before it is: whoever comes after a crash sends it under the same key."""
         numbers = [int(path.stem) for path in self._directory.glob("[0-9]*.json")]
         number = max(numbers, default=0) + 1
-        entry = Entry(number, f"{self._pipeline}/redrive/{number}", server, topic, tuple(messages), False)
+        entry = LedgerEntry(number, f"{self._pipeline}/redrive/{number}", server, topic, tuple(messages), False)
         self._write(entry)
         return entry
 
-    def settle(self, entry: Entry) -> None:
+    def mark_done(self, entry: LedgerEntry) -> None:
         """It was sent."""
-        self._write(Entry(entry.number, entry.key, entry.server, entry.topic, entry.messages, True))
+        self._write(LedgerEntry(entry.number, entry.key, entry.server, entry.topic, entry.messages, True))
 
-    def withdraw(self, entry: Entry) -> None:
+    def withdraw(self, entry: LedgerEntry) -> None:
         """Nothing of it was sent, and nothing will be: its messages wait again."""
         (self._directory / f"{entry.number:08d}.json").unlink()
 
-    def _write(self, entry: Entry) -> None:
+    def _write(self, entry: LedgerEntry) -> None:
         write_document(self._directory / f"{entry.number:08d}.json", entry.document())

@@ -19,7 +19,7 @@ BATCH_SECONDS = (0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 900.0
 OUTCOMES = ("read", "passed", "good", "routed", "quarantined")
 
 
-class Figures:
+class PipelineMetrics:
     """What one run has done so far; ``lag`` and ``published_us`` are set by whoever follows it."""
 
     def __init__(self, pipeline: str) -> None:
@@ -80,7 +80,7 @@ class Figures:
 
 
 @contextmanager
-def exposed(figures: Figures, address: Address) -> Iterator[Address]:
+def serve_metrics(figures: PipelineMetrics, address: Address) -> Iterator[Address]:
     """Answer ``GET /metrics`` at ``address`` for a while; gives the address with the port that was taken.
 
     LocalError where nothing can listen there.

@@ -66,7 +66,7 @@ class Destination:
 
 
 @dataclass(frozen=True)
-class Result:
+class StepDestination:
     """Where rows go that SQL steps made: a route with its condition in Spark's SQL, or good."""
 
     name: str
@@ -90,9 +90,9 @@ class Plan:
     quarantine: Path
     failures: tuple[Failure, ...]
     verify_checksum: bool
-    made: pa.Schema | None = None
+    step_schema: pa.Schema | None = None
     """The columns that the steps make."""
-    results: tuple[Result, ...] = ()
+    results: tuple[StepDestination, ...] = ()
 
     @classmethod
     def of(cls, settings: PipelineSettings, made: pa.Schema | None = None) -> Plan:
@@ -258,7 +258,7 @@ def _steps(settings: PipelineSettings) -> tuple[Destination, ...]:
     return (Destination("steps", None, table, counter="passed"),)
 
 
-def _results(settings: PipelineSettings, made: pa.Schema) -> tuple[Result, ...]:
+def _results(settings: PipelineSettings, made: pa.Schema) -> tuple[StepDestination, ...]:
     sections: list[tuple[str, Route | Good]] = [
         *((f"route {at + 1}", route) for at, route in enumerate(settings.document.route)),
         ("good", settings.document.good),
@@ -268,7 +268,7 @@ def _results(settings: PipelineSettings, made: pa.Schema) -> tuple[Result, ...]:
         assert section.to is not None
         schema = pa.schema([made.field(column) for column in section.columns or made.names])
         where = section.where if isinstance(section, Route) else None
-        results.append(Result(name, where, local_directory("table", settings.place(section.to)), schema))
+        results.append(StepDestination(name, where, local_directory("table", settings.place(section.to)), schema))
     return tuple(results)
 
 

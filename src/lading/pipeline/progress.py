@@ -10,7 +10,7 @@ from pathlib import Path
 from ..tables.engine import Start, TableRun
 from ..tables.manifest import Manifest
 from ..tables.watch import ManifestWatch
-from .metrics import Figures
+from .metrics import PipelineMetrics
 from .plan import Plan
 
 LAG_INTERVAL_S = 1.0
@@ -18,7 +18,7 @@ LAG_INTERVAL_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class PipelineProgress:
     """How far a run is; ``lag`` counts messages that still wait."""
 
     read: int
@@ -61,8 +61,8 @@ class PipelineWatch:
         self,
         run: TableRun,
         start: Start,
-        on_progress: Callable[[Progress], None],
-        figures: Figures | None,
+        on_progress: Callable[[PipelineProgress], None],
+        figures: PipelineMetrics | None,
     ) -> None:
         self._manifests = ManifestWatch(run.state, run.planners, start.last, start.positions, self._add)
         self._checkpoint = run.state.checkpoint
@@ -96,13 +96,13 @@ class PipelineWatch:
             self._figures.add(manifest, self._batch_seconds(manifest))
             self._show_lag(self._figures)
         run, counts, seconds = self._manifests, self._manifests.counts, self._manifests.seconds
-        progress = Progress(
+        progress = PipelineProgress(
             counts["read"], counts["good"], counts["routed"], counts["quarantined"], run.lag,
             counts["read"] / seconds, run.batches, seconds,
         )  # fmt: skip
         self._on_progress(progress)
 
-    def _show_lag(self, figures: Figures) -> None:
+    def _show_lag(self, figures: PipelineMetrics) -> None:
         self._lag_due = time.monotonic() + LAG_INTERVAL_S
         figures.lag = self._manifests.lag
 

@@ -20,7 +20,7 @@ from ..model.errors import LocalError, SettingError
 from ..model.names import flat_name
 from ..tables.schema import with_field_names
 from ..transports.topics import UnknownTopic
-from .ledger import Entry, Identity, Ledger
+from .ledger import Ledger, LedgerEntry, MessageIdentity
 from .plan import VERDICT
 from .reasons import SENTENCES
 from .rows import COPY_SCHEMA, replay
@@ -152,14 +152,14 @@ class Quarantine:
         """
         if dry_run:
             return self._sorted_out(where, reasons, max_replays, limit, lambda batch: 0, dry_run=True, resumed=0)
-        with self.ledger.held():
+        with self.ledger.lock():
             resumed = self._finish(on_sent)
 
             def send(batch: pa.RecordBatch) -> int:
                 steps = 0
                 for topic, part in _by_topic(batch):
                     server, target = self._server(topic), to or topic
-                    entry = self.ledger.intend(server, target, identities(part))
+                    entry = self.ledger.begin(server, target, identities(part))
                     self._sent(entry, [_replayed(part)])
                     steps += 1
                     on_sent(part.num_rows)
@@ -173,8 +173,8 @@ class Quarantine:
     ) -> Redriven:  # fmt: skip
         sent, before = self.ledger.sent(), self.ledger.parked()
         count = already = steps = 0
-        parked: list[Identity] = []
-        freed: list[Identity] = []
+        parked: list[MessageIdentity] = []
+        freed: list[MessageIdentity] = []
         for batch in self.batches(where, reasons):
             keep: list[int] = []
             replays: list[Any] = batch.column("replays").to_pylist()
@@ -211,14 +211,14 @@ class Quarantine:
                 on_sent(len(wanted))
         return done
 
-    def _sent(self, entry: Entry, parts: list[pa.RecordBatch]) -> None:
+    def _sent(self, entry: LedgerEntry, parts: list[pa.RecordBatch]) -> None:
         """Send what an entry names; one whose topic can take nothing is withdrawn, so that nobody tries it for ever."""
         try:
             send_copies(entry.server, entry.topic, entry.key, parts, self._settings.access(entry.server))
         except (UnknownTopic, NoHeadersThere):
             self.ledger.withdraw(entry)
             raise
-        self.ledger.settle(entry)
+        self.ledger.mark_done(entry)
 
     def _server(self, topic: str) -> str:
         sources = self._settings.document.source
@@ -228,7 +228,7 @@ class Quarantine:
         return self._settings.server(mine or sources[0])
 
 
-def identities(batch: pa.RecordBatch) -> list[Identity]:
+def identities(batch: pa.RecordBatch) -> list[MessageIdentity]:
     """Who the messages are, for the ledger."""
     columns = [batch.column(name).to_pylist() for name in ("stream", "topic", "partition", "offset")]
     times: list[Any] = batch.column("quarantined_at").cast(pa.int64()).to_pylist()
@@ -238,7 +238,7 @@ def identities(batch: pa.RecordBatch) -> list[Identity]:
     ]
 
 
-def _status(identity: Identity, sent: set[Identity], parked: set[Identity]) -> str:
+def _status(identity: MessageIdentity, sent: set[MessageIdentity], parked: set[MessageIdentity]) -> str:
     return "replayed" if identity in sent else "parked" if identity in parked else "waiting"
 
 

@@ -23,7 +23,7 @@ from ..tables.ranges import OffsetRange
 from ..tables.scan import FetchedRange, fetch_range
 from ..tables.staging import TASK_ROWS, HashingFile, TableFiles, Target, staged_stem
 from ..tables.table_commit import StagedRange
-from .classification import Judged, judge
+from .classification import ClassifiedBatch, classify_messages
 from .job import PipelineJob
 from .rows import COPY_SCHEMA, copies, quarantined
 
@@ -96,7 +96,7 @@ class _Range:
             max_rows=TASK_ROWS,
         ):  # fmt: skip
             if decoded.count:
-                judged = judge(self._plan, decoded, stretch.place)
+                judged = classify_messages(self._plan, decoded, stretch.place)
                 now_us = time.time_ns() // 1000
                 self._count(decoded, judged, now_us)
                 self._hand_out(judged)
@@ -119,7 +119,7 @@ class _Range:
         for path in (Path(self._job.state) / OWN / STAGED).glob(f"{self._stem}-*"):
             path.unlink(missing_ok=True)
 
-    def _count(self, decoded: Decoded, judged: Judged, now_us: int) -> None:
+    def _count(self, decoded: Decoded, judged: ClassifiedBatch, now_us: int) -> None:
         counts, plan = self.counts, self._plan
         counts["read"] += decoded.count
         for at, one in enumerate(plan.destinations):
@@ -146,7 +146,7 @@ class _Range:
             if count:
                 counts[f"delay.{power}"] += count
 
-    def _hand_out(self, judged: Judged) -> None:
+    def _hand_out(self, judged: ClassifiedBatch) -> None:
         for at, one in enumerate(self._plan.destinations):
             rows = judged.destination == at
             taken = np.count_nonzero(rows)
@@ -164,7 +164,7 @@ class _Range:
         cuts = np.flatnonzero(np.diff(offsets) != 1) + 1
         self._marked += [(int(part[0]), int(part[-1]) + 1, int(state)) for part in np.split(offsets, cuts)]
 
-    def _quarantine(self, stretch: FetchedRange, judged: Judged, now_us: int) -> None:
+    def _quarantine(self, stretch: FetchedRange, judged: ClassifiedBatch, now_us: int) -> None:
         """The messages that failed are decoded once more, whole: most batches have none."""
         rows = np.flatnonzero(judged.failure >= 0)
         offsets = judged.batch.column("offset").to_numpy()[rows]

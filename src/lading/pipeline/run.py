@@ -24,19 +24,19 @@ from ..transports.interface import TopicMeta
 from ..transports.lading.transport import LadingTransport
 from ..transports.open import is_queue
 from .job import PipelineJob, SourcePlace, schema_text
-from .metrics import Figures, exposed
+from .metrics import PipelineMetrics, serve_metrics
 from .plan import Plan
-from .progress import PipelineWatch, Progress, RunReport
-from .settings import PipelineSettings, Source
-from .side_effects import deliver, ensure_topic, opened
+from .progress import PipelineProgress, PipelineWatch, RunReport
+from .settings import PipelineSettings, SourceSection
+from .side_effects import apply_side_effects, ensure_topic, open_server
 from .sink import PipelineWriter
-from .state import refused
+from .state import read_rejected_batch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-__all__ = ["SESSION", "Progress", "RunReport", "run"]
+__all__ = ["SESSION", "PipelineProgress", "RunReport", "run"]
 
 SESSION: Final[dict[str, Any]] = {"spark.executorEnv.LADING_TASKS": "lading.pipeline.sink"}
 """Settings for a session that is made to run a pipeline: workers begin with all loaded that its tasks need."""
@@ -49,7 +49,7 @@ def run(
     follow: bool = False,
     accept_batch: bool = False,
     resume: bool = False,
-    on_progress: Callable[[Progress], None] = lambda progress: None,
+    on_progress: Callable[[PipelineProgress], None] = lambda progress: None,
     metrics: Address | None = None,
     on_metrics: Callable[[Address], None] = lambda address: None,
     stopped: Callable[[], bool] = lambda: False,
@@ -70,9 +70,9 @@ def run(
         raise SettingError(f"{settings.name}: SQL steps are run by Spark; leave them out, or run this on Spark")
     plan = Plan.of(settings)
     if settings.document.step:
-        from .sql import made_by
+        from .sql import resolve_step_schema
 
-        plan = Plan.of(settings, made_by(session(), settings))
+        plan = Plan.of(settings, resolve_step_schema(session(), settings))
     with disk_told(f"pipeline {settings.id!r}"), _sources(settings) as planners:
         metas = {planner.options.topic: planner.topic() for planner in planners}
         check_servers(settings, plan, list(zip(settings.document.source, metas.values(), strict=True)))
@@ -99,7 +99,7 @@ def to_table_run(
     """Return the pipeline as the engine runs it."""
     return TableRun(
         f"pipeline {settings.id!r}", state, planners, plan.schemas, command(settings, "--resume"),
-        lambda manifest: deliver(state, manifest, settings.access),
+        lambda manifest: apply_side_effects(state, manifest, settings.access),
     )  # fmt: skip
 
 
@@ -125,7 +125,7 @@ def _sources(settings: PipelineSettings) -> Iterator[list[Planner]]:
             planner.close()
 
 
-def source_options(settings: PipelineSettings, source: Source) -> SourceOptions:
+def source_options(settings: PipelineSettings, source: SourceSection) -> SourceOptions:
     """How a source is read; SettingError for a starting position or transport option that cannot be."""
     try:
         options = SourceOptions.parse(_options(settings, source, source.topic, _starting_text(source)))
@@ -134,7 +134,7 @@ def source_options(settings: PipelineSettings, source: Source) -> SourceOptions:
     return spooled(options)
 
 
-def _options(settings: PipelineSettings, source: Source, topic: str, starting: str) -> dict[str, str]:
+def _options(settings: PipelineSettings, source: SourceSection, topic: str, starting: str) -> dict[str, str]:
     place = {"from": settings.url(source.from_)}
     reached = {f"transport.{name}": str(value) for name, value in source.transport.items()}
     if is_queue(place["from"]):
@@ -154,17 +154,17 @@ def _options(settings: PipelineSettings, source: Source, topic: str, starting: s
     }
 
 
-def _starting_text(source: Source) -> str:
+def _starting_text(source: SourceSection) -> str:
     return source.starting if isinstance(source.starting, str) else json.dumps(source.starting)
 
 
-def check_servers(settings: PipelineSettings, plan: Plan, sources: list[tuple[Source, TopicMeta]]) -> None:
+def check_servers(settings: PipelineSettings, plan: Plan, sources: list[tuple[SourceSection, TopicMeta]]) -> None:
     """LocalError where a route sets states and the server to set them at is not the one that owns the source."""
     if not any(one.state is not None for one in plan.destinations):
         return
     for source, meta in sources:
         url = settings.server(source)
-        with opened(url, settings.access(url)) as transport:
+        with open_server(url, settings.access(url)) as transport:
             if not isinstance(transport, LadingTransport):
                 raise LocalError(
                     f"{settings.name}: a route sets states, and at {url} none can be set; set_state takes a source "
@@ -187,7 +187,7 @@ def command(settings: PipelineSettings, *more: str) -> str:
 def _accepted(state: PipelineStateDirectory, *, accept_batch: bool) -> tuple[Mapping[str, Any], ...]:
     if not accept_batch:
         return ()
-    ranges = refused(state)
+    ranges = read_rejected_batch(state)
     if not ranges:
         raise LocalError("there is no batch to accept: none was refused since the last one was published")
     return ranges
@@ -211,7 +211,7 @@ def _job(
     return PipelineJob(
         settings.raw, str(settings.base), settings.name, str(state.directory), state.pipeline, token,
         command(settings, "--resume"), command(settings, "--accept-batch"), sources, accepted,
-        None if plan.made is None else schema_text(plan.made),
+        None if plan.step_schema is None else schema_text(plan.step_schema),
     )  # fmt: skip
 
 
@@ -240,7 +240,7 @@ def _drive(
             publish = Steps(spark, writer).publish
     watch.begin()
     engine.drive(
-        table_run, start, executor, stage=writer.staged, publish=publish, look=watch.look, stopped=stopped,
+        table_run, start, executor, stage=writer.stage_range, publish=publish, look=watch.look, stopped=stopped,
         batch_rows=int(options.max_rows), interval_s=options.trigger if follow else None,
     )  # fmt: skip
 
@@ -248,12 +248,12 @@ def _drive(
 @contextmanager
 def _figures(
     settings: PipelineSettings, address: Address | None, on_metrics: Callable[[Address], None]
-) -> Iterator[Figures | None]:
+) -> Iterator[PipelineMetrics | None]:
     if address is None:
         yield None
         return
-    figures = Figures(settings.id)
-    with exposed(figures, address) as shown:
+    figures = PipelineMetrics(settings.id)
+    with serve_metrics(figures, address) as shown:
         on_metrics(shown)
         yield figures
 

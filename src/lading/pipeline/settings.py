@@ -69,13 +69,13 @@ NonEmpty = Annotated[str, Field(min_length=1)]
 Compression = Literal["snappy", "zstd", "gzip", "lz4", "none"]
 
 
-class Section(BaseModel):
+class PipelineFileSection(BaseModel):
     """A table of the file; keys that it does not declare are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=False)
 
 
-class PipelineSection(Section):
+class PipelineSection(PipelineFileSection):
     """[pipeline]: who it is and how its batches are made."""
 
     id: NonEmpty | None = None
@@ -88,7 +88,7 @@ class PipelineSection(Section):
     compression: Compression = "snappy"
 
 
-class Source(Section):
+class SourceSection(PipelineFileSection):
     """[source] or one of several [[source]]: a topic, and where it is."""
 
     from_: NonEmpty = Field(alias="from")
@@ -107,7 +107,7 @@ class Source(Section):
     """The channel of a queue; the pipeline's id unless set."""
 
 
-class Quality(Section):
+class Quality(PipelineFileSection):
     """[quality]: what is checked besides the contract, and when a batch is too bad to be published."""
 
     verify_checksum: bool = True
@@ -116,20 +116,20 @@ class Quality(Section):
     """Batches with fewer messages are published whatever fails in them."""
 
 
-class Step(Section):
+class Step(PipelineFileSection):
     """One [[step]]: a query of Spark's SQL over what passed the checks, or over what the step before made of it."""
 
     sql: NonEmpty
 
 
-class Good(Section):
+class Good(PipelineFileSection):
     """[good]: the table that takes what no route takes."""
 
     to: Table
     columns: tuple[str, ...] | None = Field(default=None, min_length=1)
 
 
-class Route(Section):
+class Route(PipelineFileSection):
     """One [[route]]: what it takes, and what becomes of that."""
 
     where: NonEmpty
@@ -138,7 +138,7 @@ class Route(Section):
     columns: tuple[str, ...] | None = Field(default=None, min_length=1)
 
 
-class Quarantine(Section):
+class QuarantineSection(PipelineFileSection):
     """[quarantine]: the table, and perhaps the topic, of messages that fail."""
 
     to: Table | None = None
@@ -146,24 +146,24 @@ class Quarantine(Section):
     server: NonEmpty | None = None
 
 
-class Metrics(Section):
+class MetricsSection(PipelineFileSection):
     """[metrics]: where figures for Prometheus are shown while the pipeline runs."""
 
     address: Listen | None = None
 
 
-class Document(Section):
+class Document(PipelineFileSection):
     """The whole file."""
 
     pipeline: PipelineSection = PipelineSection()
-    source: tuple[Source, ...] = Field(min_length=1)
+    source: tuple[SourceSection, ...] = Field(min_length=1)
     headers: dict[str, Any] = Field(default_factory=dict)
     quality: Quality = Quality()
     step: tuple[Step, ...] = ()
     good: Good
     route: tuple[Route, ...] = ()
-    quarantine: Quarantine = Quarantine()
-    metrics: Metrics = Metrics()
+    quarantine: QuarantineSection = QuarantineSection()
+    metrics: MetricsSection = MetricsSection()
 
 
 class PipelineSettings:
@@ -217,7 +217,7 @@ class PipelineSettings:
         state = self.document.pipeline.state
         return self.place(self.document.good.to) if state is None else self._relative(state)
 
-    def spool(self, source: Source) -> str:
+    def spool(self, source: SourceSection) -> str:
         """The directory that a queue's messages are taken into."""
         if source.spool is not None:
             return self._relative(source.spool)
@@ -237,7 +237,7 @@ class PipelineSettings:
         """A source's URL or directory, absolute."""
         return self._relative(from_)
 
-    def server(self, source: Source) -> str:
+    def server(self, source: SourceSection) -> str:
         """The broker that owns a source: where states are set and copies go unless told otherwise."""
         if source.server is not None:
             return source.server

@@ -38,7 +38,7 @@ class NoHeadersThere(LocalError):
     """A topic's servers know no headers, without which a copy could not say what it is."""
 
 
-def deliver(state: PipelineState, manifest: Manifest, access: Access) -> None:
+def apply_side_effects(state: PipelineState, manifest: Manifest, access: Access) -> None:
     """Do everything that the manifest holds besides tables, once; again is harmless.
 
     Over ``lading://`` copies are sent under a transaction whose key is pipeline and manifest, so that they are in the
@@ -67,7 +67,7 @@ def send_copies(server: str, topic: str, key: str, batches: Iterable[pa.RecordBa
     ``access`` are the transport options by which the server is reached. UnknownTopic and NoHeadersThere are raised
     before anything is sent.
     """
-    with opened(server, access) as transport:
+    with open_server(server, access) as transport:
         partitions = _partitions(transport, server, topic)
         if not isinstance(transport, LadingTransport):
             return _send(batches, partitions, lambda number, batch: transport.send(topic, number, batch))
@@ -85,13 +85,13 @@ def send_copies(server: str, topic: str, key: str, batches: Iterable[pa.RecordBa
 
 def check_topic(server: str, topic: str, access: Mapping[str, Any]) -> None:
     """NoHeadersThere where the topic could hold no copies; transports' errors where its server cannot be asked."""
-    with opened(server, access) as transport, suppress(UnknownTopic):
+    with open_server(server, access) as transport, suppress(UnknownTopic):
         _partitions(transport, server, topic)
 
 
 def ensure_topic(server: str, topic: str, partitions: int, access: Mapping[str, Any]) -> None:
     """Make the quarantine topic where it is missing; NoHeadersThere where it could hold no copies."""
-    with opened(server, access) as transport:
+    with open_server(server, access) as transport:
         try:
             _partitions(transport, server, topic)
         except UnknownTopic:
@@ -103,7 +103,7 @@ def ensure_topic(server: str, topic: str, partitions: int, access: Mapping[str, 
 
 
 @contextmanager
-def opened(url: str, access: Mapping[str, Any]) -> Iterator[Transport]:
+def open_server(url: str, access: Mapping[str, Any]) -> Iterator[Transport]:
     """A server, reached by the options of the pipeline's file."""
     transport = open_transport(url, **transport_options({f"transport.{name}": str(access[name]) for name in access}))
     try:
@@ -137,7 +137,7 @@ def _send(batches: Iterable[pa.RecordBatch], partitions: int, send: Any) -> int:
 
 def _set_states(server: str, batches: Iterable[pa.RecordBatch], reason: str, access: Mapping[str, Any]) -> None:
     """Long ranges one by one, scattered messages many at once."""
-    with opened(server, access) as transport:
+    with open_server(server, access) as transport:
         if not isinstance(transport, LadingTransport):
             raise LocalError(f"states cannot be set at {server}; set_state takes a lading:// server")
         scattered: dict[tuple[str, int, int], list[int]] = {}

@@ -13,10 +13,10 @@ from ..tables.ranges import OffsetRange, merge_ranges
 from ..tables.staging import schema_words
 from ..tables.state import PipelineStateDirectory, table_in_state
 from ..tables.table_commit import StagedBatch, StagedRange, StagedStepRows, commit
-from .breaker import admit
+from .breaker import check_failure_ratio
 from .job import PipelineJob
 from .range_writer import write_range
-from .side_effects import deliver
+from .side_effects import apply_side_effects
 from .step_output import stage_rows
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class PipelineWriter:
     def __reduce__(self) -> Any:
         return _writer, (type(self), self.job.text())
 
-    def staged(self, piece: OffsetRange, attempt: str) -> StagedRange:
+    def stage_range(self, piece: OffsetRange, attempt: str) -> StagedRange:
         """In a task: judge and stage the messages of one range."""
         return write_range(self.job, piece, attempt)
 
@@ -45,7 +45,7 @@ class PipelineWriter:
         ranges = merge_ranges(result.piece for result in batch.written)
         last = self.state.manifests.last()
         if last is None or not same_ranges(last.ranges, ranges):
-            admit(self.job, self.state, ranges, batch.counts)
+            check_failure_ratio(self.job, self.state, ranges, batch.counts)
 
     def publish(self, batch: StagedBatch) -> None:
         """Publish a batch, exactly once, unless too much of it failed."""
@@ -56,8 +56,8 @@ class PipelineWriter:
             batch,
             {table_in_state(state, path): schema_words(schema) for path, schema in job.plan.schemas.items()},
             resume_command=job.resume_command,
-            check_batch=lambda ranges, counts: admit(job, state, ranges, counts),
-            deliver=lambda manifest: deliver(state, manifest, job.settings.access),
+            check_batch=lambda ranges, counts: check_failure_ratio(job, state, ranges, counts),
+            deliver=lambda manifest: apply_side_effects(state, manifest, job.settings.access),
         )
 
     @cached_property

@@ -21,7 +21,7 @@ from ..spark.session import quiet
 from ..spark.types import arrow_schema, schema_of
 from ..tables.manifest import DataFile
 from ..tables.table_commit import StagedBatch, StagedRange, StagedStepRows, delete_staged
-from .plan import Result
+from .plan import StepDestination
 from .range_writer import PASSED
 from .settings import Good, PipelineSettings, Route
 from .step_output import DESTINATION
@@ -37,7 +37,7 @@ LOGGER: Final = "SQLQueryContextLogger"
 _NO_COLUMN: Final = (pa.types.is_null, pa.types.is_duration, pa.types.is_interval)
 
 
-def made_by(spark: SparkSession, settings: PipelineSettings) -> pa.Schema:
+def resolve_step_schema(spark: SparkSession, settings: PipelineSettings) -> pa.Schema:
     """The columns that the steps make; SettingError with the first problem of steps, conditions or columns."""
     schema, found = examine(spark, settings)
     if schema is None or found:
@@ -51,7 +51,7 @@ def examine(spark: SparkSession, settings: PipelineSettings) -> tuple[pa.Schema 
     every = spark.createDataFrame([], schema_of(every_column(contract)))
     with quiet(LOGGER):
         try:
-            frame = through(spark, settings, every)
+            frame = apply_steps(spark, settings, every)
             schema = _schema(name, frame)
         except SettingError as error:
             return None, [str(error)]
@@ -74,7 +74,7 @@ def examine(spark: SparkSession, settings: PipelineSettings) -> tuple[pa.Schema 
     return schema, found
 
 
-def through(spark: SparkSession, settings: PipelineSettings, every: DataFrame) -> DataFrame:
+def apply_steps(spark: SparkSession, settings: PipelineSettings, every: DataFrame) -> DataFrame:
     """What the steps make of ``every``, lazily; SettingError, with the place in its text, for a step that is wrong."""
     shown = [column for column in default_columns(settings.contract) if column in every.columns]
     every.createOrReplaceTempView(EVERY)
@@ -112,9 +112,11 @@ class Steps:
     def _made(self, passed: Sequence[DataFile]) -> list[StagedStepRows]:
         writer = self._writer
         try:
-            frame = through(self._spark, writer.job.settings, self._read(self._spark, passed))
+            frame = apply_steps(self._spark, writer.job.settings, self._read(self._spark, passed))
             with quiet(LOGGER):
-                rows = _sorted_out(frame, writer.job.plan.results).mapInArrow(_staging(writer), "derived string")
+                rows = _assign_destinations(frame, writer.job.plan.results).mapInArrow(
+                    _staging(writer), "derived string"
+                )
                 return [StagedStepRows.parse(row.derived) for row in rows.collect()]
         except PySparkException as error:
             raise (cause(error) or self._failed(error)) from None
@@ -144,7 +146,7 @@ def _staging(writer: PipelineWriter) -> Callable[[Iterator[pa.RecordBatch]], Ite
     return staged
 
 
-def _sorted_out(frame: DataFrame, results: Sequence[Result]) -> DataFrame:
+def _assign_destinations(frame: DataFrame, results: Sequence[StepDestination]) -> DataFrame:
     """The rows with the number of their destination: the first whose condition holds, a null one does not."""
     tried = [F.when(F.expr(one.where), F.lit(at)) for at, one in enumerate(results) if one.where is not None]
     return frame.withColumn(DESTINATION, F.coalesce(*tried, F.lit(len(results) - 1)))

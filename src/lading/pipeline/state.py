@@ -21,19 +21,21 @@ def existing(settings: PipelineSettings) -> PipelineStateDirectory:
     return PipelineStateDirectory.open(directory, settings.id, "pipeline")
 
 
-def note_refused(state: PipelineStateDirectory, ranges: Sequence[OffsetRange], counts: Mapping[str, int]) -> None:
+def save_rejected_batch(
+    state: PipelineStateDirectory, ranges: Sequence[OffsetRange], counts: Mapping[str, int]
+) -> None:
     """Remember the batch that was refused, so that it, and no other, can be accepted."""
     write_document(
         state.own / "refused.json", {"ranges": [piece.document() for piece in ranges], "counts": dict(counts)}
     )
 
 
-def refused(state: PipelineStateDirectory) -> tuple[Mapping[str, Any], ...]:
+def read_rejected_batch(state: PipelineStateDirectory) -> tuple[Mapping[str, Any], ...]:
     """The ranges of the batch that was refused last; empty where none waits."""
     known = read_document(state.own / "refused.json")
     return () if known is None else tuple(known["ranges"])
 
 
-def forget_refused(state: PipelineStateDirectory) -> None:
+def clear_rejected_batch(state: PipelineStateDirectory) -> None:
     """The refused batch was published after all."""
     (state.own / "refused.json").unlink(missing_ok=True)
