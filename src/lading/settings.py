@@ -53,7 +53,7 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
 
 
-class Endpoint(Section):
+class EndpointSection(Section):
     """What every endpoint has. ``remedy`` is the setting that makes a bind beyond loopback acceptable."""
 
     remedy: ClassVar[str]
@@ -66,7 +66,7 @@ class Endpoint(Section):
         raise NotImplementedError
 
 
-class WithoutCredentials(Endpoint):
+class UnauthenticatedEndpoint(EndpointSection):
     """An endpoint whose protocol has no credentials: beyond loopback it must be allowed by name."""
 
     remedy: ClassVar[str] = "allow_unauthenticated=true"
@@ -77,18 +77,18 @@ class WithoutCredentials(Endpoint):
         return self.allow_unauthenticated
 
 
-class TokenSettings(Endpoint):
+class TokenSettings(EndpointSection):
     """An endpoint that takes a bearer token, by value or in a file that holds nothing else."""
 
     token: SecretStr | None = Field(default=None, min_length=1)
     token_file: Path | None = None
 
 
-class WithoutLogin(TokenSettings, WithoutCredentials):
+class WithoutLogin(TokenSettings, UnauthenticatedEndpoint):
     """HTTP without a login: requests that delete or administrate need ``token``, by default that of admin."""
 
 
-class IggyTcpSettings(WithoutCredentials):
+class IggyTcpSettings(UnauthenticatedEndpoint):
     """The Iggy TCP endpoint, classic generation (iggy.md A1)."""
 
     address: Listen = Address("127.0.0.1", 8090)
@@ -126,7 +126,7 @@ class AdminSettings(TokenSettings):
         return self.token is not None
 
 
-class KafkaSettings(WithoutCredentials):
+class KafkaSettings(UnauthenticatedEndpoint):
     """The Kafka endpoint (kafka.md 3)."""
 
     address: Listen = Address("127.0.0.1", 9092)
@@ -147,7 +147,7 @@ class KafkaSettings(WithoutCredentials):
     """Whether messages of other protocols have a carrier with what this one cannot hold, where a topic says nothing."""
 
 
-class NsqEndpointSettings(WithoutCredentials):
+class NsqEndpointSettings(UnauthenticatedEndpoint):
     """What the faces of the NSQ node have in common (nsq.md 1, 5)."""
 
     connections_max: int = Field(default=4096, ge=1)
@@ -387,9 +387,9 @@ def _sentence(error: ValidationError, given: Mapping[str, Given]) -> str:
 
 def _with_token_files(settings: Settings) -> Settings:
     """Return the settings with the tokens that lie in files."""
-    read: dict[str, Endpoint] = {}
+    read: dict[str, EndpointSection] = {}
     for name in EndpointSettings.model_fields:
-        endpoint: Endpoint = getattr(settings.endpoints, name)
+        endpoint: EndpointSection = getattr(settings.endpoints, name)
         if isinstance(endpoint, TokenSettings) and endpoint.token_file is not None:
             key = f"endpoints.{name}.token"
             if endpoint.token is not None:
@@ -401,7 +401,7 @@ def _with_token_files(settings: Settings) -> Settings:
 
 def _require_credentials(settings: Settings) -> None:
     for name in EndpointSettings.model_fields:
-        endpoint: Endpoint = getattr(settings.endpoints, name)
+        endpoint: EndpointSection = getattr(settings.endpoints, name)
         if endpoint.enabled and not endpoint.address.loopback and not endpoint.secured:
             raise SettingError(
                 f"endpoints.{name}.address {endpoint.address} can be reached from other machines: set "
