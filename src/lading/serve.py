@@ -72,7 +72,7 @@ def run(settings: Settings, *, output: str = "text", exposed_secrets: Sequence[s
     os.umask(0o077)
     sys.setswitchinterval(WORKERS_TURN_S)
     sys.meta_path.insert(0, _WithoutPandas())
-    with logging_to_stderr(settings.log_format), locked(settings.data), _runner() as runner:
+    with logging_to_stderr(settings.log_format), lock_data_directory(settings.data), _runner() as runner:
         for key in exposed_secrets:
             log.warning(
                 "setting %s: arguments stand in the process list for everybody on this machine; "
@@ -114,7 +114,7 @@ async def serve(
         listeners = {name: closing.enter_context(listener) for name, listener in _listeners(settings)}
         workers = closing.enter_context(ThreadPoolExecutor(settings.workers, "lading-worker"))
         broker = closing.enter_context(_broker(settings, metrics, disk, commit))
-        _tell_recoveries(broker)
+        _log_recoveries(broker)
         services = Services(broker, settings, metrics, workers)
         endpoints: list[Endpoint] = []
         for name, listener in listeners.items():
@@ -126,7 +126,7 @@ async def serve(
         closing.enter_context(trimming(services))
         letters = loop.create_task(_copy_dead_letters(services))
         (announce or _print)(_ready_line(settings, listeners, output))
-        _settle_down()
+        _warm_up()
         await stopped.wait()
         log.info("stopping: requests under way are answered first")
         services.begin_stop()
@@ -252,14 +252,14 @@ def _print(line: str) -> None:
     sys.stdout.flush()
 
 
-def _settle_down() -> None:
+def _warm_up() -> None:
     """What may happen after the ready line: kernels load beside the service, start-up garbage leaves the collector."""
     engine.load_in_background()
     gc.collect()
     gc.freeze()
 
 
-def _tell_recoveries(broker: Broker) -> None:
+def _log_recoveries(broker: Broker) -> None:
     """What opening found that is not as its owner left it: nothing of it is kept quiet."""
     for note in broker.notes:
         log.warning("%s", note)
@@ -319,7 +319,7 @@ async def _copy_dead_letters(services: Services) -> None:
 
 
 @contextlib.contextmanager
-def locked(data: Path) -> Iterator[None]:
+def lock_data_directory(data: Path) -> Iterator[None]:
     """Own the data directory, made where it is missing; LocalError where another process does, with its pid.
 
     The lock is the kernel's and ends with the process, so that no stale one can be left; the pid is for people.

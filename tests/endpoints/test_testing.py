@@ -183,7 +183,7 @@ def spin():
         pass
 
 settings = load(None, sys.argv[1:]).settings
-with serve.locked(settings.data), serve._runner() as runner:
+with serve.lock_data_directory(settings.data), serve._runner() as runner:
     runner.run(serve.serve(settings, announce=announce))
 """
 

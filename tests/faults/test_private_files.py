@@ -12,7 +12,7 @@ import pytest
 import lading
 from lading import testing
 from lading.model.errors import LocalError
-from lading.serve import locked
+from lading.serve import lock_data_directory
 from lading.spool import spool_log
 from tests.broker.room import fill, opened, topic_of
 
@@ -61,11 +61,11 @@ def test_nothing_that_the_log_writes_is_for_others(tmp_path: Path) -> None:
 
 def test_a_deleted_lock_file_lets_nobody_in(tmp_path: Path) -> None:
     data = tmp_path / "data"
-    with locked(data):
+    with lock_data_directory(data):
         (data / "lock").unlink()
-        with pytest.raises(LocalError, match="is in use by the broker"), locked(data):
+        with pytest.raises(LocalError, match="is in use by the broker"), lock_data_directory(data):
             pass
-    with locked(data):
+    with lock_data_directory(data):
         pass
 
 
@@ -78,6 +78,6 @@ def test_a_deleted_lock_file_lets_nobody_into_a_spool(tmp_path: Path) -> None:
 
 def test_a_directory_that_others_may_read_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "data").mkdir(mode=0o755)
-    with locked(tmp_path / "data"):
+    with lock_data_directory(tmp_path / "data"):
         pass
     assert "other users may read it (mode 0755)" in caplog.text and "chmod -R go-rwx" in caplog.text
