@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-from lading.cli.output import Output, table
+from lading.cli.output import Output, print_table
 
 HERE = Path(__file__).parent
 NOT_BENCHES = ("house", "measure")
@@ -29,7 +29,7 @@ def main() -> int:
         module = importlib.import_module(f"bench.{name}")
         begun = time.monotonic()
         rows = module.run(arguments.quick)
-        table(
+        print_table(
             rows,
             {key: key for key in dict.fromkeys(key for row in rows for key in row)},
             output=Output.TEXT,

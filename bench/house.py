@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench.measure import median
-from lading.cli.output import Output, table
+from lading.cli.output import Output, print_table
 
 NAMES: Final = ("iggy_face", "kafka_face", "nsq_face", "decode", "start_memory")
 TURNS: Final = 5
@@ -42,7 +42,7 @@ def main() -> int:
     for name in arguments.names or NAMES:
         rows = compare(arguments.before, arguments.after, name, arguments.turns, arguments.whole)
         columns = {key: key for key in dict.fromkeys(key for row in rows for key in row)}
-        table(rows, columns, output=Output.TEXT, title=f"{name}: {arguments.after} ÷ {arguments.before}")
+        print_table(rows, columns, output=Output.TEXT, title=f"{name}: {arguments.after} ÷ {arguments.before}")
     return 0
 
 

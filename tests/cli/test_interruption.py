@@ -25,7 +25,7 @@ def cut_off():
     threading.Event().wait()
 
 interruption = Interruption()
-with interruption.taken():
+with interruption.install():
     print("ready", flush=True)
     {work}
 """
@@ -48,7 +48,7 @@ def interrupted(work: str, times: int) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_wait_is_interrupted_and_not_what_it_waits_for() -> None:
-    work = "try: interruption.waited(cut_off)\n    except KeyboardInterrupt: sys.exit(7)"
+    work = "try: interruption.run_interruptibly(cut_off)\n    except KeyboardInterrupt: sys.exit(7)"
     done = interrupted(work, 1)
     assert (done.returncode, done.stderr) == (7, "")
 
@@ -59,10 +59,10 @@ def test_the_second_one_ends_the_process_where_it_stands() -> None:
 
 
 def test_what_is_waited_for_may_fail() -> None:
-    with Interruption().taken() as interruption:
-        assert interruption.waited(lambda: 4711) == 4711
+    with Interruption().install() as interruption:
+        assert interruption.run_interruptibly(lambda: 4711) == 4711
         with pytest.raises(ZeroDivisionError):
-            interruption.waited(lambda: 1 // 0)
+            interruption.run_interruptibly(lambda: 1 // 0)
 
 
 @pytest.mark.parametrize("came", [True, False])
@@ -72,7 +72,7 @@ def test_a_jvm_that_is_gone_needs_no_stop(came: bool) -> None:
             raise ConnectionRefusedError
 
     interruption = Interruption()
-    interruption.came = came
+    interruption.is_requested = came
     with pytest.raises(KeyboardInterrupt if came else ConnectionRefusedError), interruption.spark("test"):
         interruption._spark = Gone()  # type: ignore[assignment]
         interruption.check()
@@ -80,7 +80,7 @@ def test_a_jvm_that_is_gone_needs_no_stop(came: bool) -> None:
 
 def test_handlers_are_put_back() -> None:
     before = signal.getsignal(signal.SIGINT)
-    with Interruption().taken():
+    with Interruption().install():
         assert signal.getsignal(signal.SIGINT) is not before
     assert signal.getsignal(signal.SIGINT) is before
 

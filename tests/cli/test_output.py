@@ -11,7 +11,7 @@ from typer.main import get_command
 
 from lading import Producer, testing
 from lading.cli.main import app
-from lading.cli.output import Output, document, json_line, line, note, styled, table
+from lading.cli.output import Output, json_line, line, print_document, print_note, print_table, styled
 from lading.model.printable import escape_unseen
 
 from .conftest import Run
@@ -24,7 +24,7 @@ def test_only_our_own_styles_are_markup() -> None:
 
 
 def test_a_name_with_brackets_is_said_whole(capsys: pytest.CaptureFixture[str]) -> None:
-    note("topic [bold]a[/b][/] is [not] there")
+    print_note("topic [bold]a[/b][/] is [not] there")
     assert capsys.readouterr().err == "topic a[/b] is [not] there\n"
 
 
@@ -47,12 +47,12 @@ SAFE = r"a\x1b]0;owned\x07\x9b2J\u202eb\r\nflights 0:9\ud800\U000e0041\u2066"
 def test_what_a_terminal_would_act_on_is_escaped(capsys: pytest.CaptureFixture[str]) -> None:
     assert escape_unseen(EVIL) == SAFE
     assert escape_unseen("żółć 👨‍👩‍👧 می‌خواهم") == "żółć 👨‍👩‍👧 می‌خواهم"
-    table([{"name": EVIL}], {"name": "name"}, output=Output.TEXT, title=EVIL)
+    print_table([{"name": EVIL}], {"name": "name"}, output=Output.TEXT, title=EVIL)
     line(EVIL)
     shown = capsys.readouterr().out
     assert not [character for character in shown if character != "\n" and not character.isprintable()]
     assert SAFE in shown
-    note(f"[bold]x[/] {EVIL}")
+    print_note(f"[bold]x[/] {EVIL}")
     assert "\x1b" not in (said := capsys.readouterr().err) and "\u202e" not in said
 
 
@@ -61,7 +61,7 @@ def test_json_is_exact_and_moves_no_cursor_either(capsys: pytest.CaptureFixture[
     shown = capsys.readouterr().out
     assert json.loads(shown) == {"value": EVIL}
     assert shown.rstrip("\n").isprintable()
-    document([EVIL])
+    print_document([EVIL])
     assert json.loads(capsys.readouterr().out) == [EVIL]
 
 

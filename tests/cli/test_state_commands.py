@@ -118,8 +118,13 @@ def test_no_durations(text: str) -> None:
 
 
 def test_sizes_and_spans() -> None:
-    assert [units.size_bytes(text) for text in ("12", "500MB", "1GiB", "1.5 kB")] == [12, 500_000_000, 1 << 30, 1_500]
-    assert [units.span(value) for value in (250_000, 90e6, 3_600e6, 7 * 86_400e6)] == [
+    assert [units.parse_size_bytes(text) for text in ("12", "500MB", "1GiB", "1.5 kB")] == [
+        12,
+        500_000_000,
+        1 << 30,
+        1_500,
+    ]
+    assert [units.format_duration(value) for value in (250_000, 90e6, 3_600e6, 7 * 86_400e6)] == [
         "250 ms",
         "1.5 min",
         "1 h",

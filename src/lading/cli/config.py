@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from .options import AsOutput
-from .output import Output, document, line
+from .output import Output, line, print_document
 
 app = typer.Typer(help="Settings and where they come from.", no_args_is_help=True)
 
@@ -42,7 +42,7 @@ def show(
 
     rows = setting_rows(loaded_settings(config, settings or []))
     if output is Output.JSON:
-        document({row["setting"]: row if origin else row["value"] for row in rows})
+        print_document({row["setting"]: row if origin else row["value"] for row in rows})
         return
     for text in toml_lines(rows, origin=origin):
         line(text)

@@ -43,7 +43,7 @@ def setting_rows(loaded: Loaded) -> list[dict[str, Any]]:
 
 
 @contextmanager
-def opened(url: str) -> Iterator[Transport]:
+def open_source(url: str) -> Iterator[Transport]:
     """The transport behind ``url`` (or directory), closed at the end."""
     from ..transports.open import open_transport
 
@@ -59,7 +59,7 @@ def admin(url: str) -> Iterator[LadingTransport]:
     """The admin endpoint behind ``url``; LocalError where the URL is of another protocol."""
     from ..transports.lading.transport import LadingTransport
 
-    with opened(url) as transport:
+    with open_source(url) as transport:
         if not isinstance(transport, LadingTransport):
             raise LocalError(f"this command talks to Lading's admin endpoint (lading://host:port), not to {url}")
         yield transport
@@ -78,7 +78,7 @@ def confirm(question: str, yes: bool) -> None:
 
 def topic_row(meta: TopicMeta) -> dict[str, Any]:
     """A topic as the topic table shows it."""
-    from .output import size
+    from .output import format_size
 
     return {
         "name": meta.name,
@@ -86,7 +86,7 @@ def topic_row(meta: TopicMeta) -> dict[str, Any]:
         "topic": meta.topic,
         "partitions": len(meta.partitions),
         "messages": sum(part.end_offset - part.first_offset for part in meta.partitions),
-        "size": size(sum(part.size_bytes or 0 for part in meta.partitions)),
+        "size": format_size(sum(part.size_bytes or 0 for part in meta.partitions)),
     }
 
 

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from .options import DEFAULT_SERVER, AsOutput, From, States
-from .output import Output, document, meter, note, table
+from .output import Output, meter, print_document, print_note, print_table
 
 app = typer.Typer(name="contract", help="The headers of a topic as a contract.", no_args_is_help=True)
 DRIFT = {"header": "header", "kind": "drift", "messages": "messages", "sentence": "the header"}
@@ -44,10 +44,10 @@ def infer(
     from ..model.errors import LocalError
     from ..pipeline.contract import drift, headers_section, profile_topic
     from ..pipeline.settings import PipelineSettings
-    from .connection import opened
+    from .connection import open_source
 
     contract = None if against is None else PipelineSettings.load(against).contract
-    with opened(from_) as transport:
+    with open_source(from_) as transport:
         total = sum(part.end_offset - part.first_offset for part in transport.topic(topic).partitions)
     with meter("reading headers", min(total, limit or total)) as progress:
         found = profile_topic(from_, topic, contract=contract, states=states, limit=limit, on_rows=progress.advance)
@@ -55,13 +55,13 @@ def infer(
         raise LocalError(f"topic {topic!r} holds no messages that can be read, so nothing can be said of its headers")
     if contract is None:
         if output is Output.JSON:
-            document({"messages": found.statistics.messages, "headers": found.statistics.rows()})
+            print_document({"messages": found.statistics.messages, "headers": found.statistics.rows()})
         else:
             typer.echo(headers_section(found.statistics, topic), nl=False)
         return
     differences = drift(found, contract)
     if output is Output.JSON or differences:
-        table([asdict(one) for one in differences], DRIFT, output=output)
+        print_table([asdict(one) for one in differences], DRIFT, output=output)
     if differences:
         raise typer.Exit(1)
-    note(f"{found.statistics.messages:,} messages of {topic!r} are what {against} says")
+    print_note(f"{found.statistics.messages:,} messages of {topic!r} are what {against} says")

@@ -15,7 +15,7 @@ import typer
 from ..model.errors import LocalError
 from .interruption import Interruption
 from .options import local_path
-from .output import meter, note
+from .output import meter, print_note
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -56,19 +56,19 @@ def demo(
     flights = read_table()
     _clear(directory)
     if spark and find_spec("pyspark") is None:
-        note("[yellow]Spark is not installed, so the demo ends after the first screen:[/] see `lading doctor`")
+        print_note("[yellow]Spark is not installed, so the demo ends after the first screen:[/] see `lading doctor`")
         spark = False
     begun = time.monotonic()
     with testing.broker(data_dir=directory / "log") as broker:
         _title("1  The broker")
         width = max(map(len, broker.endpoints))
         for name, address in broker.endpoints.items():
-            note(f"   {name:<{width}} {address}")
-        note(f"   [dim]one process, data in {directory / 'log'}, every acknowledged message is synced to disk[/]")
+            print_note(f"   {name:<{width}} {address}")
+        print_note(f"   [dim]one process, data in {directory / 'log'}, every acknowledged message is synced to disk[/]")
         sent = _send(flights.slice(0, limit) if limit else flights, broker.endpoints)
         _title("3  What the messages carry")
         _header_table(broker.url, sent)
-        note(f"   [dim]first screen after {time.monotonic() - begun:.1f} s[/]")
+        print_note(f"   [dim]first screen after {time.monotonic() - begun:.1f} s[/]")
         if spark:
             _spark(broker.url, directory, sent)
     _next_steps(directory, spark)
@@ -113,11 +113,13 @@ def _send(flights: pa.Table, endpoints: dict[str, str]) -> int:
                 progress.advance(rows)
         took = time.monotonic() - begun
         rate = f"{count / took:,.0f} messages/s, acknowledged after sync"
-        note(f"   {label:<10} [bold]{count:>9,}[/] flights in {took:.1f} s, {rate}")
-    note("   [dim]a null delay cannot travel in an Iggy header: it rides in the carrier and is rebuilt on reading[/]")
+        print_note(f"   {label:<10} [bold]{count:>9,}[/] flights in {took:.1f} s, {rate}")
+    print_note(
+        "   [dim]a null delay cannot travel in an Iggy header: it rides in the carrier and is rebuilt on reading[/]"
+    )
     seen = demo_kafka.first(endpoints["kafka"], f"airlines.{TOPIC}")
     headers = ", ".join(f"{key}={value!r}" for key, value in seen[:5])
-    note(f"   kafka-python reads what the Iggy client sent: [bold]{headers}, …[/]")
+    print_note(f"   kafka-python reads what the Iggy client sent: [bold]{headers}, …[/]")
     return int(flights.num_rows)
 
 
@@ -152,17 +154,17 @@ def _careless(flights: pa.Table) -> Iterator[pa.RecordBatch]:
 def _header_table(url: str, sent: int) -> None:
     from .connection import header_statistics
     from .headers import COLUMNS as HEADER_COLUMNS
-    from .output import Output, table
+    from .output import Output, print_table
 
     statistics = header_statistics(url, f"airlines.{TOPIC}")
-    table(statistics.rows(), HEADER_COLUMNS, output=Output.TEXT)
+    print_table(statistics.rows(), HEADER_COLUMNS, output=Output.TEXT)
     _adds_up("messages read back", statistics.messages, sent)
 
 
 def _adds_up(what: str, found: int, expected: int) -> None:
     if found != expected:
         raise LocalError(f"{what}: {found:,}, but {expected:,} were sent; please report this")
-    note(f"   [green]✓[/] {what}: {found:,} of {expected:,}")
+    print_note(f"   [green]✓[/] {what}: {found:,} of {expected:,}")
 
 
 @contextmanager
@@ -181,16 +183,16 @@ def _spark(url: str, directory: Path, sent: int) -> None:
     begun = time.monotonic()
     options = {"spark.driver.extraJavaOptions": QUICK_COMPILER, **SESSION}
     with (
-        Interruption().taken() as interruption,
+        Interruption().install() as interruption,
         interruption.spark("lading demo", starts=lambda: None, **options) as session,
     ):
         with _step("starting Spark …"):
             spark = session()
-        note(f"   session up after {time.monotonic() - begun:.1f} s")
-        note(f'   spark.read.format("lading").schema("{SCHEMA}")')
+        print_note(f"   session up after {time.monotonic() - begun:.1f} s")
+        print_note(f'   spark.read.format("lading").schema("{SCHEMA}")')
         begun = time.monotonic()
         with _step("aggregating …"):
-            rows = interruption.waited(lambda: _by_carrier(spark, url))
+            rows = interruption.run_interruptibly(lambda: _by_carrier(spark, url))
         took = time.monotonic() - begun
         _aggregate(rows[:6])
         _adds_up(
@@ -198,7 +200,9 @@ def _spark(url: str, directory: Path, sent: int) -> None:
             sum(row["flights"] for row in rows),
             sent,
         )
-        demo_pipeline.pipeline(spark, url, f"airlines.{TOPIC}", directory, sent, _adds_up, lambda: interruption.came)
+        demo_pipeline.pipeline(
+            spark, url, f"airlines.{TOPIC}", directory, sent, _adds_up, lambda: interruption.is_requested
+        )
         interruption.check()
 
 
@@ -214,7 +218,7 @@ def _by_carrier(spark: SparkSession, url: str) -> list[dict[str, Any]]:
 
 
 def _aggregate(rows: list[dict[str, Any]]) -> None:
-    from .output import Output, table
+    from .output import Output, print_table
 
     columns = {
         "carrier": "carrier",
@@ -223,11 +227,11 @@ def _aggregate(rows: list[dict[str, Any]]) -> None:
         "delay_min": "mean delay, min",
         "late": "over 1 h late",
     }
-    table(rows, columns, output=Output.TEXT)
+    print_table(rows, columns, output=Output.TEXT)
 
 
 def _title(text: str) -> None:
-    note(f"\n[bold]{text}[/]")
+    print_note(f"\n[bold]{text}[/]")
 
 
 def _next_steps(directory: Path, spark: bool) -> None:
@@ -248,4 +252,4 @@ def _next_steps(directory: Path, spark: bool) -> None:
             else []
         ),
     ):
-        note(f"   {command}\n      [dim]{what}[/]")
+        print_note(f"   {command}\n      [dim]{what}[/]")

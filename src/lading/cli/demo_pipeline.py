@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .demo_faults import POISONED, poison
-from .output import Output, meter, note, table
+from .output import Output, meter, print_note, print_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -55,12 +55,12 @@ def pipeline(
     """Run the pipeline of FILE, mend its contract, send again what failed for it; every count is checked."""
     file = directory / FILE
     file.write_text(TOML.format(url=url, topic=topic, tail=STRICT))
-    note(f"[bold]\n5  A pipeline: {file}[/]")
-    note("".join(f"   [dim]{line}[/]\n" for line in _shown(file.read_text())).rstrip("\n"))
+    print_note(f"[bold]\n5  A pipeline: {file}[/]")
+    print_note("".join(f"   [dim]{line}[/]\n" for line in _shown(file.read_text())).rstrip("\n"))
     poisoned = poison(url, topic)
-    note(f"   {poisoned:,} flights ({POISONED}) are marked poisoned: pipelines do not read them")
+    print_note(f"   {poisoned:,} flights ({POISONED}) are marked poisoned: pipelines do not read them")
     first = _run(spark, file, stopped)
-    table(
+    print_table(
         [{"table": name, "messages": count} for name, count in first.items()],
         {"table": "table", "messages": "messages"},
         output=Output.TEXT,
@@ -83,16 +83,16 @@ def _redrive(
     from ..pipeline.report import report
     from ..pipeline.state import existing
 
-    note("[bold]\n6  Mended, and sent again[/]")
+    print_note("[bold]\n6  Mended, and sent again[/]")
     _why(file)
     file.write_text(TOML.format(url=url, topic=topic, tail=MENDED))
-    note(f'   cancelled flights have no tail number, so the contract now says [bold]tail = "{MENDED}"[/]')
+    print_note(f'   cancelled flights have no tail number, so the contract now says [bold]tail = "{MENDED}"[/]')
     again = Quarantine(_settings(file)).redrive(reasons=[REPAIRABLE]).sent
-    note(f"   lading quarantine redrive {file} --reason {REPAIRABLE}: {again:,} sent again, each once")
+    print_note(f"   lading quarantine redrive {file} --reason {REPAIRABLE}: {again:,} sent again, each once")
     more = _run(spark, file, stopped)
     waiting = sum(row["waiting"] for row in Quarantine(_settings(file)).histogram())
     after = {name: first[name] + more[name] for name in first if name != "quarantine"} | {"quarantine": waiting}
-    table(
+    print_table(
         [{"table": name, "before": first[name], "after": after[name]} for name in first],
         {"table": "table", "before": "before", "after": "after"},
         output=Output.TEXT,
@@ -101,14 +101,14 @@ def _redrive(
     page = file.with_name(REPORT)
     settings = _settings(file)
     page.write_text(report(existing(settings), settings.id))
-    note(f"   [dim]rates, delays and reasons of both runs: {page}[/]")
+    print_note(f"   [dim]rates, delays and reasons of both runs: {page}[/]")
 
 
 def _why(file: Path) -> None:
     from ..pipeline.quarantine import Quarantine
 
     columns = {"reason": "why in quarantine", "header": "header", "messages": "messages"}
-    table(Quarantine(_settings(file)).histogram(), columns, output=Output.TEXT)
+    print_table(Quarantine(_settings(file)).histogram(), columns, output=Output.TEXT)
 
 
 def _run(spark: SparkSession, file: Path, stopped: Callable[[], bool]) -> Counts:
@@ -122,7 +122,7 @@ def _run(spark: SparkSession, file: Path, stopped: Callable[[], bool]) -> Counts
             on_progress=lambda now: progress.reach(now.read, now.read + now.lag),
             stopped=stopped,
         )
-    note(f"   [bold]{done['read']:,}[/] messages judged, routed and published in {done.seconds:.1f} s")
+    print_note(f"   [bold]{done['read']:,}[/] messages judged, routed and published in {done.seconds:.1f} s")
     return {"flights": done["good"], "late": done["routed"], "quarantine": done["quarantined"]}
 
 

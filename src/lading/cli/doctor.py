@@ -17,7 +17,7 @@ import typer
 
 from ..model.errors import LadingError
 from .options import AsOutput, local_path
-from .output import Output, document, note, size
+from .output import Output, format_size, print_document, print_note
 
 
 class Finding(NamedTuple):
@@ -99,7 +99,9 @@ def _port(name: str, port: int) -> Callable[[], Finding]:
 def _disk(data: Path) -> Finding:
     place = next(parent for parent in (data.absolute(), *data.absolute().parents) if parent.exists())
     free = shutil.disk_usage(place).free
-    return Finding(free > 1 << 30, "disk", f"{size(free)} free at {place}", "the broker refuses writes when it is full")
+    return Finding(
+        free > 1 << 30, "disk", f"{format_size(free)} free at {place}", "the broker refuses writes when it is full"
+    )
 
 
 def _sync(data: Path) -> Finding:
@@ -144,9 +146,9 @@ def doctor(
     ]  # fmt: skip
     findings = [check() for check in checks]
     if output is Output.JSON:
-        document([finding._asdict() for finding in findings])
+        print_document([finding._asdict() for finding in findings])
     else:
         for finding in findings:
             mark = "[green]ok[/]  " if finding.well else "[red]look[/]"
-            note(f"{mark} {finding.what:<10} {finding.found}" + ("" if finding.well else f" — {finding.advice}"))
+            print_note(f"{mark} {finding.what:<10} {finding.found}" + ("" if finding.well else f" — {finding.advice}"))
     raise typer.Exit(0 if all(finding.well for finding in findings) else 1)

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from .options import DEFAULT_SERVER, AsOutput, Server
-from .output import Output, document, note, table
+from .output import Output, print_document, print_note, print_table
 
 app = typer.Typer(help="Consumer groups of all protocols, with their lag.", no_args_is_help=True)
 COLUMNS = {"protocol": "protocol", "group": "group", "state": "state", "members": "members", "lag": "lag"}
@@ -27,7 +27,7 @@ def list_groups(server: Server = DEFAULT_SERVER, output: AsOutput = Output.TEXT)
     from .connection import admin
 
     with admin(server) as transport:
-        table(transport.groups(), COLUMNS, output=output)
+        print_table(transport.groups(), COLUMNS, output=output)
 
 
 @app.command()
@@ -50,12 +50,14 @@ def show(
             known = [row["protocol"] for row in transport.groups() if row["group"] == name]
             protocol = known[0] if known else "kafka"
             if len(known) > 1:
-                note(f"{' and '.join(known)} have a group {name!r}; this is the one of {protocol}, see --protocol")
+                print_note(
+                    f"{' and '.join(known)} have a group {name!r}; this is the one of {protocol}, see --protocol"
+                )
         group = transport.group(protocol, name)
     if output is Output.JSON:
-        document(group)
+        print_document(group)
         return
-    table(group["partitions"], PARTITION_COLUMNS, output=output, title=name)
-    note(f"{group['protocol']} group: {group['state']}, generation {group['generation']}, lag {group['lag']}")
+    print_table(group["partitions"], PARTITION_COLUMNS, output=output, title=name)
+    print_note(f"{group['protocol']} group: {group['state']}, generation {group['generation']}, lag {group['lag']}")
     for member in group["members"]:
-        note(f"member {member}")
+        print_note(f"member {member}")

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from .options import DEFAULT_SERVER, AsOutput, From, States, Where
-from .output import Output, meter, note, table
+from .output import Output, meter, print_note, print_table
 
 COLUMNS = {
     "key": "header", "kinds": "kinds", "share": "share %", "nulls": "null", "empty": "empty", "duplicates": "repeated",
@@ -31,15 +31,15 @@ def headers(
 
         lading headers flights --from ./data --where "carrier = 'UA'" --output json
     """
-    from .connection import absent_headers, header_statistics, opened
+    from .connection import absent_headers, header_statistics, open_source
 
-    with opened(from_) as transport:
+    with open_source(from_) as transport:
         total = sum(part.end_offset - part.first_offset for part in transport.topic(topic).partitions)
     with meter("reading headers", min(total, limit or total)) as progress:
         statistics = header_statistics(from_, topic, where=where, states=states, limit=limit, on_rows=progress.advance)
-    table(statistics.rows(), COLUMNS, output=output)
+    print_table(statistics.rows(), COLUMNS, output=output)
     if output is Output.TEXT:
-        note(f"{statistics.messages:,} messages of {topic!r} at {from_}")
+        print_note(f"{statistics.messages:,} messages of {topic!r} at {from_}")
     if where is not None:
         for sentence in absent_headers(from_, topic, where, states, found=statistics.messages > 0):
-            note(sentence)
+            print_note(sentence)

@@ -12,7 +12,7 @@ import typer
 from ..model.errors import LocalError
 from .interruption import Interruption
 from .options import DEFAULT_SERVER, AsOutput, From, Where
-from .output import Output, document, json_line, meter, note, size
+from .output import Output, format_size, json_line, meter, print_document, print_note
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -86,18 +86,18 @@ def ingest(
         columns = inferred_columns(statistics)
         if output is Output.TEXT:
             for text in proposal(statistics, columns):
-                note(f"[dim]{text}[/]")
+                print_note(f"[dim]{text}[/]")
     else:
         for sentence in absent_columns(from_, topic, columns):
-            note(sentence)
+            print_note(sentence)
     if where is not None:
         for sentence in absent_headers(from_, topic, where):
-            note(sentence)
+            print_note(sentence)
     from ..tables.ingest import ingest as ingest_topic
     from ..tables.local import LocalExecutor
 
     with (
-        Interruption().taken() as interruption,
+        Interruption().install() as interruption,
         interruption.spark("lading ingest") as session,
         meter(f"{topic} to Parquet", None, "rows") as progress,
     ):
@@ -111,10 +111,10 @@ def ingest(
             report = ingest_topic(
                 executor, from_, topic, to, columns=columns, where=where, state_dir=state, max_rows=max_rows,
                 follow=follow, resume=resume, verify_checksum=None if verify_checksum else False,
-                on_progress=on_progress, stopped=lambda: interruption.came,
+                on_progress=on_progress, stopped=lambda: interruption.is_requested,
             )  # fmt: skip
     if output is Output.JSON:
-        document(
+        print_document(
             {
                 "rows": report.rows,
                 "files": report.files,
@@ -125,10 +125,12 @@ def ingest(
             }
         )
     else:
-        written = f"{report.files} file(s), {size(report.size_bytes)}, {report.rows_per_s:,.0f} rows/s"
-        note(f"[bold]{report.rows:,}[/] rows in {written}: {to}")
+        written = f"{report.files} file(s), {format_size(report.size_bytes)}, {report.rows_per_s:,.0f} rows/s"
+        print_note(f"[bold]{report.rows:,}[/] rows in {written}: {to}")
         if report.bad_values:
-            note(f"{report.bad_values:,} header values do not fit the type of their column and are null in the table")
+            print_note(
+                f"{report.bad_values:,} header values do not fit the type of their column and are null in the table"
+            )
 
 
 BEFORE, AFTER = ("partition", "offset", "timestamp", "key"), ("payload",)

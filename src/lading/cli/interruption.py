@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
-from .output import note
+from .output import print_note
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,7 +26,7 @@ SHOW_CURSOR = "\x1b[?25h"
 
 
 def _say() -> None:
-    note("[dim]starting Spark …[/]")
+    print_note("[dim]starting Spark …[/]")
 
 
 class Interruption:
@@ -38,12 +38,12 @@ class Interruption:
     """
 
     def __init__(self) -> None:
-        self.came = False
+        self.is_requested = False
         self._asked = False
         self._spark: SparkSession | None = None
 
     @contextmanager
-    def taken(self) -> Iterator[Interruption]:
+    def install(self) -> Iterator[Interruption]:
         """Be the one who is told."""
         before = {number: signal.signal(number, self._interrupted) for number in SIGNALS}
         try:
@@ -54,10 +54,10 @@ class Interruption:
 
     def check(self) -> None:
         """KeyboardInterrupt when it came."""
-        if self.came:
+        if self.is_requested:
             raise KeyboardInterrupt
 
-    def waited(self, work: Callable[[], Made]) -> Made:
+    def run_interruptibly(self, work: Callable[[], Made]) -> Made:
         """What ``work`` returns or raises; it is done in another thread, so that only the wait is interrupted."""
         self.check()
         done: list[Made] = []
@@ -100,7 +100,7 @@ class Interruption:
         def started() -> SparkSession:
             if self._spark is None:
                 starts()
-                self._spark = self.waited(start)
+                self._spark = self.run_interruptibly(start)
                 self._activate()
                 self._asked = True
             return self._spark
@@ -116,7 +116,7 @@ class Interruption:
                     spark.stop()
             except Exception:
                 # a JVM that was signalled as well is gone already
-                if not self.came:
+                if not self.is_requested:
                     raise
             finally:
                 self._asked = False
@@ -128,9 +128,9 @@ class Interruption:
             activate(self._spark)
 
     def _interrupted(self, number: int, frame: FrameType | None) -> None:
-        if self.came:
+        if self.is_requested:
             _leave()
-        self.came = True
+        self.is_requested = True
         # what calls to the JVM say of being cut off
         logging.disable(logging.CRITICAL)
         if not self._asked:

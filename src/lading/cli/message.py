@@ -13,7 +13,7 @@ import typer
 
 from ..model.errors import CorruptError, LocalError
 from .options import DEFAULT_SERVER, AsOutput, From, Server, States, Where
-from .output import Output, json_line, literal, meter, note
+from .output import Output, json_line, literal, meter, print_note
 
 if TYPE_CHECKING:
     from ..model.message import Message
@@ -67,7 +67,7 @@ def send(
             )
             sent += 1
             progress.advance(1)
-    note(f"sent [bold]{sent:,}[/] message(s) to {topic}")
+    print_note(f"sent [bold]{sent:,}[/] message(s) to {topic}")
 
 
 def _payloads(payload: str | None, file: Path | None, lines: bool) -> Iterator[bytes | None]:
@@ -121,12 +121,12 @@ def poll(
         if found >= count:
             break
     if output is Output.TEXT:
-        note(f"{found} message(s)" + ("" if found else f"; nothing in {topic} from {offset} on matches"))
+        print_note(f"{found} message(s)" + ("" if found else f"; nothing in {topic} from {offset} on matches"))
     if where is not None:
         from .connection import absent_headers
 
         for sentence in absent_headers(from_, topic, where, states, found=found > 0):
-            note(sentence)
+            print_note(sentence)
 
 
 @app.command()

@@ -28,7 +28,7 @@ STYLES = ("bold", "dim", "green", "yellow", "red")
 """What notes write in brackets before a styled part, and ``[/]`` behind it; any other bracket is text."""
 
 
-def note(text: str) -> None:
+def print_note(text: str) -> None:
     """One line for the person at the terminal, on stderr, so that stdout stays data.
 
     Names and values that users chose may stand in it as they are: brackets in them neither vanish nor fail, and what a
@@ -60,15 +60,17 @@ def json_line(value: Any) -> None:
     sys.stdout.flush()
 
 
-def document(value: Any) -> None:
+def print_document(value: Any) -> None:
     """One indented JSON document on stdout."""
     sys.stdout.write(escape_unseen_in_json(json.dumps(value, ensure_ascii=False, indent=2, default=str)) + "\n")
 
 
-def table(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str], *, output: Output, title: str = "") -> None:
+def print_table(
+    rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str], *, output: Output, title: str = ""
+) -> None:
     """``rows`` as a table whose ``columns`` map keys to headings, or as one JSON list with every key."""
     if output is Output.JSON:
-        document(list(rows))
+        print_document(list(rows))
         return
     from rich import box
     from rich.console import Console
@@ -114,7 +116,7 @@ def literal(text: str) -> str:
     return escape(escape_unseen(text))
 
 
-def size(size_bytes: float) -> str:
+def format_size(size_bytes: float) -> str:
     """Bytes in the unit people read: ``1.5 MB``."""
     for unit in ("B", "kB", "MB", "GB"):
         if size_bytes < 1000:

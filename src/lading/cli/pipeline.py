@@ -11,7 +11,7 @@ import typer
 
 from .interruption import Interruption
 from .options import AsOutput
-from .output import Output, document, json_line, line, meter, note, table
+from .output import Output, json_line, line, meter, print_document, print_note, print_table
 
 if TYPE_CHECKING:
     from ..pipeline.progress import PipelineProgress, RunReport
@@ -66,9 +66,9 @@ def run(
     settings = PipelineSettings.load(file)
     interruption = Interruption()
     for sentence in absent_contract(settings):
-        note(sentence)
+        print_note(sentence)
     with (
-        interruption.taken(),
+        interruption.install(),
         interruption.spark("lading pipeline", **SESSION) as session,
         meter(settings.id, None, "messages") as progress,
     ):
@@ -83,13 +83,13 @@ def run(
             if output is Output.JSON:
                 json_line({"event": "metrics", "address": f"http://{address}/metrics"})
             else:
-                note(f"metrics: http://{address}/metrics")
+                print_note(f"metrics: http://{address}/metrics")
 
         with closing(LocalExecutor()) if local else nullcontext() as executor:
             done = run_pipeline(
                 session, settings, follow=follow, accept_batch=accept_batch, resume=resume, on_progress=on_progress,
                 metrics=None if metrics is None else _address(metrics), on_metrics=on_metrics,
-                stopped=lambda: interruption.came, executor=executor,
+                stopped=lambda: interruption.is_requested, executor=executor,
             )  # fmt: skip
     if output is Output.JSON:
         json_line({"event": "done", **_document(done)})
@@ -128,18 +128,18 @@ def check(file: File, output: AsOutput = Output.TEXT) -> None:
     from .connection import absent_contract
 
     settings = PipelineSettings.load(file)
-    with Interruption().taken() as interruption, interruption.spark("lading pipeline") as session:
-        found = interruption.waited(lambda: check_pipeline(settings, session))
+    with Interruption().install() as interruption, interruption.spark("lading pipeline") as session:
+        found = interruption.run_interruptibly(lambda: check_pipeline(settings, session))
     for sentence in absent_contract(settings):
-        note(sentence)
+        print_note(sentence)
     if output is Output.JSON:
-        document([asdict(problem) for problem in found])
+        print_document([asdict(problem) for problem in found])
     for problem in found if output is Output.TEXT else ():
         line(f"{problem.part}: {problem.sentence}")
     if found:
         raise typer.Exit(1)
     if output is Output.TEXT:
-        note(f"{file}: nothing wrong; run it with: lading pipeline run {file}")
+        print_note(f"{file}: nothing wrong; run it with: lading pipeline run {file}")
 
 
 def _address(text: str) -> Address:
@@ -161,7 +161,7 @@ def _write_report(settings: PipelineSettings, to: Path, first: int) -> None:
         to.write_text(page)
     except OSError as error:
         raise LocalError(f"cannot write the report {to}: {error.strerror}") from None
-    note(f"report: {to}")
+    print_note(f"report: {to}")
 
 
 def _document(report: RunReport) -> dict[str, Any]:
@@ -201,11 +201,11 @@ def _show(report: RunReport) -> None:
             "table": str(report.tables["quarantine"]),
         }
     )
-    table(rows, {"destination": "destination", "messages": "messages", "table": "table"}, output=Output.TEXT)
+    print_table(rows, {"destination": "destination", "messages": "messages", "table": "table"}, output=Output.TEXT)
     became = f"{report['good']:,} good, {report['routed']:,} routed"
     if "passed" in report.counts:
         became = f"{report['passed']:,} passed (of which the steps made {became})"
-    note(
+    print_note(
         f"[bold]{report['read']:,}[/] messages in {report.batches} batch(es), {report.rows_per_s:,.0f} a second: "
         f"{became}, {report['quarantined']:,} quarantined"
     )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .options import AsOutput, Where
-from .output import Output, document, json_line, meter, note, table
+from .output import Output, json_line, meter, print_document, print_note, print_table
 
 if TYPE_CHECKING:
     from ..pipeline.quarantine import Quarantine
@@ -39,9 +39,9 @@ def list_(
         lading quarantine list flights.toml --where "carrier = 'UA'" --reason bad_value
     """
     rows = list(_quarantine(file).rows(where, reason or (), limit + 1))
-    table(rows[:limit], COLUMNS, output=output)
+    print_table(rows[:limit], COLUMNS, output=output)
     if len(rows) > limit and output is Output.TEXT:
-        note(f"the first {limit}; there are more (--limit, --where, --reason)")
+        print_note(f"the first {limit}; there are more (--limit, --where, --reason)")
 
 
 @app.command()
@@ -75,7 +75,7 @@ def show(
         if output is Output.JSON:
             json_line({**facts, "quarantined_at": row["quarantined_at"].isoformat(), "message": as_json(whole)})
         else:
-            note(f"[bold]{facts['reason']}[/]: {facts['detail']} (sent again {facts['replays']} times before)")
+            print_note(f"[bold]{facts['reason']}[/]: {facts['detail']} (sent again {facts['replays']} times before)")
             show_message(whole, output)
 
 
@@ -87,7 +87,7 @@ def histogram(file: File, where: Where = None, output: AsOutput = Output.TEXT) -
 
         lading quarantine histogram flights.toml
     """
-    table(_quarantine(file).histogram(where), HISTOGRAM, output=output)
+    print_table(_quarantine(file).histogram(where), HISTOGRAM, output=output)
 
 
 @app.command()
@@ -118,10 +118,10 @@ def redrive(
             on_sent=progress.advance,
         )  # fmt: skip
     if output is Output.JSON:
-        document(asdict(done))
+        print_document(asdict(done))
         return
     verb = "would be sent" if dry_run else "sent"
-    note(
+    print_note(
         f"[bold]{done.sent:,}[/] {verb} again, {done.parked:,} parked (sent {max_replays} times before), "
         f"{done.already:,} had been sent again already"
         + (f"; {done.resumed:,} of an interrupted redrive were finished first" if done.resumed else "")

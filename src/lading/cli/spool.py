@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from .options import local_path
-from .output import note
+from .output import print_note
 
 
 def spool(
@@ -44,7 +44,9 @@ def spool(
         signal.signal(number, lambda *_: ended.append(True))
 
     def caught_up(end: int) -> None:
-        note(f"what waited is in [bold]{directory}[/]: {end:,} messages" + ("" if once else "; going on until Ctrl-C"))
+        print_note(
+            f"what waited is in [bold]{directory}[/]: {end:,} messages" + ("" if once else "; going on until Ctrl-C")
+        )
         if once:
             ended.append(True)
 
@@ -59,4 +61,4 @@ def spool(
             done=lambda: 0 if keep is None else None,
             keep_s=keep_s,
         )
-    note(f"{count:,} messages taken")
+    print_note(f"{count:,} messages taken")

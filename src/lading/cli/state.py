@@ -8,7 +8,7 @@ import typer
 
 from ..model.errors import LocalError
 from .options import DEFAULT_SERVER, AsOutput, Server, word
-from .output import Output, document, meter, note, table
+from .output import Output, meter, print_document, print_note, print_table
 
 if TYPE_CHECKING:
     from ..client.states import Changed
@@ -82,18 +82,18 @@ def set_(
             partition=partition, reason=reason, dry_run=dry_run, on_progress=on_progress,
         )  # fmt: skip
     if output is Output.JSON:
-        document({"topic": topic, "state": state, **done._asdict(), "dry_run": dry_run})
+        print_document({"topic": topic, "state": state, **done._asdict(), "dry_run": dry_run})
         return
     if where is not None:
         from .connection import absent_headers
 
         for sentence in absent_headers(server, topic, where, "all", found=done.matched > 0):
-            note(sentence)
+            print_note(sentence)
     same = done.matched - done.changed
     was = f"; {same:,} had it already" if same else ""
     what = "would become" if dry_run else "became"
     looked = f", of {done.seen:,} looked at" if where is not None else ""
-    note(f"[bold]{done.changed:,}[/] message(s) of {topic} {what} {state}{looked}{was}")
+    print_note(f"[bold]{done.changed:,}[/] message(s) of {topic} {what} {state}{looked}{was}")
 
 
 def _range(text: str) -> tuple[int, int]:
@@ -122,9 +122,9 @@ def list_states(
         lading state list flights --ranges --output json
     """
     from ..transports.interface import Marking
-    from .connection import opened
+    from .connection import open_source
 
-    with opened(server) as transport:
+    with open_source(server) as transport:
         if not isinstance(transport, Marking):
             raise LocalError(
                 f"states are listed at a broker of Lading (lading://host:port, or iggy://host:port), not at {server}"
@@ -134,7 +134,7 @@ def list_states(
             raise LocalError(f"topic {topic!r} has no partition {partition}")
         if not ranges:
             rows = [_counts(row) for row in counted]
-            table(
+            print_table(
                 [*rows, _total(rows)] if len(rows) > 1 and output is Output.TEXT else rows, COUNT_COLUMNS, output=output
             )
             return
@@ -150,9 +150,9 @@ def list_states(
             for first, end, state in transport.states(topic, row["partition"])
         ]
     if found or output is Output.JSON:
-        table(found, RANGE_COLUMNS, output=output)
+        print_table(found, RANGE_COLUMNS, output=output)
     else:
-        note(f"every message of {topic} is available")
+        print_note(f"every message of {topic} is available")
 
 
 def _counts(row: dict[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from .options import DEFAULT_SERVER, AsOutput, Server
-from .output import Output, note, table
+from .output import Output, print_note, print_table
 
 app = typer.Typer(help="Streams: Iggy's topmost level of names.", no_args_is_help=True)
 COLUMNS = {"id": "id", "name": "stream", "topics": "topics", "messages": "messages", "size": "size"}
@@ -22,13 +22,13 @@ def list_streams(server: Server = DEFAULT_SERVER, output: AsOutput = Output.TEXT
         lading stream list --output json
     """
     from .connection import admin
-    from .output import size
+    from .output import format_size
 
     with admin(server) as transport:
         rows = transport.streams()
     # an id is a name, not a quantity: no thousands separators
-    shown = [row | {"id": str(row["id"]), "size": size(row["size_bytes"])} for row in rows]
-    table(rows if output is Output.JSON else shown, COLUMNS, output=output)
+    shown = [row | {"id": str(row["id"]), "size": format_size(row["size_bytes"])} for row in rows]
+    print_table(rows if output is Output.JSON else shown, COLUMNS, output=output)
 
 
 @app.command()
@@ -47,7 +47,7 @@ def create(
 
     with admin(server) as transport:
         transport.create_stream(name, stream_id)
-    note(f"stream [bold]{name}[/] is there")
+    print_note(f"stream [bold]{name}[/] is there")
 
 
 @app.command()
@@ -67,4 +67,4 @@ def delete(
     confirm(f"Delete stream {name!r} with all its topics and messages?", yes)
     with admin(server) as transport:
         transport.delete_stream(name)
-    note(f"stream [bold]{name}[/] is gone")
+    print_note(f"stream [bold]{name}[/] is gone")

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from .options import DEFAULT_SERVER, AsOutput, From, Server
-from .output import Output, document, note, table
+from .output import Output, print_document, print_note, print_table
 
 app = typer.Typer(help="Topics and their partitions.", no_args_is_help=True)
 TOPIC_COLUMNS = {
@@ -44,10 +44,10 @@ def list_topics(from_: From = DEFAULT_SERVER, output: AsOutput = Output.TEXT) ->
 
         lading topic list --from ./data
     """
-    from .connection import opened, topic_row
+    from .connection import open_source, topic_row
 
-    with opened(from_) as transport:
-        table([topic_row(meta) for meta in transport.topics()], TOPIC_COLUMNS, output=output)
+    with open_source(from_) as transport:
+        print_table([topic_row(meta) for meta in transport.topics()], TOPIC_COLUMNS, output=output)
     _note_queue(from_, output)
 
 
@@ -60,29 +60,29 @@ def show(name: str, from_: From = DEFAULT_SERVER, output: AsOutput = Output.TEXT
         lading topic show flights
     """
     from ..dialects.protocols import explain_invisible
-    from .connection import opened, partition_row, topic_row
+    from .connection import open_source, partition_row, topic_row
 
-    with opened(from_) as transport:
+    with open_source(from_) as transport:
         meta = transport.topic(name)
     rows = [partition_row(partition) for partition in meta.partitions]
     unseen = explain_invisible(meta.name, len(rows))
     if output is Output.JSON:
-        document(topic_row(meta) | {"partitions": rows, "settings": meta.settings, "hidden": unseen})
+        print_document(topic_row(meta) | {"partitions": rows, "settings": meta.settings, "hidden": unseen})
         return
-    table(rows, PARTITION_COLUMNS, output=output, title=f"{meta.name}")
+    print_table(rows, PARTITION_COLUMNS, output=output, title=f"{meta.name}")
     if meta.settings:
-        note(f"settings: {_shown(meta.settings)}")
+        print_note(f"settings: {_shown(meta.settings)}")
     _note_queue(from_, output)
-    note(f"Iggy: stream {meta.stream!r}, topic {meta.topic!r} · everywhere else: {meta.name!r}")
+    print_note(f"Iggy: stream {meta.stream!r}, topic {meta.topic!r} · everywhere else: {meta.name!r}")
     for protocol, why in unseen.items():
-        note(f"{protocol} clients cannot see it: {why}")
+        print_note(f"{protocol} clients cannot see it: {why}")
 
 
 def _note_queue(from_: str, output: Output) -> None:
     from ..transports.open import is_queue
 
     if is_queue(from_) and output is Output.TEXT:
-        note("a queue tells neither partitions nor messages: /stats of its nsqd does")
+        print_note("a queue tells neither partitions nor messages: /stats of its nsqd does")
 
 
 @app.command()
@@ -100,16 +100,16 @@ def create(
 
         lading topic create flights --set dead_letter_topic=flights-dead --set retention_age_us=7d
     """
-    from .connection import admin, opened
+    from .connection import admin, open_source
     from .units import topic_settings
 
     if settings:
         with admin(server) as lading:
             meta = lading.create_topic(name, partitions, topic_settings(settings))
     else:
-        with opened(server) as transport:
+        with open_source(server) as transport:
             meta = transport.create_topic(name, partitions)
-    note(f"topic [bold]{meta.name}[/] is there, {len(meta.partitions)} partition(s)")
+    print_note(f"topic [bold]{meta.name}[/] is there, {len(meta.partitions)} partition(s)")
 
 
 @app.command()
@@ -129,7 +129,7 @@ def delete(
     confirm(f"Delete topic {name!r} with all its messages?", yes)
     with admin(server) as transport:
         transport.delete_topic(name)
-    note(f"topic [bold]{name}[/] is gone")
+    print_note(f"topic [bold]{name}[/] is gone")
 
 
 @app.command("set")
@@ -155,9 +155,9 @@ def set_(
     with admin(server) as transport:
         meta = transport.alter_topic(name, topic_settings(settings))
     if output is Output.JSON:
-        document(meta.settings)
+        print_document(meta.settings)
         return
-    note(f"settings of [bold]{meta.name}[/]: {_shown(meta.settings) or 'none'}")
+    print_note(f"settings of [bold]{meta.name}[/]: {_shown(meta.settings) or 'none'}")
 
 
 @app.command()
@@ -176,34 +176,34 @@ def retention(
         lading topic retention flights --within 7d --output json
     """
     from .connection import admin
-    from .units import duration_us, span
+    from .units import duration_us, format_duration
 
     with admin(server) as transport:
         found = transport.retention(name, max(duration_us(within) // 1_000, 0))
     if output is Output.JSON:
-        document(found)
+        print_document(found)
         return
     if found["age_us"] is None and found["size_bytes"] is None:
-        note(f"nothing of {name} ever goes: neither retention_age_us nor retention_bytes is set")
+        print_note(f"nothing of {name} ever goes: neither retention_age_us nor retention_bytes is set")
         return
     rows = [_going(part["partition"], one, found["now_us"]) for part in found["partitions"] for one in part["going"]]
     if rows:
-        table(rows, GOING_COLUMNS, output=output)
+        print_table(rows, GOING_COLUMNS, output=output)
     else:
-        note(f"nothing of {name} is due within {within}")
+        print_note(f"nothing of {name} is due within {within}")
     rule = [
-        f"older than {span(found['age_us'])}" if found["age_us"] is not None else "",
+        f"older than {format_duration(found['age_us'])}" if found["age_us"] is not None else "",
         f"beyond {found['size_bytes']:,} bytes a partition" if found["size_bytes"] is not None else "",
     ]
-    note(
+    print_note(
         f"messages go when they are {' or '.join(filter(None, rule))}, a segment at a time; they are marked "
-        f"{span(found['mark_us'])} before, and this is looked at every {span(found['check_us'])}"
+        f"{format_duration(found['mark_us'])} before, and this is looked at every {format_duration(found['check_us'])}"
     )
 
 
 def _going(partition: int, one: dict[str, Any], now_us: int) -> dict[str, Any]:
-    from .output import size
-    from .units import span
+    from .output import format_size
+    from .units import format_duration
 
     left_us = one["due_us"] - now_us
     moment = datetime.fromtimestamp(one["due_us"] / 1e6, UTC)
@@ -212,8 +212,8 @@ def _going(partition: int, one: dict[str, Any], now_us: int) -> dict[str, Any]:
         "first": one["first"],
         "last": one["end"] - 1,
         "messages": one["end"] - one["first"],
-        "size": size(one["size_bytes"]),
-        "due": "now" if left_us <= 0 else f"{moment:%Y-%m-%d %H:%M:%S} (in {span(left_us)})",
+        "size": format_size(one["size_bytes"]),
+        "due": "now" if left_us <= 0 else f"{moment:%Y-%m-%d %H:%M:%S} (in {format_duration(left_us)})",
         "why": one["why"],
         "marked": one["marked"],
         "held": one["held"],
@@ -221,10 +221,10 @@ def _going(partition: int, one: dict[str, Any], now_us: int) -> dict[str, Any]:
 
 
 def _shown(settings: Mapping[str, Any]) -> str:
-    from .units import span
+    from .units import format_duration
 
     words = {True: "true", False: "false"}
     return ", ".join(
-        f"{key} = {span(value) if key.endswith('_us') else words[value] if isinstance(value, bool) else value}"
+        f"{key} = {format_duration(value) if key.endswith('_us') else words[value] if isinstance(value, bool) else value}"
         for key, value in settings.items()
     )

@@ -24,7 +24,7 @@ def duration_us(text: str) -> int:
     return _amount(text, _MICROSECONDS, "a duration like 90s, 1h or 7d")
 
 
-def size_bytes(text: str) -> int:
+def parse_size_bytes(text: str) -> int:
     """Bytes; SettingError where it is no size."""
     return _amount(text, _BYTES, "a size like 500MB or 1GiB")
 
@@ -55,11 +55,11 @@ def _value(key: str, text: str) -> Any:
     if key.endswith("_us"):
         return duration_us(text) if not text.isdecimal() else int(text)
     if "bytes" in key:
-        return size_bytes(text)
+        return parse_size_bytes(text)
     return int(text) if text.isdecimal() and not key.endswith("topic") else text
 
 
-def span(microseconds: float) -> str:
+def format_duration(microseconds: float) -> str:
     """A duration in the unit people read: ``1.5 h``."""
     if microseconds < 1_000_000:
         return f"{microseconds / 1_000:.0f} ms"
