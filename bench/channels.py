@@ -105,7 +105,7 @@ def _case(broker: Broker, tags: list[str], window: int, messages: int) -> Callab
 
     def once() -> None:
         channel = broker.channels.open(topic, "c#ephemeral")
-        channel.seek(0, topic.partition(0).log.stable_end - messages)
+        channel.seek(0, topic.partition(0).log.last_stable_offset - messages)
         got: list[tuple[Subscriber, Delivery]] = []
         subscribers: list[Subscriber] = []
         for tag in tags:

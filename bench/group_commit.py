@@ -91,9 +91,9 @@ def _measure(home: Path, partitions: int, seconds: float, alone: float) -> dict[
         now = time.perf_counter()
         for log in logs:
             queue = waiting[log]
-            if queue and queue[0][0] < log.synced_end:
+            if queue and queue[0][0] < log.high_watermark:
                 syncs += 1
-                while queue and queue[0][0] < log.synced_end:
+                while queue and queue[0][0] < log.high_watermark:
                     latencies.append(now - queue.popleft()[1])
                     ready += 1
     took, used = time.perf_counter() - begun, time.process_time() - cpu

@@ -37,7 +37,7 @@ def test_an_append_is_done_and_seen_when_it_is_synced(broker: Broker) -> None:
     second = append(broker, partition, b"c")
     for one in (first, second):
         one.add_done_callback(lambda done: answered.append((done.base_offset, done.count, done.error)))
-    broker.add_visible_callback(partition, lambda: seen.append(partition.log.stable_end))
+    broker.add_visible_callback(partition, lambda: seen.append(partition.log.last_stable_offset))
     assert (first.done, read(broker, partition).count, answered) == (False, 0, [])
     broker.flush()
     assert answered == [(0, 2, None), (2, 1, None)]
@@ -230,7 +230,7 @@ def test_who_is_alone_is_written_at_once_where_nobody_waits_for_the_disk(tmp_pat
     broker.on_pending = lambda: asked.append(True)
     partition = topic_of(broker).partition(0)
     seen: list[int] = []
-    broker.add_visible_callback(partition, lambda: seen.append(partition.log.stable_end))
+    broker.add_visible_callback(partition, lambda: seen.append(partition.log.last_stable_offset))
     one = append(broker, partition, b"0", b"1", source="a")
     assert (one.done, one.base_offset, one.end_offset, seen) == (True, 0, 2, [2])
     assert append(broker, partition, b"2", source="a").done
@@ -298,7 +298,7 @@ def test_who_waits_reads_from_memory_what_lies_in_the_log_and_only_when_it_lasts
     handle = broker.fileno()
     assert handle is not None
     seen = []
-    while log.synced_end < 4:
+    while log.high_watermark < 4:
         seen.append(len(rows(read(broker, partition, 2))))
         assert select.select([handle], [], [], 10)[0]
         broker.complete()

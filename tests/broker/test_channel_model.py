@@ -92,7 +92,7 @@ class ChannelMachine(RuleBasedStateMachine):
             one = self.table[number, offset]
             assert one.status == "waiting", f"{one} was delivered"
             assert (number, offset) not in self.hidden
-            assert delivery.partition.log.first_offset <= offset < delivery.partition.log.stable_end
+            assert delivery.partition.log.first_offset <= offset < delivery.partition.log.last_stable_offset
             assert subscriber.tag == self._point(one.tag), "misdelivery"
             one.attempts += 1
             assert attempt == one.attempts, f"{number}/{offset} {one} was delivered as attempt {attempt}"
@@ -118,7 +118,7 @@ class ChannelMachine(RuleBasedStateMachine):
         self._lose()
         takers = {one.tag for one in self.subscribers.values() if one.credit > 0}
         for (number, offset), one in self.table.items():
-            if one.status == "waiting" and offset < self.topic.partition(number).log.stable_end:
+            if one.status == "waiting" and offset < self.topic.partition(number).log.last_stable_offset:
                 assert self._point(one.tag) not in takers, f"{number}/{offset} {one} waits though somebody takes it"
         flying = Counter(one.owner for one in self.table.values() if one.status == "flying")
         for subscriber in self.subscribers.values():
@@ -247,7 +247,7 @@ class ChannelMachine(RuleBasedStateMachine):
     @rule(number=st.integers(0, 1), share=st.sampled_from([0, 0, 1, 4]))
     def retention(self, number: int, share: int) -> None:
         log = self.topic.partition(number).log
-        log.truncate_before(log.first_offset + (log.stable_end - log.first_offset) * share // 20)
+        log.truncate_before(log.first_offset + (log.last_stable_offset - log.first_offset) * share // 20)
         self._lose()
         self._settle()
 
@@ -332,7 +332,7 @@ class ChannelMachine(RuleBasedStateMachine):
         counts = self.channel.statistics()
         assert (counts.in_flight, counts.deferred) == (0, 0)
         assert all(
-            one.window.first == one.window.end == one.partition.log.stable_end and not len(one.out_of_window)
+            one.window.first == one.window.end == one.partition.log.last_stable_offset and not len(one.out_of_window)
             for one in self.channel.lanes
         )
         self.figures["runs"] += 1

@@ -103,7 +103,7 @@ def marked_end(path: Path) -> int:
     (file,) = path.glob(f"topics/*/0/{watermark.FILE_NAME}")
     mark = watermark.unpack(file.read_bytes())
     assert mark is not None
-    return mark.synced_end
+    return mark.high_watermark
 
 
 def test_a_broker_that_nothing_happens_in_is_asked_seldom(tmp_path: Path) -> None:
@@ -184,7 +184,7 @@ def test_one_log_that_cannot_be_maintained_keeps_no_other_from_it(
     monkeypatch.setattr(topic.partition(0).log, "maintain", fail)
     broker.tick(NOW + TICK)
     marks = [watermark.unpack(one.read_bytes()) for one in sorted(tmp_path.glob(f"topics/*/*/{watermark.FILE_NAME}"))]
-    assert [mark.synced_end for mark in marks if mark is not None][1:] == [2, 2]
+    assert [mark.high_watermark for mark in marks if mark is not None][1:] == [2, 2]
     assert broker.counters.failed_duties == 1
     assert "this log is broken" in caplog.text
     monkeypatch.undo()

@@ -159,7 +159,11 @@ class BrokerMachine(RuleBasedStateMachine):
     @invariant()
     def ends_agree(self) -> None:
         log = self.partition.log
-        assert (log.next_offset, log.synced_end, log.stable_end) == (len(self.written), self.synced, self.stable)
+        assert (log.next_offset, log.high_watermark, log.last_stable_offset) == (
+            len(self.written),
+            self.synced,
+            self.stable,
+        )
         assert self.broker.poller.position(self.partition.topic, CONSUMER, 0) == self.position
 
 

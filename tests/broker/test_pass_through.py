@@ -84,10 +84,10 @@ class Log:
                 state = chance.choice((State.POISONED, State.AVAILABLE))
                 end = min(first + chance.randint(1, 4), log.next_offset)
                 self.broker.set_states(self.partition, [(first, end)], state, now_us=NOW)
-            case 2 if log.stable_end > log.first_offset:
+            case 2 if log.last_stable_offset > log.first_offset:
                 log.hold_last_stable_offset(chance.choice((None, chance.randrange(log.first_offset, log.next_offset))))
-            case 3 if log.stable_end > log.first_offset:
-                record_deletion.delete_before(self.partition, chance.randint(log.first_offset, log.stable_end))
+            case 3 if log.last_stable_offset > log.first_offset:
+                record_deletion.delete_before(self.partition, chance.randint(log.first_offset, log.last_stable_offset))
             case _:
                 for _ in range(chance.randint(1, 3)):
                     payloads = [

@@ -147,12 +147,12 @@ def test_a_committed_transaction_is_seen_as_a_whole(tmp_path: Path, broker: Brok
     assert committed(broker, partition, kafka_row.UNCOMMITTED) == [b"1", b"2", b"0", b"3"]
     end(broker, caller)
     assert committed(broker, partition) == [b"1", b"2", b"0", b"3"]
-    assert (partition.log.stable_end, partition.log.control_ranges(0, 9)) == (5, [(4, 5)])
+    assert (partition.log.last_stable_offset, partition.log.control_ranges(0, 9)) == (5, [(4, 5)])
     end(broker, caller)
     assert refused(lambda: broker.producers.end(caller, False, now_us=NOW)) is Reason.TRANSACTION_NOT_OPEN
     broker.tick(NOW + SECOND)
     directory = DirectoryReader(next((tmp_path / "topics").glob("*/0")))
-    assert (directory.stable_end, directory.control_ranges(0, 9)) == (5, [(4, 5)])
+    assert (directory.last_stable_offset, directory.control_ranges(0, 9)) == (5, [(4, 5)])
 
 
 def test_an_aborted_one_is_never_seen(broker: Broker, partition: Partition) -> None:
@@ -293,7 +293,7 @@ def test_a_decision_is_finished_later(tmp_path: Path, commit: bool, then: str) -
     broker.tick(NOW)
     broker.flush()
     assert [committed(broker, partition) for partition in partitions] == [[b"x"] if commit else []] * 3
-    assert [partition.log.stable_end for partition in partitions] == [2, 2, 2]
+    assert [partition.log.last_stable_offset for partition in partitions] == [2, 2, 2]
     assert (KEY in partitions[0].positions) is commit
     # and the producer goes on
     end(broker, caller, commit)
@@ -337,7 +337,7 @@ def test_killed_anywhere_it_ends_as_acknowledged(tmp_path: Path, full: bool) -> 
             expected[at] += sent[at]
     for at, partition in enumerate(partitions):
         assert committed(broker, partition) == as_kafka(broker, partition) == expected[at]
-        assert partition.log.stable_end == partition.log.next_offset
+        assert partition.log.last_stable_offset == partition.log.next_offset
     print(f"transactions killed: {seen}, lost 0, twice 0, seen though aborted 0")
 
 
@@ -412,7 +412,7 @@ def test_who_is_written_at_once_is_known_after_a_crash(tmp_path: Path, written: 
     source = written()
     for number in range(12):
         append = produce(broker, partition, bytes(900), producer=1, sequence=number, flush=False, source=source)
-        assert append.done and append.base_offset == number and partition.log.synced_end == number + 1
+        assert append.done and append.base_offset == number and partition.log.high_watermark == number + 1
         repeated = produce(broker, partition, bytes(900), producer=1, sequence=number, flush=False, source=source)
         assert repeated.done and repeated.duplicate and repeated.base_offset == number
     assert refused(lambda: produce(broker, partition, b"gap", producer=1, sequence=13)) is Reason.OUT_OF_SEQUENCE
@@ -459,6 +459,6 @@ def test_what_belongs_to_a_transaction_is_not_seen_before_its_end(
     append = produce(broker, partition, b"in", **who, transactional=True, flush=False, source=written())
     assert not append.done
     broker.flush()
-    assert append.done and partition.log.stable_end == 0 < partition.log.synced_end
+    assert append.done and partition.log.last_stable_offset == 0 < partition.log.high_watermark
     assert committed(broker, partition) == []
     broker.stop()

@@ -38,7 +38,7 @@ def test_nobody_sees_an_open_transaction_or_what_lies_behind_it(broker: Broker, 
     append_block(broker, partition, block(b"in", transaction=one))
     fill(broker, partition, 1, prefix="behind-")
     woken: list[int] = []
-    broker.add_visible_callback(partition, lambda: woken.append(partition.log.stable_end))
+    broker.add_visible_callback(partition, lambda: woken.append(partition.log.last_stable_offset))
     for reader in VISIBILITY:
         expected = 3 if reader is kafka_row.UNCOMMITTED else 1
         assert read(broker, partition, reader=reader).count == expected, reader
@@ -217,8 +217,8 @@ def test_a_directory_reader_hears_of_a_late_commit(tmp_path: Path, broker: Broke
     for tick in range(100):
         broker.tick(NOW + tick * 50_000)
     (path,) = tmp_path.glob("topics/*/0")
-    assert DirectoryReader(path).stable_end == 0
+    assert DirectoryReader(path).last_stable_offset == 0
     broker.commit_transactions("key", [one], now_us=NOW + 10 * SECOND)
     broker.tick(NOW + 10 * SECOND)
     broker.tick(NOW + 10 * SECOND + 100_000)
-    assert DirectoryReader(path).stable_end == 1
+    assert DirectoryReader(path).last_stable_offset == 1

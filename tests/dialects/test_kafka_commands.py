@@ -26,10 +26,17 @@ TRANSACTIONS = ANSWERS["aiokafka 0.14.0"]
 
 
 def test_answers_that_other_clients_took() -> None:
-    for client, stable_end, first, bases in (("aiokafka 0.14.0", 10, 0, range(10)), ("kafkajs 2.2.4", 2, 0, range(2))):
+    for client, last_stable_offset, first, bases in (
+        ("aiokafka 0.14.0", 10, 0, range(10)),
+        ("kafkajs 2.2.4", 2, 0, range(2)),
+    ):
         data = ANSWERS[client]
         answer = commands.parse_fetch(memoryview(data))
-        assert (answer.error, answer.high_watermark, answer.stable_end) == (0, stable_end, stable_end)
+        assert (answer.error, answer.high_watermark, answer.last_stable_offset) == (
+            0,
+            last_stable_offset,
+            last_stable_offset,
+        )
         assert (answer.first_offset, list(answer.aborted)) == (first, [])
         found = read_batches(np.frombuffer(data, np.uint8), answer.start, answer.end)
         assert found.reason == 0 and found.table[:, layout.BASE].tolist() == list(bases)
@@ -132,7 +139,7 @@ def test_fetch_by_id_is_what_a_server_understands(aborted: tuple[tuple[int, int]
     part = fetch.FetchedPartition(3, 0, 90, 80, 5, [b"batches"], 7, aborted)
     answer = memoryview(b"".join(fetch.fetch_answer(request, [(topic_id, [part])])))[4:]
     read = fetch_by_id.parse_fetch_by_id(answer)
-    assert (read.error, read.high_watermark, read.stable_end, read.first_offset) == (0, 90, 80, 5)
+    assert (read.error, read.high_watermark, read.last_stable_offset, read.first_offset) == (0, 90, 80, 5)
     assert tuple(read.aborted) == aborted
     assert bytes(answer[read.start : read.end]) == b"batches"
     for end in range(len(answer) - 2):

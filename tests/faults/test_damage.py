@@ -67,7 +67,7 @@ def test_a_flipped_bit_anywhere_is_noticed_or_harmless(full: bool, record_figure
     figures = {"flips": 0, "reported": 0, "harmless": 0, "refused to open": 0, "wrong": 0, "neighbours lost": 0}
     for seed, clean in ((1, True), (2, False)):
         original = written(seed, chunks=24, segment_bytes=2500, clean=clean)
-        end = opened(HOME, copy(original), segment_bytes=2500).synced_end
+        end = opened(HOME, copy(original), segment_bytes=2500).high_watermark
         places = list(flips(original))
         if not full:
             places = Random(seed).sample(places, 1000)
@@ -118,8 +118,10 @@ def test_many_random_flips_at_once(full: bool, record_figures: Callable[..., Non
             continue
         found = read_all(log)
         assert all(data == message(offset) for offset, data in found.items())
-        missing = set(range(log.synced_end)) - set(found)
-        reported = {offset for first, stop in log.damaged_ranges(0, log.synced_end) for offset in range(first, stop)}
+        missing = set(range(log.high_watermark)) - set(found)
+        reported = {
+            offset for first, stop in log.damaged_ranges(0, log.high_watermark) for offset in range(first, stop)
+        }
         assert missing <= reported
         lost += len(missing)
         again = opened(HOME, disk, segment_bytes=6000)

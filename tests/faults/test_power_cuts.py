@@ -57,7 +57,9 @@ def tell(seed: int) -> Story:
 
     def promise(log: DiskPartitionLog) -> None:
         assert disk.log is not None
-        story.promised.append(Promised(len(disk.log), log.synced_end, log.first_offset, set(poisoned), set(aborted)))
+        story.promised.append(
+            Promised(len(disk.log), log.high_watermark, log.first_offset, set(poisoned), set(aborted))
+        )
 
     log = opened(HOME, disk, segment_bytes=6000)
     for step in range(26):
@@ -71,14 +73,14 @@ def tell(seed: int) -> Story:
         if chosen < 7:
             commit.submit(log)
             promise(log)
-        if chosen == 1 and log.synced_end > 3:
-            first = random.randrange(log.synced_end - 2)
+        if chosen == 1 and log.high_watermark > 3:
+            first = random.randrange(log.high_watermark - 2)
             log.set_state(first, first + 2, State.POISONED, now)
             log.sync_states()
             poisoned |= {first, first + 1}
             promise(log)
-        if chosen == 2 and log.synced_end > 3:
-            first = log.synced_end - 2
+        if chosen == 2 and log.high_watermark > 3:
+            first = log.high_watermark - 2
             log.add_aborted(first, first + 2, now)
             commit.submit(log)
             aborted |= {first, first + 1}
@@ -88,7 +90,7 @@ def tell(seed: int) -> Story:
         if chosen in (4, 5):
             log.maintain(now)
         if chosen == 6 and step > 15:
-            log.truncate_before(log.synced_end // 3)
+            log.truncate_before(log.high_watermark // 3)
             promise(log)
         if chosen == 8:
             commit.submit(log)
@@ -138,7 +140,7 @@ def check_directory(disk: MemoryDisk, log_end: int) -> None:
         reader = DirectoryReader(HOME, disk)
     except (CorruptLog, FileNotFoundError):
         return
-    assert reader.synced_end <= log_end
+    assert reader.high_watermark <= log_end
     at = reader.first_offset
     while (span := reader.read(at, 4096)) is not None:
         if not span.damaged:
@@ -171,7 +173,7 @@ def run(story: Story, plans: list[tuple[int, tuple[tuple[int, int], ...], int, s
                 pristine = cuts.build(after, choice, kept, how).disk
             log = check(story, cut.disk, after)
             if number % 4 == 0:
-                check_directory(pristine, log.synced_end)
+                check_directory(pristine, log.high_watermark)
             if number % 8 == 0:
                 go_on(log, cut.disk)
         except Exception as error:

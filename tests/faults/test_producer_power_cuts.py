@@ -135,7 +135,7 @@ def check(story: Story, disk: MemoryDisk, after: int, catalog: Catalog) -> None:
     for one in room.iter_batches():
         if one.outcome is not None:
             ends.append((one.base_offset, one.outcome, list(expected.open_by_writer.get(one.writer, ()))))
-        expected.add(one, log.synced_end)
+        expected.add(one, log.high_watermark)
     for producer in PRODUCERS:
         known, told = room.writers.get(writer_of(producer)), expected.get(writer_of(producer))
         assert (known is None) == (told is None)
@@ -150,7 +150,7 @@ def check(story: Story, disk: MemoryDisk, after: int, catalog: Catalog) -> None:
     covered = [*log.aborted_ranges(0, 1 << 60), *log.control_ranges(0, 1 << 60)]
     assert hidden <= {offset for first, end in covered for offset in range(first, end)}
     first_open = expected.first_unstable_offset
-    assert log.stable_end <= (log.synced_end if first_open is None else first_open)
+    assert log.last_stable_offset <= (log.high_watermark if first_open is None else first_open)
 
 
 @pytest.mark.timeout(1200)

@@ -42,8 +42,8 @@ def test_promise_1_acknowledged_is_on_disk(tmp_path: Path) -> None:
         for _ in range(50):
             add(log, 2)
         log.flush()
-        assert log.synced_end == len(done) * 100 and log.read(log.synced_end, 1 << 20) is None
-        SyncNow().submit(log, lambda error: done.append(log.synced_end))
+        assert log.high_watermark == len(done) * 100 and log.read(log.high_watermark, 1 << 20) is None
+        SyncNow().submit(log, lambda error: done.append(log.high_watermark))
         assert done[-1] == log.next_offset
     assert done == [100, 200, 300] and len(synced_sizes) == 3
     assert read_all(log) == {offset: message(offset) for offset in range(300)}
@@ -60,7 +60,7 @@ def test_promise_1_group_commit_makes_one_sync_of_all_that_arrived_meanwhile(tmp
             log.flush()
 
             def done(error: OSError | None, log: DiskPartitionLog = log, number: int = number, end: int = end) -> None:
-                assert error is None and log.synced_end >= end
+                assert error is None and log.high_watermark >= end
                 acknowledged.append((number, end))
 
             commit.submit(log, done)
@@ -68,7 +68,7 @@ def test_promise_1_group_commit_makes_one_sync_of_all_that_arrived_meanwhile(tmp
     assert commit.drain()
     for number, log in enumerate(logs):
         assert [end for which, end in acknowledged if which == number] == list(range(1, rounds + 1))
-        assert log.synced_end == rounds and len(read_all(log)) == rounds
+        assert log.high_watermark == rounds and len(read_all(log)) == rounds
         log.close()
     commit.close()
 
@@ -80,7 +80,7 @@ def test_promise_1_durability_os_shows_what_is_written_and_says_so_by_its_class(
     log.flush()
     disk.fault = failing("sync", 0)
     WriteOnly().submit(log)
-    assert log.synced_end == 5 and log.refusal is None
+    assert log.high_watermark == 5 and log.refusal is None
 
 
 # ---------------------------------------------------------------------------------------------------- promise 2
@@ -103,7 +103,7 @@ def test_promise_2_a_failed_sync_is_never_acknowledged_and_never_tried_again(tmp
         return inner(operation, path, data)
 
     disk.fault = fault
-    acknowledged = log.synced_end
+    acknowledged = log.high_watermark
     failures: list[OSError] = []
     for _ in range(40):
         try:
@@ -115,9 +115,9 @@ def test_promise_2_a_failed_sync_is_never_acknowledged_and_never_tried_again(tmp
         SyncNow().submit(log, lambda error: failures.append(error) if error else None)
         if failures:
             break
-        acknowledged = log.synced_end
+        acknowledged = log.high_watermark
     assert len(syncs) == number + 1, "a sync that failed was tried again"
-    assert log.synced_end == acknowledged and len(read_all(log)) == acknowledged
+    assert log.high_watermark == acknowledged and len(read_all(log)) == acknowledged
     assert log.refusal is not None and log.refusal.reason is Reason.READ_ONLY
     # clients read it: it names the partition, and not where the data lies on this machine
     assert str(log.path) not in str(log.refusal)
@@ -148,9 +148,9 @@ def test_promise_2_through_the_sync_threads(tmp_path: Path) -> None:
     commit.submit(good, lambda error: results.__setitem__("good", error))
     commit.submit(bad, lambda error: results.__setitem__("bad", error))
     assert commit.drain()
-    assert results["good"] is None and good.synced_end == 1
+    assert results["good"] is None and good.high_watermark == 1
     failed = results["bad"]
-    assert failed is not None and failed.errno == errno.EBADF and bad.synced_end == 0
+    assert failed is not None and failed.errno == errno.EBADF and bad.high_watermark == 0
     assert bad.refusal is not None and bad.refusal.reason is Reason.READ_ONLY and good.refusal is None
     bad._segments.active.file._fd = -1  # type: ignore[attr-defined]
     commit.close()
@@ -195,7 +195,7 @@ def test_promise_3_a_full_disk_refuses_and_resumes_by_itself(small_disk: Path) -
     _fill(log)
     assert log.refusal is not None and log.refusal.reason is Reason.DISK_FULL and "disk is full" in str(log.refusal)
     kept = log.next_offset
-    assert log.synced_end == kept and kept > 1000
+    assert log.high_watermark == kept and kept > 1000
     for _ in range(20):
         with pytest.raises(Refusal) as caught:
             log.append(2, 0, bytes(600_000), 1, 1, 1)
@@ -206,7 +206,7 @@ def test_promise_3_a_full_disk_refuses_and_resumes_by_itself(small_disk: Path) -
     assert add(log, 10) == kept
     log.flush()
     SyncNow().submit(log)
-    assert log.refusal is None and log.synced_end == kept + 10
+    assert log.refusal is None and log.high_watermark == kept + 10
     log.close()
     again = opened(small_disk / "p")
     assert again.recovery.clean and not again.recovery.damage
@@ -216,7 +216,7 @@ def test_promise_3_a_full_disk_refuses_and_resumes_by_itself(small_disk: Path) -
 def test_promise_3_a_log_opens_on_a_full_disk_for_readers(small_disk: Path) -> None:
     log = opened(small_disk / "p")
     _fill(log, until_bytes=2 << 20)
-    end = log.synced_end
+    end = log.high_watermark
     # killed with a torn tail: what recovery wants to keep aside has no room
     at = log._segments.active.written.position
     log._segments.active.file.write(os.urandom(899_999) + b"!", at)
@@ -238,7 +238,7 @@ def test_promise_3_a_log_opens_on_a_full_disk_for_readers(small_disk: Path) -> N
     add(log, 3)
     log.flush()
     SyncNow().submit(log)
-    assert log.synced_end == end + 3 and log.refusal is None
+    assert log.high_watermark == end + 3 and log.refusal is None
     assert [path.stat().st_size for path in (small_disk / "p").glob("*.cut")] == [900_000]
     found = read_all(log, max_bytes=1 << 20)
     assert found == {offset: message(offset) for offset in range(end + 3)}

@@ -73,7 +73,7 @@ def read_all(log: DiskPartitionLog, first: int = 0, max_bytes: int = 4096) -> di
     found: dict[int, bytes] = {}
     at = first
     while (span := log.read(at, max_bytes)) is not None:
-        assert span.end_offset > at and span.base_offset < span.end_offset <= log.synced_end
+        assert span.end_offset > at and span.base_offset < span.end_offset <= log.high_watermark
         if not span.damaged:
             found |= messages_of(span)
         at = span.end_offset

@@ -34,7 +34,7 @@ async def _producers(logs: list[DiskPartitionLog], commit: GroupCommit) -> list[
             done: asyncio.Future[OSError | None] = loop.create_future()
             commit.submit(log, done.set_result)
             assert await asyncio.wait_for(done, 30) is None
-            assert log.synced_end >= end
+            assert log.high_watermark >= end
             acknowledged[which] += 1
 
     await asyncio.gather(*(produce(number % len(logs)) for number in range(3 * len(logs))))
@@ -95,7 +95,7 @@ def test_nothing_to_sync_is_answered_at_once(tmp_path: Path, make: type) -> None
     commit.submit(log, answers.append)
     assert answers == [None]
     called: list[int] = []
-    log.on_synced = lambda: called.append(log.synced_end)
+    log.on_synced = lambda: called.append(log.high_watermark)
     add(log, 2)
     log.flush()
     commit.submit(log, answers.append)
@@ -108,7 +108,7 @@ def test_the_next_sync_is_under_way_before_anybody_is_told_of_the_one_before(tmp
     log = opened(tmp_path / "p")
     commit = GroupCommit(threads=1)
     seen: list[tuple[int, bool]] = []
-    log.on_synced = lambda: seen.append((log.synced_end, not log.begin_sync()))
+    log.on_synced = lambda: seen.append((log.high_watermark, not log.begin_sync()))
     answers: list[OSError | None] = []
     for _ in range(2):
         add(log, 2)

@@ -89,13 +89,13 @@ def test_states_of_many_messages_are_compacted(tmp_path: Path) -> None:
 def test_the_stable_end_waits_for_aborted_ranges_and_open_transactions(tmp_path: Path) -> None:
     log = log_of(tmp_path / "p")
     log.hold_last_stable_offset(60)
-    assert (log.stable_end, log.synced_end) == (60, 100)
+    assert (log.last_stable_offset, log.high_watermark) == (60, 100)
     log.add_aborted(60, 80, NOW)
     log.add_control(80, 81, NOW)
     log.hold_last_stable_offset(None)
-    assert log.stable_end == 60, "the aborted range is not on disk yet"
+    assert log.last_stable_offset == 60, "the aborted range is not on disk yet"
     log.sync_states()
-    assert log.stable_end == 100
+    assert log.last_stable_offset == 100
     assert (
         log.aborted_ranges(0, 100) == [(60, 80)]
         and log.aborted_ranges(70, 75) == [(70, 75)]
@@ -103,9 +103,9 @@ def test_the_stable_end_waits_for_aborted_ranges_and_open_transactions(tmp_path:
     )
     log.add_aborted(90, 95)
     commit = SyncNow()
-    assert log.stable_end == 90
+    assert log.last_stable_offset == 90
     commit.submit(log)
-    assert log.stable_end == 100
+    assert log.last_stable_offset == 100
     del log
     again = log_of(tmp_path / "p")
     assert again.aborted_ranges(0, 100) == [(60, 80), (90, 95)] and again.control_ranges(0, 100) == [(80, 81)]
@@ -120,9 +120,9 @@ def test_after_a_restart_the_stable_end_stays_until_the_owner_speaks(tmp_path: P
     log.hold_last_stable_offset(40)
     log.close()
     log = open_partition(RealDisk(), tmp_path / "p", TOPIC, segment_bytes=1 << 20, now_us=NOW)
-    assert (log.stable_end, log.synced_end) == (40, 100)
+    assert (log.last_stable_offset, log.high_watermark) == (40, 100)
     log.hold_last_stable_offset(None)
-    assert log.stable_end == 100
+    assert log.last_stable_offset == 100
 
 
 @pytest.mark.parametrize("damage", ["torn", "flipped", "zeros"])

@@ -34,7 +34,7 @@ def test_a_new_log_is_empty_and_starts_where_it_is_told(tmp_path: Path) -> None:
     log: PartitionLog = open_partition(
         RealDisk(), tmp_path / "a" / "b", TOPIC, segment_bytes=1 << 20, now_us=NOW, first_epoch=7
     )
-    assert (log.first_offset, log.next_offset, log.synced_end, log.stable_end) == (0, 0, 0, 0)
+    assert (log.first_offset, log.next_offset, log.high_watermark, log.last_stable_offset) == (0, 0, 0, 0)
     assert log.epochs == [(7, 0)] and log.segments_count == 1 and log.size_bytes == 0 and log.read(0, 100) is None
     assert log.recovery.clean
     log.close()
@@ -108,16 +108,16 @@ def test_watermark_bytes_come_back_and_the_newer_whole_slot_counts() -> None:
     data = bytearray(watermark.pack(TOPIC, 10, 100, 90, NOW, epochs))
     mark = watermark.unpack(bytes(data))
     assert mark is not None and (mark.topic_id, mark.first_offset, list(mark.epochs)) == (TOPIC, 10, epochs)
-    assert (mark.synced_end, mark.stable_end, mark.clean, mark.slots_at) == (100, 90, False, 512)
+    assert (mark.high_watermark, mark.last_stable_offset, mark.clean, mark.slots_at) == (100, 90, False, 512)
     for sequence in (1, 2, 3):
         at = mark.slots_at + 512 * (sequence % 2)
         slot = watermark.pack_slot(sequence, 100 + sequence, 95, NOW + sequence, clean=sequence == 3)
         data[at : at + len(slot)] = slot
     mark = watermark.unpack(bytes(data))
-    assert mark is not None and (mark.synced_end, mark.clean, mark.sequence) == (103, True, 3)
+    assert mark is not None and (mark.high_watermark, mark.clean, mark.sequence) == (103, True, 3)
     data[mark.slots_at + 512 + 20] ^= 1
     mark = watermark.unpack(bytes(data))
-    assert mark is not None and (mark.synced_end, mark.clean, mark.sequence) == (102, False, 2)
+    assert mark is not None and (mark.high_watermark, mark.clean, mark.sequence) == (102, False, 2)
     data[20] ^= 1
     assert watermark.unpack(bytes(data)) is None
     for size in range(0, 1536, 7):
@@ -130,7 +130,12 @@ def test_a_directory_reader_follows_the_watermark_and_never_passes_it(tmp_path: 
     append(log, 4, 10)
     log.maintain(now)
     reader = DirectoryReader(tmp_path / "p")
-    assert (reader.topic_id, reader.epochs, reader.synced_end, reader.stable_end) == (TOPIC, [(1, 0)], 40, 40)
+    assert (reader.topic_id, reader.epochs, reader.high_watermark, reader.last_stable_offset) == (
+        TOPIC,
+        [(1, 0)],
+        40,
+        40,
+    )
     at = 0
     for step in range(60):
         now += 50_000
@@ -139,7 +144,7 @@ def test_a_directory_reader_follows_the_watermark_and_never_passes_it(tmp_path: 
         if step % 3 == 0:
             COMMIT.submit(log)
             log.maintain(now)
-        known = log.synced_end
+        known = log.high_watermark
         while (span := reader.read(at, 700)) is not None:
             assert span.end_offset <= known
             for offset, data in messages_of(span).items():
@@ -155,7 +160,7 @@ def test_a_directory_reader_follows_the_watermark_and_never_passes_it(tmp_path: 
     assert (
         reader.unavailable_ranges(0, 50) == [(3, 5, 20)]
         and reader.aborted_ranges(0, 50) == [(7, 9)]
-        and reader.stable_end == 100
+        and reader.last_stable_offset == 100
     )
     log.truncate_before(90)
     reader.refresh()
@@ -163,7 +168,7 @@ def test_a_directory_reader_follows_the_watermark_and_never_passes_it(tmp_path: 
     assert reader.first_offset == 90 and span is not None and span.end_offset > 90
     log.close()
     reader = DirectoryReader(tmp_path / "p")
-    assert reader.synced_end == log.next_offset
+    assert reader.high_watermark == log.next_offset
     assert {*read_offsets(reader, 90)} == set(range(90, log.next_offset))
 
 
@@ -237,7 +242,7 @@ def test_a_refused_flush_takes_its_messages_back(tmp_path: Path) -> None:
     assert add(log, 1) == 5
     log.flush()
     COMMIT.submit(log)
-    assert log.refusal is None and log.synced_end == 6 and set(read_all(log)) == set(range(6))
+    assert log.refusal is None and log.high_watermark == 6 and set(read_all(log)) == set(range(6))
 
 
 def test_a_reservation_that_is_not_committed_leaves_no_trace(tmp_path: Path) -> None:

@@ -36,15 +36,15 @@ def test_every_offset_can_be_read_in_any_order_and_size(tmp_path: Path) -> None:
     assert log.segments_count > 3
     random = Random(2)
     for _ in range(3000):
-        offset = random.randrange(log.synced_end)
+        offset = random.randrange(log.high_watermark)
         max_bytes = random.choice((1, 100, 5000, 70_000, 1 << 20))
         span = log.read(offset, max_bytes)
-        assert span is not None and span.base_offset <= offset < span.end_offset <= log.synced_end
+        assert span is not None and span.base_offset <= offset < span.end_offset <= log.high_watermark
         if max_bytes < 10_000:
             assert messages_of(span)[offset] == message(offset)
         one_chunk = span.end_offset - span.base_offset <= 40
         assert span.end - span.start <= max(max_bytes, 1) + 65_536 or one_chunk
-    assert log.read(log.synced_end, 100) is None and log.read(log.synced_end + 5, 100) is None
+    assert log.read(log.high_watermark, 100) is None and log.read(log.high_watermark + 5, 100) is None
 
 
 def test_a_reader_gets_at_least_one_chunk_and_hardly_more_than_it_asked_for(tmp_path: Path) -> None:
@@ -100,12 +100,12 @@ def test_offset_at_finds_the_chunk_of_a_time(tmp_path: Path) -> None:
     log = filled(tmp_path / "p", 700, segment_bytes=200_000)
     random = Random(3)
     for _ in range(500):
-        offset = random.randrange(log.synced_end)
+        offset = random.randrange(log.high_watermark)
         found = log.offset_at(NOW + offset)
         span = log.read(found, 1)
         assert span is not None and span.base_offset == found <= offset < span.end_offset
     assert log.offset_at(0) == 0
-    assert log.offset_at(NOW + log.synced_end) == log.synced_end
+    assert log.offset_at(NOW + log.high_watermark) == log.high_watermark
     log.close()
     again = opened(tmp_path / "p", segment_bytes=200_000)
     assert again.offset_at(NOW + 50) == log.offset_at(NOW + 50)
@@ -126,7 +126,7 @@ def test_only_few_closed_segments_stay_mapped(tmp_path: Path) -> None:
     assert log.segments_count > 10
     span = log.read(0, 1000)
     assert span is not None
-    assert len(read_all(log)) == log.synced_end
+    assert len(read_all(log)) == log.high_watermark
     assert sum(segment.loaded for segment in log._segments.closed) <= 4
     assert messages_of(span)[0] == message(0), "a span outlives the map of its segment"
 
@@ -153,9 +153,9 @@ def test_a_file_made_shorter_under_a_running_log_is_an_error_not_the_end_of_the_
     assert log.read(0, 100) is not None
     os.truncate(tmp_path / "p" / f"{0:020}.log", 4096)
     with pytest.raises(CorruptLog, match="cannot be read"):
-        log.read(log.synced_end - 1, 100)
-    [(_, end)] = opened(tmp_path / "p").damaged_ranges(0, log.synced_end)
-    assert end == log.synced_end
+        log.read(log.high_watermark - 1, 100)
+    [(_, end)] = opened(tmp_path / "p").damaged_ranges(0, log.high_watermark)
+    assert end == log.high_watermark
 
 
 # ---------------------------------------------------------------------------------------------------- the index
@@ -198,7 +198,7 @@ def test_an_index_that_is_lost_is_rebuilt_as_it_was(tmp_path: Path, how: str) ->
             case "older":
                 path.write_bytes(before[path][:32])
     log = opened(tmp_path / "p", segment_bytes=400_000)
-    assert read_all(log) == {offset: message(offset) for offset in range(log.synced_end)}
+    assert read_all(log) == {offset: message(offset) for offset in range(log.high_watermark)}
     assert not log.recovery.damage and log.epoch == 1
     add(log, 1)
     log.flush()
@@ -216,7 +216,7 @@ def test_a_wrong_entry_with_a_right_checksum_is_found_out_when_used(tmp_path: Pa
         index.positions[number] += 48
     path.write_bytes(index.pack())
     log = opened(tmp_path / "p", segment_bytes=400_000)
-    assert read_all(log) == {offset: message(offset) for offset in range(log.synced_end)}
+    assert read_all(log) == {offset: message(offset) for offset in range(log.high_watermark)}
     assert log.damaged_ranges(0, 1 << 40) == []
 
 
@@ -234,7 +234,7 @@ def test_index_rebuild_rate(tmp_path: Path, full: bool, capsys: pytest.CaptureFi
     started = time.perf_counter()
     again = opened(tmp_path / "p", segment_bytes=2 << 30)
     took = time.perf_counter() - started
-    assert again.synced_end == log.synced_end and again.recovery.scanned_bytes == again.size_bytes
+    assert again.high_watermark == log.high_watermark and again.recovery.scanned_bytes == again.size_bytes
     with capsys.disabled():
         print(f"\nindex rebuilt: {size / took / 1e6:,.0f} MB/s")
 

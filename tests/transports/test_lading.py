@@ -85,7 +85,7 @@ def test_fetch_gives_whole_chunks_and_where_to_go_on(transport: LadingTransport,
     assert transport.send(topic, 0, batch(b"0", b"1")) == SendResult(2, 0, False)
     assert transport.send(topic, 0, batch(b"2")).base_offset == 2
     fetched = transport.fetch(topic, 0, 1)
-    assert (fetched.end_offset, fetched.stable_end, fetched.first_offset) == (3, 3, 0)
+    assert (fetched.end_offset, fetched.last_stable_offset, fetched.first_offset) == (3, 3, 0)
     assert fetched.topic_id == transport.topic(topic).topic_id
     parts = list(fetched.decode(first=1, fields=["payload"]))
     assert [value for part in parts for value in part.columns["payload"].to_pylist()] == [b"1", b"2"]

@@ -86,5 +86,5 @@ def _word(members: list[str]) -> str:
 def _one(partition: Partition, key: PositionKey, *, next_after: int = 0) -> PartitionLag:
     log = partition.log
     position = partition.positions[key].offset + next_after
-    lag = max(log.stable_end - max(position, log.first_offset), 0)
-    return PartitionLag(partition.topic.flat_name, partition.number, position, log.stable_end, lag)
+    lag = max(log.last_stable_offset - max(position, log.first_offset), 0)
+    return PartitionLag(partition.topic.flat_name, partition.number, position, log.last_stable_offset, lag)

@@ -175,9 +175,9 @@ class PartitionLog(Protocol):
     first_offset: int
     next_offset: int
     """The offset the next message gets; messages of the open chunk are counted."""
-    synced_end: int
+    high_watermark: int
     """Readers see offsets below this."""
-    stable_end: int
+    last_stable_offset: int
     """No open transaction, and no aborted range that is not on disk yet, lies below this."""
     refusal: Refusal | None
     """Why appends are refused at present: READ_ONLY until the next start, DISK_FULL until one succeeds."""
@@ -264,7 +264,7 @@ class PartitionLog(Protocol):
         """Damaged offset ranges known so far that meet ``first`` to ``end``."""
 
     def offset_at(self, timestamp_us: int) -> int:
-        """Base offset of the first chunk with a message at or after this time; ``synced_end`` when there is none."""
+        """Base offset of the first chunk with a message at or after this time; ``high_watermark`` when there is none."""
 
     def append_time_us(self, now_us: int) -> int:
         """The date of ``now_us``, or the last one given out where the clock was set back: times in a log never fall."""
@@ -273,7 +273,7 @@ class PartitionLog(Protocol):
         """Set the state of offsets; in force at once, on disk after ``sync_states`` or the next sync."""
 
     def add_aborted(self, first: int, end: int, now_us: int = 0) -> None:
-        """Note an aborted range; ``stable_end`` does not pass it before it is on disk."""
+        """Note an aborted range; ``last_stable_offset`` does not pass it before it is on disk."""
 
     def add_control(self, first: int, end: int, now_us: int = 0) -> None:
         """Note a range of control records, likewise."""
@@ -291,7 +291,7 @@ class PartitionLog(Protocol):
         """Ranges of control records, clipped to the question."""
 
     def hold_last_stable_offset(self, offset: int | None) -> None:
-        """``stable_end`` may not pass ``offset`` (an open transaction); None lets go.
+        """``last_stable_offset`` may not pass ``offset`` (an open transaction); None lets go.
 
         Until the first call after opening it stays where the last owner left it.
         """

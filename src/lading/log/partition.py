@@ -68,7 +68,7 @@ class DiskPartitionLog:
         self.topic_id = topic_id
         self.epochs, self.epoch = found.epochs, found.epochs[-1][0]
         self.first_offset = found.first_offset
-        self.next_offset = self.synced_end = self.stable_end = found.next_offset
+        self.next_offset = self.high_watermark = self.last_stable_offset = found.next_offset
         self.refusal: Refusal | None = None
         self.on_synced: Callable[[], None] | None = None
         self.on_refusal: Callable[[Refusal | None], None] = _ignore
@@ -244,7 +244,7 @@ class DiskPartitionLog:
         return watermark.pack(self.topic_id, self.first_offset, *self._now_marked()[:3], self.epochs)
 
     def _now_marked(self) -> WatermarkSlot:
-        return WatermarkSlot(self.synced_end, self.stable_end, self._clock_us, self._overlay.mark)
+        return WatermarkSlot(self.high_watermark, self.last_stable_offset, self._clock_us, self._overlay.mark)
 
     def _begin_writing(self) -> None:
         """The first write since opening: from now on the log is not closed in order, and the disk knows it."""
@@ -271,7 +271,7 @@ class DiskPartitionLog:
         if done is not None and (self.refusal is None or not self._read_only):
             self._overlay.synced()
             self._segments.synced = done
-            self.synced_end = done.end.offset
+            self.high_watermark = done.end.offset
             self._mark.stale = True
             self._update_last_stable_offset()
         if self.on_synced is not None:
@@ -281,7 +281,7 @@ class DiskPartitionLog:
         self._syncing = None
         # what a failed sync left in memory may look written and not be: whatever the error, the next try proves nothing
         self._refuse(OSError(errno.EIO, error.strerror or str(error)), "could not be synced")
-        self.next_offset = max(self.synced_end, self._segments.active.written.offset)
+        self.next_offset = max(self.high_watermark, self._segments.active.written.offset)
         if self._chunk is not None:
             self._chunk.release()
             self._chunk = None
@@ -297,14 +297,14 @@ class DiskPartitionLog:
             raise Refusal(Reason.READ_ONLY, str(self.refusal))
 
     def _update_last_stable_offset(self) -> None:
-        end = self.synced_end
+        end = self.high_watermark
         floor = self._overlay.unsynced_floor
         if self._held is not None and self._held < end:
             end = self._held
         if floor is not None and floor < end:
             end = floor
-        if end != self.stable_end:
-            self.stable_end = end
+        if end != self.last_stable_offset:
+            self.last_stable_offset = end
             self._mark.stale = True
 
     def hold_last_stable_offset(self, offset: int | None) -> None:
@@ -367,7 +367,7 @@ class DiskPartitionLog:
 
     def read(self, offset: int, max_bytes: int) -> Span | None:
         offset = max(offset, self.first_offset)
-        return self._segments.read(offset, self.synced_end, max_bytes) if offset < self.synced_end else None
+        return self._segments.read(offset, self.high_watermark, max_bytes) if offset < self.high_watermark else None
 
     def damaged_ranges(self, first: int, end: int) -> list[tuple[int, int]]:
         return [(max(damage.first, first), min(damage.end, end)) for damage in self.damage(first, end)]
@@ -377,8 +377,8 @@ class DiskPartitionLog:
         return self._segments.damage(first, end)
 
     def offset_at(self, timestamp_us: int) -> int:
-        found = self._segments.first_since(timestamp_us, self.synced_end)
-        return self.synced_end if found is None else max(found, self.first_offset)
+        found = self._segments.first_since(timestamp_us, self.high_watermark)
+        return self.high_watermark if found is None else max(found, self.first_offset)
 
     def append_time_us(self, now_us: int) -> int:
         date_us = now_us + self.dates.shift_us
@@ -446,7 +446,7 @@ class DiskPartitionLog:
 
     def truncate_before(self, offset: int) -> None:
         self.flush()
-        offset = min(offset, self.synced_end)
+        offset = min(offset, self.high_watermark)
         if offset <= self.first_offset:
             return
         try:

@@ -27,7 +27,7 @@ _LOOK_S: Final = 0.02
 class DirectoryReader:
     """Read-only and without a lock: what the watermark file allows, with the states beside it.
 
-    ``read`` gives chunks up to ``synced_end``; a reader that must not see open transactions stops at ``stable_end``,
+    ``read`` gives chunks up to ``high_watermark``; a reader that must not see open transactions stops at ``last_stable_offset``,
     which may lie inside a chunk. Both are at most 100 ms behind a broker at work. ``refresh`` looks again.
     """
 
@@ -49,11 +49,11 @@ class DirectoryReader:
         self.epochs = list(mark.epochs)
         self.epoch = self.epochs[-1][0]
         self.first_offset = mark.first_offset
-        self.synced_end = mark.synced_end
-        self.stable_end = min(mark.stable_end, mark.synced_end)
+        self.high_watermark = mark.high_watermark
+        self.last_stable_offset = min(mark.last_stable_offset, mark.high_watermark)
         if states != self._states or not hasattr(self, "_overlay"):
             self._states, self._overlay = states, Overlay(self._disk, self.path)
-        self._list([base for base in segment_bases(names) if base <= self.synced_end])
+        self._list([base for base in segment_bases(names) if base <= self.high_watermark])
 
     def _look(self) -> tuple[Watermark, bytes | None]:
         """Watermark and states; in this order, so that whatever lies below the stable end is in the states.
@@ -87,7 +87,7 @@ class DirectoryReader:
         self._segments = [closed.get(base) or Segment(self._disk, self.path, base) for base in bases[:-1]]
         if not bases:
             self._tail = None
-        elif self._tail is None or self._tail.base_offset != bases[-1] or self._tail.reached > self.synced_end:
+        elif self._tail is None or self._tail.base_offset != bases[-1] or self._tail.reached > self.high_watermark:
             self._tail = _Tail(self._disk, self.path, bases[-1])
         if self._tail is not None:
             self._segments.append(self._tail)
@@ -95,7 +95,7 @@ class DirectoryReader:
 
     def read(self, offset: int, max_bytes: int) -> Span | None:
         """As ``PartitionLog.read``; looks for newer data when ``offset`` is at the end of what was known."""
-        if offset >= self.synced_end:
+        if offset >= self.high_watermark:
             self.refresh()
         try:
             return self._read(offset, max_bytes)
@@ -106,7 +106,7 @@ class DirectoryReader:
 
     def _read(self, offset: int, max_bytes: int) -> Span | None:
         offset = max(offset, self.first_offset)
-        if offset >= self.synced_end:
+        if offset >= self.high_watermark:
             return None
         number = max(bisect_right(self._bases, offset) - 1, 0)
         for segment in self._segments[number:]:
@@ -120,7 +120,7 @@ class DirectoryReader:
 
     def _limit(self, segment: Segment) -> LogPosition:
         if isinstance(segment, _Tail):
-            return segment.limit(self.synced_end)
+            return segment.limit(self.high_watermark)
         if segment.end is None:
             following = self._bases[self._bases.index(segment.base_offset) + 1]
             if not segment.load_end(following):
@@ -134,7 +134,7 @@ class DirectoryReader:
             found = segment.first_since(timestamp_us, self._limit(segment))
             if found is not None:
                 return max(found, self.first_offset)
-        return self.synced_end
+        return self.high_watermark
 
     def damage(self, first: int, end: int) -> list[Damage]:
         """What was found damaged so far among these offsets."""
@@ -173,14 +173,14 @@ class _Tail(Segment):
         """How far it was read."""
         return self._reached.offset if self._reached else self.base_offset
 
-    def limit(self, synced_end: int) -> LogPosition:
-        """The chunk boundary at ``synced_end``; the last one before it where the bytes do not lead there."""
+    def limit(self, high_watermark: int) -> LogPosition:
+        """The chunk boundary at ``high_watermark``; the last one before it where the bytes do not lead there."""
         if self._reached is None:
-            self._reached = self._begin(synced_end)
-        if self._reached.offset < synced_end:
+            self._reached = self._begin(high_watermark)
+        if self._reached.offset < high_watermark:
             index = self.index
             start = IndexEntry(*self._reached, self.max_timestamp_us)
-            found = self.scan_from(start, self.data_end(), stop_offset=synced_end)
+            found = self.scan_from(start, self.data_end(), stop_offset=high_watermark)
             index.cut(start.position)
             for number in range(len(found.index)):
                 index.add(*found.index.entry(number))
@@ -192,9 +192,9 @@ class _Tail(Segment):
                 self._checked.set(damage.start, damage.stop, None)
         return self._reached
 
-    def _begin(self, synced_end: int) -> LogPosition:
+    def _begin(self, high_watermark: int) -> LogPosition:
         """Where to walk from: the last index entry below the end, if a chunk with its offset lies there."""
-        number = self.index.at_offset(synced_end - 1)
+        number = self.index.at_offset(high_watermark - 1)
         if number >= 0:
             entry = self.index.entry(number)
             found = self.scan_from(entry, self.data_end(), stop_offset=entry.offset + 1)

@@ -164,7 +164,7 @@ class _Recovery:
         self.disk, self.directory, self.mark, self.names, self.notes = disk, directory, mark, names, notes
         self.bases = bases = segment_bases(names)
         self.now_us, self.first_epoch = now_us, first_epoch
-        self.synced = mark.synced_end if mark else 0
+        self.synced = mark.high_watermark if mark else 0
         self.first = mark.first_offset if mark else (bases[0] if bases else 0)
         self.damage: list[Damage] = []
         self.repairs = Repairs()
@@ -199,7 +199,7 @@ class _Recovery:
         return RecoveredLog(
             first_offset=self.first,
             next_offset=next_offset,
-            stable_before=min(self.mark.stable_end if self.mark else next_offset, next_offset),
+            stable_before=min(self.mark.last_stable_offset if self.mark else next_offset, next_offset),
             clock_us=max(
                 self.mark.clock_us if self.mark else 0, min(tail.max_timestamp_us if tail else 0, self.now_us)
             ),
@@ -216,7 +216,7 @@ class _Recovery:
                 cuts,
                 [*gaps, *self.damage],
                 list(dict.fromkeys(self.notes)),
-                settled_end=self.mark.stable_end if self.mark else 0,
+                settled_end=self.mark.last_stable_offset if self.mark else 0,
             ),
             states=self.mark.states if self.mark else None,
             names=self.names,

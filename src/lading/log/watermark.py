@@ -54,8 +54,8 @@ class Watermark:
 
     topic_id: bytes
     first_offset: int
-    synced_end: int
-    stable_end: int
+    high_watermark: int
+    last_stable_offset: int
     clock_us: int
     epochs: Sequence[tuple[int, int]]
     clean: bool
@@ -68,34 +68,34 @@ class Watermark:
 def pack(
     topic_id: bytes,
     first_offset: int,
-    synced_end: int,
-    stable_end: int,
+    high_watermark: int,
+    last_stable_offset: int,
     clock_us: int,
     epochs: Sequence[tuple[int, int]],
     *,
     clean: bool = False,
 ) -> bytes:
     """A new file: the head and two empty slots, or with ``clean`` one that says so."""
-    body = _HEAD.pack(topic_id, first_offset, synced_end, stable_end, clock_us, len(epochs))
+    body = _HEAD.pack(topic_id, first_offset, high_watermark, last_stable_offset, clock_us, len(epochs))
     body += b"".join(_EPOCH.pack(*epoch) for epoch in epochs)
     length = -(-(_PREFIX.size + len(body)) // SECTOR) * SECTOR
     body = body.ljust(length - _PREFIX.size, b"\0")
-    slots = bytes(SECTOR) + (pack_slot(1, synced_end, stable_end, clock_us, clean=True) if clean else b"")
+    slots = bytes(SECTOR) + (pack_slot(1, high_watermark, last_stable_offset, clock_us, clean=True) if clean else b"")
     slots = slots.ljust(2 * SECTOR, b"\0")
     return _PREFIX.pack(MAGIC, WATERMARK.written, 0, length, google_crc32c.value(body)) + body + slots
 
 
 def pack_slot(
     sequence: int,
-    synced_end: int,
-    stable_end: int,
+    high_watermark: int,
+    last_stable_offset: int,
     clock_us: int,
     *,
     clean: bool,
     states: StatesMark | None = None,
 ) -> bytes:
     """One slot; it belongs at ``slots_at + 512 * (sequence % 2)``. Without ``states`` it takes back what one said."""
-    slot = _SLOT.pack(0, CLEAN if clean else 0, sequence, synced_end, stable_end, clock_us)[4:]
+    slot = _SLOT.pack(0, CLEAN if clean else 0, sequence, high_watermark, last_stable_offset, clock_us)[4:]
     slot = _with_crc(b"", slot)
     if states is None:
         return slot + bytes(4 + _STATES.size)

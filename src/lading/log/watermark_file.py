@@ -15,8 +15,8 @@ _EVERY_US: Final = 40_000
 class WatermarkSlot(NamedTuple):
     """What a slot says: how far messages are on disk, how far they are settled, the time of the log, its states."""
 
-    synced_end: int
-    stable_end: int
+    high_watermark: int
+    last_stable_offset: int
     clock_us: int
     states: watermark.StatesMark | None = None
 

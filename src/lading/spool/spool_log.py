@@ -67,7 +67,7 @@ class Spool:
         self._log.append(dialect, 0, b"".join(messages), len(messages), min(times_us), max(times_us))
         self._log.flush()
         self._commit.submit(self._log)
-        if self._log.synced_end < self._log.next_offset and self._log.refusal is not None:
+        if self._log.high_watermark < self._log.next_offset and self._log.refusal is not None:
             raise self._log.refusal
         self.maintain()
 

@@ -24,7 +24,7 @@ MAX_OFFSET = (1 << 63) - 1
 class FetchResult:
     """Whole chunks of one partition, with what a reader needs to decide what to show.
 
-    ``end_offset`` is the position to go on from; ``stable_end`` where readable messages end now; ``hidden`` is
+    ``end_offset`` is the position to go on from; ``last_stable_offset`` where readable messages end now; ``hidden`` is
     (first, end, state) of messages that are not available, ``aborted`` (first, end) of those nobody may see, and
     ``damaged`` (first, end) of those that can no longer be read.
     """
@@ -34,7 +34,7 @@ class FetchResult:
     runs: list[Run]
     end_offset: int
     first_offset: int = 0
-    stable_end: int = 0
+    last_stable_offset: int = 0
     topic_id: bytes | None = None
     epoch: int = 0
     epochs: tuple[tuple[int, int], ...] = ()

@@ -80,17 +80,17 @@ class FilesTransport:
         """
         reader = self._reader(self._topic(topic), partition)
         deadline = time.monotonic() + wait_ms / 1000
-        if offset >= reader.stable_end:
+        if offset >= reader.last_stable_offset:
             reader.refresh()
-        while offset >= reader.stable_end and (left_s := deadline - time.monotonic()) > 0:
+        while offset >= reader.last_stable_offset and (left_s := deadline - time.monotonic()) > 0:
             time.sleep(min(LOOK_S, left_s))
             reader.refresh()
-        span = reader.read(offset, max_bytes) if offset < reader.stable_end else None
+        span = reader.read(offset, max_bytes) if offset < reader.last_stable_offset else None
         if span is not None:
-            end = max(offset, min(span.end_offset, reader.stable_end))
+            end = max(offset, min(span.end_offset, reader.last_stable_offset))
         else:
             # nothing readable lies below the end: who waited here would wait for ever
-            end = max(offset, reader.stable_end)
+            end = max(offset, reader.last_stable_offset)
         chunks = [] if span is None else _runs(span)
         return FetchResult(
             topic,
@@ -98,7 +98,7 @@ class FilesTransport:
             chunks,
             end_offset=end,
             first_offset=reader.first_offset,
-            stable_end=reader.stable_end,
+            last_stable_offset=reader.last_stable_offset,
             topic_id=reader.topic_id,
             epoch=reader.epoch,
             epochs=tuple(reader.epochs),
@@ -112,7 +112,7 @@ class FilesTransport:
         reader = self._reader(self._topic(topic), partition)
         reader.refresh()
         at = reader.offset_at(timestamp_us)
-        while at < reader.stable_end:
+        while at < reader.last_stable_offset:
             fetched = self.fetch(topic, partition, at)
             for part in fetched.decode(first=at, fields=["timestamp"], states="all"):
                 found = _first_since(part.columns["timestamp"], timestamp_us)
@@ -121,7 +121,7 @@ class FilesTransport:
             if fetched.end_offset <= at:
                 break
             at = fetched.end_offset
-        return reader.stable_end
+        return reader.last_stable_offset
 
     def send(
         self,
@@ -185,7 +185,7 @@ class FilesTransport:
             if known:
                 reader.refresh()
             topic_id = reader.topic_id
-            span = (reader.first_offset, reader.stable_end)
+            span = (reader.first_offset, reader.last_stable_offset)
             parts.append(PartitionMeta(number, *span, reader.epoch, tuple(reader.epochs), _size_bytes(path)))
         settings = {} if topic.description is None else topic.description.settings
         return TopicMeta(topic.stream, topic.topic, topic.name, topic_id or None, tuple(parts), settings)

@@ -192,7 +192,7 @@ class Channel:
         """Go on at an offset of one partition, before or after where the channel is."""
         lane = self._lane(partition)
         log = lane.partition.log
-        lane.seek(min(max(offset, log.first_offset), log.stable_end))
+        lane.seek(min(max(offset, log.first_offset), log.last_stable_offset))
         self._channels.confirm(self)
         self.wake()
 
@@ -217,5 +217,5 @@ class Channel:
     def drop_lanes(self, count: int) -> None:
         """Only the first ``count`` partitions are left; their messages are with nobody any more."""
         for lane in self.lanes[count:]:
-            lane.seek(lane.partition.log.stable_end)
+            lane.seek(lane.partition.log.last_stable_offset)
         del self.lanes[count:]

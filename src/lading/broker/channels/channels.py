@@ -106,7 +106,7 @@ class Channels:
         for partition in topic.partitions:
             log = partition.log
             kept = max(origins.get(partition.number, 0), log.first_offset)
-            self._add_lane(channel, partition, kept if first else log.stable_end)
+            self._add_lane(channel, partition, kept if first else log.last_stable_offset)
         self.confirm(channel)
         self._channels.setdefault(topic, {})[name] = channel
         self.on_due()
@@ -146,7 +146,7 @@ class Channels:
 
     def _keep_origin(self, topic: Topic) -> None:
         """The next channel is the first again: it gets what comes from now on."""
-        self._origins[topic] = {partition.number: partition.log.stable_end for partition in topic.partitions}
+        self._origins[topic] = {partition.number: partition.log.last_stable_offset for partition in topic.partitions}
         self._store.put(origin_row(partition, self._origins[topic][partition.number]) for partition in topic.partitions)
 
     def _close(self, channel: Channel, reason: str) -> None:

@@ -192,7 +192,7 @@ class PartitionDispatcher(InFlightTracker):
 
     @property
     def _unread(self) -> bool:
-        return self.window.end < self.partition.log.stable_end
+        return self.window.end < self.partition.log.last_stable_offset
 
     def _front(self, queue: deque[PageSlice]) -> bool:
         """Whether anything waits in a queue, with what is first in front."""
@@ -357,7 +357,7 @@ class PartitionDispatcher(InFlightTracker):
     def waiting(self) -> int:
         """Messages to be delivered, for the first time or again, as far as offsets tell."""
         queued = sum(len(portion) for queue in self._queues.values() for portion in queue)
-        return queued + len(self._again) + max(self.partition.log.stable_end - self.window.end, 0)
+        return queued + len(self._again) + max(self.partition.log.last_stable_offset - self.window.end, 0)
 
     def seek(self, offset: int) -> None:
         """Forget everything and go on at ``offset``; what is with subscribers is theirs no more."""
@@ -377,7 +377,7 @@ class PartitionDispatcher(InFlightTracker):
         if not len(self.window) and not len(self.out_of_window) and not self._unread:
             return 0
         passed = self.waiting + self.deferred
-        self.seek(self.partition.log.stable_end)
+        self.seek(self.partition.log.last_stable_offset)
         return passed
 
     def expire(self, now_us: int) -> bool:

@@ -222,7 +222,7 @@ class Appender:
     def follow(self, partition: Partition, base_offset: int, end_offset: int, count: int, duplicate: bool) -> Append:
         """An Append for messages that are in the log already: done when all of them last."""
         append = Append(base_offset, end_offset, count, 0, duplicate)
-        if end_offset <= partition.log.synced_end:
+        if end_offset <= partition.log.high_watermark:
             append.finish(None)
         else:
             partition.pending.append(append)
@@ -272,8 +272,8 @@ class Appender:
         pending = partition.pending
         if pending:
             finished: list[Append] = []
-            size_bytes, synced_end = 0, log.synced_end
-            while pending and pending[0].end_offset <= synced_end:
+            size_bytes, high_watermark = 0, log.high_watermark
+            while pending and pending[0].end_offset <= high_watermark:
                 append = pending.popleft()
                 finished.append(append)
                 size_bytes += append.size_bytes
@@ -281,7 +281,7 @@ class Appender:
             for append in finished:
                 append.finish(None)
         if pending and log.refusal is not None and log.refusal.reason is Reason.READ_ONLY:
-            self._fail_from(partition, log.synced_end, log.refusal)
+            self._fail_from(partition, log.high_watermark, log.refusal)
         if self._relieved and not self.congested:
             relieved, self._relieved = self._relieved, []
             for callback in relieved:

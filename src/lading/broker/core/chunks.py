@@ -53,13 +53,13 @@ def read_chunks(partition: Partition, offset: int, *, max_bytes: int, counters: 
     """
     log = partition.log
     at = max(offset, log.first_offset)
-    while at < log.stable_end:
+    while at < log.last_stable_offset:
         span = log.read(at, max_bytes)
-        if span is None or span.base_offset >= log.stable_end:
+        if span is None or span.base_offset >= log.last_stable_offset:
             # nothing readable lies between: who waited here would wait for ever
-            at = log.stable_end
+            at = log.last_stable_offset
             break
-        base_offset, end_offset, data, count = _salvaged(span) if span.damaged else _whole(span, log.stable_end)
+        base_offset, end_offset, data, count = _salvaged(span) if span.damaged else _whole(span, log.last_stable_offset)
         if end_offset <= at:
             break
         if data:
@@ -82,11 +82,11 @@ def _left_out(log: PartitionLog, first: int, end: int) -> list[tuple[int, int]]:
     return sorted([*log.aborted_ranges(first, end), *log.control_ranges(first, end)])
 
 
-def _whole(span: Span, stable_end: int) -> tuple[int, int, Bytes, int]:
+def _whole(span: Span, last_stable_offset: int) -> tuple[int, int, Bytes, int]:
     """(base, end, bytes, messages) of the span's chunks that lie below the stable end whole."""
     base_offset, end_offset, stop, count = span.base_offset, span.base_offset, span.start, 0
     for run in runs(span.region, span.start, span.end, verify=False):
-        below = run.chunks[run.chunks[:, LAST_OFFSET] < stable_end]
+        below = run.chunks[run.chunks[:, LAST_OFFSET] < last_stable_offset]
         if len(below):
             end_offset = int(below[-1, LAST_OFFSET]) + 1
             stop = int(below[-1, BODY_END])

@@ -245,7 +245,7 @@ class DeadLetters:
     def _begin(self, marking: PendingDeadLetter, now_us: int) -> DeadLetterBatch | None:
         self._set_again(marking)
         row, partition = marking.row, marking.partition
-        if row.ranges[-1][1] > partition.log.stable_end:
+        if row.ranges[-1][1] > partition.log.last_stable_offset:
             return None
         target = self._topics(row.target)
         if target is None or row.target_partition >= len(target.partitions):

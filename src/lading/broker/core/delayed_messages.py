@@ -159,7 +159,7 @@ class DelayedMessages:
         """Append what is due, note what has entered."""
         left = PASS_MESSAGES
         for held in list(self._held.values()):
-            while left and held.due and held.due[0][0] <= now_us and held.due[0][1] < held.own.log.synced_end:
+            while left and held.due and held.due[0][0] <= now_us and held.due[0][1] < held.own.log.high_watermark:
                 _, offset = heapq.heappop(held.due)
                 self._enter(held, offset, now_us)
                 left -= 1

@@ -62,7 +62,7 @@ def whole_chunks(
     wholly to be seen, or lacks an offset. Counts as a read otherwise. Where a segment ends, fewer may be given.
     """
     log = partition.log
-    limit = log.synced_end if reader.open_transactions else log.stable_end
+    limit = log.high_watermark if reader.open_transactions else log.last_stable_offset
     if max_bytes <= 0 or not log.first_offset <= offset < limit:
         return None
     stretch = partition.cached_range

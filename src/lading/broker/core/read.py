@@ -106,7 +106,7 @@ def read(
     an empty Reading that ends where it began.
     """
     log = partition.log
-    limit = log.synced_end if reader.open_transactions else log.stable_end
+    limit = log.high_watermark if reader.open_transactions else log.last_stable_offset
     at = max(offset, log.first_offset)
     reading = ReadResult([], at, at, 0, 0)
     left_bytes = max_bytes
@@ -163,7 +163,7 @@ def newest(
         return None
     start, end, base, count, last = tail.chunks[0, :5].tolist()
     stop = last + 1
-    limit = log.synced_end if reader.open_transactions else log.stable_end
+    limit = log.high_watermark if reader.open_transactions else log.last_stable_offset
     if base != offset or offset < log.first_offset or count != stop - base or count > max_messages or stop > limit:
         return None
     if (
@@ -181,10 +181,10 @@ def newest(
 def read_chunk_range(log: PartitionLog, offset: int, max_bytes: int) -> ChunkRange | None:
     """The chunk that holds ``offset`` and those behind it, about ``max_bytes``; None where nothing is kept there."""
     tail = log.tail
-    if tail is not None and tail.chunks[0, BASE_OFFSET] <= offset < log.synced_end:
+    if tail is not None and tail.chunks[0, BASE_OFFSET] <= offset < log.high_watermark:
         part = _part(tail)
         end_offset = part.lasts[0] + 1
-        if offset < end_offset <= log.synced_end:
+        if offset < end_offset <= log.high_watermark:
             return ChunkRange(part.bases[0], end_offset, part.ends[0], [part], False)
     span = log.read(offset, max_bytes)
     if span is None:

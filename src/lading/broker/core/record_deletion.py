@@ -9,10 +9,10 @@ from .topology import Partition
 def delete_before(partition: Partition, offset: int) -> None:
     """All messages before ``offset`` are gone for every reader; Refusal for an offset that nobody sees yet."""
     log = partition.log
-    if not 0 <= offset <= log.stable_end:
+    if not 0 <= offset <= log.last_stable_offset:
         raise Refusal(
             Reason.INVALID_OFFSET,
-            f"messages of {partition} can be deleted up to offset {log.stable_end}, not {offset}",
+            f"messages of {partition} can be deleted up to offset {log.last_stable_offset}, not {offset}",
         )
     if offset > log.first_offset:
         log.truncate_before(offset)

@@ -101,7 +101,7 @@ def _mark(partition: Partition, rule: RetentionPolicy, now_us: int) -> int:
         return 0
     marked = 0
     # copied before the call: marking changes what is hidden
-    for start, stop in list(_available(log, log.first_offset, min(end, log.stable_end))):
+    for start, stop in list(_available(log, log.first_offset, min(end, log.last_stable_offset))):
         log.set_state(start, stop, State.MARKED_FOR_DELETION, now_us)
         marked += stop - start
     if marked:
@@ -149,7 +149,7 @@ def _going(
 
 def _held_from(partition: Partition) -> int:
     uncopied = partition.first_uncopied_offset()
-    return partition.log.stable_end if uncopied is None else min(partition.log.stable_end, uncopied)
+    return partition.log.last_stable_offset if uncopied is None else min(partition.log.last_stable_offset, uncopied)
 
 
 def _marked(log: PartitionLog, first: int, end: int) -> bool:

@@ -136,10 +136,10 @@ def changes(partition: Partition, ranges: Ranges, state: int) -> list[tuple[int,
         known = ", ".join(f"{one.word} {one.value}" for one in State)
         raise Refusal(Reason.INVALID_STATE, f"{state} is no message state; there are {known}")
     for first, end in ranges:
-        if not log.first_offset <= first < end <= log.synced_end:
+        if not log.first_offset <= first < end <= log.high_watermark:
             raise Refusal(
                 Reason.INVALID_OFFSET,
-                f"partition {partition} holds offsets {log.first_offset} to {log.synced_end - 1}; "
+                f"partition {partition} holds offsets {log.first_offset} to {log.high_watermark - 1}; "
                 f"the state of {first} to {end - 1} cannot be set",
             )
     changed: list[tuple[int, int]] = []
@@ -190,7 +190,7 @@ class Search:
 
     def look(self, partition: Partition, *, max_messages: int, max_bytes: int, counters: Counters) -> ReadResult | None:
         """What lies before the end and was not looked at; None where nothing does."""
-        end = min(self._end, partition.log.stable_end)
+        end = min(self._end, partition.log.last_stable_offset)
         if self.at >= end:
             return None
         reading = read(

@@ -60,7 +60,7 @@ class WriterStateManager:
                                 apply_transaction_marker(
                                     partition, numbered.writer, numbered.base_offset, numbered.outcome
                                 )
-                            writers.add(numbered, log.synced_end)
+                            writers.add(numbered, log.high_watermark)
             at = span.end_offset
         log.sync_states()
 
@@ -70,7 +70,7 @@ class WriterStateManager:
         if writers is None:
             return
         closed = abs(log.segments_count - writers.snapshot_segments)
-        if closed > 1 or (closed and log.synced_end == log.next_offset):
+        if closed > 1 or (closed and log.high_watermark == log.next_offset):
             self.snapshot(partition)
 
     def snapshot(self, partition: Partition) -> None:

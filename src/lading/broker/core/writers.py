@@ -123,7 +123,7 @@ class Writers:
         ranges = (*self.transactions.values(), *self.open_by_writer.values())
         return min((one[0][0] for one in ranges), default=None)
 
-    def add(self, numbered: SequencedBatch, synced_end: int) -> None:
+    def add(self, numbered: SequencedBatch, high_watermark: int) -> None:
         """A block or control record is in the log now."""
         writer_id, epoch, sequence, numbers, base_offset, end_offset, transaction_id, transactional, outcome = numbered
         if transaction_id:
@@ -135,7 +135,9 @@ class Writers:
             if transactional:
                 self.open_by_writer.add(writer_id, base_offset, end_offset)
             self._count(
-                self._writer(writer_id, epoch), AppendedBlock(sequence, base_offset, end_offset, numbers), synced_end
+                self._writer(writer_id, epoch),
+                AppendedBlock(sequence, base_offset, end_offset, numbers),
+                high_watermark,
             )
 
     def expect(self, writer_id: bytes, epoch: int, sequence: int) -> None:
@@ -152,12 +154,12 @@ class Writers:
         self._writers.move_to_end(writer_id)
         return writer
 
-    def _count(self, writer: Writer, block: AppendedBlock, synced_end: int) -> None:
+    def _count(self, writer: Writer, block: AppendedBlock, high_watermark: int) -> None:
         writer.next_sequence = block.sequence + block.numbers
         writer.recent.append(block)
         # blocks that are not synced may still be cut, so they are kept whatever the window says
         excess = len(writer.recent) - self._window
-        if excess > 0 and writer.recent[excess - 1].end_offset <= synced_end:
+        if excess > 0 and writer.recent[excess - 1].end_offset <= high_watermark:
             del writer.recent[:excess]
 
     def truncate_from(self, offset: int) -> None:

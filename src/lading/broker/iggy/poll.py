@@ -127,12 +127,12 @@ class IggyPoller:
             partition = self._groups.partition_of(topic, consumer.id, -1 if member is None else member)
         else:
             partition = topic.partition(partition_number)
-        last = max(partition.log.synced_end - 1, 0)
+        last = max(partition.log.high_watermark - 1, 0)
         if not 0 <= offset <= last:
             raise Refusal(
                 Reason.INVALID_OFFSET, f"the last offset of partition {partition} is {last}; {offset} cannot be stored"
             )
-        if partition.log.synced_end == 0:
+        if partition.log.high_watermark == 0:
             # offset 0 of an empty partition was consumed by nobody; keeping it would skip the first message
             return
         self._positions.store(partition, consumer.key, StoredPosition(offset, None, None, now_us))
@@ -170,7 +170,7 @@ def _choosing(reader: VisibilityRule, states: frozenset[State]) -> VisibilityRul
 def last_offset(partition: Partition, count: int, reader: VisibilityRule) -> int:
     """Where the last ``count`` messages begin that the reader sees."""
     log = partition.log
-    end = log.stable_end
+    end = log.last_stable_offset
     for first, stop in reversed(skipped_ranges(log, log.first_offset, end, reader)):
         if end - count >= stop:
             break

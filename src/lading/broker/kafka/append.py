@@ -95,7 +95,7 @@ class KafkaAppender:
                 # an aborted range must begin where a chunk begins
                 self._appender.close_chunk(partition)
             flags = TRANSACTIONAL if batch.transactional else PLAIN
-            noted = _noting(writers, batch, write, partition.log.synced_end)
+            noted = _noting(writers, batch, write, partition.log.high_watermark)
             # readers may not see it before it is known to be open
             at_once = None if batch.transactional else source
             append = self._appender.append_from(at_once, partition, DIALECT, flags, room_bytes, noted)
@@ -132,7 +132,7 @@ class KafkaAppender:
         self._appender.close_chunk(partition)
         apply_transaction_marker(partition, writer, append.base_offset, committed)
         facts = (writer, epoch, 0, 0, append.base_offset, append.end_offset)
-        writers.add(SequencedBatch(*facts, outcome=committed), partition.log.synced_end)
+        writers.add(SequencedBatch(*facts, outcome=committed), partition.log.high_watermark)
         self.settle(partition)
         return append
 
@@ -144,7 +144,7 @@ class KafkaAppender:
     def append_when_durable(self, partition: Partition) -> Append | None:
         """An Append that is done when all that is in the partition now lasts; None where it does already."""
         log = partition.log
-        if log.next_offset <= log.synced_end:
+        if log.next_offset <= log.high_watermark:
             return None
         return self._appender.follow(partition, log.next_offset, log.next_offset, 0, duplicate=True)
 
@@ -200,14 +200,14 @@ def _meets(ranges: list[tuple[int, int]], batch: SequencedBatch) -> bool:
     return any(first < batch.end_offset and batch.base_offset < end for first, end in ranges)
 
 
-def _noting(writers: Writers, batch: BatchSequence, write: Write, synced_end: int) -> Write:
+def _noting(writers: Writers, batch: BatchSequence, write: Write, high_watermark: int) -> Write:
     """``write``, and the batch is known: before it is on disk, as a snapshot may be made at once then."""
 
     def noting(array: NDArray[np.uint8], at: int, base_offset: int) -> WriteResult:
         written = write(array, at, base_offset)
         end_offset = base_offset + written.messages_count
         facts = (batch.writer, batch.epoch, batch.sequence, batch.records, base_offset, end_offset)
-        writers.add(SequencedBatch(*facts, transactional=batch.transactional), synced_end)
+        writers.add(SequencedBatch(*facts, transactional=batch.transactional), high_watermark)
         return written
 
     return noting

@@ -109,7 +109,9 @@ class NativeAppender:
         if partition.writers is not None:
             writer = b"" if header.writer_id == native.NO_WRITER else header.writer_id
             facts = (writer, header.writer_epoch, header.sequence, 1, append.base_offset, append.end_offset)
-            partition.writers.add(SequencedBatch(*facts, transaction=header.transaction_id), partition.log.synced_end)
+            partition.writers.add(
+                SequencedBatch(*facts, transaction=header.transaction_id), partition.log.high_watermark
+            )
         if header.transaction_id:
             self._transactions.appended(header.transaction_id, partition)
         return append.base_offset, append.end_offset

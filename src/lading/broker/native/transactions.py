@@ -1,8 +1,8 @@
 """Transactions: blocks that many writers append and that readers see all at once, or never (DESIGN 9, sinks).
 
-Blocks of an open transaction lie in the log like any others, but ``stable_end`` stays before them. A commit is one
+Blocks of an open transaction lie in the log like any others, but ``last_stable_offset`` stays before them. A commit is one
 SQLite transaction that holds the key and the winners: asked again with the same key it changes nothing. Aborted
-ranges are on disk in the overlay before ``stable_end`` passes them.
+ranges are on disk in the overlay before ``last_stable_offset`` passes them.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ class NativeTransactions:
 
     def _require_acknowledged(self, transaction: OpenTransaction) -> None:
         for partition in transaction.partitions:
-            if _ranges(partition)[transaction.id][-1][1] > partition.log.synced_end:
+            if _ranges(partition)[transaction.id][-1][1] > partition.log.high_watermark:
                 raise Refusal(
                     Reason.TRANSACTION_NOT_OPEN,
                     f"transaction {transaction.id} has appends to {partition} that are not acknowledged yet; "

@@ -164,7 +164,7 @@ class FetchResponse:
 
     error: int
     high_watermark: int
-    stable_end: int
+    last_stable_offset: int
     first_offset: int
     aborted: Sequence[tuple[int, int]]
     start: int

@@ -58,7 +58,7 @@ class FetchedPartition(NamedTuple):
     partition: int
     error: int = 0
     high_watermark: int = -1
-    stable_end: int = -1
+    last_stable_offset: int = -1
     first_offset: int = -1
     parts: Sequence[Bytes] = ()
     size_bytes: int = 0
@@ -164,7 +164,7 @@ def _answer_row(version: int, one: FetchedPartition) -> bytes:
     size = count(one.size_bytes, flexible)
     if not one.aborted and version >= _WITH_RACK:
         return _PLAIN[flexible].pack(*one[:5], int(flexible), -1) + size
-    out = [_PARTITION.pack(one.partition, one.error, one.high_watermark, one.stable_end)]
+    out = [_PARTITION.pack(one.partition, one.error, one.high_watermark, one.last_stable_offset)]
     if version >= _WITH_START:
         out.append(INT64.pack(one.first_offset))
     out.append(count(len(one.aborted), flexible))

@@ -81,6 +81,10 @@ class AdminStatus:
         self._rendering = None
 
 
+_ATTRIBUTE_OF = {"synced_end": "high_watermark", "stable_end": "last_stable_offset"}
+"""What the log calls figures whose metrics keep an older name."""
+
+
 def _gauges(services: Services) -> list[Gauge]:
     broker = services.broker
 
@@ -89,7 +93,7 @@ def _gauges(services: Services) -> list[Gauge]:
         for topic in topics:
             for partition in tuple(topic.partitions):
                 labels = (topic.stream.name, topic.name, str(partition.number))
-                yield labels, float(getattr(partition.log, attribute))
+                yield labels, float(getattr(partition.log, _ATTRIBUTE_OF.get(attribute, attribute)))
 
     homes = engine.list_kernel_modules()
 

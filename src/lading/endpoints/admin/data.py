@@ -61,7 +61,7 @@ class AdminData:
     async def _chunks(self, request: Request, path: Parameters) -> Response:
         query = parse_query(ChunksQuery, request.query_params)
         partition = partition_of(self._broker, path)
-        if query.wait_ms and query.offset >= partition.log.stable_end:
+        if query.wait_ms and query.offset >= partition.log.last_stable_offset:
             await self._visible(partition, min(query.wait_ms, self._settings.wait_ms_max))
             # it may be another partition now, or none
             partition = partition_of(self._broker, path)
@@ -143,8 +143,8 @@ def _facts(partition: Partition) -> dict[str, str]:
         "lading-epoch": str(log.epoch),
         "lading-epochs": json.dumps([[epoch, first] for epoch, first in log.epochs]),
         "lading-first-offset": str(log.first_offset),
-        "lading-synced-end": str(log.synced_end),
-        "lading-stable-end": str(log.stable_end),
+        "lading-synced-end": str(log.high_watermark),
+        "lading-stable-end": str(log.last_stable_offset),
     }
 
 

@@ -86,7 +86,7 @@ class StateRequests:
         if wanted.where is not None and wanted.offsets is None:
             log = partition.log
             first = max(wanted.first or 0, log.first_offset)
-            end = min(log.stable_end if wanted.end is None else wanted.end, log.stable_end)
+            end = min(log.last_stable_offset if wanted.end is None else wanted.end, log.last_stable_offset)
             query = await self.query(wanted.where)
             return await self.by_filter(
                 find, query, first, end, state, wanted.reason, wanted.dry_run, time.monotonic() + WORK_S
@@ -247,14 +247,14 @@ def _require_same(find: Callable[[], Partition], partition: Partition) -> None:
 def left_of(ranges: dict[str, tuple[int, int]] | None, partitions: Sequence[Partition]) -> list[tuple[int, int, int]]:
     """(partition, first, end) that a request for a topic is about, clipped to what is kept; Refusal for other names."""
     if ranges is None:
-        return [(one.number, one.log.first_offset, one.log.stable_end) for one in partitions]
+        return [(one.number, one.log.first_offset, one.log.last_stable_offset) for one in partitions]
     left = []
     for name, (first, end) in ranges.items():
         number = parse_partition(name)
         if number >= len(partitions):
             raise Refusal(Reason.PARTITION_NOT_FOUND, f"ranges names partition {name!r}, which the topic does not have")
         log = partitions[number].log
-        left.append((number, max(first, log.first_offset), min(end, log.stable_end)))
+        left.append((number, max(first, log.first_offset), min(end, log.last_stable_offset)))
     return sorted(left)
 
 

@@ -198,7 +198,7 @@ class DelayedFetch:
             return FENCED_LEADER_EPOCH, partition
         if wanted.epoch > epoch:
             return UNKNOWN_LEADER_EPOCH, partition
-        if not partition.log.first_offset <= wanted.offset <= partition.log.synced_end:
+        if not partition.log.first_offset <= wanted.offset <= partition.log.high_watermark:
             return OFFSET_OUT_OF_RANGE, partition
         return 0, partition
 
@@ -210,8 +210,8 @@ class DelayedFetch:
         return FetchedPartition(
             wanted.partition,
             0,
-            log.synced_end,
-            log.stable_end,
+            log.high_watermark,
+            log.last_stable_offset,
             log.first_offset,
             batches.parts,
             batches.size_bytes,
@@ -329,11 +329,11 @@ class DelayedFetch:
 
 
 def _visible_end(partition: Partition, committed: bool) -> int:
-    return partition.log.stable_end if committed else partition.log.synced_end
+    return partition.log.last_stable_offset if committed else partition.log.high_watermark
 
 
 def _refused(wanted: FetchPartition, error: int, partition: Partition | None) -> FetchedPartition:
     if partition is None:
         return FetchedPartition(wanted.partition, error)
     log = partition.log
-    return FetchedPartition(wanted.partition, error, log.synced_end, log.stable_end, log.first_offset)
+    return FetchedPartition(wanted.partition, error, log.high_watermark, log.last_stable_offset, log.first_offset)

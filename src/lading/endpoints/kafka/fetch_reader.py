@@ -74,7 +74,7 @@ class FetchReader:
         """Batches from ``offset`` on, at most ``max_bytes``; at least one with ``force``, where there is any."""
         log = partition.log
         # most partitions of most fetches have nothing new
-        if offset >= (log.stable_end if committed else log.synced_end) or (max_bytes <= 0 and not force):
+        if offset >= (log.last_stable_offset if committed else log.high_watermark) or (max_bytes <= 0 and not force):
             return _NOTHING
         reader = kafka_row.COMMITTED if committed else kafka_row.UNCOMMITTED
         whole = whole_chunks(

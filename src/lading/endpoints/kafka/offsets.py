@@ -71,7 +71,7 @@ class _Handlers:
             return {**row, "error_code": error}
         log = partition.log
         if asked.timestamp < 0:
-            end = log.stable_end if committed else log.synced_end
+            end = log.last_stable_offset if committed else log.high_watermark
             ask = _ENDS.get(asked.timestamp)
             found = NOTHING if ask is None else ask(partition, end)
         else:
@@ -103,7 +103,7 @@ class _Handlers:
         after = [first for epoch, first in log.epochs if epoch > asked.leader_epoch]
         if asked.leader_epoch < 0 or asked.leader_epoch > log.epoch:
             return {**row, "error_code": 0}
-        end = max(after[0], log.first_offset) if after else log.synced_end
+        end = max(after[0], log.first_offset) if after else log.high_watermark
         # of an epoch before the first that is known nothing is left: it ended where that one begins
         return {**row, "error_code": 0, "leader_epoch": before[-1] if before else asked.leader_epoch, "end_offset": end}
 

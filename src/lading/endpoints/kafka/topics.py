@@ -159,7 +159,7 @@ class _Handlers:
     def _trimmed(self, name: str, asked: Any) -> Fields:
         try:
             partition = self._broker.resolve(name).partition(asked.partition_index)
-            end = partition.log.stable_end if asked.offset == _DEFAULT else asked.offset
+            end = partition.log.last_stable_offset if asked.offset == _DEFAULT else asked.offset
             delete_before(partition, end)
         except LadingError as error:
             return {"partition_index": asked.partition_index, "low_watermark": -1, "error_code": code_of(error)}

@@ -47,7 +47,7 @@ def seek_channel(node: Node, channel: Channel, number: int | None, start: Start)
 
 
 _OFFSETS: Final = {
-    "special": lambda node, partition, value: partition.log.stable_end,
+    "special": lambda node, partition, value: partition.log.last_stable_offset,
     "msgcount": lambda node, partition, value: partition.log.first_offset + max(value, 0),
     # a queue offset is an offset of messages here
     "virtual_queue": lambda node, partition, value: max(value, 0),

@@ -180,7 +180,7 @@ class KafkaTransport:
         runs = [Run(CODE, data, chunks)] if len(chunks) else []
         reached = self._reached.get(place)
         return FetchResult(
-            topic, partition, runs, end, answer.first_offset, answer.stable_end, topic_id=self._ids.get(topic),
+            topic, partition, runs, end, answer.first_offset, answer.last_stable_offset, topic_id=self._ids.get(topic),
             epoch=0 if reached is None else reached.epoch,
         )  # fmt: skip
 

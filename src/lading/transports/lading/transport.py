@@ -323,7 +323,7 @@ class _Facts(NamedTuple):
 
     end_offset: int
     first_offset: int
-    stable_end: int
+    last_stable_offset: int
     topic_id: bytes
     epoch: int
     epochs: tuple[tuple[int, int], ...]
@@ -356,7 +356,7 @@ def _fetched(topic: str, partition: int, offset: int, answer: HttpResponse) -> F
         chunks,
         end_offset=end,
         first_offset=facts.first_offset,
-        stable_end=facts.stable_end,
+        last_stable_offset=facts.last_stable_offset,
         topic_id=facts.topic_id,
         epoch=facts.epoch,
         epochs=facts.epochs,
