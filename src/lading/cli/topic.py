@@ -223,8 +223,9 @@ def _going(partition: int, one: dict[str, Any], now_us: int) -> dict[str, Any]:
 def _shown(settings: Mapping[str, Any]) -> str:
     from .units import format_duration
 
-    words = {True: "true", False: "false"}
-    return ", ".join(
-        f"{key} = {format_duration(value) if key.endswith('_us') else words[value] if isinstance(value, bool) else value}"
-        for key, value in settings.items()
-    )
+    def value_text(key: str, value: Any) -> str:
+        if isinstance(value, bool):
+            return str(value).lower()
+        return format_duration(value) if key.endswith("_us") else str(value)
+
+    return ", ".join(f"{key} = {value_text(key, value)}" for key, value in settings.items())

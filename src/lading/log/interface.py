@@ -264,7 +264,9 @@ class PartitionLog(Protocol):
         """Damaged offset ranges known so far that meet ``first`` to ``end``."""
 
     def offset_at(self, timestamp_us: int) -> int:
-        """Base offset of the first chunk with a message at or after this time; ``high_watermark`` when there is none."""
+        """Base offset of the first chunk with a message at or after this time; ``high_watermark`` when there is
+        none.
+        """
 
     def append_time_us(self, now_us: int) -> int:
         """The date of ``now_us``, or the last one given out where the clock was set back: times in a log never fall."""

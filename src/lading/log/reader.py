@@ -27,8 +27,9 @@ _LOOK_S: Final = 0.02
 class DirectoryReader:
     """Read-only and without a lock: what the watermark file allows, with the states beside it.
 
-    ``read`` gives chunks up to ``high_watermark``; a reader that must not see open transactions stops at ``last_stable_offset``,
-    which may lie inside a chunk. Both are at most 100 ms behind a broker at work. ``refresh`` looks again.
+    ``read`` gives chunks up to ``high_watermark``; a reader that must not see open transactions stops at
+    ``last_stable_offset``, which may lie inside a chunk. Both are at most 100 ms behind a broker at work. ``refresh``
+    looks again.
     """
 
     def __init__(self, path: Path, disk: Disk | None = None) -> None:

@@ -239,7 +239,8 @@ class _RangeReader:
             if time.monotonic() > deadline:
                 raise Unreachable(
                     f"topic {piece.topic!r}, partition {piece.partition}: offsets {position} to {end - 1} were planned "
-                    f"for reading, but readable messages end at {fetched.last_stable_offset} since {QUIET_TIMEOUT_S:g} s"
+                    "for reading, but readable messages end at "
+                    f"{fetched.last_stable_offset} since {QUIET_TIMEOUT_S:g} s"
                 )
 
     def _check_whole(self, fetched: FetchResult, position: int, end: int) -> None:

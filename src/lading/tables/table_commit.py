@@ -93,9 +93,9 @@ def commit(
 
     The manifest is written first, then files are renamed into their tables. A batch of the same source ranges as the
     last manifest was committed before: its new files are dropped, the old ones completed. LocalError where other
-    published messages would be doubled. None for a batch without ranges. ``check_batch`` may refuse a batch, by raising,
-    before anything of it is published; ``deliver`` does what a published manifest holds besides tables, and may be
-    called again for the same one.
+    published messages would be doubled. None for a batch without ranges. ``check_batch`` may refuse a batch, by
+    raising, before anything of it is published; ``deliver`` does what a published manifest holds besides tables, and
+    may be called again for the same one.
     """
     with disk_told(f"publishing a batch of {state.pipeline!r}"), state.committing(run):
         ranges = merge_ranges(result.piece for result in batch.written)
