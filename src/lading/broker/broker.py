@@ -445,7 +445,7 @@ class Broker:
         return self._transactions.commit(key, ids, scope=scope, now_us=now_us)
 
     def abort_transactions(self, ids: Collection[int], *, now_us: int) -> None:
-        """Nobody will see these transactions."""
+        """Abort the transactions: their messages never become visible."""
         self._transactions.abort(ids, now_us=now_us)
 
     @property

@@ -66,7 +66,7 @@ def admin(url: str) -> Iterator[LadingTransport]:
 
 
 def confirm(question: str, yes: bool) -> None:
-    """Ask before something is lost; without a terminal only ``--yes`` answers."""
+    """Ask for confirmation; without a terminal, require ``--yes``."""
     if yes:
         return
     if not sys.stdin.isatty():

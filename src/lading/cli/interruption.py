@@ -44,7 +44,7 @@ class Interruption:
 
     @contextmanager
     def install(self) -> Iterator[Interruption]:
-        """Be the one who is told."""
+        """Install the signal handlers while the context is active."""
         before = {number: signal.signal(number, self._interrupted) for number in SIGNALS}
         try:
             yield self

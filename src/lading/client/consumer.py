@@ -177,7 +177,7 @@ class Consumer:
         return message
 
     def _mark_delivered_done(self) -> None:
-        """What was handed out before this call is done with."""
+        """Mark the messages returned by the previous call as processed."""
         self._usable()
         at = self._at
         if at is not None and at.handed is not None:

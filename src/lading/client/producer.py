@@ -415,7 +415,7 @@ class Producer:
 
 
 def _is_fatal(error: Exception) -> bool:
-    """Whether sending the same batch again cannot help."""
+    """Whether the error is fatal: resending the batch cannot succeed."""
     if isinstance(error, Refusal):
         return error.reason not in RETRIABLE_REASONS
     return not isinstance(error, RemoteError)

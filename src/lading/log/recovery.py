@@ -1,4 +1,4 @@
-"""What a log finds when it is opened, and what it mends (promise 4).
+"""Log recovery: what is checked, truncated and repaired on open (promise 4).
 
 Looking changes nothing; ``Repairs`` says what to change, and can be carried out again after a crash half-way. A log
 that its owner closed in order is believed. Otherwise everything from the last index entry at or below the
@@ -109,7 +109,7 @@ def segment_bases(names: Sequence[str]) -> list[int]:
 
 
 def make_last(disk: Disk, repairs: Repairs) -> None:
-    """Sync what was found, before anybody is told that it is there."""
+    """Fsync recovered data before readers can see it."""
     for path in repairs.sync:
         file = disk.open(path)
         file.sync()

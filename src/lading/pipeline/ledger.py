@@ -57,7 +57,7 @@ class Ledger:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Be the one who redrives; LocalError while another process does."""
+        """Hold the redrive lock; LocalError if another process holds it."""
         self._directory.mkdir(parents=True, exist_ok=True)
         with (self._directory / "lock").open("a") as file:
             try:

@@ -77,7 +77,7 @@ class PipelineWatch:
         self._manifests.begin()
 
     def look(self) -> None:
-        """Take in new manifests, and tell of them."""
+        """Read new manifests and report progress."""
         self._manifests.look()
         if self._figures is not None and time.monotonic() >= self._lag_due:
             self._manifests.measure_lag()

@@ -55,7 +55,7 @@ def run(
     stopped: Callable[[], bool] = lambda: False,
     executor: Executor | None = None,
 ) -> RunReport:
-    """Judge and publish what the sources hold; with ``follow`` go on until interrupted.
+    """Validate, route and publish all source messages; with ``follow`` keep running until interrupted.
 
     Every message that is read is in the good table, a route or quarantine, once, whatever crashes and whatever the
     settings become in between. Tasks run on ``executor``, else on Spark: ``session`` is asked for a session when all

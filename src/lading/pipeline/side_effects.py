@@ -1,4 +1,4 @@
-"""What a batch does besides tables, once its manifest is written: copies to a topic, states at the source.
+"""Side effects of a committed batch: copies to the quarantine topic and message states at the source.
 
 Both are done from staged files that the manifest lists, and may be begun again at any point.
 """
@@ -39,7 +39,7 @@ class NoHeadersThere(LocalError):
 
 
 def apply_side_effects(state: PipelineState, manifest: Manifest, access: Access) -> None:
-    """Do everything that the manifest holds besides tables, once; again is harmless.
+    """Apply the side effects of a manifest. Idempotent: a second call does nothing.
 
     Over ``lading://`` copies are sent under a transaction whose key is pipeline and manifest, so that they are in the
     topic once whatever happens; to other servers they may be doubled by a crash between sending and noting it.

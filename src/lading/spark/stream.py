@@ -83,7 +83,7 @@ class LadingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         yield from batches(read_range(self.reading, partition.value), self.wanted.schema)
 
     def stop(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         self.planner.close()
 
     def _limits(self, limit: ReadLimit) -> tuple[int | None, int | None]:

@@ -24,7 +24,7 @@ class MicroBatchPlanner:
         self._targets: Mapping[str, PartitionOffsets] = {}
 
     def freeze_targets(self) -> None:
-        """What is there now is the last that any batch takes."""
+        """Fix the current end of every source as the end of the run (Trigger.AvailableNow)."""
         self._targets = {topic: planner.end_offsets() for topic, planner in self._planners.items()}
 
     def next_offsets(self, positions: OffsetsDocument) -> OffsetsDocument:

@@ -1,4 +1,4 @@
-"""What became of the log under a reader: for servers that do not tell all epochs, but where what one wrote ends."""
+"""Truncation detection for servers that only report where each leader epoch ends (Kafka OffsetForLeaderEpoch)."""
 
 from __future__ import annotations
 

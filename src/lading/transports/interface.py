@@ -266,7 +266,7 @@ class PreparedTransaction:
 
 
 class TaskTransaction(Protocol):
-    """Messages that nobody sees yet."""
+    """An open transaction: its messages are not visible yet."""
 
     def send_all(
         self, topic: str, parts: Iterable[tuple[int, pa.RecordBatch]], *, compression: Literal["lz4"] | None = None
@@ -279,7 +279,7 @@ class TaskTransaction(Protocol):
         ...
 
     def abort(self) -> None:
-        """Let nobody ever see what was sent."""
+        """Abort: the messages never become visible."""
         ...
 
 
@@ -342,7 +342,7 @@ class Marking(Protocol):
 
 @runtime_checkable
 class HeaderAwareTransport(Protocol):
-    """A transport whose servers may know no headers."""
+    """A transport whose server may not support message headers."""
 
     def takes_headers(self, topic: str) -> bool:
         """Whether messages of this topic may have any."""

@@ -54,7 +54,7 @@ class Channel:
         self._channels.wake(self)
 
     def released(self) -> None:
-        """A subscriber takes more than before: of use where something waits."""
+        """A subscriber has free capacity: wake the channel if messages are waiting."""
         for lane in self.lanes:
             if lane.waits:
                 self.wake()
@@ -91,7 +91,7 @@ class Channel:
         self.wake()
 
     def finish(self, subscriber: Subscriber, partition: int, offsets: NDArray[np.int64]) -> int:
-        """Finished are as many from the front as are with the subscriber; how many that is.
+        """Finish the leading offsets that are in flight to the subscriber; return how many.
 
         The offset at that index, if there is one, is not in flight for this subscriber.
         """
@@ -178,7 +178,7 @@ class Channel:
         self.wake()
 
     def empty(self) -> int:
-        """Pass over everything there is, also what is with subscribers; how many were not delivered yet."""
+        """Discard all messages, in-flight ones included; return how many were never delivered."""
         passed = self._pass_over()
         self._channels.confirm(self)
         return passed

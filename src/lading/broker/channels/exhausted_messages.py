@@ -1,4 +1,4 @@
-"""What becomes of a message that a channel has delivered as often as its topic allows (DESIGN: dead letters)."""
+"""Dead-lettering of messages whose delivery attempts are exhausted."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class ExhaustedMessageHandler:
         self._now_us = now_us
 
     def __call__(self, channel: Channel, partition: Partition, offset: int, attempts: int) -> Append | None:
-        """Let go of one message; None: nothing has to be waited for."""
+        """Dead-letter one message. Returns an append to wait for, or None."""
         self._counters.given_up += 1
         reason = f"channel {channel.name!r} gave it up after {attempts} deliveries"
         settings = partition.topic.settings

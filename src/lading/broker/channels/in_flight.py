@@ -161,7 +161,7 @@ class InFlightTracker:
             self._wait(np.array([offset], np.int64))
 
     def touch(self, subscriber: Subscriber, offset: int, now_us: int) -> None:
-        """Its time begins anew, up to the most that a message may take."""
+        """Restart the delivery timeout, up to the maximum (NSQ TOUCH)."""
         attempts, delivered_us = self._require_in_flight(subscriber, offset)
         deadline_us = min(now_us + subscriber.timeout_us, delivered_us + subscriber.timeout_max_us)
         if self.out_of_window.get(offset) is None:
@@ -287,7 +287,7 @@ class InFlightTracker:
         self.changed = True
 
     def _drop(self, offsets: NDArray[np.int64]) -> None:
-        """Nothing more is to be done about these."""
+        """Mark these offsets done."""
         if len(offsets):
             inside = offsets[offsets >= self.window.first]
             for offset in offsets[offsets < self.window.first].tolist():

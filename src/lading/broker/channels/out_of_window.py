@@ -55,7 +55,7 @@ class OutOfWindow:
             heapq.heappush(self._due, (entry.due_us, offset))
 
     def wait(self, offset: int, entry: OutOfWindowMessage) -> None:
-        """It is to be delivered as soon as somebody takes it."""
+        """Mark the message ready for redelivery."""
         entry.owner, entry.due_us = WAITING, NEVER_US
 
     def remove(self, offset: int) -> None:

@@ -154,7 +154,7 @@ class Window:
             self._attempts[slots] -= 1
 
     def drop(self, offsets: NDArray[np.int64]) -> None:
-        """Nothing more is to be done about these."""
+        """Mark these offsets done."""
         self._owners[offsets & self._mask] = DONE
         self.advance()
 

@@ -94,7 +94,7 @@ class Append:
             self._callbacks.append(callback)
 
     def finish(self, error: Refusal | None) -> None:
-        """The log's word on it; the broker calls this once."""
+        """Complete the append: durable, or failed with ``error``. Called once, by the broker."""
         self.error = error
         self.done = True
         callbacks, self._callbacks = self._callbacks, None

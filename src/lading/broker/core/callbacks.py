@@ -1,7 +1,7 @@
-"""What the broker's rooms call where something happens, until somebody listens."""
+"""Default for callbacks that nobody has set."""
 
 from __future__ import annotations
 
 
 def ignore() -> None:
-    """Nobody listens."""
+    """Do nothing: the default of every ``on_*`` callback."""

@@ -1,4 +1,4 @@
-"""What the broker does by itself, when its time has come.
+"""Periodic maintenance of the broker: timeouts, retention, offset flushes, checkpoints.
 
 A tick does all that is due. It comes every 50 ms while there is something to watch, and seldom while there is not: an
 idle process that wakes up pays for cold caches, and so does what is asked of it meanwhile.
@@ -102,7 +102,7 @@ class Maintenance:
         self.request_tick()
 
     def request_tick(self) -> None:
-        """Something is due in the next moments that was not."""
+        """Request an early tick."""
         if self._quiet:
             self._quiet = False
             self.on_due()

@@ -50,7 +50,7 @@ class PendingResult(Generic[T]):
         self._finish()
 
     def refuse(self, error: Refusal) -> None:
-        """Say that there is none.
+        """Complete with ``error`` instead of a value.
 
         The error is kept without the frames that it passed: they keep this answer alive, which keeps the error, and
         with them whatever a request had in hand, until the garbage is collected.

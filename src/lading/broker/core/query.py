@@ -40,7 +40,7 @@ class Query:
 
     @property
     def reader(self) -> VisibilityRule:
-        """As which kind of reader to read."""
+        """The reader kind whose visibility rules apply."""
         return native_row.ALL_STATES if self.states == "all" else native_row.AVAILABLE
 
     @property

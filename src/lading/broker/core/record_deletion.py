@@ -1,4 +1,4 @@
-"""Messages deleted at somebody's word, from the front of a partition."""
+"""Deletion of the oldest messages of a partition on request (Kafka DeleteRecords)."""
 
 from __future__ import annotations
 

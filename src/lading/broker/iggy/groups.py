@@ -132,7 +132,7 @@ class IggyGroups:
             group.rebalance()
 
     def leave(self, topic: Topic, ident: int, member: int) -> None:
-        """Be no member any more; no error where it was none."""
+        """Leave the group; does nothing if the client is not a member."""
         self._drop(self.get(topic, ident), member)
 
     def leave_all(self, member: int) -> None:

@@ -111,7 +111,7 @@ class KafkaGroupCoordinator:
         return answer
 
     def heartbeat(self, call: MemberCall, *, now_us: int) -> None:
-        """A member says that it lives; REBALANCE_IN_PROGRESS where it has to join again."""
+        """Record a heartbeat. Refusal REBALANCE_IN_PROGRESS if the member must rejoin."""
         group, _ = self._require(call, now_us)
         if group.state is GroupState.PREPARING:
             raise group.rebalance_error()
@@ -374,7 +374,7 @@ class KafkaGroupCoordinator:
         self._rebalance(group, member, now_us)
 
     def _rebalance(self, group: KafkaGroup, cause: KafkaGroupMember | None, now_us: int) -> None:
-        """Have everybody join again, unless that is under way."""
+        """Start a rebalance, unless one is in progress."""
         if group.state is GroupState.COMPLETING:
             for member in group.members.values():
                 member.assignment, member.must_sync = b"", False

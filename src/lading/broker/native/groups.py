@@ -85,7 +85,7 @@ class NativeGroups:
         return self._assignment(found, member)
 
     def leave(self, group: str, member: str, *, now_us: int) -> None:
-        """Be no member any more; no error where it was none."""
+        """Leave the group; does nothing if the client is not a member."""
         found = self._groups.get(group)
         if found is not None and member in found.members:
             self._drop(found, [member])

@@ -238,7 +238,8 @@ class Frame(NamedTuple):
 
 
 def read_frame(data: bytes | bytearray | memoryview, start: int, end: int) -> Frame | None:
-    """The frame that begins at ``data[start:end]``; None where it is not whole. MalformedMessage at what is none."""
+    """Return the frame at the start of ``data[start:end]``, or None if it is incomplete. Raises MalformedMessage if
+    the bytes are not a frame."""
     if end - start < _FRAME.size:
         return None
     size, kind = _FRAME.unpack_from(data, start)

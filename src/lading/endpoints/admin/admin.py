@@ -126,7 +126,7 @@ def _gauges(services: Services) -> list[Gauge]:
 
 
 def endpoint(services: Services) -> Endpoint:
-    """The endpoint, for serve."""
+    """Create the endpoint; called by ``serve``."""
     settings = services.settings.endpoints.admin
     rooms = (
         AdminStatus(services),

@@ -40,7 +40,7 @@ class BusyPoll:
         self._looking = False
 
     def served(self) -> None:
-        """Somebody was answered."""
+        """Record that a response was sent."""
         now_ns = self._clock_ns()
         if now_ns - self._served_ns >= self._limit_ns:
             self._run = 0

@@ -38,7 +38,7 @@ class _Server(uvicorn.Server):
         yield
 
     def end(self) -> None:
-        """Answer what was asked, then leave."""
+        """Finish requests in flight, then stop."""
         self.should_exit = True
         self._ending.set()
 

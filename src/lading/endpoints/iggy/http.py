@@ -257,7 +257,7 @@ def refuse(error: LadingError) -> Response:
 
 
 def endpoint(services: Services) -> Endpoint:
-    """The endpoint, for serve."""
+    """Create the endpoint; called by ``serve``."""
     face = IggyHttp(services)
     settings = services.settings.endpoints.iggy_http
     guard = guard_administration(services.settings.endpoints, NAME)

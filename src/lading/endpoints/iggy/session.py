@@ -473,5 +473,5 @@ class IggyTcp:
 
 
 def endpoint(services: Services) -> Endpoint:
-    """The endpoint, for serve."""
+    """Create the endpoint; called by ``serve``."""
     return IggyTcp(services)

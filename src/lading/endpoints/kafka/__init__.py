@@ -10,7 +10,7 @@ from ..base.services import Endpoint, Services
 
 
 def endpoint(services: Services) -> Endpoint:
-    """The endpoint, for serve."""
+    """Create the endpoint; called by ``serve``."""
     from .server import KafkaServer
 
     return KafkaServer(services)

@@ -58,7 +58,7 @@ class KafkaServer:
         self._server = await loop.create_server(lambda: KafkaConnection(self), sock=listener)
 
     async def stop(self) -> None:
-        """Accept no more, answer what was asked, close; a client that does not read is cut."""
+        """Stop accepting, finish requests in flight, close. Clients that do not read are disconnected."""
         if self._server is not None:
             self._server.close()
         for connection in list(self._connections):

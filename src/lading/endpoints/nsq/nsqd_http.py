@@ -33,5 +33,5 @@ class _Endpoint(HttpEndpoint):
 
 
 def endpoint(services: Services) -> Endpoint:
-    """The endpoint, for serve."""
+    """Create the endpoint; called by ``serve``."""
     return _Endpoint(services)

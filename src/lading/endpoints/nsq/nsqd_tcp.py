@@ -7,5 +7,5 @@ from .server import Nsqd
 
 
 def endpoint(services: Services) -> Endpoint:
-    """The endpoint, for serve."""
+    """Create the endpoint; called by ``serve``."""
     return Nsqd(services)

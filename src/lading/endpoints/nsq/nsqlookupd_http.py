@@ -12,7 +12,7 @@ from .lookup_http import NAME, LookupHttp
 
 
 def endpoint(services: Services) -> Endpoint:
-    """The endpoint, for serve."""
+    """Create the endpoint; called by ``serve``."""
     own = node.of(services)
     routes = LookupHttp(own, lookup.of(services)).routes()
     settings = services.settings.endpoints.nsqlookupd_http

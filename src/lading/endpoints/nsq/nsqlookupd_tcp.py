@@ -7,5 +7,5 @@ from .lookup_tcp import LookupTcp
 
 
 def endpoint(services: Services) -> Endpoint:
-    """The endpoint, for serve."""
+    """Create the endpoint; called by ``serve``."""
     return LookupTcp(services)

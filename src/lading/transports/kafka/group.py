@@ -231,7 +231,7 @@ class _HeartbeatThread(threading.Thread):
     # the thread
 
     def run(self) -> None:
-        """Until the end, or an error that neither time nor another broker mends."""
+        """Run until closed or until an error that no retry can fix."""
         try:
             while not self._ended:
                 try:

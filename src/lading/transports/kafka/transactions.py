@@ -92,7 +92,7 @@ class KafkaTransaction:
         return PreparedTransaction(self.id, self.producer.id, self.producer.epoch) if self._places else None
 
     def abort(self) -> None:
-        """Let nobody ever see what was sent."""
+        """Abort: the messages never become visible."""
         if self._places:
             end(self._cluster, PreparedTransaction(self.id, self.producer.id, self.producer.epoch), committed=False)
 

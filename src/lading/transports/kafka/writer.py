@@ -107,7 +107,7 @@ class _Delivery:
         return self.left.popleft()
 
     def back(self) -> None:
-        """What is under way is to be sent again."""
+        """Requeue the batches in flight, in order."""
         self.left.extendleft(reversed(self.sent))
         self.sent.clear()
 
@@ -257,7 +257,7 @@ class KafkaWriter:
         return _Delivery(self._sequences.get(place, 0), compression, time.time_ns() // 1_000_000 * 1000)
 
     def _identify(self) -> ProducerSequence:
-        """Who we are to the cluster; asked for when first needed."""
+        """Return producer id and epoch, requesting them on first use."""
         if self._transaction is not None:
             return self._transaction.producer
         if self._producer is None:
