@@ -115,20 +115,20 @@ class Metrics:
             ("endpoint", "command", "status"),
         )  # fmt: skip
         self.received_bytes = Counter("lading_received_bytes", "Bytes of requests.", by_endpoint)
-        self.sent_bytes = Counter("lading_sent_bytes", "Bytes of answers.", by_endpoint)
-        self.messages_in = Counter("lading_messages_in", "Messages taken in.", by_endpoint)
-        self.messages_out = Counter("lading_messages_out", "Messages handed out.", by_endpoint)
+        self.sent_bytes = Counter("lading_sent_bytes", "Bytes of responses sent.", by_endpoint)
+        self.messages_in = Counter("lading_messages_in", "Messages received and appended.", by_endpoint)
+        self.messages_out = Counter("lading_messages_out", "Messages returned to readers.", by_endpoint)
         self.hidden_out = Counter(
             "lading_hidden_messages", "Messages withheld, or shown with a state other than available.", by_endpoint
         )
         self.dropped = Counter(
-            "lading_dropped", "What was refused without a place in the protocol to say why.", ("endpoint", "reason")
+            "lading_dropped", "Requests and connections dropped without a protocol error.", ("endpoint", "reason")
         )
         self.uncarried = Counter(
             "lading_uncarried_messages", "Messages that lost something because carriers are off.", by_endpoint
         )
         self.connections: defaultdict[str, int] = defaultdict(int)
-        self.sync_seconds = Histogram("lading_sync_seconds", "Time from handing writes to the disk until it has them.")
+        self.sync_seconds = Histogram("lading_sync_seconds", "Duration of an fsync, from request to completion.")
         self.loop_lag_seconds = Histogram("lading_loop_lag_seconds", "How late the event loop runs its callbacks.")
         self._sources: list[Counter | Histogram | Gauge] = [
             self.requests,

@@ -44,7 +44,7 @@ class PipelineMetrics:
         )
         self._sources: list[Counter | Histogram | Gauge] = [
             self._messages, self._failures, self._rows, self._manifests, self._files, self._bytes, self._seconds,
-            Gauge("lading_pipeline_lag_messages", "Messages that wait in the sources.", of,
+            Gauge("lading_pipeline_lag_messages", "Source messages not yet processed.", of,
                   lambda: [(self._pipeline, float(self.lag))]),
             Gauge("lading_pipeline_rows_per_second", "Messages read a second in the last batch.", of,
                   lambda: [(self._pipeline, self._rows_per_s)]),

@@ -104,8 +104,8 @@ def _gauges(services: Services) -> list[Gauge]:
     of_logs = {
         "first_offset": "First offset that is kept.",
         "next_offset": "Offset the next message gets.",
-        "synced_end": "Readers see offsets below this.",
-        "stable_end": "Readers outside of transactions see offsets below this.",
+        "synced_end": "High watermark: first offset not yet synced.",
+        "stable_end": "Last stable offset: committed reads end before it.",
         "size_bytes": "Bytes of the log.",
     }
     gauges = [
@@ -113,7 +113,12 @@ def _gauges(services: Services) -> list[Gauge]:
         for name, text in of_logs.items()
     ]
     gauges.append(
-        Gauge("lading_kernels_ready", "Whether compiled kernels serve, not yet their slower twins.", (), kernels)
+        Gauge(
+            "lading_kernels_ready",
+            "1 if compiled kernels are loaded, 0 while the pure-Python fallbacks run.",
+            (),
+            kernels,
+        )
     )
     gauges += [
         Gauge(
