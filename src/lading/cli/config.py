@@ -21,14 +21,14 @@ def _nouns() -> None:
 
 @app.command()
 def show(
-    origin: Annotated[bool, typer.Option("--origin", help="Say where each value came from.")] = False,
-    config: Annotated[Path | None, typer.Option("--config", "-c", help="TOML file with settings.")] = None,
+    origin: Annotated[bool, typer.Option("--origin", help="Show the source of each value.")] = False,
+    config: Annotated[Path | None, typer.Option("--config", "-c", help="TOML settings file.")] = None,
     settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="One setting; repeatable.")
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override one setting. May be repeated.")
     ] = None,
     output: AsOutput = Output.TEXT,
 ) -> None:
-    """Every setting with its value: file, then LADING__ environment, then --set, each over the one before.
+    """Show every setting. Later sources override earlier ones: file, LADING__* environment, --set.
 
     The text is a settings file as --config takes it. Tokens are not shown.
 

@@ -11,7 +11,7 @@ import typer
 from .options import DEFAULT_SERVER, AsOutput, From, States
 from .output import Output, meter, print_document, print_note, print_table
 
-app = typer.Typer(name="contract", help="The headers of a topic as a contract.", no_args_is_help=True)
+app = typer.Typer(name="contract", help="Infer and check header contracts.", no_args_is_help=True)
 DRIFT = {"header": "header", "kind": "drift", "messages": "messages", "sentence": "the header"}
 
 
@@ -24,14 +24,17 @@ def root() -> None:
 def infer(
     topic: str,
     against: Annotated[
-        Path | None, typer.Option("--against", metavar="FILE", help="Say what differs from this pipeline's contract.")
+        Path | None,
+        typer.Option(
+            "--against", metavar="FILE", help="Report drift from this pipeline's contract; exit 1 if there is any."
+        ),
     ] = None,
     from_: From = DEFAULT_SERVER,
     states: States = "available",
-    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Look at this many messages only.")] = None,
+    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Read at most this many messages.")] = None,
     output: AsOutput = Output.TEXT,
 ) -> None:
-    """Write the contract that a topic's messages suggest, as a pipeline's section; or say how they differ from one.
+    """Infer a header contract from a topic, as a pipeline file section, or report drift from an existing one.
 
     With --against the exit code is 1 when something drifted.
 

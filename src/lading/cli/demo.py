@@ -31,14 +31,12 @@ QUICK_COMPILER = "-XX:TieredStopAtLevel=1"
 def demo(
     directory: Annotated[
         Path,
-        typer.Option(
-            "--dir", parser=local_path, metavar="DIR", help="Where the demo keeps its log and tables; emptied at start."
-        ),
+        typer.Option("--dir", parser=local_path, metavar="DIR", help="Working directory of the demo; emptied first."),
     ] = Path("demo-data"),
-    spark: Annotated[bool, typer.Option("--spark/--no-spark", help="Go on with Spark after the first screen.")] = True,
-    limit: Annotated[int | None, typer.Option("--limit", min=2, help="Send this many flights only.")] = None,
+    spark: Annotated[bool, typer.Option("--spark/--no-spark", help="Continue with the Spark part.")] = True,
+    limit: Annotated[int | None, typer.Option("--limit", min=2, help="Send at most this many flights.")] = None,
 ) -> None:
-    """Send 336,776 flights with typed headers over three protocols, then read them as a typed table.
+    """Run a guided demo: send 336,776 flights over three protocols and read them back as a typed table.
 
     Some flights are damaged on the way, on purpose. The first screen needs no Java. Then Spark reads the same log,
     and a pipeline sorts it into tables of good, late and broken flights, mends what can be mended and adds up.

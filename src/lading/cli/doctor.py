@@ -127,11 +127,11 @@ def _sync(data: Path) -> Finding:
 
 def doctor(
     data: Annotated[
-        Path, typer.Option("--data", "-d", parser=local_path, metavar="DIR", help="The data directory you mean to use.")
+        Path, typer.Option("--data", "-d", parser=local_path, metavar="DIR", help="Data directory to check.")
     ] = Path("data"),
     output: AsOutput = Output.TEXT,
 ) -> None:
-    """Check Python, kernels, Java, ports, disk and fsync; exit code 1 when something needs you.
+    """Check Python, compiled kernels, Java, ports, disk and fsync; exit 1 if a check fails.
 
     Example:
 

@@ -18,7 +18,7 @@ PARTITION_COLUMNS = {
 
 @app.command("list")
 def list_groups(server: Server = DEFAULT_SERVER, output: AsOutput = Output.TEXT) -> None:
-    """All groups; lag is the number of messages that a group has not read where it has a position.
+    """List consumer groups of all protocols with their lag.
 
     Example:
 
@@ -33,11 +33,13 @@ def list_groups(server: Server = DEFAULT_SERVER, output: AsOutput = Output.TEXT)
 @app.command()
 def show(
     name: str,
-    protocol: Annotated[str | None, typer.Option("--protocol", "-p", help="Where several have the name.")] = None,
+    protocol: Annotated[
+        str | None, typer.Option("--protocol", "-p", help="Protocol, if groups of several protocols share the name.")
+    ] = None,
     server: Server = DEFAULT_SERVER,
     output: AsOutput = Output.TEXT,
 ) -> None:
-    """One group: its members, and its position and lag in every partition.
+    """Show a group: members, and offset and lag per partition.
 
     Example:
 

@@ -20,10 +20,10 @@ def headers(
     from_: From = DEFAULT_SERVER,
     where: Where = None,
     states: States = "available",
-    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Look at this many messages only.")] = None,
+    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Read at most this many messages.")] = None,
     output: AsOutput = Output.TEXT,
 ) -> None:
-    """The header table of a topic: keys, kinds, share of messages, nulls, repetitions, examples.
+    """Show which header keys a topic uses: kinds, frequency, nulls, duplicates, examples.
 
     Examples:
 

@@ -27,7 +27,7 @@ SAMPLE_MESSAGES = 100_000
 def ingest(
     topic: str,
     # a Path would make a directory s3: of s3://
-    to: Annotated[str, typer.Argument(metavar="DIRECTORY", help="Directory of the Parquet table; made when missing.")],
+    to: Annotated[str, typer.Argument(metavar="DIRECTORY", help="Directory of the Parquet table; created if missing.")],
     columns: Annotated[
         str | None,
         typer.Option(
@@ -38,15 +38,20 @@ def ingest(
     ] = None,
     where: Where = None,
     follow: Annotated[
-        bool, typer.Option("--follow/--once", help="Go on with what arrives, or stop at what is there now.")
+        bool,
+        typer.Option(
+            "--follow/--once", help="Keep running (--follow), or stop at the current end of the topic (--once)."
+        ),
     ] = False,
     state: Annotated[
         str | None,
         typer.Option(
-            "--state", metavar="DIRECTORY", help="Directory of checkpoint and manifests; beside the table unless given."
+            "--state",
+            metavar="DIRECTORY",
+            help="Directory for the checkpoint and manifests. Default: next to the table.",
         ),
     ] = None,
-    max_rows: Annotated[int | None, typer.Option("--max-rows", min=1, help="Rows a batch at most.")] = None,
+    max_rows: Annotated[int | None, typer.Option("--max-rows", min=1, help="Maximum rows per batch.")] = None,
     verify_checksum: Annotated[
         bool,
         typer.Option(
@@ -54,7 +59,7 @@ def ingest(
         ),
     ] = True,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Begin a new checkpoint where the table's manifests end.")
+        bool, typer.Option("--resume", help="Start a new checkpoint at the end of the last manifest.")
     ] = False,
     local: Annotated[
         bool, typer.Option("--local", help="Work in processes of this machine, without Spark and Java.")
@@ -62,7 +67,7 @@ def ingest(
     from_: From = DEFAULT_SERVER,
     output: AsOutput = Output.TEXT,
 ) -> None:
-    """Read a topic into Parquet with typed header columns, each message exactly once; run it again to go on.
+    """Copy a topic into a Parquet table with typed header columns, exactly once. Rerun to continue.
 
     Without --columns the columns that are taken are printed as a proposal, with what was found in comments.
 

@@ -36,11 +36,12 @@ from .nearest import NearestGroup
 app = typer.Typer(
     name="lading",
     cls=NearestGroup,
-    help="Carries message headers, exact and typed, from Iggy, Kafka and NSQ clients into Spark tables, and back.",
+    help="Embedded message broker for Iggy, Kafka and NSQ clients that keeps typed headers intact, into Spark "
+    "tables and back.",
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
-    epilog="Start with [bold]lading demo[/], or [bold]lading serve --data ./data[/] and any client you have.",
+    epilog="Start with [bold]lading demo[/], or run [bold]lading serve --data ./data[/] and connect any client.",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("serve", rich_help_panel="Broker")(serve.serve)
@@ -69,7 +70,7 @@ def _print_version(wanted: bool) -> None:
 @app.callback()
 def root(
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print it.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
     """What all commands share."""

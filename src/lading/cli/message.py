@@ -18,8 +18,8 @@ from .output import Output, json_line, literal, meter, print_note
 if TYPE_CHECKING:
     from ..model.message import Message
 
-app = typer.Typer(help="Send, poll and tail messages.", no_args_is_help=True)
-Partition = Annotated[int | None, typer.Option("--partition", "-p", min=0, help="This partition only, counted from 0.")]
+app = typer.Typer(help="Send and read messages.", no_args_is_help=True)
+Partition = Annotated[int | None, typer.Option("--partition", "-p", min=0, help="Only this partition (from 0).")]
 QUEUE_WAIT_S = 2.0
 HeaderOptions = Annotated[
     list[str] | None,
@@ -27,7 +27,7 @@ HeaderOptions = Annotated[
         "--header",
         "-H",
         metavar="KEY[:KIND][=VALUE]",
-        help="One header; repeatable, order and duplicates are kept; no value is null.",
+        help="Add a header. May be repeated; order and duplicates are kept. Without =VALUE the value is null.",
     ),
 ]
 
@@ -35,19 +35,20 @@ HeaderOptions = Annotated[
 @app.command()
 def send(
     topic: str,
-    payload: Annotated[
-        str | None, typer.Argument(help="The payload; '-' reads it from stdin; leave out for none.")
-    ] = None,
+    payload: Annotated[str | None, typer.Argument(help="Payload; '-' reads stdin. Omit for an empty payload.")] = None,
     header: HeaderOptions = None,
-    key: Annotated[str | None, typer.Option("--key", "-k", help="Message key; equal keys share a partition.")] = None,
+    key: Annotated[
+        str | None,
+        typer.Option("--key", "-k", help="Message key; messages with the same key go to the same partition."),
+    ] = None,
     partition: Partition = None,
-    lines: Annotated[bool, typer.Option("--lines", "-l", help="One message a line of stdin.")] = False,
+    lines: Annotated[bool, typer.Option("--lines", "-l", help="Send each line of stdin as one message.")] = False,
     file: Annotated[
-        Path | None, typer.Option("--file", exists=True, dir_okay=False, help="The payload is this file.")
+        Path | None, typer.Option("--file", exists=True, dir_okay=False, help="Read the payload from a file.")
     ] = None,
     server: Server = DEFAULT_SERVER,
 ) -> None:
-    """Send one message, or one a line of stdin.
+    """Send one message, or one per line of stdin.
 
     Examples:
 
@@ -87,7 +88,7 @@ def _payloads(payload: str | None, file: Path | None, lines: bool) -> Iterator[b
 @app.command()
 def poll(
     topic: str,
-    count: Annotated[int, typer.Option("--count", "-n", min=1, help="At most this many.")] = 10,
+    count: Annotated[int, typer.Option("--count", "-n", min=1, help="Maximum number of messages.")] = 10,
     offset: Annotated[
         str,
         typer.Option("--offset", help="earliest, latest, a number, -N for the last N of each partition, or a time."),
@@ -97,12 +98,12 @@ def poll(
     states: States = "available",
     group: Annotated[
         str | None,
-        typer.Option("--group", "-g", help="Read as this group and store its positions; the channel of a queue."),
+        typer.Option("--group", "-g", help="Consumer group (NSQ: channel) to read as; commits its offsets."),
     ] = None,
     from_: From = DEFAULT_SERVER,
     output: AsOutput = Output.TEXT,
 ) -> None:
-    """Read messages and stop; JSON output is one object a line.
+    """Read messages and exit. With --output json, prints one object per line.
 
     Examples:
 
@@ -133,7 +134,7 @@ def poll(
 def tail(
     topic: str,
     offset: Annotated[
-        str, typer.Option("--offset", help="Where to begin: latest, earliest, a number, or -N.")
+        str, typer.Option("--offset", help="Where to start: latest, earliest, an offset, or -N for the last N.")
     ] = "latest",
     partition: Partition = None,
     where: Where = None,

@@ -40,7 +40,7 @@ Server = Annotated[
         "-s",
         envvar="LADING_SERVER",
         metavar="URL",
-        help="The broker: lading://host:port, iggy://host:port, kafka://host:port or nsq://host:port.",
+        help="Broker URL: lading://, iggy://, kafka:// or nsq://host:port.",
     ),
 ]
 From = Annotated[
@@ -51,11 +51,14 @@ From = Annotated[
         "nsq://host:port, takes messages from it.",
     ),
 ]  # fmt: skip
-AsOutput = Annotated[Output, typer.Option("--output", "-o", help="text for people, json for programs.")]
+AsOutput = Annotated[Output, typer.Option("--output", "-o", help="Output format: text or json.")]
 Where = Annotated[
     str | None,
     typer.Option(
-        "--where", "-w", metavar="FILTER", help="Only messages it holds for, e.g. \"carrier = 'UA' AND delay > 15\"."
+        "--where",
+        "-w",
+        metavar="FILTER",
+        help="Keep only messages that match this filter, e.g. \"carrier = 'UA' AND delay > 15\".",
     ),
 ]
 Shown = Literal["available", "all"]
@@ -63,6 +66,6 @@ States = Annotated[
     Shown,
     typer.Option(
         "--states", parser=word(get_args(Shown)), metavar="|".join(get_args(Shown)),
-        help="available: what consumers may see; all: with poisoned and the like.",
+        help="available: only messages that consumers can see; all: include poisoned, unavailable and expiring ones.",
     ),
 ]  # fmt: skip

@@ -18,7 +18,11 @@ if TYPE_CHECKING:
     from ..pipeline.settings import PipelineSettings
     from ..settings import Address
 
-app = typer.Typer(name="pipeline", help="Topics into tables by one TOML file.", no_args_is_help=True)
+app = typer.Typer(
+    name="pipeline",
+    help="Validate topics and write them to tables, as configured in one TOML file.",
+    no_args_is_help=True,
+)
 File = Annotated[Path, typer.Argument(metavar="FILE", help="The pipeline's TOML file.")]
 
 
@@ -26,19 +30,22 @@ File = Annotated[Path, typer.Argument(metavar="FILE", help="The pipeline's TOML 
 def run(
     file: File,
     follow: Annotated[
-        bool, typer.Option("--follow/--once", help="Go on with what arrives, or stop at what is there now.")
+        bool,
+        typer.Option(
+            "--follow/--once", help="Keep running (--follow), or stop at the current end of the topic (--once)."
+        ),
     ] = False,
     accept_batch: Annotated[
-        bool, typer.Option("--accept-batch", help="Publish the batch of which too much failed, as it is.")
+        bool, typer.Option("--accept-batch", help="Publish the batch that was rejected for too many failures.")
     ] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Begin a new checkpoint where the manifests end.")] = False,
     report: Annotated[
-        Path | None, typer.Option("--report", metavar="HTML", help="Write a page about this run when it ends.")
+        Path | None, typer.Option("--report", metavar="HTML", help="Write an HTML report of this run.")
     ] = None,
     metrics: Annotated[
         str | None,
         typer.Option(
-            "--metrics", metavar="HOST:PORT", help="Show figures for Prometheus there meanwhile; port 0 is free."
+            "--metrics", metavar="HOST:PORT", help="Serve Prometheus metrics at this address; port 0 picks a free port."
         ),
     ] = None,
     local: Annotated[
@@ -47,7 +54,7 @@ def run(
     ] = False,
     output: AsOutput = Output.TEXT,
 ) -> None:
-    """Judge, route and publish what the sources hold; run it again to go on.
+    """Validate, route and write source messages to the tables. Rerun to continue.
 
     Examples:
 
@@ -104,7 +111,7 @@ def report_(
     file: File,
     to: Annotated[Path, typer.Argument(metavar="HTML", help="The page to write.")] = Path("report.html"),
 ) -> None:
-    """Write a page about everything the pipeline has published: counts, rates, delays, reasons.
+    """Write an HTML report of all published batches: counts, rates, delays, failure reasons.
 
     Examples:
 
@@ -117,7 +124,7 @@ def report_(
 
 @app.command()
 def check(file: File, output: AsOutput = Output.TEXT) -> None:
-    """Find what is wrong with a pipeline without running it: settings, filters, sources, tables.
+    """Validate a pipeline without running it: settings, filters, sources, tables.
 
     Examples:
 
@@ -139,7 +146,7 @@ def check(file: File, output: AsOutput = Output.TEXT) -> None:
     if found:
         raise typer.Exit(1)
     if output is Output.TEXT:
-        print_note(f"{file}: nothing wrong; run it with: lading pipeline run {file}")
+        print_note(f"{file}: no problems found; run it with: lading pipeline run {file}")
 
 
 def _address(text: str) -> Address:

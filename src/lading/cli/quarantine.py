@@ -14,7 +14,9 @@ from .output import Output, json_line, meter, print_document, print_note, print_
 if TYPE_CHECKING:
     from ..pipeline.quarantine import Quarantine
 
-app = typer.Typer(name="quarantine", help="What failed in a pipeline, and sending it again.", no_args_is_help=True)
+app = typer.Typer(
+    name="quarantine", help="Inspect and redrive messages that failed in a pipeline.", no_args_is_help=True
+)
 File = Annotated[Path, typer.Argument(metavar="FILE", help="The pipeline's TOML file.")]
 Reasons = Annotated[list[str] | None, typer.Option("--reason", help="Only this reason; may be repeated.")]
 COLUMNS = {"message": "message", "reason": "reason", "header": "header", "replays": "replays", "status": "status"}
@@ -29,10 +31,10 @@ def list_(
     file: File,
     where: Where = None,
     reason: Reasons = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Rows at most.")] = 100,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Maximum number of rows.")] = 100,
     output: AsOutput = Output.TEXT,
 ) -> None:
-    """The messages in quarantine: where they came from, why they failed, whether they were sent again.
+    """List quarantined messages: origin, failure reason, redrive status.
 
     Examples:
 
@@ -81,7 +83,7 @@ def show(
 
 @app.command()
 def histogram(file: File, where: Where = None, output: AsOutput = Output.TEXT) -> None:
-    """How many messages failed for which reason, and how many of them were sent again or parked.
+    """Count quarantined messages by reason and redrive status.
 
     Examples:
 
@@ -95,15 +97,15 @@ def redrive(
     file: File,
     where: Where = None,
     reason: Reasons = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be sent, and send nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be sent without sending it.")] = False,
     max_replays: Annotated[
-        int, typer.Option("--max-replays", min=1, help="Park what was sent again this often before.")
+        int, typer.Option("--max-replays", min=1, help="Park messages that were already redriven this many times.")
     ] = 3,
     limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Send at most this many.")] = None,
     to: Annotated[str | None, typer.Option("--to", help="Another topic than the one they came from.")] = None,
     output: AsOutput = Output.TEXT,
 ) -> None:
-    """Send messages from quarantine to their topic again; each once, however often this is interrupted and repeated.
+    """Send quarantined messages back to their topic. Each is sent once, even if the command is interrupted and rerun.
 
     Examples:
 

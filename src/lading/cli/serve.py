@@ -14,15 +14,15 @@ from .output import Output
 def serve(
     data: Annotated[
         Path | None,
-        typer.Option(
-            "--data", "-d", parser=local_path, metavar="DIR", help="Directory that holds the log; made when missing."
-        ),
+        typer.Option("--data", "-d", parser=local_path, metavar="DIR", help="Data directory; created if missing."),
     ] = None,
-    config: Annotated[Path | None, typer.Option("--config", "-c", help="TOML file with settings.")] = None,
+    config: Annotated[Path | None, typer.Option("--config", "-c", help="TOML settings file.")] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option(
-            "--set", metavar="KEY=VALUE", help="One setting, e.g. endpoints.iggy_tcp.address=127.0.0.1:0; repeatable."
+            "--set",
+            metavar="KEY=VALUE",
+            help="Override one setting, e.g. endpoints.iggy_tcp.address=127.0.0.1:0. May be repeated.",
         ),
     ] = None,
     token_file: Annotated[

@@ -16,15 +16,15 @@ def spool(
     from_: Annotated[str, typer.Argument(metavar="FROM", help="The queue, e.g. nsq://127.0.0.1:4161.")],
     topic: Annotated[str, typer.Argument(help="Its topic.")],
     directory: Annotated[
-        Path, typer.Argument(parser=local_path, metavar="DIRECTORY", help="The spool: made where it is missing.")
+        Path, typer.Argument(parser=local_path, metavar="DIRECTORY", help="Spool directory; created if missing.")
     ],
-    channel: Annotated[str, typer.Option(help="The channel that messages are taken for.")] = "spool",
+    channel: Annotated[str, typer.Option(help="NSQ channel to consume.")] = "spool",
     keep: Annotated[
-        str | None, typer.Option(help="Delete what is older, read or not, e.g. 7d; all is kept unless given.")
+        str | None, typer.Option(help="Delete messages older than this, e.g. 7d, even if unread. Default: keep all.")
     ] = None,
-    once: Annotated[bool, typer.Option("--once", help="End when what waits now has been taken.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Stop once the messages waiting now are consumed.")] = False,
 ) -> None:
-    """Take messages from a queue into a spool, until Ctrl-C.
+    """Consume an NSQ channel into a spool directory until Ctrl-C.
 
     Each is on disk before the queue is told that it is done. The spool is a data directory with one topic: name it
     as the source of a pipeline, or read it from Python and Spark, also while it is filled.

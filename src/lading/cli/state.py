@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from ..client.states import Changed
 
 app = typer.Typer(
-    help="States of messages: available, unavailable, poisoned, marked_for_deletion.", no_args_is_help=True
+    help="Show and set message states: available, unavailable, poisoned, marked_for_deletion.", no_args_is_help=True
 )
 Word = Literal["available", "unavailable", "poisoned", "marked_for_deletion"]
-Partition = Annotated[int | None, typer.Option("--partition", "-p", min=0, help="This partition only, counted from 0.")]
+Partition = Annotated[int | None, typer.Option("--partition", "-p", min=0, help="Only this partition (from 0).")]
 COUNT_COLUMNS = {
     "partition": "partition", "messages": "messages", "available": "available", "unavailable": "unavailable",
     "poisoned": "poisoned", "marked_for_deletion": "marked for deletion",
@@ -43,20 +43,22 @@ def set_(
             "--where", "-w", metavar="FILTER", help="Those it holds for, e.g. \"carrier = 'UA' AND delay > 15\"."
         ),
     ] = None,
-    offset: Annotated[list[int] | None, typer.Option("--offset", min=0, help="This one; repeatable.")] = None,
+    offset: Annotated[
+        list[int] | None, typer.Option("--offset", min=0, help="Offset to change. May be repeated.")
+    ] = None,
     range_: Annotated[
         str | None,
-        typer.Option("--range", metavar="A-B", help="Those from A to B, both included; with --where of these."),
+        typer.Option("--range", metavar="A-B", help="Offsets A to B, inclusive; combines with --where."),
     ] = None,
     partition: Partition = None,
     reason: Annotated[
-        str | None, typer.Option("--reason", help="Why; it goes with the copies in the dead letter topic.")
+        str | None, typer.Option("--reason", help="Reason; recorded on the copies in the dead-letter topic.")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count, change nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count matching messages.")] = False,
     server: Server = DEFAULT_SERVER,
     output: AsOutput = Output.TEXT,
 ) -> None:
-    """Set the state of messages; what has it already stays as it is, so a command may be repeated.
+    """Set the state of messages. Idempotent: messages already in that state are not changed.
 
     Examples:
 
@@ -113,7 +115,7 @@ def list_states(
     server: Server = DEFAULT_SERVER,
     output: AsOutput = Output.TEXT,
 ) -> None:
-    """How many messages are in which state; with --ranges where they are.
+    """Count messages per state; --ranges lists their offsets.
 
     Examples:
 
@@ -152,7 +154,7 @@ def list_states(
     if found or output is Output.JSON:
         print_table(found, RANGE_COLUMNS, output=output)
     else:
-        print_note(f"every message of {topic} is available")
+        print_note(f"all messages in {topic} are available")
 
 
 def _counts(row: dict[str, Any]) -> dict[str, Any]:

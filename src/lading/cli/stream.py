@@ -9,13 +9,13 @@ import typer
 from .options import DEFAULT_SERVER, AsOutput, Server
 from .output import Output, print_note, print_table
 
-app = typer.Typer(help="Streams: Iggy's topmost level of names.", no_args_is_help=True)
+app = typer.Typer(help="Manage streams, Iggy's top-level namespaces.", no_args_is_help=True)
 COLUMNS = {"id": "id", "name": "stream", "topics": "topics", "messages": "messages", "size": "size"}
 
 
 @app.command("list")
 def list_streams(server: Server = DEFAULT_SERVER, output: AsOutput = Output.TEXT) -> None:
-    """All streams.
+    """List streams.
 
     Example:
 
@@ -34,10 +34,10 @@ def list_streams(server: Server = DEFAULT_SERVER, output: AsOutput = Output.TEXT
 @app.command()
 def create(
     name: str,
-    stream_id: Annotated[int | None, typer.Option("--id", help="Numeric id; the next free one unless given.")] = None,
+    stream_id: Annotated[int | None, typer.Option("--id", help="Numeric id. Default: the next free one.")] = None,
     server: Server = DEFAULT_SERVER,
 ) -> None:
-    """Make a stream.
+    """Create a stream.
 
     Example:
 
@@ -47,13 +47,13 @@ def create(
 
     with admin(server) as transport:
         transport.create_stream(name, stream_id)
-    print_note(f"stream [bold]{name}[/] is there")
+    print_note(f"created stream [bold]{name}[/]")
 
 
 @app.command()
 def delete(
     name: str,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     server: Server = DEFAULT_SERVER,
 ) -> None:
     """Delete a stream with all its topics and messages; asks first.
@@ -67,4 +67,4 @@ def delete(
     confirm(f"Delete stream {name!r} with all its topics and messages?", yes)
     with admin(server) as transport:
         transport.delete_stream(name)
-    print_note(f"stream [bold]{name}[/] is gone")
+    print_note(f"deleted stream [bold]{name}[/]")

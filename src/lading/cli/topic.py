@@ -53,7 +53,7 @@ def list_topics(from_: From = DEFAULT_SERVER, output: AsOutput = Output.TEXT) ->
 
 @app.command()
 def show(name: str, from_: From = DEFAULT_SERVER, output: AsOutput = Output.TEXT) -> None:
-    """One topic, its partitions, how each protocol names it, and which cannot show it.
+    """Show a topic: partitions, its name in each protocol, and protocols that cannot access it.
 
     Example:
 
@@ -75,7 +75,7 @@ def show(name: str, from_: From = DEFAULT_SERVER, output: AsOutput = Output.TEXT
     _note_queue(from_, output)
     print_note(f"Iggy: stream {meta.stream!r}, topic {meta.topic!r} · everywhere else: {meta.name!r}")
     for protocol, why in unseen.items():
-        print_note(f"{protocol} clients cannot see it: {why}")
+        print_note(f"not accessible to {protocol} clients: {why}")
 
 
 def _note_queue(from_: str, output: Output) -> None:
@@ -88,11 +88,13 @@ def _note_queue(from_: str, output: Output) -> None:
 @app.command()
 def create(
     name: str,
-    partitions: Annotated[int, typer.Option("--partitions", "-p", min=1, max=100_000, help="How many.")] = 1,
+    partitions: Annotated[
+        int, typer.Option("--partitions", "-p", min=1, max=100_000, help="Number of partitions.")
+    ] = 1,
     settings: SettingWords = None,
     server: Server = DEFAULT_SERVER,
 ) -> None:
-    """Make a topic; ``stream.topic`` makes it in that stream, a plain name in ``default``.
+    """Create a topic. ``stream.topic`` creates it in that stream, a plain name in ``default``.
 
     Examples:
 
@@ -109,16 +111,16 @@ def create(
     else:
         with open_source(server) as transport:
             meta = transport.create_topic(name, partitions)
-    print_note(f"topic [bold]{meta.name}[/] is there, {len(meta.partitions)} partition(s)")
+    print_note(f"created topic [bold]{meta.name}[/] with {len(meta.partitions)} partition(s)")
 
 
 @app.command()
 def delete(
     name: str,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     server: Server = DEFAULT_SERVER,
 ) -> None:
-    """Delete a topic with all its messages; asks first.
+    """Delete a topic and all its messages, after confirmation.
 
     Example:
 
@@ -129,17 +131,19 @@ def delete(
     confirm(f"Delete topic {name!r} with all its messages?", yes)
     with admin(server) as transport:
         transport.delete_topic(name)
-    print_note(f"topic [bold]{name}[/] is gone")
+    print_note(f"deleted topic [bold]{name}[/]")
 
 
 @app.command("set")
 def set_(
     name: str,
-    settings: Annotated[list[str], typer.Argument(metavar="KEY=VALUE...", help="KEY= takes a setting back.")],
+    settings: Annotated[
+        list[str], typer.Argument(metavar="KEY=VALUE...", help="KEY=VALUE; KEY= resets to the default.")
+    ],
     server: Server = DEFAULT_SERVER,
     output: AsOutput = Output.TEXT,
 ) -> None:
-    """Change settings of a topic: retention, dead letters, what Iggy polls show.
+    """Change topic settings: retention, dead-letter topic, visibility to Iggy clients.
 
     Examples:
 
@@ -163,11 +167,12 @@ def set_(
 @app.command()
 def retention(
     name: str,
-    within: Annotated[str, typer.Option("--within", metavar="DURATION", help="Look this far ahead.")] = "1h",
+    within: Annotated[str, typer.Option("--within", metavar="DURATION", help="Time horizon.")] = "1h",
     server: Server = DEFAULT_SERVER,
     output: AsOutput = Output.TEXT,
 ) -> None:
-    """What retention is about to delete, when, and why; what is due soon is marked_for_deletion before it goes.
+    """Show which messages retention will delete, when and why. Messages close to deletion are in state
+    marked_for_deletion.
 
     Examples:
 
@@ -184,7 +189,7 @@ def retention(
         print_document(found)
         return
     if found["age_us"] is None and found["size_bytes"] is None:
-        print_note(f"nothing of {name} ever goes: neither retention_age_us nor retention_bytes is set")
+        print_note(f"{name} keeps everything: neither retention_age_us nor retention_bytes is set")
         return
     rows = [_going(part["partition"], one, found["now_us"]) for part in found["partitions"] for one in part["going"]]
     if rows:
