@@ -33,7 +33,7 @@ def from_file(config: Path | None) -> Iterator[tuple[str, Any, str]]:
     except OSError as error:
         raise SettingError(f"cannot read the settings file {config}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise SettingError(f"the settings file {config} is no valid TOML: {error}") from None
+        raise SettingError(f"settings file {config}: invalid TOML: {error}") from None
     yield from ((key, value, str(config)) for key, value in _leaves("", document))
 
 

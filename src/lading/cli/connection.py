@@ -70,7 +70,7 @@ def confirm(question: str, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise LocalError(f"{question} Nobody is here to ask; add --yes.")
+        raise LocalError(f"{question} Not a terminal, cannot ask; pass --yes.")
     import typer
 
     typer.confirm(question, abort=True, err=True)

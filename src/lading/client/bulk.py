@@ -109,7 +109,7 @@ def write_arrow(
     if named is None and "headers" in parts.schema.names:
         chosen["headers"] = "headers"
     if not chosen and named is None:
-        raise LocalError("nothing is said to be sent: name columns as headers=[...], payload=... or key=...")
+        raise LocalError("no columns selected; pass headers=[...], payload=... or key=...")
 
     def messages() -> Iterator[pa.RecordBatch]:
         for batch in parts.to_batches(max_chunksize=WRITE_ROWS):

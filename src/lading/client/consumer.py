@@ -272,7 +272,7 @@ class Consumer:
         """Go on at ``offset`` of a partition; ``topic`` may be left out where there is one."""
         self._usable()
         if topic is None and len(self._names) > 1:
-            raise LocalError(f"this consumer reads {', '.join(self._names)}: say which topic to seek in")
+            raise LocalError(f"this consumer reads several topics ({', '.join(self._names)}); pass topic= to seek")
         place = (topic or self._names[0], partition)
         if place not in self._readers:
             raise LocalError(f"this consumer does not read partition {partition} of topic {place[0]!r}")
@@ -284,7 +284,7 @@ class Consumer:
     def commit(self) -> None:
         """Store the group's positions behind everything handed out so far."""
         if self._member is None:
-            raise LocalError("only a consumer with a group has positions to store: Consumer(..., group='name')")
+            raise LocalError("commit() needs a consumer group; use Consumer(..., group='name')")
         self._usable()
         if self._at is not None and self._at.handed is not None:
             self._at.finished = self._at.handed

@@ -58,13 +58,13 @@ def resolve_offset(transport: Transport, meta: TopicMeta, part: PartitionMeta, w
         try:
             where = int(where)
         except ValueError:
-            raise SettingError(f"{where!r} is no place to read from; {_PLACES}") from None
+            raise SettingError(f"invalid start or end {where!r}; {_PLACES}") from None
     if isinstance(where, datetime):
         if where.tzinfo is None:
             raise SettingError(f"{where} has no time zone; say which, e.g. datetime.now(UTC)")
         return transport.offset_at(meta.name, part.number, (where - EPOCH) // timedelta(microseconds=1))
     if isinstance(where, bool) or not isinstance(where, int):
-        raise SettingError(f"{where!r} is no place to read from; {_PLACES}")
+        raise SettingError(f"invalid start or end {where!r}; {_PLACES}")
     return where if where >= 0 else max(part.first_offset, part.end_offset + where)
 
 

@@ -48,7 +48,7 @@ def from_json(topic: str, headers: Headers, data: bytes | None) -> Any:
     try:
         return json.loads(data)
     except ValueError as error:
-        raise CorruptError(f"a message of topic {topic!r} is no JSON: {error}") from None
+        raise CorruptError(f"message in topic {topic!r} is not valid JSON: {error}") from None
 
 
 def from_text(topic: str, headers: Headers, data: bytes | None) -> str | None:

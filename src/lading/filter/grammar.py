@@ -54,7 +54,7 @@ def syntax(text: str) -> exp.Expr:
     except ParseError as error:
         at = min(error.errors[0].get("col") or 0, len(text)) if error.errors else len(text)
         end = next((token.end for token in tokens if token.start == at), at)
-        refuse(text, "the filter cannot be read here", at, end + 1)
+        refuse(text, "syntax error in the filter", at, end + 1)
     except RecursionError:
         raise FilterError("the filter is nested too deeply for the stack that is left", at=0) from None
     if tree is None:

@@ -181,7 +181,7 @@ class _Reader:
     def _truth(self, node: exp.Expr) -> Condition:
         operand = self._operand(node)
         if nature(operand) not in ("open", "null", Domain.BOOLEAN):
-            self._refuse("this is no condition: compare it with something", node)
+            self._refuse("not a condition; compare it, for example: delay > 15", node)
         return Truth(operand)
 
     def _operand(self, node: exp.Expr) -> Operand:
@@ -256,7 +256,7 @@ class _Reader:
     def _negative(self, node: exp.Expr) -> Operand:
         inner = self._operand(node.this)
         if not isinstance(inner, Literal) or isinstance(inner.value, bool | str | bytes) or inner.value is None:
-            self._refuse("there is no arithmetic; a minus sign stands before a number only", node)
+            self._refuse("arithmetic is not supported; '-' is allowed only before a number", node)
         return Literal(-inner.value)
 
     def _literal(self, node: exp.Expr) -> Operand:
@@ -287,7 +287,7 @@ class _Reader:
         """The operands of one predicate; ``any`` means one value at a time, so that it can stand there once only."""
         sides = [self._operand(part) for part in parts]
         if sum(isinstance(_innermost(side), AnyHeader) for side in sides) > 1:
-            self._refuse("any(...) can stand once in a comparison", node)
+            self._refuse("any(...) may appear only once per comparison", node)
         return sides
 
     def _typed(self, node: exp.Expr, sides: list[Operand], *, ordered: bool) -> tuple[list[Operand], Domain]:

@@ -67,8 +67,8 @@ class DirectoryReader:
             mark = watermark.unpack(data)
             if mark is None:
                 raise CorruptLog(
-                    f"{self.path} is no partition of a log: its {watermark.FILE_NAME} file is missing or damaged; "
-                    "a broker that is started on the data directory writes a new one"
+                    f"{self.path} is not a readable partition: {watermark.FILE_NAME} is missing or damaged; start "
+                    "the broker on this data directory to rebuild it"
                 )
             states = read_all(self._disk, self.path / STATES)
             GATE.check_states(states or b"", self.path / STATES)

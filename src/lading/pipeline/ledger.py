@@ -45,7 +45,7 @@ class LedgerEntry:
             messages = tuple((str(one[0]), int(one[1]), int(one[2]), int(one[3])) for one in held["messages"])
             return cls(held["number"], held["key"], held["server"], held["topic"], messages, held["done"])
         except (KeyError, TypeError, ValueError, IndexError) as error:
-            raise CorruptLog(f"{path} is no entry of the redrive ledger: {error!r}") from None
+            raise CorruptLog(f"{path} is not a valid redrive ledger entry: {error!r}") from None
 
 
 class Ledger:

@@ -189,7 +189,7 @@ def _accepted(state: PipelineStateDirectory, *, accept_batch: bool) -> tuple[Map
         return ()
     ranges = read_rejected_batch(state)
     if not ranges:
-        raise LocalError("there is no batch to accept: none was refused since the last one was published")
+        raise LocalError("no rejected batch to accept since the last published one; rerun without --accept-batch")
     return ranges
 
 

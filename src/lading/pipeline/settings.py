@@ -201,9 +201,9 @@ class PipelineSettings:
         except OSError as error:
             raise SettingError(f"cannot read the pipeline file {file}: {error.strerror}") from None
         except UnicodeDecodeError as error:
-            raise SettingError(f"the pipeline file {file} is no UTF-8 text: {error.reason}") from None
+            raise SettingError(f"pipeline file {file}: not valid UTF-8: {error.reason}") from None
         except tomllib.TOMLDecodeError as error:
-            raise SettingError(f"the pipeline file {file} is no valid TOML: {error}") from None
+            raise SettingError(f"pipeline file {file}: invalid TOML: {error}") from None
         return cls(document, file.absolute().parent, str(file))
 
     @property

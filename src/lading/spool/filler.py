@@ -49,7 +49,7 @@ def fill_spool(
     try:
         membership = transport.join(channel, [topic])
         if not isinstance(membership, QueueMembership):
-            raise LocalError(f"{url} is no queue: it can be read directly, without a spool")
+            raise LocalError(f"{url} is not a queue; read it directly, without a spool")
         spool = Spool(directory, topic)
         try:
             return _fill(spool, membership, is_stopped, caught_up, lambda: spool.trim(done(), keep_s))

@@ -101,7 +101,9 @@ def lock_spool(directory: Path) -> Iterator[None]:
             directory.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
             held.enter_context(lock_directory(directory, LOCK_FILE))
         except BlockingIOError:
-            raise SpoolLocked(f"another process fills the spool {directory} already") from None
+            raise SpoolLocked(
+                f"spool {directory} is locked by another process; stop it or use another directory"
+            ) from None
         except OSError as error:
             raise directory_error("the spool", directory, error) from None
         yield

@@ -68,7 +68,7 @@ class Checkpoint:
         try:
             return PlannedBatch(known["start"], known["end"])
         except (KeyError, TypeError):
-            raise CorruptLog(f"{self.path} is no checkpoint; remove it and go on with --resume") from None
+            raise CorruptLog(f"{self.path} is not a valid checkpoint; delete it and rerun with --resume") from None
 
     def begin(self, batch: PlannedBatch) -> None:
         """From now on this is the batch that a restart tries again, unless a manifest has it."""

@@ -129,7 +129,7 @@ class Manifests:
                 raise CorruptLog(f"{path} has version {document['version']}; this Lading reads {VERSION}")
             return Manifest.parse(document)
         except (KeyError, TypeError) as error:
-            raise CorruptLog(f"{path} is no manifest: {error!r}") from None
+            raise CorruptLog(f"{path} is not a valid manifest: {error!r}") from None
 
     def last(self) -> Manifest | None:
         """The newest one; None before the first batch."""

@@ -84,7 +84,7 @@ class SpoolProcess:
         told = _first_line(self._child.stdout)
         if told.get("event") not in ("caught_up", "taken"):
             self.stop()
-            raise RemoteError(f"messages cannot be taken from {options.queue}: {told.get('message', 'it ended')}")
+            raise RemoteError(f"cannot consume from {options.queue}: {told.get('message', 'the spool process exited')}")
         if told["event"] == "taken":
             LOG.info("%s", told["message"])
 
@@ -119,6 +119,6 @@ def _first_line(stream: IO[bytes]) -> dict[str, Any]:
     reader.start()
     reader.join(START_S)
     if not lines:
-        raise LadingError(f"the process that fills the spool said nothing for {START_S:.0f} s")
+        raise LadingError(f"spool process did not report ready within {START_S:.0f} s")
     found: dict[str, Any] = json.loads(lines[0] or b"{}")
     return found

@@ -71,7 +71,7 @@ def address(url: str, scheme: str) -> tuple[str, int]:
     except ValueError as error:
         raise SettingError(f"{url!r} is no address ({error}); write it like {row.example}") from None
     if parts.scheme.lower() != scheme or not parts.hostname or port is None:
-        raise SettingError(f"{url!r} is no address; write it like {row.example}")
+        raise SettingError(f"invalid URL {url!r}; expected for example {row.example}")
     if parts.path.strip("/") or parts.query or parts.fragment:
         raise SettingError(f"{url!r} has more than host and port; the topic is an argument of its own")
     return parts.hostname, port

@@ -30,4 +30,4 @@ def unknown_topic(name: str, known: Iterable[str], url: str) -> UnknownTopic:
         hint = f"there {'is' if len(names) == 1 else 'are'} {shown}."
     else:
         hint = "there are no topics yet."
-    return UnknownTopic(f"there is no topic {name!r} at {url}; {hint}")
+    return UnknownTopic(f"topic {name!r} does not exist at {url}; {hint}")

@@ -119,7 +119,7 @@ class Namespace:
         """By id or exact name."""
         if isinstance(ident, int):
             if (stream := self._streams.get(ident)) is None:
-                raise Refusal(Reason.STREAM_ID_NOT_FOUND, f"there is no stream with id {ident}")
+                raise Refusal(Reason.STREAM_ID_NOT_FOUND, f"stream id {ident} does not exist")
         elif (stream := self._streams_by_name.get(ident)) is None:
             raise Refusal(Reason.STREAM_NAME_NOT_FOUND, f"there is no stream {ident!r}")
         return stream
@@ -163,7 +163,7 @@ class Namespace:
         if name in self._streams_by_name:
             raise Refusal(
                 Reason.STREAM_NAME_EXISTS,
-                f"stream {name!r} is there already, its id is {self._streams_by_name[name].id}",
+                f"stream {name!r} already exists with id {self._streams_by_name[name].id}",
             )
         now_us = self._catalog.dates.of(now_us)
         self._catalog.add_stream(StreamRow(ident, name, now_us))

@@ -93,7 +93,7 @@ class IggyGroups:
             raise Refusal(Reason.INVALID_GROUP_ID, f"a group id is 1 to {ID_MAX}, not {ident}")
         of_topic = self._groups.setdefault(topic, {})
         if ident in of_topic:
-            raise Refusal(Reason.GROUP_EXISTS, f"topic {topic.flat_name!r} has a group {ident} already")
+            raise Refusal(Reason.GROUP_EXISTS, f"group {ident} already exists in topic {topic.flat_name!r}")
         self._catalog.put_group(GroupRow(_PROTOCOL, topic.uuid, str(ident), 0))
         group = of_topic[ident] = IggyGroup(ident, topic)
         return group

@@ -91,7 +91,7 @@ class IggyPoller:
         ``auto_commit`` stores the last offset of an answer that is not empty, wherever it lies.
         """
         if count < 1:
-            raise Refusal(Reason.INVALID_COUNT, "a poll asks for at least 1 message")
+            raise Refusal(Reason.INVALID_COUNT, "poll count is 0; ask for at least 1 message")
         partition = self._partition(topic, consumer, member, partition_number)
         if partition is None:
             return PollResult(None, None, 0)

@@ -192,7 +192,8 @@ class KafkaGroup:
         if member is None or (instance is not None and member.call.instance != instance):
             raise Refusal(
                 Reason.GROUP_MEMBER_NOT_FOUND,
-                f"{member_id!r} is no member of group {self.name!r} (it left, or was silent for too long); join again",
+                f"member {member_id!r} is not in group {self.name!r}: it left or its session timed out; rejoin "
+                "the group",
             )
         return member
 
@@ -201,18 +202,21 @@ class KafkaGroup:
         if generation != self.generation:
             raise Refusal(
                 Reason.STALE_GENERATION,
-                f"generation {generation} of group {self.name!r} is over, it is at {self.generation}; join again",
+                f"generation {generation} of group {self.name!r} is stale (current: {self.generation}); rejoin "
+                "the group",
             )
 
     def fenced_instance_error(self, instance: str) -> Refusal:
         """What the former member of an instance is told."""
         return Refusal(
-            Reason.MEMBER_REPLACED, f"instance {instance!r} of group {self.name!r} was started again under another id"
+            Reason.MEMBER_REPLACED,
+            f"group instance {instance!r} of {self.name!r} is fenced: another member "
+            "joined with the same group.instance.id",
         )
 
     def rebalance_error(self) -> Refusal:
         """What a member is told that must join again."""
-        return Refusal(Reason.REBALANCE_IN_PROGRESS, f"group {self.name!r} has other members now; join again")
+        return Refusal(Reason.REBALANCE_IN_PROGRESS, f"group {self.name!r} is rebalancing; rejoin the group")
 
     def join_result(self, member: KafkaGroupMember, *, members: bool) -> JoinGroupResult:
         """What a member of this generation is told; the ``members`` only where it is to divide the work."""

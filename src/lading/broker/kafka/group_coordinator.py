@@ -155,7 +155,7 @@ class KafkaGroupCoordinator:
         """The broker stops: answer everybody who waits."""
         for group in self._groups.values():
             for member in group.members.values():
-                member.refuse(Refusal(Reason.STOPPING, "the broker stops"))
+                member.refuse(Refusal(Reason.STOPPING, "the broker is shutting down; retry later"))
 
     def names(self) -> Iterable[str]:
         """All groups."""
@@ -210,7 +210,7 @@ class KafkaGroupCoordinator:
 
     def _found(self, name: str) -> KafkaGroup:
         if not name:
-            raise Refusal(Reason.INVALID_GROUP_ID, "a group has a name that is not empty")
+            raise Refusal(Reason.INVALID_GROUP_ID, "group name is empty; pass a non-empty group id")
         return self._groups.get(name) or KafkaGroup(name)
 
     def _keep(self, group: KafkaGroup) -> None:

@@ -108,7 +108,7 @@ def describe(producer: TransactionalProducer) -> str:
 def transaction_in_progress_error(producer: TransactionalProducer) -> Refusal:
     """Its last transaction has to be ended first."""
     return Refusal(
-        Reason.TRANSACTION_IN_PROGRESS, f"the last transaction of {describe(producer)} is not ended yet; ask again"
+        Reason.TRANSACTION_IN_PROGRESS, f"the previous transaction of {describe(producer)} is still completing; retry"
     )
 
 

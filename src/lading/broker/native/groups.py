@@ -167,7 +167,7 @@ class NativeGroups:
         if member not in found.members:
             raise Refusal(
                 Reason.GROUP_MEMBER_NOT_FOUND,
-                f"{member!r} is no member of group {group!r} (it left, or was silent for too long); join again",
+                f"member {member!r} is not in group {group!r}: it left or its session timed out; rejoin the group",
             )
         return found
 

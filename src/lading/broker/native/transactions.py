@@ -128,7 +128,7 @@ class NativeTransactions:
         the same work and is aborted. Refused where one is not open, or has appends that are not acknowledged yet.
         """
         if not key:
-            raise Refusal(Reason.MALFORMED, "a commit needs a key that is not empty")
+            raise Refusal(Reason.MALFORMED, "commit key is empty; pass a unique, non-empty key")
         winners = self._catalog.commit_key(key)
         repeated = winners is not None
         if winners is None:

@@ -119,7 +119,7 @@ def parse_batch_header(source: Bytes, start: int, size_bytes: int, *, version: i
         raise BatchRejected(INVALID_RECORD if whole else CORRUPT_MESSAGE, f"the record batch {what}")
     if size_bytes > size_max:
         raise BatchRejected(
-            MESSAGE_TOO_LARGE, f"the record batch has {size_bytes} bytes; {size_max} are taken (max.message.bytes)"
+            MESSAGE_TOO_LARGE, f"record batch of {size_bytes} bytes exceeds max.message.bytes ({size_max})"
         )
     if count < 1 or last_delta != count - 1:
         raise BatchRejected(

@@ -186,7 +186,8 @@ class StateRequests:
             if not tries:
                 raise Refusal(
                     Reason.STOPPING,
-                    f"others set states of {partition} all the time; offsets before {go_on_at} are done, ask again",
+                    f"states of {partition} changed concurrently; offsets before {go_on_at} are done, repeat the "
+                    "request",
                 )
             progress.seen += found.seen if go_on_at == found.end_offset else go_on_at - search.at
             search.at = progress.first = min(go_on_at, end)

@@ -322,7 +322,7 @@ def _version_or_acks(version: int, acks: int) -> LadingError | None:
             UNSUPPORTED_VERSION, f"Produce is taken from version {PRODUCE_LOW} on: older formats have no headers"
         )
     if acks not in ACKS:
-        return BatchRejected(INVALID_REQUIRED_ACKS, f"acks is one of {ACKS}, not {acks}")
+        return BatchRejected(INVALID_REQUIRED_ACKS, f"invalid acks {acks}; use one of {ACKS}")
     return None
 
 

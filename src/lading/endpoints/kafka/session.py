@@ -273,10 +273,10 @@ class KafkaConnection(Guarded, asyncio.BufferedProtocol):
         served = versions.SERVED.get(head.key)
         assert self.session is not None
         if handler is None or served is None:
-            raise MalformedMessage(f"there is no API {head.key} here")
+            raise MalformedMessage(f"API key {head.key} is not supported")
         if not served.low <= head.version <= served.high:
             if head.key != versions.API_VERSIONS:
-                raise MalformedMessage(f"version {head.version} of {served.name} is not served")
+                raise MalformedMessage(f"{served.name} version {head.version} is not supported")
             self.slot().fill((unsupported_versions(head.correlation, self.endpoint.told),))
             return
         body = decode_request(head.key, head.version, frame[head.body_at :])

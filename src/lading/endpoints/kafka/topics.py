@@ -75,7 +75,7 @@ class _Handlers:
         if not is_legal(asked.name):
             raise _Refused(INVALID_TOPIC, why_illegal(asked.name))
         if self._exists(asked.name):
-            raise _Refused(TOPIC_EXISTS, f"topic {asked.name!r} is there already")
+            raise _Refused(TOPIC_EXISTS, f"topic {asked.name!r} already exists")
         count = self._partitions_count(asked)
         settings = TopicSettings.parse(changes_of((one.name, one.value) for one in asked.configs))
         row = {"name": asked.name, "error_code": 0, "error_message": None, "num_partitions": count}
@@ -100,7 +100,7 @@ class _Handlers:
         if asked.replication_factor not in (_DEFAULT, 1):
             raise _Refused(
                 INVALID_REPLICATION_FACTOR,
-                f"there is one broker: the replication factor is 1, not {asked.replication_factor}",
+                f"replication factor {asked.replication_factor} is not possible on a single broker; use 1",
             )
         count: int = self._context.settings.partitions if asked.num_partitions == _DEFAULT else asked.num_partitions
         return _checked_count(self._context, count)

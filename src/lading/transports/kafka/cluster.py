@@ -182,7 +182,7 @@ class KafkaCluster:
         cause = str(failure) or type(failure).__name__
         places = ", ".join(f"{host}:{port}" for host, port in self._bootstrap)
         if not self._answered:
-            return Unreachable(f"no Kafka broker answers at {places} ({cause}); see that one listens there")
+            return Unreachable(f"no Kafka broker reachable at {places} ({cause}); check that one is listening there")
         if isinstance(failure, TimeoutError):
             return Unreachable(f"the Kafka cluster at {places} did not answer within {self.timeout_s:g} s")
         return Unreachable(

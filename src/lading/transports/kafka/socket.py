@@ -194,8 +194,7 @@ class KafkaSocket:
             low, high = self._versions.get(key, (0, -1))
             if not low <= version <= high:
                 raise RemoteError(
-                    f"the broker at {self.place} does not speak version {version} of API {key}; "
-                    "Kafka from version 2.4 on is needed",
+                    f"broker {self.place} does not support API {key} version {version}; Kafka 2.4 or newer is required",
                     code=errors.UNSUPPORTED_VERSION,
                 )
 
