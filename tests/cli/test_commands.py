@@ -120,7 +120,7 @@ def test_a_topic_that_others_cannot_name_says_why(lading: Run) -> None:
         assert list(json.loads(lading("topic", "show", name, "-o", "json").stdout)["hidden"]) == unseen
         said = lading("topic", "show", name).stderr
         for protocol in ("Kafka", "NSQ"):
-            assert (f"{protocol} clients cannot see it: a name there has 1 to" in said) is (protocol in unseen)
+            assert (f"not accessible to {protocol} clients: a name there has 1 to" in said) is (protocol in unseen)
 
 
 def test_groups_of_all_protocols_with_their_lag(lading: Run, broker: testing.Running) -> None:

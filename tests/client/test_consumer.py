@@ -82,7 +82,7 @@ def test_impossible_arguments_are_refused(transport: MemoryTransport, arguments:
 
 def test_an_unknown_topic_has_near_names(transport: MemoryTransport) -> None:
     transport.held["flights"] = [Partition()]
-    with pytest.raises(LocalError, match=r"no topic 'fligths'.*did you mean 'flights'"):
+    with pytest.raises(LocalError, match=r"topic 'fligths' does not exist.*did you mean 'flights'"):
         Consumer(transport, "fligths")
     assert transport.closed
 

@@ -87,7 +87,7 @@ def test_a_wrong_secret_is_not_repeated() -> None:
 def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match=r"missing\.toml: No such file"):
         load(tmp_path / "missing.toml")
-    with pytest.raises(SettingError, match=r"lading\.toml is no valid TOML"):
+    with pytest.raises(SettingError, match=r"lading\.toml: invalid TOML"):
         load(file(tmp_path, "durability = "))
     with pytest.raises(SettingError, match=r"unknown setting endpoints\.iggy_tcp\.prt \(.*lading\.toml\)"):
         load(file(tmp_path, "[endpoints.iggy_tcp]\nprt = 1\n"))

@@ -228,7 +228,7 @@ def test_errors_say_what_to_do(kafka: kafka_broker.RunningKafka, transport: Kafk
         transport.topic(f"{topic}x")
     with pytest.raises(Refusal, match="TOPIC_ALREADY_EXISTS"):
         transport.create_topic(topic)
-    with pytest.raises(Unreachable, match="no Kafka broker answers"):
+    with pytest.raises(Unreachable, match="no Kafka broker reachable"):
         lading.read_arrow("kafka://127.0.0.1:1", topic)
     with Producer(kafka.url) as sender:
         sender.send(topic, b"x" * 200_000)

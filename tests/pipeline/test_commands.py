@@ -29,7 +29,7 @@ def _run(*arguments: str) -> int:
 
 def test_check_tells_every_problem(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     assert _run("pipeline", "check", str(place.write())) == 0
-    assert "nothing wrong" in capsys.readouterr().err
+    assert "no problems found" in capsys.readouterr().err
     wrong = place.write(
         lambda text: text.replace("delay > 60", "delai > 60").replace("[good]", '[good]\ncolumns = ["x"]')
     )

@@ -126,7 +126,7 @@ def test_a_topic_that_is_not_there_leaves_nothing_behind(place: Place) -> None:
     """A redrive to a mistyped topic sends nothing, and the next one is free to go elsewhere."""
     file = place.write()
     Driver(file).run()
-    with pytest.raises(LocalError, match="there is no topic 'typo'"):
+    with pytest.raises(LocalError, match="topic 'typo' does not exist"):
         _quarantine(file).redrive(to="typo")
     assert {row["status"] for row in _quarantine(file).rows()} == {"waiting"}
     # one that was written down before, to a topic that has gone since

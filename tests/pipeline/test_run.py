@@ -81,7 +81,7 @@ def test_one_refused_batch_can_be_accepted_and_no_other(place: Place) -> None:
         return text.replace("[headers]", "[quality]\nmax_failure_ratio = 0.01\n\n[headers]")
 
     file = place.write(strict)
-    with pytest.raises(LocalError, match="no batch to accept"):
+    with pytest.raises(LocalError, match="no rejected batch to accept"):
         Driver(file).run(accept_batch=True)
     with pytest.raises(LocalError, match="stopped before publishing"):
         Driver(file).run()
@@ -186,7 +186,7 @@ def test_a_topic_made_anew_is_a_loss(place: Place) -> None:
 def test_check_names_what_cannot_be_reached(place: Place, tmp_path: Path) -> None:
     missing = place.write(lambda text: text.replace(f'topic = "{place.topic}"', 'topic = "air.flihts"'))
     (problem,) = checked(missing)
-    assert problem.part == "source" and "no topic 'air.flihts'" in problem.sentence
+    assert problem.part == "source" and "topic 'air.flihts' does not exist" in problem.sentence
     nobody = place.write(lambda text: text.replace(place.url, str(tmp_path / "nothing")))
     assert {problem.part for problem in checked(nobody)} >= {"source"}
 

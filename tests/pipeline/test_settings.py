@@ -88,7 +88,7 @@ REFUSED = {
         "route 1 sets states, but what it takes are rows that the steps made",
     ),
     "address": ("[good]", "[metrics]\naddress = 'here'\n[good]", "metrics.address cannot be 'here': an address is"),
-    "no TOML": ("[source]", "[source", "is no valid TOML: .*line"),
+    "no TOML": ("[source]", "[source", "invalid TOML: .*line"),
 }  # fmt: skip
 
 

@@ -154,7 +154,7 @@ def told(spark: SparkSession, run: Any) -> str:
         ("delay int", {"maxRowsPerTriger": "5"}, r"unknown option 'maxRowsPerTriger'; did you mean maxRowsPerTrigger"),
         ("delay int", {"where": "dealy > 5"}, r"unknown header 'dealy'"),
         ("delay int", {"startingOffsets": "soon"}, r"startingOffsets is 'soon'"),
-        ("delay int", {"topic": "air.flight"}, r"no topic 'air.flight'.*did you mean 'air.flights'"),
+        ("delay int", {"topic": "air.flight"}, r"topic 'air.flight' does not exist.*did you mean 'air.flights'"),
         ("tail int", {"on_bad_value": "fail"}, r"partition \d, offset 0: header 'tail' has the value b'N.*is no int"),
         ("delay int", {"startingOffsets": '{"timestamp": "x"}'}, r"'x' is no point in time"),
     ],

@@ -221,7 +221,7 @@ def test_what_is_not_ours_is_not_touched(
         run()
     with pytest.raises(SettingError, match=r"s3:// has no such rename"):
         ingest(spark, str(broker.data_dir), TOPIC, "s3://bucket/table")
-    with pytest.raises(LocalError, match=r"no topic 'air.flight'"):
+    with pytest.raises(LocalError, match=r"topic 'air.flight' does not exist"):
         ingest(spark, str(broker.data_dir), "air.flight", tmp_path / "other")
 
 

@@ -51,7 +51,7 @@ def test_a_topic_becomes_a_table_and_goes_on(executor: LocalExecutor, broker: te
 def test_what_a_task_raises_comes_as_it_was_raised_and_nothing_is_published(
     executor: LocalExecutor, broker: testing.Running, tmp_path: Path
 ) -> None:
-    with pytest.raises(LocalError, match=r"no topic 'air\.flihgts'"):
+    with pytest.raises(LocalError, match=r"topic 'air\.flihgts' does not exist"):
         ingest(executor, str(broker.data_dir), "air.flihgts", tmp_path / "t")
     with pytest.raises(LocalError, match="tail"):
         run(executor, broker, tmp_path / "t", columns="offset, tail int", on_bad_value="fail")

@@ -39,9 +39,9 @@ def test_a_password_is_no_part_of_the_url() -> None:
 def test_nobody_answers() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-    with pytest.raises(Unreachable, match=f"no Kafka broker answers at 127.0.0.1:{port}"):
+    with pytest.raises(Unreachable, match=f"no Kafka broker reachable at 127.0.0.1:{port}"):
         KafkaTransport(f"kafka://127.0.0.1:{port}").topic("t")
-    with pytest.raises(Unreachable, match=f"no Kafka broker answers at 127.0.0.1:{port}"):
+    with pytest.raises(Unreachable, match=f"no Kafka broker reachable at 127.0.0.1:{port}"):
         KafkaTransport(f"kafka://127.0.0.1:{port}").join("g", ["t"])
 
 

@@ -76,7 +76,7 @@ def test_a_topic_that_was_deleted_is_named(transport: LadingTransport, topic: st
     transport.create_topic(topic)
     transport.fetch(topic, 0, 0)
     transport.delete_topic(topic)
-    with pytest.raises(LocalError, match=f"no topic '{topic}'"):
+    with pytest.raises(LocalError, match=f"topic '{topic}' does not exist"):
         transport.fetch(topic, 0, 0)
 
 
