@@ -1,4 +1,6 @@
-"""``lading serve``: assembles the rooms, owns the data directory's lock, the ready line and the signals (DESIGN 14)."""
+"""``lading serve``: assembles the rooms, owns the data directory's lock, the ready line and the signals (design.md
+Process).
+"""
 
 from __future__ import annotations
 

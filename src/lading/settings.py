@@ -1,4 +1,4 @@
-"""Settings: one TOML file, environment ``LADING__A__B``, ``--set a.b=c``, in rising order (DESIGN 14).
+"""Settings: one TOML file, environment ``LADING__A__B``, ``--set a.b=c``, in rising order (design.md Process).
 
 Every key is declared here with its default; a key that is not is refused with a suggestion. Sizes take
 plain bytes or a unit (``512MiB``).

@@ -77,7 +77,7 @@ def test_single_offsets_become_ranges() -> None:
 
 @pytest.mark.parametrize("reader", VISIBILITY, ids=lambda rule: rule.name)
 def test_who_sees_messages_that_are_not_available(broker: Broker, partition: Partition, reader: VisibilityRule) -> None:
-    """The rows of DESIGN 5's table: shown with their state to Iggy polls, raw readers and Kafka readers
+    """The rows of design.md Log's table: shown with their state to Iggy polls, raw readers and Kafka readers
     of a topic that shows them, hidden from the others."""
     broker.set_states(partition, [(0, 2), (4, 5)], State.POISONED, now_us=NOW)
     shown = reader in (

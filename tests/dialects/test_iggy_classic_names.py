@@ -1,4 +1,4 @@
-"""Names of streams and topics as the real server takes and stores them (iggy.md A6, iggy_measured.md 2.7)."""
+"""Names of streams and topics as the real server takes and stores them (iggy.md A6, M7)."""
 
 from __future__ import annotations
 

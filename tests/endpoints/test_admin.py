@@ -335,7 +335,7 @@ def test_native_groups(http: httpx.Client, topic: str) -> None:
 
 
 def test_what_native_clients_write_iggy_clients_read(broker: Running, http: httpx.Client, topic: str) -> None:
-    """Across dialects: what Iggy cannot hold is left out or stood for, and what it can is exact (DESIGN 10)."""
+    """Across dialects: what Iggy cannot hold is left out or stood for, and what it can is exact (design.md Carrier)."""
     rows: list[tuple[bytes | None, Headers]] = [
         (b"plain", [("carrier", 2, b"UA"), ("delay", 6, struct.pack("<i", -3))]),
         (b"twice", [("k", 2, b"first"), ("k", 2, b"last")]),

@@ -74,7 +74,7 @@ def test_curl_documents_of_the_seed(http: httpx.Client, path: str) -> None:
     ids=["empty key", "empty value", "long key", "long value", "over 100 KiB in sum"],
 )
 def test_refused_headers(http: httpx.Client, path: str, headers: dict[str, Any], code: int) -> None:
-    """The real server takes empty keys and values over HTTP and then loses the topic (iggy_measured.md 2.5)."""
+    """The real server takes empty keys and values over HTTP and then loses the topic (iggy.md M5)."""
     answer = http.post(f"{path}/messages", json=sending(headers=headers))
     assert (answer.status_code, answer.json()["id"]) == (400, code)
     assert http.get(f"{path}/messages").json() == []

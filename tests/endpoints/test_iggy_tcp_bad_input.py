@@ -67,7 +67,7 @@ def test_refused_send_appends_nothing_and_the_connection_stays(frames: Frames, t
 
 
 def test_limits_are_exact(frames: Frames, topic: bytes) -> None:
-    """At the limit a send is taken (iggy_measured.md: 100 KiB and 10 MiB are exact)."""
+    """At the limit a send is taken (iggy.md M: 100 KiB and 10 MiB are exact)."""
     largest = message(b"x" * (10 * 1024 * 1024), values(KIB_100))
     assert frames.ask(SEND, topic + to_partition(1) + largest) == (0, b"")
     assert [len(payload) for payload in payloads(frames.ask(POLL, poll(topic))[1])] == [10 * 1024 * 1024]

@@ -1,4 +1,4 @@
-"""``lading serve`` as other programs see it: ready line, signals, lock, taken port, durability (DESIGN 14)."""
+"""``lading serve`` as other programs see it: ready line, signals, lock, taken port, durability (design.md Process)."""
 
 from __future__ import annotations
 

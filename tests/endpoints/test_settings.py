@@ -1,4 +1,4 @@
-"""Settings: sources in rising order, unknown keys with a suggestion, binds beyond loopback (DESIGN 14)."""
+"""Settings: sources in rising order, unknown keys with a suggestion, binds beyond loopback (design.md Process)."""
 
 from __future__ import annotations
 

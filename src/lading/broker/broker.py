@@ -222,7 +222,7 @@ class Broker:
         return self._topology.topic(stream_ident, topic_ident)
 
     def resolve(self, flat_name: str) -> Topic:
-        """The topic that a one-level name means (DESIGN 7)."""
+        """The topic that a one-level name means (design.md Names)."""
         return self._topology.resolve(flat_name)
 
     def create_topic(

@@ -1,4 +1,4 @@
-"""Groups of all protocols in one form: who is in them, how far they are, and how much is left (DESIGN 7)."""
+"""Groups of all protocols in one form: who is in them, how far they are, and how much is left (design.md Names)."""
 
 from __future__ import annotations
 

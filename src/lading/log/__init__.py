@@ -1,1 +1,1 @@
-"""Bytes that last: segments of chunks, their index, the state overlay, recovery and group commit (DESIGN 5)."""
+"""Bytes that last: segments of chunks, their index, the state overlay, recovery and group commit (design.md Log)."""

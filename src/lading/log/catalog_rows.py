@@ -41,7 +41,7 @@ class GroupRow:
 
 @dataclass(frozen=True, slots=True)
 class PositionRow:
-    """A position in its protocol's own terms (DESIGN 7): Iggy the last consumed offset, native the next one."""
+    """A position in its protocol's own terms (design.md Names): Iggy the last consumed offset, native the next one."""
 
     protocol: str
     topic: bytes

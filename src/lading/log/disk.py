@@ -1,4 +1,6 @@
-"""All file access of the log, in one place, so that tests can cut the power at every write (DESIGN 5, promise 5)."""
+"""All file access of the log, in one place, so that tests can cut the power at every write (design.md Log, promise
+5).
+"""
 
 from __future__ import annotations
 

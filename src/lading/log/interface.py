@@ -1,4 +1,4 @@
-"""What the broker knows of a partition's log: one small interface, behind which another log may stand (DESIGN 5).
+"""What the broker knows of a partition's log: one small interface, behind which another log may stand (design.md Log).
 
 Offsets count messages from 0; a range is ``first`` to ``end``, ``end`` exclusive. Times are microseconds since 1970.
 """

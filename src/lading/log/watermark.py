@@ -148,6 +148,6 @@ def next_epochs(epochs: Sequence[tuple[int, int]], epoch: int, first_offset: int
 
 
 def is_still_valid(epochs: Sequence[tuple[int, int]], epoch: int, offset: int) -> bool:
-    """Whether all that a reader saw up to a position (epoch, next offset) is still what lies there (DESIGN 5)."""
+    """Whether all that a reader saw up to a position (epoch, next offset) is still what lies there (design.md Log)."""
     following = next((first for number, first in epochs if number > epoch), None)
     return following is None or offset <= following

@@ -1,4 +1,4 @@
-"""Batch: many messages as one Arrow RecordBatch, the hub of the system (DESIGN 4).
+"""Batch: many messages as one Arrow RecordBatch, the hub of the system (design.md Message).
 
 All decoding ends in this schema and all encoding starts from it. Column names are public API.
 """

@@ -1,4 +1,4 @@
-"""How stream, topic and header key names map between systems (DESIGN 4 and 7)."""
+"""How stream, topic and header key names map between systems (design.md Message and Names)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def spellings(name: str) -> list[tuple[str, str]]:
 def key_text(key: bytes, kind: int = _TEXT) -> str:
     """The text of a header key: UTF-8 as it is, else an escape: ``\\x`` + hex, or ``\\k`` + kind + ``:`` + hex.
 
-    A key that really begins with a backslash gets a second one (DESIGN 4).
+    A key that really begins with a backslash gets a second one (design.md Message).
     """
     if kind != _TEXT:
         return f"\\k{kind}:{key.hex()}"

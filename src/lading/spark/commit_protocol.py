@@ -1,4 +1,4 @@
-"""How what a job or micro-batch sends becomes visible: by what the target can promise (DESIGN 9).
+"""How what a job or micro-batch sends becomes visible: by what the target can promise (design.md Spark).
 
 A Lading broker and a Kafka cluster with a transactional id hide what tasks send until the driver decides, so that
 each batch is there once. Elsewhere a batch that is tried again is sent again: then every message has a header that is

@@ -1,1 +1,3 @@
-"""From a queue into a spool: a log that can be read again and again, also by those who have no queue (DESIGN 9)."""
+"""From a queue into a spool: a log that can be read again and again, also by those who have no queue (design.md
+Spark).
+"""

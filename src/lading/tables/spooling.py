@@ -1,4 +1,6 @@
-"""Queues as streaming sources: a child process takes messages into a spool, and Spark reads the spool (DESIGN 9)."""
+"""Queues as streaming sources: a child process takes messages into a spool, and Spark reads the spool (design.md
+Spark).
+"""
 
 from __future__ import annotations
 

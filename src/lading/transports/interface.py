@@ -1,6 +1,6 @@
 """What every transport offers: topics, positions, dialect bytes in and out. Blocking; one thread at a time.
 
-Topic names are flat everywhere here (DESIGN 7), partitions count from 0, positions are the next offset to read.
+Topic names are flat everywhere here (design.md Names), partitions count from 0, positions are the next offset to read.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Append: choose a partition, let the dialect write into the log, acknowledge when it lasts.
 
 What arrives within one pass of the event loop shares a chunk, a checksum and a write; one sync covers all that
-arrived meanwhile (DESIGN 5). An ``Append`` is done when its messages are synced, or failed as a whole.
+arrived meanwhile (design.md Log). An ``Append`` is done when its messages are synced, or failed as a whole.
 
 Where nobody waits for the disk (``durability = "os"``), a source that is alone does not wait for the end of the pass
 either: what it appends is written at once. A second source in the same pass ends that until the next flush. What is

@@ -1,4 +1,4 @@
-"""Raw chunks: what readers that decode for themselves get, cut where the visibility table says (DESIGN 5).
+"""Raw chunks: what readers that decode for themselves get, cut where the visibility table says (design.md Log).
 
 Chunks go out as they lie. A damaged one never does: in its place stand new chunks with the messages that its
 dialect finds intact, and the others are missing.

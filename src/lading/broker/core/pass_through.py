@@ -1,4 +1,4 @@
-"""Chunks that a reader of their own dialect gets as they lie, found with as little work as can be (DESIGN 5).
+"""Chunks that a reader of their own dialect gets as they lie, found with as little work as can be (design.md Log).
 
 Most reads go on where the last one ended, at the border of a chunk, and nothing of what follows is hidden or of another
 dialect. Whatever is not so simple is left to ``read.read``, which gives the same messages.

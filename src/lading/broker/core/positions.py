@@ -1,4 +1,5 @@
-"""Where consumers are, in their protocol's own terms (DESIGN 7), written to the catalog together and a little later.
+"""Where consumers are, in their protocol's own terms (design.md Names), written to the catalog together and a little
+later.
 
 Iggy stores the last consumed offset, native groups the next one with its epoch. A stored position is in the catalog
 at most ``position_flush_us`` later and when the broker stops; a crash may repeat what was consumed in between.

@@ -1,4 +1,4 @@
-"""Read: the stretches of a partition that a reader may see, as Runs that point into the log (DESIGN 5).
+"""Read: the stretches of a partition that a reader may see, as Runs that point into the log (design.md Log).
 
 Nothing is decoded where every offset of a chunk is a message and nothing lies between that is skipped; this is the
 common case. Damaged chunks are searched by their dialect for messages whose own checksums hold.

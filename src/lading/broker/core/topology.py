@@ -1,4 +1,4 @@
-"""Streams, topics and partitions: Iggy's three levels, used inside (DESIGN 7).
+"""Streams, topics and partitions: Iggy's three levels, used inside (design.md Names).
 
 Ids are what the client chose, from 1; partitions are counted from 0.
 """

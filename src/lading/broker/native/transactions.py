@@ -1,4 +1,4 @@
-"""Transactions: blocks that many writers append and that readers see all at once, or never (DESIGN 9, sinks).
+"""Transactions: blocks that many writers append and that readers see all at once, or never (design.md Spark, sinks).
 
 Blocks of an open transaction lie in the log like any others, but ``last_stable_offset`` stays before them. A commit is
 one SQLite transaction that holds the key and the winners: asked again with the same key it changes nothing. Aborted

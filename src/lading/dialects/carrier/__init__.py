@@ -1,4 +1,5 @@
-"""How message facts travel through a dialect that cannot hold them, so that they can be rebuilt exactly (DESIGN 10).
+"""How message facts travel through a dialect that cannot hold them, so that they can be rebuilt exactly (design.md
+Carrier).
 
 The bytes are specified in docs/reference/carrier.md, with vectors in tests/vectors/carrier.json.
 """

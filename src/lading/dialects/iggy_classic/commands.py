@@ -1,4 +1,4 @@
-"""Every command of Iggy classic as a dataclass, and its bytes both ways (iggy.md A1-A3, iggy_measured.md 2).
+"""Every command of Iggy classic as a dataclass, and its bytes both ways (iggy.md A1-A3, M).
 
 A request frame is ``[length u32 = 4 + payload][code u32][payload]``, an answer ``[status u32][length u32][body]``.
 Nothing here opens a socket or asks a broker.

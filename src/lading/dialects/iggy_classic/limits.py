@@ -1,10 +1,10 @@
 """What Iggy classic takes, with the codes its server answers otherwise (iggy.md A6; measured exact at the edge).
 
 All hold at arrival and are checked before memory is taken. Stored and polled bytes are read more generously: the
-real server itself stores over HTTP what no sender over TCP could send (iggy_measured.md 2.4, 2.5).
+real server itself stores over HTTP what no sender over TCP could send (iggy.md M4, M5).
 
 Where a header key occurs twice in one message the real server loses its place and drops the connection
-(iggy_measured.md 2.2); here the request is refused with INVALID_HEADER_KEY and the connection stays. The same goes
+(iggy.md M2); here the request is refused with INVALID_HEADER_KEY and the connection stays. The same goes
 for a key that is no UTF-8.
 """
 

@@ -251,7 +251,7 @@ def _read_partitioning(data: memoryview, at: int) -> tuple[Partitioning, int]:
 PARTITIONING: Codec[Partitioning] = Codec(
     _read_partitioning, lambda value: bytes((value.kind, len(value.value))) + value.value
 )
-"""``[kind u8][len u8][value]``; a value of a balanced send is read over (iggy_measured.md 2.3)."""
+"""``[kind u8][len u8][value]``; a value of a balanced send is read over (iggy.md M3)."""
 
 
 def _read_strategy(data: memoryview, at: int) -> tuple[Strategy, int]:

@@ -12,7 +12,7 @@ from .text import dump
 
 
 class BodyError(MalformedMessage):
-    """A body, query or path that cannot be read; answered as ``text/plain`` with ``status`` (iggy_measured.md 2.6)."""
+    """A body, query or path that cannot be read; answered as ``text/plain`` with ``status`` (iggy.md M6)."""
 
     def __init__(self, message: str, *, status: HTTPStatus) -> None:
         super().__init__(message)

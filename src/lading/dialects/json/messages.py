@@ -130,7 +130,7 @@ def _header(key: str, value: Any, where: str) -> dict[str, Any]:
         name = key.encode()
     except UnicodeEncodeError:
         raise wrong_document(f"{where}: the key holds a lone surrogate") from None
-    # the real HTTP face takes empty and longer ones and loses the topic at its next start (iggy_measured.md 2.5)
+    # the real HTTP face takes empty and longer ones and loses the topic at its next start (iggy.md M5)
     for size_bytes, size_max, what, reason in (
         (len(name), KEY_BYTES_MAX, "key", Reason.INVALID_HEADER_KEY),
         (len(data), VALUE_BYTES_MAX, "value", Reason.INVALID_HEADER_VALUE),

@@ -1,4 +1,4 @@
-"""What NSQ takes; all of it is checked before memory is taken (nsq.md 1.9, nsq_measured.md)."""
+"""What NSQ takes; all of it is checked before memory is taken (nsq.md 1.9, M)."""
 
 from __future__ import annotations
 

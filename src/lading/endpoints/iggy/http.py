@@ -1,4 +1,4 @@
-"""Iggy classic over HTTP: the JSON face of the same commands (iggy.md A5, iggy_measured.md 2.5 to 2.7).
+"""Iggy classic over HTTP: the JSON face of the same commands (iggy.md A5, M5 to M7).
 
 Beside what the real server has: message states, listed and set (docs/reference/http-states).
 """
@@ -150,7 +150,7 @@ class IggyHttp:
             require_known(request.query_params, ())
             command = row.command(**fields)
             if row.command is not c.GetClient:
-                # a client id of 0 is not refused here but found by nobody (iggy_measured.md 2.6)
+                # a client id of 0 is not refused here but found by nobody (iggy.md M6)
                 validate(command)
         try:
             answer = self._service.answer(command)

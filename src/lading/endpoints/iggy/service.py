@@ -146,7 +146,7 @@ class IggyService:
     # -- positions and groups
 
     def _offset(self, command: c.GetOffset, client: Client | None) -> r.StoredOffset:
-        # as a group neither membership nor existence is asked for (iggy_measured.md 2.13)
+        # as a group neither membership nor existence is asked for (iggy.md M13)
         stored = self._broker.poller.position(
             self.topic(command), consumer_of(command.consumer), command.partition_id - 1
         )

@@ -1,4 +1,4 @@
-"""Iggy classic over TCP: frames in, frames out, in order (iggy.md A1, iggy_measured.md 2).
+"""Iggy classic over TCP: frames in, frames out, in order (iggy.md A1, M).
 
 What a client may count on, and where this differs from the real server on purpose: an intact frame that cannot
 be understood or is refused gets its error status and the connection stays (the real server drops it); where

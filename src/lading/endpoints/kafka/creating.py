@@ -1,4 +1,4 @@
-"""How a Kafka client's topics are made: in stream ``default``, which comes with the first of them (DESIGN 7)."""
+"""How a Kafka client's topics are made: in stream ``default``, which comes with the first of them (design.md Names)."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ...model.state import State
 
 DEFAULT_STREAM_ID: Final = (1 << 32) - 1
-"""Out of the way of ids that clients choose (DESIGN 7)."""
+"""Out of the way of ids that clients choose (design.md Names)."""
 POLL_MESSAGES_MAX: Final = 100_000
 MESSAGE_BYTES_GUESS: Final = 1_000
 """What a message is taken to weigh until some of its topic were seen."""
@@ -225,7 +225,7 @@ class IggyTransport:
     def offset_at(self, topic: str, partition: int, timestamp_us: int) -> int:
         """First offset whose timestamp is at or after ``timestamp_us``; the end offset when there is none.
 
-        The real server finds nothing for times before its first message (iggy_measured.md 2.9), so the ends are
+        The real server finds nothing for times before its first message (iggy.md M9), so the ends are
         looked at first, and single messages by bisection where it still finds nothing.
         """
         first = self._one(topic, partition, Strategy(PollingKind.FIRST))
