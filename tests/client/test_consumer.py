@@ -309,7 +309,7 @@ def test_what_cannot_be_deserialised_comes_after_what_can() -> None:
             producer.send("t", payload)
     consumer = Consumer(transport, "t", timeout_s=0, value_deserializer=from_json)
     assert values([next(consumer)]) == [(1, None)]
-    with pytest.raises(CorruptError, match="no JSON") as raised:
+    with pytest.raises(CorruptError, match="not valid JSON") as raised:
         next(consumer)
     assert "offset 1" in raised.value.__notes__[0]
     consumer.seek(0, 2)

@@ -111,6 +111,9 @@ def test_an_end_does_not_wait_for_who_reads_nothing() -> None:
     writer.close()
     assert time.monotonic() - began < TIMEOUT_S
     os.close(unread)
+    # the number of a closed file is given to the next one that is opened: nothing may still be written to it
+    writer._thread.join(TIMEOUT_S)
+    assert not writer._thread.is_alive()
     os.close(full)
 
 

@@ -297,7 +297,7 @@ def test_a_topic_in_the_wrong_place_is_refused(tmp_path: Path) -> None:
     opened(tmp_path / "p").close()
     with pytest.raises(CorruptLog, match="belongs to topic"):
         open_partition(RealDisk(), tmp_path / "p", b"x" * 16, segment_bytes=1 << 20, now_us=NOW)
-    with pytest.raises(CorruptLog, match="no partition"):
+    with pytest.raises(CorruptLog, match="not a readable partition"):
         DirectoryReader(tmp_path)
 
 

@@ -141,7 +141,7 @@ def test_a_checkpoint_that_cannot_be_read(tmp_path: Path) -> None:
     assert checkpoint.read() == PlannedBatch({}, {})
     assert checkpoint.exists
     checkpoint.path.write_text("[]")
-    with pytest.raises(CorruptLog, match=r"batch.json is no checkpoint"):
+    with pytest.raises(CorruptLog, match=r"batch.json is not a valid checkpoint"):
         checkpoint.read()
     checkpoint.archive()
     checkpoint.begin(PlannedBatch({}, {}))

@@ -16,9 +16,9 @@ from lading.spark.failures import cause
         ("model.errors.CorruptError", CorruptError),
         # these take more than a sentence, or make another sentence of it
         ("model.errors.Refusal", RemoteError),
-        ("broker.coordinated_group.MemberIdRequired", RemoteError),
-        ("transports.kafka_cluster.KafkaRefusal", RemoteError),
-        ("transports.nsq_connection.NsqRefusal", RemoteError),
+        ("broker.kafka.group.MemberIdRequired", RemoteError),
+        ("transports.kafka.cluster.KafkaRefusal", RemoteError),
+        ("transports.nsq.connection.NsqRefusal", RemoteError),
     ],
 )
 def test_an_error_of_a_worker_keeps_its_sentence_and_its_kind(name: str, expected: type[LadingError]) -> None:

@@ -16,7 +16,7 @@ from lading.transports.open import address, open_transport
         ("ladng://127.0.0.1:7070", ("'ladng'", "did you mean lading://")),
         ("http://127.0.0.1:7070", ("'http'", "lading://127.0.0.1:7070")),
         ("lading://127.0.0.1:99999", ("no address", "lading://127.0.0.1:7070")),
-        ("lading://", ("no address",)),
+        ("lading://", ("invalid URL",)),
         ("lading://127.0.0.1:7070/flights", ("topic is an argument of its own",)),
     ],
 )
