@@ -99,3 +99,14 @@ def test_output_onto_a_full_disk_is_one_sentence(broker: testing.Running, comman
             stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, env=os.environ | {"LADING_SERVER": broker.url},
         )  # fmt: skip
     assert (done.returncode, done.stderr) == (2, "lading: standard output: No space left on device\n")
+
+
+def test_options_that_take_a_path_have_a_default_that_works(tmp_path: Path) -> None:
+    """`lading doctor` and `lading demo` as a newcomer types them: without a path."""
+    code = "from lading.cli import demo, doctor, main\nmain.main(['doctor'])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, timeout=90)
+    assert "Traceback" not in done.stderr, done.stderr
+    assert "Python" in done.stdout + done.stderr
+    limited = [sys.executable, "-m", "lading.cli.main", "demo", "--no-spark", "--limit", "200"]
+    done = subprocess.run(limited, capture_output=True, text=True, cwd=tmp_path, timeout=110)
+    assert done.returncode == 0, done.stderr

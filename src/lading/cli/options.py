@@ -26,9 +26,12 @@ def word(known: Sequence[str]) -> Callable[[str], str]:
     return parsed
 
 
-def local_path(text: str) -> Path:
-    """What reads an option that takes a path of this machine; BadParameter for the URL of an object store."""
-    if "://" in text:
+def local_path(text: str | Path) -> Path:
+    """Read an option that takes a path of this machine; its default comes as the path that it is.
+
+    Raises BadParameter for the URL of an object store.
+    """
+    if isinstance(text, str) and "://" in text:
         raise typer.BadParameter(f"{text!r} is a URL; name a directory of this machine, such as ./data")
     return Path(text)
 
