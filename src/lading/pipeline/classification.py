@@ -15,7 +15,6 @@ from ..filter.values import Messages, TypedHeaders
 from ..model.run import Decoded
 from ..transports.checksums import mismatches
 from .plan import Plan
-from .reasons import Failure
 
 ABSENT, NULL = -1, -2
 """Lengths of located values that have no bytes."""
@@ -84,11 +83,6 @@ def _failing(plan: Plan, decoded: Decoded, bad: Mapping[str, pa.BooleanArray]) -
         rows = np.zeros(decoded.count, np.bool_)
         rows[wrong] = True
         yield rows
-
-
-def failures_of(plan: Plan, failure: NDArray[np.int16]) -> list[Failure]:
-    """The failures that occur."""
-    return [plan.failures[at] for at in np.unique(failure[failure >= 0]).tolist()]
 
 
 def _mask(array: pa.BooleanArray) -> NDArray[np.bool_]:

@@ -224,7 +224,7 @@ def _unchosen(
     """Return the ranges of ``first`` to ``end`` whose messages have none of the ``chosen`` states."""
     ranges = [(one, other) for one, other, state in hidden if state not in chosen]
     if State.AVAILABLE not in chosen:
-        ranges += _gaps([(one, other) for one, other, _ in hidden], first, end)
+        ranges += subtract_ranges([(one, other) for one, other, _ in hidden], first, end)
     return ranges
 
 
@@ -245,7 +245,7 @@ def _take(
     """Add what may be seen of ``first`` to ``end``, at most ``resolve_schema`` messages; gives where to go on."""
     for part in parts:
         low, high = max(first, part.bases[0]), min(end, part.lasts[-1] + 1)
-        for start, stop in _gaps(skipped, low, high):
+        for start, stop in subtract_ranges(skipped, low, high):
             if part.dense:
                 stop = min(stop, start + wanted)
                 run, from_, to = part.between(start, stop)
@@ -274,9 +274,9 @@ def _size_bytes(part: IndexedRun, low: int, high: int, messages: int) -> int:
     return body_bytes * messages // max(part.lasts[high - 1] - part.bases[low] + 1, messages)
 
 
-def _gaps(skipped: Sequence[tuple[int, int]], first: int, end: int) -> Iterator[tuple[int, int]]:
-    """What of ``first`` to ``end`` is not skipped."""
-    for start, stop in skipped:
+def subtract_ranges(left_out: Sequence[tuple[int, int]], first: int, end: int) -> Iterator[tuple[int, int]]:
+    """What of ``first`` to ``end`` is in none of the ranges ``left_out``, which rise."""
+    for start, stop in left_out:
         if stop <= first:
             continue
         if start >= end:

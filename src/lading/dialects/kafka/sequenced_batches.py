@@ -19,7 +19,6 @@ from . import layout
 from .layout import BATCH_HEADER, BATCH_HEADER_BYTES, CONTROL, CRC_AT, FRAME_BYTES, MAGIC, TRANSACTIONAL
 from .messages import read_batches_of
 
-NO_PRODUCER: Final = -1
 _IDENTITY: Final = struct.Struct(">qhi")
 """Producer id, epoch and base sequence, from ``layout.PRODUCER_AT`` on."""
 _OUTCOME_AT: Final = BATCH_HEADER_BYTES + 7

@@ -127,7 +127,6 @@ COMMANDS: Final[Mapping[bytes, Command]] = {
 """Every command by its first word."""
 
 _IDENTIFIED: Final = {name + b" ": command for name, command in COMMANDS.items() if command.body is Body.MESSAGE_ID}
-_LONGEST_IDENTIFIED: Final = max(map(len, _IDENTIFIED))
 
 
 class Line(NamedTuple):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from ...broker.core.pass_through import Ahead, whole_chunks
-from ...broker.core.read import ReadResult, RunSlice
+from ...broker.core.read import ReadResult, RunSlice, subtract_ranges
 from ...dialects import codes, registry
 from ...dialects.kafka import batch_slicing
 from ...dialects.kafka import protocol as kafka_row
@@ -163,7 +163,7 @@ def _made(reading: ReadResult, left_out: Sequence[tuple[int, int]], fit: Fit) ->
                 parts += batch_slicing.slice_visible(piece.run, begin, behind, change)
                 covered = behind
                 continue
-            for first, end in _without(left_out, begin, behind):
+            for first, end in subtract_ranges(left_out, begin, behind):
                 for some, unholdable in _carried(piece, first, end, fit, change):
                     parts.append(some)
                     stubs += unholdable
@@ -179,17 +179,3 @@ def _carried(piece: RunSlice, first: int, end: int, fit: Fit, change: Change | N
         messages = registry.to_batch(decoded)
         carried = fit(messages if change is None else change(messages))
         yield registry.dialect(codes.KAFKA).encode(carried.batch), len(carried.unholdable)
-
-
-def _without(left_out: Sequence[tuple[int, int]], first: int, end: int) -> Iterator[tuple[int, int]]:
-    """What of ``first`` to ``end`` is in none of the ranges ``left_out``, which rise."""
-    for start, stop in left_out:
-        if stop <= first:
-            continue
-        if start >= end:
-            break
-        if start > first:
-            yield first, start
-        first = stop
-    if first < end:
-        yield first, end
