@@ -82,7 +82,7 @@ def _filled(directory: Path, messages: int) -> Broker:
             array[at : at + len(body)] = body
             return WriteResult(len(body), BATCH, NOW_US, NOW_US)
 
-        broker.append(partition, nsq.code, 0, len(body), write)
+        broker.appender.append(partition, nsq.code, 0, len(body), write)
     broker.flush()
     broker.complete()
     return broker

@@ -62,7 +62,7 @@ def append(broker: Broker, partition: Partition, *payloads: bytes, now_us: int =
         assert code == 0
         return WriteResult(size, count, now_us, now_us + count - 1)
 
-    return broker.append(partition, codes.IGGY_CLASSIC, 0, messages.room(len(data)), write, source)
+    return broker.appender.append(partition, codes.IGGY_CLASSIC, 0, messages.room(len(data)), write, source)
 
 
 def fill(broker: Broker, partition: Partition, count: int, *, now_us: int = NOW, prefix: str = "") -> None:

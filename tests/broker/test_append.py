@@ -73,7 +73,7 @@ def test_what_a_writer_refuses_is_not_there(broker: Broker, error: Exception) ->
         raise error
 
     with pytest.raises(type(error)):
-        broker.append(partition, 2, 0, 100, write)
+        broker.appender.append(partition, 2, 0, 100, write)
     append(broker, partition, b"after")
     broker.flush()
     assert before.error is None
@@ -352,7 +352,7 @@ def test_what_cannot_be_written_at_once_is_refused_and_not_there(tmp_path: Path)
 
     for source in (None, "a"):
         with pytest.raises(MalformedMessage):
-            broker.append(partition, 2, 0, 100, write, source)
+            broker.appender.append(partition, 2, 0, 100, write, source)
     assert append(broker, partition, b"1", source="a").base_offset == 1
     assert payloads(read(broker, partition)) == [b"0", b"1"]
     broker.stop()

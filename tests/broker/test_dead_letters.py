@@ -496,7 +496,7 @@ def test_a_message_written_by_a_kafka_producer_is_copied_whole(broker: Broker) -
         array[at : at + len(body)] = np.frombuffer(body, np.uint8)
         return WriteResult(len(body), 3, 1_600_000_000_000_000, 1_600_000_000_002_000)
 
-    broker.append(source, kafka.code, 0, len(body), write)
+    broker.appender.append(source, kafka.code, 0, len(body), write)
     broker.flush()
     broker.set_states(source, [(1, 3)], State.POISONED, now_us=NOW)
     copy_all(broker)

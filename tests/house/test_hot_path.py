@@ -32,16 +32,16 @@ from tests.endpoints.nsq_client import pub
 from tests.house.scripted import ScriptedConnection, ScriptedLoop, unbound_listener
 
 CALLS_MAX: Final = {
-    ("Iggy send", "os"): 96,
-    ("Iggy send", "fsync"): 117,
-    ("Iggy poll", "os"): 95,
-    ("Iggy poll", "fsync"): 95,
-    ("Kafka Produce", "os"): 139,
-    ("Kafka Produce", "fsync"): 157,
-    ("Kafka Fetch", "os"): 148,
-    ("Kafka Fetch", "fsync"): 148,
-    ("NSQ PUB", "os"): 81,
-    ("NSQ PUB", "fsync"): 111,
+    ("Iggy send", "os"): 95,
+    ("Iggy send", "fsync"): 114,
+    ("Iggy poll", "os"): 93,
+    ("Iggy poll", "fsync"): 93,
+    ("Kafka Produce", "os"): 138,
+    ("Kafka Produce", "fsync"): 154,
+    ("Kafka Fetch", "os"): 146,
+    ("Kafka Fetch", "fsync"): 146,
+    ("NSQ PUB", "os"): 80,
+    ("NSQ PUB", "fsync"): 108,
     ("NSQ 64 FINs", "os"): 55,
     ("NSQ 64 FINs", "fsync"): 55,
 }

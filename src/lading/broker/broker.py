@@ -24,7 +24,7 @@ from ..model.errors import Refusal
 from ..model.protocol import VisibilityRule
 from .channels import Channels
 from .channels.exhausted_messages import ExhaustedMessageHandler
-from .core.append import Append, Appender, PartitionChoice, Write, choose_partition
+from .core.append import Append, Appender, PartitionChoice, choose_partition
 from .core.catalog_commit import CatalogCommit
 from .core.counters import Counters
 from .core.damages import Damages
@@ -78,20 +78,20 @@ class Broker:
         directory = DataDirectory(data, self._disk)
         self._catalog = Catalog(data / FILE_NAME, self._disk, self.dates)
         self._commit = commit or (GroupCommit() if self.settings.durability == "fsync" else WriteOnly())
-        self._appender = Appender(self._commit, self.counters, self.settings.unsynced_bytes_max)
+        self.appender = Appender(self._commit, self.counters, self.settings.unsynced_bytes_max)
         self._topology = Namespace(
             self._catalog, directory, self._open_log, self.settings.partitions_per_topic_max, now_us
         )
         self._positions = Positions(self._catalog, self.settings.position_flush_us)
         self._catalog_commit = CatalogCommit(
-            self._catalog, self._commit, self._appender.call_before_flush, self._positions.flush
+            self._catalog, self._commit, self.appender.call_before_flush, self._positions.flush
         )
         self.groups = IggyGroups(self._catalog, self._positions)
         self._transactions = NativeTransactions(self._catalog, self.counters, self.settings.transaction_timeout_us)
-        self._memory = WriterStateManager(self._appender, self._catalog, self.settings)
+        self._memory = WriterStateManager(self.appender, self._catalog, self.settings)
         self._memory.on_cut = self._transactions.on_truncated
-        self._native = NativeAppender(self._appender, self._transactions, self._memory, self.counters)
-        self._produced = KafkaAppender(self._appender, self._memory, self.counters)
+        self._native = NativeAppender(self.appender, self._transactions, self._memory, self.counters)
+        self._produced = KafkaAppender(self.appender, self._memory, self.counters)
         self.producers = TransactionCoordinator(
             ProducerTable(self._catalog), self._produced, self._positions, self.settings.producer_timeout_us_max
         )
@@ -100,7 +100,7 @@ class Broker:
         self.coordinated_groups = KafkaGroupCoordinator(self._catalog, self._positions, self.settings)
         self.channels = Channels(self._catalog, self.counters)
         self.postponed = DelayedMessages(
-            self._catalog, self._appender, self._open_log, lambda one: directory.partition(one.topic.uuid, one.number),
+            self._catalog, self.appender, self._open_log, lambda one: directory.partition(one.topic.uuid, one.number),
             self._synced,
         )  # fmt: skip
         self._duties = Maintenance(
@@ -309,7 +309,7 @@ class Broker:
         self.channels.forget(topic)
 
     def _abandon(self, partition: Partition) -> None:
-        self._appender.abandon(partition)
+        self.appender.abandon(partition)
         self._transactions.forget(partition)
         self.producers.forget(partition)
         self._positions.forget(partition)
@@ -324,20 +324,20 @@ class Broker:
     @property
     def on_pending(self) -> Callable[[], None]:
         """Called when ``flush`` should be called at the end of this pass of the event loop."""
-        return self._appender.on_pending
+        return self.appender.on_pending
 
     @on_pending.setter
     def on_pending(self, callback: Callable[[], None]) -> None:
-        self._appender.on_pending = callback
+        self.appender.on_pending = callback
 
     @property
     def congested(self) -> bool:
         """Whether so much waits for the disk that no more should be read from sockets."""
-        return self._appender.congested
+        return self.appender.congested
 
     def call_when_uncongested(self, callback: Callable[[], None]) -> None:
         """Call back once when the broker is not congested; at once where it is not."""
-        self._appender.call_when_uncongested(callback)
+        self.appender.call_when_uncongested(callback)
 
     def partition_for(self, topic: Topic, choice: PartitionChoice) -> Partition:
         """The partition an append goes to."""
@@ -346,15 +346,6 @@ class Broker:
     def append_time_us(self, partition: Partition, now_us: int) -> int:
         """The time to stamp on the next append: ``now_us``, or later where the clock has gone back."""
         return partition.log.append_time_us(now_us)
-
-    def append(
-        self, partition: Partition, dialect: int, flags: int, room_bytes: int, write: Write, source: object = None
-    ) -> Append:
-        """Append what ``write`` writes into the log; what it raises is raised, and nothing appended.
-
-        ``source`` is as in ``Appender.append_from``.
-        """
-        return self._appender.append_from(source, partition, dialect, flags, room_bytes, write)
 
     def append_blocks(
         self, partition: Partition, body: memoryview, *, now_us: int, checked: Sequence[Checked] | None = None
@@ -373,11 +364,11 @@ class Broker:
 
     def call_before_flush(self, callback: Callable[[], None]) -> None:
         """Call back once at the end of this pass of the event loop, before what was appended is written."""
-        self._appender.call_before_flush(callback)
+        self.appender.call_before_flush(callback)
 
     def flush(self) -> None:
         """Write what was appended and have it synced; at the end of a pass of the event loop."""
-        self._appender.flush()
+        self.appender.flush()
 
     def fileno(self) -> int | None:
         """Readable when ``complete`` has something to say; None where syncs are not waited for."""
@@ -389,7 +380,7 @@ class Broker:
 
     def _synced(self, partition: Partition) -> None:
         self._duties.mark_active(partition)
-        self._appender.complete_synced(partition)
+        self.appender.complete_synced(partition)
         self._memory.snapshot_if_due(partition)
         if partition.read_waiters:
             partition.notify_readers()

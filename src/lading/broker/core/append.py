@@ -138,26 +138,41 @@ class Appender:
         else:
             callback()
 
-    def append_from(
-        self, source: object, partition: Partition, dialect: int, flags: int, room_bytes: int, write: Write
+    def append(
+        self, partition: Partition, dialect: int, flags: int, room_bytes: int, write: Write, source: object = None
     ) -> Append:
-        """As ``append``, at once where that costs less.
+        """Append what ``write`` writes into at most ``room_bytes``; what it raises is raised, and nothing appended.
 
-        ``source`` is who appends, if it is read once in a pass of the event loop and nothing of it is left to read; or
-        the messages themselves, if they are so many that a copy costs more than a write of their own.
+        ``source`` is who appends, if it is read once in a pass of the event loop and nothing of it is left to read:
+        while no other source appends in the pass, nothing of it waits for the end. Or ``source`` is the messages
+        themselves, if they are so many that a copy costs more than a write of their own.
         """
-        if source is None:
-            return self.append(partition, dialect, flags, room_bytes, write)
-        if isinstance(source, InPlace):
-            return self._append_in_place(partition, dialect, flags, source, write)
-        return self._append_now(partition, dialect, flags, room_bytes, write, source)
+        if source is not None:
+            if isinstance(source, InPlace):
+                return self._append_in_place(partition, dialect, flags, source, write)
+            if self._commit.instant and not self._dirty and (self._alone is None or source is self._alone):
+                return self._append_now(partition, dialect, flags, room_bytes, write, source)
+        log = partition.log
+        try:
+            array, at, base_offset = log.reserve(dialect, flags, room_bytes)
+            size_bytes, count, min_timestamp_us, max_timestamp_us = write(array, at, base_offset)
+            base_offset = log.commit(size_bytes, count, min_timestamp_us, max_timestamp_us)
+        except Refusal as refusal:
+            # where the log refuses, a full chunk before this one may be lost: what it held fails too
+            if partition.pending and partition.pending[-1].end_offset > log.next_offset:
+                self._fail_from(partition, log.next_offset, refusal)
+            raise
+        append = self._pending(partition, Append(base_offset, base_offset + count, count, size_bytes))
+        if not partition.dirty:
+            partition.dirty = True
+            self._dirty.append(partition)
+            self._ask()
+        return append
 
     def _append_now(
         self, partition: Partition, dialect: int, flags: int, room_bytes: int, write: Write, source: object
     ) -> Append:
-        """Done when it returns where ``source`` appends alone."""
-        if not self._commit.instant or self._dirty or (source is not self._alone and self._alone is not None):
-            return self.append(partition, dialect, flags, room_bytes, write)
+        """Return an append that is done: ``source`` is alone, and nothing waits for the disk."""
         self._alone = source
         log = partition.log
         log.watched = bool(partition.read_waiters)
@@ -176,25 +191,6 @@ class Appender:
         size_bytes, count, _, _ = log.write_in_place(dialect, flags, messages, write)
         append = self._pending(partition, Append(log.next_offset - count, log.next_offset, count, size_bytes))
         self._commit.submit(log)
-        return append
-
-    def append(self, partition: Partition, dialect: int, flags: int, room_bytes: int, write: Write) -> Append:
-        """Append what ``write`` writes into at most ``room_bytes``; what it raises is raised, and nothing appended."""
-        log = partition.log
-        try:
-            array, at, base_offset = log.reserve(dialect, flags, room_bytes)
-            size_bytes, count, min_timestamp_us, max_timestamp_us = write(array, at, base_offset)
-            base_offset = log.commit(size_bytes, count, min_timestamp_us, max_timestamp_us)
-        except Refusal as refusal:
-            # where the log refuses, a full chunk before this one may be lost: what it held fails too
-            if partition.pending and partition.pending[-1].end_offset > log.next_offset:
-                self._fail_from(partition, log.next_offset, refusal)
-            raise
-        append = self._pending(partition, Append(base_offset, base_offset + count, count, size_bytes))
-        if not partition.dirty:
-            partition.dirty = True
-            self._dirty.append(partition)
-            self._ask()
         return append
 
     def _pending(self, partition: Partition, append: Append) -> Append:

@@ -124,7 +124,7 @@ class DelayedMessages:
         """Keep what ``write`` writes until ``due_us``; on disk when the Append is done.
 
         It is written as if the partition's log took it now; the dialect's ``rebase``, where it has one, puts right what
-        names its place when it enters. Refusal as from ``Broker.append``.
+        names its place when it enters. Refusal as from ``Appender.append``.
         """
         held = self._held.get(partition) or self._open(partition)
         # a chunk of its own: its time is that of all messages in it

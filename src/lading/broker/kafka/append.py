@@ -80,7 +80,7 @@ class KafkaAppender:
     ) -> Append:
         """Append a batch, or answer with the offset it got before; PRODUCER_FENCED or OUT_OF_SEQUENCE otherwise.
 
-        ``source`` is as in ``Broker.append``; what belongs to a transaction waits for the end of the pass all the same.
+        ``source`` is as in ``Appender.append``; what belongs to a transaction waits for the end of the pass anyway.
         """
         writers = self._memory.of(partition)
         repeated = _find_duplicate(writers, batch)
@@ -98,7 +98,7 @@ class KafkaAppender:
             noted = _noting(writers, batch, write, partition.log.high_watermark)
             # readers may not see it before it is known to be open
             at_once = None if batch.transactional else source
-            append = self._appender.append_from(at_once, partition, DIALECT, flags, room_bytes, noted)
+            append = self._appender.append(partition, DIALECT, flags, room_bytes, noted, at_once)
         except Refusal:
             writers.truncate_from(partition.log.next_offset)
             writers.expect(batch.writer, batch.epoch, batch.sequence)

@@ -41,7 +41,7 @@ class Sender:
     def send(self, payload: memoryview, source: NDArray[np.uint8], start: int, who: object) -> Append:
         """The request ``payload``, which lies at ``source[start:]``; Refusal or MalformedMessage appends nothing.
 
-        ``who`` is as in ``Broker.append``.
+        ``who`` is as in ``Appender.append``.
         """
         head = _head_size(payload)
         topic, choice = self._route(payload, head)
@@ -64,7 +64,7 @@ class Sender:
                 raise MalformedMessage(f"message {count} of the request is refused", reason=REASON_OF[code])
             return WriteResult(size_bytes, count, time_us, time_us + count - 1)
 
-        append = self._broker.append(partition, codes.IGGY_CLASSIC, 0, messages.room(end - start), write, who)
+        append = self._broker.appender.append(partition, codes.IGGY_CLASSIC, 0, messages.room(end - start), write, who)
         self._messages_in[self._labels] += append.count
         return append
 

@@ -255,13 +255,13 @@ class ProduceHandler:
     def append(
         self, partition: Partition, facts: BatchHeader, times: Times, array: Bytes, start: int, source: object = None
     ) -> Append:
-        """Append the batch at ``array[start:]``, which was judged; Refusal. ``source`` is as in ``Broker.append``."""
+        """Append the batch at ``array[start:]``, which was judged; Refusal. ``source`` is as in ``Appender.append``."""
         append_ms = None
         if partition.topic.settings.append_time:
             append_ms = self._broker.append_time_us(partition, now_us()) // 1000
         write = partial(_write, array, start, facts, times, partition.log.epoch, append_ms)
         if facts.producer_id < 0:
-            append = self._broker.append(partition, codes.KAFKA, PLAIN, facts.size_bytes, write, source)
+            append = self._broker.appender.append(partition, codes.KAFKA, PLAIN, facts.size_bytes, write, source)
         else:
             append = self._broker.producers.append(partition, _sequenced(facts), facts.size_bytes, write, source)
         self._messages_in[self._labels] += append.count

@@ -144,7 +144,7 @@ class Publisher:
     ) -> Publication:
         """The PUB commands at ``source[start:end]``; the first is whole at ``first_end``. Fault where it is refused.
 
-        ``who`` is as in ``Broker.append``, here and for batches.
+        ``who`` is as in ``Appender.append``, here and for batches.
         """
         end = min(end, max(start + RUN_BYTES_MAX, first_end))
         form, takes_ext = route.command.form or 0, route.takes_ext
@@ -168,7 +168,7 @@ class Publisher:
             return WriteResult(stored_bytes, count, time_us, time_us)
 
         room_bytes = publishing.alike_room(source.size, count)
-        append = self._broker.append(partition, codes.NSQ, 0, room_bytes, write, who)
+        append = self._broker.appender.append(partition, codes.NSQ, 0, room_bytes, write, who)
         self._messages_in[self._labels] += count
         return append
 
@@ -228,7 +228,7 @@ class Publisher:
             if delay_us:
                 append = self._broker.postponed.append(partition, now + delay_us, codes.NSQ, 0, room_bytes, write)
             else:
-                append = self._broker.append(partition, codes.NSQ, 0, room_bytes, write, who)
+                append = self._broker.appender.append(partition, codes.NSQ, 0, room_bytes, write, who)
         except LimitExceeded as error:
             raise NsqProtocolError("E_PUB_FAILED", str(error)) from None
         assert stored is not None
