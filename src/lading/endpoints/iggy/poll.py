@@ -27,6 +27,7 @@ from ...dialects.iggy_classic.primitives import ConsumerIdentifier, ConsumerKind
 from ...model.batch import SCHEMA
 from ...model.state import State
 from ..base.carrying import Carrying, Fit
+from ..base.route_cache import RouteCache
 from ..base.services import Services, now_us
 from .clients import Client
 
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
 POLL: Final = 100
 TARGET: Final = "iggy"
 """Row of the carrier table: this server keeps the order of headers."""
-ROUTES_MAX: Final = 4096
 UNBOUNDED: Final = 1 << 62
 """The reading is bounded already; nothing is to be left out of it."""
 
@@ -73,8 +73,7 @@ class Poller:
         self._broker = services.broker
         self._workers = services.workers
         self._answer_bytes_max = settings.answer_bytes_max
-        self._routes: dict[bytes, Route] = {}
-        self._topology = -1
+        self._routes: RouteCache[bytes, Route] = RouteCache(services.broker)
         self._labels = (name,)
         self._messages_out = services.metrics.messages_out.values
         self._hidden_out = services.metrics.hidden_out.values
@@ -90,7 +89,11 @@ class Poller:
         strategy = STRATEGIES.get(kind)
         if strategy is None or count == 0 or auto_commit > 1:
             return self.poll_command(_command(payload), client)
-        route = self._route(payload, head)
+        name = bytes(payload[:head])
+        route = self._routes.get(name)
+        if route is None:
+            route = self._routed(_command(payload))
+            self._routes.add(name, route)
         polled = self._poll(route, client, strategy(value), count, bool(auto_commit))
         return self._answer(polled.reading, route)
 
@@ -144,19 +147,6 @@ class Poller:
             return answer_of(reading)
         loop = asyncio.get_running_loop()
         return loop.run_in_executor(self._workers, answer_of, reading, self._carrying.fit(route[0]))
-
-    def _route(self, payload: memoryview, head: int) -> Route:
-        """Topic, consumer and partition by the bytes that name them, forgotten whenever topics change."""
-        if self._topology != self._broker.topology_version:
-            self._routes.clear()
-            self._topology = self._broker.topology_version
-        key = bytes(payload[:head])
-        route = self._routes.get(key)
-        if route is None:
-            route = self._routed(_command(payload))
-            if len(self._routes) < ROUTES_MAX:
-                self._routes[key] = route
-        return route
 
     def _routed(self, command: PollMessages) -> Route:
         topic = self._broker.topic(command.stream, command.topic)

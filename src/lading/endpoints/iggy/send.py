@@ -17,14 +17,15 @@ from ...dialects.iggy_classic.errors import REASON_OF
 from ...dialects.iggy_classic.partitioning import partition_of
 from ...dialects.iggy_classic.primitives import Partitioning, PartitioningKind
 from ...model.errors import MalformedMessage, Reason
+from ..base.route_cache import RouteCache
 from ..base.services import Services, now_us
 
 if TYPE_CHECKING:
     from ...broker.core.topology import Topic
 
 SEND: Final = 101
-ROUTES_MAX: Final = 4096
-"""Routes remembered by the bytes that name them; a client may make up any number."""
+
+Route = tuple["Topic", PartitionChoice]
 
 
 class Sender:
@@ -33,8 +34,7 @@ class Sender:
     def __init__(self, services: Services, name: str) -> None:
         self._broker = services.broker
         self._random = messages.random_state()
-        self._routes: dict[bytes, tuple[Topic, PartitionChoice]] = {}
-        self._topology = -1
+        self._routes: RouteCache[bytes, Route] = RouteCache(services.broker)
         self._labels = (name,)
         self._messages_in = services.metrics.messages_in.values
 
@@ -44,7 +44,8 @@ class Sender:
         ``who`` is as in ``Appender.append``.
         """
         head = _head_size(payload)
-        topic, choice = self._route(payload, head)
+        name = bytes(payload[:head])
+        topic, choice = self._routes.get(name) or self._find_route(name, payload)
         return self.append(topic, choice, source, start + head, start + len(payload), who)
 
     def append(
@@ -68,19 +69,12 @@ class Sender:
         self._messages_in[self._labels] += append.count
         return append
 
-    def _route(self, payload: memoryview, head: int) -> tuple[Topic, PartitionChoice]:
-        """Topic and partition choice by the bytes that name them, forgotten whenever topics change."""
-        if self._topology != self._broker.topology_version:
-            self._routes.clear()
-            self._topology = self._broker.topology_version
-        key = bytes(payload[:head])
-        route = self._routes.get(key)
-        if route is None:
-            command: Any = parse_request(SEND, payload)
-            assert isinstance(command, SendMessages)
-            route = self._broker.topic(command.stream, command.topic), choice_of(command.partitioning)
-            if len(self._routes) < ROUTES_MAX:
-                self._routes[key] = route
+    def _find_route(self, head: bytes, payload: memoryview) -> Route:
+        """Return topic and partition choice of a head that is new; Refusal where there is no such topic."""
+        command: Any = parse_request(SEND, payload)
+        assert isinstance(command, SendMessages)
+        route = self._broker.topic(command.stream, command.topic), choice_of(command.partitioning)
+        self._routes.add(head, route)
         return route
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -27,6 +28,7 @@ from ...dialects.kafka.requests import parse_request_header
 from ...dialects.kafka.versions import FETCH, SERVED
 from ...model.errors import LadingError, MalformedMessage
 from ..base.carrying import Carrying
+from ..base.route_cache import RouteCache
 from .fetch_reader import TARGET, ConvertedBatches, FetchReader, PartitionRecords
 from .handling import Context
 from .session import NAME, KafkaConnection, ResponseSlot
@@ -54,8 +56,8 @@ class Fetcher:
         self._dropped = context.services.metrics.dropped.values
         self._messages_out = context.services.metrics.messages_out.values
         self._labels = (NAME,)
-        self._topics: dict[tuple[bool, bytes], Topic] = {}
-        self._topology = -1
+        # only topics that exist are remembered, and finding one by its id takes a look at all of them
+        self._topics: RouteCache[tuple[bool, bytes], Topic] = RouteCache(context.broker, math.inf)
 
     def fetch(self, connection: KafkaConnection, frame: memoryview) -> None:
         """The request in ``frame``; MalformedMessage where the connection must be closed."""
@@ -76,14 +78,11 @@ class Fetcher:
 
     def topic(self, name: bytes, *, by_id: bool) -> Topic | None:
         """By its name or its 16 bytes, as far as there is one."""
-        if self._topology != self.broker.topology_version:
-            self._topics.clear()
-            self._topology = self.broker.topology_version
         found = self._topics.get((by_id, name))
         if found is None:
             found = topic_by_id(self.broker, name) if by_id else _topic_named(self.broker, name)
             if found is not None:
-                self._topics[by_id, name] = found
+                self._topics.add((by_id, name), found)
         return found
 
     def read(

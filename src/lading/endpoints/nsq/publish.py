@@ -17,6 +17,7 @@ from ...dialects.nsq.errors import NsqProtocolError, fault_of, refused
 from ...dialects.nsq.ext import first_text
 from ...dialects.nsq.publishing import Stored
 from ...model.errors import LimitExceeded
+from ..base.route_cache import RouteCache
 from ..base.services import now_us
 from .node import Node, takes_ext
 
@@ -29,7 +30,6 @@ Store = Callable[[Bytes, int, int, int, int], Stored]
 
 RUN_BYTES_MAX: Final = 256 << 10
 """A run of PUB commands is taken in pieces of this size: what one chunk holds a few of."""
-ROUTES_MAX: Final = 4096
 _COUNT_BYTES: Final = 4
 _COUNT_MAX: Final = (limits.REQUEST_BYTES_MAX - _COUNT_BYTES) // 5
 
@@ -83,21 +83,14 @@ class Publisher:
     def __init__(self, node: Node, face: str) -> None:
         self._node = node
         self._broker = node.broker
-        self._routes: dict[bytes, PublishRoute] = {}
-        self._topology = -1
+        self.routes: RouteCache[bytes, PublishRoute] = RouteCache(node.broker)
+        """By the line of a command."""
         self._labels = (face,)
         self._messages_in = node.services.metrics.messages_in.values
 
-    def route(self, line: bytes) -> PublishRoute | None:
-        """What a line that was met before means."""
-        if self._topology != self._broker.topology_version:
-            self._routes.clear()
-            self._topology = self._broker.topology_version
-        return self._routes.get(line)
-
     def get_route(self, line: bytes) -> PublishRoute:
         """What a publishing line means that was met before, whatever became of its topic; Fault as in ``resolve``."""
-        route = self.route(line)
+        route = self.routes.get(line)
         if route is None:
             parsed = commands.read_line(line, 0, len(line))
             assert parsed is not None
@@ -111,9 +104,7 @@ class Publisher:
         name = parameters[0].decode(errors="replace")
         topic = self._node.publishable(name, number)
         route = self.to(topic, command, number)
-        self.route(line)
-        if len(self._routes) < ROUTES_MAX:
-            self._routes[line] = route
+        self.routes.add(line, route)
         return route
 
     def to(self, topic: Topic, command: Command, number: int = -1) -> PublishRoute:

@@ -294,7 +294,7 @@ class NsqdConnection(Guarded, asyncio.BufferedProtocol):
                 return True
         stop = inbox.data.find(b"\n", inbox.at, inbox.have) + 1
         known = bytes(inbox.view[inbox.at : stop])
-        route = self.intake.publisher.route(known) if stop else None
+        route = self.intake.publisher.routes.get(known) if stop else None
         if route is not None:
             return self._taken(self.intake.take(route, known))
         line = commands.read_line(inbox.view, inbox.at, inbox.have)

@@ -1,0 +1,54 @@
+"""A memory of what request heads mean: clients name the same place in the same bytes again and again."""
+
+from __future__ import annotations
+
+from typing import Final, Generic, Protocol, TypeVar
+
+H = TypeVar("H")
+R = TypeVar("R")
+
+ROUTES_MAX: Final = 4096
+"""Heads that one cache remembers: a client may make up any number."""
+
+
+class Topology(Protocol):
+    """What routes lead to."""
+
+    @property
+    def topology_version(self) -> int:
+        """Grows whenever a stream, topic or partition comes or goes."""
+
+
+class RouteCache(Generic[H, R]):
+    """Routes by the head that names them, as long as topics stay; one for all connections of an endpoint.
+
+    Threads: event loop only.
+    """
+
+    __slots__ = ("_routes", "_routes_max", "_topology", "_version")
+
+    def __init__(self, topology: Topology, routes_max: float = ROUTES_MAX) -> None:
+        """``routes_max`` may be infinite if clients cannot make up what is added."""
+        self._topology = topology
+        self._routes_max = routes_max
+        self._version = -1
+        self._routes: dict[H, R] = {}
+
+    def get(self, head: H) -> R | None:
+        """Return the route that ``head`` means, or None if it is not known."""
+        version = self._topology.topology_version
+        if self._version != version:
+            self._version = version
+            self._routes.clear()
+        return self._routes.get(head)
+
+    def add(self, head: H, route: R) -> None:
+        """Remember what ``head`` means now."""
+        # finding the route may have created its topic, and what was remembered before is older than that
+        version = self._topology.topology_version
+        if self._version != version or len(self._routes) >= self._routes_max:
+            # heads are forgotten all at once when there are too many: those in use are soon back, those of clients
+            # that are gone are not, and a hit does not pay for keeping an order
+            self._version = version
+            self._routes.clear()
+        self._routes[head] = route
