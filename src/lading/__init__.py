@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from .model.version import __version__
+
 if TYPE_CHECKING:
     from .client.bulk import read_arrow, write_arrow
     from .client.consumer import Consumer
@@ -32,8 +34,6 @@ if TYPE_CHECKING:
         u128,
     )  # fmt: skip
 
-__version__ = "0.1.0"
-
 _HOMES = {
     "client.bulk": ("read_arrow", "write_arrow"),
     "client.consumer": ("Consumer",),
@@ -51,8 +51,32 @@ _HOMES = {
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
-    "Consumer", "Header", "HeaderValue", "Headers", "Kind", "Message", "Producer", "State", "boolean", "f32", "f64",
-    "i8", "i16", "i32", "i64", "i128", "raw", "read_arrow", "set_state", "string", "u8", "u16", "u32", "u64", "u128",
+    "Consumer",
+    "Header",
+    "HeaderValue",
+    "Headers",
+    "Kind",
+    "Message",
+    "Producer",
+    "State",
+    "__version__",
+    "boolean",
+    "f32",
+    "f64",
+    "i8",
+    "i16",
+    "i32",
+    "i64",
+    "i128",
+    "raw",
+    "read_arrow",
+    "set_state",
+    "string",
+    "u8",
+    "u16",
+    "u32",
+    "u64",
+    "u128",
     "write_arrow",
 ]  # fmt: skip
 

@@ -23,7 +23,6 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Final
 
-from . import __version__
 from .clock import date_us, now_us
 from .dialects.protocols import ENDPOINTS
 from .duty_timer import DutyTimer
@@ -35,6 +34,7 @@ from .kernels import engine
 from .log_lines import logging_to_stderr
 from .metrics import Gauge, Histogram, Metrics
 from .model.errors import LocalError, Refusal
+from .model.version import __version__
 from .open_files import open_files_limit, share_open_files
 from .owned_directory import DIRECTORY_MODE, lock_directory, tell_if_shared
 from .settings import EndpointSettings, Settings

@@ -11,7 +11,8 @@ import pyarrow as pa
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from lading.columns.contract import Projection
-from lading.filter.parse import Filter, parse
+from lading.filter.filter import Filter
+from lading.filter.parse import parse
 from lading.model.errors import FilterError
 from lading.model.state import State
 from tests.filter.oracle import Row, holds, readable

@@ -16,7 +16,7 @@ from lading import Consumer, testing
 from lading.cli.main import app
 from lading.columns.assemble import assemble, decoded_batch
 from lading.columns.contract import Projection, type_word
-from lading.filter.parse import Filter
+from lading.filter.filter import Filter
 from lading.filter.values import Messages, TypedHeaders
 from lading.model.state import State
 from lading.transports.lading.transport import LadingTransport

@@ -10,7 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lading.columns.contract import Projection
-from lading.filter.parse import Filter, parse
+from lading.filter.filter import Filter
+from lading.filter.parse import parse
 from lading.model.errors import FilterError, SettingError
 from lading.model.headers import Headers
 from lading.model.state import State

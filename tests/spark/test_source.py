@@ -138,7 +138,9 @@ def told(spark: SparkSession, run: Any) -> str:
     shown = str(failed.value)
     assert shown.startswith("lading.") and "Traceback" not in shown and "\tat " not in shown, shown
     frames = [frame.filename for frame in traceback.extract_tb(failed.tb)]
-    assert not [name for name in frames if name.endswith(("spark/source.py", "spark/stream.py"))], frames
+    assert not [name for name in frames if name.endswith(("spark/source.py", "spark/stream.py", "spark/scan.py"))], (
+        frames
+    )
     return str(error)
 
 

@@ -19,7 +19,8 @@ from .output import meter, print_note
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import SparkSession
+
+    from ..spark.session import SparkSession
 
 TOPIC = "flights"
 SCHEMA = "carrier string, dest string, dep_delay int, tail string"

@@ -10,9 +10,8 @@ from .demo_faults import POISONED, poison
 from .output import Output, meter, print_note, print_table
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from ..pipeline.settings import PipelineSettings
+    from ..spark.session import SparkSession
 
 FILE, REPORT = "flights.toml", "report.html"
 LATER = "lading://127.0.0.1:7070"

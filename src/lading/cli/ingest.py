@@ -15,9 +15,8 @@ from .options import DEFAULT_SERVER, AsOutput, From, Where
 from .output import Output, format_size, json_line, meter, print_document, print_note
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from ..columns.statistics import HeaderStatistics
+    from ..spark.session import SparkSession
     from ..tables.executor import Executor
     from ..tables.ingest import IngestProgress
 

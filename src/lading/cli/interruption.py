@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from .output import print_note
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from ..spark.session import SparkSession
 
 Made = TypeVar("Made")
 EXIT_CODE = 130

@@ -11,9 +11,9 @@ from typing import Annotated
 
 import typer
 
-from .. import __version__
 from ..model.errors import LadingError, UnseenHeaderWarning
 from ..model.printable import escape_unseen, escape_unseen_in_lines
+from ..model.version import __version__
 from . import (
     config,
     contract,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from ..columns.contract import Projection
-    from ..filter.parse import Filter
+    from ..filter.filter import Filter
 
 LOG = logging.getLogger("lading.client")
 OnLoss = Literal["fail", "skip"]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from functools import reduce
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -37,9 +37,6 @@ from .tree import (
 )  # fmt: skip
 from .values import Messages, Numbers, Source, Values, is_null, numbers, values
 
-if TYPE_CHECKING:
-    from .parse import Filter
-
 _PLAIN: Final[dict[Operator, Callable[[Values, Values], Values]]] = {
     Operator.EQ: pc.equal,
     Operator.NE: pc.not_equal,
@@ -50,12 +47,14 @@ _PLAIN: Final[dict[Operator, Callable[[Values, Values], Values]]] = {
 }
 
 
-def evaluate(filter_: Filter, source: pa.RecordBatch | Decoded | Messages) -> pa.BooleanArray:
-    """The mask of ``Filter.mask``."""
+def evaluate(
+    tree: Condition, header_keys: Sequence[str], source: pa.RecordBatch | Decoded | Messages
+) -> pa.BooleanArray:
+    """Return per message true, false or null (unknown); ``header_keys`` are the headers that ``tree`` reads."""
     if isinstance(source, pa.RecordBatch):
-        source = decoded_batch(source, filter_.header_keys)
+        source = decoded_batch(source, header_keys)
     messages = Messages(source) if isinstance(source, Decoded) else source
-    return _spread(_condition(messages, filter_.tree), messages.rows)
+    return _spread(_condition(messages, tree), messages.rows)
 
 
 def _condition(messages: Messages, node: Condition) -> Values:

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ..columns.contract import TIMESTAMP, HeaderColumn, Projection, did_you_mean, parse_type, type_word
 from ..columns.field_names import near_miss_problem
 from ..columns.rules import DECIMAL_MAX
 from ..model.errors import FilterError, LocalError
-from ..model.run import Decoded
+from .filter import Filter
 from .tree import (
     And,
     AnyHeader,
@@ -35,14 +32,11 @@ from .tree import (
     Operator,
     Or,
     Truth,
-    operands,
 )
 from .typing import FIELD_DOMAINS, common_domain, constant, nature
 
 if TYPE_CHECKING:
     from sqlglot import exp
-
-    from .values import Messages
 
 _REASONS: Final = {
     "Sub": "there is no arithmetic; a name with signs in it is written header('a-b')",
@@ -52,49 +46,6 @@ _ORDERED: Final = frozenset({Operator.LT, Operator.LE, Operator.GT, Operator.GE}
 _OPERATORS: Final = {
     "EQ": Operator.EQ, "NEQ": Operator.NE, "LT": Operator.LT, "LTE": Operator.LE, "GT": Operator.GT, "GTE": Operator.GE,
 }  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Filter:
-    """A typed condition over one message.
-
-    ``text`` is what was written; ``tree`` what evaluators compile; ``header_keys`` the headers whose last value must
-    be located, ``fields`` the message fields to decode (``headers`` among them where ``any(...)`` is used).
-    ``unquoted`` are the headers whose plain name stands on the right side of a comparison, where a text may be meant.
-    """
-
-    text: str
-    tree: Condition
-    unquoted: tuple[str, ...] = ()
-
-    @cached_property
-    def header_keys(self) -> tuple[str, ...]:
-        """Keys of headers that are read by their last value, in no special order, each once."""
-        return tuple(sorted({node.key for node in operands(self.tree) if isinstance(node, HeaderRef)}))
-
-    @cached_property
-    def fields(self) -> frozenset[str]:
-        """Batch fields that the filter reads beside the located headers."""
-        nodes = operands(self.tree)
-        every = {"headers"} if any(isinstance(node, AnyHeader) for node in nodes) else set()
-        return frozenset({node.name for node in nodes if isinstance(node, Field)} | every)
-
-    def mask(self, source: pa.RecordBatch | Decoded | Messages) -> pa.BooleanArray:
-        """Per message true, false or null (unknown). A RecordBatch needs ``headers`` and ``fields``, Decoded has
-        ``header_keys`` located and ``fields`` decoded; LocalError names what is missing. Filters that are given the
-        same Messages type each header once.
-        """
-        from .evaluate import evaluate
-
-        return evaluate(self, source)
-
-    def selects(self, source: pa.RecordBatch | Decoded | Messages) -> pa.BooleanArray:
-        """``mask`` with unknown as false: which messages a reader with this filter gets."""
-        mask = self.mask(source)
-        return cast("pa.BooleanArray", pc.fill_null(mask, pa.scalar(False))) if mask.null_count else mask
-
-    def __str__(self) -> str:
-        return self.text
 
 
 def parse(text: str, contract: Projection | None = None, *, closed: bool = True) -> Filter:

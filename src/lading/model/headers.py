@@ -149,7 +149,7 @@ class Headers:
     def _repr_html_(self) -> str:
         from .html import headers_table
 
-        return headers_table(self)
+        return headers_table(self._list)
 
     def _writable(self) -> None:
         if self._sealed:

@@ -1,17 +1,16 @@
-"""How notebooks show headers and messages: a table with a badge for the kind and null in grey."""
+"""HTML tables of headers and messages for notebooks: a badge for the kind, null in grey."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from html import escape
-from typing import TYPE_CHECKING, Final
+from typing import Final, TypeAlias
 
 from .errors import CorruptError
-from .kinds import Kind
+from .kinds import Kind, decode_value
 
-if TYPE_CHECKING:
-    from .headers import Header, Headers
-    from .message import Message
+HeaderRow: TypeAlias = "tuple[str, int, bytes | None]"
+"""Key, kind and value of a header."""
 
 _BYTES_SHOWN: Final = 64
 _CHARACTERS_SHOWN: Final = 200
@@ -19,55 +18,40 @@ _BADGE: Final = "border-radius:4px;padding:0 5px;background:#e8eef7;color:#1f3a5
 _GREY: Final = "color:#888"
 
 
-def headers_table(headers: Headers) -> str:
-    """The headers in order: key, kind, value."""
-    if not len(headers):
+def headers_table(headers: Sequence[HeaderRow]) -> str:
+    """Return the headers in order: key, kind, value."""
+    if not headers:
         return f'<span style="{_GREY}">no headers</span>'
-    rows = "".join(map(_header_row, headers))
+    rows = "".join(f"<tr><td>{escape(key)}</td>{_typed_cells(kind, value)}</tr>" for key, kind, value in headers)
     return f"<table><thead><tr><th>header</th><th>kind</th><th>value</th></tr></thead><tbody>{rows}</tbody></table>"
 
 
-def message_table(message: Message) -> str:
-    """The facts of a message, its headers and the beginning of its payload."""
-    facts: list[tuple[str, str]] = []
-    if message.topic:
-        facts.append(("topic", f"{escape(message.topic)} / {message.partition}"))
-    if message.offset >= 0:
-        facts.append(("offset", str(message.offset)))
-    facts.append(("timestamp", message.timestamp.isoformat()))
-    facts.append(("state", message.state.word))
-    if message.id is not None:
-        facts.append(("id", message.id.hex()))
-    if message.checksum is not None:
-        facts.append(("checksum", str(message.checksum)))
-    facts.append(("key", _bytes(message.key)))
-    facts.append(("headers", headers_table(message.headers)))
-    facts.append(("payload", _bytes(message.payload)))
-    return f"<table><tbody>{_rows(facts)}</tbody></table>"
+def message_table(
+    facts: Iterable[tuple[str, str]], key: bytes | None, headers: Sequence[HeaderRow], payload: bytes | None
+) -> str:
+    """Return the facts of a message, its key, its headers and the beginning of its payload."""
+    cells = [(name, escape(text)) for name, text in facts]
+    cells += [("key", _bytes(key)), ("headers", headers_table(headers)), ("payload", _bytes(payload))]
+    rows = "".join(f"<tr><th>{name}</th><td>{cell}</td></tr>" for name, cell in cells)
+    return f"<table><tbody>{rows}</tbody></table>"
 
 
-def _rows(facts: Iterable[tuple[str, str]]) -> str:
-    return "".join(f"<tr><th>{name}</th><td>{value}</td></tr>" for name, value in facts)
-
-
-def _header_row(header: Header) -> str:
-    word = Kind(header.kind).word if header.kind in set(Kind) else f"kind {header.kind}"
-    badge = f'<span style="{_BADGE}">{word}</span>'
-    return f"<tr><td>{escape(header.key)}</td><td>{badge}</td><td>{_value(header)}</td></tr>"
-
-
-def _value(header: Header) -> str:
+def _typed_cells(kind: int, value: bytes | None) -> str:
+    """Return the cells of a header's kind and of its value, as bytes if they cannot be of that kind."""
+    word = Kind(kind).word if kind in set(Kind) else f"kind {kind}"
     try:
-        value = header.typed
+        typed = decode_value(kind, value)
     except CorruptError:
-        value = header.value
-    if value is None or isinstance(value, bytes):
-        return _bytes(value)
-    return _shortened(value) if isinstance(value, str) else escape(str(value))
+        typed = value
+    if typed is None or isinstance(typed, bytes):
+        cell = _bytes(typed)
+    else:
+        cell = _shortened(typed) if isinstance(typed, str) else escape(str(typed))
+    return f'<td><span style="{_BADGE}">{word}</span></td><td>{cell}</td>'
 
 
 def _bytes(data: bytes | None) -> str:
-    """Text where the bytes are printable, else hex; null and empty as grey words."""
+    """Return text if the bytes are printable, else hex; null and empty as grey words."""
     if data is None:
         return f'<i style="{_GREY}">null</i>'
     if not data:

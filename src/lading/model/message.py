@@ -43,4 +43,12 @@ class Message:
     def _repr_html_(self) -> str:
         from .html import message_table
 
-        return message_table(self)
+        facts = [("topic", f"{self.topic} / {self.partition}")] if self.topic else []
+        if self.offset >= 0:
+            facts.append(("offset", str(self.offset)))
+        facts += [("timestamp", self.timestamp.isoformat()), ("state", self.state.word)]
+        if self.id is not None:
+            facts.append(("id", self.id.hex()))
+        if self.checksum is not None:
+            facts.append(("checksum", str(self.checksum)))
+        return message_table(facts, self.key, tuple(self.headers), self.payload)

@@ -21,7 +21,7 @@ from .settings import PipelineSettings
 from .side_effects import check_topic, open_server
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from ..spark.session import SparkSession
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,8 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from ..columns.contract import FIELD_TYPES, PLACE_FIELDS, Projection, did_you_mean, type_word
-from ..filter.parse import Filter, parse
+from ..filter.filter import Filter
+from ..filter.parse import parse
 from ..model.batch import FIELDS
 from ..model.errors import FilterError, SettingError
 from ..model.names import DEFAULT_STREAM

@@ -14,7 +14,8 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from ..columns.contract import did_you_mean
-from ..filter.parse import Filter, parse
+from ..filter.filter import Filter
+from ..filter.parse import parse
 from ..model.batch import SCHEMA
 from ..model.errors import LocalError, SettingError
 from ..model.names import flat_name

@@ -33,7 +33,7 @@ from .sink import PipelineWriter
 from .state import read_rejected_batch
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from ..spark.session import SparkSession
 
 
 __all__ = ["SESSION", "PipelineProgress", "RunReport", "run"]

@@ -18,7 +18,8 @@ from pyspark.sql import functions as F
 from ..columns.contract import INTEGER_DECIMAL, Projection
 from ..columns.locate import locate
 from ..filter import tree
-from ..filter.parse import Filter, parse
+from ..filter.filter import Filter
+from ..filter.parse import parse
 from ..filter.tree import (
     And,
     AnyHeader,

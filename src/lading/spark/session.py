@@ -18,7 +18,7 @@ from .jvm import starting
 from .python import worker_python
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import SparkSession as SparkSession
 
 __all__ = ["Java", "SparkMissing", "find_java", "register", "session"]
 

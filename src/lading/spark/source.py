@@ -9,15 +9,14 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from ..model.errors import SettingError
-from ..model.limits import BATCH_BYTES, BATCH_ROWS
 from ..tables.options import SinkOptions, SourceOptions
 from ..tables.planning import Planner
 from ..tables.ranges import OffsetRange
-from ..tables.scan import ScannedBatch, ScanSpec, read_range
-from ..tables.schema import conform
+from ..tables.scan import read_range
 from ..tables.spooling import refuse_queue, spooled
 from .absent_headers import warn_of_absent_headers
-from .types import CHECKSUM_OK, RequestedSchema, default_schema, resolve_schema
+from .scan import conform_batches, plan_scan
+from .types import default_schema, resolve_schema
 from .workers import freeze_modules
 
 if TYPE_CHECKING:
@@ -71,42 +70,13 @@ class LadingSource(DataSource):
         return StreamWriter(SinkOptions.parse(self.options), schema)
 
 
-def reading(options: SourceOptions, asked: RequestedSchema) -> ScanSpec:
-    """How an executor reads ranges for these options and this schema; FilterError for a wrong ``where``."""
-    made = ScanSpec(
-        from_=options.from_,
-        projection=asked.projection,
-        states=options.states,
-        where=options.where,
-        verify_checksum=options.verify_checksum,
-        checksum_ok=asked.checksum_ok,
-        fail_on_bad_value=options.on_bad_value == "fail",
-        fail_on_data_loss=options.fail_on_data_loss,
-        rows_max=options.max_rows_per_batch or BATCH_ROWS,
-        bytes_max=options.max_bytes_per_batch or BATCH_BYTES,
-        transport=options.transport,
-    )
-    made.condition()
-    return made
-
-
-def batches(parts: Iterator[ScannedBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """What was read, in exactly the schema that Spark asked for."""
-    for part in parts:
-        columns = dict(zip(part.batch.schema.names, part.batch.columns, strict=True))
-        if part.checksum_ok is not None and CHECKSUM_OK not in columns:
-            columns[CHECKSUM_OK] = part.checksum_ok
-        yield conform(columns, schema)
-    freeze_modules()
-
-
 class LadingReader(DataSourceReader):
     """One batch read: a Spark partition per offset range of a topic partition."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self.options = options
         self.wanted = resolve_schema(schema, options.columns, options.encodings)
-        self.reading = reading(options, self.wanted)
+        self.reading = plan_scan(options, self.wanted)
 
     def partitions(self) -> Sequence[InputPartition]:
         """The ranges from startingOffsets to endingOffsets, as the topic is now."""
@@ -128,7 +98,7 @@ class LadingReader(DataSourceReader):
         piece = partition.value
         # Spark asks for one empty partition where there are no ranges
         if piece is not None:
-            yield from batches(read_range(self.reading, piece), self.wanted.schema)
+            yield from conform_batches(read_range(self.reading, piece), self.wanted.schema)
 
 
 class PushingReader(LadingReader):

@@ -20,7 +20,7 @@ from ..tables.options import SourceOptions
 from ..tables.planning import Planner
 from ..tables.scan import read_range
 from .absent_headers import warn_of_absent_headers
-from .source import batches, reading
+from .scan import conform_batches, plan_scan
 from .types import resolve_schema
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class LadingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.options = options
         self.planner = Planner(options)
         self.wanted = resolve_schema(schema, options.columns, options.encodings)
-        self.reading = reading(options, self.wanted)
+        self.reading = plan_scan(options, self.wanted)
         self._target: PartitionOffsets | None = None
         self._headers_checked = False
 
@@ -80,7 +80,7 @@ class LadingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The messages of one range."""
-        yield from batches(read_range(self.reading, partition.value), self.wanted.schema)
+        yield from conform_batches(read_range(self.reading, partition.value), self.wanted.schema)
 
     def stop(self) -> None:
         """Close the connection."""

@@ -15,7 +15,8 @@ import pyarrow as pa
 from ..columns.assemble import PLAIN, ColumnBuilders, assemble, decoded_batch
 from ..columns.contract import FIELD_TYPES, PLACE_FIELDS, Projection, type_word
 from ..columns.typed import subset
-from ..filter.parse import Filter, parse
+from ..filter.filter import Filter
+from ..filter.parse import parse
 from ..model.errors import ChecksumMismatch, DataLoss, LocalError, Unreachable
 from ..model.limits import BATCH_BYTES, BATCH_ROWS
 from ..model.run import BASE_OFFSET, LAST_OFFSET, Decoded

@@ -17,7 +17,8 @@ from ...columns.assemble import assemble
 from ...columns.contract import Projection, parse_columns
 from ...dialects import registry
 from ...dialects.native import protocol as native_row
-from ...filter.parse import Filter, parse
+from ...filter.filter import Filter
+from ...filter.parse import parse
 from ...model.batch import FIELDS, SCHEMA
 from ...model.protocol import VisibilityRule
 from ...model.run import Decoded

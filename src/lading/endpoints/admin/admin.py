@@ -10,10 +10,10 @@ from typing import Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ... import __version__
 from ...broker.core.counters import Counters
 from ...kernels import engine
 from ...metrics import Gauge, Labels, Snapshot
+from ...model.version import __version__
 from ..base.services import Endpoint, Services
 from ..http_shared.bearer import guard_all
 from ..http_shared.documents import error_response, json_response

@@ -1,0 +1,59 @@
+"""``Filter``: a typed condition, the keys and fields that it reads, and which messages it selects."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, cast
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..model.run import Decoded
+from .tree import AnyHeader, Condition, Field, HeaderRef, operands
+
+if TYPE_CHECKING:
+    from .values import Messages
+
+
+@dataclass(frozen=True)
+class Filter:
+    """A typed condition over one message.
+
+    ``text`` is what was written; ``tree`` what evaluators compile; ``header_keys`` the headers whose last value must
+    be located, ``fields`` the message fields to decode (``headers`` among them where ``any(...)`` is used).
+    ``unquoted`` are the headers whose plain name stands on the right side of a comparison, where a text may be meant.
+    """
+
+    text: str
+    tree: Condition
+    unquoted: tuple[str, ...] = ()
+
+    @cached_property
+    def header_keys(self) -> tuple[str, ...]:
+        """Keys of headers that are read by their last value, in no special order, each once."""
+        return tuple(sorted({node.key for node in operands(self.tree) if isinstance(node, HeaderRef)}))
+
+    @cached_property
+    def fields(self) -> frozenset[str]:
+        """Batch fields that the filter reads beside the located headers."""
+        nodes = operands(self.tree)
+        every = {"headers"} if any(isinstance(node, AnyHeader) for node in nodes) else set()
+        return frozenset({node.name for node in nodes if isinstance(node, Field)} | every)
+
+    def mask(self, source: pa.RecordBatch | Decoded | Messages) -> pa.BooleanArray:
+        """Per message true, false or null (unknown). A RecordBatch needs ``headers`` and ``fields``, Decoded has
+        ``header_keys`` located and ``fields`` decoded; LocalError names what is missing. Filters that are given the
+        same Messages type each header once.
+        """
+        from .evaluate import evaluate
+
+        return evaluate(self.tree, self.header_keys, source)
+
+    def selects(self, source: pa.RecordBatch | Decoded | Messages) -> pa.BooleanArray:
+        """``mask`` with unknown as false: which messages a reader with this filter gets."""
+        mask = self.mask(source)
+        return cast("pa.BooleanArray", pc.fill_null(mask, pa.scalar(False))) if mask.null_count else mask
+
+    def __str__(self) -> str:
+        return self.text
