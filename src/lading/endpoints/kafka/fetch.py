@@ -57,7 +57,7 @@ class Fetcher:
         self._messages_out = context.services.metrics.messages_out.values
         self._labels = (NAME,)
         # only topics that exist are remembered, and finding one by its id takes a look at all of them
-        self._topics: RouteCache[tuple[bool, bytes], Topic] = RouteCache(context.broker, math.inf)
+        self.topics: RouteCache[tuple[bool, bytes], Topic] = RouteCache(context.broker, math.inf)
 
     def fetch(self, connection: KafkaConnection, frame: memoryview) -> None:
         """The request in ``frame``; MalformedMessage where the connection must be closed."""
@@ -76,13 +76,11 @@ class Fetcher:
             return
         DelayedFetch(self, connection, slot, request).try_now()
 
-    def topic(self, name: bytes, *, by_id: bool) -> Topic | None:
-        """By its name or its 16 bytes, as far as there is one."""
-        found = self._topics.get((by_id, name))
-        if found is None:
-            found = topic_by_id(self.broker, name) if by_id else _topic_named(self.broker, name)
-            if found is not None:
-                self._topics.add((by_id, name), found)
+    def find_topic(self, name: bytes, *, by_id: bool) -> Topic | None:
+        """Return the topic of a name or of 16 bytes that is not among ``topics`` yet, or None if there is none."""
+        found = topic_by_id(self.broker, name) if by_id else _topic_named(self.broker, name)
+        if found is not None:
+            self.topics.add((by_id, name), found)
         return found
 
     def read(
@@ -133,7 +131,7 @@ class DelayedFetch:
         self._places = [
             (name, topic, wanted)
             for name, wanted in request.topics
-            for topic in (fetcher.topic(name, by_id=request.by_id),)
+            for topic in (fetcher.topics.get((request.by_id, name)) or fetcher.find_topic(name, by_id=request.by_id),)
         ]
         self._timer: asyncio.TimerHandle | None = None
         self._unstop: Callable[[], None] | None = None
