@@ -520,7 +520,7 @@ def test_what_a_channel_gives_up_goes_to_the_dead_letter_topic(broker: Broker, t
     pump(broker)
     assert readers[0].got[-1][2] == b"fine"
     assert readers[1].got == [(0, 0, b"poison", 1)]
-    assert (channels[0].statistics().exhausted, broker.counters.given_up) == (1, 1)
+    assert (channels[0].statistics().exhausted, broker.counters.exhausted_messages) == (1, 1)
 
 
 # -- bounds

@@ -83,6 +83,6 @@ def test_one_message_dated_2200_does_not_switch_retention_off(tmp_path: Path) ->
     broker.tick(NOW, NOW)
     assert broker.enforce_retention(NOW + 6 * DAY) == 0
     broker.enforce_retention(NOW + 8 * DAY)
-    assert broker.enforce_retention(NOW + 8 * DAY) + broker.counters.retention_deleted > 0
+    assert broker.enforce_retention(NOW + 8 * DAY) + broker.counters.retention_deleted_offsets > 0
     assert partition.log.first_offset >= 11
     broker.stop()

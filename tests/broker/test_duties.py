@@ -31,10 +31,10 @@ def test_positions_wait_for_a_catalog_that_can_be_written(tmp_path: Path) -> Non
     for number in range(3000):
         broker.poller.store_position(topic, CONSUMER._replace(id=number + 1), None, number % 8, 0, now_us=NOW)
     broker.tick(NOW + SECOND)
-    assert (broker.counters.failed_duties, broker.counters.positions_written) == (1, 0)
+    assert (broker.counters.failed_maintenance, broker.counters.positions_written) == (1, 0)
     full(broker, 100_000)
     broker.tick(NOW + 2 * SECOND)
-    assert (broker.counters.failed_duties, broker.counters.positions_written) == (1, 3000)
+    assert (broker.counters.failed_maintenance, broker.counters.positions_written) == (1, 3000)
     broker.stop()
     again = opened(tmp_path)
     assert again.poller.position(again.topic("s", "t"), CONSUMER._replace(id=2999), 2998 % 8) == 0
@@ -185,7 +185,7 @@ def test_one_log_that_cannot_be_maintained_keeps_no_other_from_it(
     broker.tick(NOW + TICK)
     marks = [watermark.unpack(one.read_bytes()) for one in sorted(tmp_path.glob(f"topics/*/*/{watermark.FILE_NAME}"))]
     assert [mark.high_watermark for mark in marks if mark is not None][1:] == [2, 2]
-    assert broker.counters.failed_duties == 1
+    assert broker.counters.failed_maintenance == 1
     assert "this log is broken" in caplog.text
     monkeypatch.undo()
     broker.stop()

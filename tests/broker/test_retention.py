@@ -128,10 +128,10 @@ def test_what_goes_is_marked_first_and_everybody_can_see_it(tmp_path: Path) -> N
     assert broker.states(partition, 0, 100) == [(0, 2, marked), (2, 4, State.POISONED), (4, border, marked)]
     assert read(broker, partition).count == 40
     assert read(broker, partition, reader=native_row.AVAILABLE).count == 40 - border
-    assert broker.counters.retention_marked == border - 2
+    assert broker.counters.retention_marked_messages == border - 2
     assert broker.enforce_retention(NOW + 40 * SECOND) == border
     assert broker.states(partition, 0, 100) == []
-    assert broker.counters.retention_deleted == border
+    assert broker.counters.retention_deleted_offsets == border
 
 
 def test_marks_come_as_long_before_as_the_topic_says_and_outlive_a_crash(tmp_path: Path) -> None:

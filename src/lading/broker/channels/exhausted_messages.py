@@ -30,7 +30,7 @@ class ExhaustedMessageHandler:
 
     def __call__(self, channel: Channel, partition: Partition, offset: int, attempts: int) -> Append | None:
         """Dead-letter one message. Returns an append to wait for, or None."""
-        self._counters.given_up += 1
+        self._counters.exhausted_messages += 1
         reason = f"channel {channel.name!r} gave it up after {attempts} deliveries"
         settings = partition.topic.settings
         one = [(offset, offset + 1)]

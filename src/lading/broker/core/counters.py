@@ -22,15 +22,15 @@ class Counters:
     unsynced_bytes: int = 0
     transactions_open: int = 0
     positions_written: int = 0
-    failed_duties: int = 0
+    failed_maintenance: int = 0
     """Things the broker does by itself that the disk refused; each is tried again."""
     states_set: int = 0
     """Messages whose state was changed by somebody's request."""
-    retention_marked: int = 0
+    retention_marked_messages: int = 0
     """Messages that retention marked for deletion."""
-    retention_deleted: int = 0
+    retention_deleted_offsets: int = 0
     """Offsets that retention let go."""
-    given_up: int = 0
+    exhausted_messages: int = 0
     """Messages that a channel had delivered as often as their topic allows."""
     dead_letters: int = 0
     """Messages copied to a dead letter topic."""

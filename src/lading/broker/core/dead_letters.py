@@ -344,7 +344,7 @@ class DeadLetters:
 
     def _later(self, marking: PendingDeadLetter, refusal: Refusal, now_us: int) -> None:
         marking.due_us = now_us + RETRY_US
-        self._counters.failed_duties += 1
+        self._counters.failed_maintenance += 1
         if str(refusal) != self._last_failure:
             self._last_failure = str(refusal)
             LOG.warning("dead letters of %s wait: %s; trying again", marking.partition, refusal)

@@ -154,17 +154,17 @@ class Maintenance:
 
     def enforce_retention(self, now_us: int) -> int:
         """Delete what is too old or too much everywhere and was marked before, mark what follows; how many went."""
-        before = self._counters.retention_deleted
+        before = self._counters.retention_deleted_offsets
         for partition in self._partitions():
             self._attempt(self._enforce_retention, partition, now_us)
-        return self._counters.retention_deleted - before
+        return self._counters.retention_deleted_offsets - before
 
     def _enforce_retention(self, partition: Partition, now_us: int) -> None:
         marked, deleted = retention.enforce(partition, self._settings, now_us)
         if marked or deleted:
             self.mark_active(partition)
-        self._counters.retention_marked += marked
-        self._counters.retention_deleted += deleted
+        self._counters.retention_marked_messages += marked
+        self._counters.retention_deleted_offsets += deleted
 
     def finish(self) -> None:
         """Write down what may otherwise wait, before the logs are closed."""
@@ -179,7 +179,7 @@ class Maintenance:
         try:
             action(*arguments)
         except Exception as error:
-            self._counters.failed_duties += 1
+            self._counters.failed_maintenance += 1
             if str(error) != self._last_failure:
                 self._last_failure = str(error)
                 # of what the disk refuses nobody needs the stack

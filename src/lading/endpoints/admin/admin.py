@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
-from dataclasses import fields
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, replace
 from typing import Final
 
 from starlette.requests import Request
@@ -81,8 +81,15 @@ class AdminStatus:
         self._rendering = None
 
 
-_ATTRIBUTE_OF = {"synced_end": "high_watermark", "stable_end": "last_stable_offset"}
-"""What the log calls figures whose metrics keep an older name."""
+DEPRECATED: Final[Mapping[str, str]] = {
+    "lading_partition_synced_end": "lading_partition_high_watermark",
+    "lading_partition_stable_end": "lading_partition_last_stable_offset",
+    "lading_broker_failed_duties": "lading_broker_failed_maintenance",
+    "lading_broker_given_up": "lading_broker_exhausted_messages",
+    "lading_broker_retention_marked": "lading_broker_retention_marked_messages",
+    "lading_broker_retention_deleted": "lading_broker_retention_deleted_offsets",
+}
+"""Metrics that are exported for one more release under the name that they had."""
 
 
 def _gauges(services: Services) -> list[Gauge]:
@@ -93,7 +100,7 @@ def _gauges(services: Services) -> list[Gauge]:
         for topic in topics:
             for partition in tuple(topic.partitions):
                 labels = (topic.stream.name, topic.name, str(partition.number))
-                yield labels, float(getattr(partition.log, _ATTRIBUTE_OF.get(attribute, attribute)))
+                yield labels, float(getattr(partition.log, attribute))
 
     homes = engine.list_kernel_modules()
 
@@ -104,8 +111,8 @@ def _gauges(services: Services) -> list[Gauge]:
     of_logs = {
         "first_offset": "First offset that is kept.",
         "next_offset": "Offset the next message gets.",
-        "synced_end": "High watermark: first offset not yet synced.",
-        "stable_end": "Last stable offset: committed reads end before it.",
+        "high_watermark": "High watermark: first offset not yet synced.",
+        "last_stable_offset": "Last stable offset: committed reads end before it.",
         "size_bytes": "Bytes of the log.",
     }
     gauges = [
@@ -127,6 +134,8 @@ def _gauges(services: Services) -> list[Gauge]:
         )
         for field in fields(Counters)
     ]  # fmt: skip
+    by_name = {gauge.name: gauge for gauge in gauges}
+    gauges += [replace(by_name[new], name=old, help=f"Deprecated: use {new}.") for old, new in DEPRECATED.items()]
     return gauges
 
 
