@@ -13,14 +13,14 @@ from bench.measure import median
 from lading.dialects.iggy_classic import messages
 from lading.dialects.registry import dialect
 from lading.kernels import engine
-from lading.model.batch import FIELDS
 from lading.model.run import Run
+from lading.model.scan_request import ALL_FIELDS, ScanRequest
 
 QUESTION = (
     "Decode kernel / memcpy of the same bytes (stored Iggy classic messages, three headers, one core, by its CPU time)"
 )
 CHUNK_ROWS = 1000
-KEYS = ["carrier", "trace", "delay"]
+KEYS = ("carrier", "trace", "delay")
 
 
 def run(quick: bool) -> list[dict[str, Any]]:
@@ -41,8 +41,8 @@ def _sizes(payload_bytes: int, count: int) -> list[dict[str, Any]]:
     iggy = dialect("iggy_classic")
     random = messages.random_state()
 
-    def decode(fields: Any, keys: list[str], carrier: bool = False) -> Callable[[], object]:
-        return lambda: [None for _ in iggy.decode(stored, fields=fields, keys=keys, carrier=carrier)]
+    def decode(fields: frozenset[str], keys: tuple[str, ...], carrier: bool = False) -> Callable[[], object]:
+        return lambda: [None for _ in iggy.decode(stored, ScanRequest(fields=fields, keys=keys, carrier=carrier))]
 
     def restamp() -> None:
         for _ in range(count // CHUNK_ROWS):
@@ -50,10 +50,10 @@ def _sizes(payload_bytes: int, count: int) -> list[dict[str, Any]]:
 
     work: dict[str, Callable[[], object]] = {
         "memcpy": lambda: np.copyto(copy, stored.region),
-        "decode, every field": decode(FIELDS, []),
-        "decode, every field, carriers undone": decode(FIELDS, [], carrier=True),
-        "decode, payload and 3 headers located": decode(("offset", "payload"), KEYS),
-        "decode, 3 headers located": decode(("offset",), KEYS),
+        "decode, every field": decode(ALL_FIELDS, ()),
+        "decode, every field, carriers undone": decode(ALL_FIELDS, (), carrier=True),
+        "decode, payload and 3 headers located": decode(frozenset({"offset", "payload"}), KEYS),
+        "decode, 3 headers located": decode(frozenset({"offset"}), KEYS),
         "restamp (checks, ids, CRC-32)": restamp,
     }
     took: dict[str, list[float]] = {name: [] for name in work}

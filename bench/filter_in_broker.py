@@ -11,6 +11,7 @@ import pyarrow as pa
 from bench.measure import median
 from lading import testing
 from lading.client.bulk import write_arrow
+from lading.model.scan_request import ScanRequest
 from lading.transports.lading.transport import LadingTransport
 from lading.transports.open import open_transport
 
@@ -78,7 +79,7 @@ def _in_client(transport: LadingTransport, expected: int) -> tuple[float, float]
         fetched = transport.fetch("filtered", 0, offset, max_bytes=8 << 20)
         for run in fetched.runs:
             size_bytes += int((run.chunks[:, 1] - run.chunks[:, 0]).sum())
-        for decoded in fetched.decode(first=offset, fields=projection.fields, keys=["tenant"]):
+        for decoded in fetched.decode(ScanRequest(offset, fields=frozenset(projection.fields), keys=("tenant",))):
             mask = condition.mask(decoded)
             found += assemble(decoded, projection).batch.filter(mask).num_rows
         offset = fetched.end_offset

@@ -14,6 +14,7 @@ from lading.broker.core.topology import Partition
 from lading.dialects import registry
 from lading.dialects.native.messages import BlockHeader, encode_block
 from lading.model.batch import SCHEMA
+from lading.model.scan_request import ScanRequest
 from tests.broker.room import NOW, append_block
 
 STRING = 2
@@ -63,7 +64,12 @@ class Reader:
         run = delivery.page.run
         found: dict[int, bytes] = {}
         for part in registry.dialect(run.dialect).decode(
-            run, first=int(delivery.offsets[0]), end=int(delivery.offsets[-1]) + 1, fields=("offset", "payload")
+            run,
+            ScanRequest(
+                first=int(delivery.offsets[0]),
+                end=int(delivery.offsets[-1]) + 1,
+                fields=frozenset({"offset", "payload"}),
+            ),
         ):
             columns: Any = part.columns
             found.update(zip(columns["offset"].to_pylist(), columns["payload"].to_pylist(), strict=True))

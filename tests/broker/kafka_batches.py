@@ -17,6 +17,7 @@ from lading.dialects.kafka.encode import ProducerSequence, RecordEncoder
 from lading.dialects.kafka.layout import ATTRIBUTES_AT, CRC_AT, TRANSACTIONAL
 from lading.dialects.native import protocol as native_row
 from lading.model.protocol import VisibilityRule
+from lading.model.scan_request import ScanRequest
 from tests.broker.room import NOW, batch, read, rows
 
 
@@ -75,7 +76,9 @@ def as_kafka(broker: Broker, partition: Partition, first: int = 0) -> list[bytes
         table = messages.read_batches_of(run, first).table
         seen = messages.visible(table, aborted)
         for row in table[seen].tolist():
-            for part in registry.dialect(run.dialect).decode(run, first=row[2], end=row[4] + 1, fields=("payload",)):
+            for part in registry.dialect(run.dialect).decode(
+                run, ScanRequest(first=row[2], end=row[4] + 1, fields=frozenset({"payload"}))
+            ):
                 column: Any = part.columns["payload"]
                 found += column.to_pylist()
     return found

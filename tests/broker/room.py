@@ -26,6 +26,7 @@ from lading.log.disk import Disk
 from lading.log.group_commit import SyncNow
 from lading.model.batch import SCHEMA
 from lading.model.protocol import VisibilityRule
+from lading.model.scan_request import ScanRequest
 
 NOW = 1_700_000_000_000_000
 SECOND = 1_000_000
@@ -117,7 +118,7 @@ def rows(reading: ReadResult | None) -> list[tuple[int, bytes]]:
     found: list[tuple[int, bytes]] = []
     for run, first, end in reading.pieces if reading is not None else ():
         dialect = registry.dialect(run.dialect)
-        for part in dialect.decode(run, first=first, end=end, fields=("offset", "payload")):
+        for part in dialect.decode(run, ScanRequest(first=first, end=end, fields=frozenset({"offset", "payload"}))):
             columns: Any = [part.columns[name].to_pylist() for name in ("offset", "payload")]
             found += zip(*columns, strict=True)
     return found

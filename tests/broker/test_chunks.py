@@ -12,6 +12,7 @@ from lading.broker.core.chunks import Chunks, read_chunks
 from lading.broker.core.topology import Partition
 from lading.chunk.runs import runs
 from lading.dialects import registry
+from lading.model.scan_request import ScanRequest
 from lading.model.state import State
 from tests.broker.room import NOW, append_block, block, fill, opened, topic_of
 from tests.broker.test_damage import flipped, place_of, written
@@ -32,7 +33,7 @@ def offsets(found: Chunks) -> list[int | None]:
     return [
         offset
         for run in runs(region)
-        for part in registry.dialect(run.dialect).decode(run, fields=("offset",))
+        for part in registry.dialect(run.dialect).decode(run, ScanRequest(fields=frozenset({"offset"})))
         for offset in part.columns["offset"].to_pylist()
     ]
 

@@ -20,6 +20,7 @@ from lading.dialects.native.messages import encode_block
 from lading.model.batch import SCHEMA
 from lading.model.errors import Reason, Refusal, SettingError
 from lading.model.kinds import Kind
+from lading.model.scan_request import ScanRequest
 from lading.model.state import State
 from tests.broker.room import NOW, SECOND, append, append_block, block, fill, opened, read
 
@@ -55,7 +56,7 @@ def messages(partition: Partition, broker: Broker) -> list[dict[str, Any]]:
     """All messages of a partition as rows of a Batch."""
     rows: list[dict[str, Any]] = []
     for run, first, end in read(broker, partition).pieces:
-        for part in registry.dialect(run.dialect).decode(run, first=first, end=end):
+        for part in registry.dialect(run.dialect).decode(run, ScanRequest(first=first, end=end)):
             rows += registry.to_batch(part).to_pylist()
     return rows
 

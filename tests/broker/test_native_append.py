@@ -13,6 +13,7 @@ from lading.broker.broker import Broker
 from lading.broker.core.topology import Partition
 from lading.dialects import registry
 from lading.model.errors import MalformedMessage, Reason, Refusal
+from lading.model.scan_request import ScanRequest
 from tests.broker.room import NOW, SECOND, append_block, block, fill, opened, payloads, read, topic_of
 from tests.broker.test_append import FailingDisk
 
@@ -104,7 +105,7 @@ def test_a_null_timestamp_is_the_append_time(broker: Broker, partition: Partitio
     append_block(broker, partition, block(b"b", timestamp_us=NOW - 5 * SECOND), now_us=NOW + SECOND)
     times: list[int] = []
     for run, first, end in read(broker, partition).pieces:
-        for part in registry.dialect(run.dialect).decode(run, first=first, end=end):
+        for part in registry.dialect(run.dialect).decode(run, ScanRequest(first=first, end=end)):
             column: Any = part.columns["timestamp"]
             times += column.cast("int64").to_pylist()
     assert times == [NOW, NOW - 5 * SECOND]

@@ -8,11 +8,12 @@ import pyarrow as pa
 import pytest
 
 from lading.broker.broker import Broker
-from lading.broker.core.query import END, Query, Selected, parse_query, select
+from lading.broker.core.query import Query, Selected, parse_query, select
 from lading.broker.core.topology import Partition
 from lading.dialects.native.messages import encode_block
 from lading.model.batch import SCHEMA
 from lading.model.errors import FilterError, SettingError
+from lading.model.scan_request import MAX_OFFSET
 from lading.model.state import State
 from lading.model.values import i32, string
 from tests.broker.room import NOW, append_block, fill, opened, read, topic_of
@@ -47,7 +48,12 @@ def partition(broker: Broker) -> Partition:
 
 
 def ask(
-    broker: Broker, partition: Partition, query: Query, offset: int = 0, end: int = END, max_rows: int | None = None
+    broker: Broker,
+    partition: Partition,
+    query: Query,
+    offset: int = 0,
+    end: int = MAX_OFFSET,
+    max_rows: int | None = None,
 ) -> Selected:
     reading = read(broker, partition, offset, query.reader)
     return select(reading, query, partition, end=end, max_rows=max_rows)

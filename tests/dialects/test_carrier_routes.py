@@ -20,6 +20,7 @@ from lading.model.batch import SCHEMA
 from lading.model.kinds import KIND_BY_WORD
 from lading.model.names import key_text
 from lading.model.run import Run
+from lading.model.scan_request import ScanRequest
 from lading.model.state import STATE_BY_WORD
 from tests.dialects.test_carrier import Row, batch_of, random_row, rows_of
 
@@ -28,7 +29,7 @@ NOW_US = 1_700_000_000_000_000
 
 def decoded(stored: bytes) -> pa.RecordBatch:
     run = messages.polled_run(stored, 0)
-    (batch,) = map(to_batch, dialect("iggy_classic").decode(run, max_rows=1 << 20, max_bytes=1 << 30))
+    (batch,) = map(to_batch, dialect("iggy_classic").decode(run, ScanRequest(max_rows=1 << 20, max_bytes=1 << 30)))
     return batch
 
 
@@ -88,7 +89,7 @@ def through_nsq(batch: pa.RecordBatch) -> pa.RecordBatch:
     stored = dialect("nsq").encode(carry(batch, "nsq").batch)
     low, count = batch["offset"][0].as_py(), batch.num_rows
     run = Run(5, np.frombuffer(stored, np.uint8), np.array([[0, len(stored), low, count, low + count - 1, 0, 0, 0]]))
-    (back,) = map(to_batch, dialect("nsq").decode(run, max_rows=1 << 20, max_bytes=1 << 30))
+    (back,) = map(to_batch, dialect("nsq").decode(run, ScanRequest(max_rows=1 << 20, max_bytes=1 << 30)))
     return back
 
 
@@ -97,7 +98,7 @@ def through_kafka(batch: pa.RecordBatch) -> pa.RecordBatch:
     stored = dialect("kafka").encode(carry(batch, "kafka").batch)
     low, count = batch["offset"][0].as_py(), batch.num_rows
     run = Run(4, np.frombuffer(stored, np.uint8), np.array([[0, len(stored), low, count, low + count - 1, 0, 0, 0]]))
-    (back,) = map(to_batch, dialect("kafka").decode(run, max_rows=1 << 20, max_bytes=1 << 30))
+    (back,) = map(to_batch, dialect("kafka").decode(run, ScanRequest(max_rows=1 << 20, max_bytes=1 << 30)))
     return back
 
 

@@ -15,6 +15,7 @@ from lading.dialects.kafka.encode import RecordEncoder
 from lading.dialects.kafka.messages import decode_columns
 from lading.model.batch import FIELDS, SCHEMA
 from lading.model.errors import LocalError, MalformedMessage
+from lading.model.scan_request import ScanRequest
 from lading.transports.fitting import fit_to_target
 from tests.dialects.kafka import run_of
 from tests.dialects.test_carrier import Row, batch_of, rows_of
@@ -67,16 +68,11 @@ def test_carriers_of_older_versions_are_read_where_they_lie(half: str) -> None:
     # and located, without decoding whole messages
     records = RecordEncoder(batch_of(before), times_of(given))
     run = run_of(bytes(records.encode(0, given.num_rows)))
-    keys = ["a", "b", "k" * 8]
-    caps = {"max_rows": 1000, "max_bytes": 1 << 30}
-    found = list(decode_located(run, first=0, end=given.num_rows, fields={"offset", "id"}, keys=keys, **caps))
+    keys = ("a", "b", "k" * 8)
+    request = ScanRequest(0, given.num_rows, frozenset({"offset", "id"}), keys, max_rows=1000, max_bytes=1 << 30)
+    found = list(decode_located(run, request))
     text = RecordEncoder(shown, times_of(given))
-    again = list(
-        decode_located(
-            run_of(bytes(text.encode(0, given.num_rows))), first=0, end=given.num_rows, fields={"offset", "id"},
-            keys=keys, **caps,
-        )
-    )  # fmt: skip
+    again = list(decode_located(run_of(bytes(text.encode(0, given.num_rows))), request))
     for one, other in zip(found, again, strict=True):
         assert one.columns["id"].equals(other.columns["id"])
         for key in keys:

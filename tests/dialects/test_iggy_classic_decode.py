@@ -15,6 +15,7 @@ from lading.model.batch import SCHEMA
 from lading.model.errors import MalformedMessage
 from lading.model.names import key_text
 from lading.model.run import Located, Run
+from lading.model.scan_request import ScanRequest
 from tests.dialects.iggy_classic import (
     block,
     messages_in,
@@ -31,7 +32,7 @@ HEADERS = [(b"carrier", 2, b"UA"), (b"delay", 7, bytes(8)), (b"carrier", 2, b"DL
 
 
 def rows(run: Run, **options: Any) -> list[dict[str, Any]]:
-    return [row for decoded in IGGY.decode(run, **options) for row in to_batch(decoded).to_pylist()]
+    return [row for decoded in IGGY.decode(run, ScanRequest(**options)) for row in to_batch(decoded).to_pylist()]
 
 
 def values(located: Located) -> list[bytes | None]:
@@ -44,7 +45,7 @@ def values(located: Located) -> list[bytes | None]:
 def test_the_real_servers_files_are_the_messages_of_their_json(half: str, partition: str, max_rows: int) -> None:
     found = []
     for log in written_logs(partition):
-        for decoded in IGGY.decode(messages.polled_run(log, 0), keys=["trace"], max_rows=max_rows):
+        for decoded in IGGY.decode(messages.polled_run(log, 0), ScanRequest(keys=("trace",), max_rows=max_rows)):
             batch = to_batch(decoded)
             batch.validate(full=True)
             times = batch.column("timestamp").cast(pa.int64()).to_pylist()
@@ -93,10 +94,10 @@ def test_a_polls_answer_is_a_run(half: str) -> None:
 
 def test_only_what_was_asked_for_is_built(half: str) -> None:
     run = run_of([stored(0, headers=HEADERS), stored(1)])
-    (decoded,) = IGGY.decode(run, fields=("state", "payload"), keys=["delay"])
+    (decoded,) = IGGY.decode(run, ScanRequest(fields=frozenset({"state", "payload"}), keys=("delay",)))
     assert set(decoded.columns) == {"state", "payload"}
     assert set(decoded.located) == {"delay"}
-    (decoded,) = IGGY.decode(run, fields=(), keys=())
+    (decoded,) = IGGY.decode(run, ScanRequest(fields=frozenset(), keys=()))
     assert (decoded.count, decoded.columns, decoded.located) == (2, {}, {})
     (whole,) = IGGY.decode(run)
     assert to_batch(whole).schema == SCHEMA
@@ -105,7 +106,9 @@ def test_only_what_was_asked_for_is_built(half: str) -> None:
 
 def test_the_last_value_of_a_key_is_located(half: str) -> None:
     run = run_of([stored(0, headers=HEADERS), stored(1), stored(2, headers=HEADERS[:2])])
-    (decoded,) = IGGY.decode(run, fields=(), keys=["carrier", "delay", "carrie", "carrier2", "", "\\x6361", "\\k1:61"])
+    (decoded,) = IGGY.decode(
+        run, ScanRequest(fields=frozenset(), keys=("carrier", "delay", "carrie", "carrier2", "", "\\x6361", "\\k1:61"))
+    )
     assert values(decoded.located["carrier"]) == [b"DL", None, b"UA"]
     assert decoded.located["carrier"].kind.tolist() == [2, 0, 2]
     assert decoded.located["carrier"].length.tolist() == [2, -1, 2]
@@ -117,7 +120,9 @@ def test_the_last_value_of_a_key_is_located(half: str) -> None:
 def test_keys_of_every_length_are_found(half: str) -> None:
     keys = ["k" * size for size in (1, 7, 8, 9, 15, 16, 17, 63, 64, 65, 255)]
     headers = [(key.encode(), 2, str(len(key)).encode()) for key in keys]
-    (decoded,) = IGGY.decode(run_of([stored(0, headers=headers)]), fields=("headers",), keys=keys)
+    (decoded,) = IGGY.decode(
+        run_of([stored(0, headers=headers)]), ScanRequest(fields=frozenset({"headers"}), keys=tuple(keys))
+    )
     for key in keys:
         assert values(decoded.located[key]) == [str(len(key)).encode()]
     assert [header["key"] for header in decoded.columns["headers"][0].as_py()] == keys
@@ -127,7 +132,7 @@ def test_keys_that_are_no_plain_text_are_escaped(half: str) -> None:
     keys = [b"plain", b"\\slash", "Größe-航班".encode(), b"\xff\xfe", b"\\\xff", b"\xc3" * 20, "é".encode() * 9]
     run = run_of([stored(0, headers=[(key, 2, b"v") for key in keys]), stored(1, headers=HEADERS)])
     texts = [key_text(key) for key in keys]
-    (decoded,) = IGGY.decode(run, keys=texts)
+    (decoded,) = IGGY.decode(run, ScanRequest(keys=tuple(texts)))
     batch = to_batch(decoded)
     batch.validate(full=True)
     assert [header["key"] for header in batch.column("headers")[0].as_py()] == texts
@@ -148,11 +153,11 @@ def test_offsets_clip_messages_and_chunks(half: str) -> None:
 
 def test_caps_bound_a_portion_but_never_stop_it(half: str) -> None:
     run = run_of([stored(n, payload=b"p" * 100, headers=HEADERS) for n in range(50)])
-    assert [d.count for d in IGGY.decode(run, max_rows=20)] == [20, 20, 10]
-    portions = [d.count for d in IGGY.decode(run, max_bytes=1000)]
+    assert [d.count for d in IGGY.decode(run, ScanRequest(max_rows=20))] == [20, 20, 10]
+    portions = [d.count for d in IGGY.decode(run, ScanRequest(max_bytes=1000))]
     assert sum(portions) == 50 and max(portions) <= 10
-    assert [d.count for d in IGGY.decode(run, max_bytes=1)] == [1] * 50
-    assert [d.count for d in IGGY.decode(run, max_bytes=1, fields=("offset",))] == [50]
+    assert [d.count for d in IGGY.decode(run, ScanRequest(max_bytes=1))] == [1] * 50
+    assert [d.count for d in IGGY.decode(run, ScanRequest(max_bytes=1, fields=frozenset({"offset"})))] == [50]
 
 
 def test_a_long_key_and_a_long_value_survive(half: str) -> None:
@@ -191,13 +196,13 @@ def test_bytes_that_are_no_message_are_malformed_and_say_where(half: str, body: 
     run = run_of([stored(0)], [body])
     run.chunks[:, 4] = 1 << 62
     with pytest.raises(MalformedMessage, match=words.replace("^", r"\^")) as raised:
-        list(IGGY.decode(run, end=(1 << 63) - 1))
+        list(IGGY.decode(run, ScanRequest(end=(1 << 63) - 1)))
     assert raised.value.at == run.chunks[1, 0]
 
 
 def test_header_blocks_are_not_looked_into_unless_needed(half: str) -> None:
     broken = stored(0, headers=[(b"k", 2, b"v")]).replace(b"\1\0\0\0k", b"\2\0\0\0k", 1)
-    (decoded,) = IGGY.decode(run_of([broken]), fields=("payload",), carrier=False)
+    (decoded,) = IGGY.decode(run_of([broken]), ScanRequest(fields=frozenset({"payload"}), carrier=False))
     assert decoded.columns["payload"].to_pylist() == [b"payload"]
 
 
@@ -276,11 +281,11 @@ def test_a_carrier_is_undone_while_decoding(half: str) -> None:
     found = rows(run)
     assert found[:3] == batch.to_pylist()
     assert found[3]["payload"] == b"payload"
-    (decoded,) = IGGY.decode(run, fields=("payload",), keys=["a", "carrier"])
+    (decoded,) = IGGY.decode(run, ScanRequest(fields=frozenset({"payload"}), keys=("a", "carrier")))
     assert decoded.columns["payload"].to_pylist() == [None, None, None, b"payload"]
     assert decoded.located["a"].length.tolist() == [-2, -2, -2, -1]
     assert values(decoded.located["carrier"]) == [None, None, None, b"UA"]
-    (left,) = IGGY.decode(run, carrier=False)
+    (left,) = IGGY.decode(run, ScanRequest(carrier=False))
     assert b"".join(IGGY.encode(to_batch(left)) for left in [left]) == body + plain
 
 

@@ -16,6 +16,7 @@ from lading.dialects.iggy_classic.encode import encode_sent, encode_stored
 from lading.dialects.registry import dialect, to_batch
 from lading.model.batch import SCHEMA
 from lading.model.errors import LimitExceeded
+from lading.model.scan_request import ScanRequest
 from tests.dialects.iggy_classic import octets, sent, stored, vectors, written_logs
 
 KIB = 1024
@@ -178,7 +179,7 @@ def test_encode_is_what_clients_send_and_servers_store(half: str) -> None:
 def test_the_real_servers_files_come_out_as_they_went_in(half: str) -> None:
     for partition in ("1", "2"):
         for log in written_logs(partition):
-            decoded = dialect("iggy_classic").decode(messages.polled_run(log, 0), max_rows=33)
+            decoded = dialect("iggy_classic").decode(messages.polled_run(log, 0), ScanRequest(max_rows=33))
             assert b"".join(encode_stored(to_batch(some)) for some in decoded) == log
 
 

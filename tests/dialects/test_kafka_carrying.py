@@ -18,6 +18,7 @@ from lading.dialects.kafka.messages import decode_columns
 from lading.model.batch import FIELDS, SCHEMA
 from lading.model.errors import MalformedMessage
 from lading.model.run import Decoded
+from lading.model.scan_request import ScanRequest
 from tests.dialects.kafka import run_of
 from tests.dialects.test_carrier import Header, Row, batch_of, rows_of
 
@@ -85,7 +86,7 @@ def test_what_is_sent_is_read_again(half: str) -> None:
 
 @pytest.mark.parametrize("compression", [None, "lz4"])
 def test_located_headers_are_those_of_whole_messages(half: str, full: bool, compression: Any) -> None:
-    rng, keys = random.Random(20261122), ["a", "k" * 8, "ü", "absent", ""]
+    rng, keys = random.Random(20261122), ("a", "k" * 8, "ü", "absent", "")
     for number in range(200 if full else 20):
         batch = batch_of([random_row(rng) for _ in range(rng.choice([1, 7, 60]))])
         stored = bytearray(carried_first(batch, 0, batch.num_rows, compression))
@@ -94,9 +95,10 @@ def test_located_headers_are_those_of_whole_messages(half: str, full: bool, comp
             stored[61 + rng.randrange(len(stored) - 61)] ^= 1 << rng.randrange(8)
         told: list[Any] = []
         for decode in (decode_located, partial(decode_restored, decode_columns)):
-            caps: Any = {"first": 0, "end": 1 << 62, "max_rows": 20, "max_bytes": 1 << 20}
+            fields = frozenset({"offset", "timestamp", "id"})
+            request = ScanRequest(0, 1 << 62, fields, keys, max_rows=20, max_bytes=1 << 20)
             try:
-                parts = list(decode(run_of(bytes(stored)), fields=["offset", "timestamp", "id"], keys=keys, **caps))
+                parts = list(decode(run_of(bytes(stored)), request))
             except MalformedMessage:
                 told.append(None)
                 continue
@@ -110,19 +112,12 @@ def test_headers_that_others_added_stay(half: str, add: tuple[str, bytes | None]
     rows = [(*row[:2], [*row[2], (add[0], 1, add[1])], *row[3:]) for row in rows_of(batch)]
     more = batch_of(rows)
     stored = bytes(RecordEncoder(more, times_of(more)).encode(0, 3, WHO))
-    caps: Any = {
-        "first": 0,
-        "end": 9,
-        "fields": ["timestamp"],
-        "keys": ["a", "b", add[0]],
-        "max_rows": 9,
-        "max_bytes": 9000,
-    }
+    request = ScanRequest(0, 9, frozenset({"timestamp"}), ("a", "b", add[0]), max_rows=9, max_bytes=9000)
     one, two = (
-        list(decode(run_of(stored), **caps)) for decode in (decode_located, partial(decode_restored, decode_columns))
+        list(decode(run_of(stored), request)) for decode in (decode_located, partial(decode_restored, decode_columns))
     )
     assert columns_of(one) == columns_of(two)
-    assert [values_of(one, key) for key in caps["keys"]] == [values_of(two, key) for key in caps["keys"]]
+    assert [values_of(one, key) for key in request.keys] == [values_of(two, key) for key in request.keys]
 
 
 def columns_of(parts: list[Decoded]) -> list[Any]:

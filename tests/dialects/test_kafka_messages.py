@@ -18,6 +18,7 @@ from lading.model.batch import SCHEMA
 from lading.model.errors import LimitExceeded, MalformedMessage
 from lading.model.names import key_text
 from lading.model.run import BASE_OFFSET, LAST_OFFSET, Located, Run
+from lading.model.scan_request import ScanRequest
 from tests.dialects.kafka import batch, bomb, record, run_of, vectors
 
 KAFKA = dialect("kafka")
@@ -27,7 +28,9 @@ WELL_FORMED = ("bad_crc", "header_key_invalid_utf8")
 
 
 def rows(run: Run, **options: Any) -> list[dict[str, Any]]:
-    return [row for decoded in KAFKA.decode(run, **options) for row in plain(to_batch(decoded)).to_pylist()]
+    return [
+        row for decoded in KAFKA.decode(run, ScanRequest(**options)) for row in plain(to_batch(decoded)).to_pylist()
+    ]
 
 
 def plain(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -37,7 +40,7 @@ def plain(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def batches(run: Run, **options: Any) -> list[pa.RecordBatch]:
-    found = [to_batch(decoded) for decoded in KAFKA.decode(run, **options)]
+    found = [to_batch(decoded) for decoded in KAFKA.decode(run, ScanRequest(**options))]
     for each in found:
         each.validate(full=True)
     return found
@@ -109,7 +112,7 @@ def test_all_clients_batches_as_one_log(half: str, max_rows: int) -> None:
 def test_only_what_is_asked_for_is_made(half: str) -> None:
     headers: list[tuple[bytes, bytes | None]] = [(b"a", b"1"), (b"b", None), (b"a", b"2"), (b"\xff", b"odd")]
     run = run_of(batch([record(0, headers=headers), record(1), record(2, headers=headers[:2])]))
-    (decoded,) = KAFKA.decode(run, fields=["offset"], keys=["a", "b", "\\xff", "none"])
+    (decoded,) = KAFKA.decode(run, ScanRequest(fields=frozenset({"offset"}), keys=("a", "b", "\\xff", "none")))
     assert list(decoded.columns) == ["offset"]
     assert values(decoded.located["a"]) == [b"2", None, b"1"]
     assert decoded.located["b"].length.tolist() == [-2, -1, -2]
@@ -211,7 +214,7 @@ def test_mutated_batches_decode_or_are_malformed_and_both_halves_agree(full: boo
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(engine, "select", select)
                 try:
-                    answers.append(rows(run, keys=["a", "trace"], max_rows=dice.choice((3,))))
+                    answers.append(rows(run, keys=("a", "trace"), max_rows=dice.choice((3,))))
                 except MalformedMessage as error:
                     answers.append(str(error))
         assert answers[0] == answers[1]

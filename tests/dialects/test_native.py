@@ -16,6 +16,7 @@ from lading.dialects.registry import dialect, to_batch
 from lading.model.batch import SCHEMA
 from lading.model.errors import LimitExceeded, LocalError, MalformedMessage
 from lading.model.run import Run
+from lading.model.scan_request import ScanRequest
 
 NATIVE = dialect("native")
 LOOSE = pa.schema([field.with_nullable(True) for field in SCHEMA])
@@ -56,7 +57,7 @@ def run_of(*bodies: bytes, first: int = 0, lead: bytes = b"") -> Run:
 
 
 def rows(run: Run, **options: Any) -> list[dict[str, Any]]:
-    return [row for decoded in NATIVE.decode(run, **options) for row in to_batch(decoded).to_pylist()]
+    return [row for decoded in NATIVE.decode(run, ScanRequest(**options)) for row in to_batch(decoded).to_pylist()]
 
 
 @pytest.mark.parametrize("compression", ["lz4", None])
@@ -85,15 +86,15 @@ def test_the_layout_is_the_specification() -> None:
 
 def test_small_blocks_are_joined_and_large_ones_cut() -> None:
     small = b"".join(encode_block(batch_of([row(number)])) for number in range(20))
-    assert [decoded.count for decoded in NATIVE.decode(run_of(small), max_rows=8)] == [8, 8, 4]
+    assert [decoded.count for decoded in NATIVE.decode(run_of(small), ScanRequest(max_rows=8))] == [8, 8, 4]
     large = encode_block(batch_of([row(number, payload=b"x" * 1000) for number in range(20)]))
-    portions = [decoded.count for decoded in NATIVE.decode(run_of(large), max_bytes=5000)]
+    portions = [decoded.count for decoded in NATIVE.decode(run_of(large), ScanRequest(max_bytes=5000))]
     assert sum(portions) == 20 and max(portions) <= 5
 
 
 def test_only_what_was_asked_for_is_read() -> None:
     run = run_of(encode_block(batch_of([row(number) for number in range(8)])))
-    (decoded,) = NATIVE.decode(run, fields=("payload",), keys=["twice", "null", "never"])
+    (decoded,) = NATIVE.decode(run, ScanRequest(fields=frozenset({"payload"}), keys=("twice", "null", "never")))
     assert set(decoded.columns) == {"payload"}
     assert decoded.located["twice"].length.tolist() == [-1, 5, 5, 0, -1, 5, 5, 0]
     assert decoded.located["twice"].kind.tolist() == [0, 2, 2, 15, 0, 2, 2, 15]
@@ -101,7 +102,7 @@ def test_only_what_was_asked_for_is_read() -> None:
     assert decoded.located["never"].length.tolist() == [-1] * 8
     found = decoded.located["twice"]
     assert found.data[found.start[1] : found.start[1] + 5].tobytes() == b"first"
-    (decoded,) = NATIVE.decode(run, fields=("offset",))
+    (decoded,) = NATIVE.decode(run, ScanRequest(fields=frozenset({"offset"})))
     assert decoded.columns["offset"].to_pylist() == list(range(8))
 
 

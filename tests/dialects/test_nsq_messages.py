@@ -31,6 +31,7 @@ from lading.kernels import engine
 from lading.model.batch import SCHEMA
 from lading.model.errors import LimitExceeded, MalformedMessage
 from lading.model.run import Located, Run
+from lading.model.scan_request import ScanRequest
 from tests.dialects.nsq import run_of, stored, vector, vectors
 from tests.properties.guarded import Guarded
 
@@ -88,7 +89,7 @@ EXTS: list[tuple[bytes, list[tuple[str, int, bytes | None]]]] = [
 
 
 def rows(run: Run, **options: Any) -> list[dict[str, Any]]:
-    found = [to_batch(decoded) for decoded in NSQ.decode(run, **options)]
+    found = [to_batch(decoded) for decoded in NSQ.decode(run, ScanRequest(**options))]
     for each in found:
         each.validate(full=True)
     return [row for each in found for row in each.to_pylist()]
@@ -121,7 +122,7 @@ def test_versions_and_unknown_ones(half: str) -> None:
 def test_located_headers_are_the_last_of_their_key(half: str) -> None:
     told = [stored(at, ext=data) for at, (data, _) in enumerate(EXTS)]
     keys = ["a", "q", "n", "Größe", "\\\\k", "lading-carrier", "nobody"]
-    (decoded,) = messages.decode_columns(run_of(told), fields=("offset",), keys=keys)
+    (decoded,) = messages.decode_columns(run_of(told), ScanRequest(fields=frozenset({"offset"}), keys=tuple(keys)))
     for key in keys:
         located = decoded.located[key]
         for at, (_, meaning) in enumerate(EXTS):
@@ -399,7 +400,7 @@ def test_encoded_batches_come_back(half: str) -> None:
         offset + 1 for offset in range(40, 40 + len(keep))
     ]
     # ids of this very place are kept, trace and all
-    again = to_batch(next(iter(NSQ.decode(run, carrier=False))))
+    again = to_batch(next(iter(NSQ.decode(run, ScanRequest(carrier=False)))))
     assert NSQ.encode(again) == body
 
 
@@ -490,7 +491,7 @@ def test_kernels_and_twins_say_the_same_of_anything(full: bool, monkeypatch: pyt
         said = []
         for half in (engine.load(messages.KERNEL_MODULE), fallback):
             monkeypatch.setattr(engine, "select", lambda home, other, size_bytes, half=half: half)
-            (decoded,) = messages.decode_columns(run, keys=["a", "##trace_id"])
+            (decoded,) = messages.decode_columns(run, ScanRequest(keys=("a", "##trace_id")))
             places = [(one.kind.tolist(), one.length.tolist(), held(one)) for one in decoded.located.values()]
             said.append((to_batch(decoded).to_pylist(), places))
         assert said[0] == said[1], texts
@@ -518,7 +519,7 @@ def test_stored_bytes_give_columns_or_malformed(full: bool) -> None:
         chunks = np.array([[0, region.size, 0, 6, 5, 0, 0, 0]])
         run = Run(5, region, chunks)
         try:
-            for decoded in NSQ.decode(run, keys=["a"]):
+            for decoded in NSQ.decode(run, ScanRequest(keys=("a",))):
                 to_batch(decoded).validate(full=True)
         except MalformedMessage:
             pass

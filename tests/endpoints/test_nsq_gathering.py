@@ -24,6 +24,7 @@ from lading.endpoints.nsq.publish_coalescing import COMMAND_BYTES_MAX, Coalesced
 from lading.endpoints.nsq.session import NAME, NsqdConnection
 from lading.log.group_commit import SyncNow
 from lading.metrics import Metrics
+from lading.model.scan_request import ScanRequest
 from lading.settings import Settings
 from tests.endpoints.nsq_client import pub
 from tests.faults.faulty import FaultyDisk
@@ -85,7 +86,7 @@ class Face:
         batches = (
             registry.to_batch(part)
             for run, first, end in reading.pieces
-            for part in registry.dialect(run.dialect).decode(run, first=first, end=end)
+            for part in registry.dialect(run.dialect).decode(run, ScanRequest(first=first, end=end))
         )
         return [payload for batch in batches for payload in cast("Any", batch).column("payload").to_pylist()]
 

@@ -21,6 +21,7 @@ from lading.broker.core.settings import BrokerSettings, TopicSettings
 from lading.dialects import registry
 from lading.log.disk import Disk
 from lading.log.group_commit import SyncNow
+from lading.model.scan_request import ScanRequest
 from lading.model.state import State
 from tests.broker.room import NOW, SECOND, append_block, block, fill, read
 from tests.faults.faulty import FaultyDisk
@@ -113,7 +114,7 @@ def copies(broker: Broker) -> Counter[str]:
     found: Counter[str] = Counter()
     for partition in broker.resolve("dead").partitions:
         for run, first, end in read(broker, partition).pieces:
-            for part in registry.dialect(run.dialect).decode(run, first=first, end=end):
+            for part in registry.dialect(run.dialect).decode(run, ScanRequest(first=first, end=end)):
                 for row in registry.to_batch(part).to_pylist():
                     origin = [one["value"].decode() for one in row["headers"] if one["key"] == "lading-origin"]
                     assert len(origin) == 1, row["headers"]

@@ -22,6 +22,7 @@ from lading.dialects.registry import dialect, to_batch
 from lading.kernels import engine
 from lading.model.errors import MalformedMessage
 from lading.model.run import Run
+from lading.model.scan_request import ScanRequest
 from tests.chunk.test_envelope import chunk
 from tests.dialects.iggy_classic import sent, stored
 from tests.dialects.test_native import batch_of, row
@@ -154,7 +155,7 @@ def test_decoding_gives_columns_or_malformed(cases: Any) -> None:
     for data in cases(STORED):
         region = np.frombuffer(data, np.uint8)
         try:
-            for decoded in iggy.decode(messages.polled_run(region, 0), keys=["carrier"]):
+            for decoded in iggy.decode(messages.polled_run(region, 0), ScanRequest(keys=("carrier",))):
                 to_batch(decoded).validate(full=True)
         except MalformedMessage:
             continue
@@ -185,7 +186,7 @@ def test_native_blocks(cases: Any, compression: Any) -> None:
             list(blocks(data))
             check(data)
             chunks = np.array([[0, len(data), 0, 20, 19, 0, 0, 0]])
-            for decoded in native.decode(Run(1, np.frombuffer(data, np.uint8), chunks), keys=["twice"]):
+            for decoded in native.decode(Run(1, np.frombuffer(data, np.uint8), chunks), ScanRequest(keys=("twice",))):
                 to_batch(decoded).validate(full=True)
         except MalformedMessage:
             continue

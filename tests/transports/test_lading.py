@@ -11,6 +11,7 @@ from lading import Consumer, Producer, read_arrow
 from lading.client.outgoing import complete
 from lading.dialects.native.messages import blocks
 from lading.model.errors import LocalError, Reason, Refusal, RemoteError, Unreachable
+from lading.model.scan_request import ScanRequest
 from lading.model.state import State
 from lading.testing import Running
 from lading.transports.interface import Filtering, Position, SendResult
@@ -87,7 +88,7 @@ def test_fetch_gives_whole_chunks_and_where_to_go_on(transport: LadingTransport,
     fetched = transport.fetch(topic, 0, 1)
     assert (fetched.end_offset, fetched.last_stable_offset, fetched.first_offset) == (3, 3, 0)
     assert fetched.topic_id == transport.topic(topic).topic_id
-    parts = list(fetched.decode(first=1, fields=["payload"]))
+    parts = list(fetched.decode(ScanRequest(first=1, fields=frozenset({"payload"}))))
     assert [value for part in parts for value in part.columns["payload"].to_pylist()] == [b"1", b"2"]
     nothing = transport.fetch(topic, 0, 3)
     assert (nothing.runs, nothing.end_offset) == ([], 3)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 from ..model.errors import LadingError
-from ..transports.fetched import MAX_OFFSET
+from ..model.scan_request import MAX_OFFSET
 from ..transports.interface import LongPollTransport, Position, TopicMeta, Transport
 from .patience import Patience
 from .read_bounds import ReadBounds, TopicPartition

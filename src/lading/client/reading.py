@@ -13,9 +13,10 @@ from ..model.batch import FIELDS, SCHEMA
 from ..model.errors import ChecksumMismatch, DataLoss, SettingError
 from ..model.limits import BATCH_ROWS
 from ..model.run import Decoded
+from ..model.scan_request import MAX_OFFSET, ScanRequest
 from ..transports.checksums import mismatches
 from ..transports.epochs import fill_epochs
-from ..transports.fetched import MAX_OFFSET, FetchResult, States
+from ..transports.fetched import FetchResult, States
 from ..transports.interface import Filtering, Queried, TopicMeta, Transport
 
 if TYPE_CHECKING:
@@ -148,31 +149,22 @@ class PartitionReader:
 
     def _fetch(self, selection: Selection, wait_ms: int) -> list[pa.RecordBatch]:
         fetched = self._fetched(wait_ms, selection)
-        parts = list(self._decoded(fetched, selection))
+        parts = list(self._decoded(fetched, selection, self.end))
         if selection.verify and _first_wrong(parts) is not None:
             fetched = self._fetched(0, selection)
-            parts = list(self._decoded(fetched, selection))
+            parts = list(self._decoded(fetched, selection, self.end))
             wrong = _first_wrong(parts)
             if wrong is not None:
-                parts = list(
-                    fetched.decode(
-                        first=self.position,
-                        end=wrong,
-                        fields=selection.fields,
-                        keys=selection.keys,
-                        states=selection.states,
-                    )
-                )
+                parts = list(self._decoded(fetched, selection, wrong))
                 return self._stopped(wrong, [batch for part in parts for batch in self._shown(part, selection)])
         batches = [batch for part in parts for batch in self._shown(part, selection)]
         self.position = min(max(fetched.end_offset, self.position), self.end)
         self.epoch = fetched.epoch
         return batches
 
-    def _decoded(self, fetched: FetchResult, selection: Selection) -> Iterator[Decoded]:
-        return fetched.decode(
-            first=self.position, end=self.end, fields=selection.fields, keys=selection.keys, states=selection.states
-        )
+    def _decoded(self, fetched: FetchResult, selection: Selection, end: int) -> Iterator[Decoded]:
+        request = ScanRequest(self.position, end, selection.fields, selection.keys)
+        return fetched.decode(request, states=selection.states)
 
     def _fetched(self, wait_ms: int, selection: Selection) -> FetchResult:
         if self._to_compare:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 import numpy as np
@@ -11,40 +11,36 @@ import pyarrow.compute as pc
 
 from lading.model.batch import FIELDS, SCHEMA
 from lading.model.run import Decoded, Run
+from lading.model.scan_request import ScanRequest
 
 from .carrier.encoding import NAME as CARRIER
 from .carrier.restore import restore
 from .located import locate
 
-DecodeColumns = Callable[..., Iterator[Decoded]]
-"""Takes a Run and, as keywords, first, end, fields, keys, max_rows and max_bytes; leaves carriers as they are."""
+DecodeColumns = Callable[[Run, ScanRequest], Iterator[Decoded]]
+"""Gives messages as they are stored: carriers are left as they are."""
 
 _ABSENT: Final = -1
 _ALL_BYTES: Final = (1 << 31) - 64
 
 
-def decode_restored(
-    decode_columns: DecodeColumns,
-    run: Run,
-    *,
-    first: int,
-    end: int,
-    fields: Collection[str],
-    keys: Sequence[str],
-    max_rows: int,
-    max_bytes: int,
-) -> Iterator[Decoded]:
-    """What ``decode_columns`` gives, with every carrier undone. Portions without a carrier cost a look."""
-    asked = dict.fromkeys(keys)
+def decode_restored(decode_columns: DecodeColumns, run: Run, request: ScanRequest) -> Iterator[Decoded]:
+    """What ``decode_columns`` gives, with every carrier undone if the request says so.
+
+    Portions without a carrier cost a look.
+    """
+    if not request.carrier:
+        yield from decode_columns(run, request)
+        return
+    asked = dict.fromkeys(request.keys)
     # with the headers at hand a look at their keys is cheaper than locating one more in every message
-    sought = {**asked, **({} if "headers" in fields else {CARRIER: None})}
-    with_offset = {*fields, "offset"}
-    caps = {"max_rows": max_rows, "max_bytes": max_bytes}
-    for portion in decode_columns(run, first=first, end=end, fields=with_offset, keys=list(sought), **caps):
+    sought = {**asked, **({} if "headers" in request.fields else {CARRIER: None})}
+    with_offset = request._replace(fields=request.fields | {"offset"}, keys=tuple(sought))
+    for portion in decode_columns(run, with_offset):
         if _has_carrier(portion):
-            yield from _restored(decode_columns, run, portion, fields, list(asked))
+            yield from _restored(decode_columns, run, portion, request)
         else:
-            columns = {name: column for name, column in portion.columns.items() if name in fields}
+            columns = {name: column for name, column in portion.columns.items() if name in request.fields}
             yield Decoded(portion.count, columns, {key: portion.located[key] for key in asked})
 
 
@@ -59,17 +55,16 @@ def _has_carrier(portion: Decoded) -> bool:
     return bool(pc.any(pc.equal(keys, pa.scalar(CARRIER)), min_count=0).as_py())
 
 
-def _restored(
-    decode_columns: DecodeColumns, run: Run, portion: Decoded, fields: Collection[str], keys: Sequence[str]
-) -> Iterator[Decoded]:
+def _restored(decode_columns: DecodeColumns, run: Run, portion: Decoded, request: ScanRequest) -> Iterator[Decoded]:
     """A portion in which some message has a carrier, decoded whole, if it is not yet, and with the carriers undone."""
     wholes: Iterable[Decoded] = (portion,)
     if not portion.columns.keys() >= set(FIELDS):
         offsets: Any = portion.columns["offset"]
-        span = {"first": offsets[0].as_py(), "end": offsets[-1].as_py() + 1}
-        wholes = decode_columns(run, **span, max_rows=portion.count, max_bytes=_ALL_BYTES)
+        span = offsets[0].as_py(), offsets[-1].as_py() + 1
+        wholes = decode_columns(run, ScanRequest(*span, max_rows=portion.count, max_bytes=_ALL_BYTES))
     for whole in wholes:
         columns = [whole.columns[name] for name in FIELDS]
         batch = restore(pa.RecordBatch.from_arrays(columns, schema=SCHEMA))
-        wanted = {name: batch.column(name) for name in FIELDS if name in fields}
-        yield Decoded(batch.num_rows, wanted, locate(batch.column("headers"), keys) if keys else {})
+        wanted = {name: batch.column(name) for name in FIELDS if name in request.fields}
+        located = locate(batch.column("headers"), request.keys) if request.keys else {}
+        yield Decoded(batch.num_rows, wanted, located)

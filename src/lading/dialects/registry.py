@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
 from typing import Final, Protocol, runtime_checkable
@@ -13,12 +13,10 @@ from numpy.typing import NDArray
 
 from lading.model.batch import FIELDS, SCHEMA
 from lading.model.errors import LocalError
-from lading.model.limits import BATCH_BYTES, BATCH_ROWS
 from lading.model.run import Decoded, Run
+from lading.model.scan_request import ScanRequest
 
 from .codes import IGGY_CLASSIC, KAFKA, NATIVE, NSQ
-
-MAX_OFFSET: Final = (1 << 63) - 1
 
 MODULES: Final[dict[int, str]] = {
     NATIVE: "native",
@@ -40,23 +38,8 @@ class Dialect(Protocol):
     def code(self) -> int:
         """Its code in chunk envelopes."""
 
-    def decode(
-        self,
-        run: Run,
-        *,
-        first: int = 0,
-        end: int = MAX_OFFSET,
-        fields: Collection[str] = FIELDS,
-        keys: Sequence[str] = (),
-        max_rows: int = BATCH_ROWS,
-        max_bytes: int = BATCH_BYTES,
-        carrier: bool = True,
-    ) -> Iterator[Decoded]:
-        """The messages of ``run`` with first <= offset < end, in portions of ``max_rows`` and about ``max_bytes``.
-
-        Only the columns in ``fields`` are built and only the headers in ``keys`` located. What a carrier
-        header holds is put back, unless ``carrier`` is False. Raises MalformedMessage and nothing else.
-        """
+    def decode(self, run: Run, request: ScanRequest = ScanRequest()) -> Iterator[Decoded]:
+        """The messages of ``run`` that were asked for, in portions. Raises MalformedMessage and nothing else."""
 
     def encode(self, batch: pa.RecordBatch) -> bytes:
         """A chunk body that holds the rows of a Batch with their offsets; LimitExceeded for what it cannot hold."""
@@ -85,6 +68,11 @@ def dialect(code_or_name: int | str) -> Dialect:
         raise LocalError(f"there is no dialect {code_or_name!r}; known are {known}")
     found: Dialect = import_module(f"lading.dialects.{names.popitem()[1]}.dialect").DIALECT
     return found
+
+
+def decode(run: Run, request: ScanRequest = ScanRequest()) -> Iterator[Decoded]:
+    """The messages of ``run`` that were asked for, read by its dialect; see Dialect.decode."""
+    return dialect(run.dialect).decode(run, request)
 
 
 def to_batch(decoded: Decoded) -> pa.RecordBatch:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from ..model.batch import FIELDS, SCHEMA
 from ..model.errors import LocalError
 from ..model.run import Decoded
+from ..model.scan_request import ScanRequest
 from ..model.state import State
 from ..tables.files import OWN, STAGED
 from ..tables.manifest import TABLE, DataFile
@@ -91,10 +92,8 @@ class _Range:
     def take(self, stretch: FetchedRange) -> None:
         """Judge what one fetch brought."""
         source = self._job.sources[self._piece.topic]
-        for decoded in stretch.fetched.decode(
-            first=stretch.first, end=stretch.end, fields=self._plan.fields, keys=self._plan.keys, states=source.states,
-            max_rows=TASK_ROWS,
-        ):  # fmt: skip
+        request = ScanRequest(stretch.first, stretch.end, self._plan.fields, self._plan.keys, TASK_ROWS)
+        for decoded in stretch.fetched.decode(request, states=source.states):
             if decoded.count:
                 judged = classify_messages(self._plan, decoded, stretch.place)
                 now_us = time.time_ns() // 1000
@@ -168,11 +167,8 @@ class _Range:
         """The messages that failed are decoded once more, whole: most batches have none."""
         rows = np.flatnonzero(judged.failure >= 0)
         offsets = judged.batch.column("offset").to_numpy()[rows]
-        whole = stretch.fetched.decode(
-            first=int(offsets[0]), end=int(offsets[-1]) + 1, fields=FIELDS,
-            states=self._job.sources[self._piece.topic].states,
-        )  # fmt: skip
-        for decoded in whole:
+        request = ScanRequest(int(offsets[0]), int(offsets[-1]) + 1)
+        for decoded in stretch.fetched.decode(request, states=self._job.sources[self._piece.topic].states):
             held = decoded.columns["offset"].to_numpy(zero_copy_only=False)
             at = np.searchsorted(offsets, held)
             mine = (at < len(offsets)) & (offsets[np.minimum(at, len(offsets) - 1)] == held)

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from ..columns.seen_headers import SeenHeaders
 from ..model.errors import LadingError
+from ..model.scan_request import ScanRequest
 from ..tables.ranges import OffsetRange
 from ..tables.scan import ScanSpec
 from ..transports.fetched import FetchResult
@@ -60,5 +61,5 @@ def _sample(transport: Transport, reading: ScanSpec, ranges: Sequence[OffsetRang
 
 
 def _headers(fetched: FetchResult, first: int, end: int, reading: ScanSpec) -> Iterator[pa.Array[Any]]:
-    for part in fetched.decode(first=first, end=end, fields={"headers"}, states=reading.states):
+    for part in fetched.decode(ScanRequest(first, end, frozenset({"headers"})), states=reading.states):
         yield part.columns["headers"]

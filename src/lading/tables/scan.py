@@ -20,6 +20,7 @@ from ..filter.parse import parse
 from ..model.errors import ChecksumMismatch, DataLoss, LocalError, Unreachable
 from ..model.limits import BATCH_BYTES, BATCH_ROWS
 from ..model.run import BASE_OFFSET, LAST_OFFSET, Decoded
+from ..model.scan_request import ScanRequest
 from ..transports.checksums import mismatches
 from ..transports.epochs import fill_epochs
 from ..transports.fetched import FetchResult, States
@@ -205,10 +206,8 @@ class _RangeReader:
     def _filter_locally(self, start: int, end: int) -> Iterator[Decoded]:
         reading = self._reading
         for fetched, position in self._fetches(start, end):
-            for decoded in fetched.decode(
-                first=position, end=end, fields=self._fields, keys=self._keys, states=reading.states,
-                max_rows=reading.rows_max, max_bytes=reading.bytes_max,
-            ):  # fmt: skip
+            request = ScanRequest(position, end, self._fields, self._keys, reading.rows_max, reading.bytes_max)
+            for decoded in fetched.decode(request, states=reading.states):
                 self._counts.read += decoded.count
                 yield self._matching(decoded) if self._filter else decoded
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from ..model.batch import FIELDS
-from ..model.limits import BATCH_BYTES, BATCH_ROWS
 from ..model.run import BASE_OFFSET, LAST_OFFSET, Decoded, Located, Run
+from ..model.scan_request import ScanRequest
 
 if TYPE_CHECKING:
     import numpy as np
@@ -16,8 +15,6 @@ if TYPE_CHECKING:
 
 States = Literal["available", "all"]
 """Which messages a reader asks for: only available ones, or all, with their state in the column."""
-
-MAX_OFFSET = (1 << 63) - 1
 
 
 @dataclass(slots=True)
@@ -42,32 +39,19 @@ class FetchResult:
     aborted: Sequence[tuple[int, int]] = field(default_factory=tuple)
     damaged: Sequence[tuple[int, int]] = field(default_factory=tuple)
 
-    def decode(
-        self,
-        *,
-        first: int = 0,
-        end: int = MAX_OFFSET,
-        fields: Collection[str] = FIELDS,
-        keys: Sequence[str] = (),
-        states: States = "available",
-        max_rows: int = BATCH_ROWS,
-        max_bytes: int = BATCH_BYTES,
-    ) -> Iterator[Decoded]:
-        """Messages with first <= offset < end that this reader may see, as the columns and header keys asked for.
+    def decode(self, request: ScanRequest = ScanRequest(), *, states: States = "available") -> Iterator[Decoded]:
+        """Messages asked for that this reader may see, as the columns and header keys asked for.
 
-        States set later than the write are in the ``state`` column; the columns may hold ``offset`` and ``state``
-        besides ``fields``. MalformedMessage where bytes are not what the dialect says.
-        """  # fmt: skip
-        from ..dialects.registry import dialect
+        States set later than the write are in the ``state`` column; the columns hold ``offset`` and ``state`` besides
+        the fields asked for. MalformedMessage where bytes are not what the dialect says.
+        """
+        from ..dialects.registry import decode
 
-        end = min(end, self.end_offset)
-        asked = frozenset(fields) | {"offset", "state"}
+        end = min(request.end, self.end_offset)
+        asked = request._replace(fields=request.fields | {"offset", "state"})
         for run in self.runs:
-            for low, high in self._whole(first, end):
-                decoded = dialect(run.dialect).decode(
-                    run, first=low, end=high, fields=asked, keys=keys, max_rows=max_rows, max_bytes=max_bytes
-                )
-                for part in decoded:
+            for low, high in self._whole(request.first, end):
+                for part in decode(run, asked._replace(first=low, end=high)):
                     yield from self._visible(part, states)
 
     def _whole(self, first: int, end: int) -> Iterator[tuple[int, int]]:

@@ -18,6 +18,7 @@ from ..log.directory import TOPICS, TopicDescription, partition_path, read_descr
 from ..log.reader import DirectoryReader
 from ..model.errors import CorruptLog, LocalError
 from ..model.run import Run
+from ..model.scan_request import ScanRequest
 from .fetched import FetchResult, missing
 from .interface import Capacity, Membership, PartitionMeta, SendResult, TopicMeta
 from .lading.blocks import Compression
@@ -114,7 +115,7 @@ class FilesTransport:
         at = reader.offset_at(timestamp_us)
         while at < reader.last_stable_offset:
             fetched = self.fetch(topic, partition, at)
-            for part in fetched.decode(first=at, fields=["timestamp"], states="all"):
+            for part in fetched.decode(ScanRequest(at, fields=frozenset({"timestamp"})), states="all"):
                 found = _first_since(part.columns["timestamp"], timestamp_us)
                 if found is not None:
                     return int(part.columns["offset"][found].as_py())

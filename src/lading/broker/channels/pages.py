@@ -16,7 +16,8 @@ from ...dialects import registry
 from ...model.errors import MalformedMessage
 from ...model.kinds import Kind
 from ...model.run import BODY_END, BODY_START, COUNT, Located, Run
-from ..core.read import ReadResult
+from ...model.scan_request import ScanRequest
+from ..core.read import ReadResult, message_offsets
 
 TAG_HEADER: Final = "##client_dispatch_tag"
 """The header whose text says which subscribers a message is for (nsq.md 3.1)."""
@@ -85,21 +86,18 @@ class Page:
             with suppress(MalformedMessage):
                 return dialect.with_block(self.run, self.first, self.end)
         counts: list[NDArray[np.int64]] = []
-        for part in self._decoded(("headers",), ()):
+        for part in self._decoded(frozenset({"headers"})):
             column: Any = part.columns["headers"]
             counts.append(np.diff(column.offsets.to_numpy()))
         return np.concatenate(counts) > 0 if counts else np.zeros(0, np.bool_)
 
     def _located(self, key: str) -> list[tuple[Located, int]]:
-        return [(part.located[key], part.count) for part in self._decoded(("offset",), (key,))]
+        return [(part.located[key], part.count) for part in self._decoded(frozenset({"offset"}), (key,))]
 
-    def _decoded(self, fields: Sequence[str], keys: Sequence[str]) -> Iterator[Any]:
+    def _decoded(self, fields: frozenset[str], keys: tuple[str, ...] = ()) -> Iterator[Any]:
         """The page's messages; what cannot be decoded has neither tag nor headers."""
-        run = self.run
         try:
-            parts = list(
-                registry.dialect(run.dialect).decode(run, first=self.first, end=self.end, fields=fields, keys=keys)
-            )
+            parts = list(registry.decode(self.run, ScanRequest(self.first, self.end, fields, keys)))
         except MalformedMessage:
             return iter(())
         return iter(parts if sum(part.count for part in parts) == len(self.offsets) else ())
@@ -110,7 +108,7 @@ def pages_of(reading: ReadResult) -> list[Page]:
     dense = sum(piece.end - piece.first for piece in reading.pieces) == reading.count
     pages = []
     for run, first, end in reading.pieces:
-        offsets = np.arange(first, end) if dense else _present(run, first, end)
+        offsets = np.arange(first, end) if dense else message_offsets(run, first, end)
         if len(offsets):
             pages.append(Page(run, first, end, offsets))
     return pages
@@ -132,12 +130,6 @@ def offsets_in(pages: Sequence[Page]) -> NDArray[np.int64]:
     if len(pages) == 1:
         return pages[0].offsets
     return np.concatenate([page.offsets for page in pages]) if pages else np.empty(0, np.int64)
-
-
-def _present(run: Run, first: int, end: int) -> NDArray[np.int64]:
-    found: Iterable[Any] = registry.dialect(run.dialect).decode(run, first=first, end=end, fields=("offset",))
-    columns = [part.columns["offset"].to_numpy() for part in found]
-    return np.concatenate(columns) if columns else np.empty(0, np.int64)
 
 
 class PageSlice:

@@ -16,6 +16,7 @@ from ...model.batch import SCHEMA
 from ...model.errors import LimitExceeded, MalformedMessage
 from ...model.kinds import Kind
 from ...model.reason_headers import DETAIL, MARKED_AT, ORIGIN, REASON, REASON_HEADERS
+from ...model.scan_request import ScanRequest
 from ...model.state import State
 from .read import RunSlice
 from .topology import Partition
@@ -43,9 +44,7 @@ class DeadLetterBatch:
         batches: list[pa.RecordBatch] = []
         for run, first, end in self.pieces:
             try:
-                batches += [
-                    registry.to_batch(part) for part in registry.dialect(run.dialect).decode(run, first=first, end=end)
-                ]
+                batches += [registry.to_batch(part) for part in registry.decode(run, ScanRequest(first, end))]
             except MalformedMessage as error:
                 self.skipped.append(f"{self.source}: offsets {first} to {end - 1} cannot be copied: {error}")
         if not batches:

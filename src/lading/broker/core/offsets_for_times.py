@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from ...chunk.runs import runs
 from ...dialects import registry
 from ...log.interface import Span
+from ...model.scan_request import ScanRequest
 from .topology import Partition
+
+_FIELDS: Final = frozenset({"offset", "timestamp"})
 
 
 class Timed(NamedTuple):
@@ -24,7 +27,7 @@ def first_since(partition: Partition, timestamp_us: int) -> Timed | None:
     log = partition.log
     span = log.read(log.offset_at(timestamp_us), 1)
     while span is not None:
-        found = None if span.damaged else _in_span(span, log.first_offset, timestamp_us)
+        found = first_in_span(span, log.first_offset, timestamp_us)
         if found is not None:
             return found
         # what made the chunk late was a control record, or lies before the first offset that is kept
@@ -32,10 +35,12 @@ def first_since(partition: Partition, timestamp_us: int) -> Timed | None:
     return None
 
 
-def _in_span(span: Span, first_offset: int, timestamp_us: int) -> Timed | None:
+def first_in_span(span: Span, first_offset: int, timestamp_us: int) -> Timed | None:
+    """The first message of a span with this time or a later one; None where there is none or the span is damaged."""
+    if span.damaged:
+        return None
     for run in runs(span.region, span.start, span.end, verify=False):
-        decoded = registry.dialect(run.dialect).decode(run, first=first_offset, fields=("offset", "timestamp"))
-        for some in decoded:
+        for some in registry.decode(run, ScanRequest(first_offset, fields=_FIELDS)):
             times = np.asarray(some.columns["timestamp"].to_numpy(zero_copy_only=False)).astype("datetime64[us]")
             late = np.flatnonzero(times.astype(np.int64) >= timestamp_us)
             if len(late):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -22,12 +22,12 @@ from ...filter.parse import parse
 from ...model.batch import FIELDS, SCHEMA
 from ...model.protocol import VisibilityRule
 from ...model.run import Decoded
+from ...model.scan_request import MAX_OFFSET, ScanRequest
 from ...model.state import State
 from .read import ReadResult
 from .topology import Partition
 
 States = Literal["available", "all"]
-END: Final = registry.MAX_OFFSET
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ def parse_query(
 
 
 def select(
-    reading: ReadResult, query: Query, partition: Partition, *, end: int = END, max_rows: int | None = None
+    reading: ReadResult, query: Query, partition: Partition, *, end: int = MAX_OFFSET, max_rows: int | None = None
 ) -> Selected:
     """The messages of ``reading`` below ``end`` that match, at most ``max_rows`` (from 1).
 
@@ -90,7 +90,7 @@ def select(
         "topic": partition.topic.name,
         "partition": partition.number,
     }
-    left = END if max_rows is None else max(max_rows, 1)
+    left = MAX_OFFSET if max_rows is None else max(max_rows, 1)
     batches: list[pa.RecordBatch] = []
     for part in _decoded(reading, query, end):
         mask = _mask(part, query)
@@ -110,10 +110,7 @@ def select(
 def _decoded(reading: ReadResult, query: Query, end: int) -> Iterator[Decoded]:
     for run, first, stop in reading.pieces:
         if first < end:
-            found = registry.dialect(run.dialect).decode(
-                run, first=first, end=min(stop, end), fields=query.fields, keys=query.keys
-            )
-            for part in found:
+            for part in registry.decode(run, ScanRequest(first, min(stop, end), query.fields, query.keys)):
                 yield _with_states(part, reading.hidden)
 
 

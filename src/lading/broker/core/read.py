@@ -12,12 +12,14 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...chunk.runs import runs
 from ...dialects import registry
 from ...log.interface import PartitionLog
 from ...model.protocol import AbortedRecords, UnavailableMessages, VisibilityRule
 from ...model.run import BASE_OFFSET, Run
+from ...model.scan_request import ScanRequest
 from ...model.state import State
 from .counters import Counters
 from .salvage import salvage
@@ -252,7 +254,7 @@ def _take(
                 count = stop - start
             else:
                 run, from_, to = part.between(start, stop)
-                offsets = _offsets(run, start, stop)
+                offsets = message_offsets(run, start, stop)
                 count = len(offsets)
                 if count > wanted:
                     stop = int(offsets[wanted])
@@ -288,9 +290,10 @@ def subtract_ranges(left_out: Sequence[tuple[int, int]], first: int, end: int) -
         yield first, end
 
 
-def _offsets(run: Run, first: int, end: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    decoded = registry.dialect(run.dialect).decode(run, first=first, end=end, fields=("offset",))
-    columns = [batch.columns["offset"].to_numpy() for batch in decoded]
+def message_offsets(run: Run, first: int, end: int) -> NDArray[np.int64]:
+    """The offsets of the messages of ``run`` with ``first`` <= offset < ``end``."""
+    found = registry.decode(run, ScanRequest(first, end, frozenset({"offset"})))
+    columns = [part.columns["offset"].to_numpy() for part in found]
     return np.concatenate(columns) if columns else np.empty(0, np.int64)
 
 

@@ -7,15 +7,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-import numpy as np
-
-from ...chunk.runs import runs
-from ...dialects import registry
 from ...dialects.iggy_classic import protocol as iggy_row
 from ...model.errors import Reason, Refusal
 from ...model.protocol import UnavailableMessages, VisibilityRule
 from ...model.state import State
 from ..core.counters import Counters
+from ..core.offsets_for_times import first_in_span
 from ..core.positions import ConsumerRef, IggyConsumerKind, Positions, StoredPosition
 from ..core.read import ReadResult, read, skipped_ranges
 from ..core.topology import Partition, Topic
@@ -184,12 +181,5 @@ def offset_at(partition: Partition, timestamp_us: int) -> int:
     log = partition.log
     offset = log.offset_at(timestamp_us)
     span = log.read(offset, 1)
-    if span is None or span.damaged:
-        return offset
-    for run in runs(span.region, span.start, span.end, verify=False):
-        for decoded in registry.dialect(run.dialect).decode(run, first=offset, fields=("offset", "timestamp")):
-            times = np.asarray(decoded.columns["timestamp"].to_numpy(zero_copy_only=False)).astype("datetime64[us]")
-            late = np.flatnonzero(times.astype(np.int64) >= timestamp_us)
-            if len(late):
-                return int(decoded.columns["offset"][int(late[0])].as_py())
-    return offset
+    found = None if span is None else first_in_span(span, offset, timestamp_us)
+    return offset if found is None else found.offset

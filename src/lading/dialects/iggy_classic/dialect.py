@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lading.model.batch import FIELDS
-from lading.model.limits import BATCH_BYTES, BATCH_ROWS
 from lading.model.run import Decoded, Run
+from lading.model.scan_request import ScanRequest
 
 from ..carrier.targets import zero_ids
 from ..carrier_decoding import decode_restored
 from . import messages
-from .layout import POSITION_MAX
 
 
 class IggyClassic:
@@ -24,24 +22,9 @@ class IggyClassic:
     name = "iggy_classic"
     code = messages.CODE
 
-    def decode(
-        self,
-        run: Run,
-        *,
-        first: int = 0,
-        end: int = POSITION_MAX,
-        fields: Collection[str] = FIELDS,
-        keys: Sequence[str] = (),
-        max_rows: int = BATCH_ROWS,
-        max_bytes: int = BATCH_BYTES,
-        carrier: bool = True,
-    ) -> Iterator[Decoded]:
+    def decode(self, run: Run, request: ScanRequest = ScanRequest()) -> Iterator[Decoded]:
         """See registry.Dialect.decode."""
-        caps: Any = {"max_rows": max_rows, "max_bytes": max_bytes}
-        if not carrier:
-            yield from _decode_columns(run, first=first, end=end, fields=fields, keys=keys, **caps)
-            return
-        yield from decode_restored(_decode_columns, run, first=first, end=end, fields=fields, keys=keys, **caps)
+        return decode_restored(_decode_columns, run, request)
 
     def encode(self, batch: pa.RecordBatch) -> bytes:
         """See registry.Dialect.encode."""
@@ -52,12 +35,12 @@ class IggyClassic:
         return messages.salvage(run)
 
 
-def _decode_columns(run: Run, **options: Any) -> Iterator[Decoded]:
+def _decode_columns(run: Run, request: ScanRequest) -> Iterator[Decoded]:
     """Messages as they lie, with null for an id of 16 zero bytes: so Iggy shows a message without one.
 
     An id that really is zero bytes has a carrier, which puts it back.
     """
-    for portion in messages.decode_columns(run, **options):
+    for portion in messages.decode_columns(run, request):
         ids: Any = portion.columns.get("id")
         if ids is not None and (none := zero_ids(ids)).any():
             nothing: Any = pa.scalar(None, ids.type)

@@ -7,7 +7,7 @@ and gives names to what comes out. Ids are the 16 bytes of the wire (a little-en
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,16 +16,16 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading.kernels import arena, engine
-from lading.model.batch import FIELDS, HEADERS_TYPE, SCHEMA
+from lading.model.batch import HEADERS_TYPE, SCHEMA
 from lading.model.errors import MalformedMessage
-from lading.model.limits import BATCH_BYTES, BATCH_ROWS
 from lading.model.names import key_bytes, key_text
 from lading.model.run import BASE_OFFSET, BODY_END, BODY_START, LAST_OFFSET, Decoded, Located, Run
 from lading.model.run import COUNT as COUNT_OF
+from lading.model.scan_request import ScanRequest
 
 from . import fallback, layout, send_fallback, stored_fallback
 from .encode import encode_sent, encode_stored
-from .layout import COUNT, HEADER_COUNT, KEY_BYTES, ODD_KEYS, PAYLOAD_BYTES, POSITION_MAX, VALUE_BYTES, WHERE
+from .layout import COUNT, HEADER_COUNT, KEY_BYTES, ODD_KEYS, PAYLOAD_BYTES, VALUE_BYTES, WHERE
 
 __all__ = [
     "Slices",
@@ -59,40 +59,30 @@ class Slices:
     parts: list[memoryview]
 
 
-def decode_columns(
-    run: Run,
-    *,
-    first: int = 0,
-    end: int = POSITION_MAX,
-    fields: Collection[str] = FIELDS,
-    keys: Sequence[str] = (),
-    max_rows: int = BATCH_ROWS,
-    max_bytes: int = BATCH_BYTES,
-) -> Iterator[Decoded]:
-    """The messages with first <= offset < end, in portions, as they are stored (a carrier is not undone).
+def decode_columns(run: Run, request: ScanRequest = ScanRequest()) -> Iterator[Decoded]:
+    """The messages asked for, in portions, as they are stored (a carrier is not undone).
 
-    Only the columns in ``fields`` are built and only the headers in ``keys`` are located. A portion has at most
-    ``max_rows`` rows and about ``max_bytes`` bytes of headers and payload, but at least one row. Raises
-    MalformedMessage, with the position in ``run.region``, at bytes that are no message.
+    ``max_bytes`` counts headers and payload. Raises MalformedMessage, with the position in ``run.region``, at bytes
+    that are no message.
     """
     size_bytes = int((run.chunks[:, BODY_END] - run.chunks[:, BODY_START]).sum())
     kernels = engine.select(KERNEL_MODULE, fallback, size_bytes)
-    asked = _RequestedKeys(keys)
-    wants = layout.WANT_HEADERS * ("headers" in fields) | layout.WANT_PAYLOAD * ("payload" in fields)
+    asked = _RequestedKeys(request.keys)
+    wants = layout.WANT_HEADERS * ("headers" in request.fields) | layout.WANT_PAYLOAD * ("payload" in request.fields)
     cursor = np.array([0, -1], np.int64)
     totals = np.zeros(layout.TOTALS, np.int64)
-    room = max(1, min(max_rows, size_bytes // layout.STORED_BYTES_MIN + 1))
+    room = max(1, min(request.max_rows, size_bytes // layout.STORED_BYTES_MIN + 1))
     rows = np.empty(room, np.int64)
-    limit_bytes = min(max_bytes, layout.ARROW_BYTES_MAX)
+    limit_bytes = min(request.max_bytes, layout.ARROW_BYTES_MAX)
     while cursor[0] < len(run.chunks):
         places = asked.places(room)
-        span = (cursor, first, end, room, limit_bytes, wants)
+        span = (cursor, request.first, request.end, room, limit_bytes, wants)
         reason = kernels.scan(run.region, run.chunks, *span, asked.bytes, asked.ends, rows, *places, totals)
         if reason:
             raise MalformedMessage(f"the message {layout.REASONS[reason]}", at=int(totals[WHERE]))
         count = int(totals[COUNT])
         if count:
-            columns = _columns(kernels, run.region, rows[:count], totals.tolist(), frozenset(fields))
+            columns = _columns(kernels, run.region, rows[:count], totals.tolist(), request.fields)
             yield Decoded(count, columns, asked.located(run.region, places, count))
 
 

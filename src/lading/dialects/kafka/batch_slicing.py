@@ -15,6 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading.model.run import BASE_OFFSET, BODY_END, BODY_START, COUNT, LAST_OFFSET, Run
+from lading.model.scan_request import ScanRequest
 
 from .. import registry
 from . import layout
@@ -123,7 +124,7 @@ def _cut(
     alone = Run(run.dialect, run.region, row[np.newaxis])
     fields = BATCH_HEADER.unpack_from(run.region.data, int(batch[layout.START]))
     epoch, attributes, max_ms, producer_id, producer_epoch, sequence = (fields[at] for at in (2, 5, 8, 9, 10, 11))
-    for decoded in decode_columns(alone, first=first, end=end):
+    for decoded in decode_columns(alone, ScanRequest(first, end)):
         rows = registry.to_batch(decoded)
         if change is not None:
             rows = change(rows)

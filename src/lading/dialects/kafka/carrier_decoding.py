@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, Final
 
 import numpy as np
@@ -11,6 +11,7 @@ import pyarrow as pa
 from ...kernels import engine
 from ...model.batch import SCHEMA
 from ...model.run import Decoded, Located, Run
+from ...model.scan_request import ScanRequest
 from ..carrier import layout as carrier
 from ..carrier.encoding import NAME
 from ..carrier_decoding import decode_restored
@@ -25,31 +26,28 @@ _ID_TYPE: Any = SCHEMA.field("id").type
 _TIME_TYPE: Any = SCHEMA.field("timestamp").type
 
 
-def decode_located(
-    run: Run, *, first: int, end: int, fields: Collection[str], keys: Sequence[str], max_rows: int, max_bytes: int
-) -> Iterator[Decoded]:
+def decode_located(run: Run, request: ScanRequest) -> Iterator[Decoded]:
     """What ``decode_restored`` gives, for fields without ``headers``.
 
     Portions with a carrier that is not of the plain kind, of kinds, id and time, are left to it.
     """
-    asked = list(dict.fromkeys(keys))
-    caps = {"max_rows": max_rows, "max_bytes": max_bytes}
+    asked = tuple(dict.fromkeys(request.keys))
     if NAME in asked:
-        yield from decode_restored(decode_columns, run, first=first, end=end, fields=fields, keys=asked, **caps)
+        yield from decode_restored(decode_columns, run, request)
         return
-    with_offset = {*fields, "offset"}
-    for noted in decode_noted(run, first=first, end=end, fields=with_offset, keys=[*asked, NAME], **caps):
+    with_offset = request._replace(fields=request.fields | {"offset"}, keys=(*asked, NAME))
+    for noted in decode_noted(run, with_offset):
         portion = noted.portion
         located = {key: portion.located[key] for key in asked}
-        columns: dict[str, Any] = {name: column for name, column in portion.columns.items() if name in fields}
+        columns: dict[str, Any] = {name: column for name, column in portion.columns.items() if name in request.fields}
         if not (portion.located[NAME].length != _ABSENT).any():
             yield Decoded(portion.count, columns, located)
         elif (undone := _undone(noted, columns, located)) is not None:
             yield undone
         else:
             offsets: Any = portion.columns["offset"]
-            span = {"first": offsets[0].as_py(), "end": offsets[-1].as_py() + 1}
-            yield from decode_restored(decode_columns, run, **span, fields=fields, keys=asked, **caps)
+            span = request._replace(first=offsets[0].as_py(), end=offsets[-1].as_py() + 1)
+            yield from decode_restored(decode_columns, run, span)
 
 
 def _undone(noted: Noted, columns: dict[str, Any], located: dict[str, Located]) -> Decoded | None:

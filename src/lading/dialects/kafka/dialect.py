@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator
 
 import pyarrow as pa
 
-from lading.model.batch import FIELDS
-from lading.model.limits import BATCH_BYTES, BATCH_ROWS
 from lading.model.run import Decoded, Run
+from lading.model.scan_request import ScanRequest
 
 from ..carrier_decoding import decode_restored
 from ..sequenced import SequencedBatch
 from . import messages, sequenced_batches
 from .carrier_decoding import decode_located
-from .layout import POSITION_MAX
 
 
 class Kafka:
@@ -23,25 +21,11 @@ class Kafka:
     name = "kafka"
     code = messages.CODE
 
-    def decode(
-        self,
-        run: Run,
-        *,
-        first: int = 0,
-        end: int = POSITION_MAX,
-        fields: Collection[str] = FIELDS,
-        keys: Sequence[str] = (),
-        max_rows: int = BATCH_ROWS,
-        max_bytes: int = BATCH_BYTES,
-        carrier: bool = True,
-    ) -> Iterator[Decoded]:
+    def decode(self, run: Run, request: ScanRequest = ScanRequest()) -> Iterator[Decoded]:
         """See registry.Dialect.decode. Control records are left out; aborted batches are the reader's to leave out."""
-        caps = {"max_rows": max_rows, "max_bytes": max_bytes}
-        if not carrier:
-            return messages.decode_columns(run, first=first, end=end, fields=fields, keys=keys, **caps)
-        if "headers" not in fields:
-            return decode_located(run, first=first, end=end, fields=fields, keys=keys, **caps)
-        return decode_restored(messages.decode_columns, run, first=first, end=end, fields=fields, keys=keys, **caps)
+        if request.carrier and "headers" not in request.fields:
+            return decode_located(run, request)
+        return decode_restored(messages.decode_columns, run, request)
 
     def encode(self, batch: pa.RecordBatch) -> bytes:
         """See registry.Dialect.encode; timestamps are cut to milliseconds."""

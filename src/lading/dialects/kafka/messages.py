@@ -6,7 +6,7 @@ and gives names to what comes out. Header values have kind raw: Kafka declares n
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
@@ -16,13 +16,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading.kernels import arena, engine
-from lading.model.batch import FIELDS, HEADERS_TYPE, SCHEMA
+from lading.model.batch import HEADERS_TYPE, SCHEMA
 from lading.model.errors import MalformedMessage
 from lading.model.kinds import Kind
-from lading.model.limits import BATCH_BYTES, BATCH_ROWS
 from lading.model.names import key_bytes, key_text
 from lading.model.run import BASE_OFFSET, BODY_END, BODY_START, LAST_OFFSET, Decoded, Located, Run
 from lading.model.run import COUNT as COUNT_OF
+from lading.model.scan_request import ScanRequest
 from lading.model.state import State
 
 from . import fallback, layout
@@ -97,24 +97,13 @@ def _survey(region: Bytes, chunks: Table, first: int, end: int, verify: bool) ->
     return Batches(np.concatenate(tables) if tables else np.empty((0, layout.TABLE_COLUMNS), np.int64), at, reason)
 
 
-def decode_columns(
-    run: Run,
-    *,
-    first: int = 0,
-    end: int = POSITION_MAX,
-    fields: Collection[str] = FIELDS,
-    keys: Sequence[str] = (),
-    max_rows: int = BATCH_ROWS,
-    max_bytes: int = BATCH_BYTES,
-) -> Iterator[Decoded]:
-    """The messages with first <= offset < end, in portions, as they are stored (a carrier is not undone).
+def decode_columns(run: Run, request: ScanRequest = ScanRequest()) -> Iterator[Decoded]:
+    """The messages asked for, in portions, as they are stored (a carrier is not undone).
 
-    Control records are none. Only the columns in ``fields`` are built and only the headers in ``keys`` are located. A
-    portion has at most ``max_rows`` rows and about ``max_bytes`` bytes, but at least one row. Raises MalformedMessage,
-    with the position in ``run.region``, at bytes that are no batch; CRCs are not checked here.
+    Control records are none. Raises MalformedMessage, with the position in ``run.region``, at bytes that are no batch;
+    CRCs are not checked here.
     """
-    caps = {"max_rows": max_rows, "max_bytes": max_bytes}
-    for noted in decode_noted(run, first=first, end=end, fields=fields, keys=keys, **caps):
+    for noted in decode_noted(run, request):
         yield noted.portion
 
 
@@ -125,26 +114,17 @@ class Noted(NamedTuple):
     rows: Table
 
 
-def decode_noted(
-    run: Run,
-    *,
-    first: int,
-    end: int,
-    fields: Collection[str],
-    keys: Sequence[str],
-    max_rows: int,
-    max_bytes: int,
-) -> Iterator[Noted]:
+def decode_noted(run: Run, request: ScanRequest) -> Iterator[Noted]:
     """What ``decode_columns`` gives, with the places of each message's parts in the data of its located headers."""
-    batches = read_batches_of(run, first, end)
+    batches = read_batches_of(run, request.first, request.end)
     if batches.reason:
         raise MalformedMessage(f"the record batch {layout.REASONS[batches.reason]}", at=batches.end)
-    asked = _RequestedKeys(keys)
-    for region, table in _plain(run.region, batches.table, max_rows, max_bytes):
-        yield from _portions(region, table, first, end, frozenset(fields), asked, max_rows, max_bytes)
+    asked = _RequestedKeys(request.keys)
+    for region, table in _plain(run.region, batches.table, request):
+        yield from _portions(region, table, request, asked)
 
 
-def _plain(region: Bytes, table: Table, max_rows: int, max_bytes: int) -> Iterator[tuple[Bytes, Table]]:
+def _plain(region: Bytes, table: Table, request: ScanRequest) -> Iterator[tuple[Bytes, Table]]:
     """The batches with their records uncompressed: each time a region and a table whose rows bound the records."""
     table = table[table[:, layout.ATTRIBUTES] & layout.CONTROL == 0]
     codecs = table[:, layout.ATTRIBUTES] & layout.CODEC_BITS
@@ -158,7 +138,7 @@ def _plain(region: Bytes, table: Table, max_rows: int, max_bytes: int) -> Iterat
             rows[:, layout.START] += BATCH_HEADER_BYTES
             yield _with_spare(region, rows)
         else:
-            yield from _decompressed(region, some, max_rows, max_bytes)
+            yield from _decompressed(region, some, request)
 
 
 def _with_spare(region: Bytes, rows: Table) -> tuple[Bytes, Table]:
@@ -170,7 +150,7 @@ def _with_spare(region: Bytes, rows: Table) -> tuple[Bytes, Table]:
     return np.concatenate((region[start:end], np.zeros(SPARE_BYTES, np.uint8))), rows
 
 
-def _decompressed(region: Bytes, table: Table, max_rows: int, max_bytes: int) -> Iterator[tuple[Bytes, Table]]:
+def _decompressed(region: Bytes, table: Table, request: ScanRequest) -> Iterator[tuple[Bytes, Table]]:
     """The records of compressed batches one behind the other, as many batches at a time as make a portion."""
     pieces: list[Bytes] = []
     rows: list[NDArray[np.int64]] = []
@@ -182,7 +162,7 @@ def _decompressed(region: Bytes, table: Table, max_rows: int, max_bytes: int) ->
             plain, plain_bytes = decompress(codec, region.data[start:end], SPARE_BYTES)
         except MalformedMessage as error:
             raise MalformedMessage(str(error), at=start) from None
-        if rows and (size_bytes + plain_bytes > max_bytes or count + int(row[layout.COUNT]) > max_rows):
+        if rows and (size_bytes + plain_bytes > request.max_bytes or count + int(row[layout.COUNT]) > request.max_rows):
             yield _joined(pieces, rows)
             pieces, rows, size_bytes, count = [], [], 0, 0
         bounds = row.copy()
@@ -200,16 +180,8 @@ def _joined(pieces: list[Bytes], rows: list[NDArray[np.int64]]) -> tuple[Bytes, 
     return np.concatenate([*(piece[:-SPARE_BYTES] for piece in pieces), pieces[-1][-SPARE_BYTES:]]), np.stack(rows)
 
 
-def _portions(
-    region: Bytes,
-    table: Table,
-    first: int,
-    end: int,
-    fields: frozenset[str],
-    asked: _RequestedKeys,
-    max_rows: int,
-    max_bytes: int,
-) -> Iterator[Noted]:
+def _portions(region: Bytes, table: Table, request: ScanRequest, asked: _RequestedKeys) -> Iterator[Noted]:
+    fields = request.fields
     size_bytes = int((table[:, layout.END] - table[:, layout.START]).sum())
     kernels = engine.select(KERNEL_MODULE, fallback, size_bytes)
     wants = (
@@ -219,12 +191,12 @@ def _portions(
     )
     cursor = np.array([0, -1, 0, 0], np.int64)
     totals = np.zeros(layout.TOTALS, np.int64)
-    room = max(1, min(max_rows, size_bytes // layout.RECORD_BYTES_MIN + 1, int(table[:, layout.COUNT].sum())))
+    room = max(1, min(request.max_rows, size_bytes // layout.RECORD_BYTES_MIN + 1, int(table[:, layout.COUNT].sum())))
     rows = _words(_ROWS, (room, layout.ROW_WORDS))
-    limit_bytes = min(max_bytes, layout.ARROW_BYTES_MAX)
+    limit_bytes = min(request.max_bytes, layout.ARROW_BYTES_MAX)
     while cursor[0] < len(table):
         places = asked.places(room)
-        span = (cursor, first, end, room, limit_bytes, wants)
+        span = (cursor, request.first, request.end, room, limit_bytes, wants)
         reason = kernels.scan(region, table, *span, asked.bytes, asked.ends, rows.reshape(-1), *places, totals)
         if reason:
             raise MalformedMessage(f"a record {layout.REASONS[reason]}", at=int(totals[layout.WHERE]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from lading.model.batch import FIELDS, SCHEMA
 from lading.model.errors import MalformedMessage
-from lading.model.limits import BATCH_BYTES, BATCH_ROWS
 from lading.model.run import BASE_OFFSET, BODY_END, BODY_START, LAST_OFFSET, Decoded, Run
+from lading.model.scan_request import ScanRequest
 
 from ..located import locate
 from ..sequenced import SequencedBatch
@@ -26,32 +26,20 @@ class Native:
     name = "native"
     code = messages.CODE
 
-    def decode(
-        self,
-        run: Run,
-        *,
-        first: int = 0,
-        end: int = TIMESTAMP_MAX,
-        fields: Collection[str] = FIELDS,
-        keys: Sequence[str] = (),
-        max_rows: int = BATCH_ROWS,
-        max_bytes: int = BATCH_BYTES,
-        carrier: bool = True,
-    ) -> Iterator[Decoded]:
+    def decode(self, run: Run, request: ScanRequest = ScanRequest()) -> Iterator[Decoded]:
         """See registry.Dialect.decode. Small blocks are joined, large ones cut; columns not asked for are not read."""
-        wanted = [name for name in FIELDS if name in fields]
-        read = {*wanted, "headers"} if keys else {*wanted}
+        wanted = [name for name in FIELDS if name in request.fields]
         waiting: list[pa.RecordBatch] = []
         rows = size_bytes = 0
-        for batch in _portions(run, first, end, read, max_rows, max_bytes):
-            if waiting and (rows + batch.num_rows > max_rows or size_bytes + batch.nbytes > max_bytes):
-                yield _decoded(waiting, wanted, keys)
+        for batch in _portions(run, request):
+            if waiting and (rows + batch.num_rows > request.max_rows or size_bytes + batch.nbytes > request.max_bytes):
+                yield _decoded(waiting, wanted, request.keys)
                 waiting, rows, size_bytes = [], 0, 0
             waiting.append(batch)
             rows += batch.num_rows
             size_bytes += batch.nbytes
         if waiting:
-            yield _decoded(waiting, wanted, keys)
+            yield _decoded(waiting, wanted, request.keys)
 
     def encode(self, batch: pa.RecordBatch) -> bytes:
         """See registry.Dialect.encode; offsets are not in the body, the chunk gives them."""
@@ -78,10 +66,10 @@ DIALECT = Native()
 _concat_batches: Any = pa.concat_batches  # type: ignore[attr-defined]
 
 
-def _portions(
-    run: Run, first: int, end: int, read: set[str], max_rows: int, max_bytes: int
-) -> Iterator[pa.RecordBatch]:
+def _portions(run: Run, request: ScanRequest) -> Iterator[pa.RecordBatch]:
     """The rows asked for, block by block, none larger than the caps allow, with their offsets."""
+    first, end = request.first, request.end
+    read = request.fields | {"headers"} if request.keys else request.fields
     included = [index for index, name in enumerate(SCHEMA_IN_BLOCKS.names) if name in read] or [0]
     for chunk in run.chunks.tolist():
         if chunk[LAST_OFFSET] < first or chunk[BASE_OFFSET] >= end:
@@ -97,7 +85,7 @@ def _portions(
             low, high = max(first - offset, 0), min(end - offset, block.rows)
             if low < high:
                 batch = _with_offsets(messages.rows_of(body, block, included), offset, block.header.append_time_us)
-                step = max(1, min(max_rows, max_bytes * block.rows // max(1, batch.nbytes)))
+                step = max(1, min(request.max_rows, request.max_bytes * block.rows // max(1, batch.nbytes)))
                 for at in range(low, high, step):
                     yield batch.slice(at, min(step, high - at))
             offset += block.rows

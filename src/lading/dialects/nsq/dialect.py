@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lading.model.batch import FIELDS
-from lading.model.limits import BATCH_BYTES, BATCH_ROWS
 from lading.model.run import Decoded, Run
+from lading.model.scan_request import ScanRequest
 
 from ..carrier_decoding import decode_restored
 from . import delivery, encode, messages, publishing
-from .layout import POSITION_MAX
 
 
 class Nsq:
@@ -23,23 +21,9 @@ class Nsq:
     name = "nsq"
     code = messages.CODE
 
-    def decode(
-        self,
-        run: Run,
-        *,
-        first: int = 0,
-        end: int = POSITION_MAX,
-        fields: Collection[str] = FIELDS,
-        keys: Sequence[str] = (),
-        max_rows: int = BATCH_ROWS,
-        max_bytes: int = BATCH_BYTES,
-        carrier: bool = True,
-    ) -> Iterator[Decoded]:
+    def decode(self, run: Run, request: ScanRequest = ScanRequest()) -> Iterator[Decoded]:
         """See registry.Dialect.decode; a carrier that is left as it is shows as a raw header."""
-        caps = {"max_rows": max_rows, "max_bytes": max_bytes}
-        if not carrier:
-            return messages.decode_columns(run, first=first, end=end, fields=fields, keys=keys, **caps)
-        return decode_restored(messages.decode_columns, run, first=first, end=end, fields=fields, keys=keys, **caps)
+        return decode_restored(messages.decode_columns, run, request)
 
     def encode(self, batch: pa.RecordBatch) -> bytes:
         """See registry.Dialect.encode; timestamps and 16-byte ids are kept, offsets must follow one another."""

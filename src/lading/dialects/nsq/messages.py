@@ -6,7 +6,7 @@ plain values are taken apart by ``ext.py``. Header kinds are string, int64, floa
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -14,16 +14,15 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading.kernels import arena, engine
-from lading.model.batch import FIELDS, HEADERS_TYPE, SCHEMA
+from lading.model.batch import HEADERS_TYPE, SCHEMA
 from lading.model.errors import MalformedMessage
-from lading.model.limits import BATCH_BYTES, BATCH_ROWS
 from lading.model.run import BASE_OFFSET, BODY_END, BODY_START, LAST_OFFSET, Decoded, Located, Run
 from lading.model.run import COUNT as COUNT_OF
+from lading.model.scan_request import ScanRequest
 from lading.model.state import State
 
 from . import fallback, layout
 from .ext import headers_of
-from .layout import POSITION_MAX
 
 __all__ = ["CODE", "decode_columns", "salvage"]
 
@@ -38,36 +37,26 @@ _HEADERS_PER_MESSAGE: Final = 6
 _NOTHING: Final[Bytes] = np.empty(0, np.uint8)
 
 
-def decode_columns(
-    run: Run,
-    *,
-    first: int = 0,
-    end: int = POSITION_MAX,
-    fields: Collection[str] = FIELDS,
-    keys: Sequence[str] = (),
-    max_rows: int = BATCH_ROWS,
-    max_bytes: int = BATCH_BYTES,
-) -> Iterator[Decoded]:
-    """The messages with first <= offset < end, in portions, as they are stored (a carrier is not undone).
+def decode_columns(run: Run, request: ScanRequest = ScanRequest()) -> Iterator[Decoded]:
+    """The messages asked for, in portions, as they are stored (a carrier is not undone).
 
-    Only the columns in ``fields`` are built and only the headers in ``keys`` are located. A portion has at most
-    ``max_rows`` rows and about ``max_bytes`` bytes of exts and payload, but at least one row. Raises
-    MalformedMessage, with the position in ``run.region``, at bytes that are no message. An ext is never refused.
+    ``max_bytes`` counts exts and payload. Raises MalformedMessage, with the position in ``run.region``, at bytes that
+    are no message. An ext is never refused.
     """
     size_bytes = int((run.chunks[:, BODY_END] - run.chunks[:, BODY_START]).sum())
     kernels = engine.select(KERNEL_MODULE, fallback, size_bytes)
-    asked = _RequestedKeys(keys)
-    want_headers, want_payload = "headers" in fields or bool(asked.texts), "payload" in fields
+    asked = _RequestedKeys(request.keys)
+    want_headers, want_payload = "headers" in request.fields or bool(asked.texts), "payload" in request.fields
     cursor = np.array([0, -1, 0], np.int64)
     totals = np.zeros(layout.TOTALS, np.int64)
-    room = max(1, min(max_rows, size_bytes // layout.RECORD_BYTES_MIN + 1))
+    room = max(1, min(request.max_rows, size_bytes // layout.RECORD_BYTES_MIN + 1))
     rows = np.empty((room, layout.ROW_WORDS), np.int64)
     # an ext has up to so many headers, and one message must always fit
     headers_room = max(_HEADERS_PER_MESSAGE * room, (1 << 16) // 4 + 1) if want_headers else 0
     headers = np.empty((headers_room, layout.HEADER_WORDS), np.int64)
-    limit_bytes = min(max_bytes, layout.ARROW_BYTES_MAX)
+    limit_bytes = min(request.max_bytes, layout.ARROW_BYTES_MAX)
     while cursor[0] < len(run.chunks):
-        span = (cursor, first, end, room, limit_bytes, want_headers, want_payload, headers_room)
+        span = (cursor, request.first, request.end, room, limit_bytes, want_headers, want_payload, headers_room)
         reason = kernels.scan(run.region, run.chunks, *span, rows, headers, totals)
         if reason:
             raise MalformedMessage(f"the message {layout.REASONS[reason]}", at=int(totals[layout.WHERE]))
@@ -78,7 +67,7 @@ def decode_columns(
         if totals[layout.ODD_ROWS]:
             noted, side = _with_odd(run.region, rows[:count], noted)
         portion = _Portion(kernels, run.region, side, rows[:count], noted, int(totals[layout.PAYLOAD_BYTES]))
-        yield Decoded(count, portion.columns(frozenset(fields)), portion.located(asked))
+        yield Decoded(count, portion.columns(request.fields), portion.located(asked))
 
 
 def _with_odd(region: Bytes, rows: Longs, headers: Longs) -> tuple[Longs, Bytes]:

@@ -25,6 +25,7 @@ from ...dialects.iggy_classic import messages
 from ...dialects.iggy_classic.commands import PollMessages, parse_request
 from ...dialects.iggy_classic.primitives import ConsumerIdentifier, ConsumerKind, PollingKind, Strategy
 from ...model.batch import SCHEMA
+from ...model.scan_request import ScanRequest
 from ...model.state import State
 from ..base.carrying import Carrying, Fit
 from ..base.route_cache import RouteCache
@@ -221,8 +222,7 @@ def answer_of(reading: ReadResult, fit: Fit | None = None) -> Answer:
 def _carried(piece: RunSlice, fit: Fit | None) -> Iterator[Carried]:
     """Messages as this dialect can hold them: its own as they lie, those of another whole again before they are."""
     own = piece.run.dialect == codes.IGGY_CLASSIC
-    decoded = registry.dialect(piece.run.dialect).decode(piece.run, first=piece.first, end=piece.end, carrier=not own)
-    for some in decoded:
+    for some in registry.decode(piece.run, ScanRequest(piece.first, piece.end, carrier=not own)):
         batch = registry.to_batch(some)
         yield Carried(batch, []) if own or fit is None else fit(batch)
 

@@ -16,6 +16,7 @@ from ...broker.core.read import ReadResult, RunSlice, subtract_ranges
 from ...dialects import codes, registry
 from ...dialects.kafka import batch_slicing
 from ...dialects.kafka import protocol as kafka_row
+from ...model.scan_request import ScanRequest
 from .marked import Change, shows_states, split_by_state
 
 if TYPE_CHECKING:
@@ -175,7 +176,7 @@ def _made(reading: ReadResult, left_out: Sequence[tuple[int, int]], fit: Fit) ->
 
 def _carried(piece: RunSlice, first: int, end: int, fit: Fit, change: Change | None) -> Iterator[tuple[bytes, int]]:
     """Messages of another dialect, whole again, as batches of this one, and how many of them are stubs."""
-    for decoded in registry.dialect(piece.run.dialect).decode(piece.run, first=first, end=end):
+    for decoded in registry.decode(piece.run, ScanRequest(first, end)):
         messages = registry.to_batch(decoded)
         carried = fit(messages if change is None else change(messages))
         yield registry.dialect(codes.KAFKA).encode(carried.batch), len(carried.unholdable)

@@ -19,6 +19,7 @@ from ...dialects.nsq.delivery import Records
 from ...dialects.nsq.errors import INVALID_ID, NOT_IN_FLIGHT, NsqProtocolError, id_text
 from ...log_lines import origin
 from ...model.errors import FilterError, MalformedMessage, Reason, Refusal
+from ...model.scan_request import ScanRequest
 from ..base.carrying import Carrying, Fit
 from ..base.services import Services, now_us
 from .node import YOUZAN
@@ -255,7 +256,7 @@ def carried_records(page: Page, fit: Fit) -> Records:
     """Messages of another dialect as NSQ's readers get them; from any thread."""
     made: list[bytes] = []
     offsets: list[Any] = []
-    for some in registry.dialect(page.run.dialect).decode(page.run, first=page.first, end=page.end):
+    for some in registry.decode(page.run, ScanRequest(page.first, page.end)):
         batch = fit(registry.to_batch(some)).batch
         made += encode.records(batch)
         offsets += batch.column("offset").to_pylist()

@@ -1,0 +1,27 @@
+"""ScanRequest: which messages of stored bytes a reader wants and what of each; it goes whole to the dialect."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from .batch import FIELDS
+from .limits import BATCH_BYTES, BATCH_ROWS
+
+MAX_OFFSET: Final = (1 << 63) - 1
+ALL_FIELDS: Final = frozenset(FIELDS)
+
+
+class ScanRequest(NamedTuple):
+    """Messages with ``first`` <= offset < ``end``, as columns for ``fields``, with the headers ``keys`` located.
+
+    They come in portions of at most ``max_rows`` rows and about ``max_bytes`` bytes, at least one row each. What a
+    carrier header holds is put back, unless ``carrier`` is False.
+    """
+
+    first: int = 0
+    end: int = MAX_OFFSET
+    fields: frozenset[str] = ALL_FIELDS
+    keys: tuple[str, ...] = ()
+    max_rows: int = BATCH_ROWS
+    max_bytes: int = BATCH_BYTES
+    carrier: bool = True
