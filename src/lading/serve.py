@@ -302,7 +302,7 @@ async def _copy_dead_letters(services: Services) -> None:
     letters.on_pending = woken.set
     while True:
         try:
-            due_us = letters.due_us
+            due_us = letters.next_due_us
             with contextlib.suppress(TimeoutError):
                 wait_s = None if due_us is None else max((due_us - now_us()) / 1e6, LETTERS_WAIT_MIN_S)
                 async with asyncio.timeout(wait_s):

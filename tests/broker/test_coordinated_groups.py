@@ -74,8 +74,8 @@ def sync(
 def stable(groups: KafkaGroupCoordinator, count: int, now_us: int = NOW) -> list[JoinGroupResult]:
     """A group of so many members that all have their work, the leader first."""
     answers = [groups.join(call(), now_us=now_us) for _ in range(count)]
-    groups.expire(now_us + DELAY)
-    groups.expire(now_us + 2 * DELAY)
+    groups.tick(now_us + DELAY)
+    groups.tick(now_us + 2 * DELAY)
     members = [joined(one) for one in answers]
     work = {one.member: one.member.encode() for one in members}
     synced = [sync(groups, one, work if one.member == one.leader else None) for one in members]
@@ -85,11 +85,11 @@ def stable(groups: KafkaGroupCoordinator, count: int, now_us: int = NOW) -> list
 
 def test_the_first_members_wait_for_others(groups: KafkaGroupCoordinator) -> None:
     first = groups.join(call(), now_us=NOW)
-    groups.expire(NOW + DELAY - 1)
+    groups.tick(NOW + DELAY - 1)
     second = groups.join(call(), now_us=NOW + DELAY - 1)
-    groups.expire(NOW + DELAY)
+    groups.tick(NOW + DELAY)
     assert not first.done
-    groups.expire(NOW + 2 * DELAY)
+    groups.tick(NOW + 2 * DELAY)
     one, two = joined(first), joined(second)
     assert (one.generation, two.generation, one.leader, two.leader) == (1, 1, one.member, one.member)
     assert [member for member, _, _ in one.members] == [one.member, two.member]
@@ -100,12 +100,12 @@ def test_a_member_without_a_name_gets_one_first(groups: KafkaGroupCoordinator) -
     answer = groups.join(call()._replace(requires_member_id=True), now_us=NOW)
     assert isinstance(answer.error, MemberIdRequired)
     again = groups.join(call(answer.error.member), now_us=NOW)
-    groups.expire(NOW + DELAY)
-    groups.expire(NOW + 2 * DELAY)
+    groups.tick(NOW + DELAY)
+    groups.tick(NOW + 2 * DELAY)
     assert joined(again).member == answer.error.member
     lost = groups.join(call()._replace(requires_member_id=True), now_us=NOW)
     assert isinstance(lost.error, MemberIdRequired)
-    groups.expire(NOW + SESSION)
+    groups.tick(NOW + SESSION)
     late = groups.join(call(lost.error.member), now_us=NOW + SESSION)
     assert reason(lambda: late.value) is Reason.GROUP_MEMBER_NOT_FOUND
 
@@ -140,9 +140,9 @@ def test_who_does_not_join_again_is_out(groups: KafkaGroupCoordinator) -> None:
     for at in range(0, REBALANCE, SESSION // 2):
         with pytest.raises(Refusal):
             groups.heartbeat(who(follower), now_us=NOW + at)
-        groups.expire(NOW + at)
+        groups.tick(NOW + at)
     assert not again.done
-    groups.expire(NOW + REBALANCE)
+    groups.tick(NOW + REBALANCE)
     assert joined(again).generation == joined(third).generation == 2
     late = groups.join(call(follower.member), now_us=NOW + REBALANCE)
     assert reason(lambda: late.value) is Reason.GROUP_MEMBER_NOT_FOUND
@@ -151,7 +151,7 @@ def test_who_does_not_join_again_is_out(groups: KafkaGroupCoordinator) -> None:
 def test_who_is_silent_is_out(groups: KafkaGroupCoordinator) -> None:
     leader, follower = stable(groups, 2)
     groups.heartbeat(who(leader), now_us=NOW + SESSION)
-    groups.expire(NOW + SESSION + DELAY * 2)
+    groups.tick(NOW + SESSION + DELAY * 2)
     assert reason(lambda: groups.heartbeat(who(leader), now_us=NOW + SESSION)) is Reason.REBALANCE_IN_PROGRESS
     again = joined(groups.join(call(leader.member), now_us=NOW + SESSION))
     assert (again.generation, len(again.members)) == (2, 1)
@@ -160,11 +160,11 @@ def test_who_is_silent_is_out(groups: KafkaGroupCoordinator) -> None:
 
 def test_a_leader_that_says_nothing_is_out(groups: KafkaGroupCoordinator) -> None:
     answers = [groups.join(call(), now_us=NOW) for _ in range(2)]
-    groups.expire(NOW + DELAY)
-    groups.expire(NOW + 2 * DELAY)
+    groups.tick(NOW + DELAY)
+    groups.tick(NOW + 2 * DELAY)
     leader, follower = map(joined, answers)
     waiting = sync(groups, follower)
-    groups.expire(NOW + SESSION + 3 * DELAY)
+    groups.tick(NOW + SESSION + 3 * DELAY)
     assert reason(lambda: waiting.value) is Reason.REBALANCE_IN_PROGRESS
     again = joined(groups.join(call(follower.member), now_us=NOW + SESSION + 3 * DELAY))
     assert (again.leader, len(again.members)) == (follower.member, 1)
@@ -187,8 +187,8 @@ def test_leaving(groups: KafkaGroupCoordinator) -> None:
 def test_the_protocol_most_members_like_best(groups: KafkaGroupCoordinator) -> None:
     likes = [("sticky", "range"), ("range", "sticky"), ("range", "cooperative", "sticky")]
     answers = [groups.join(call(protocols=one), now_us=NOW) for one in likes]
-    groups.expire(NOW + DELAY)
-    groups.expire(NOW + 2 * DELAY)
+    groups.tick(NOW + DELAY)
+    groups.tick(NOW + 2 * DELAY)
     assert {joined(one).protocol for one in answers} == {"range"}
     alone = groups.join(call(protocols=("other",)), now_us=NOW)
     assert reason(lambda: alone.value) is Reason.INCONSISTENT_PROTOCOL
@@ -202,8 +202,8 @@ def test_the_protocol_most_members_like_best(groups: KafkaGroupCoordinator) -> N
 
 def test_an_instance_keeps_its_work_when_it_is_started_again(groups: KafkaGroupCoordinator) -> None:
     answers = [groups.join(call(instance=name), now_us=NOW) for name in ("a", "b")]
-    groups.expire(NOW + DELAY)
-    groups.expire(NOW + 2 * DELAY)
+    groups.tick(NOW + DELAY)
+    groups.tick(NOW + 2 * DELAY)
     a, b = map(joined, answers)
     sync(groups, a, {a.member: b"A", b.member: b"B"})
     for told_to_skip in (False, True):
@@ -222,8 +222,8 @@ def test_an_instance_keeps_its_work_when_it_is_started_again(groups: KafkaGroupC
 
 def test_an_instance_with_other_metadata_begins_a_generation(groups: KafkaGroupCoordinator) -> None:
     first = groups.join(call(instance="a"), now_us=NOW)
-    groups.expire(NOW + DELAY)
-    groups.expire(NOW + 2 * DELAY)
+    groups.tick(NOW + DELAY)
+    groups.tick(NOW + 2 * DELAY)
     sync(groups, joined(first), {joined(first).member: b"A"})
     again = joined(groups.join(call(instance="a", metadata=b"other topics"), now_us=NOW))
     assert again.generation == 2
@@ -393,7 +393,7 @@ class GroupMachine(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from([0.05, 0.2, 1, 5, 11, 31]))
     def wait(self, seconds: float) -> None:
         self.now_us += int(seconds * SECOND)
-        self.groups.expire(self.now_us)
+        self.groups.tick(self.now_us)
 
     @invariant()
     def one_owner_each(self) -> None:
@@ -411,7 +411,7 @@ class GroupMachine(RuleBasedStateMachine):
     def left_alone_everybody_gets_work(self) -> None:
         for _ in range(80):
             self.now_us += SECOND
-            self.groups.expire(self.now_us)
+            self.groups.tick(self.now_us)
             for client in self.clients:
                 client.step(self.groups, self.now_us)
         group = self.groups.find("g")

@@ -185,7 +185,7 @@ def test_a_dead_letter_topic_that_cannot_be_made_refuses_before_anything_is_mark
     with pytest.raises(Refusal, match=r"dead letter topic .* of 'flights' cannot be made"):
         broker.set_states(source, [(0, 1)], State.POISONED, now_us=NOW)
     assert broker.states(source, 0, 1) == [(0, 1, State.UNAVAILABLE)]
-    assert broker.dead_letters.due_us is None
+    assert broker.dead_letters.next_due_us is None
 
 
 def test_a_topic_is_not_its_own_dead_letter_topic(broker: Broker) -> None:
@@ -369,7 +369,7 @@ def test_copies_wait_for_a_target_that_refuses(broker: Broker) -> None:
 
     target.log.reserve = full  # type: ignore[method-assign, assignment]
     assert copy_all(broker) == 0
-    assert broker.dead_letters.due_us == NOW + SECOND
+    assert broker.dead_letters.next_due_us == NOW + SECOND
     target.log.reserve = kept  # type: ignore[method-assign]
     assert copy_all(broker) == 0
     assert copy_all(broker, NOW + SECOND) == 1
@@ -474,7 +474,7 @@ def test_a_sync_that_fails_is_told(broker: Broker) -> None:
     broker.set_states_soon(source, [(1, 3)], State.POISONED, now_us=NOW, done=answers.append)
     (refusal,) = answers
     assert refusal is not None and refusal.reason is Reason.READ_ONLY
-    assert broker.dead_letters.due_us is None
+    assert broker.dead_letters.next_due_us is None
 
 
 def test_a_message_written_by_a_kafka_producer_is_copied_whole(broker: Broker) -> None:

@@ -13,8 +13,9 @@ from lading.broker.core.damages import Damages
 from lading.broker.core.dead_letters import DeadLetters
 from lading.broker.core.delayed_messages import DelayedMessages
 from lading.broker.core.idle_logs import IdleLogs
-from lading.broker.core.maintenance import Maintenance
+from lading.broker.core.log_upkeep import LogUpkeep
 from lading.broker.core.positions import Positions
+from lading.broker.core.retention_enforcer import RetentionEnforcer
 from lading.broker.core.writer_state import WriterStateManager
 from lading.broker.iggy.groups import IggyGroups
 from lading.broker.kafka.group_coordinator import KafkaGroupCoordinator
@@ -33,20 +34,21 @@ LOADED = [
     (NativeTransactions, "load"),
     (TransactionCoordinator, "load"),
     (DeadLetters, "load"),
+    (Damages, "load"),
     (DelayedMessages, "load"),
-    (Damages, "watch"),
     (Channels, "load"),
 ]
-SYNCED = [(Maintenance, "mark_active"), (Appender, "complete_synced"), (WriterStateManager, "snapshot_if_due")]
+SYNCED = [(LogUpkeep, "on_synced"), (Appender, "on_synced"), (WriterStateManager, "on_synced")]
 TICKED = [
+    (LogUpkeep, "tick"),
     (Positions, "flush"),
-    (NativeGroups, "expire"),
-    (KafkaGroupCoordinator, "expire"),
-    (NativeTransactions, "expire"),
-    (TransactionCoordinator, "expire"),
+    (NativeGroups, "tick"),
+    (KafkaGroupCoordinator, "tick"),
+    (NativeTransactions, "tick"),
+    (TransactionCoordinator, "tick"),
     (DelayedMessages, "tick"),
     (Channels, "tick"),
-    (Maintenance, "enforce_retention"),
+    (RetentionEnforcer, "enforce"),
     (WriterStateManager, "snapshot"),
     (Catalog, "forget_transactions"),
     (TransactionCoordinator, "forget_before"),
@@ -54,24 +56,28 @@ TICKED = [
     (Catalog, "checkpoint_when_due"),
 ]
 PARTITION_DELETED = [
-    (Appender, "abandon"),
-    (NativeTransactions, "forget"),
-    (TransactionCoordinator, "forget"),
-    (Positions, "forget"),
-    (DelayedMessages, "forget"),
-    (Maintenance, "abandon"),
-    (DeadLetters, "abandon"),
-    (Damages, "forget"),
-    (IdleLogs, "forget"),
+    (DelayedMessages, "on_partition_deleted"),
+    (Damages, "on_partition_deleted"),
+    (DeadLetters, "on_partition_deleted"),
+    (TransactionCoordinator, "on_partition_deleted"),
+    (NativeTransactions, "on_partition_deleted"),
+    (WriterStateManager, "on_partition_deleted"),
+    (Positions, "on_partition_deleted"),
+    (Appender, "on_partition_deleted"),
+    (LogUpkeep, "on_partition_deleted"),
+    (IdleLogs, "on_partition_deleted"),
 ]
-TOPIC_DELETED = [(IggyGroups, "forget"), (NativeGroups, "forget"), (Channels, "forget")]
-RESIZED = [(IggyGroups, "on_partitions_changed"), (NativeGroups, "resized"), (Channels, "on_partitions_changed")]
+TOPIC_DELETED = [
+    (IggyGroups, "on_topic_deleted"),
+    (NativeGroups, "on_topic_deleted"),
+    (Channels, "on_topic_deleted"),
+]
+RESIZED = [(IggyGroups, "on_topic_resized"), (NativeGroups, "on_topic_resized"), (Channels, "on_topic_resized")]
 CLOSED = [
-    (Positions, "flush"),
-    (DelayedMessages, "store"),
     (Channels, "store"),
+    (DelayedMessages, "store"),
     (WriterStateManager, "snapshot"),
-    (DelayedMessages, "close"),
+    (Positions, "flush"),
     (Catalog, "close"),
 ]
 

@@ -14,6 +14,7 @@ import pytest
 from numpy.typing import NDArray
 
 from lading.broker.core.append import Appender, WriteResult
+from lading.broker.core.attempts import Attempts
 from lading.broker.core.counters import Counters
 from lading.broker.core.settings import BrokerSettings, TopicSettings
 from lading.broker.core.topology import Partition, Stream, Topic
@@ -53,15 +54,15 @@ class Room:
         self.log = log
         self.partition = Partition(topic, 0, log)
         self.appender = Appender(SyncNow(), Counters(), 1 << 30)
-        self.memory = WriterStateManager(self.appender, catalog, BrokerSettings(writer_window=8))
+        self.memory = WriterStateManager(self.appender, catalog, BrokerSettings(writer_window=8), Attempts(Counters()))
         self.produced = KafkaAppender(self.appender, self.memory, Counters())
-        self.memory.load(self.partition)
+        self.memory.load_partition(self.partition)
         update_last_stable_offset(self.partition)
         log.on_synced = self._synced
 
     def _synced(self) -> None:
-        self.appender.complete_synced(self.partition)
-        self.memory.snapshot_if_due(self.partition)
+        self.appender.on_synced(self.partition)
+        self.memory.on_synced(self.partition)
 
     @property
     def writers(self) -> Writers:

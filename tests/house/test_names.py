@@ -115,7 +115,6 @@ PARTICIPLES_LEFT: Final[dict[str, set[str]]] = {
         "broker/kafka/append.py:aborted",
         "broker/kafka/transaction_coordinator.py:aborted",
         "broker/kafka/transactional_producer.py:moved",
-        "broker/native/groups.py:resized",
         "broker/native/transactions.py:appended",
         "dialects/carrier/rows.py:appended",
         "dialects/kafka/batch_slicing.py:joined",

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from ..clock import Dates
 from ..dialects.native.messages import Checked
@@ -25,20 +26,26 @@ from ..model.protocol import VisibilityRule
 from .channels import Channels
 from .channels.exhausted_messages import ExhaustedMessageHandler
 from .core.append import Append, Appender, PartitionChoice, choose_partition
+from .core.attempts import Attempts
 from .core.catalog_commit import CatalogCommit
+from .core.catalog_upkeep import CatalogUpkeep
+from .core.component import Component, partitions_of
 from .core.counters import Counters
 from .core.damages import Damages
 from .core.dead_letters import DeadLetters
 from .core.delayed_messages import DelayedMessages
 from .core.idle_logs import IdleLogs
+from .core.log_upkeep import LogUpkeep
 from .core.maintenance import Maintenance
 from .core.namespace import Namespace, PreparedLogs
 from .core.pending_result import PendingResult
 from .core.positions import Positions
 from .core.read import ReadResult, read
+from .core.retention_enforcer import RetentionEnforcer
 from .core.settings import BrokerSettings, TopicSettings
 from .core.states import States, states
 from .core.topology import Partition, Stream, Topic
+from .core.transaction_memory import TransactionMemory
 from .core.writer_state import WriterStateManager
 from .iggy.groups import IggyGroups
 from .iggy.poll import IggyPoller, offset_at
@@ -48,6 +55,8 @@ from .kafka.transaction_coordinator import TransactionCoordinator
 from .native.append import NativeAppender
 from .native.groups import NativeGroups
 from .native.transactions import CommitResult, NativeTransactions
+
+ComponentT = TypeVar("ComponentT", bound=Component)
 
 
 class Broker:
@@ -66,10 +75,8 @@ class Broker:
 
         CorruptLog where the catalog or a topic's directory cannot be what it should be.
         """
-        self.settings = settings or BrokerSettings()
+        self.settings = settings = settings or BrokerSettings()
         self.counters = Counters()
-        self.damages = Damages()
-        self._idle_logs = IdleLogs(self.settings.open_files_max)
         self._disk = disk or RealDisk()
         self._now_us = now_us
         self.dates = Dates()
@@ -77,58 +84,72 @@ class Broker:
         GATE.check_directory(data, self._disk)
         directory = DataDirectory(data, self._disk)
         self._catalog = Catalog(data / FILE_NAME, self._disk, self.dates)
-        self._commit = commit or (GroupCommit() if self.settings.durability == "fsync" else WriteOnly())
-        self.appender = Appender(self._commit, self.counters, self.settings.unsynced_bytes_max)
-        self._topology = Namespace(
-            self._catalog, directory, self._open_log, self.settings.partitions_per_topic_max, now_us
-        )
-        self._positions = Positions(self._catalog, self.settings.position_flush_us)
+        self._commit = commit or (GroupCommit() if settings.durability == "fsync" else WriteOnly())
+        attempts = Attempts(self.counters)
+        self._components: list[Component] = []
+        """The parts, in the order in which they hear of everything; a part goes behind those that it is built on."""
+        self._idle_logs = self._add(IdleLogs(settings.open_files_max))
+        self._topology = Namespace(self._catalog, directory, self._open_log, settings.partitions_per_topic_max, now_us)
+        self._upkeep = self._add(LogUpkeep(attempts, self._idle_logs))
+        self.appender = self._add(Appender(self._commit, self.counters, settings.unsynced_bytes_max))
+        self._positions = self._add(Positions(self._catalog, self.counters, settings.position_flush_us))
         self._catalog_commit = CatalogCommit(
             self._catalog, self._commit, self.appender.call_before_flush, self._positions.flush
         )
-        self.groups = IggyGroups(self._catalog, self._positions)
-        self._transactions = NativeTransactions(self._catalog, self.counters, self.settings.transaction_timeout_us)
-        self._memory = WriterStateManager(self.appender, self._catalog, self.settings)
+        self.groups = self._add(IggyGroups(self._catalog, self._positions))
+        self.poller = IggyPoller(self.groups, self._positions, self.counters)
+        self.native_groups = self._add(NativeGroups(self._catalog, self._positions, settings.session_timeout_us))
+        self.coordinated_groups = self._add(KafkaGroupCoordinator(self._catalog, self._positions, settings))
+        self._memory = self._add(WriterStateManager(self.appender, self._catalog, settings, attempts))
+        self._transactions = self._add(
+            NativeTransactions(self._catalog, self.counters, settings.transaction_timeout_us)
+        )
+        self._transactions.touched = self._upkeep.mark_active
         self._memory.on_cut = self._transactions.on_truncated
         self._native = NativeAppender(self.appender, self._transactions, self._memory, self.counters)
-        self._produced = KafkaAppender(self.appender, self._memory, self.counters)
-        self.producers = TransactionCoordinator(
-            ProducerTable(self._catalog), self._produced, self._positions, self.settings.producer_timeout_us_max
+        produced = KafkaAppender(self.appender, self._memory, self.counters)
+        produced.on_stable_moved = self._upkeep.mark_active
+        self.producers = self._add(
+            TransactionCoordinator(
+                ProducerTable(self._catalog), produced, self._positions, settings.producer_timeout_us_max
+            )
         )
-        self.poller = IggyPoller(self.groups, self._positions, self.counters)
-        self.native_groups = NativeGroups(self._catalog, self._positions, self.settings.session_timeout_us)
-        self.coordinated_groups = KafkaGroupCoordinator(self._catalog, self._positions, self.settings)
-        self.channels = Channels(self._catalog, self.counters)
-        self.postponed = DelayedMessages(
-            self._catalog, self.appender, self._open_log, lambda one: directory.partition(one.topic.uuid, one.number),
-            self._synced,
+        self.dead_letters = self._add(
+            DeadLetters(
+                self._catalog, self.counters, self._topology.topic_by_uuid, self.resolve, self._make_topic,
+                lambda partition, block, now_us: self.append_blocks(partition, block, now_us=now_us),
+            )
         )  # fmt: skip
-        self._duties = Maintenance(
-            self.settings,
-            self.counters,
-            self._catalog,
-            self._positions,
-            self.native_groups,
-            self._transactions,
-            self._memory,
-            self.producers,
-            self.coordinated_groups,
-            self._partitions,
-            now_us,
-        )
-        self.dead_letters = DeadLetters(
-            self._catalog, self.counters, self.resolve, self._make_topic,
-            lambda partition, block, now_us: self.append_blocks(partition, block, now_us=now_us),
+        self._states = States(self.dead_letters, self._commit, self.counters, self._upkeep.mark_active)
+        self.damages = self._add(Damages())
+        self.postponed = self._add(
+            DelayedMessages(
+                self._catalog, self.appender, self._open_log,
+                lambda one: directory.partition(one.topic.uuid, one.number), self._synced, self.damages.watch,
+            )
         )  # fmt: skip
-        self._duties.others += (self.postponed, self.channels)
-        self._duties.on_idle = self._idle_logs.add
-        self._states = States(self.dead_letters, self._commit, self.counters, self._duties.mark_active)
+        self.channels = self._add(Channels(self._catalog, self.counters))
         self.channels.on_exhausted = ExhaustedMessageHandler(
             self.dead_letters, self._states, self.counters, lambda: self._now_us
         )
-        self._transactions.touched = self._produced.on_stable_moved = self._duties.mark_active
-        self._positions.on_due = self.coordinated_groups.on_due = self.channels.on_due = self._duties.request_tick
+        self._retention = self._add(
+            RetentionEnforcer(
+                settings, self.dates, self.counters, attempts, self._partitions, self._upkeep.mark_active, now_us
+            )
+        )
+        forget = (self._transactions.forget_before, self.producers.forget_before)
+        self._add(TransactionMemory(self._memory, forget, settings.transaction_memory_us, now_us))
+        self._add(CatalogUpkeep(self._catalog))
+        self._maintenance = Maintenance(self._components, attempts)
+        self._sync_callbacks = [
+            one.on_synced for one in self._components if type(one).on_synced is not Component.on_synced
+        ]
+        """Of the parts that care: every sync comes here."""
         self._load()
+
+    def _add(self, component: ComponentT) -> ComponentT:
+        self._components.append(component)
+        return component
 
     def _open_log(self, path: Path, topic_id: bytes, first_epoch: int) -> PartitionLog:
         log = self._make_log(path, topic_id, first_epoch)
@@ -152,26 +173,17 @@ class Broker:
         )
 
     def _load(self) -> None:
-        partitions = self._partitions()
-        self._positions.load(partitions)
-        self.groups.load(self._topology.topics())
-        self.native_groups.load()
-        self.coordinated_groups.load()
-        with_writers = self._catalog.writer_partitions()
-        for partition in partitions:
-            if (partition.topic.uuid, partition.number) in with_writers:
-                self._memory.load(partition)
-        self._transactions.load(partitions)
-        self.producers.load(partitions)
+        topics = list(self._topology.topics())
+        for partition in partitions_of(topics):
+            self._watch(partition)
+        for component in self._components:
+            component.load(topics)
         if self.notes:
-            self.producers.skip_known_ids(partitions)
-        for partition in partitions:
-            partition.log.on_synced = partial(self._synced, partition)
-            partition.log.on_rest = partition.forget_recent
-        self.dead_letters.load(self._topology.topic_by_uuid)
-        self.postponed.load(partitions)
-        self.damages.watch([*partitions, *self.postponed.logs()])
-        self.channels.load(self._topology.topics())
+            self.producers.skip_known_ids(partitions_of(topics))
+
+    def _watch(self, partition: Partition) -> None:
+        partition.log.on_synced = partial(self._synced, partition)
+        partition.log.on_rest = partition.forget_recent
 
     @property
     def notes(self) -> list[str]:
@@ -186,7 +198,7 @@ class Broker:
         ]
 
     def _partitions(self) -> list[Partition]:
-        return [partition for topic in self._topology.topics() for partition in topic.partitions]
+        return partitions_of(self._topology.topics())
 
     @property
     def topology_version(self) -> int:
@@ -291,33 +303,23 @@ class Broker:
 
     def _meet(self, partitions: Sequence[Partition]) -> None:
         for partition in partitions:
-            partition.log.on_synced = partial(self._synced, partition)
-            partition.log.on_rest = partition.forget_recent
+            self._watch(partition)
             partition.log.hold_last_stable_offset(None)
         self.damages.watch(partitions)
 
     def _resized(self, topic: Topic) -> None:
-        self.groups.on_partitions_changed(topic)
-        self.native_groups.resized(topic)
-        self.channels.on_partitions_changed(topic)
+        for component in self._components:
+            component.on_topic_resized(topic)
 
     def _forget(self, topic: Topic) -> None:
         for partition in topic.partitions:
             self._abandon(partition)
-        self.groups.forget(topic)
-        self.native_groups.forget(topic)
-        self.channels.forget(topic)
+        for component in self._components:
+            component.on_topic_deleted(topic)
 
     def _abandon(self, partition: Partition) -> None:
-        self.appender.abandon(partition)
-        self._transactions.forget(partition)
-        self.producers.forget(partition)
-        self._positions.forget(partition)
-        self.postponed.forget(partition)
-        self._duties.abandon(partition)
-        self.dead_letters.abandon(partition)
-        self.damages.forget(partition)
-        self._idle_logs.forget(partition.log)
+        for component in reversed(self._components):
+            component.on_partition_deleted(partition)
         partition.log.on_synced = None
         partition.notify_readers()
 
@@ -379,9 +381,8 @@ class Broker:
         self._commit.complete()
 
     def _synced(self, partition: Partition) -> None:
-        self._duties.mark_active(partition)
-        self.appender.complete_synced(partition)
-        self._memory.snapshot_if_due(partition)
+        for callback in self._sync_callbacks:
+            callback(partition)
         if partition.read_waiters:
             partition.notify_readers()
 
@@ -442,11 +443,11 @@ class Broker:
     @property
     def on_due(self) -> Callable[[], None]:
         """Called when ``tick`` should be called in 50 ms, and not when the last one said."""
-        return self._duties.on_due
+        return self._maintenance.on_due
 
     @on_due.setter
     def on_due(self, callback: Callable[[], None]) -> None:
-        self._duties.on_due = callback
+        self._maintenance.on_due = callback
 
     def tick(self, now_us: int, date_us: int | None = None) -> int:
         """Do what is due at ``now_us``; gives when to call again.
@@ -456,18 +457,17 @@ class Broker:
         self._now_us = now_us
         date_us = now_us if date_us is None else date_us
         self.dates.shift_us = date_us - now_us
-        return self._duties.tick(now_us, date_us)
+        return self._maintenance.tick(now_us)
 
     def enforce_retention(self, now_us: int) -> int:
         """Delete what is too old or too much everywhere; gives how many offsets went."""
-        return self._duties.enforce_retention(now_us)
+        return self._retention.enforce(now_us)
 
     def stop(self) -> None:
         """Write and sync everything, answer what waits, close. Nothing can be asked after it."""
         self.flush()
         self._commit.drain()
-        self._duties.finish()
-        self.postponed.close()
+        self._maintenance.close(self._now_us)
         self._topology.close()
         self._commit.close()
         self._catalog.close()

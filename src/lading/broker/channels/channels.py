@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Final
 
@@ -11,6 +11,7 @@ from ...log.catalog import Catalog
 from ...model.errors import Reason, Refusal
 from ..core.append import Append
 from ..core.callbacks import ignore
+from ..core.component import NEVER_US, SOON_US, Component
 from ..core.counters import Counters
 from ..core.topology import Partition, Topic
 from .channel import EPHEMERAL, Channel
@@ -36,7 +37,7 @@ class Start(Enum):
     END = "end"
 
 
-class Channels:
+class Channels(Component):
     """The channels of all topics. One thread, the event loop's, uses them."""
 
     def __init__(self, catalog: Catalog, counters: Counters) -> None:
@@ -46,8 +47,6 @@ class Channels:
         """Called with (channel, partition, offset, attempts) of what was delivered as often as it may be."""
         self.on_unused: Callable[[Topic], None] = _unused
         """Called when the last channel of an ephemeral topic is gone."""
-        self.on_due: Callable[[], None] = ignore
-        """Called when ``tick`` has things to do that had none."""
         self._catalog = catalog
         self._store = ChannelStore(catalog)
         self._counters = counters
@@ -61,7 +60,7 @@ class Channels:
         self._pumping = False
         self._store_due_us = 0
 
-    def load(self, topics: Iterable[Topic]) -> None:
+    def load(self, topics: Sequence[Topic]) -> None:
         """The channels that are stored, as they were."""
         by_uuid = {topic.uuid: topic for topic in topics}
         lanes = self._store.lanes()
@@ -157,14 +156,14 @@ class Channels:
             channel.leave(subscriber)
             subscriber.on_closed(reason)
 
-    def forget(self, topic: Topic) -> None:
+    def on_topic_deleted(self, topic: Topic) -> None:
         """The topic is deleted, and what is stored of it."""
         self._origins.pop(topic, None)
         self._paused.discard(topic)
         for channel in self._channels.pop(topic, {}).values():
             self._close(channel, f"topic {topic.flat_name!r} was deleted")
 
-    def on_partitions_changed(self, topic: Topic) -> None:
+    def on_topic_resized(self, topic: Topic) -> None:
         """The topic has other partitions now: new ones are read from their beginning."""
         for channel in self.of_topic(topic):
             channel.drop_lanes(len(topic.partitions))
@@ -226,9 +225,9 @@ class Channels:
     # -- time and disk
 
     @property
-    def busy(self) -> bool:
-        """Whether there are channels: time-outs and delays of theirs are counted in milliseconds."""
-        return bool(self._channels)
+    def due_us(self) -> int:
+        """At the next tick where there are channels: their time-outs and delays are counted in milliseconds."""
+        return SOON_US if self._channels else NEVER_US
 
     def tick(self, now_us: int) -> None:
         """Time-outs, delays, and storing where channels are."""
@@ -239,6 +238,10 @@ class Channels:
                 LOG.exception("channel %s of topic %s: time-outs failed", channel.name, channel.topic.flat_name)
         if now_us >= self._store_due_us:
             self.store(now_us)
+
+    def close(self, now_us: int) -> None:
+        """Write down where channels are."""
+        self.store(now_us)
 
     def store(self, now_us: int) -> None:
         """Write down where channels are that went on."""

@@ -20,6 +20,7 @@ from ...chunk.envelope import ENVELOPE_BYTES
 from ...log.interface import Commit, InPlace, Write, WriteResult
 from ...model.errors import Reason, Refusal
 from .callbacks import ignore
+from .component import Component
 from .counters import Counters
 from .topology import Partition, Topic
 
@@ -106,7 +107,7 @@ class Append:
                 LOG.exception("a callback of an append failed")
 
 
-class Appender:
+class Appender(Component):
     """Appends to all partitions of one broker and acknowledges them in offset order."""
 
     def __init__(self, commit: Commit, counters: Counters, unsynced_bytes_max: int) -> None:
@@ -262,7 +263,7 @@ class Appender:
             self._commit.submit(partition.log)
             raise
 
-    def complete_synced(self, partition: Partition) -> None:
+    def on_synced(self, partition: Partition) -> None:
         """The log knows more: finish the appends that last now, or fail the rest where it will never sync again."""
         log = partition.log
         pending = partition.pending
@@ -299,8 +300,8 @@ class Appender:
         for append in lost:
             append.finish(Refusal(refusal.reason, str(refusal)))
 
-    def abandon(self, partition: Partition) -> None:
-        """The partition is deleted: what waits for it fails."""
+    def on_partition_deleted(self, partition: Partition) -> None:
+        """Fail what waits for the partition."""
         self._fail_from(partition, 0, Refusal(Reason.PARTITION_NOT_FOUND, f"partition {partition} was deleted"))
         if partition.dirty:
             partition.dirty = False

@@ -12,18 +12,23 @@ from typing import Final
 
 from ...log.interface import Damage
 from ...model.errors import Refusal
-from .topology import Partition
+from .component import Component, partitions_of
+from .topology import Partition, Topic
 
 LOG: Final = logging.getLogger("lading.broker")
 RANGES_MAX: Final = 20
 """As many ranges of a partition are named; a disk that fails may have thousands."""
 
 
-class Damages:
+class Damages(Component):
     """The partitions of a broker in which messages are damaged."""
 
     def __init__(self) -> None:
         self._places: dict[Partition, set[tuple[int, int]]] = {}
+
+    def load(self, topics: Sequence[Topic]) -> None:
+        """Watch all partitions."""
+        self.watch(partitions_of(topics))
 
     def watch(self, partitions: Iterable[Partition]) -> None:
         """Hear of damage in these; what opening found is told by whoever opened them."""
@@ -42,8 +47,8 @@ class Damages:
                 told.add((one.first, one.end))
                 LOG.warning("%s: %s; readers are given what is intact of them and moved on", partition, one)
 
-    def forget(self, partition: Partition) -> None:
-        """The partition is deleted."""
+    def on_partition_deleted(self, partition: Partition) -> None:
+        """Name its damage no more."""
         self._places.pop(partition, None)
 
     def sentences(self) -> dict[str, str]:

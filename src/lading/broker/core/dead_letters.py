@@ -23,6 +23,7 @@ from ...model.errors import Reason, Refusal
 from ...model.names import spellings
 from ...model.state import State
 from .append import Append
+from .component import Component
 from .counters import Counters
 from .dead_letter_batch import DeadLetterBatch
 from .read import RunSlice, read
@@ -51,13 +52,14 @@ class PendingDeadLetter:
     """Whether its states are not known to be on disk."""
 
 
-class DeadLetters:
+class DeadLetters(Component):
     """All markings of a broker."""
 
     def __init__(
         self,
         catalog: Catalog,
         counters: Counters,
+        topic_by_uuid: Callable[[bytes], Topic | None],
         resolve: Callable[[str], Topic],
         create: Callable[[str, str, int, int], Topic],
         append: Callable[[Partition, memoryview, int], Append],
@@ -73,17 +75,16 @@ class DeadLetters:
         self._markings: dict[int, PendingDeadLetter] = {}
         self._soft: dict[int, Partition] = {}
         """Markings whose confirmation a power cut may still undo, and where they are."""
-        self._topics: Callable[[bytes], Topic | None] = lambda uuid: None
+        self._topics = topic_by_uuid
         self._last_failure = ""
 
     # ------------------------------------------------------------------------------------------ marking
 
-    def load(self, topic_by_uuid: Callable[[bytes], Topic | None]) -> None:
+    def load(self, topics: Sequence[Topic]) -> None:
         """After a start: states that were to be set are set, copies that were to be made wait for ``next``."""
-        self._topics = topic_by_uuid
         gone = []
         for row in self._store.all():
-            topic = topic_by_uuid(row.topic)
+            topic = self._topics(row.topic)
             if topic is None or row.partition >= len(topic.partitions):
                 gone.append(row.id)
             else:
@@ -212,8 +213,8 @@ class DeadLetters:
             raise Refusal(Reason.MALFORMED, f"the dead letter topic of {name!r} is that topic itself; name another")
         return target.partition(partition.number % max(len(target.partitions), 1))
 
-    def abandon(self, partition: Partition) -> None:
-        """The partition is deleted, and with it what was to be copied from it."""
+    def on_partition_deleted(self, partition: Partition) -> None:
+        """Forget what was to be copied from it."""
         ids = [ident for ident, marking in self._markings.items() if marking.partition is partition]
         self._drop(ids)
         if ids:
@@ -238,7 +239,7 @@ class DeadLetters:
         return None
 
     @property
-    def due_us(self) -> int | None:
+    def next_due_us(self) -> int | None:
         """When ``next`` should be asked again at the latest; None where nothing waits."""
         return min((one.due_us for one in self._markings.values() if not one.states_waiting), default=None)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -26,7 +26,8 @@ from ...log.intervals import Intervals
 from ...model.errors import Refusal
 from ...model.run import BASE_OFFSET, BODY_END, BODY_START, COUNT, FLAGS, LAST_OFFSET, MAX_TIMESTAMP_US, Run
 from .append import Append, Appender, Write, WriteResult
-from .topology import Partition
+from .component import NEVER_US, SOON_US, Component, partitions_of
+from .topology import Partition, Topic
 
 LOG: Final = logging.getLogger("lading.broker")
 POSTPONED: Final = "postponed"
@@ -60,7 +61,7 @@ class _Held:
         return max(self.entered.all()[0][1] if gone else 0, self.own.log.first_offset)
 
 
-class DelayedMessages:
+class DelayedMessages(Component):
     """What waits for all partitions of a broker."""
 
     def __init__(
@@ -70,20 +71,25 @@ class DelayedMessages:
         open_log: OpenLog,
         path: Callable[[Partition], Path],
         synced: Callable[[Partition], None],
+        watch: Callable[[Iterable[Partition]], None],
     ) -> None:
-        """``path`` gives a partition's directory, ``synced`` is told when the log of one lasts."""
+        """``path`` gives a partition's directory, ``synced`` is told when the log of one lasts.
+
+        ``watch`` gets the logs in which messages wait after a start.
+        """
         self._catalog = catalog
         self._appender = appender
         self._open_log = open_log
         self._path = path
         self._synced = synced
+        self._watch = watch
         self._held: dict[Partition, _Held] = {}
         self._store_due_us = 0
 
-    def load(self, partitions: Iterable[Partition]) -> None:
+    def load(self, topics: Sequence[Topic]) -> None:
         """What waited when the broker ended waits again."""
         rows = {(row.topic, row.partition): row for row in self._catalog.positions() if row.protocol == POSTPONED}
-        for partition in partitions:
+        for partition in partitions_of(topics):
             if (self._path(partition) / POSTPONED).is_dir():
                 held = self._open(partition)
                 row = rows.get((partition.topic.uuid, partition.number))
@@ -95,6 +101,7 @@ class DelayedMessages:
                     "%s: %s is missing; messages that were postponed there are lost",
                     partition, self._path(partition) / POSTPONED,
                 )  # fmt: skip
+        self._watch(self.logs())
 
     def _open(self, partition: Partition) -> _Held:
         path = self._path(partition) / POSTPONED
@@ -151,9 +158,9 @@ class DelayedMessages:
         return 0 if held is None else len(held.due)
 
     @property
-    def busy(self) -> bool:
-        """Whether anything was ever postponed here."""
-        return bool(self._held)
+    def due_us(self) -> int:
+        """At the next tick where anything was ever postponed."""
+        return SOON_US if self._held else NEVER_US
 
     def tick(self, now_us: int) -> None:
         """Append what is due, note what has entered."""
@@ -215,18 +222,21 @@ class DelayedMessages:
             held.changed = False
             held.own.log.truncate_before(held.first)
 
-    def forget(self, partition: Partition) -> None:
-        """The partition is deleted."""
+    def on_partition_deleted(self, partition: Partition) -> None:
+        """Fail what is on its way into the log that waits for it, and close that."""
         held = self._held.pop(partition, None)
         if held is not None:
-            self._appender.abandon(held.own)
+            self._appender.on_partition_deleted(held.own)
             held.own.log.on_synced = None
             held.own.log.close()
 
-    def close(self) -> None:
-        """Close every log; nothing can be asked after it."""
-        for held in self._held.values():
-            held.own.log.close()
+    def close(self, now_us: int) -> None:
+        """Note what has entered and close every log; nothing can be asked after it."""
+        try:
+            self.store(now_us)
+        finally:
+            for held in self._held.values():
+                held.own.log.close()
 
 
 def _know(held: _Held, row: PositionRow) -> None:

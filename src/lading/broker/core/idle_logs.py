@@ -6,12 +6,14 @@ from collections import OrderedDict
 from typing import Final
 
 from ...log.interface import PartitionLog
+from .component import Component
+from .topology import Partition
 
 FILES_EACH: Final = 5
 """Segment, watermark, states, and maps of one or two segments that are read."""
 
 
-class IdleLogs:
+class IdleLogs(Component):
     """Logs with open files in which nothing is under way, the one that was used last at the end."""
 
     def __init__(self, files_max: int) -> None:
@@ -26,6 +28,6 @@ class IdleLogs:
             # one that was written to since refuses, and is added again when it is done
             self._idle.popitem(last=False)[1].rest()
 
-    def forget(self, log: PartitionLog) -> None:
-        """The log is closed."""
-        self._idle.pop(id(log), None)
+    def on_partition_deleted(self, partition: Partition) -> None:
+        """Let go of a log that is going to be closed."""
+        self._idle.pop(id(partition.log), None)

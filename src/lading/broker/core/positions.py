@@ -7,7 +7,7 @@ at most ``position_flush_us`` later and when the broker stops; a crash may repea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Sequence
 from enum import Enum
 from typing import Final, NamedTuple
 
@@ -16,7 +16,8 @@ from ...dialects.kafka import protocol as kafka_row
 from ...dialects.native import protocol as native_row
 from ...log.catalog import Catalog
 from ...log.catalog_rows import PositionRow
-from .callbacks import ignore
+from .component import NEVER_US, Component, partitions_of
+from .counters import Counters
 from .topology import Partition, Topic
 
 IGGY: Final = iggy_row.PROTOCOL.name
@@ -59,20 +60,19 @@ class StoredPosition(NamedTuple):
     updated_us: int = 0
 
 
-class Positions:
+class Positions(Component):
     """Positions of all partitions; they live on the partitions, and changes wait here for the catalog."""
 
-    def __init__(self, catalog: Catalog, flush_us: int) -> None:
+    def __init__(self, catalog: Catalog, counters: Counters, flush_us: int) -> None:
         self._catalog = catalog
+        self._counters = counters
         self._flush_us = flush_us
         self._changed: dict[tuple[Partition, PositionKey], None] = {}
-        self._due_us: int | None = None
-        self.on_due: Callable[[], None] = ignore
-        """Called when something is due that was not."""
+        self._due_us = NEVER_US
 
-    def load(self, partitions: Iterable[Partition]) -> None:
+    def load(self, topics: Sequence[Topic]) -> None:
         """Put what the catalog holds on the partitions."""
-        by_place = {(partition.topic.uuid, partition.number): partition for partition in partitions}
+        by_place = {(partition.topic.uuid, partition.number): partition for partition in partitions_of(topics)}
         for row in self._catalog.positions():
             partition = by_place.get((row.topic, row.partition))
             if partition is not None:
@@ -84,7 +84,7 @@ class Positions:
         """Replace a position; in memory at once, in the catalog soon."""
         partition.positions[key] = position
         self._changed[partition, key] = None
-        if self._due_us is None:
+        if self._due_us == NEVER_US:
             self._due_us = position.updated_us + self._flush_us
             self.on_due()
 
@@ -102,16 +102,25 @@ class Positions:
             self._changed.pop((partition, key), None)
             self._catalog.remove_positions(key.protocol, partition.topic.uuid, key.consumer, partition.number)
 
-    def forget(self, partition: Partition) -> None:
-        """The partition is deleted: nothing more is written about it."""
+    def on_partition_deleted(self, partition: Partition) -> None:
+        """Write nothing more about it."""
         for key in partition.positions:
             self._changed.pop((partition, key), None)
         partition.positions.clear()
 
     @property
-    def due_us(self) -> int | None:
-        """When the catalog must be told; None where nothing changed."""
+    def due_us(self) -> int:
+        """When the catalog must be told."""
         return self._due_us
+
+    def tick(self, now_us: int) -> None:
+        """Write the changes when they are due."""
+        if self._due_us <= now_us:
+            self.close(now_us)
+
+    def close(self, now_us: int) -> None:
+        """Write the changes."""
+        self._counters.positions_written += self.flush()
 
     def flush(self) -> int:
         """Write every change; gives how many. Where that is refused they wait for the next flush."""
@@ -122,5 +131,5 @@ class Positions:
         if rows:
             self._catalog.put_positions(rows)
         self._changed.clear()
-        self._due_us = None
+        self._due_us = NEVER_US
         return len(rows)

@@ -5,7 +5,7 @@ Only partitions that the catalog names are looked at. The blocks of a chunk are 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from ...chunk.runs import runs
@@ -13,18 +13,23 @@ from ...dialects import registry
 from ...dialects.sequenced import SequencedDialect
 from ...log.catalog import Catalog
 from .append import Appender
+from .attempts import Attempts
+from .component import Component, partitions_of
 from .settings import BrokerSettings
-from .topology import Partition
+from .topology import Partition, Topic
 from .writers import SNAPSHOT, Writers
 
 SCAN_BYTES: Final = 4 << 20
 
 
-class WriterStateManager:
+class WriterStateManager(Component):
     """Keeps ``Partition.writers`` true: at start, as segments close, when appends are lost."""
 
-    def __init__(self, appender: Appender, catalog: Catalog, settings: BrokerSettings) -> None:
+    def __init__(self, appender: Appender, catalog: Catalog, settings: BrokerSettings, attempts: Attempts) -> None:
         self._catalog = catalog
+        self._attempts = attempts
+        self._written: dict[Partition, None] = {}
+        """Partitions that have writers."""
         self._settings = settings
         self.on_cut: Callable[[Partition], None] = lambda partition: None
         """Called when blocks of a partition turn out not to have happened."""
@@ -36,7 +41,14 @@ class WriterStateManager:
             self._catalog.add_writer_partition(partition.topic.uuid, partition.number)
         return self._made(partition)
 
-    def load(self, partition: Partition) -> None:
+    def load(self, topics: Sequence[Topic]) -> None:
+        """What the writers of all partitions did that have any."""
+        with_writers = self._catalog.writer_partitions()
+        for partition in partitions_of(topics):
+            if (partition.topic.uuid, partition.number) in with_writers:
+                self.load_partition(partition)
+
+    def load_partition(self, partition: Partition) -> None:
         """What the writers of a partition did, from the last snapshot and the blocks after it.
 
         Where ranges of the log's overlay are lost all blocks are read: outcomes before the snapshot are told by them
@@ -64,8 +76,8 @@ class WriterStateManager:
             at = span.end_offset
         log.sync_states()
 
-    def snapshot_if_due(self, partition: Partition) -> None:
-        """After a sync: keep a snapshot when a segment was closed, best when nothing is under way."""
+    def on_synced(self, partition: Partition) -> None:
+        """Keep a snapshot when a segment was closed, best when nothing is under way."""
         writers, log = partition.writers, partition.log
         if writers is None:
             return
@@ -82,11 +94,26 @@ class WriterStateManager:
             log.snapshot(SNAPSHOT, writers.dump())
             writers.snapshot_segments = log.segments_count
 
+    def snapshot_all(self) -> None:
+        """Keep what is known of all partitions' writers."""
+        for partition in self._written:
+            self.snapshot(partition)
+
+    def on_partition_deleted(self, partition: Partition) -> None:
+        """Keep no more snapshots of it."""
+        self._written.pop(partition, None)
+
+    def close(self, now_us: int) -> None:
+        """Keep what is known of all partitions' writers, as far as the disk takes it."""
+        for partition in self._written:
+            self._attempts.attempt(self.snapshot, partition)
+
     def _made(self, partition: Partition) -> Writers:
         if partition.writers is None:
             settings = self._settings
             partition.writers = Writers(settings.writer_window, settings.writers_per_partition_max)
             partition.writers.snapshot_segments = partition.log.segments_count
+            self._written[partition] = None
         return partition.writers
 
     def _lost(self, partition: Partition, offset: int) -> None:

@@ -13,6 +13,7 @@ from typing import Final
 from ...log.catalog import Catalog
 from ...log.catalog_rows import GroupRow
 from ...model.errors import Reason, Refusal
+from ..core.component import Component
 from ..core.positions import IGGY, ConsumerRef, IggyConsumerKind, Positions
 from ..core.topology import ID_MAX, Partition, Topic
 
@@ -71,7 +72,7 @@ class IggyGroup:
 _PROTOCOL: Final = IGGY
 
 
-class IggyGroups:
+class IggyGroups(Component):
     """All Iggy groups of a broker; creating and deleting are in the catalog when they return."""
 
     def __init__(self, catalog: Catalog, positions: Positions) -> None:
@@ -148,12 +149,12 @@ class IggyGroups:
             if any(one.id == member for one in group.members)
         ]
 
-    def on_partitions_changed(self, topic: Topic) -> None:
+    def on_topic_resized(self, topic: Topic) -> None:
         """The topic has other partitions now: all its groups rebalance."""
         for group in self.of_topic(topic):
             group.rebalance()
 
-    def forget(self, topic: Topic) -> None:
+    def on_topic_deleted(self, topic: Topic) -> None:
         """The topic is deleted, and its groups with it."""
         self._groups.pop(topic, None)
 

@@ -1,19 +1,19 @@
 """Coordinated groups: join, divide the work, say that one lives, leave, with time-outs for all of it (kafka.md 3).
 
 Members live in memory; that a group exists and its positions are in the catalog. Calls that wait for other members
-are answered later; ``expire`` goes on without those that stay away.
+are answered later; ``tick`` goes on without those that stay away.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from ...log.catalog import Catalog, CatalogRecordKind
 from ...log.catalog_rows import GroupRow
 from ...model.errors import Reason, Refusal
-from ..core.callbacks import ignore
+from ..core.component import NEVER_US, Component
 from ..core.pending_result import PendingResult
 from ..core.positions import KAFKA, PositionKey, Positions, StoredPosition
 from ..core.settings import BrokerSettings
@@ -32,7 +32,6 @@ from .group import (
 LOG: Final = logging.getLogger("lading.broker")
 RETRY_US: Final = 1_000_000
 """A group whose time-outs failed is tried again after so long."""
-_NEVER: Final = 1 << 62
 
 
 class MemberCall(NamedTuple):
@@ -44,7 +43,7 @@ class MemberCall(NamedTuple):
     instance: str | None = None
 
 
-class KafkaGroupCoordinator:
+class KafkaGroupCoordinator(Component):
     """All coordinated groups of a broker."""
 
     def __init__(self, catalog: Catalog, positions: Positions, settings: BrokerSettings) -> None:
@@ -54,11 +53,9 @@ class KafkaGroupCoordinator:
         self._groups: dict[str, KafkaGroup] = {}
         self._metadata_bytes = 0
         """Of all members of all groups."""
-        self._due_us = _NEVER
-        self.on_due: Callable[[], None] = ignore
-        """Called when a time-out is nearer than all that were known."""
+        self._due_us = NEVER_US
 
-    def load(self) -> None:
+    def load(self, topics: Sequence[Topic]) -> None:
         """The groups that the catalog lists, without members."""
         for row in self._catalog.groups():
             if row.protocol == KAFKA:
@@ -132,14 +129,14 @@ class KafkaGroupCoordinator:
 
     @property
     def due_us(self) -> int:
-        """When ``expire`` has something to do."""
+        """The next time-out."""
         return self._due_us
 
-    def expire(self, now_us: int) -> None:
+    def tick(self, now_us: int) -> None:
         """Go on without members that stayed away for too long."""
         if now_us < self._due_us:
             return
-        self._due_us = _NEVER
+        self._due_us = NEVER_US
         for group in list(self._groups.values()):
             try:
                 self._expire(group, now_us)

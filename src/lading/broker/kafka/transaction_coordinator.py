@@ -15,9 +15,10 @@ from ...log.catalog_rows import PositionRow
 from ...log.producer_table import ProducerRow, ProducerTable
 from ...model.errors import Reason, Refusal
 from ..core.append import Append, Write
+from ..core.component import NEVER_US, SOON_US, Component, partitions_of
 from ..core.pending_result import PendingResult
 from ..core.positions import PositionKey, Positions, StoredPosition
-from ..core.topology import Partition
+from ..core.topology import Partition, Topic
 from .append import ActiveProducer, BatchSequence, KafkaAppender, producer_of, writer_of
 from .transactional_producer import (
     COMMITS,
@@ -39,7 +40,7 @@ EPOCH_MAX: Final = (1 << 15) - 2
 """One more is left to shut out a producer whose time is over."""
 
 
-class TransactionCoordinator:
+class TransactionCoordinator(Component):
     """All producers of a broker. Ids, epochs and decisions are on disk before a call returns."""
 
     def __init__(
@@ -54,17 +55,17 @@ class TransactionCoordinator:
         self._busy: set[TransactionalProducer] = set()
         """Those with a transaction that is open, or decided and not ended everywhere."""
         self._orphans: set[tuple[Partition, bytes]] = set()
-        """Batches that no open transaction knows: aborted by the next ``expire``."""
+        """Batches that no open transaction knows: aborted by the next ``tick``."""
         self._next_id = self._end_id = 0
 
-    def load(self, partitions: Sequence[Partition]) -> None:
-        """Pick up after a start; control records that are missing are written by the first ``expire``."""
+    def load(self, topics: Sequence[Topic]) -> None:
+        """Pick up after a start; control records that are missing are written by the first ``tick``."""
         for row in self._table.rows():
             self._names[row.name] = self._ids[row.id] = producer = TransactionalProducer(row)
             producer.reloaded = producer.state is ProducerState.ONGOING
             if producer.reloaded or producer.state in ENDED:
                 self._busy.add(producer)
-        places = {(partition.topic.uuid, partition.number): partition for partition in partitions}
+        places = {(partition.topic.uuid, partition.number): partition for partition in partitions_of(topics)}
         for name, waits in self._table.waiting():
             partition = places.get((waits.topic, waits.partition))
             if partition is not None and name in self._names:
@@ -227,11 +228,11 @@ class TransactionCoordinator:
         return self._produced.aborted(partition, first, end)
 
     @property
-    def busy(self) -> bool:
-        """Whether transactions are open or their ends not written everywhere."""
-        return bool(self._busy or self._orphans)
+    def due_us(self) -> int:
+        """At the next tick where transactions are open or their ends not written everywhere."""
+        return SOON_US if self._busy or self._orphans else NEVER_US
 
-    def expire(self, now_us: int) -> None:
+    def tick(self, now_us: int) -> None:
         """Abort what is open for too long and shut its producer out; write the control records that are missing."""
         refused: list[Refusal] = []
         for partition, writer in list(self._orphans):
@@ -256,8 +257,8 @@ class TransactionCoordinator:
         if refused:
             raise refused[0]
 
-    def forget(self, partition: Partition) -> None:
-        """The partition is deleted."""
+    def on_partition_deleted(self, partition: Partition) -> None:
+        """End nothing in it any more, and store no positions."""
         self._orphans = {one for one in self._orphans if one[0] is not partition}
         for producer in self._busy:
             producer.partitions.discard(partition)
@@ -353,7 +354,7 @@ class TransactionCoordinator:
         self._mark(producer, now_us)
 
     def _mark(self, producer: TransactionalProducer, now_us: int) -> list[Refusal]:
-        """Write the control records that are missing; where the disk refuses one, ``expire`` tries again."""
+        """Write the control records that are missing; where the disk refuses one, ``tick`` tries again."""
         row, refused = producer.row, []
         for partition in list(producer.partitions):
             try:

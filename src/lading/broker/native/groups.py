@@ -13,6 +13,7 @@ from typing import NamedTuple
 from ...log.catalog import Catalog
 from ...log.catalog_rows import GroupRow
 from ...model.errors import Reason, Refusal
+from ..core.component import NEVER_US, SOON_US, Component
 from ..core.positions import NATIVE, PositionKey, Positions, StoredPosition
 from ..core.topology import Partition, Topic
 
@@ -47,7 +48,7 @@ class _Group:
                 interested[number % len(interested)].partitions.append(partition)
 
 
-class NativeGroups:
+class NativeGroups(Component):
     """All native groups of a broker; a generation is in the catalog before anybody hears of it."""
 
     def __init__(self, catalog: Catalog, positions: Positions, session_timeout_us: int) -> None:
@@ -56,7 +57,7 @@ class NativeGroups:
         self._session_timeout_us = session_timeout_us
         self._groups: dict[str, _Group] = {}
 
-    def load(self) -> None:
+    def load(self, topics: Sequence[Topic]) -> None:
         """The groups that the catalog lists, without members."""
         for row in self._catalog.groups():
             if row.protocol == NATIVE:
@@ -115,14 +116,14 @@ class NativeGroups:
         key = PositionKey(NATIVE, group)
         self._positions.store(partition, key, StoredPosition(offset, epoch, None, now_us))
 
-    def resized(self, topic: Topic) -> None:
+    def on_topic_resized(self, topic: Topic) -> None:
         """The topic has other partitions now."""
         for group in self._groups.values():
             if any(topic in member.topics for member in group.members.values()):
                 group.assign()
                 self._next_generation(group)
 
-    def forget(self, topic: Topic) -> None:
+    def on_topic_deleted(self, topic: Topic) -> None:
         """The topic is deleted: nobody reads it any more."""
         for group in self._groups.values():
             readers = [member for member in group.members.values() if topic in member.topics]
@@ -133,11 +134,11 @@ class NativeGroups:
                 self._next_generation(group)
 
     @property
-    def busy(self) -> bool:
-        """Whether there are members, who may stay away."""
-        return any(group.members for group in self._groups.values())
+    def due_us(self) -> int:
+        """At the next tick where there are members, who may stay away."""
+        return SOON_US if any(group.members for group in self._groups.values()) else NEVER_US
 
-    def expire(self, now_us: int) -> None:
+    def tick(self, now_us: int) -> None:
         """Members that were not seen for too long leave."""
         refused: list[Refusal] = []
         for group in self._groups.values():

@@ -8,14 +8,15 @@ ranges are on disk in the overlay before ``last_stable_offset`` passes them.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from ...log.catalog import Catalog
 from ...model.errors import Reason, Refusal
+from ..core.component import NEVER_US, SOON_US, Component, partitions_of
 from ..core.counters import Counters
-from ..core.topology import Partition
+from ..core.topology import Partition, Topic
 from ..core.writer_state import update_last_stable_offset
 
 LOG: Final = logging.getLogger("lading.broker")
@@ -38,7 +39,7 @@ class OpenTransaction:
     partitions: set[Partition] = field(default_factory=set)
 
 
-class NativeTransactions:
+class NativeTransactions(Component):
     """All transactions of a broker. Decisions are on disk before a call returns."""
 
     def __init__(self, catalog: Catalog, counters: Counters, timeout_us: int) -> None:
@@ -49,9 +50,9 @@ class NativeTransactions:
         """Called with every partition whose stable end may have moved."""
         self._open: dict[int, OpenTransaction] = {}
         self._unsettled: set[tuple[Partition, int]] = set()
-        """Aborted, but the overlay could not be written; tried again by ``expire``."""
+        """Aborted, but the overlay could not be written; tried again by ``tick``."""
 
-    def load(self, partitions: Iterable[Partition]) -> None:
+    def load(self, topics: Sequence[Topic]) -> None:
         """Pick up after a start: decided ones are finished in every partition, open ones hold it back again."""
         decided: dict[int, str] = {}
         highest = 0
@@ -62,7 +63,7 @@ class NativeTransactions:
             else:
                 decided[row.id] = row.state
         named = 0
-        for partition in partitions:
+        for partition in partitions_of(topics):
             writers = partition.writers
             for transaction_id in list(writers.transactions) if writers is not None else ():
                 named = max(named, transaction_id)
@@ -150,19 +151,23 @@ class NativeTransactions:
         self._decide(None, (), {one for one in ids if one in self._open}, now_us)
 
     @property
-    def busy(self) -> bool:
-        """Whether transactions are open or their ends not on disk."""
-        return bool(self._open or self._unsettled)
+    def due_us(self) -> int:
+        """At the next tick where transactions are open or their ends not on disk."""
+        return SOON_US if self._open or self._unsettled else NEVER_US
 
-    def expire(self, now_us: int) -> None:
+    def tick(self, now_us: int) -> None:
         """Abort what is open for too long."""
         for partition, transaction_id in list(self._unsettled):
             self._settle(partition, transaction_id, False)
             self._hold(partition)
         self._decide(None, (), {one.id for one in self._open.values() if one.deadline_us <= now_us}, now_us)
 
-    def forget(self, partition: Partition) -> None:
-        """The partition is deleted."""
+    def forget_before(self, before_us: int) -> None:
+        """Forget transactions and commit keys that were settled before; no partition may still ask for them."""
+        self._catalog.forget_transactions(before_us)
+
+    def on_partition_deleted(self, partition: Partition) -> None:
+        """Settle nothing in it any more."""
         for transaction in self._open.values():
             transaction.partitions.discard(partition)
         self._unsettled = {(one, ident) for one, ident in self._unsettled if one is not partition}
