@@ -69,40 +69,37 @@ def parse_produce_request(frame: memoryview, head: RequestHeader) -> ProduceRequ
     return ProduceRequest(acks, topics, prefix_end)
 
 
-class OneTopic(NamedTuple):
-    """The parts of an answer for one partition of one topic that are always the same."""
+class ResponseLayout(NamedTuple):
+    """What of an answer does not depend on outcomes: the bytes before each of them, and behind the last."""
 
     version: int
-    before: bytes
-    after: bytes
+    around: tuple[bytes, ...]
 
 
-def one_topic(version: int, name: bytes) -> OneTopic:
-    """Made once for a place that a producer sends to again and again."""
+def response_layout(version: int, topics: Sequence[tuple[bytes, int]]) -> ResponseLayout:
+    """Return the layout of an answer for topics by name and count of partitions, in their order."""
     flexible = version >= FLEXIBLE
-    before = (NO_TAGS if flexible else b"") + count(1, flexible) + text(name, flexible) + count(1, flexible)
-    return OneTopic(version, before, _after_topics(version))
+    around: list[bytes] = []
+    before = (NO_TAGS if flexible else b"") + count(len(topics), flexible)
+    for name, partitions_count in topics:
+        before += text(name, flexible) + count(partitions_count, flexible)
+        for _ in range(partitions_count):
+            around.append(before)
+            before = b""
+        before += NO_TAGS if flexible else b""
+    throttle = INT32.pack(0) if version >= _WITH_THROTTLE else b""
+    return ResponseLayout(version, (*around, before + throttle + (NO_TAGS if flexible else b"")))
 
 
-def produce_answer(correlation: int, version: int, topics: Sequence[tuple[bytes, Sequence[Outcome]]]) -> bytes:
-    """The whole frame of an answer."""
-    flexible = version >= FLEXIBLE
-    out = [INT32.pack(correlation), NO_TAGS if flexible else b"", count(len(topics), flexible)]
-    for name, outcomes in topics:
-        out += text(name, flexible), count(len(outcomes), flexible)
-        out += (_outcome(version, outcome) for outcome in outcomes)
-        if flexible:
-            out.append(NO_TAGS)
-    out.append(_after_topics(version)[1:] if flexible else _after_topics(version))
-    body = b"".join(out)
-    return INT32.pack(len(body)) + body
-
-
-def one_answer(place: OneTopic, correlation: int, outcome: Outcome) -> bytes:
-    """The same for one partition."""
-    row = _outcome(place.version, outcome)
-    size = LENGTH_BYTES + len(place.before) + len(row) + len(place.after)
-    return _CORRELATED.pack(size, correlation) + place.before + row + place.after
+def encode_response(layout: ResponseLayout, correlation: int, outcomes: Sequence[Outcome]) -> bytes:
+    """Return the whole frame of an answer; ``outcomes`` are in the order of the request."""
+    version, around = layout
+    parts: list[bytes] = []
+    for before, outcome in zip(around, outcomes, strict=False):
+        parts += before, _outcome(version, outcome)
+    parts += around[-1:]
+    body = b"".join(parts)
+    return _CORRELATED.pack(LENGTH_BYTES + len(body), correlation) + body
 
 
 _CORRELATED: Final = struct.Struct(">ii")
@@ -125,10 +122,3 @@ def _outcome(version: int, outcome: Outcome) -> bytes:
     if message is None:
         return row + _NO_MESSAGES[flexible]
     return row + count(0, flexible) + text(message.encode(), flexible) + (NO_TAGS if flexible else b"")
-
-
-def _after_topics(version: int) -> bytes:
-    """What follows the last partition: the topic's tags, the throttle time, the answer's tags."""
-    if version >= FLEXIBLE:
-        return NO_TAGS + INT32.pack(0) + NO_TAGS
-    return INT32.pack(0) if version >= _WITH_THROTTLE else b""

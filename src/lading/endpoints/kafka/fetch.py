@@ -30,8 +30,8 @@ from ...model.errors import LadingError, MalformedMessage
 from ..base.carrying import Carrying
 from ..base.route_cache import RouteCache
 from .fetch_reader import TARGET, ConvertedBatches, FetchReader, PartitionRecords
-from .handling import Context
-from .session import NAME, KafkaConnection, ResponseSlot
+from .handling import NAME, Context
+from .request_context import RequestContext, ResponseSlot
 
 if TYPE_CHECKING:
     from ...broker.broker import Broker
@@ -59,7 +59,7 @@ class Fetcher:
         # only topics that exist are remembered, and finding one by its id takes a look at all of them
         self.topics: RouteCache[tuple[bool, bytes], Topic] = RouteCache(context.broker, math.inf)
 
-    def fetch(self, connection: KafkaConnection, frame: memoryview) -> None:
+    def fetch(self, connection: RequestContext, frame: memoryview) -> None:
         """The request in ``frame``; MalformedMessage where the connection must be closed."""
         head = parse_request_header(frame)
         served = SERVED[FETCH]
@@ -121,9 +121,7 @@ def _topic_named(broker: Broker, name: bytes) -> Topic | None:
 class DelayedFetch:
     """One Fetch from its request to its answer."""
 
-    def __init__(
-        self, fetcher: Fetcher, connection: KafkaConnection, slot: ResponseSlot, request: FetchRequest
-    ) -> None:
+    def __init__(self, fetcher: Fetcher, connection: RequestContext, slot: ResponseSlot, request: FetchRequest) -> None:
         self._fetcher = fetcher
         self._connection = connection
         self._slot = slot

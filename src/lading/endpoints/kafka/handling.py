@@ -12,6 +12,8 @@ from ..base.services import Services
 if TYPE_CHECKING:
     from ...broker.broker import Broker
 
+NAME: Final = "kafka"
+"""The endpoint in settings, metrics and log lines."""
 NODE_ID: Final = 1
 """The one broker of the cluster: leader of everything, controller and coordinator."""
 CLUSTER_ID: Final = "lading"

@@ -1,5 +1,8 @@
 """Produce: from the request's bytes straight into the log's open chunk, acknowledged when it lasts (kafka.md 2.3).
 
+Every request goes one way: its head is looked up, or parsed; its batches are judged, here or in a worker, appended in
+their order, and answered together when all of them last or are refused.
+
 ``acks`` 1 and -1 mean the same here: the answer comes when the messages are as durable as the broker's setting
 promises. With 0 there is no answer, and a batch that is refused closes the connection, as Kafka does it.
 """
@@ -9,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import struct
-from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -21,47 +23,36 @@ from ...broker.kafka.append import BatchSequence
 from ...broker.native.append import PLAIN
 from ...dialects import codes
 from ...dialects.kafka import validation
-from ...dialects.kafka.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD
 from ...dialects.kafka.errors import (
     INVALID_REQUIRED_ACKS,
-    UNKNOWN_SERVER_ERROR,
     UNSUPPORTED_VERSION,
     code_of,
 )
 from ...dialects.kafka.produce import (
     FLEXIBLE,
     PREFIX_AT,
-    OneTopic,
     Outcome,
-    PartitionProduceData,
-    one_answer,
-    one_topic,
+    ResponseLayout,
+    encode_response,
     parse_produce_request,
-    produce_answer,
+    response_layout,
 )
 from ...dialects.kafka.requests import parse_request_header, unsigned
 from ...dialects.kafka.validation import BatchHeader, BatchRejected, OldFormat, Times
 from ...dialects.kafka.versions import PRODUCE, PRODUCE_LOW, SERVED
-from ...kernels import engine
 from ...model.errors import LadingError, MalformedMessage
+from ..base.route_cache import RouteCache
 from ..base.services import now_us
-from .handling import Context
-from .session import NAME, KafkaConnection, ResponseSlot
+from .handling import NAME, Context
+from .partition_batch import PartitionBatch, judge, judge_inline, without_traceback
+from .request_context import RequestContext
 
 if TYPE_CHECKING:
-    from ...broker.core.topology import Partition, Topic
+    from ...broker.core.topology import Topic
 
 log = logging.getLogger(__name__)
 
 Bytes = NDArray[np.uint8]
-
-INLINE_BYTES: Final = 4 << 20
-"""Plain batches up to this are judged on the event loop: about 0.3 ms a MiB."""
-INLINE_COMPRESSED_BYTES: Final = {GZIP: 16 << 10, SNAPPY: 256 << 10, LZ4: 256 << 10, ZSTD: 256 << 10}
-INLINE_PLAIN_BYTES: Final = 1 << 20
-"""Compressed ones up to this, where their records are no more than that: handing them over costs more."""
-INLINE_TWIN_BYTES: Final = 8 << 10
-"""Any, while kernels are not loaded."""
 
 IN_PLACE_BYTES: Final = 64 << 10
 """From here on a batch is written from where it was received, as a chunk of its own."""
@@ -75,24 +66,12 @@ _TAGS_BYTES: Final = 3
 """Behind the records of a request for one partition: its tags, the topic's, the request's."""
 
 
-class ProduceTarget(NamedTuple):
-    """Where a producer sends again and again: the bytes that say so, and what they mean while topics stay the same."""
+class ProduceRoute(NamedTuple):
+    """What the head of a request for one partition means; its bytes are those from the client id to the partition."""
 
-    prefix: bytes
-    version: int
     acks: int
     topic: Topic
-    topology: int
-    answer: OneTopic
-
-
-class PartitionBatch(NamedTuple):
-    """The batch for one partition, and what its header says; or why it is refused."""
-
-    sent: PartitionProduceData
-    partition: Partition | None = None
-    facts: BatchHeader | None = None
-    refused: LadingError | None = None
+    layout: ResponseLayout
 
 
 class ProduceHandler:
@@ -101,83 +80,70 @@ class ProduceHandler:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._broker = context.broker
+        self._routes: RouteCache[tuple[int, bytes], ProduceRoute] = RouteCache(context.broker)
+        """By version and head."""
         self._default_bytes_max = int(context.settings.message_bytes_max)
         self._labels = (NAME,)
         self._messages_in = context.services.metrics.messages_in.values
 
-    def produce(self, connection: KafkaConnection, start: int, end: int) -> None:
-        """The request ``inbox.view[start:end]``; MalformedMessage where the connection must be closed."""
-        inbox = connection.inbox
-        place = connection.place
-        if place is not None and self._again(connection, place, start, end):
-            return
-        frame = inbox.view[start:end]
-        head = parse_request_header(frame)
-        if not 0 <= head.version <= SERVED[PRODUCE].high:
-            raise MalformedMessage(f"version {head.version} of Produce is not served")
-        request = parse_produce_request(frame, head)
-        answer = _Answer(self, connection, head.correlation, head.version, request.acks)
-        rows: list[tuple[bytes, list[PartitionBatch]]] = []
-        for name, partitions in request.topics:
-            topic = self._topic(name)
-            if request.acks in ACKS and head.version >= PRODUCE_LOW and not isinstance(topic, LadingError):
-                if len(request.topics) == len(partitions) == 1:
-                    prefix = bytes(frame[PREFIX_AT : request.prefix_end])
-                    known = one_topic(head.version, name)
-                    connection.place = ProduceTarget(
-                        prefix, head.version, request.acks, topic, self._broker.topology_version, known
-                    )
-                rows.append((name, [self._row(inbox.array, start, one, topic, head.version) for one in partitions]))
-            else:
-                refused = _version_or_acks(head.version, request.acks) or topic
-                assert isinstance(refused, LadingError)
-                rows.append((name, [PartitionBatch(one, refused=refused) for one in partitions]))
-        judged = self._validate_inline(inbox.array, start, rows)
-        if judged is None:
-            self._validate_in_worker(connection, answer, rows, frame)
-        else:
-            answer.begin(rows, judged, inbox.array, start)
+    def receive(self, connection: RequestContext, start: int, end: int) -> None:
+        """Take the request ``inbox.view[start:end]``. Raises MalformedMessage if the connection must be closed."""
+        pending = self._read_known(connection, start, end) or self._read(connection, start, end)
+        try:
+            self._begin(pending, start, end)
+        except BaseException:
+            # the connection closes behind what was asked before, which must not wait for this answer
+            pending.give_up()
+            raise
 
-    def _again(self, connection: KafkaConnection, place: ProduceTarget, start: int, end: int) -> bool:
-        """The request, if it is one batch for a place that is known, and needs no worker; whether it was."""
+    def _read_known(self, connection: RequestContext, start: int, end: int) -> PendingProduce | None:
+        """Return the request if it is one batch behind a head that was met before, else None."""
         inbox = connection.inbox
-        at = start + PREFIX_AT + len(place.prefix)
-        if at + _PARTITION.size > end or place.topology != self._broker.topology_version:
-            return False
+        at = start + PREFIX_AT + connection.produce_head_bytes
+        if at + _PARTITION.size > end:
+            return None
         _, version, correlation = _HEAD.unpack_from(inbox.data, start)
-        if version != place.version or not inbox.data.startswith(place.prefix, start + PREFIX_AT):
-            return False
+        route = self._routes.get((version, bytes(inbox.view[start + PREFIX_AT : at])))
+        if route is None:
+            return None
         if version >= FLEXIBLE:
             (index,) = _INT32.unpack_from(inbox.data, at)
             size, batch_at = unsigned(inbox.view, at + 4)
-            size_bytes, tail = size - 1, _TAGS_BYTES
+            size_bytes, tail_bytes = size - 1, _TAGS_BYTES
         else:
             index, size_bytes = _PARTITION.unpack_from(inbox.data, at)
-            batch_at, tail = at + _PARTITION.size, 0
-        if size_bytes < 0 or batch_at + size_bytes + tail != end or any(inbox.view[end - tail : end]):
-            return False
-        row = self._row(inbox.array, 0, PartitionProduceData(index, batch_at, size_bytes), place.topic, version)
-        if row.facts is not None and _takes_long(row.facts):
-            return False
-        outcome: Append | LadingError
-        if row.facts is None or row.partition is None:
-            assert row.refused is not None
-            outcome = row.refused
-        else:
-            try:
-                times = _judge_inline(inbox.array, batch_at, row.facts)
-                if times is None:
-                    return False
-                source: object = connection if end == inbox.have else None
-                if size_bytes >= IN_PLACE_BYTES and batch_at >= BEFORE_IN_PLACE_BYTES:
-                    # what lies before the batch is understood: the head of this request, and earlier ones
-                    source = InPlace(inbox.array, batch_at)
-                outcome = self.append(row.partition, row.facts, times, inbox.array, batch_at, source)
-            except LadingError as error:
-                outcome = _kept(error)
-        _OneAnswer(self, connection, correlation, place, row).begin(outcome)
-        connection.wait_for_disk()
-        return True
+            batch_at, tail_bytes = at + _PARTITION.size, 0
+        if size_bytes < 0 or batch_at + size_bytes + tail_bytes != end or any(inbox.view[end - tail_bytes : end]):
+            return None
+        batch = self._batch(inbox.array, start, index, batch_at - start, size_bytes, route.topic, version)
+        return PendingProduce(connection, correlation, route.acks, route.layout, [batch])
+
+    def _read(self, connection: RequestContext, start: int, end: int) -> PendingProduce:
+        """Return any request, parsed; the head of one for a single partition is remembered."""
+        inbox = connection.inbox
+        frame = inbox.view[start:end]
+        head = parse_request_header(frame)
+        version = head.version
+        if not 0 <= version <= SERVED[PRODUCE].high:
+            raise MalformedMessage(f"version {version} of Produce is not served")
+        request = parse_produce_request(frame, head)
+        layout = response_layout(version, [(name, len(partitions)) for name, partitions in request.topics])
+        refused = _version_or_acks(version, request.acks)
+        batches: list[PartitionBatch] = []
+        for name, partitions in request.topics:
+            topic = refused or self._topic(name)
+            if isinstance(topic, LadingError):
+                batches += (PartitionBatch(one.partition, one.start, topic) for one in partitions)
+                continue
+            if len(request.topics) == len(partitions) == 1:
+                key = version, bytes(frame[PREFIX_AT : request.prefix_end])
+                self._routes.add(key, ProduceRoute(request.acks, topic, layout))
+                connection.produce_head_bytes = len(key[1])
+            batches += (
+                self._batch(inbox.array, start, one.partition, one.start, one.size_bytes, topic, version)
+                for one in partitions
+            )
+        return PendingProduce(connection, head.correlation, request.acks, layout, batches)
 
     def _topic(self, name: bytes) -> Topic | LadingError:
         try:
@@ -185,77 +151,85 @@ class ProduceHandler:
         except UnicodeDecodeError:
             return MalformedMessage("a topic name is no UTF-8")
         except LadingError as error:
-            return _kept(error)
+            return without_traceback(error)
 
-    def _row(self, source: Bytes, start: int, sent: PartitionProduceData, topic: Topic, version: int) -> PartitionBatch:
+    def _batch(
+        self, source: Bytes, request_at: int, index: int, start: int, size_bytes: int, topic: Topic, version: int
+    ) -> PartitionBatch:
+        batch = PartitionBatch(index, start)
         try:
-            partition = topic.partition(sent.partition)
+            batch.partition = topic.partition(index)
             size_max = topic.settings.message_bytes_max or self._default_bytes_max
-            facts = validation.parse_batch_header(
-                source, start + sent.start, sent.size_bytes, version=version, size_max=size_max
+            batch.facts = validation.parse_batch_header(
+                source, request_at + start, size_bytes, version=version, size_max=size_max
             )
         except LadingError as error:
-            return PartitionBatch(sent, refused=_kept(error))
-        return PartitionBatch(sent, partition, facts)
+            batch.refused = without_traceback(error)
+        return batch
 
-    def _validate_inline(
-        self, source: Bytes, start: int, rows: list[tuple[bytes, list[PartitionBatch]]]
-    ) -> list[Times | LadingError] | None:
-        """What is to be said of each row with facts; None where only a worker may find out."""
-        judged: list[Times | LadingError] = []
-        for row in (row for _, some in rows for row in some):
-            if row.facts is None:
-                continue
-            try:
-                times = None if _takes_long(row.facts) else _judge_inline(source, start + row.sent.start, row.facts)
-            except LadingError as error:
-                judged.append(_kept(error))
-                continue
-            if times is None:
-                return None
-            judged.append(times)
-        return judged
+    def _begin(self, pending: PendingProduce, start: int, end: int) -> None:
+        connection, batches = pending.connection, pending.batches
+        inbox = connection.inbox
+        if not judge_inline(inbox.array, start, batches):
+            self._judge_in_worker(pending, inbox.view[start:end])
+            return
+        source: object = None
+        if len(batches) == 1:
+            (batch,) = batches
+            at = start + batch.start
+            if batch.facts is not None and batch.facts.size_bytes >= IN_PLACE_BYTES and at >= BEFORE_IN_PLACE_BYTES:
+                # what lies before the batch is understood: the head of this request, and earlier ones
+                source = InPlace(inbox.array, at)
+            elif end == inbox.have:
+                source = connection
+        self._append_all(pending, inbox.array, start, source)
 
-    def _judged(self, source: Bytes, start: int, row: PartitionBatch) -> Times | LadingError:
-        assert row.facts is not None
-        try:
-            return validation.validate_batch(source, start + row.sent.start, row.facts)
-        except LadingError as error:
-            return _kept(error)
-
-    def _validate_in_worker(
-        self,
-        connection: KafkaConnection,
-        answer: _Answer,
-        rows: list[tuple[bytes, list[PartitionBatch]]],
-        frame: memoryview,
-    ) -> None:
-        """In a worker; what the connection sends next waits, so that the order of its batches stays."""
+    def _judge_in_worker(self, pending: PendingProduce, frame: memoryview) -> None:
+        """Judge in a worker; what the connection sends next waits, so that the order of its batches stays."""
+        connection = pending.connection
         copy = np.frombuffer(bytes(frame), np.uint8)
-        work = [row for _, row_list in rows for row in row_list if row.facts is not None]
 
-        def judge() -> list[Times | LadingError]:
-            return [self._judged(copy, 0, row) for row in work]
+        def work() -> None:
+            for batch in pending.batches:
+                judge(copy, batch)
 
-        def judged(future: asyncio.Future[list[Times | LadingError]]) -> None:
+        def judged(future: asyncio.Future[None]) -> None:
             try:
                 if not connection.lost and not future.cancelled():
-                    answer.begin(rows, future.result(), copy, 0)
+                    future.result()
+                    self._append_all(pending, copy, 0, None)
             except Exception:
                 log.exception("checking a batch failed", extra=connection.origin())
                 connection.close_on_error("checking a batch failed")
-                answer.give_up()
+                pending.give_up()
             finally:
                 connection.checking(False)
 
         connection.checking(True)
         loop = asyncio.get_running_loop()
-        loop.run_in_executor(self._context.services.workers, judge).add_done_callback(judged)
+        loop.run_in_executor(self._context.services.workers, work).add_done_callback(judged)
 
-    def append(
-        self, partition: Partition, facts: BatchHeader, times: Times, array: Bytes, start: int, source: object = None
-    ) -> Append:
-        """Append the batch at ``array[start:]``, which was judged; Refusal. ``source`` is as in ``Appender.append``."""
+    def _append_all(self, pending: PendingProduce, array: Bytes, start: int, source: object) -> None:
+        """Append what is not refused of the request at ``array[start:]``; ``source`` is as in ``Appender.append``."""
+        connection = pending.connection
+        for batch in pending.batches:
+            refused = batch.refused
+            if refused is None:
+                try:
+                    append = batch.append = self._append(batch, array, start + batch.start, source)
+                except LadingError as error:
+                    refused = batch.refused = without_traceback(error)
+                else:
+                    pending.wait_for(append)
+            if refused is not None and isinstance(refused, OldFormat):
+                connection.tell_old_format(str(refused))
+        connection.wait_for_disk()
+        pending.settle()
+
+    def _append(self, batch: PartitionBatch, array: Bytes, start: int, source: object) -> Append:
+        """Append the batch at ``array[start:]``, which was judged; Refusal."""
+        partition, facts, times = batch.partition, batch.facts, batch.times
+        assert partition is not None and facts is not None and times is not None
         append_ms = None
         if partition.topic.settings.append_time:
             append_ms = self._broker.append_time_us(partition, now_us()) // 1000
@@ -266,13 +240,6 @@ class ProduceHandler:
             append = self._broker.producers.append(partition, _sequenced(facts), facts.size_bytes, write, source)
         self._messages_in[self._labels] += append.count
         return append
-
-
-def _kept(error: LadingError) -> LadingError:
-    """Return an error that is kept as a value, without what it saw: the frames that it passed would keep themselves
-    alive by it, and with them whatever a request had in hand."""
-    error.__context__ = None
-    return error.with_traceback(None)
 
 
 def _sequenced(facts: BatchHeader) -> BatchSequence:
@@ -299,23 +266,6 @@ def _write(
     return WriteResult(size_bytes, facts.records, max(lowest_ms, 0) * 1000, max(highest_ms, 0) * 1000)
 
 
-def _takes_long(facts: BatchHeader) -> bool:
-    """Whether judging a batch would hold up the event loop."""
-    if engine.get_loaded(validation.KERNEL_MODULE) is None:
-        return facts.size_bytes > INLINE_TWIN_BYTES
-    return facts.size_bytes > INLINE_COMPRESSED_BYTES.get(facts.codec, INLINE_BYTES)
-
-
-def _judge_inline(source: Bytes, start: int, facts: BatchHeader) -> Times | None:
-    """The times of a batch; None where only a worker may find out."""
-    if facts.codec == NONE:
-        return validation.validate_batch(source, start, facts)
-    try:
-        return validation.validate_batch(source, start, facts, INLINE_PLAIN_BYTES)
-    except BatchRejected:
-        return None
-
-
 def _version_or_acks(version: int, acks: int) -> LadingError | None:
     if version < PRODUCE_LOW:
         return OldFormat(
@@ -326,127 +276,65 @@ def _version_or_acks(version: int, acks: int) -> LadingError | None:
     return None
 
 
-def _outcome(row: PartitionBatch, result: Append | LadingError) -> Outcome:
-    """What a client is told of one batch."""
-    error = result if isinstance(result, LadingError) else result.error
-    if error is not None:
-        code = error.code if isinstance(error, BatchRejected) else code_of(error)
-        return Outcome(row.sent.partition, code, message=str(error))
-    assert isinstance(result, Append) and row.partition is not None
-    return Outcome(row.sent.partition, 0, result.base_offset, -1, row.partition.log.first_offset)
+class PendingProduce:
+    """A request under way: its answer goes out when all of its batches are durable, or refused."""
 
-
-class _OneAnswer:
-    """The answer to a request for one partition."""
-
-    __slots__ = ("_connection", "_correlation", "_place", "_row", "_slot")
+    __slots__ = ("_acks", "_correlation", "_layout", "_slot", "_waiting", "batches", "connection")
 
     def __init__(
         self,
-        producer: ProduceHandler,
-        connection: KafkaConnection,
+        connection: RequestContext,
         correlation: int,
-        place: ProduceTarget,
-        row: PartitionBatch,
+        acks: int,
+        layout: ResponseLayout,
+        batches: list[PartitionBatch],
     ) -> None:
-        self._connection = connection
+        self.connection = connection
+        self.batches = batches
         self._correlation = correlation
-        self._place = place
-        self._row = row
-        self._slot: ResponseSlot | None = None
-
-    def begin(self, result: Append | LadingError) -> None:
-        self._slot = self._connection.slot()
-        if isinstance(result, LadingError):
-            if isinstance(result, OldFormat):
-                self._connection.tell_old_format(str(result))
-            self._fill(_outcome(self._row, result))
-        else:
-            result.add_done_callback(self._done)
-
-    def _done(self, append: Append) -> None:
-        self._fill(_outcome(self._row, append))
-
-    def _fill(self, outcome: Outcome) -> None:
-        assert self._slot is not None
-        self._connection.count("Produce", outcome.error)
-        if self._place.acks:
-            self._slot.fill((one_answer(self._place.answer, self._correlation, outcome),))
-        elif outcome.error:
-            self._slot.refuse(outcome.message or "")
-        else:
-            self._slot.fill(())
-
-
-class _Answer:
-    """The answer to a request for any number of partitions: it goes out when all of them are decided."""
-
-    def __init__(
-        self, producer: ProduceHandler, connection: KafkaConnection, correlation: int, version: int, acks: int
-    ) -> None:
-        self._producer = producer
-        self._connection = connection
-        self._correlation = correlation
-        self._version = version
         self._acks = acks
-        self._topics: list[tuple[bytes, list[Outcome]]] = []
+        self._layout = layout
         self._waiting = 1
+        """Appends under way, and one for the request until all of them are begun."""
         self._slot = connection.slot()
 
-    def begin(
-        self,
-        rows: Sequence[tuple[bytes, list[PartitionBatch]]],
-        judged: Sequence[Times | LadingError],
-        source: Bytes,
-        start: int,
-    ) -> None:
-        """Append what may be appended of ``rows``; ``judged`` is in the order of those with facts."""
-        verdicts = iter(judged)
-        for name, some in rows:
-            outcomes: list[Outcome] = []
-            self._topics.append((name, outcomes))
-            for row in some:
-                result = row.refused if row.facts is None else self._appended(row, next(verdicts), source, start)
-                assert result is not None
-                outcomes.append(Outcome(row.sent.partition, UNKNOWN_SERVER_ERROR))
-                if isinstance(result, LadingError):
-                    if isinstance(result, OldFormat):
-                        self._connection.tell_old_format(str(result))
-                    outcomes[-1] = _outcome(row, result)
-                else:
-                    self._waiting += 1
-                    result.add_done_callback(partial(self._done, row, outcomes, len(outcomes) - 1))
-        self._connection.wait_for_disk()
-        self._settled()
+    def wait_for(self, append: Append) -> None:
+        """Answer after an append is done."""
+        self._waiting += 1
+        append.add_done_callback(self.settle)
+
+    def settle(self, append: Append | None = None) -> None:
+        """Note that an append is done, or, without one, that all are begun."""
+        self._waiting -= 1
+        if self._waiting:
+            return
+        outcomes = [_outcome(batch) for batch in self.batches]
+        failed: Outcome | None = None
+        for outcome in outcomes:
+            if outcome.error:
+                failed = outcome
+                break
+        self.connection.count("Produce", failed.error if failed else 0)
+        if self._acks:
+            self._slot.fill((encode_response(self._layout, self._correlation, outcomes),))
+        elif failed:
+            self._slot.refuse(failed.message or "")
+        else:
+            self._slot.fill(())
 
     def give_up(self) -> None:
         """Answer nothing: the connection closes behind what was asked before."""
         self._slot.fill(())
 
-    def _appended(
-        self, row: PartitionBatch, verdict: Times | LadingError, source: Bytes, start: int
-    ) -> Append | LadingError:
-        if isinstance(verdict, LadingError):
-            return verdict
-        assert row.partition is not None and row.facts is not None
-        try:
-            return self._producer.append(row.partition, row.facts, verdict, source, start + row.sent.start)
-        except LadingError as error:
-            return _kept(error)
 
-    def _done(self, row: PartitionBatch, outcomes: list[Outcome], place: int, append: Append) -> None:
-        outcomes[place] = _outcome(row, append)
-        self._settled()
-
-    def _settled(self) -> None:
-        self._waiting -= 1
-        if self._waiting:
-            return
-        errors = [outcome for _, outcomes in self._topics for outcome in outcomes if outcome.error]
-        self._connection.count("Produce", errors[0].error if errors else 0)
-        if self._acks:
-            self._slot.fill((produce_answer(self._correlation, self._version, self._topics),))
-        elif errors:
-            self._slot.refuse(errors[0].message or "")
-        else:
-            self._slot.fill(())
+def _outcome(batch: PartitionBatch) -> Outcome:
+    """What a client is told of one batch."""
+    append, error = batch.append, batch.refused
+    if append is not None:
+        error = append.error
+        if error is None:
+            assert batch.partition is not None
+            return Outcome(batch.index, 0, append.base_offset, -1, batch.partition.log.first_offset)
+    assert error is not None
+    code = error.code if isinstance(error, BatchRejected) else code_of(error)
+    return Outcome(batch.index, code, message=str(error))

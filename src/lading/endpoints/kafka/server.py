@@ -14,10 +14,10 @@ from ..base.deadlines import Stage
 from ..base.services import Services
 from ..io.gate import Gate
 from .fetch import Fetcher
-from .handling import Context, Session
+from .handling import NAME, Context, Session
 from .produce import ProduceHandler
 from .registry import handlers, list_advertised_keys
-from .session import NAME, KafkaConnection
+from .session import KafkaConnection
 
 DRAIN_TIMEOUT_S: Final = 5.0
 CODECS_AFTER_S: Final = 0.05

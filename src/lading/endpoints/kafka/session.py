@@ -6,7 +6,7 @@ import asyncio
 import logging
 import struct
 from collections import deque
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Mapping
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from ...dialects.kafka import versions
@@ -24,15 +24,13 @@ from ..base.deadlines import Stage
 from ..base.inbox import Inbox, no_progress_error
 from ..base.peer import TLS_HELLO, is_tls_hello, origin_of
 from ..io.gate import Guarded
-from .handling import Fields, Framed, Request, Session
+from .handling import NAME, Fields, Framed, Request, Session
+from .request_context import Bytes, ResponseSlot
 
 if TYPE_CHECKING:
-    from .produce import ProduceTarget
     from .server import KafkaServer
 
 log = logging.getLogger(__name__)
-
-NAME: Final = "kafka"
 
 UNANSWERED_MAX: Final = 128
 """Requests of one connection under way; more are read when some are answered."""
@@ -51,30 +49,6 @@ PIECE_BYTES: Final = 3 << 20
 
 _SIZE: Final = struct.Struct(">i")
 _BY_ENDPOINT: Final = (NAME,)
-
-Bytes = bytes | bytearray | memoryview
-Parts = Sequence[Bytes]
-"""A whole answer, in pieces; empty where nobody is answered."""
-
-
-class ResponseSlot:
-    """The place of an answer among those of its connection."""
-
-    __slots__ = ("_connection", "parts")
-
-    def __init__(self, connection: KafkaConnection) -> None:
-        self._connection = connection
-        self.parts: Parts | None = None
-
-    def fill(self, parts: Parts) -> None:
-        """The answer is here; it goes out when all before it have."""
-        self.parts = parts
-        self._connection.send_ready_responses()
-
-    def refuse(self, why: str) -> None:
-        """There is no answer: the connection is closed when all before it are sent."""
-        self._connection.close_on_error(why)
-        self.fill(())
 
 
 class KafkaConnection(Guarded, asyncio.BufferedProtocol):
@@ -113,8 +87,7 @@ class KafkaConnection(Guarded, asyncio.BufferedProtocol):
         """The connection is gone."""
         self._tasks: set[asyncio.Future[None]] = set()
         """Handlers that are awaited."""
-        self.place: ProduceTarget | None = None
-        """Where its last Produce went."""
+        self.produce_head_bytes = 0
         self.cancels: set[Any] = set()
         """Long polls that wait, each with ``cancel()``."""
 
@@ -260,7 +233,7 @@ class KafkaConnection(Guarded, asyncio.BufferedProtocol):
         view = self.inbox.view
         key = view[start] << 8 | view[start + 1] if end - start >= HEAD.size else -1
         if key == versions.PRODUCE:
-            self.endpoint.producer.produce(self, start, end)
+            self.endpoint.producer.receive(self, start, end)
         elif key == versions.FETCH:
             self.endpoint.fetcher.fetch(self, view[start:end])
         else:

@@ -1,0 +1,93 @@
+"""The batches of a Produce, each from its request to what became of it; judged on the event loop or in a worker."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...dialects.kafka import validation
+from ...dialects.kafka.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD
+from ...dialects.kafka.validation import BatchHeader, BatchRejected, Times
+from ...kernels import engine
+from ...model.errors import LadingError
+
+if TYPE_CHECKING:
+    from ...broker.core.append import Append
+    from ...broker.core.topology import Partition
+
+Bytes = NDArray[np.uint8]
+
+INLINE_BYTES: Final = 4 << 20
+"""Plain batches up to this are judged on the event loop: about 0.3 ms a MiB."""
+INLINE_COMPRESSED_BYTES: Final = {GZIP: 16 << 10, SNAPPY: 256 << 10, LZ4: 256 << 10, ZSTD: 256 << 10}
+INLINE_PLAIN_BYTES: Final = 1 << 20
+"""Compressed ones up to this, where their records are no more than that: handing them over costs more."""
+INLINE_TWIN_BYTES: Final = 8 << 10
+"""Any, while kernels are not loaded."""
+
+
+class PartitionBatch:
+    """The batch for one partition, ``start`` bytes behind the start of its request; or why it is refused."""
+
+    __slots__ = ("append", "facts", "index", "partition", "refused", "start", "times")
+
+    def __init__(self, index: int, start: int, refused: LadingError | None = None) -> None:
+        self.index = index
+        self.start = start
+        self.refused = refused
+        self.partition: Partition | None = None
+        self.facts: BatchHeader | None = None
+        """What its header says."""
+        self.times: Times | None = None
+        """What judging it found."""
+        self.append: Append | None = None
+
+
+def _takes_long(facts: BatchHeader) -> bool:
+    """Whether judging a batch would hold up the event loop."""
+    if engine.get_loaded(validation.KERNEL_MODULE) is None:
+        return facts.size_bytes > INLINE_TWIN_BYTES
+    return facts.size_bytes > INLINE_COMPRESSED_BYTES.get(facts.codec, INLINE_BYTES)
+
+
+def judge_inline(source: Bytes, start: int, batches: list[PartitionBatch]) -> bool:
+    """Judge the batches of the request at ``source[start:]``; return False if that is left to a worker."""
+    for batch in batches:
+        facts = batch.facts
+        if facts is None:
+            continue
+        if _takes_long(facts):
+            return False
+        at = start + batch.start
+        try:
+            if facts.codec == NONE:
+                batch.times = validation.validate_batch(source, at, facts)
+                continue
+            try:
+                batch.times = validation.validate_batch(source, at, facts, INLINE_PLAIN_BYTES)
+            except BatchRejected:
+                # it may be right, and larger than what is decompressed here
+                return False
+        except LadingError as error:
+            batch.refused = without_traceback(error)
+    return True
+
+
+def judge(source: Bytes, batch: PartitionBatch) -> None:
+    """Judge a batch of the request that ``source`` is, however long it takes."""
+    if batch.facts is None:
+        return
+    batch.refused = None
+    try:
+        batch.times = validation.validate_batch(source, batch.start, batch.facts)
+    except LadingError as error:
+        batch.refused = without_traceback(error)
+
+
+def without_traceback(error: LadingError) -> LadingError:
+    """Return an error that is kept as a value, without what it saw: the frames that it passed would keep themselves
+    alive by it, and with them whatever a request had in hand."""
+    error.__context__ = None
+    return error.with_traceback(None)
