@@ -13,7 +13,8 @@ import pytest
 from numpy.typing import NDArray
 
 from lading.broker.broker import Broker
-from lading.broker.core.append import Append, Balanced, ByHash, ByNumber, WriteResult
+from lading.broker.core.append import Balanced, ByHash, ByNumber, WriteResult
+from lading.broker.core.pending_append import Append
 from lading.broker.core.read import newest
 from lading.broker.core.settings import BrokerSettings
 from lading.dialects.nsq import protocol as nsq_row

@@ -15,7 +15,7 @@ from lading.broker.broker import Broker
 from lading.broker.channels import Channel, HeaderFilter, Start, filters, in_flight, partition_dispatcher, store
 from lading.broker.channels.fallback import finish as finish_twin
 from lading.broker.channels.pattern_cost import pattern_cost
-from lading.broker.core.append import Append
+from lading.broker.core.pending_append import Append
 from lading.broker.core.topology import Partition, Topic
 from lading.kernels import engine
 from lading.model.errors import FilterError, Reason, Refusal

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from lading.broker.broker import Broker
 from lading.broker.core.pending_result import PendingResult
-from lading.broker.core.positions import StoredPosition
+from lading.broker.core.position import StoredPosition
 from lading.broker.core.settings import BrokerSettings
 from lading.broker.kafka.group import (
     TRANSITIONS,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lading.broker.core.positions import StoredPosition
-from lading.broker.group_view import PartitionLag, views
+from lading.broker.core.position import StoredPosition
+from lading.broker.group_view import PartitionLag
 from lading.broker.iggy.poll import Next
 from lading.broker.kafka.group_coordinator import MemberCall
 from tests.broker.room import GROUP, NOW, fill, opened, topic_of
@@ -25,7 +25,7 @@ def test_each_protocol_counts_in_its_own_terms(tmp_path: Path) -> None:
     stable(broker.coordinated_groups, 2)
     broker.coordinated_groups.admit(MemberCall("alone", "", -1), now_us=NOW)
     broker.coordinated_groups.store("alone", partition, StoredPosition(8, None, None, NOW))
-    found = {(view.protocol, view.name): view for view in views(broker)}
+    found = {(view.protocol, view.name): view for view in broker.group_views.list_all()}
     assert list(found) == [("iggy", "s.t/1"), ("kafka", "alone"), ("kafka", "g"), ("native", "ops")]
     assert {name: (view.lag, len(view.members), view.state) for (_, name), view in found.items()} == {
         "s.t/1": (7, 1, "Stable"),

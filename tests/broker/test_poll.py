@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from lading.broker.broker import Broker
-from lading.broker.core.positions import ConsumerRef, IggyConsumerKind
 from lading.broker.core.topology import Topic
+from lading.broker.iggy.consumer import ConsumerRef, IggyConsumerKind
 from lading.broker.iggy.poll import First, Last, Next, Offset, PollStart, Timestamp
 from lading.model.errors import Reason, Refusal
 from tests.broker.room import CONSUMER, GROUP, NOW, SECOND, append, fill, opened, payloads, topic_of

@@ -9,7 +9,8 @@ import pytest
 from numpy.typing import NDArray
 
 from lading.broker.broker import Broker
-from lading.broker.core.append import Append, WriteResult
+from lading.broker.core.append import WriteResult
+from lading.broker.core.pending_append import Append
 from lading.broker.core.topology import Partition
 from lading.dialects import registry
 from lading.dialects.native.messages import BlockHeader, encode_block

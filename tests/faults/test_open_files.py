@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 import lading
-from lading.broker.core.append import Append
+from lading.broker.core.pending_append import Append
 from lading.log.disk import File, RealDisk
 from lading.model.errors import Reason, Refusal
 from lading.open_files import share_open_files

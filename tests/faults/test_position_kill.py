@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from lading import testing
-from lading.broker.core.positions import StoredPosition
+from lading.broker.core.position import StoredPosition
 from lading.log.disk import RealDisk
 from tests.broker.room import NOW, SECOND, opened, topic_of
 from tests.endpoints.kafka_frames import KafkaFrames

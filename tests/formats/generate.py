@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from lading.broker.broker import Broker
 from lading.broker.core.append import WriteResult
-from lading.broker.core.positions import StoredPosition
+from lading.broker.core.position import StoredPosition
 from lading.broker.core.settings import BrokerSettings, TopicSettings
 from lading.broker.kafka.transactional_producer import Caller
 from lading.dialects import codes

@@ -14,7 +14,6 @@ import grimp
 
 CIRCLES_LEFT: Final[Mapping[str, int]] = {
     "lading.broker.channels": 6,
-    "lading.broker.core": 4,
     "lading.endpoints.kafka": 2,
     "lading.endpoints.nsq": 9,
     "lading.transports.kafka": 2,

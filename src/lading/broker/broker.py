@@ -25,7 +25,7 @@ from ..model.errors import Refusal
 from ..model.protocol import VisibilityRule
 from .channels import Channels
 from .channels.exhausted_messages import ExhaustedMessageHandler
-from .core.append import Append, Appender, PartitionChoice, choose_partition
+from .core.append import Appender, PartitionChoice, choose_partition
 from .core.attempts import Attempts
 from .core.catalog_commit import CatalogCommit
 from .core.catalog_upkeep import CatalogUpkeep
@@ -38,6 +38,7 @@ from .core.idle_logs import IdleLogs
 from .core.log_upkeep import LogUpkeep
 from .core.maintenance import Maintenance
 from .core.namespace import Namespace, PreparedLogs
+from .core.pending_append import Append
 from .core.pending_result import PendingResult
 from .core.positions import Positions
 from .core.read import ReadResult, read
@@ -47,6 +48,7 @@ from .core.states import States, states
 from .core.topology import Partition, Stream, Topic
 from .core.transaction_memory import TransactionMemory
 from .core.writer_state import WriterStateManager
+from .group_view import GroupViews
 from .iggy.groups import IggyGroups
 from .iggy.poll import IggyPoller, offset_at
 from .kafka.append import KafkaAppender
@@ -100,6 +102,7 @@ class Broker:
         self.poller = IggyPoller(self.groups, self._positions, self.counters)
         self.native_groups = self._add(NativeGroups(self._catalog, self._positions, settings.session_timeout_us))
         self.coordinated_groups = self._add(KafkaGroupCoordinator(self._catalog, self._positions, settings))
+        self.group_views = GroupViews(self._topology.topics, self.groups, self.native_groups, self.coordinated_groups)
         self._memory = self._add(WriterStateManager(self.appender, self._catalog, settings, attempts))
         self._transactions = self._add(
             NativeTransactions(self._catalog, self.counters, settings.transaction_timeout_us)

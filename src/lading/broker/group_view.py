@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
 
-from .core.positions import IGGY, KAFKA, NATIVE, ConsumerRef, IggyConsumerKind, PositionKey
+from .core.position import PositionKey
 from .core.topology import Partition, Topic
-
-if TYPE_CHECKING:
-    from .broker import Broker
+from .iggy.consumer import IGGY, ConsumerRef, IggyConsumerKind
+from .iggy.groups import IggyGroups
+from .kafka.group import KAFKA
+from .kafka.group_coordinator import KafkaGroupCoordinator
+from .native.groups import NATIVE, NativeGroups
 
 
 class PartitionLag(NamedTuple):
@@ -41,42 +43,54 @@ class GroupView(NamedTuple):
 Places = dict[PositionKey, list[Partition]]
 
 
-def views(broker: Broker) -> list[GroupView]:
-    """All groups, by protocol and name."""
-    topics = [topic for stream in broker.streams() for topic in stream.topics.values()]
-    places: Places = {}
-    for topic in topics:
-        for partition in topic.partitions:
-            for key in partition.positions:
-                places.setdefault(key, []).append(partition)
-    return sorted([*_iggy(broker, topics, places), *_native(broker, places), *_coordinated(broker, places)])
+class GroupViews:
+    """Groups of all protocols, to be looked at."""
 
+    def __init__(
+        self,
+        topics: Callable[[], Iterable[Topic]],
+        iggy: IggyGroups,
+        native: NativeGroups,
+        kafka: KafkaGroupCoordinator,
+    ) -> None:
+        self._topics = topics
+        self._iggy_groups = iggy
+        self._native_groups = native
+        self._kafka_groups = kafka
 
-def _iggy(broker: Broker, topics: Iterable[Topic], places: Places) -> Iterator[GroupView]:
-    for topic in topics:
-        for group in broker.groups.of_topic(topic):
-            members = [f"client {member.id}" for member in group.members]
-            key = ConsumerRef(IggyConsumerKind.GROUP, group.id).key
-            # Iggy stores the offset that was consumed last
-            progress = [_one(one, key, next_after=1) for one in places.get(key, ()) if one.topic is topic]
-            yield GroupView(IGGY, f"{topic.flat_name}/{group.id}", _word(members), 0, members, progress)
+    def list_all(self) -> list[GroupView]:
+        """All groups, by protocol and name."""
+        topics = list(self._topics())
+        places: Places = {}
+        for topic in topics:
+            for partition in topic.partitions:
+                for key in partition.positions:
+                    places.setdefault(key, []).append(partition)
+        return sorted([*self._iggy(topics, places), *self._native(places), *self._kafka(places)])
 
+    def _iggy(self, topics: Iterable[Topic], places: Places) -> Iterator[GroupView]:
+        for topic in topics:
+            for group in self._iggy_groups.of_topic(topic):
+                members = [f"client {member.id}" for member in group.members]
+                key = ConsumerRef(IggyConsumerKind.GROUP, group.id).key
+                # Iggy stores the offset that was consumed last
+                progress = [_one(one, key, next_after=1) for one in places.get(key, ()) if one.topic is topic]
+                yield GroupView(IGGY, f"{topic.flat_name}/{group.id}", _word(members), 0, members, progress)
 
-def _native(broker: Broker, places: Places) -> Iterator[GroupView]:
-    for name in broker.native_groups.names():
-        generation, members = broker.native_groups.members(name)
-        key = PositionKey(NATIVE, name)
-        progress = [_one(one, key) for one in places.get(key, ())]
-        yield GroupView(NATIVE, name, _word(members), generation, members, progress)
-
-
-def _coordinated(broker: Broker, places: Places) -> Iterator[GroupView]:
-    for name in broker.coordinated_groups.names():
-        group = broker.coordinated_groups.find(name)
-        if group is not None:
-            key = PositionKey(KAFKA, name)
+    def _native(self, places: Places) -> Iterator[GroupView]:
+        for name in self._native_groups.names():
+            generation, members = self._native_groups.members(name)
+            key = PositionKey(NATIVE, name)
             progress = [_one(one, key) for one in places.get(key, ())]
-            yield GroupView(KAFKA, name, group.state.value, group.generation, list(group.members), progress)
+            yield GroupView(NATIVE, name, _word(members), generation, members, progress)
+
+    def _kafka(self, places: Places) -> Iterator[GroupView]:
+        for name in self._kafka_groups.names():
+            group = self._kafka_groups.find(name)
+            if group is not None:
+                key = PositionKey(KAFKA, name)
+                progress = [_one(one, key) for one in places.get(key, ())]
+                yield GroupView(KAFKA, name, group.state.value, group.generation, list(group.members), progress)
 
 
 def _word(members: list[str]) -> str:

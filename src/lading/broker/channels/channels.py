@@ -9,10 +9,10 @@ from typing import Final
 
 from ...log.catalog import Catalog
 from ...model.errors import Reason, Refusal
-from ..core.append import Append
 from ..core.callbacks import ignore
 from ..core.component import NEVER_US, SOON_US, Component
 from ..core.counters import Counters
+from ..core.pending_append import Append
 from ..core.topology import Partition, Topic
 from .channel import EPHEMERAL, Channel
 from .partition_dispatcher import PartitionDispatcher

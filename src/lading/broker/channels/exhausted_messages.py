@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ...model.state import State
-from ..core.append import Append
 from ..core.counters import Counters
 from ..core.dead_letters import DeadLetters
+from ..core.pending_append import Append
 from ..core.states import States
 from ..core.topology import Partition
 from . import Channel

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...model.errors import Reason, Refusal
-from ..core.append import Append
+from ..core.pending_append import Append
 from ..core.topology import Partition
 from .fallback import NEVER_US, WAITING
 from .out_of_window import DEFERRED, LEAVING, OutOfWindow, OutOfWindowMessage

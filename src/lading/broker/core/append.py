@@ -22,11 +22,11 @@ from ...model.errors import Reason, Refusal
 from .callbacks import ignore
 from .component import Component
 from .counters import Counters
+from .pending_append import Append
 from .topology import Partition, Topic
 
 __all__ = [
     "BEFORE_IN_PLACE_BYTES",
-    "Append",
     "Appender",
     "Balanced",
     "ByHash",
@@ -64,47 +64,6 @@ class ByHash:
 
 
 PartitionChoice = Balanced | ByNumber | ByHash
-
-
-class Append:
-    """One append: where its messages are, and whether they last.
-
-    ``done`` is set when they are synced, or when that failed: then ``error`` says why and none of them was kept as
-    acknowledged. ``duplicate``: the messages were there already, ``base_offset`` is where.
-    """
-
-    __slots__ = ("_callbacks", "base_offset", "count", "done", "duplicate", "end_offset", "error", "size_bytes")
-
-    def __init__(self, base_offset: int, end_offset: int, count: int, size_bytes: int, duplicate: bool = False) -> None:
-        self.base_offset = base_offset
-        self.end_offset = end_offset
-        self.count = count
-        self.size_bytes = size_bytes
-        self.duplicate = duplicate
-        self.done = False
-        self.error: Refusal | None = None
-        self._callbacks: list[Callable[[Append], None]] | None = None
-
-    def add_done_callback(self, callback: Callable[[Append], None]) -> None:
-        """Call back once with this append when it is done; at once where it is already."""
-        if self.done:
-            callback(self)
-        elif self._callbacks is None:
-            self._callbacks = [callback]
-        else:
-            self._callbacks.append(callback)
-
-    def finish(self, error: Refusal | None) -> None:
-        """Complete the append: durable, or failed with ``error``. Called once, by the broker."""
-        self.error = error
-        self.done = True
-        callbacks, self._callbacks = self._callbacks, None
-        for callback in callbacks or ():
-            try:
-                callback(self)
-            except Exception:
-                # the other callbacks, and other appends of the same sync, are still to be told
-                LOG.exception("a callback of an append failed")
 
 
 class Appender(Component):

@@ -22,10 +22,10 @@ from ...log.dead_letter_intents import DeadLetterIntentRow, DeadLetterIntentStor
 from ...model.errors import Reason, Refusal
 from ...model.names import spellings
 from ...model.state import State
-from .append import Append
 from .component import Component
 from .counters import Counters
 from .dead_letter_batch import DeadLetterBatch
+from .pending_append import Append
 from .read import RunSlice, read
 from .topology import Partition, Topic
 

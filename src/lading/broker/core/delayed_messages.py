@@ -25,8 +25,9 @@ from ...log.interface import PartitionLog
 from ...log.intervals import Intervals
 from ...model.errors import Refusal
 from ...model.run import BASE_OFFSET, BODY_END, BODY_START, COUNT, FLAGS, LAST_OFFSET, MAX_TIMESTAMP_US, Run
-from .append import Append, Appender, Write, WriteResult
+from .append import Appender, Write, WriteResult
 from .component import NEVER_US, SOON_US, Component, partitions_of
+from .pending_append import Append
 from .topology import Partition, Topic
 
 LOG: Final = logging.getLogger("lading.broker")

@@ -12,8 +12,9 @@ from typing import Final, NamedTuple
 
 from ...chunk.envelope import ENVELOPE_BYTES
 from ...model.protocol import VisibilityRule
+from .chunk_range import ChunkRange
 from .counters import Counters
-from .read import ChunkRange, read_chunk_range, skipped_ranges
+from .read import read_chunk_range, skipped_ranges
 from .topology import Partition
 
 _AHEAD_CHUNKS_MAX: Final = 64

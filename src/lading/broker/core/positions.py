@@ -8,56 +8,13 @@ at most ``position_flush_us`` later and when the broker stops; a crash may repea
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import Enum
-from typing import Final, NamedTuple
 
-from ...dialects.iggy_classic import protocol as iggy_row
-from ...dialects.kafka import protocol as kafka_row
-from ...dialects.native import protocol as native_row
 from ...log.catalog import Catalog
 from ...log.catalog_rows import PositionRow
 from .component import NEVER_US, Component, partitions_of
 from .counters import Counters
+from .position import PositionKey, StoredPosition
 from .topology import Partition, Topic
-
-IGGY: Final = iggy_row.PROTOCOL.name
-NATIVE: Final = native_row.PROTOCOL.name
-KAFKA: Final = kafka_row.PROTOCOL.name
-
-
-class PositionKey(NamedTuple):
-    """Whose position: protocol, and the consumer's name within it."""
-
-    protocol: str
-    consumer: str
-
-
-class IggyConsumerKind(Enum):
-    """A consumer that names its partition, or a group that is given one."""
-
-    CONSUMER = "consumer"
-    GROUP = "group"
-
-
-class ConsumerRef(NamedTuple):
-    """Who polls: the kind, and the consumer's or group's id."""
-
-    kind: IggyConsumerKind
-    id: int
-
-    @property
-    def key(self) -> PositionKey:
-        """Under which its position is stored."""
-        return PositionKey(IGGY, f"{self.kind.value}/{self.id}")
-
-
-class StoredPosition(NamedTuple):
-    """A position as its protocol means it."""
-
-    offset: int
-    epoch: int | None = None
-    extra: bytes | None = None
-    updated_us: int = 0
 
 
 class Positions(Component):

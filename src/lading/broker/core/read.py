@@ -21,6 +21,7 @@ from ...model.protocol import AbortedRecords, UnavailableMessages, VisibilityRul
 from ...model.run import BASE_OFFSET, Run
 from ...model.scan_request import ScanRequest
 from ...model.state import State
+from .chunk_range import ChunkRange, IndexedRun
 from .counters import Counters
 from .salvage import salvage
 from .topology import Partition
@@ -58,45 +59,6 @@ class ReadResult:
     def runs(self) -> list[Run]:
         """The Runs of all pieces."""
         return [piece.run for piece in self.pieces]
-
-
-class IndexedRun(NamedTuple):
-    """A Run with the columns that polls look into as lists: a small poll costs no call into NumPy.
-
-    Of each chunk the base offset, the last one, and where its body begins and ends. ``dense``: every offset between
-    is a message.
-    """
-
-    run: Run
-    bases: list[int]
-    lasts: list[int]
-    starts: list[int]
-    ends: list[int]
-    dense: bool
-
-    def between(self, first: int, end: int) -> tuple[Run, int, int]:
-        """The Run without chunks that lie wholly outside ``first`` to ``end``, which chunks those are."""
-        low, high = bisect_left(self.lasts, first), bisect_left(self.bases, end)
-        run = self.run
-        if high - low == len(self.bases):
-            return run, low, high
-        return Run(run.dialect, run.region, run.chunks[low:high]), low, high
-
-
-class ChunkRange(NamedTuple):
-    """Whole chunks of the log; of a ``damaged`` one only the messages that are intact."""
-
-    base_offset: int
-    end_offset: int
-    size_bytes: int
-    parts: list[IndexedRun]
-    damaged: bool
-
-    def serves(self, offset: int, max_bytes: int) -> bool:
-        """Whether a read from ``offset`` finds here what the log would give it, or less."""
-        if not self.base_offset <= offset < self.end_offset:
-            return False
-        return self.size_bytes <= max_bytes or (len(self.parts) == 1 and len(self.parts[0].bases) == 1)
 
 
 def read(

@@ -9,18 +9,16 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ...log.interface import PartitionLog
 from ...model.errors import Reason, Refusal
 from ...model.names import flat_name
+from .chunk_range import ChunkRange
+from .pending_append import Append
+from .position import PositionKey, StoredPosition
 from .settings import TopicSettings
-
-if TYPE_CHECKING:
-    from .append import Append
-    from .positions import PositionKey, StoredPosition
-    from .read import ChunkRange
-    from .writers import Writers
+from .writers import Writers
 
 LOG: Final = logging.getLogger("lading.broker")
 ID_MAX: Final = 0xFFFF_FFFF

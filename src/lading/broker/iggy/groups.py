@@ -14,8 +14,9 @@ from ...log.catalog import Catalog
 from ...log.catalog_rows import GroupRow
 from ...model.errors import Reason, Refusal
 from ..core.component import Component
-from ..core.positions import IGGY, ConsumerRef, IggyConsumerKind, Positions
+from ..core.positions import Positions
 from ..core.topology import ID_MAX, Partition, Topic
+from .consumer import IGGY, ConsumerRef, IggyConsumerKind
 
 
 @dataclass(slots=True, eq=False)

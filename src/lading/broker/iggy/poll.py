@@ -13,9 +13,11 @@ from ...model.protocol import UnavailableMessages, VisibilityRule
 from ...model.state import State
 from ..core.counters import Counters
 from ..core.offsets_for_times import first_in_span
-from ..core.positions import ConsumerRef, IggyConsumerKind, Positions, StoredPosition
+from ..core.position import StoredPosition
+from ..core.positions import Positions
 from ..core.read import ReadResult, read, skipped_ranges
 from ..core.topology import Partition, Topic
+from .consumer import ConsumerRef, IggyConsumerKind
 from .groups import IggyGroups
 
 

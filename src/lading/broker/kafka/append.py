@@ -16,8 +16,9 @@ from ...chunk.runs import runs
 from ...dialects import codes, registry
 from ...dialects.sequenced import SequencedBatch, SequencedDialect, TransactionMarkerDialect
 from ...model.errors import LocalError, Reason, Refusal
-from ..core.append import Append, Appender, Write, WriteResult
+from ..core.append import Appender, Write, WriteResult
 from ..core.counters import Counters
+from ..core.pending_append import Append
 from ..core.topology import Partition
 from ..core.writer_state import SCAN_BYTES, WriterStateManager, apply_transaction_marker, update_last_stable_offset
 from ..core.writers import AppendedBlock, Writers

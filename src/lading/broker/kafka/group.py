@@ -12,8 +12,12 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
+from ...dialects.kafka import protocol as kafka_row
 from ...model.errors import Reason, Refusal
 from ..core.pending_result import PendingResult
+
+KAFKA: Final = kafka_row.PROTOCOL.name
+"""What positions and groups of the catalog have as their protocol."""
 
 
 class GroupState(StrEnum):

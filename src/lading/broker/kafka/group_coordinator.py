@@ -15,10 +15,12 @@ from ...log.catalog_rows import GroupRow
 from ...model.errors import Reason, Refusal
 from ..core.component import NEVER_US, Component
 from ..core.pending_result import PendingResult
-from ..core.positions import KAFKA, PositionKey, Positions, StoredPosition
+from ..core.position import PositionKey, StoredPosition
+from ..core.positions import Positions
 from ..core.settings import BrokerSettings
 from ..core.topology import Partition, Topic
 from .group import (
+    KAFKA,
     GroupState,
     JoinGroupRequest,
     JoinGroupResult,

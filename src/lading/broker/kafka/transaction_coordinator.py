@@ -14,10 +14,12 @@ from typing import Final
 from ...log.catalog_rows import PositionRow
 from ...log.producer_table import ProducerRow, ProducerTable
 from ...model.errors import Reason, Refusal
-from ..core.append import Append, Write
+from ..core.append import Write
 from ..core.component import NEVER_US, SOON_US, Component, partitions_of
+from ..core.pending_append import Append
 from ..core.pending_result import PendingResult
-from ..core.positions import PositionKey, Positions, StoredPosition
+from ..core.position import PositionKey, StoredPosition
+from ..core.positions import Positions
 from ..core.topology import Partition, Topic
 from .append import ActiveProducer, BatchSequence, KafkaAppender, producer_of, writer_of
 from .transactional_producer import (

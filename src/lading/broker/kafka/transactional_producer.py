@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from ...log.producer_table import ProducerRow
 from ...model.errors import Reason, Refusal
 from ..core.pending_result import PendingResult
-from ..core.positions import PositionKey, StoredPosition
+from ..core.position import PositionKey, StoredPosition
 from ..core.topology import Partition
 
 

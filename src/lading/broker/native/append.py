@@ -12,8 +12,9 @@ from ...dialects import codes
 from ...dialects.native import messages as native
 from ...dialects.sequenced import SequencedBatch
 from ...model.errors import MalformedMessage, Reason, Refusal
-from ..core.append import Append, Appender, WriteResult
+from ..core.append import Appender, WriteResult
 from ..core.counters import Counters
+from ..core.pending_append import Append
 from ..core.topology import Partition
 from ..core.writer_state import WriterStateManager
 from ..core.writers import AppendedBlock

@@ -8,14 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+from ...dialects.native import protocol as native_row
 from ...log.catalog import Catalog
 from ...log.catalog_rows import GroupRow
 from ...model.errors import Reason, Refusal
 from ..core.component import NEVER_US, SOON_US, Component
-from ..core.positions import NATIVE, PositionKey, Positions, StoredPosition
+from ..core.position import PositionKey, StoredPosition
+from ..core.positions import Positions
 from ..core.topology import Partition, Topic
+
+NATIVE: Final = native_row.PROTOCOL.name
 
 
 class Assignment(NamedTuple):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ...broker.group_view import GroupView, views
+from ...broker.group_view import GroupView
 from ...broker.native.groups import Assignment
 from ...metrics import Gauge, Labels
 from ...model.errors import Reason, Refusal
@@ -58,11 +58,13 @@ class AdminGroups:
         ]
 
     async def _list(self, request: Request, path: Parameters) -> Response:
-        return json_response([_summary(view) | {"members": len(view.members)} for view in views(self._broker)])
+        return json_response(
+            [_summary(view) | {"members": len(view.members)} for view in self._broker.group_views.list_all()]
+        )
 
     async def _show(self, request: Request, path: Parameters) -> Response:
         protocol, group = path["protocol"], path["group"]
-        for view in views(self._broker):
+        for view in self._broker.group_views.list_all():
             if (view.protocol, view.name) == (protocol, group):
                 partitions = [one._asdict() for one in view.progress]
                 return json_response(_summary(view) | {"members": view.members, "partitions": partitions})
@@ -120,12 +122,12 @@ class AdminGroups:
 
 def _gauges(broker: Broker) -> Iterator[Gauge]:
     def lag() -> Iterator[tuple[Labels, float]]:
-        for view in views(broker):
+        for view in broker.group_views.list_all():
             for one in view.progress:
                 yield (view.protocol, view.name, one.topic, str(one.partition)), float(one.lag)
 
     def members() -> Iterator[tuple[Labels, float]]:
-        for view in views(broker):
+        for view in broker.group_views.list_all():
             yield (view.protocol, view.name), float(len(view.members))
 
     group = ("protocol", "group")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from ...broker.core.append import Append
+from ...broker.core.pending_append import Append
 
 
 async def wait_acknowledged(append: Append) -> None:

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from ...broker.core import positions
-from ...broker.core.positions import ConsumerRef
 from ...broker.core.read import ReadResult, RunSlice
 from ...broker.iggy import poll as polling
+from ...broker.iggy.consumer import ConsumerRef, IggyConsumerKind
 from ...broker.iggy.poll import PollResult
 from ...dialects import codes, registry
 from ...dialects.carrier import Carried
@@ -180,8 +179,8 @@ STRATEGIES: Final[dict[int, Callable[[int], polling.PollStart]]] = {
 """What the broker is told of a strategy, by its code; first, last and next ignore the value."""
 
 _CONSUMERS: Final = {
-    ConsumerKind.CONSUMER: positions.IggyConsumerKind.CONSUMER,
-    ConsumerKind.GROUP: positions.IggyConsumerKind.GROUP,
+    ConsumerKind.CONSUMER: IggyConsumerKind.CONSUMER,
+    ConsumerKind.GROUP: IggyConsumerKind.GROUP,
 }
 
 

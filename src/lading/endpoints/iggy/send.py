@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ...broker.core.append import Append, Balanced, ByHash, ByNumber, PartitionChoice, WriteResult
+from ...broker.core.append import Balanced, ByHash, ByNumber, PartitionChoice, WriteResult
+from ...broker.core.pending_append import Append
 from ...dialects import codes
 from ...dialects.iggy_classic import messages
 from ...dialects.iggy_classic.commands import SendMessages, parse_request

@@ -37,7 +37,7 @@ from .service import IggyService
 from .states import SETTING_STATES, StateSetter
 
 if TYPE_CHECKING:
-    from ...broker.core.append import Append
+    from ...broker.core.pending_append import Append
 
 log = logging.getLogger(__name__)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from ...broker.core.positions import KAFKA, PositionKey, StoredPosition
+from ...broker.core.position import PositionKey, StoredPosition
 from ...broker.core.topology import Partition
-from ...broker.kafka.group import KafkaGroup
+from ...broker.kafka.group import KAFKA, KafkaGroup
 from ...broker.kafka.group_coordinator import MemberCall
 from ...dialects.kafka import versions
 from ...dialects.kafka.assignment import PROTOCOL, parse_subscription

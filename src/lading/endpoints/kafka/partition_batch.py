@@ -14,7 +14,7 @@ from ...kernels import engine
 from ...model.errors import LadingError
 
 if TYPE_CHECKING:
-    from ...broker.core.append import Append
+    from ...broker.core.pending_append import Append
     from ...broker.core.topology import Partition
 
 Bytes = NDArray[np.uint8]

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ...broker.core.append import BEFORE_IN_PLACE_BYTES, Append, InPlace, WriteResult
+from ...broker.core.append import BEFORE_IN_PLACE_BYTES, InPlace, WriteResult
+from ...broker.core.pending_append import Append
 from ...broker.kafka.append import BatchSequence
 from ...broker.native.append import PLAIN
 from ...dialects import codes

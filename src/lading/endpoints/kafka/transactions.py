@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Mapping
 from typing import Any, Final
 
-from ...broker.core.positions import KAFKA, PositionKey, StoredPosition
+from ...broker.core.position import PositionKey, StoredPosition
 from ...broker.core.topology import Partition
+from ...broker.kafka.group import KAFKA
 from ...broker.kafka.group_coordinator import MemberCall
 from ...broker.kafka.transactional_producer import Caller, ProducerIdAndEpoch
 from ...dialects.kafka import versions

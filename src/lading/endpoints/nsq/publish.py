@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ...broker.core.append import Append, Balanced, ByNumber, PartitionChoice, WriteResult
+from ...broker.core.append import Balanced, ByNumber, PartitionChoice, WriteResult
+from ...broker.core.pending_append import Append
 from ...dialects import codes
 from ...dialects.nsq import commands, limits, publishing, send_layout
 from ...dialects.nsq.commands import ERROR, Command, frame

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ...broker.core.append import Append
+from ...broker.core.pending_append import Append
 from ...dialects.nsq import commands
 from ...dialects.nsq.commands import ERROR, RESPONSE, frame
 from ...dialects.nsq.errors import NsqProtocolError, fault_of

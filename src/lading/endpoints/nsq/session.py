@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from ...broker.core.append import Append
+from ...broker.core.pending_append import Append
 from ...dialects.nsq import commands, limits
 from ...dialects.nsq.commands import ERROR, RESPONSE, ClientState, Line, frame
 from ...dialects.nsq.errors import NsqProtocolError, fault_of

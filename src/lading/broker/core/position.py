@@ -1,0 +1,21 @@
+"""A stored position: whose it is, and where it is, in its protocol's own terms."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class PositionKey(NamedTuple):
+    """Whose position: protocol, and the consumer's name within it."""
+
+    protocol: str
+    consumer: str
+
+
+class StoredPosition(NamedTuple):
+    """A position as its protocol means it."""
+
+    offset: int
+    epoch: int | None = None
+    extra: bytes | None = None
+    updated_us: int = 0

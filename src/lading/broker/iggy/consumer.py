@@ -1,0 +1,30 @@
+"""Who polls as Iggy names it: a consumer, or a group of its topic."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final, NamedTuple
+
+from ...dialects.iggy_classic import protocol as iggy_row
+from ..core.position import PositionKey
+
+IGGY: Final = iggy_row.PROTOCOL.name
+
+
+class IggyConsumerKind(Enum):
+    """A consumer that names its partition, or a group that is given one."""
+
+    CONSUMER = "consumer"
+    GROUP = "group"
+
+
+class ConsumerRef(NamedTuple):
+    """Who polls: the kind, and the consumer's or group's id."""
+
+    kind: IggyConsumerKind
+    id: int
+
+    @property
+    def key(self) -> PositionKey:
+        """Under which its position is stored."""
+        return PositionKey(IGGY, f"{self.kind.value}/{self.id}")
