@@ -82,6 +82,7 @@ class Reader:
 
     def subscribe(self, channel: Channel, ready: int = 1, partition: int | None = None, **options: Any) -> Reader:
         """Subscribe and be ready for some."""
+        self.channel = channel
         channel.subscribe(self.subscriber, partition, **options)
         self.subscriber.set_ready(ready)
         return self
@@ -93,9 +94,7 @@ class Reader:
 
     def finish(self, *offsets: int, partition: int = 0) -> int:
         """Finish messages; how many were taken."""
-        channel = self.subscriber.channel
-        assert channel is not None
-        return channel.finish(self.subscriber, partition, np.array(offsets, np.int64))
+        return self.channel.finish(self.subscriber, partition, np.array(offsets, np.int64))
 
     def finish_all(self) -> None:
         """Finish what it got since the last call of ``payloads`` or this."""

@@ -56,7 +56,7 @@ def test_the_first_channel_gets_what_was_kept_a_later_one_what_comes(broker: Bro
     first = Reader().subscribe(broker.channels.open(topic, "first"), 10)
     later = Reader().subscribe(broker.channels.open(topic, "later"), 10)
     at_end = Reader().subscribe(broker.channels.open(topic_of(broker, name="u"), "c", start=Start.END), 10)
-    put(broker, at_end.subscriber.channel.topic.partition(0), b"fresh")  # type: ignore[union-attr]
+    put(broker, at_end.channel.topic.partition(0), b"fresh")
     put(broker, topic.partition(1), b"fresh")
     pump(broker)
     assert sorted(first.payloads()) == [b"fresh", b"kept"]
@@ -184,7 +184,7 @@ def test_a_requeue_with_delay_lets_others_pass_and_outlives_a_kill(tmp_path: Pat
     reader = Reader().subscribe(broker.channels.open(topic, "c"), 2)
     put(broker, topic.partition(0), b"late", b"one", b"two")
     pump(broker)
-    reader.subscriber.channel.requeue(reader.subscriber, 0, 0, 3600 * SECOND, now_us=NOW)  # type: ignore[union-attr]
+    reader.channel.requeue(reader.subscriber, 0, 0, 3600 * SECOND, now_us=NOW)
     pump(broker)
     assert reader.payloads() == [b"late", b"one", b"two"]
     assert reader.finish(1, 2) == 2

@@ -13,7 +13,6 @@ from typing import Final
 import grimp
 
 CIRCLES_LEFT: Final[Mapping[str, int]] = {
-    "lading.broker.channels": 6,
     "lading.endpoints.kafka": 2,
     "lading.endpoints.nsq": 9,
     "lading.transports.kafka": 2,

@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from ..clock import Dates
 from ..dialects.native.messages import Checked
+from ..dialects.nsq import limits
+from ..dialects.nsq import protocol as nsq_row
 from ..log.catalog import FILE_NAME, Catalog
 from ..log.directory import DataDirectory
 from ..log.disk import Disk, RealDisk
@@ -25,6 +27,7 @@ from ..model.errors import Refusal
 from ..model.protocol import VisibilityRule
 from .channels import Channels
 from .channels.exhausted_messages import ExhaustedMessageHandler
+from .channels.rules import ChannelRules
 from .core.append import Appender, PartitionChoice, choose_partition
 from .core.attempts import Attempts
 from .core.catalog_commit import CatalogCommit
@@ -59,6 +62,8 @@ from .native.groups import NativeGroups
 from .native.transactions import CommitResult, NativeTransactions
 
 ComponentT = TypeVar("ComponentT", bound=Component)
+
+CHANNEL_RULES: Final = ChannelRules(nsq_row.CHANNEL, limits.TAG_NAME, lambda name: name.endswith(limits.EPHEMERAL))
 
 
 class Broker:
@@ -131,7 +136,7 @@ class Broker:
                 lambda one: directory.partition(one.topic.uuid, one.number), self._synced, self.damages.watch,
             )
         )  # fmt: skip
-        self.channels = self._add(Channels(self._catalog, self.counters))
+        self.channels = self._add(Channels(self._catalog, self.counters, CHANNEL_RULES))
         self.channels.on_exhausted = ExhaustedMessageHandler(
             self.dead_letters, self._states, self.counters, lambda: self._now_us
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,13 +13,24 @@ from .partition_dispatcher import PartitionDispatcher
 from .statistics import ChannelStatistics
 from .subscriber import Subscriber
 
-if TYPE_CHECKING:
-    from .channels import Channels
-
 HOLD_US: Final = 3_000
 """A subscriber that holds most of what it may gets the rest this much later: larger stretches cost less."""
-EPHEMERAL: Final = "#ephemeral"
-"""A topic or channel whose name ends so does not outlast its users."""
+
+
+class ChannelOwner(Protocol):
+    """What a channel asks of the channels it is one of."""
+
+    def wake(self, channel: Channel) -> None:
+        """Have it pumped soon."""
+
+    def is_paused(self, topic: Topic) -> bool:
+        """Whether all channels of the topic wait."""
+
+    def confirm(self, channel: Channel) -> None:
+        """Have it on disk as it is now."""
+
+    def delete(self, channel: Channel) -> None:
+        """Delete it."""
 
 
 class Channel:
@@ -28,7 +39,9 @@ class Channel:
     Made by ``Channels.open``. Whoever subscribes gets messages by ``Subscriber.take`` when ``Channels.pump`` runs.
     """
 
-    def __init__(self, channels: Channels, topic: Topic, name: str) -> None:
+    def __init__(self, owner: ChannelOwner, topic: Topic, name: str, *, ephemeral: bool) -> None:
+        """An ``ephemeral`` one goes with its last subscriber and is not stored."""
+        self.ephemeral = ephemeral
         self.topic = topic
         self.name = name
         self.subscribers: list[Subscriber] = []
@@ -37,21 +50,16 @@ class Channel:
         self.skipping = False
         self.ordered = False
         self.deleted = False
-        self._channels = channels
+        self._owner = owner
         self._everywhere: list[Subscriber] = []
         """Those who read all partitions."""
         self._counts = ChannelStatistics()
         self._turn = 0
         self._held_since_us: int | None = None
 
-    @property
-    def ephemeral(self) -> bool:
-        """Whether it goes with its last subscriber and is not stored."""
-        return self.name.endswith(EPHEMERAL)
-
     def wake(self) -> None:
         """There may be something to deliver."""
-        self._channels.wake(self)
+        self._owner.wake(self)
 
     def released(self) -> None:
         """A subscriber has free capacity: wake the channel if messages are waiting."""
@@ -68,7 +76,7 @@ class Channel:
         self.subscribers.append(subscriber)
         if partition is None:
             self._everywhere.append(subscriber)
-        subscriber.channel = self
+        subscriber.on_credit = self.wake
         if ordered and not self.ordered:
             self.set_ordered(True)
         for lane in lanes:
@@ -82,12 +90,12 @@ class Channel:
         self.subscribers.remove(subscriber)
         if subscriber in self._everywhere:
             self._everywhere.remove(subscriber)
-        subscriber.channel = None
+        subscriber.on_credit = None
         for lane in self.lanes:
             if lane.has(subscriber):
                 lane.remove(subscriber)
         if self.ephemeral and not self.subscribers and not self.deleted:
-            self._channels.delete(self)
+            self._owner.delete(self)
         self.wake()
 
     def finish(self, subscriber: Subscriber, partition: int, offsets: NDArray[np.int64]) -> int:
@@ -113,7 +121,7 @@ class Channel:
 
     def pump(self, now_us: int) -> int | None:
         """Deliver what can be; when to come back: 0 at once, None when woken."""
-        if self.paused or self.skipping or self.deleted or self._channels.is_paused(self.topic):
+        if self.paused or self.skipping or self.deleted or self._owner.is_paused(self.topic):
             return None
         held_us = self._held_since_us
         eager = held_us is not None and now_us - held_us >= HOLD_US
@@ -174,13 +182,13 @@ class Channel:
         self.ordered = self.ordered if ordered is None else ordered
         for lane in self.lanes:
             lane.ordered = self.ordered
-        self._channels.confirm(self)
+        self._owner.confirm(self)
         self.wake()
 
     def empty(self) -> int:
         """Discard all messages, in-flight ones included; return how many were never delivered."""
         passed = self._pass_over()
-        self._channels.confirm(self)
+        self._owner.confirm(self)
         return passed
 
     def _pass_over(self) -> int:
@@ -193,7 +201,7 @@ class Channel:
         lane = self._lane(partition)
         log = lane.partition.log
         lane.seek(min(max(offset, log.first_offset), log.last_stable_offset))
-        self._channels.confirm(self)
+        self._owner.confirm(self)
         self.wake()
 
     def statistics(self) -> ChannelStatistics:

@@ -14,8 +14,9 @@ from ..core.component import NEVER_US, SOON_US, Component
 from ..core.counters import Counters
 from ..core.pending_append import Append
 from ..core.topology import Partition, Topic
-from .channel import EPHEMERAL, Channel
+from .channel import Channel
 from .partition_dispatcher import PartitionDispatcher
+from .rules import ChannelRules
 from .statistics import ChannelStatistics
 from .store import ORDERED, ORIGIN, PAUSED, SKIPPING, ChannelStore, StoredLane, after_cut, origin_row, row_of
 
@@ -40,7 +41,7 @@ class Start(Enum):
 class Channels(Component):
     """The channels of all topics. One thread, the event loop's, uses them."""
 
-    def __init__(self, catalog: Catalog, counters: Counters) -> None:
+    def __init__(self, catalog: Catalog, counters: Counters, rules: ChannelRules) -> None:
         self.on_work: Callable[[], None] = ignore
         """Called when ``pump`` should be called soon; not again before it was."""
         self.on_exhausted: Callable[[Channel, Partition, int, int], Append | None] = _nowhere
@@ -50,6 +51,7 @@ class Channels(Component):
         self._catalog = catalog
         self._store = ChannelStore(catalog)
         self._counters = counters
+        self._rules = rules
         self._channels: dict[Topic, dict[str, Channel]] = {}
         self._origins: dict[Topic, dict[int, int]] = {}
         """Where the first channel of a topic begins that had channels before: where the last of them ended."""
@@ -79,7 +81,7 @@ class Channels(Component):
                 self._loaded(topic, name, lanes.get((uuid, name), {}))
 
     def _loaded(self, topic: Topic, name: str, stored: dict[int, StoredLane]) -> None:
-        channel = Channel(self, topic, name)
+        channel = self._new_channel(topic, name)
         flags = max((one.flags for one in stored.values()), default=0)
         channel.paused, channel.skipping = bool(flags & PAUSED), bool(flags & SKIPPING)
         channel.ordered = bool(flags & ORDERED)
@@ -99,7 +101,7 @@ class Channels(Component):
             raise Refusal(
                 Reason.INVALID_CHANNEL_NAME, f"a channel name has 1 to {NAME_BYTES_MAX} bytes, not {size_bytes}"
             )
-        channel = Channel(self, topic, name)
+        channel = self._new_channel(topic, name)
         first = start is Start.KEPT and not self._channels.get(topic)
         origins = self._origins.get(topic, {})
         for partition in topic.partitions:
@@ -111,9 +113,12 @@ class Channels(Component):
         self.on_due()
         return channel
 
+    def _new_channel(self, topic: Topic, name: str) -> Channel:
+        return Channel(self, topic, name, ephemeral=self._rules.is_ephemeral(name))
+
     def _add_lane(self, channel: Channel, partition: Partition, offset: int) -> PartitionDispatcher:
         def make(statistics: ChannelStatistics) -> PartitionDispatcher:
-            lane = PartitionDispatcher(partition, offset, statistics, self._counters, channel.wake)
+            lane = PartitionDispatcher(partition, offset, statistics, self._counters, self._rules, channel.wake)
             lane.released = channel.released
             lane.on_exhausted = lambda place, at, attempts: self.on_exhausted(channel, place, at, attempts)
             return lane
@@ -138,7 +143,7 @@ class Channels(Component):
         del left[channel.name]
         if not left:
             del self._channels[channel.topic]
-            if channel.topic.name.endswith(EPHEMERAL):
+            if self._rules.is_ephemeral(channel.topic.name):
                 self.on_unused(channel.topic)
             else:
                 self._keep_origin(channel.topic)

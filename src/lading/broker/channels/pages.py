@@ -19,9 +19,6 @@ from ...model.run import BODY_END, BODY_START, COUNT, Located, Run
 from ...model.scan_request import ScanRequest
 from ..core.read import ReadResult, message_offsets
 
-TAG_HEADER: Final = "##client_dispatch_tag"
-"""The header whose text says which subscribers a message is for (nsq.md 3.1)."""
-
 TEXT_KINDS: Final = (int(Kind.RAW), int(Kind.STRING))
 
 
@@ -64,10 +61,10 @@ class Page:
                 found.append(data[starts[at] : starts[at] + lengths[at]].tobytes() if held else None)
         return found
 
-    def tagged(self, tags: Sequence[str]) -> NDArray[np.int16]:
-        """Per message 0, or 1 + the index of its tag in ``tags``."""
+    def tagged(self, header: str, tags: Sequence[str]) -> NDArray[np.int16]:
+        """Per message 0, or 1 + the index of its tag in ``tags``, which is the text of ``header``, always the same."""
         if self._tags is None:
-            self._tags = self._located(TAG_HEADER)
+            self._tags = self._located(header)
         codes = [np.zeros(count, np.int16) for _, count in self._tags]
         for number, tag in enumerate(tags, 1):
             wanted = np.frombuffer(tag.encode(), np.uint8)

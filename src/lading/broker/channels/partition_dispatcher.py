@@ -15,13 +15,13 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ...dialects.nsq import protocol as nsq_row
 from ..core.counters import Counters
 from ..core.read import ReadResult, newest, read
 from ..core.topology import Partition
 from .in_flight import InFlightTracker, Wake
 from .out_of_window import DEFERRED
 from .pages import Page, PageSlice, fitting, offsets_in, pages_of, size_of
+from .rules import ChannelRules
 from .statistics import ChannelStatistics
 from .subscriber import Delivery, Subscriber, SubscribersByTag, TagSubscribers, sampled
 
@@ -53,12 +53,19 @@ class PartitionDispatcher(InFlightTracker):
     """One partition of a channel: who gets its messages, and when."""
 
     def __init__(
-        self, partition: Partition, offset: int, statistics: ChannelStatistics, counters: Counters, wake: Wake
+        self,
+        partition: Partition,
+        offset: int,
+        statistics: ChannelStatistics,
+        counters: Counters,
+        rules: ChannelRules,
+        wake: Wake,
     ) -> None:
         """Goes on at ``offset``; ``wake`` is called when ``work`` should be."""
         super().__init__(partition, offset, statistics, wake)
         self.points = SubscribersByTag()
         self._counters = counters
+        self._rules = rules
         self._queues: dict[str, deque[PageSlice]] = {"": deque()}
         self._filters = 0
         """How many subscribers have a filter."""
@@ -112,7 +119,7 @@ class PartitionDispatcher(InFlightTracker):
         tags = self.points.tags
         if not tags:
             return (("", PageSlice(page, offsets)),)
-        codes = page.tagged(tags)
+        codes = page.tagged(self._rules.tag_header, tags)
         if len(offsets) < len(page.offsets):
             codes = codes[np.searchsorted(page.offsets, offsets)]
         sorted_out = ((tag, offsets[codes == number]) for number, tag in enumerate(("", *tags)))
@@ -290,7 +297,7 @@ class PartitionDispatcher(InFlightTracker):
 
     def _pages(self, offset: int, messages_max: int) -> tuple[ReadResult, list[Page]]:
         """What lies from an offset on; not more than can be decoded in a moment, where it has to be."""
-        place, kind, counters = self.partition, nsq_row.CHANNEL, self._counters
+        place, kind, counters = self.partition, self._rules.reader, self._counters
         reading = newest(place, offset, kind, messages_max, counters) or read(
             place, offset, reader=kind, max_messages=messages_max, max_bytes=PAGE_BYTES, counters=counters
         )

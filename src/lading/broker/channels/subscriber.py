@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import count
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,9 +12,6 @@ from numpy.typing import NDArray
 from ..core.topology import Partition
 from .filters import HeaderFilter
 from .pages import Page
-
-if TYPE_CHECKING:
-    from .channel import Channel
 
 TIMEOUT_US: Final = 60_000_000
 TIMEOUT_MAX_US: Final = 900_000_000
@@ -62,7 +59,8 @@ class Subscriber:
         self.timeout_us = timeout_us
         self.timeout_max_us = timeout_max_us
         self.name = name
-        self.channel: Channel | None = None
+        self.on_credit: Callable[[], None] | None = None
+        """Called when it takes messages; None while it is in no channel."""
         self.ready = 0
         self.in_flight = 0
         self.delivered = 0
@@ -93,8 +91,8 @@ class Subscriber:
             self._wake()
 
     def _wake(self) -> None:
-        if self.channel is not None and self.credit > 0:
-            self.channel.wake()
+        if self.on_credit is not None and self.credit > 0:
+            self.on_credit()
 
 
 class TagSubscribers:

@@ -1,0 +1,18 @@
+"""What the protocol whose clients read channels says of them; channels themselves know none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from ...model.protocol import VisibilityRule
+
+
+class ChannelRules(NamedTuple):
+    """Which messages a channel shows, by which header they are given out, and how long it is there."""
+
+    reader: VisibilityRule
+    tag_header: str
+    """The header whose text says which subscribers a message is for."""
+    is_ephemeral: Callable[[str], bool]
+    """Whether a topic or channel of this name does not outlast its users."""
