@@ -9,20 +9,22 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lading.kernels import arena, engine
-from lading.model.batch import HEADERS_TYPE, SCHEMA
+from lading.kernels import engine
 from lading.model.errors import MalformedMessage
 from lading.model.names import key_bytes, key_text
-from lading.model.run import BASE_OFFSET, BODY_END, BODY_START, LAST_OFFSET, Decoded, Located, Run
+from lading.model.run import BASE_OFFSET, BODY_END, BODY_START, LAST_OFFSET, Decoded, Run
 from lading.model.run import COUNT as COUNT_OF
 from lading.model.scan_request import ScanRequest
 
+from ..arrow_columns import BinaryColumn, FixedColumn, HeadersColumn, StoredColumn, assemble_columns
+from ..requested_keys import RequestedKeys
 from . import fallback, layout, send_fallback, stored_fallback
 from .encode import encode_sent, encode_stored
 from .layout import COUNT, HEADER_COUNT, KEY_BYTES, ODD_KEYS, PAYLOAD_BYTES, VALUE_BYTES, WHERE
@@ -67,7 +69,7 @@ def decode_columns(run: Run, request: ScanRequest = ScanRequest()) -> Iterator[D
     """
     size_bytes = int((run.chunks[:, BODY_END] - run.chunks[:, BODY_START]).sum())
     kernels = engine.select(KERNEL_MODULE, fallback, size_bytes)
-    asked = _RequestedKeys(request.keys)
+    asked = RequestedKeys(request.keys, _stored_key)
     wants = layout.WANT_HEADERS * ("headers" in request.fields) | layout.WANT_PAYLOAD * ("payload" in request.fields)
     cursor = np.array([0, -1], np.int64)
     totals = np.zeros(layout.TOTALS, np.int64)
@@ -75,7 +77,8 @@ def decode_columns(run: Run, request: ScanRequest = ScanRequest()) -> Iterator[D
     rows = np.empty(room, np.int64)
     limit_bytes = min(request.max_bytes, layout.ARROW_BYTES_MAX)
     while cursor[0] < len(run.chunks):
-        places = asked.places(room)
+        shape = (len(asked), room)
+        places = np.empty(shape, np.int64), np.empty(shape, np.int64), np.empty(shape, np.int8)
         span = (cursor, request.first, request.end, room, limit_bytes, wants)
         reason = kernels.scan(run.region, run.chunks, *span, asked.bytes, asked.ends, rows, *places, totals)
         if reason:
@@ -83,35 +86,7 @@ def decode_columns(run: Run, request: ScanRequest = ScanRequest()) -> Iterator[D
         count = int(totals[COUNT])
         if count:
             columns = _columns(kernels, run.region, rows[:count], totals.tolist(), request.fields)
-            yield Decoded(count, columns, asked.located(run.region, places, count))
-
-
-class _RequestedKeys:
-    """Header keys to locate: as bytes for the kernel, and back to the texts they were asked by."""
-
-    def __init__(self, keys: Sequence[str]) -> None:
-        self._texts = list(dict.fromkeys(keys))
-        known = [data for text in self._texts if (data := _stored_key(text)) is not None]
-        self._index = {data: index for index, data in enumerate(known)}
-        self.bytes = np.frombuffer(b"".join(known) + bytes(_SPARE_BYTES), np.uint8)
-        self.ends = np.cumsum([len(data) for data in known], dtype=np.int64)
-
-    def places(self, rows: int) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-        """Room for starts, lengths and kinds of ``rows`` rows."""
-        shape = (len(self.ends), rows)
-        return np.empty(shape, np.int64), np.empty(shape, np.int64), np.empty(shape, np.int8)
-
-    def located(self, region: Bytes, places: tuple[NDArray[Any], ...], count: int) -> dict[str, Located]:
-        starts, lengths, kinds = places
-        found: dict[str, Located] = {}
-        for text in self._texts:
-            index = self._index.get(_stored_key(text) or b"")
-            if index is None:
-                absent = np.zeros(count, np.int64)
-                found[text] = Located(region, absent, absent - 1, np.zeros(count, np.int8))
-            else:
-                found[text] = Located(region, starts[index, :count], lengths[index, :count], kinds[index, :count])
-        return found
+            yield Decoded(count, columns, asked.locate(run.region, count, *places))
 
 
 def _stored_key(text: str) -> bytes | None:
@@ -127,48 +102,22 @@ def _columns(
     kernels: Any, region: Bytes, rows: NDArray[np.int64], totals: list[int], fields: frozenset[str]
 ) -> dict[str, pa.Array[Any]]:
     count, header_count = len(rows), totals[HEADER_COUNT]
-    sizes_bytes = {
-        "offset": (8 * count,),
-        "state": (count,),
-        "timestamp": (8 * count,),
-        "id": (16 * count,),
-        "checksum": (4 * count,),
-        "headers": (
-            4 * count + 4,
-            4 * header_count + 4,
-            totals[KEY_BYTES] + _SPARE_BYTES,
-            header_count,
-            4 * header_count + 4,
-            totals[VALUE_BYTES] + _SPARE_BYTES,
+    # in the order of layout.OFFSETS and what follows
+    stored: dict[str, StoredColumn] = {
+        "offset": FixedColumn(count, 8),
+        "state": FixedColumn(count, 1),
+        "timestamp": FixedColumn(count, 8),
+        "id": FixedColumn(count, 16),
+        "checksum": FixedColumn(count, 4),
+        "headers": HeadersColumn(
+            count,
+            BinaryColumn(header_count, totals[KEY_BYTES] + _SPARE_BYTES),
+            BinaryColumn(header_count, totals[VALUE_BYTES] + _SPARE_BYTES),
+            FixedColumn(header_count, 1),
         ),
-        "payload": (4 * count + 4, totals[PAYLOAD_BYTES]),
+        "payload": BinaryColumn(count, totals[PAYLOAD_BYTES]),
     }
-    # asked for or not, in the order of layout.OFFSETS and what follows
-    memory = arena.Arena([size if field in fields else -1 for field, sizes in sizes_bytes.items() for size in sizes])
-    kernels.fill(region, rows, totals[ODD_KEYS], memory.memory, memory.places)
-    buffers = memory.buffers()
-    columns: dict[str, pa.Array[Any]] = {}
-    for buffer, field in enumerate(("offset", "state", "timestamp", "id", "checksum")):
-        if field in fields:
-            columns[field] = _from_buffers(_TYPES[field], count, [None, buffers[buffer]])
-    if "key" in fields:
-        columns["key"] = pa.nulls(count, pa.binary())
-    if "headers" in fields:
-        entries = [
-            _from_buffers(pa.string(), header_count, [None, buffers[layout.KEY_ENDS], buffers[layout.KEYS]]),
-            _from_buffers(pa.int8(), header_count, [None, buffers[layout.KINDS]]),
-            _from_buffers(pa.binary(), header_count, [None, buffers[layout.VALUE_ENDS], buffers[layout.VALUES]]),
-        ]
-        structs = _from_buffers(HEADERS_TYPE.value_type, header_count, [None], children=entries)
-        columns["headers"] = _from_buffers(HEADERS_TYPE, count, [None, buffers[layout.LIST_ENDS]], children=[structs])
-    if "payload" in fields:
-        ends_and_bytes = buffers[layout.PAYLOAD_ENDS : layout.PLACES]
-        columns["payload"] = _from_buffers(pa.binary(), count, [None, *ends_and_bytes])
-    return columns
-
-
-_from_buffers: Any = pa.Array.from_buffers
-_TYPES = {field.name: field.type for field in SCHEMA}
+    return assemble_columns(count, fields, stored, partial(kernels.fill, region, rows, totals[ODD_KEYS]))
 
 
 def slices(run: Run, first: int, end: int, max_messages: int, max_bytes: int) -> Slices:

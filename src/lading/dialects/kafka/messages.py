@@ -16,15 +16,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading.kernels import arena, engine
-from lading.model.batch import HEADERS_TYPE, SCHEMA
 from lading.model.errors import MalformedMessage
-from lading.model.kinds import Kind
 from lading.model.names import key_bytes, key_text
-from lading.model.run import BASE_OFFSET, BODY_END, BODY_START, LAST_OFFSET, Decoded, Located, Run
+from lading.model.run import BASE_OFFSET, BODY_END, BODY_START, LAST_OFFSET, Decoded, Run
 from lading.model.run import COUNT as COUNT_OF
 from lading.model.scan_request import ScanRequest
-from lading.model.state import State
 
+from ..arrow_columns import BinaryColumn, FixedColumn, HeadersColumn, StoredColumn, assemble_columns
+from ..requested_keys import RequestedKeys
 from . import fallback, layout
 from .compression import NONE, decompress
 from .encode import encode_batches
@@ -119,7 +118,7 @@ def decode_noted(run: Run, request: ScanRequest) -> Iterator[Noted]:
     batches = read_batches_of(run, request.first, request.end)
     if batches.reason:
         raise MalformedMessage(f"the record batch {layout.REASONS[batches.reason]}", at=batches.end)
-    asked = _RequestedKeys(request.keys)
+    asked = RequestedKeys(request.keys, _stored_key)
     for region, table in _plain(run.region, batches.table, request):
         yield from _portions(region, table, request, asked)
 
@@ -180,7 +179,7 @@ def _joined(pieces: list[Bytes], rows: list[NDArray[np.int64]]) -> tuple[Bytes, 
     return np.concatenate([*(piece[:-SPARE_BYTES] for piece in pieces), pieces[-1][-SPARE_BYTES:]]), np.stack(rows)
 
 
-def _portions(region: Bytes, table: Table, request: ScanRequest, asked: _RequestedKeys) -> Iterator[Noted]:
+def _portions(region: Bytes, table: Table, request: ScanRequest, asked: RequestedKeys) -> Iterator[Noted]:
     fields = request.fields
     size_bytes = int((table[:, layout.END] - table[:, layout.START]).sum())
     kernels = engine.select(KERNEL_MODULE, fallback, size_bytes)
@@ -195,7 +194,7 @@ def _portions(region: Bytes, table: Table, request: ScanRequest, asked: _Request
     rows = _words(_ROWS, (room, layout.ROW_WORDS))
     limit_bytes = min(request.max_bytes, layout.ARROW_BYTES_MAX)
     while cursor[0] < len(table):
-        places = asked.places(room)
+        places = _words(_PLACES, (len(asked), room)), _words(_PLACES, (len(asked), room))
         span = (cursor, request.first, request.end, room, limit_bytes, wants)
         reason = kernels.scan(region, table, *span, asked.bytes, asked.ends, rows.reshape(-1), *places, totals)
         if reason:
@@ -203,36 +202,7 @@ def _portions(region: Bytes, table: Table, request: ScanRequest, asked: _Request
         count = int(totals[layout.TOTAL_COUNT])
         if count:
             columns = _columns(region, rows[:count], totals, fields)
-            yield Noted(Decoded(count, columns, asked.located(region, places, count)), rows[:count])
-
-
-class _RequestedKeys:
-    """Header keys to locate: as bytes for the kernel, and back to the texts they were asked by."""
-
-    def __init__(self, keys: Sequence[str]) -> None:
-        stored = {text: _stored_key(text) for text in keys}
-        known = [data for data in stored.values() if data is not None]
-        self._rows = {text: None if data is None else known.index(data) for text, data in stored.items()}
-        self.bytes = np.frombuffer(b"".join(known) + bytes(SPARE_BYTES), np.uint8)
-        self.ends = np.cumsum([len(data) for data in known], dtype=np.int64)
-
-    def places(self, rows: int) -> tuple[Table, Table]:
-        """Room for starts and lengths of ``rows`` rows."""
-        shape = (len(self.ends), rows)
-        return _words(_PLACES, shape), _words(_PLACES, shape)
-
-    def located(self, region: Bytes, places: tuple[Table, Table], count: int) -> dict[str, Located]:
-        starts, lengths = places
-        found: dict[str, Located] = {}
-        for text, row in self._rows.items():
-            start = np.zeros(count, np.int64) if row is None else starts[row, :count]
-            length = np.full(count, -1, np.int64) if row is None else lengths[row, :count]
-            kind = np.full(count, int(Kind.RAW), np.int8)
-            absent = length == -1
-            if absent.any():
-                kind[absent] = 0
-            found[text] = Located(region, start, length, kind)
-        return found
+            yield Noted(Decoded(count, columns, asked.locate(region, count, *places)), rows[:count])
 
 
 def _words(pool: arena.Pool, shape: tuple[int, int]) -> Table:
@@ -252,53 +222,23 @@ def _columns(region: Bytes, rows: Table, totals: NDArray[np.int64], fields: froz
     count = len(rows)
     told = dict(enumerate(totals.tolist()))
     header_count = told[layout.HEADER_COUNT]
-
-    def column(entries: int, nulls: int, size_bytes: int) -> tuple[int, int, int]:
-        return -(-entries // 8) if nulls else -1, 4 * entries + 4, size_bytes + SPARE_BYTES
-
-    sizes_bytes: dict[str, tuple[int, ...]] = {
-        "offset": (8 * count,),
-        "timestamp": (8 * count,),
-        "key": column(count, told[layout.NULL_KEYS], told[layout.KEY_BYTES]),
-        "headers": (
-            4 * count + 4,
-            4 * header_count + 4,
-            told[layout.NAME_BYTES] + SPARE_BYTES,
-            *column(header_count, told[layout.NULL_VALUES], told[layout.VALUE_BYTES]),
+    # in the order of layout.OFFSETS and what follows
+    stored: dict[str, StoredColumn] = {
+        "offset": FixedColumn(count, 8),
+        "timestamp": FixedColumn(count, 8),
+        "key": BinaryColumn(count, told[layout.KEY_BYTES] + SPARE_BYTES, told[layout.NULL_KEYS] > 0),
+        "headers": HeadersColumn(
+            count,
+            BinaryColumn(header_count, told[layout.NAME_BYTES] + SPARE_BYTES),
+            BinaryColumn(header_count, told[layout.VALUE_BYTES] + SPARE_BYTES, told[layout.NULL_VALUES] > 0),
         ),
-        "payload": column(count, told[layout.NULL_PAYLOADS], told[layout.PAYLOAD_BYTES]),
+        "payload": BinaryColumn(count, told[layout.PAYLOAD_BYTES] + SPARE_BYTES, told[layout.NULL_PAYLOADS] > 0),
     }
-    # asked for or not, in the order of layout.OFFSETS and what follows
-    memory = arena.Arena([size if field in fields else -1 for field, sizes in sizes_bytes.items() for size in sizes])
-    kernels = engine.select(FILL_KERNEL_MODULE, fallback, memory.memory.size)
-    kernels.fill(region, rows, totals, memory.memory, memory.places)
-    buffers = memory.buffers()
-    columns: dict[str, pa.Array[Any]] = {}
-    for field, buffer in (("offset", layout.OFFSETS), ("timestamp", layout.TIMESTAMPS)):
-        if field in fields:
-            columns[field] = _from_buffers(_TYPES[field], count, [None, buffers[buffer]])
-    if "state" in fields:
-        columns["state"] = pa.array(np.full(count, int(State.AVAILABLE), np.int8))
-    for field in ("id", "checksum"):
-        if field in fields:
-            columns[field] = pa.nulls(count, _TYPES[field])
-    if "key" in fields:
-        columns["key"] = _from_buffers(pa.binary(), count, buffers[layout.KEY_VALID : layout.KEYS + 1])
-    if "headers" in fields:
-        entries = [
-            _from_buffers(pa.string(), header_count, [None, *buffers[layout.NAME_ENDS : layout.NAMES + 1]]),
-            pa.array(np.full(header_count, int(Kind.RAW), np.int8)),
-            _from_buffers(pa.binary(), header_count, buffers[layout.VALUE_VALID : layout.VALUES + 1]),
-        ]
-        structs = _from_buffers(HEADERS_TYPE.value_type, header_count, [None], children=entries)
-        columns["headers"] = _from_buffers(HEADERS_TYPE, count, [None, buffers[layout.LIST_ENDS]], children=[structs])
-    if "payload" in fields:
-        columns["payload"] = _from_buffers(pa.binary(), count, buffers[layout.PAYLOAD_VALID : layout.PAYLOADS + 1])
-    return columns
 
+    def fill(memory: Bytes, places: NDArray[np.int64]) -> None:
+        engine.select(FILL_KERNEL_MODULE, fallback, memory.size).fill(region, rows, totals, memory, places)
 
-_from_buffers: Any = pa.Array.from_buffers
-_TYPES = {field.name: field.type for field in SCHEMA}
+    return assemble_columns(count, fields, stored, fill)
 
 
 def salvage(run: Run) -> Run:

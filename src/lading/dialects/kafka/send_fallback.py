@@ -65,12 +65,9 @@ def weigh(
 ) -> None:
     """The most bytes that each message takes as a record, into ``sizes``."""
     columns = _Columns(
-        (key_ends, keys, key_valid),
-        (payload_ends, payloads, payload_valid),
-        (list_ends, name_ends, names),
-        (value_ends, values, value_valid),
-        kinds,
-    )
+        key_ends, keys, key_valid, payload_ends, payloads, payload_valid, list_ends, name_ends, names,
+        value_ends, values, value_valid, kinds,
+    )  # fmt: skip
     nothing = np.zeros(ID_BYTES * sizes.size, np.uint8), np.zeros(sizes.size, np.int64)
     for row in range(sizes.size):
         sizes[row] = len(columns.tail(row, int(flags[row]), *nothing)) + RECORD_HEAD_BYTES_MAX
@@ -107,12 +104,9 @@ def write(
     their distance from those of ``low``, times cut to milliseconds.
     """
     columns = _Columns(
-        (key_ends, keys, key_valid),
-        (payload_ends, payloads, payload_valid),
-        (list_ends, name_ends, names),
-        (value_ends, values, value_valid),
-        kinds,
-    )
+        key_ends, keys, key_valid, payload_ends, payloads, payload_valid, list_ends, name_ends, names,
+        value_ends, values, value_valid, kinds,
+    )  # fmt: skip
     for row in range(low, high):
         body = bytearray(1)
         store_varint(body, int(times_us[row]) // 1000 - int(times_us[low]) // 1000)
@@ -136,13 +130,25 @@ class _Columns:
 
     def __init__(
         self,
-        key: tuple[Ends, Bytes, Bytes],
-        payload: tuple[Ends, Bytes, Bytes],
-        names: tuple[Ends, Ends, Bytes],
-        values: tuple[Ends, Bytes, Bytes],
+        key_ends: Ends,
+        keys: Bytes,
+        key_valid: Bytes,
+        payload_ends: Ends,
+        payloads: Bytes,
+        payload_valid: Bytes,
+        list_ends: Ends,
+        name_ends: Ends,
+        names: Bytes,
+        value_ends: Ends,
+        values: Bytes,
+        value_valid: Bytes,
         kinds: Kinds,
     ) -> None:
-        self._key, self._payload, self._names, self._values, self._kinds = key, payload, names, values, kinds
+        self._key = key_ends, keys, key_valid
+        self._payload = payload_ends, payloads, payload_valid
+        self._names = list_ends, name_ends, names
+        self._values = value_ends, values, value_valid
+        self._kinds = kinds
 
     def tail(self, row: int, flags: int, ids: Bytes, times_us: Longs) -> bytearray:
         """A record from its key on."""

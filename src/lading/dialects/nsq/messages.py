@@ -6,21 +6,22 @@ plain values are taken apart by ``ext.py``. Header kinds are string, int64, floa
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lading.kernels import arena, engine
-from lading.model.batch import HEADERS_TYPE, SCHEMA
+from lading.kernels import engine
 from lading.model.errors import MalformedMessage
 from lading.model.run import BASE_OFFSET, BODY_END, BODY_START, LAST_OFFSET, Decoded, Located, Run
 from lading.model.run import COUNT as COUNT_OF
 from lading.model.scan_request import ScanRequest
-from lading.model.state import State
 
+from ..arrow_columns import BinaryColumn, FixedColumn, HeadersColumn, StoredColumn, assemble_columns
+from ..requested_keys import RequestedKeys
 from . import fallback, layout
 from .ext import headers_of
 
@@ -45,8 +46,8 @@ def decode_columns(run: Run, request: ScanRequest = ScanRequest()) -> Iterator[D
     """
     size_bytes = int((run.chunks[:, BODY_END] - run.chunks[:, BODY_START]).sum())
     kernels = engine.select(KERNEL_MODULE, fallback, size_bytes)
-    asked = _RequestedKeys(request.keys)
-    want_headers, want_payload = "headers" in request.fields or bool(asked.texts), "payload" in request.fields
+    asked = RequestedKeys(request.keys, _stored_key)
+    want_headers, want_payload = "headers" in request.fields or bool(request.keys), "payload" in request.fields
     cursor = np.array([0, -1, 0], np.int64)
     totals = np.zeros(layout.TOTALS, np.int64)
     room = max(1, min(request.max_rows, size_bytes // layout.RECORD_BYTES_MIN + 1))
@@ -67,7 +68,7 @@ def decode_columns(run: Run, request: ScanRequest = ScanRequest()) -> Iterator[D
         if totals[layout.ODD_ROWS]:
             noted, side = _with_odd(run.region, rows[:count], noted)
         portion = _Portion(kernels, run.region, side, rows[:count], noted, int(totals[layout.PAYLOAD_BYTES]))
-        yield Decoded(count, portion.columns(request.fields), portion.located(asked))
+        yield Decoded(count, portion.columns(request.fields), portion.locate(asked))
 
 
 def _with_odd(region: Bytes, rows: Longs, headers: Longs) -> tuple[Longs, Bytes]:
@@ -95,15 +96,9 @@ def _with_odd(region: Bytes, rows: Longs, headers: Longs) -> tuple[Longs, Bytes]
     return np.concatenate(pieces), np.frombuffer(bytes(side) + bytes(_SPARE_BYTES), np.uint8)
 
 
-class _RequestedKeys:
-    """Header keys to locate, as bytes for the kernel."""
-
-    def __init__(self, keys: Sequence[str]) -> None:
-        self.texts = list(dict.fromkeys(keys))
-        # no text with a lone surrogate is the key of anything
-        known = [text.encode(errors="surrogatepass") for text in self.texts]
-        self.bytes = np.frombuffer(b"".join(known) + bytes(_SPARE_BYTES), np.uint8)
-        self.ends = np.cumsum([len(data) for data in known], dtype=np.int64)
+def _stored_key(text: str) -> bytes:
+    # no text with a lone surrogate is the key of anything
+    return text.encode(errors="surrogatepass")
 
 
 class _Portion:
@@ -119,67 +114,34 @@ class _Portion:
         self._value_bytes = int(np.maximum(headers[:, layout.VALUE_BYTES], 0).sum())
         self._payload_bytes = payload_bytes
 
-    def located(self, asked: _RequestedKeys) -> dict[str, Located]:
+    def locate(self, asked: RequestedKeys) -> dict[str, Located]:
         """The last value of each asked header, copied out of its ext."""
-        if not asked.texts:
+        if not len(asked):
             return {}
-        shape = (len(asked.texts), self._count)
+        shape = (len(asked), self._count)
         starts, lengths = np.empty(shape, np.int64), np.empty(shape, np.int64)
         kinds = np.empty(shape, np.int8)
         memory = np.empty(self._value_bytes + _SPARE_BYTES, np.uint8)
         self._kernels.locate(*self._noted, asked.bytes, asked.ends, starts, lengths, kinds, memory)
-        return {text: Located(memory, starts[at], lengths[at], kinds[at]) for at, text in enumerate(asked.texts)}
+        return asked.locate(memory, self._count, starts, lengths, kinds)
 
     def columns(self, fields: frozenset[str]) -> dict[str, pa.Array[Any]]:
         """The columns asked for."""
         count, header_count = self._count, self._header_count
-        sizes_bytes: dict[str, tuple[int, ...]] = {
-            "offset": (8 * count,),
-            "timestamp": (8 * count,),
-            "id": (16 * count,),
-            "headers": (
-                4 * count + 4,
-                4 * header_count + 4,
-                self._name_bytes,
-                header_count,
-                -(-header_count // 8),
-                4 * header_count + 4,
-                self._value_bytes,
+        # in the order of layout.OFFSETS and what follows
+        stored: dict[str, StoredColumn] = {
+            "offset": FixedColumn(count, 8),
+            "timestamp": FixedColumn(count, 8),
+            "id": FixedColumn(count, 16),
+            "headers": HeadersColumn(
+                count,
+                BinaryColumn(header_count, self._name_bytes),
+                BinaryColumn(header_count, self._value_bytes, nullable=True),
+                FixedColumn(header_count, 1),
             ),
-            "payload": (4 * count + 4, self._payload_bytes),
+            "payload": BinaryColumn(count, self._payload_bytes),
         }
-        # asked for or not, in the order of layout.OFFSETS and what follows
-        memory = arena.Arena(
-            [size if field in fields else -1 for field, sizes in sizes_bytes.items() for size in sizes]
-        )
-        self._kernels.fill(*self._noted, memory.memory, memory.places)
-        buffers = memory.buffers()
-        columns: dict[str, pa.Array[Any]] = {}
-        for field, buffer in (("offset", layout.OFFSETS), ("timestamp", layout.TIMESTAMPS), ("id", layout.IDS)):
-            if field in fields:
-                columns[field] = _from_buffers(_TYPES[field], count, [None, buffers[buffer]])
-        if "state" in fields:
-            columns["state"] = pa.array(np.full(count, int(State.AVAILABLE), np.int8))
-        for field in ("checksum", "key"):
-            if field in fields:
-                columns[field] = pa.nulls(count, _TYPES[field])
-        if "headers" in fields:
-            entries = [
-                _from_buffers(pa.string(), header_count, [None, *buffers[layout.NAME_ENDS : layout.NAMES + 1]]),
-                _from_buffers(pa.int8(), header_count, [None, buffers[layout.KINDS]]),
-                _from_buffers(pa.binary(), header_count, buffers[layout.VALUE_VALID : layout.VALUES + 1]),
-            ]
-            structs = _from_buffers(HEADERS_TYPE.value_type, header_count, [None], children=entries)
-            ends = buffers[layout.LIST_ENDS]
-            columns["headers"] = _from_buffers(HEADERS_TYPE, count, [None, ends], children=[structs])
-        if "payload" in fields:
-            ends_and_bytes = buffers[layout.PAYLOAD_ENDS : layout.PLACES]
-            columns["payload"] = _from_buffers(pa.binary(), count, [None, *ends_and_bytes])
-        return columns
-
-
-_from_buffers: Any = pa.Array.from_buffers
-_TYPES = {field.name: field.type for field in SCHEMA}
+        return assemble_columns(count, fields, stored, partial(self._kernels.fill, *self._noted))
 
 
 def salvage(run: Run) -> Run:
