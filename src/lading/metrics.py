@@ -44,7 +44,7 @@ class Counter:
             family.add_metric(labels, value)
         return (family,)
 
-    def frozen(self) -> Counter:
+    def copy(self) -> Counter:
         """Return a copy that no longer counts."""
         return Counter(self.name, self.help, self.labels, self.values.copy())
 
@@ -79,7 +79,7 @@ class Histogram:
         family.add_metric((), buckets=buckets, sum_value=self.sum_seconds)
         return (family,)
 
-    def frozen(self) -> Histogram:
+    def copy(self) -> Histogram:
         """Return a copy that no longer counts."""
         copy = Histogram(self.name, self.help, self.bounds)
         copy.counts, copy.sum_seconds = self.counts.copy(), self.sum_seconds
@@ -159,7 +159,7 @@ class Metrics:
         frozen: list[Counter | Histogram | Gauge] = []
         for source in self._sources:
             if not isinstance(source, Gauge):
-                frozen.append(source.frozen())
+                frozen.append(source.copy())
                 continue
             rows: list[tuple[Labels, float]] = []
             values = iter(source.read())

@@ -10,7 +10,7 @@ import pytest
 
 from lading import Producer, testing, u16
 from lading.cli.connection import header_statistics
-from lading.cli.ingest import inferred_columns, proposal
+from lading.cli.ingest import infer_columns, proposal
 from lading.columns.contract import parse_columns
 
 from .conftest import Run
@@ -42,7 +42,7 @@ def test_a_table_keeps_what_a_message_is(process: Run, topic: str, tmp_path: Pat
 
 def test_types_are_proposed_as_comments_with_the_option_to_change_them(broker: testing.Running, topic: str) -> None:
     statistics = header_statistics(broker.url, topic)
-    columns = inferred_columns(statistics)
+    columns = infer_columns(statistics)
     lines = list(proposal(statistics, columns))
     assert all(line.startswith("#") and "\n" not in line for line in lines)
     option, value = shlex.split(lines[-1].partition(": ")[2])

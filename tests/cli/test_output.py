@@ -11,14 +11,14 @@ from typer.main import get_command
 
 from lading import Producer, testing
 from lading.cli.main import app
-from lading.cli.output import Output, json_line, line, print_document, print_note, print_table, styled
+from lading.cli.output import Output, apply_styles, json_line, line, print_document, print_note, print_table
 from lading.model.printable import escape_unseen
 
 from .conftest import Run
 
 
 def test_only_our_own_styles_are_markup() -> None:
-    made = styled("[bold]3[/] of [x] in [/y] and [/]: [red]no[/] [bold red]")
+    made = apply_styles("[bold]3[/] of [x] in [/y] and [/]: [red]no[/] [bold red]")
     assert made.plain == "3 of [x] in [/y] and [/]: no [bold red]"
     assert [(made.plain[span.start : span.end], span.style) for span in made.spans] == [("3", "bold"), ("no", "red")]
 

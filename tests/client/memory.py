@@ -63,10 +63,10 @@ class MemoryTransport:
         return [self.topic(name) for name in self.held]
 
     def topic(self, name: str) -> TopicMeta:
-        from lading.transports.topics import unknown_topic
+        from lading.transports.topics import unknown_topic_error
 
         if name not in self.held:
-            raise unknown_topic(name, self.held, self.url)
+            raise unknown_topic_error(name, self.held, self.url)
         parts = [
             PartitionMeta(number, part.first, part.end, part.epochs[-1][0], part.epochs)
             for number, part in enumerate(self.held[name])

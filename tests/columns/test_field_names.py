@@ -54,7 +54,7 @@ def test_suggested_columns_can_be_read_back_where_a_header_is_called_nearly_as_a
     statistics = HeaderStatistics()
     rows = [[{"key": "value", "kind": 2, "value": b"x"}, {"key": "ofset", "kind": 2, "value": b"y"}]]
     statistics.add(pa.RecordBatch.from_arrays([pa.array(rows, HEADERS_TYPE)], ["headers"]))
-    columns = parse_columns(", ".join(statistics.suggested_columns()))
+    columns = parse_columns(", ".join(statistics.suggest_columns()))
     assert [(one.name, one.header) for one in columns.headers] == [("value", "value"), ("ofset", "ofset")]
 
 

@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lading.columns.assemble import assemble, decoded_batch
+from lading.columns.assemble import assemble, to_decoded
 from lading.columns.contract import parse_columns
-from lading.columns.locate import locate, located_array
+from lading.columns.locate import locate, to_located
 from lading.columns.typed import convert_column
 from lading.model.batch import HEADER_TYPE, HEADERS_TYPE, SCHEMA
 from lading.model.errors import LocalError
@@ -84,7 +84,7 @@ def test_columns_are_typed_as_headers_are() -> None:
     texts = [["12", None, "x"], ["12", "", None], ["true", None, "false"], ["1", None, "-1"], ["1.5", None, "2"]]
     for column, expected in zip(columns, [*texts, ["1", "2", None]], strict=True):
         for start in (0, 1, 3):
-            part = located_array(column.slice(start))
+            part = to_located(column.slice(start))
             assert convert_column(part, pa.string())[0].to_pylist() == expected[start:]
 
 
@@ -101,7 +101,7 @@ def batch() -> pa.RecordBatch:
 
 def test_assembled_columns_come_in_the_order_asked_with_their_bad_rows() -> None:
     projection = parse_columns("b tinyint, topic, offset, a int, partition")
-    decoded = decoded_batch(batch(), projection.header_keys)
+    decoded = to_decoded(batch(), projection.header_keys)
     made = assemble(decoded, projection, {"topic": "t", "partition": 3})
     assert made.batch.schema == projection.schema
     assert made.batch.to_pydict() == {
@@ -121,7 +121,7 @@ def test_what_was_not_decoded_is_named() -> None:
         with pytest.raises(LocalError, match=says):
             assemble(decoded, parse_columns(columns))
     with pytest.raises(LocalError, match="'headers'"):
-        decoded_batch(batch().select(["offset"]), ["a"])
+        to_decoded(batch().select(["offset"]), ["a"])
 
 
 def test_located_arrays_may_be_views_that_skip() -> None:

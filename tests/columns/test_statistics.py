@@ -67,7 +67,7 @@ def test_suggested_columns_can_be_asked_for() -> None:
             [("mix", i32(1)), ('q"q', "s")],
         )
     )
-    columns = parse_columns(", ".join(table.suggested_columns()))
+    columns = parse_columns(", ".join(table.suggest_columns()))
     assert [(one.name, one.header, str(one.type)) for one in columns.headers] == [
         ("carrier", "carrier", "string"), ("header_id", "id", "string"), ("x y", "x y", "decimal128(38, 0)"),
         ("mix", "mix", "double"), ("header_Carrier", "Carrier", "bool"), ("n", "n", "string"), ('q"q', 'q"q', "string"),

@@ -132,7 +132,7 @@ class MemoryDisk:
         prefix = f"{directory}/"
         return [name[len(prefix) :] for name in self.names_ if name.startswith(prefix)]
 
-    def modified_us(self, path: Path) -> int:
+    def mtime_us(self, path: Path) -> int:
         """Unknown: the messages' own times decide."""
         return NEVER_US
 

@@ -266,7 +266,7 @@ def _sealed_at(chunk: bytearray, base_offset: int) -> bytes:
 
 
 def test_clock_jumps_leave_times_rising_and_messages_kept(tmp_path: Path) -> None:
-    from lading.log.retention import AgeClock, expired_before
+    from lading.log.retention import AgeClock, find_expired_end
 
     day = 86_400_000_000
     log = opened(tmp_path / "p", segment_bytes=3000)
@@ -281,7 +281,7 @@ def test_clock_jumps_leave_times_rising_and_messages_kept(tmp_path: Path) -> Non
         times.append(at)
         log.append(2, 0, message(log.next_offset), 1, at, at)
         log.flush()
-        before = expired_before(log.segments(), clock.now_us(wall, monotonic), day // 2, None)
+        before = find_expired_end(log.segments(), clock.now_us(wall, monotonic), day // 2, None)
         assert before is None, f"a clock jump made messages old at step {step}"
     assert times == sorted(times) and log.segments_count > 3
     SyncNow().submit(log)

@@ -406,6 +406,6 @@ def test_promise_5_all_input_and_output_of_the_log_goes_through_the_disk() -> No
 
 def test_promise_5_the_disk_is_small() -> None:
     methods = {name for name in vars(Disk) if not name.startswith("_")}
-    assert methods == {"open", "names", "modified_us", "make_directory", "rename", "remove"}
+    assert methods == {"open", "names", "mtime_us", "make_directory", "rename", "remove"}
     disk: Disk = RealDisk()
     assert disk is not None

@@ -11,7 +11,7 @@ from lading.log.group_commit import SyncNow
 from lading.log.interface import PartitionLog, SegmentInfo
 from lading.log.partition import DiskPartitionLog
 from lading.log.reader import DirectoryReader
-from lading.log.retention import AgeClock, expired_before
+from lading.log.retention import AgeClock, find_expired_end
 from lading.model.errors import LocalError, Reason, Refusal
 from lading.model.state import State
 from tests.faults.faulty import FaultyDisk, failing
@@ -304,9 +304,9 @@ def test_retention_by_age_and_size_takes_whole_segments_from_the_front() -> None
     }
     for (age, size), before in wanted.items():
         now = 141 if age in (100, 90) else 201
-        assert expired_before(segments, now, age, size) == before, (age, size)
-    assert expired_before(segments, 10_000, 10, None) == 30, "a log nobody writes to empties too"
-    assert expired_before([SegmentInfo(0, 0, 0, 0)], 10_000, 10, None) is None
+        assert find_expired_end(segments, now, age, size) == before, (age, size)
+    assert find_expired_end(segments, 10_000, 10, None) == 30, "a log nobody writes to empties too"
+    assert find_expired_end([SegmentInfo(0, 0, 0, 0)], 10_000, 10, None) is None
 
 
 def test_the_age_clock_follows_small_corrections_and_no_jumps() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from lading.columns.assemble import decoded_batch
+from lading.columns.assemble import to_decoded
 from lading.model.batch import SCHEMA
 from lading.model.kinds import Kind
 from lading.pipeline.classification import classify_messages
@@ -84,7 +84,7 @@ def messages(seed: int) -> pa.RecordBatch:
 def test_among_many_as_alone(tmp_path: Path, gate: str) -> None:
     made = plan(tmp_path, gate)
     batch = messages(len(gate))
-    together = classify_messages(made, decoded_batch(batch, made.keys), PLACE)
+    together = classify_messages(made, to_decoded(batch, made.keys), PLACE)
     types = {name: together.batch.column(name).type for name in together.batch.schema.names}
     assert pa.types.is_dictionary(types["carrier"]) and pa.types.is_dictionary(types["topic"])
     seen: set[tuple[int, int]] = set()
@@ -92,7 +92,7 @@ def test_among_many_as_alone(tmp_path: Path, gate: str) -> None:
     at = 0
     while at < ROWS:
         size = chance.choice((1, 2, 60, 200))
-        some = classify_messages(made, decoded_batch(batch.slice(at, size), made.keys), PLACE)
+        some = classify_messages(made, to_decoded(batch.slice(at, size), made.keys), PLACE)
         for row in range(some.batch.num_rows):
             verdict = int(some.failure[row]), int(some.destination[row])
             assert verdict == (together.failure[at + row], together.destination[at + row])

@@ -21,7 +21,7 @@ from lading.pipeline.check import check
 from lading.pipeline.run import run
 from lading.pipeline.settings import PipelineSettings
 from lading.pipeline.state import existing
-from lading.pipeline.steps import staged_columns
+from lading.pipeline.steps import select_step_columns
 from tests.spark.conftest import ROOT
 from tests.spark.faults import arm
 
@@ -178,4 +178,4 @@ def test_only_columns_that_a_step_can_see_are_staged(sql: str) -> None:
     document = {"source": {"from": "x", "topic": "y"}, "headers": {"carrier": "string", "delay": "int"},
                 "good": {"to": "parquet:./z"}}  # fmt: skip
     contract = PipelineSettings(document, ROOT, "x.toml").contract
-    assert sorted(staged_columns([sql], contract).order) == sorted(STAGED[sql].split())
+    assert sorted(select_step_columns([sql], contract).order) == sorted(STAGED[sql].split())

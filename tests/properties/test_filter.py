@@ -12,7 +12,7 @@ import pyarrow as pa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lading.columns.assemble import decoded_batch
+from lading.columns.assemble import to_decoded
 from lading.columns.contract import Projection, parse_columns
 from lading.filter.parse import parse
 from lading.model.batch import SCHEMA
@@ -159,7 +159,7 @@ def test_arrow_and_oracle_agree(data: st.DataObject, rows: list[Row], contract: 
     expected = [holds(one, parsed.tree) for one in rows]
     batch = batch_of(rows)
     assert parsed.mask(batch).to_pylist() == expected
-    decoded = decoded_batch(batch, parsed.header_keys)
+    decoded = to_decoded(batch, parsed.header_keys)
     assert parsed.mask(decoded).to_pylist() == expected
     assert parsed.selects(batch).to_pylist() == [one is True for one in expected]
     assert parsed.fields <= set(SCHEMA.names)

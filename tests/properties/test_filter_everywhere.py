@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from lading import Consumer, testing
 from lading.cli.main import app
-from lading.columns.assemble import assemble, decoded_batch
+from lading.columns.assemble import assemble, to_decoded
 from lading.columns.contract import Projection, type_word
 from lading.filter.filter import Filter
 from lading.filter.values import Messages, TypedHeaders
@@ -69,14 +69,14 @@ def test_the_arrow_mask(cases: Corpus) -> None:
     for one in (*cases.filters, *cases.contracted):
         expected = cases.expected(one)
         assert one.mask(batch).to_pylist() == expected, one.text
-        assert one.mask(decoded_batch(batch, one.header_keys)).to_pylist() == expected, one.text
+        assert one.mask(to_decoded(batch, one.header_keys)).to_pylist() == expected, one.text
 
 
 @pytest.mark.parametrize("dictionaries", [False, True], ids=["plain", "dictionaries"])
 def test_the_arrow_mask_of_columns_that_a_contract_typed(cases: Corpus, dictionaries: bool) -> None:
     """As a pipeline asks: all routes look at the same messages, whose declared headers are typed already."""
     headers = cases.contract.headers
-    decoded = decoded_batch(cases.batch, [column.header for column in headers])
+    decoded = to_decoded(cases.batch, [column.header for column in headers])
     made = assemble(decoded, Projection((), headers))
     before: TypedHeaders = {}
     for column in headers:

@@ -46,8 +46,8 @@ def strike(state: Path, phase: str) -> None:
 class FaultyWriter(TableWriter):
     """Takes the place of the table path's own writer, and fails where it is told."""
 
-    def staged(self, piece: OffsetRange, attempt: str) -> StagedRange:
-        written = super().staged(piece, attempt)
+    def stage_range(self, piece: OffsetRange, attempt: str) -> StagedRange:
+        written = super().stage_range(piece, attempt)
         strike(Path(self.job.state), "task")
         return written
 

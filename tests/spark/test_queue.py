@@ -16,7 +16,7 @@ from lading.pipeline.quarantine import Quarantine
 from lading.pipeline.run import run, source_options
 from lading.pipeline.settings import PipelineSettings
 from lading.tables.options import SourceOptions
-from lading.tables.spooling import Spooled, refuse_queue, spooled
+from lading.tables.spooling import Spooled, refuse_queue, resolve_spool
 from tests.interop.go_programs import RunningNsq, Unavailable, running
 
 if TYPE_CHECKING:
@@ -40,12 +40,12 @@ def options(**given: str) -> SourceOptions:
 
 def test_a_queue_needs_a_spool_and_takes_no_batch_read() -> None:
     with pytest.raises(SettingError, match="messages are gone from it when they are read"):
-        spooled(options())
+        resolve_spool(options())
     with pytest.raises(SettingError, match="a batch read could not be repeated"):
         refuse_queue(options(spool="/x"))
     with pytest.raises(SettingError, match="spool is for queues"):
-        spooled(SourceOptions.parse({"from": "lading://h:1", "topic": "t", "spool": "/x"}))
-    made = spooled(options(spool="/x", channel="c", **{"transport.tag": "A"}))
+        resolve_spool(SourceOptions.parse({"from": "lading://h:1", "topic": "t", "spool": "/x"}))
+    made = resolve_spool(options(spool="/x", channel="c", **{"transport.tag": "A"}))
     assert isinstance(made, Spooled)
     assert (made.from_, made.queue, made.channel) == ("/x", "nsq://127.0.0.1:4161", "c")
     assert (dict(made.transport), dict(made.queue_options)) == ({}, {"tag": "A"})

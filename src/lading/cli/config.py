@@ -38,9 +38,9 @@ def show(
 
         lading config show --set durability=os > lading.toml
     """
-    from .connection import loaded_settings, setting_rows
+    from .connection import load_settings, setting_rows
 
-    rows = setting_rows(loaded_settings(config, settings or []))
+    rows = setting_rows(load_settings(config, settings or []))
     if output is Output.JSON:
         print_document({row["setting"]: row if origin else row["value"] for row in rows})
         return

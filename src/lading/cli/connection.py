@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from ..transports.lading.transport import LadingTransport
 
 
-def loaded_settings(config: Path | None, sets: Sequence[str]) -> Loaded:
-    """Settings from the file, the environment and ``--set``, in rising order."""
+def load_settings(config: Path | None, sets: Sequence[str]) -> Loaded:
+    """Return the settings of the file, the environment and ``--set``; the later ones win."""
     from .. import settings
 
     return settings.load(config, sets, os.environ)

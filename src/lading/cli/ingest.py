@@ -87,7 +87,7 @@ def ingest(
             check_directory(what, local_directory(what, directory))
     if columns is None:
         statistics = header_statistics(from_, topic, limit=SAMPLE_MESSAGES)
-        columns = inferred_columns(statistics)
+        columns = infer_columns(statistics)
         if output is Output.TEXT:
             for text in proposal(statistics, columns):
                 print_note(f"[dim]{text}[/]")
@@ -148,13 +148,13 @@ def spark_executor(spark: SparkSession, topic: str, to: str) -> Executor:
     return SparkExecutor(spark, f"lading ingest {topic}", f"the table {to}")
 
 
-def inferred_columns(statistics: HeaderStatistics) -> str:
-    """The columns that a topic's own headers suggest: what a message is, and each key with the type its kinds share."""
+def infer_columns(statistics: HeaderStatistics) -> str:
+    """Return columns for the message fields and for each header key, with the type that its kinds share."""
     if not statistics.messages:
         raise LocalError(
             "the topic holds no messages yet, so its columns cannot be found out; name them with --columns"
         )
-    return ", ".join([*BEFORE, *statistics.suggested_columns(), *AFTER])
+    return ", ".join([*BEFORE, *statistics.suggest_columns(), *AFTER])
 
 
 def proposal(statistics: HeaderStatistics, columns: str) -> Iterator[str]:
@@ -163,7 +163,7 @@ def proposal(statistics: HeaderStatistics, columns: str) -> Iterator[str]:
     yield f"# columns, with types that {among} messages suggest; what does not fit a type becomes null"
     yield f"#   {', '.join(BEFORE)}"
     found = {row["key"]: row for row in statistics.rows()}
-    for key, column in zip(statistics.keys, statistics.suggested_columns(), strict=True):
+    for key, column in zip(statistics.keys, statistics.suggest_columns(), strict=True):
         row = found[key]
         examples = f": {row['examples']}" if row["examples"] else ""
         yield f"#   {column:<24} # {row['share']:.1f} % have it, {row['kinds']}{examples}"

@@ -226,7 +226,7 @@ def show(message: Message, output: Output) -> None:
         return
     from rich.console import Console
 
-    from ..model.values import shown_value
+    from ..model.values import format_value
 
     moment = f"{message.timestamp:%Y-%m-%d %H:%M:%S.%f}"
     place = f"[bold]{literal(message.topic)}[/] {message.partition}:{message.offset}  [dim]{moment}[/]"
@@ -235,7 +235,7 @@ def show(message: Message, output: Output) -> None:
     console = Console(highlight=False, soft_wrap=True)
     console.print(place + state + key)
     for name, kind, value in message.headers:
-        word, _, text = shown_value(kind, value).partition(": ")
+        word, _, text = format_value(kind, value).partition(": ")
         console.print(f"  {literal(name)} = [dim]{word}:[/] {literal(_text(text))}")
     console.print("  [dim]no payload[/]" if message.payload is None else f"  {literal(_text(message.payload))}")
 

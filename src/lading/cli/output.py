@@ -36,11 +36,11 @@ def print_note(text: str) -> None:
     """
     from rich.console import Console
 
-    Console(stderr=True, highlight=False, soft_wrap=True).print(styled(escape_unseen_in_lines(text)))
+    Console(stderr=True, highlight=False, soft_wrap=True).print(apply_styles(escape_unseen_in_lines(text)))
 
 
-def styled(text: str) -> Text:
-    """``text`` with our own styles."""
+def apply_styles(text: str) -> Text:
+    """Return ``text`` with our own styles applied."""
     from rich.text import Text
 
     made, style = Text(), ""

@@ -52,7 +52,7 @@ def serve(
     from ..parent_pipe import end_with_parent
     from ..settings import SECRETS
     from ..settings_sources import ARGUMENT
-    from .connection import loaded_settings
+    from .connection import load_settings
 
     if with_parent:
         end_with_parent()
@@ -63,6 +63,6 @@ def serve(
         sets.append(f"log_format={log.value}")
     if token_file is not None:
         sets.append(f"endpoints.admin.token_file={token_file}")
-    loaded = loaded_settings(config, sets)
+    loaded = load_settings(config, sets)
     exposed = [key for key, origin in sorted(loaded.origins.items()) if key in SECRETS and origin == ARGUMENT]
     raise typer.Exit(server.run(loaded.settings, output=output.value, exposed_secrets=exposed))

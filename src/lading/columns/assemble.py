@@ -71,8 +71,8 @@ def assemble(
     return Assembled(pa.RecordBatch.from_arrays([made[field.name] for field in fields], schema=pa.schema(fields)), bad)
 
 
-def decoded_batch(batch: pa.RecordBatch, keys: Sequence[str] = ()) -> Decoded:
-    """A Batch as Decoded, with ``keys`` located in its headers, so that ``assemble`` and filters take either."""
+def to_decoded(batch: pa.RecordBatch, keys: Sequence[str] = ()) -> Decoded:
+    """Return a Batch as Decoded, with ``keys`` located in its headers, for ``assemble`` and filters."""
     columns = {name: batch.column(name) for name in batch.schema.names if name in SCHEMA.names}
     located = locate(_decoded(columns, "headers", "message field"), keys) if keys else {}
     return Decoded(batch.num_rows, columns, located)

@@ -24,7 +24,7 @@ _ENTRY_BYTES = 32
 def locate(headers: pa.Array[Any], keys: Sequence[str]) -> dict[str, Located]:
     """Where the last value of each key lies, one row a list; an absent key has length -1, a null value -2."""
     entries = Entries.of(headers)
-    return {key: entries.located(entries.last(key)) for key in dict.fromkeys(keys)}
+    return {key: entries.locate(entries.last(key)) for key in dict.fromkeys(keys)}
 
 
 KIND_BY_TYPE: dict[pa.DataType, Kind] = {
@@ -43,8 +43,8 @@ KIND_BY_TYPE: dict[pa.DataType, Kind] = {
 """The header kind whose value bytes are what Arrow keeps for a value of the type."""
 
 
-def located_array(array: pa.Array[Any]) -> Located:
-    """The rows of a column as header values, so that message keys, payloads and casts are typed as headers are."""
+def to_located(array: pa.Array[Any]) -> Located:
+    """Return the rows of a column as header values, so that keys, payloads and casts are typed as headers are."""
     kind = KIND_BY_TYPE[array.type]
     rows = len(array)
     if kind in (Kind.RAW, Kind.STRING):
@@ -105,8 +105,8 @@ class Entries:
         entries = np.flatnonzero(same.to_numpy(zero_copy_only=False))
         return entries, np.searchsorted(self.lists, entries, side="right") - 1
 
-    def located(self, entries: NDArray[np.int64]) -> Located:
-        """The values of some entries, one row each; a row of -1 is absent."""
+    def locate(self, entries: NDArray[np.int64]) -> Located:
+        """Return the values of some entries, one row each; a row of -1 is absent."""
         if not len(self.kinds):
             entries_count = len(entries)
             nowhere = np.zeros(entries_count, np.int64)

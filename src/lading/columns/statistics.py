@@ -140,8 +140,8 @@ class HeaderStatistics:
         ordered = sorted(self.keys.values(), key=lambda one: -one.messages)
         return [self._row(statistics) for statistics in ordered]
 
-    def suggested_columns(self) -> list[str]:
-        """Every key as a column in the words of ``parse_columns``, in order of appearance."""
+    def suggest_columns(self) -> list[str]:
+        """Return every key as a column for ``parse_columns``, in order of appearance."""
         taken = {name.lower() for name in FIELD_TYPES}
         columns: list[str] = []
         for statistics in self.keys.values():
@@ -176,7 +176,7 @@ class HeaderStatistics:
 
 
 def _count(one: KeyStatistics, entries: Entries, held: NDArray[Any], parents: NDArray[Any]) -> None:
-    located = entries.located(held.astype(np.int64))
+    located = entries.locate(held.astype(np.int64))
     repeated = np.flatnonzero(parents[1:] == parents[:-1])
     one.occurrences += len(held)
     one.messages += len(held) - len(repeated)

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..columns.assemble import decoded_batch
+from ..columns.assemble import to_decoded
 from ..columns.contract import INTEGER_DECIMAL
 from ..model.run import Decoded
 from .tree import (
@@ -52,7 +52,7 @@ def evaluate(
 ) -> pa.BooleanArray:
     """Return per message true, false or null (unknown); ``header_keys`` are the headers that ``tree`` reads."""
     if isinstance(source, pa.RecordBatch):
-        source = decoded_batch(source, header_keys)
+        source = to_decoded(source, header_keys)
     messages = Messages(source) if isinstance(source, Decoded) else source
     return _spread(_condition(messages, tree), messages.rows)
 

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ..columns.contract import INTEGER_DECIMAL, TIMESTAMP, Encoding
-from ..columns.locate import Entries, located_array
+from ..columns.locate import Entries, to_located
 from ..columns.typed import convert_column
 from ..model.errors import LocalError
 from ..model.run import Decoded, Located
@@ -54,7 +54,7 @@ class Source(Protocol):
     @property
     def rows(self) -> int: ...
 
-    def located(self, header: HeaderRef | AnyHeader) -> Located: ...
+    def locate(self, header: HeaderRef | AnyHeader) -> Located: ...
 
     def field(self, name: str) -> Values: ...
 
@@ -75,7 +75,7 @@ class Messages:
     def rows(self) -> int:
         return self._decoded.count
 
-    def located(self, header: HeaderRef | AnyHeader) -> Located:
+    def locate(self, header: HeaderRef | AnyHeader) -> Located:
         try:
             return self._decoded.located[header.key]
         except KeyError:
@@ -100,7 +100,7 @@ class Messages:
         if self._entries is None:
             self._entries = Entries.of(self.field("headers"))
         entries, parents = self._entries.every(header.key)
-        return OneHeader(self, self._entries.located(entries), parents)
+        return OneHeader(self, self._entries.locate(entries), parents)
 
 
 class Distinct:
@@ -112,7 +112,7 @@ class Distinct:
         self._indices = array.indices.fill_null(len(known)) if array.null_count else array.indices
         self.rows = len(known) + 1
 
-    def located(self, header: HeaderRef | AnyHeader) -> Located:
+    def locate(self, header: HeaderRef | AnyHeader) -> Located:
         raise AssertionError(f"all values of header {header.key!r} are typed")
 
     def field(self, name: str) -> Values:
@@ -135,10 +135,10 @@ class OneHeader:
     def rows(self) -> int:
         return len(self.parents)
 
-    def located(self, header: HeaderRef | AnyHeader) -> Located:
+    def locate(self, header: HeaderRef | AnyHeader) -> Located:
         if isinstance(header, AnyHeader):
             return self._located
-        of_messages = self._messages.located(header)
+        of_messages = self._messages.locate(header)
         rows = self.parents
         return Located(of_messages.data, of_messages.start[rows], of_messages.length[rows], of_messages.kind[rows])
 
@@ -197,7 +197,7 @@ def constant_as(literal: Literal, type_: pa.DataType) -> Any:
         return None
     plain = isinstance(literal.value, int | Decimal) and not isinstance(literal.value, bool)
     column: pa.Array[Any] = pa.array([str(literal.value) if plain else literal.value])
-    converted: Any = convert_column(located_array(column), type_)[0]
+    converted: Any = convert_column(to_located(column), type_)[0]
     if type_ == TIMESTAMP:
         return converted.cast(pa.int64())[0].as_py()
     value = converted[0].as_py()
@@ -208,9 +208,9 @@ def _open(source: Source, operand: Operand) -> Located | None:
     """The located values of an operand that takes the other side's type; None for one that has its own."""
     match operand:
         case HeaderRef(_, None) | AnyHeader(_, None):
-            return source.located(operand)
+            return source.locate(operand)
         case Field("key" | "payload" as name):
-            return located_array(source.field(name))
+            return to_located(source.field(name))
     return None
 
 
@@ -219,7 +219,7 @@ def _own(source: Source, operand: Operand) -> Values:
     match operand:
         case HeaderRef(_, type_) | AnyHeader(_, type_) if type_ is not None:
             before = _typed_before(source, operand, type_)
-            return before[0] if before else _typed(source, operand, source.located(operand), type_)[0]
+            return before[0] if before else _typed(source, operand, source.locate(operand), type_)[0]
         case Field(name):
             return _FIELDS.get(name, _as_is)(source.field(name))
         case Cast(inner, type_):
@@ -227,7 +227,7 @@ def _own(source: Source, operand: Operand) -> Values:
             if found is not None:
                 return _typed(source, inner, found, type_)[0]
             array = _own(source, inner)
-            return array if array.type == type_ else convert_column(located_array(array), type_)[0]
+            return array if array.type == type_ else convert_column(to_located(array), type_)[0]
     raise AssertionError(f"{operand} has no type of its own")
 
 

@@ -63,8 +63,8 @@ class ActiveSegment(Segment):
         self._capacity = self.file.size()
         self._map = None
 
-    def closed(self) -> Segment:
-        """The same segment for readers only, after ``finish``: it holds no file open."""
+    def to_segment(self) -> Segment:
+        """Return the same segment for readers only, after ``finish``: it holds no file open."""
         segment = Segment(self._disk, self.path.parent, self.base_offset)
         segment.end, segment.max_timestamp_us, segment.damage = self.written, self.max_timestamp_us, self.damage
         segment._map, segment._index, segment._checked = self._map, self._index, self._checked

@@ -120,8 +120,8 @@ class DataDirectory:
         """A partition's directory."""
         return partition_path(self.data, uuid, number)
 
-    def listed(self) -> set[bytes]:
-        """Topic ids that have a directory."""
+    def list_topic_ids(self) -> set[bytes]:
+        """Return the ids of the topics that have a directory."""
         return {bytes.fromhex(entry.name) for entry in self.root.iterdir() if _is_topic_id(entry.name)}
 
     def create(self, uuid: bytes, partitions_count: int) -> None:
@@ -160,8 +160,8 @@ class DataDirectory:
         path.rename(path.with_name(path.name + DELETED))
         _sync(self.root)
 
-    def marked_deleted(self) -> list[bytes]:
-        """Topics whose delete began."""
+    def list_deleted(self) -> list[bytes]:
+        """Return the ids of topics whose deletion began."""
         names = (entry.name.removesuffix(DELETED) for entry in self.root.iterdir() if entry.name.endswith(DELETED))
         return [bytes.fromhex(name) for name in names if _is_topic_id(name)]
 

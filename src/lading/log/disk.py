@@ -73,8 +73,8 @@ class Disk(Protocol):
     def names(self, directory: Path) -> list[str]:
         """The entries, in no order; FileNotFoundError where there is no directory."""
 
-    def modified_us(self, path: Path) -> int:
-        """When a file was written to last, in microseconds since 1970."""
+    def mtime_us(self, path: Path) -> int:
+        """Return when a file was modified last, in microseconds since 1970."""
 
     def make_directory(self, directory: Path) -> None:
         """With its parents, on disk when it returns; an existing one is no error."""
@@ -164,7 +164,7 @@ class RealDisk:
         # a start looks through thousands of directories: Path.iterdir makes an object of each name
         return os.listdir(directory)  # noqa: PTH208
 
-    def modified_us(self, path: Path) -> int:
+    def mtime_us(self, path: Path) -> int:
         return path.stat().st_mtime_ns // 1000
 
     def make_directory(self, directory: Path) -> None:

@@ -60,8 +60,8 @@ class OpenChunk:
         self._used += size_bytes
         self.count += count
 
-    def sealed(self) -> memoryview:
-        """Its bytes, envelope and CRC included, until ``release``."""
+    def seal(self) -> memoryview:
+        """Complete the envelope and return the bytes of the chunk, which stay valid until ``release``."""
         seal(
             self.buffer.array,
             self._start,

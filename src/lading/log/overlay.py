@@ -142,8 +142,8 @@ class Overlay:
         self._find_floor()
         return self._file
 
-    def synced(self) -> None:
-        """What ``begin_sync`` asked for is done."""
+    def finish_sync(self) -> None:
+        """Record that what ``begin_sync`` asked for is synced."""
         self._synced = self._syncing
         if self._floors[_SYNCING] is not None:
             self._floors[_SYNCING] = None

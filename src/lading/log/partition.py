@@ -185,7 +185,7 @@ class DiskPartitionLog:
                 self._wake()
             if not self._mark.begun:
                 self._begin_writing()
-            data = chunk.sealed()
+            data = chunk.seal()
             written = self._segments.active.written.position
             if written and written + len(data) > self._segment_bytes:
                 self._also_sync += self._segments.roll(base)
@@ -269,7 +269,7 @@ class DiskPartitionLog:
     def complete_sync(self) -> None:
         done, self._syncing = self._syncing, None
         if done is not None and (self.refusal is None or not self._read_only):
-            self._overlay.synced()
+            self._overlay.finish_sync()
             self._segments.synced = done
             self.high_watermark = done.end.offset
             self._mark.stale = True
@@ -418,7 +418,7 @@ class DiskPartitionLog:
         except OSError as error:
             self.fail_sync(error)
             raise Refusal(Reason.READ_ONLY, str(self.refusal)) from error
-        self._overlay.synced()
+        self._overlay.finish_sync()
         self._mark.stale = True
         self._update_last_stable_offset()
 

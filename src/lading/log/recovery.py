@@ -121,7 +121,7 @@ def apply_repairs(disk: Disk, directory: Path, repairs: Repairs, write_head: byt
     """Make the changes; raises OSError and can be called again then."""
     if repairs.cut is not None:
         path, position, size_bytes = repairs.cut
-        replace(disk, kept_path(path, position), read_part(disk, path, position, size_bytes))
+        replace(disk, torn_tail_path(path, position), read_part(disk, path, position, size_bytes))
     for path in repairs.drop:
         disk.rename(path, path.with_suffix(KEPT_SUFFIX))
     replace(disk, directory / watermark.FILE_NAME, write_head)
@@ -143,8 +143,8 @@ def read_part(disk: Disk, path: Path, position: int, size_bytes: int) -> bytes:
         file.close()
 
 
-def kept_path(path: Path, position: int) -> Path:
-    """Where a torn tail is kept."""
+def torn_tail_path(path: Path, position: int) -> Path:
+    """Return where a torn tail is kept."""
     return path.with_name(f"{path.stem}-{position}{KEPT_SUFFIX}")
 
 
@@ -195,7 +195,7 @@ class _Recovery:
         cuts = []
         if self.repairs.cut is not None:
             path, position, size_bytes = self.repairs.cut
-            cuts.append(TornTail(path, position, size_bytes, kept_path(path, position)))
+            cuts.append(TornTail(path, position, size_bytes, torn_tail_path(path, position)))
         return RecoveredLog(
             first_offset=self.first,
             next_offset=next_offset,
@@ -268,7 +268,7 @@ class _Recovery:
             self.damage += results[i].damage
         segment, found = segments[begin + last], results[last]
         if found.end_offset < self.synced:
-            found.damage += segment.lost_end(found, self.synced)
+            found.damage += segment.find_lost_end(found, self.synced)
         elif found.bad_bytes:
             self.repairs.cut = (segment.path, found.end_position, found.bad_bytes)
         if found.end_offset > self.synced:

@@ -30,10 +30,10 @@ class AgeClock:
         return min(wall_us, passed)
 
 
-def expired_before(
+def find_expired_end(
     segments: Sequence[SegmentInfo], now_us: int, age_us: int | None, size_bytes: int | None
 ) -> int | None:
-    """The offset before which all may go (``truncate_before``); None where nothing may.
+    """Return the offset before which everything may be deleted (``truncate_before``), or None.
 
     A segment goes when its youngest message is older than ``age_us``, or while the log is larger than ``size_bytes``
     without it; always the oldest first. The last one, which is written to, goes by age only.

@@ -138,8 +138,8 @@ def _resume(found: Scan, region: Region, end: int, path: Path, hints: Sequence[I
     return True
 
 
-def lost_end(region: Region, found: Scan, end: int, end_offset: int, path: Path) -> list[Damage]:
-    """The damage between the end of a scan and the known end of the segment: a chain of bad chunks where it is one."""
+def find_lost_end(region: Region, found: Scan, end: int, end_offset: int, path: Path) -> list[Damage]:
+    """Return the damage between the end of a scan and the known end of the segment, as bad chunks if they chain up."""
     chain = _chain(region, found.end_position, found.end_offset, end, path)
     if chain and chain[-1].end == end_offset:
         return chain

@@ -25,7 +25,7 @@ from .disk import Disk, bring_in, file_size, place_of, read_all
 from .index import Index, IndexEntry
 from .interface import Damage, Span
 from .intervals import Intervals
-from .scan import Region, Scan, follows, lost_end, scan, walk
+from .scan import Region, Scan, find_lost_end, follows, scan, walk
 
 _HINTS_MAX: Final = 128
 LOG_SUFFIX: Final = ".log"
@@ -90,7 +90,7 @@ class Segment:
     def close_at(self, found: Scan, end_offset: int) -> None:
         """Take over what a scan of all of it found; CorruptLog where it passes the next segment."""
         if found.end_offset < end_offset:
-            found.damage += self.lost_end(found, end_offset)
+            found.damage += self.find_lost_end(found, end_offset)
             found.end_position, found.end_offset = found.end_position + found.bad_bytes, end_offset
         elif found.end_offset > end_offset:
             raise CorruptLog(
@@ -121,10 +121,10 @@ class Segment:
         self._bring_in(region, start.position, size)
         return scan(region, start, size, path=self.path, hints=hints, stop_offset=stop_offset)
 
-    def lost_end(self, found: Scan, end_offset: int) -> list[Damage]:
-        """The damage between the end of a scan and the offset that the log is known to have reached."""
+    def find_lost_end(self, found: Scan, end_offset: int) -> list[Damage]:
+        """Return the damage between the end of a scan and the offset that the log is known to have reached."""
         stop = found.end_position + found.bad_bytes
-        return lost_end(self._region(stop), found, stop, end_offset, self.path)
+        return find_lost_end(self._region(stop), found, stop, end_offset, self.path)
 
     def file_size(self) -> int:
         """Bytes of the file, which may end with room that was never used."""
@@ -315,7 +315,7 @@ class Segment:
         found = self.scan_from(IndexEntry(self.base_offset, 0, 0), limit.position, hints)
         if found.end_offset < limit.offset:
             found.bad_bytes = limit.position - found.end_position
-            found.damage += self.lost_end(found, limit.offset)
+            found.damage += self.find_lost_end(found, limit.offset)
         self._adopt(found)
         self.end = end
         self.max_timestamp_us = max(latest, found.max_timestamp_us)

@@ -83,7 +83,7 @@ class Segments:
         return [*closed, self._info(active, active.written)]
 
     def _info(self, segment: Segment, end: LogPosition) -> SegmentInfo:
-        written_us = partial(self._disk.modified_us, segment.path)
+        written_us = partial(self._disk.mtime_us, segment.path)
         return SegmentInfo(segment.base_offset, end.offset, end.position, segment.max_timestamp_us, written_us)
 
     def roll(self, base_offset: int) -> list[File]:
@@ -92,7 +92,7 @@ class Segments:
         old.finish()
         new = ActiveSegment(self._disk, self._directory, base_offset)
         also_sync = [old.file, self._disk.open(self._directory)]
-        self._all[-1:] = [old.closed(), new]
+        self._all[-1:] = [old.to_segment(), new]
         if self._watchers is not None:
             self.watch(*self._watchers)
         self._bases.append(base_offset)

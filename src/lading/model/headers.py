@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from .errors import HeadersSealed, LocalError
 from .getters import TypedGetters
 from .kinds import decode_value
-from .values import HeaderValue, Scalar, encode_value, shown_value
+from .values import HeaderValue, Scalar, encode_value, format_value
 
 
 class _Header(NamedTuple):
@@ -31,7 +31,7 @@ class Header(_Header, TypedGetters):
         return decode_value(self.kind, self.value)
 
     def __str__(self) -> str:
-        return f"{self.key} = {shown_value(self.kind, self.value)}"
+        return f"{self.key} = {format_value(self.kind, self.value)}"
 
 
 HeadersLike = Mapping[str, Any] | Iterable["Header | tuple[str, Scalar | HeaderValue]"] | None

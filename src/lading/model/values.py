@@ -24,7 +24,7 @@ class _HeaderValue(NamedTuple):
     data: bytes | None
 
 
-def shown_value(kind: int, data: bytes | None) -> str:
+def format_value(kind: int, data: bytes | None) -> str:
     """Return a header value for people: kind and value, ``uint16: 12``; bytes that are no text as hex digits."""
     word = _WORDS.get(kind, f"kind {kind}")
     if data is None:
@@ -54,7 +54,7 @@ class HeaderValue(_HeaderValue, TypedGetters):
         return decode_value(self.kind, self.data)
 
     def __str__(self) -> str:
-        return shown_value(self.kind, self.data)
+        return format_value(self.kind, self.data)
 
 
 def _integer(kind: Kind) -> Callable[[int], HeaderValue]:

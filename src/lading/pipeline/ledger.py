@@ -70,23 +70,23 @@ class Ledger:
         """All entries, oldest first."""
         return [LedgerEntry.parse(path) for path in sorted(self._directory.glob("[0-9]*.json"))]
 
-    def sent(self) -> set[MessageIdentity]:
-        """Every message that was sent again, or may have been."""
+    def list_sent(self) -> set[MessageIdentity]:
+        """Return every message that was sent again, or may have been."""
         return {one for entry in self.entries() for one in entry.messages}
 
-    def parked(self) -> set[MessageIdentity]:
-        """Every message that the cap has taken out of redrives."""
+    def list_parked(self) -> set[MessageIdentity]:
+        """Return every message that reached the cap of redrives."""
         held = read_document(self._directory / "parked.json")
         return set() if held is None else {(row[0], row[1], row[2], row[3]) for row in held["messages"]}
 
     def park(self, messages: Iterable[MessageIdentity]) -> None:
         """Remember that these had been sent again too often."""
-        every = sorted(self.parked() | set(messages))
+        every = sorted(self.list_parked() | set(messages))
         write_document(self._directory / "parked.json", {"version": VERSION, "messages": [list(one) for one in every]})
 
     def unpark(self, messages: Iterable[MessageIdentity]) -> None:
         """A higher cap lets these go again."""
-        every = sorted(self.parked() - set(messages))
+        every = sorted(self.list_parked() - set(messages))
         write_document(self._directory / "parked.json", {"version": VERSION, "messages": [list(one) for one in every]})
 
     def begin(self, server: str, topic: str, messages: Iterable[MessageIdentity]) -> LedgerEntry:

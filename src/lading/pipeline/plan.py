@@ -21,7 +21,7 @@ from ..tables.files import local_directory
 from ..tables.schema import table_schema
 from .reasons import Failure
 from .settings import Good, PipelineSettings, Route
-from .steps import default_columns, staged_columns
+from .steps import default_columns, select_step_columns
 
 QUARANTINE_FIELDS = ("stream", "topic", "partition", *FIELDS)
 """The message as it was, bytes and headers."""
@@ -254,7 +254,7 @@ def _plan(settings: PipelineSettings, made: pa.Schema | None) -> Plan:
 
 def _steps(settings: PipelineSettings) -> tuple[Destination, ...]:
     """What passes the checks is staged in the state directory, with the columns that steps can see."""
-    columns = staged_columns([step.sql for step in settings.document.step], settings.contract)
+    columns = select_step_columns([step.sql for step in settings.document.step], settings.contract)
     table = TablePlan(local_directory("pipeline.state", settings.state_directory), columns)
     return (Destination("steps", None, table, counter="passed"),)
 

@@ -87,7 +87,7 @@ class Quarantine:
         self, where: str | None = None, reasons: Collection[str] = (), limit: int | None = None
     ) -> Iterator[dict[str, Any]]:
         """One row a message: place, reason, header, how often it was sent again, and its status."""
-        sent, parked = self.ledger.sent(), self.ledger.parked()
+        sent, parked = self.ledger.list_sent(), self.ledger.list_parked()
         count = 0
         for batch in self.batches(where, reasons):
             for identity, row in zip(
@@ -120,7 +120,7 @@ class Quarantine:
 
     def histogram(self, where: str | None = None) -> list[dict[str, Any]]:
         """One row a reason and header, the most frequent first: how many, and of them sent again or parked."""
-        sent, parked = self.ledger.sent(), self.ledger.parked()
+        sent, parked = self.ledger.list_sent(), self.ledger.list_parked()
         counts: Counter[tuple[str, str | None]] = Counter()
         by_status: Counter[tuple[str, str | None, str]] = Counter()
         for batch in self.batches(where):
@@ -172,7 +172,7 @@ class Quarantine:
         self, where: str | None, reasons: Collection[str], max_replays: int, limit: int | None,
         send: Callable[[pa.RecordBatch], int], *, dry_run: bool, resumed: int,
     ) -> Redriven:  # fmt: skip
-        sent, before = self.ledger.sent(), self.ledger.parked()
+        sent, before = self.ledger.list_sent(), self.ledger.list_parked()
         count = already = steps = 0
         parked: list[MessageIdentity] = []
         freed: list[MessageIdentity] = []

@@ -22,11 +22,11 @@ from ..tables.files import OWN, STAGED
 from ..tables.manifest import TABLE, DataFile
 from ..tables.ranges import OffsetRange
 from ..tables.scan import FetchedRange, fetch_range
-from ..tables.staging import TASK_ROWS, HashingFile, TableFiles, Target, staged_stem
+from ..tables.staging import TASK_ROWS, HashingFile, TableFiles, Target, staging_stem
 from ..tables.table_commit import StagedRange
 from .classification import ClassifiedBatch, classify_messages
 from .job import PipelineJob
-from .rows import COPY_SCHEMA, copies, quarantined
+from .rows import COPY_SCHEMA, copies, quarantine_columns
 
 COPIES, STATES, PASSED = "copies", "states", "passed"
 """Kinds of staged files that are no table's: copies for the quarantine topic, states to set at the source, messages
@@ -70,7 +70,7 @@ class _Range:
         self._job = job
         self._plan = job.plan
         self._piece = piece
-        self._stem = staged_stem(job.run, piece, attempt)
+        self._stem = staging_stem(job.run, piece, attempt)
         options = job.settings.document.pipeline
 
         def files(table: Path, schema: pa.Schema, repeating: tuple[str, ...], kind: str, stem: str) -> TableFiles:
@@ -180,7 +180,7 @@ class _Range:
     def _add_quarantined(
         self, messages: pa.RecordBatch, which: pa.Array[Any], place: Mapping[str, str | int], now_us: int
     ) -> None:
-        made = quarantined(messages, list(self._plan.failures), which, place, now_us)
+        made = quarantine_columns(messages, list(self._plan.failures), which, place, now_us)
         self._failed.add(made)
         topic = self._job.settings.document.quarantine.topic
         if topic is not None:

@@ -28,7 +28,7 @@ def report(state: PipelineStateDirectory, pipeline: str, first: int = 1) -> str:
     A page over everything also says how many messages were sent again from quarantine.
     """
     manifests = [state.manifests.read(number) for number in state.manifests.numbers() if number >= first]
-    return page(pipeline, manifests, state.directory, len(Ledger(state).sent()) if first == 1 else 0)
+    return page(pipeline, manifests, state.directory, len(Ledger(state).list_sent()) if first == 1 else 0)
 
 
 def page(pipeline: str, manifests: Sequence[Manifest], directory: Path, redriven: int = 0) -> str:

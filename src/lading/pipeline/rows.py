@@ -33,10 +33,10 @@ def replays_of(headers: pa.Array[Any]) -> pa.Array[Any]:
     return cast("pa.Array[Any]", counted.fill_null(0))
 
 
-def quarantined(
+def quarantine_columns(
     messages: pa.RecordBatch, failures: list[Failure], which: pa.Array[Any], place: Mapping[str, str | int], now_us: int
 ) -> dict[str, pa.Array[Any]]:
-    """The columns of the quarantine table for messages of the Batch schema; ``which`` indexes ``failures``."""
+    """Return the columns of the quarantine table for messages of the Batch schema; ``which`` indexes ``failures``."""
     rows = messages.num_rows
 
     def words(values: list[str | None]) -> pa.Array[Any]:

@@ -18,7 +18,7 @@ from ..tables.executor import Executor
 from ..tables.failures import disk_told
 from ..tables.options import SourceOptions
 from ..tables.planning import Planner
-from ..tables.spooling import spooled
+from ..tables.spooling import resolve_spool
 from ..tables.state import PipelineStateDirectory
 from ..transports.interface import TopicMeta
 from ..transports.lading.transport import LadingTransport
@@ -131,7 +131,7 @@ def source_options(settings: PipelineSettings, source: SourceSection) -> SourceO
         options = SourceOptions.parse(_options(settings, source, source.topic, _starting_text(source)))
     except SettingError as error:
         raise SettingError(str(error).replace("startingOffsets is", "source.starting is")) from None
-    return spooled(options)
+    return resolve_spool(options)
 
 
 def _options(settings: PipelineSettings, source: SourceSection, topic: str, starting: str) -> dict[str, str]:

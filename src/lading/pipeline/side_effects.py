@@ -20,7 +20,7 @@ from ..tables.files import read_document, write_document
 from ..tables.manifest import TABLE, DataFile, Manifest
 from ..tables.options import transport_options
 from ..tables.state import PipelineStateDirectory as PipelineState
-from ..tables.table_commit import delete_staged, staged_path
+from ..tables.table_commit import delete_staged, staging_path
 from ..transports.interface import HeaderAwareTransport, Transport
 from ..transports.lading.transport import LadingTransport
 from ..transports.open import open_transport
@@ -156,7 +156,7 @@ def _set_states(server: str, batches: Iterable[pa.RecordBatch], reason: str, acc
 
 def _batches(state: PipelineState, files: Iterable[DataFile]) -> Iterator[pa.RecordBatch]:
     for file in files:
-        path = staged_path(state, file)
+        path = staging_path(state, file)
         try:
             with pa.OSFile(str(path), "rb") as source, pa.ipc.open_stream(source) as reader:
                 yield from reader

@@ -32,8 +32,8 @@ def every_column(contract: Projection) -> Projection:
     return _projection(order, contract)
 
 
-def staged_columns(texts: Sequence[str], contract: Projection) -> Projection:
-    """The columns that these steps may read: one that no step names and no ``*`` means is not worth writing.
+def select_step_columns(texts: Sequence[str], contract: Projection) -> Projection:
+    """Return the columns that these steps may read, without those that no step names and no ``*`` includes.
 
     It errs on the side of too many: a name anywhere in the text counts, and so does every asterisk.
     """

@@ -167,7 +167,7 @@ def all_values(lists: pa.Array[Any], key: str, convert: Callable[[Any], pa.Array
     entries = Entries.of(as_headers(lists))
     found, parents = entries.every(key)
     ends = np.searchsorted(parents, np.arange(entries.rows + 1)).astype(np.int32)
-    made: pa.Array[Any] = pa.ListArray.from_arrays(pa.array(ends, pa.int32()), convert(entries.located(found)))
+    made: pa.Array[Any] = pa.ListArray.from_arrays(pa.array(ends, pa.int32()), convert(entries.locate(found)))
     return made
 
 

@@ -13,7 +13,7 @@ from ..tables.options import SinkOptions, SourceOptions
 from ..tables.planning import Planner
 from ..tables.ranges import OffsetRange
 from ..tables.scan import read_range
-from ..tables.spooling import refuse_queue, spooled
+from ..tables.spooling import refuse_queue, resolve_spool
 from .absent_headers import warn_of_absent_headers
 from .scan import conform_batches, plan_scan
 from .types import default_schema, resolve_schema
@@ -51,7 +51,7 @@ class LadingSource(DataSource):
         """For ``spark.readStream``."""
         from .stream import LadingStreamReader
 
-        return LadingStreamReader(spooled(SourceOptions.parse(self.options)), schema)
+        return LadingStreamReader(resolve_spool(SourceOptions.parse(self.options)), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         """For ``df.write``, appending."""
@@ -82,14 +82,14 @@ class LadingReader(DataSourceReader):
         """The ranges from startingOffsets to endingOffsets, as the topic is now."""
         planner = Planner(self.options)
         try:
-            ranges = self.pruned(planner.batch())
+            ranges = self.prune(planner.batch())
             warn_of_absent_headers(planner.transport, self.reading, ranges)
             return [InputPartition(piece) for piece in ranges]
         finally:
             planner.close()
             freeze_modules()
 
-    def pruned(self, ranges: list[OffsetRange]) -> list[OffsetRange]:
+    def prune(self, ranges: list[OffsetRange]) -> list[OffsetRange]:
         """The ranges that can hold anything that is asked for."""
         return ranges
 
@@ -115,7 +115,7 @@ class PushingReader(LadingReader):
         self.pushed, rest = push(filters, self.wanted.schema, self.wanted.projection.fields)
         return iter(rest)
 
-    def pruned(self, ranges: list[OffsetRange]) -> list[OffsetRange]:
+    def prune(self, ranges: list[OffsetRange]) -> list[OffsetRange]:
         """The ranges left by conditions on ``partition`` and ``offset``."""
         return self.pushed.prune(ranges) if self.pushed else ranges
 

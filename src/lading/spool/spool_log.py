@@ -14,7 +14,7 @@ from ..log.disk import RealDisk
 from ..log.formats import GATE
 from ..log.group_commit import SyncNow
 from ..log.partition import open_partition
-from ..log.retention import expired_before
+from ..log.retention import find_expired_end
 from ..model.errors import LocalError, directory_error
 from ..model.names import DEFAULT_STREAM
 from ..owned_directory import DIRECTORY_MODE, lock_directory
@@ -81,7 +81,7 @@ class Spool:
         ``done`` None: whoever has read them.
         """
         segments = [one for one in self._log.segments() if done is None or one.end_offset <= done]
-        before = expired_before(segments, _now_us(), int(keep_s * 1e6), None)
+        before = find_expired_end(segments, _now_us(), int(keep_s * 1e6), None)
         if before is not None:
             self._log.truncate_before(before)
 

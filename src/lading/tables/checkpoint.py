@@ -30,8 +30,8 @@ class PlannedBatch:
             for piece in split_ranges(topic, _marks(topic, self.start), parse_document(topic, {topic: marks}))
         ]
 
-    def published_by(self, last: Manifest | None) -> bool:
-        """Whether the newest manifest is this batch's, or it needs none."""
+    def is_published_by(self, last: Manifest | None) -> bool:
+        """Return whether ``last`` is the manifest of this batch, or the batch needs none."""
         ranges = self.ranges
         return not ranges or (last is not None and same_ranges(last.ranges, ranges))
 

@@ -23,7 +23,7 @@ from .offsets import OffsetsDocument, document
 from .ranges import OffsetRange
 from .staging import schema_words
 from .state import PipelineStateDirectory, table_in_state
-from .table_commit import StagedBatch, changed_files, check_schema, delete_uncommitted, recover
+from .table_commit import StagedBatch, check_schema, delete_uncommitted, find_changed_files, recover
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -81,7 +81,7 @@ def begin(run: TableRun, *, resume: bool) -> Start:
     their checkpoint.
     """
     finish_last_batch(run)
-    for problem in changed_files(run.state):
+    for problem in find_changed_files(run.state):
         LOG.warning("%s", problem)
     state, last = run.state, run.state.manifests.last()
     if last is not None:

@@ -146,8 +146,8 @@ def ingest(
             )  # fmt: skip
             writer = TableWriter(job)
             engine.drive(
-                run, start, executor, stage=writer.staged, publish=writer.publish, look=watch.look, stopped=stopped,
-                batch_rows=max_rows or BATCH_ROWS, interval_s=interval_s if follow else None,
+                run, start, executor, stage=writer.stage_range, publish=writer.publish, look=watch.look,
+                stopped=stopped, batch_rows=max_rows or BATCH_ROWS, interval_s=interval_s if follow else None,
             )  # fmt: skip
             # what attempts left that failed and were tried again
             engine.finish_last_batch(run)
@@ -162,7 +162,7 @@ class TableWriter:
     def __init__(self, job: TableJob) -> None:
         self.job = job
 
-    def staged(self, piece: OffsetRange, attempt: str) -> StagedRange:
+    def stage_range(self, piece: OffsetRange, attempt: str) -> StagedRange:
         """In a task: write one range."""
         return write_range(self.job, piece, attempt)
 

@@ -70,7 +70,7 @@ def run_batches(
     if begun is None:
         begun = PlannedBatch(starting, starting)
         checkpoint.begin(begun)
-    again = None if begun.published_by(last) else sources.drop_removed_sources(begun)
+    again = None if begun.is_published_by(last) else sources.drop_removed_sources(begun)
     position = {**starting, **(begun.end if again is None else again.start)}
     while True:
         due_s = time.monotonic() + (interval_s or 0.0)

@@ -57,7 +57,7 @@ class Planner:
 
     def commit(self, marks: PartitionOffsets) -> None:
         """What lies before these positions has been read for good: the spool of a queue may forget it."""
-        self._filling.done(min((mark.offset for mark in marks.values()), default=0))
+        self._filling.release(min((mark.offset for mark in marks.values()), default=0))
 
     def batch(self) -> list[OffsetRange]:
         """The ranges of a batch read: from startingOffsets to endingOffsets as they are now."""
@@ -105,7 +105,7 @@ class Planner:
         self.commit(since)
         end = self.latest_offsets(since)
         if target is not None:
-            end = bounded(end, target)
+            end = clip_offsets(end, target)
         end = self.apply_limits(since, end, rows_max, bytes_max)
         unchanged = {
             number: mark for number, mark in since.items()
@@ -154,8 +154,8 @@ class Planner:
         return max(1.0, sum(size for size, _ in sizes) / rows) if rows else 1024.0
 
 
-def bounded(end: PartitionOffsets, target: Mapping[int, PartitionOffset]) -> PartitionOffsets:
-    """``end`` without anything beyond ``target`` (what was there when an availableNow run began)."""
+def clip_offsets(end: PartitionOffsets, target: Mapping[int, PartitionOffset]) -> PartitionOffsets:
+    """Return ``end`` clipped to ``target``, the end of the topic when an availableNow run began."""
     return {
         number: replace(mark, offset=min(mark.offset, target[number].offset)) if _same(mark, target[number]) else mark
         for number, mark in end.items()

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ..columns.assemble import PLAIN, ColumnBuilders, assemble, decoded_batch
+from ..columns.assemble import PLAIN, ColumnBuilders, assemble, to_decoded
 from ..columns.contract import FIELD_TYPES, PLACE_FIELDS, Projection, type_word
 from ..columns.typed import subset
 from ..filter.filter import Filter
@@ -287,7 +287,7 @@ class _RangeReader:
                 for low in range(0, batch.num_rows, reading.rows_max):
                     some = batch.slice(low, reading.rows_max)
                     self._counts.read += some.num_rows
-                    yield self._shown(decoded_batch(some, self._keys)) if columns is None else self._typed_there(some)
+                    yield self._shown(to_decoded(some, self._keys)) if columns is None else self._typed_there(some)
             if found.end_offset <= position:
                 if time.monotonic() > deadline:
                     raise Unreachable(
@@ -314,7 +314,7 @@ class _RangeReader:
 
     def _matching(self, decoded: Decoded) -> Decoded:
         assert self._filter is not None
-        return chosen(decoded, self._filter.selects(decoded))
+        return select_messages(decoded, self._filter.selects(decoded))
 
     # columns
 
@@ -361,8 +361,8 @@ class _RangeReader:
         return f"topic {self._piece.topic!r}, partition {self._piece.partition}, offset {offset}"
 
 
-def chosen(decoded: Decoded, keep: pa.BooleanArray) -> Decoded:
-    """The messages where ``keep`` is true."""
+def select_messages(decoded: Decoded, keep: pa.BooleanArray) -> Decoded:
+    """Return the messages for which ``keep`` is true."""
     count = keep.true_count
     if count == decoded.count:
         return decoded

@@ -42,8 +42,11 @@ def refuse_queue(options: SourceOptions) -> None:
         )
 
 
-def spooled(options: SourceOptions) -> SourceOptions:
-    """The options to read a stream by: of a queue its spool is read. SettingError where a queue has none."""
+def resolve_spool(options: SourceOptions) -> SourceOptions:
+    """Return the options that a stream is read with: for a queue those of its spool.
+
+    Raises SettingError if a queue has no spool.
+    """
     if not is_queue(options.from_):
         if options.spool is not None or options.spool_keep_s is not None:
             raise SettingError(f"spool is for queues; {options.from_} is read directly")
@@ -90,8 +93,8 @@ class SpoolProcess:
         if told["event"] == "taken":
             LOG.info("%s", told["message"])
 
-    def done(self, offset: int) -> None:
-        """The stream is done with everything before this offset: it may be deleted when it is old."""
+    def release(self, offset: int) -> None:
+        """Let the spool delete everything before this offset once it is old: the stream has consumed it."""
         if self._child is not None and self._child.stdin is not None and offset > self._done:
             self._done = offset
             with contextlib.suppress(OSError):

@@ -133,7 +133,7 @@ def write_range(job: TableJob, piece: OffsetRange, attempt: str) -> StagedRange:
     Errors are those of ``read_range``, and OSError; what was begun is deleted then.
     """
     counts = Counts()
-    writer = TableFiles(job.target, piece.start, staged_stem(job.run, piece, attempt))
+    writer = TableFiles(job.target, piece.start, staging_stem(job.run, piece, attempt))
     try:
         for part in read_range(job.reading, piece, counts):
             writer.add(dict(zip(part.batch.schema.names, part.batch.columns, strict=True)))
@@ -145,8 +145,8 @@ def write_range(job: TableJob, piece: OffsetRange, attempt: str) -> StagedRange:
     return StagedRange(piece, tuple(files), numbers)
 
 
-def staged_stem(run: str, piece: OffsetRange, attempt: str) -> str:
-    """How the names of all files begin that one attempt stages for one range."""
+def staging_stem(run: str, piece: OffsetRange, attempt: str) -> str:
+    """Return how the names of all files begin that one attempt stages for one range."""
     return f"{run}-{attempt}-{piece.partition:05d}-{piece.start:020d}"
 
 

@@ -149,7 +149,7 @@ def _by_table(state: PipelineStateDirectory, manifest: Manifest) -> dict[Path, l
 def delete_staged(state: PipelineStateDirectory, files: Iterable[DataFile]) -> None:
     """Delete staged files that nothing needs."""
     for file in files:
-        staged_path(state, file).unlink(missing_ok=True)
+        staging_path(state, file).unlink(missing_ok=True)
 
 
 def delete_uncommitted(state: PipelineStateDirectory, tables: Iterable[Path]) -> None:
@@ -181,7 +181,7 @@ def recover(
         return _sweep(tables)
 
 
-def changed_files(state: PipelineStateDirectory) -> list[str]:
+def find_changed_files(state: PipelineStateDirectory) -> list[str]:
     """Return a sentence for each manifest of which files, or itself, are not as they were published.
 
     The newest MANIFESTS_CHECKED are looked at. Files are compared by their size; nothing is read anew or changed.
@@ -197,7 +197,7 @@ def changed_files(state: PipelineStateDirectory) -> list[str]:
             (file, directory / file.name, size)
             for directory, files in _by_table(state, manifest).items()
             for file in files
-            if (size := open_table(directory).published_bytes(file)) != file.size_bytes
+            if (size := open_table(directory).file_bytes(file)) != file.size_bytes
         ]
         if changed:
             file, path, size = changed[0]
@@ -234,9 +234,9 @@ def table_path(state: PipelineStateDirectory, file: DataFile) -> Path:
     return Path(os.path.normpath(state.directory / file.table))
 
 
-def staged_path(state: PipelineStateDirectory, file: DataFile) -> Path:
+def staging_path(state: PipelineStateDirectory, file: DataFile) -> Path:
     """Where a file of a batch is staged."""
-    return open_table(table_path(state, file)).staged(file)
+    return open_table(table_path(state, file)).staging_path(file)
 
 
 def _manifest(

@@ -22,7 +22,7 @@ from ..model.scan_request import ScanRequest
 from .fetched import FetchResult, missing
 from .interface import Capacity, Membership, PartitionMeta, SendResult, TopicMeta
 from .lading.blocks import Compression
-from .topics import unknown_topic
+from .topics import unknown_topic_error
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -158,7 +158,7 @@ class FilesTransport:
 
     def _topic(self, name: str) -> _Topic:
         if name not in self._topics:
-            raise unknown_topic(name, self._topics, self.url)
+            raise unknown_topic_error(name, self._topics, self.url)
         return self._topics[name]
 
     def _reader(self, topic: _Topic, partition: int) -> DirectoryReader:

@@ -19,8 +19,8 @@ def split_new_name(name: str) -> tuple[str, str]:
     return choices[1] if len(choices) > 1 else choices[0]
 
 
-def unknown_topic(name: str, known: Iterable[str], url: str) -> UnknownTopic:
-    """The error for a topic that is not there, with the nearest names that are."""
+def unknown_topic_error(name: str, known: Iterable[str], url: str) -> UnknownTopic:
+    """Build the error for a topic that does not exist, with the nearest names that do."""
     names = sorted(known)
     near = get_close_matches(name, names, 3, 0.6)
     if near:

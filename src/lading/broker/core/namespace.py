@@ -63,7 +63,7 @@ class Namespace:
         self._recover()
 
     def _recover(self) -> None:
-        for uuid in self._directory.marked_deleted():
+        for uuid in self._directory.list_deleted():
             self._catalog.remove_topic(uuid)
             self._directory.remove(uuid)
         for row in self._catalog.streams():
@@ -76,7 +76,7 @@ class Namespace:
                     "or move the catalog file away to start from the directories that are there"
                 )
             self._open_listed(self._found.agreed(topic_row))
-        for uuid in sorted(self._directory.listed() - set(self._topics_by_uuid)):
+        for uuid in sorted(self._directory.list_topic_ids() - set(self._topics_by_uuid)):
             self._adopt(uuid)
 
     def _adopt(self, uuid: bytes) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
 from ...log.interface import PartitionLog, SegmentInfo
-from ...log.retention import expired_before
+from ...log.retention import find_expired_end
 from ...model.state import State
 from .settings import BrokerSettings
 from .topology import Partition
@@ -80,7 +80,7 @@ def enforce(partition: Partition, settings: BrokerSettings, now_us: int) -> Enfo
 def _delete(partition: Partition, rule: RetentionPolicy, now_us: int) -> None:
     log = partition.log
     segments = log.segments()
-    due_end = expired_before(segments, now_us, rule.age_us, rule.size_bytes)
+    due_end = find_expired_end(segments, now_us, rule.age_us, rule.size_bytes)
     if due_end is None:
         return
     before = log.first_offset
@@ -96,7 +96,7 @@ def _delete(partition: Partition, rule: RetentionPolicy, now_us: int) -> None:
 
 def _mark(partition: Partition, rule: RetentionPolicy, now_us: int) -> int:
     log = partition.log
-    end = expired_before(log.segments(), now_us + rule.mark_us, rule.age_us, rule.size_bytes)
+    end = find_expired_end(log.segments(), now_us + rule.mark_us, rule.age_us, rule.size_bytes)
     if end is None:
         return 0
     marked = 0

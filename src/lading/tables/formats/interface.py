@@ -19,7 +19,7 @@ class Table(Protocol):
     def claim(self, owner: str) -> None:
         """Make the table ``owner``'s own, or find that it is. Raises LocalError if somebody else's data lies there."""
 
-    def staged(self, file: DataFile) -> Path:
+    def staging_path(self, file: DataFile) -> Path:
         """Return where a staged file lies, which no reader of the table sees."""
 
     def commit(self, key: tuple[str, int], files: Sequence[DataFile], rename: Rename) -> None:
@@ -31,8 +31,8 @@ class Table(Protocol):
     def sweep(self, needed: Collection[str]) -> int:
         """Delete staged files but those of these names; returns how many."""
 
-    def published_bytes(self, file: DataFile) -> int | None:
-        """Return the size of a file that was shown, None if it is gone."""
+    def file_bytes(self, file: DataFile) -> int | None:
+        """Return the size of a published file, or None if it was deleted."""
 
 
 class TableFormat(Protocol):

@@ -49,7 +49,7 @@ class ParquetTable:
         (self._own / STAGED).mkdir(parents=True, exist_ok=True)
         write_document(path, {"version": 1, "pipeline": owner})
 
-    def staged(self, file: DataFile) -> Path:
+    def staging_path(self, file: DataFile) -> Path:
         """Return where a staged file lies."""
         return self._own / STAGED / file.staged
 
@@ -57,7 +57,7 @@ class ParquetTable:
         """Rename staged files to their published names; one that is there already is checked."""
         renamed = False
         for file in files:
-            staged, final = self.staged(file), self.directory / file.name
+            staged, final = self.staging_path(file), self.directory / file.name
             if final.is_file():
                 _require_same(final, file, key)
             elif staged.exists():
@@ -80,8 +80,8 @@ class ParquetTable:
             orphan.unlink(missing_ok=True)
         return len(orphans)
 
-    def published_bytes(self, file: DataFile) -> int | None:
-        """Return the size of a published file, None if it is gone."""
+    def file_bytes(self, file: DataFile) -> int | None:
+        """Return the size of a published file, or None if it was deleted."""
         try:
             return (self.directory / file.name).stat().st_size
         except FileNotFoundError:

@@ -24,7 +24,7 @@ from ...model.names import DEFAULT_STREAM, flat_name, spellings
 from ..fetched import FetchResult
 from ..interface import Capacity, Lack, PartitionMeta, SendResult, TopicMeta
 from ..open import address
-from ..topics import split_new_name, unknown_topic
+from ..topics import split_new_name, unknown_topic_error
 from .group import IggyMembership, StreamTopic
 from .polled import Polled, parse_poll_response
 from .socket import AnswerTooLarge, IggyRefusal, IggySocket
@@ -119,7 +119,7 @@ class IggyTransport:
             self._places[name] = self._places[meta.name] = place
             return meta
         self._places.pop(name, None)
-        raise unknown_topic(name, (meta.name for meta in self.topics()), self.url)
+        raise unknown_topic_error(name, (meta.name for meta in self.topics()), self.url)
 
     def create_topic(self, name: str, partitions: int = 1) -> TopicMeta:
         """Create ``stream.topic`` and its stream; a plain name in the URL's stream, else in ``default``.

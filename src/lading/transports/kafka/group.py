@@ -27,7 +27,7 @@ from ...dialects.kafka.assignment import (
 from ...model.errors import LadingError, Reason, Refusal, RemoteError, Unreachable
 from ..interface import Position
 from .cluster import GROUP, KafkaCluster, Retriable, kafka_error, raise_for_code
-from .offsets import known
+from .offsets import to_epoch
 from .socket import KafkaSocket
 
 HEARTBEATS_A_SESSION: Final = 3
@@ -117,7 +117,7 @@ class KafkaMembership:
             )
             if found.committed_offset < 0:
                 return None
-            return Position(found.committed_offset, known(found.committed_leader_epoch))
+            return Position(found.committed_offset, to_epoch(found.committed_leader_epoch))
 
         return self._cluster.at_coordinator(GROUP, self._group, ask)
 

@@ -34,7 +34,11 @@ def list_offsets(cluster: KafkaCluster, places: Iterable[Place], timestamp_ms: i
         topics = _by_topic(asked, "name", lambda place: {"partition_index": place[1], **part})
         answer = broker.ask("ListOffsets", replica_id=-1, isolation_level=READ_COMMITTED, topics=topics)
         return [
-            ((row.name, part.partition_index), part.error_code, OffsetAndEpoch(part.offset, known(part.leader_epoch)))
+            (
+                (row.name, part.partition_index),
+                part.error_code,
+                OffsetAndEpoch(part.offset, to_epoch(part.leader_epoch)),
+            )
             for row in answer.topics
             for part in row.partitions
         ]
@@ -67,8 +71,8 @@ def epoch_ends(cluster: KafkaCluster, epochs: Mapping[Place, int]) -> dict[Place
     return {place: end for place, end in told.items() if end is not None}
 
 
-def known(epoch: int | None) -> int:
-    """An epoch of Kafka's (-1: none) as it is counted here."""
+def to_epoch(epoch: int | None) -> int:
+    """Return an epoch of Kafka (-1: none) as Lading counts it (0: none)."""
     return 0 if epoch is None else max(epoch, -1) + 1
 
 

@@ -17,9 +17,9 @@ from ...model.names import DEFAULT_STREAM
 from ...model.run import BASE_OFFSET, BODY_END, BODY_START, COUNT, LAST_OFFSET, MAX_TIMESTAMP_US, MIN_TIMESTAMP_US, Run
 from ..fetched import FetchResult
 from ..interface import Capacity, Membership, PartitionMeta, SendResult, TopicMeta, TransactionDecision
-from ..topics import unknown_topic
+from ..topics import unknown_topic_error
 from .cluster import Address, KafkaCluster, Retriable, kafka_error, raise_for_code
-from .offsets import Place, epoch_ends, known, list_offsets
+from .offsets import Place, epoch_ends, list_offsets, to_epoch
 from .socket import Access, KafkaSocket
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class KafkaTransport:
         if row is None:
             self._cluster.forget(name)
             known = [row.name for row in self._cluster.metadata(None).topics if not row.is_internal]
-            raise unknown_topic(name, known, self.url)
+            raise unknown_topic_error(name, known, self.url)
         return self._metas([row])[0]
 
     def create_topic(self, name: str, partitions: int = 1) -> TopicMeta:
@@ -166,7 +166,7 @@ class KafkaTransport:
                 if not len(found.table) and found.reason:
                     raise _unreadable(found.reason, topic, partition, since)
         except _CutBack as cut:
-            told = ((max(known(self._cluster.leader_epoch(*place)), cut.epoch + 1), cut.end),)
+            told = ((max(to_epoch(self._cluster.leader_epoch(*place)), cut.epoch + 1), cut.end),)
             return FetchResult(
                 topic, partition, [], offset, epoch=cut.epoch, epochs=told, topic_id=self._ids.get(topic)
             )
@@ -175,7 +175,7 @@ class KafkaTransport:
             end = int(found.table[-1, layout.LAST]) + 1
             epoch_at = int(found.table[-1, layout.START]) + layout.EPOCH_AT
             epoch = int.from_bytes(data[epoch_at : epoch_at + 4].tobytes(), "big", signed=True)
-            self._reached[place] = _Reached(end, known(epoch), self._cluster.leader_epoch(*place))
+            self._reached[place] = _Reached(end, to_epoch(epoch), self._cluster.leader_epoch(*place))
         chunks = _chunks(found.table, visible(found.table, answer.aborted), since)
         runs = [Run(CODE, data, chunks)] if len(chunks) else []
         reached = self._reached.get(place)

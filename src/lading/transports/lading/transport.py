@@ -17,7 +17,7 @@ from ...model.state import STATE_BY_WORD, State
 from ..fetched import FetchResult, States, missing
 from ..interface import Capacity, PartitionMeta, Queried, SendResult, TopicMeta
 from ..open import address
-from ..topics import split_new_name, unknown_topic
+from ..topics import split_new_name, unknown_topic_error
 from .blocks import BlockWriter, Compression
 from .group import LadingMembership
 from .http import AdminHttp, HttpResponse
@@ -68,7 +68,7 @@ class LadingTransport:
             self._places[name] = (meta.stream, meta.topic)
             return meta
         self._places.pop(name, None)
-        raise unknown_topic(name, (meta.name for meta in self.topics()), self.url)
+        raise unknown_topic_error(name, (meta.name for meta in self.topics()), self.url)
 
     def create_topic(self, name: str, partitions: int = 1, settings: dict[str, Any] | None = None) -> TopicMeta:
         """Create ``stream.topic`` (a name without a dot in ``default``); Refusal TOPIC_NAME_EXISTS where it is."""
