@@ -83,7 +83,7 @@ def _filled(directory: Path, messages: int) -> Broker:
             return WriteResult(len(body), BATCH, NOW_US, NOW_US)
 
         broker.appender.append(partition, nsq.code, 0, len(body), write)
-    broker.flush()
+    broker.appender.flush()
     broker.complete()
     return broker
 

@@ -168,9 +168,9 @@ def _broker(settings: Settings, metrics: Metrics, disk: Disk | None, commit: Com
 
     def flush_soon() -> None:
         # what arrives within one pass of the loop shares a chunk, a write and a sync
-        loop.call_soon(broker.flush)
+        loop.call_soon(broker.appender.flush)
 
-    broker.on_pending = flush_soon
+    broker.appender.on_pending = flush_soon
     handle = broker.fileno()
     if handle is not None:
         loop.add_reader(handle, broker.complete)
@@ -308,7 +308,7 @@ async def _copy_dead_letters(services: Services) -> None:
                 async with asyncio.timeout(wait_s):
                     await woken.wait()
             woken.clear()
-            while not broker.congested and (copy := letters.next(now_us())) is not None:
+            while not broker.appender.congested and (copy := letters.next(now_us())) is not None:
                 await services.run_in_worker(1, 0, type(copy).encode, copy)
                 append = letters.send(copy, now_us())
                 if append is not None:

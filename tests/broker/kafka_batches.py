@@ -56,7 +56,7 @@ def produce(
 
     append = broker.producers.append(partition, who, len(made), write, source)
     if flush:
-        broker.flush()
+        broker.appender.flush()
     return append
 
 

@@ -70,7 +70,7 @@ def append(broker: Broker, partition: Partition, *payloads: bytes, now_us: int =
 def fill(broker: Broker, partition: Partition, count: int, *, now_us: int = NOW, prefix: str = "") -> None:
     """``count`` messages in one chunk, payloads ``0``, ``1``, …, synced."""
     append(broker, partition, *(f"{prefix}{number}".encode() for number in range(count)), now_us=now_us)
-    broker.flush()
+    broker.appender.flush()
 
 
 def batch(*payloads: bytes, timestamp_us: int | None = None) -> pa.RecordBatch:
@@ -97,7 +97,7 @@ def block(
 def append_block(broker: Broker, partition: Partition, data: bytes, now_us: int = NOW) -> Append:
     """Append blocks and sync."""
     done = broker.append_blocks(partition, memoryview(data), now_us=now_us)
-    broker.flush()
+    broker.appender.flush()
     return done
 
 

@@ -40,7 +40,7 @@ def test_an_append_is_done_and_seen_when_it_is_synced(broker: Broker) -> None:
         one.add_done_callback(lambda done: answered.append((done.base_offset, done.count, done.error)))
     broker.add_visible_callback(partition, lambda: seen.append(partition.log.last_stable_offset))
     assert (first.done, read(broker, partition).count, answered) == (False, 0, [])
-    broker.flush()
+    broker.appender.flush()
     assert answered == [(0, 2, None), (2, 1, None)]
     assert seen == [3]
     assert rows(read(broker, partition)) == [(0, b"a"), (1, b"b"), (2, b"c")]
@@ -52,12 +52,12 @@ def test_an_append_is_done_and_seen_when_it_is_synced(broker: Broker) -> None:
 def test_a_pass_of_the_loop_is_asked_for_once_and_shares_a_chunk(broker: Broker) -> None:
     topic = topic_of(broker, 2)
     asked: list[bool] = []
-    broker.on_pending = lambda: asked.append(True)
+    broker.appender.on_pending = lambda: asked.append(True)
     for _ in range(10):
         append(broker, topic.partition(0), b"x")
         append(broker, topic.partition(1), b"y")
     assert asked == [True]
-    broker.flush()
+    broker.appender.flush()
     reading = read(broker, topic.partition(0))
     assert [len(run.chunks) for run in reading.runs] == [1]
     append(broker, topic.partition(0), b"x")
@@ -76,7 +76,7 @@ def test_what_a_writer_refuses_is_not_there(broker: Broker, error: Exception) ->
     with pytest.raises(type(error)):
         broker.appender.append(partition, 2, 0, 100, write)
     append(broker, partition, b"after")
-    broker.flush()
+    broker.appender.flush()
     assert before.error is None
     assert payloads(read(broker, partition)) == [b"before", b"after"]
 
@@ -101,16 +101,16 @@ def test_too_much_on_its_way_to_the_disk_is_congestion(tmp_path: Path) -> None:
     partition = topic_of(broker).partition(0)
     relieved: list[bool] = []
     append(broker, partition, b"x" * 500)
-    assert not broker.congested
+    assert not broker.appender.congested
     append(broker, partition, b"x" * 500)
-    assert broker.congested
-    broker.call_when_uncongested(lambda: relieved.append(True))
+    assert broker.appender.congested
+    broker.appender.call_when_uncongested(lambda: relieved.append(True))
     assert relieved == []
-    broker.flush()
-    assert not broker.congested
+    broker.appender.flush()
+    assert not broker.appender.congested
     assert relieved == [True]
     assert broker.counters.unsynced_bytes == 0
-    broker.call_when_uncongested(lambda: relieved.append(True))
+    broker.appender.call_when_uncongested(lambda: relieved.append(True))
     assert relieved == [True, True]
 
 
@@ -154,7 +154,7 @@ def test_a_sync_that_fails_acknowledges_nothing_and_ends_writing(tmp_path: Path)
     fill(broker, partition, 3)
     disk.failing = {"sync"}
     lost = append(broker, partition, b"lost")
-    broker.flush()
+    broker.appender.flush()
     assert lost.done
     assert lost.error is not None
     assert lost.error.reason is Reason.READ_ONLY
@@ -174,12 +174,12 @@ def test_a_full_disk_refuses_and_recovers_by_itself(tmp_path: Path) -> None:
     fill(broker, partition, 3)
     disk.failing = {"write"}
     lost = [append(broker, partition, b"lost"), append(broker, partition, b"too")]
-    broker.flush()
+    broker.appender.flush()
     assert [one.error.reason for one in lost if one.error is not None] == [Reason.DISK_FULL, Reason.DISK_FULL]
     assert payloads(read(broker, partition)) == [b"0", b"1", b"2"]
     disk.failing = set()
     kept = append(broker, partition, b"kept")
-    broker.flush()
+    broker.appender.flush()
     assert (kept.base_offset, kept.error) == (3, None)
     assert payloads(read(broker, partition)) == [b"0", b"1", b"2", b"kept"]
     assert broker.counters.unsynced_bytes == 0
@@ -199,7 +199,7 @@ def test_the_group_commit_acknowledges_in_order(tmp_path: Path) -> None:
         one.add_done_callback(partial(_note, order, number))
         done.append(one)
         if number % 8 == 7:
-            broker.flush()
+            broker.appender.flush()
             broker.complete()
     broker.stop()
     assert all(one.done and one.error is None for one in done)
@@ -218,7 +218,7 @@ def test_durability_os_acknowledges_without_a_sync(tmp_path: Path) -> None:
     partition = topic_of(broker).partition(0)
     disk.failing = {"sync"}
     done = append(broker, partition, b"a")
-    broker.flush()
+    broker.appender.flush()
     broker.complete()
     assert (done.done, done.error) == (True, None)
     disk.failing = set()
@@ -228,7 +228,7 @@ def test_durability_os_acknowledges_without_a_sync(tmp_path: Path) -> None:
 def test_who_is_alone_is_written_at_once_where_nobody_waits_for_the_disk(tmp_path: Path) -> None:
     broker = Broker(tmp_path, BrokerSettings(durability="os"), now_us=NOW)
     asked: list[bool] = []
-    broker.on_pending = lambda: asked.append(True)
+    broker.appender.on_pending = lambda: asked.append(True)
     partition = topic_of(broker).partition(0)
     seen: list[int] = []
     broker.add_visible_callback(partition, lambda: seen.append(partition.log.last_stable_offset))
@@ -239,11 +239,11 @@ def test_who_is_alone_is_written_at_once_where_nobody_waits_for_the_disk(tmp_pat
     # whoever comes second in a pass makes it one that is shared
     shared = [append(broker, partition, b"3", source="b"), append(broker, partition, b"4", source="a")]
     assert ([one.done for one in shared], asked) == ([False, False], [True])
-    broker.flush()
+    broker.appender.flush()
     assert all(one.done for one in shared)
     assert append(broker, partition, b"5", source="b").done
     assert not append(broker, partition, b"6").done
-    broker.flush()
+    broker.appender.flush()
     assert payloads(read(broker, partition)) == [b"0", b"1", b"2", b"3", b"4", b"5", b"6"]
     assert [len(run.chunks) for run in read(broker, partition).runs] == [5]
     assert (broker.counters.appends, broker.counters.messages_in, broker.counters.unsynced_bytes) == (6, 7, 0)
@@ -256,13 +256,13 @@ def test_who_is_alone_is_written_at_once_where_nobody_waits_for_the_disk(tmp_pat
 def test_what_is_to_happen_before_a_flush_shares_it(tmp_path: Path) -> None:
     broker = opened(tmp_path)
     asked: list[bool] = []
-    broker.on_pending = lambda: asked.append(True)
+    broker.appender.on_pending = lambda: asked.append(True)
     partition = topic_of(broker).partition(0)
     late: list[Append] = []
     append(broker, partition, b"a")
-    broker.call_before_flush(lambda: late.append(append(broker, partition, b"b")))
+    broker.appender.call_before_flush(lambda: late.append(append(broker, partition, b"b")))
     assert (len(asked), late) == (1, [])
-    broker.flush()
+    broker.appender.flush()
     broker.complete()
     assert (len(asked), late[0].done) == (1, True)
     assert [len(run.chunks) for run in read(broker, partition).runs] == [1]
@@ -271,16 +271,16 @@ def test_what_is_to_happen_before_a_flush_shares_it(tmp_path: Path) -> None:
         raise ZeroDivisionError
 
     # what fails takes nothing of others with it, and does not come back
-    broker.call_before_flush(fail)
-    broker.call_before_flush(lambda: late.append(append(broker, partition, b"behind it")))
+    broker.appender.call_before_flush(fail)
+    broker.appender.call_before_flush(lambda: late.append(append(broker, partition, b"behind it")))
     done = append(broker, partition, b"c")
-    broker.flush()
+    broker.appender.flush()
     broker.complete()
     assert late[1].done
     assert (len(asked), done.done, done.error) == (2, True, None)
     append(broker, partition, b"d")
     assert len(asked) == 3
-    broker.flush()
+    broker.appender.flush()
     broker.complete()
     assert payloads(read(broker, partition)) == [b"a", b"b", b"c", b"behind it", b"d"]
     broker.stop()
@@ -294,7 +294,7 @@ def test_who_waits_reads_from_memory_what_lies_in_the_log_and_only_when_it_lasts
     assert log.tail is None
     broker.add_visible_callback(partition, lambda: None)
     append(broker, partition, b"a", b"b")
-    broker.flush()
+    broker.appender.flush()
     assert log.tail is not None
     handle = broker.fileno()
     assert handle is not None
@@ -332,7 +332,7 @@ def test_nobody_is_written_at_once_who_is_promised_a_sync(broker: Broker) -> Non
     partition = topic_of(broker).partition(0)
     one = append(broker, partition, b"a", source="a")
     assert (one.done, read(broker, partition).count) == (False, 0)
-    broker.flush()
+    broker.appender.flush()
     assert one.done
 
 

@@ -513,7 +513,7 @@ def test_what_a_channel_gives_up_goes_to_the_dead_letter_topic(broker: Broker, t
     assert copy is not None
     copy.encode()
     assert broker.dead_letters.send(copy, NOW) is not None
-    broker.flush()
+    broker.appender.flush()
     dead = broker.topic("s", "dead")
     assert payloads(read(broker, dead.partition(0))) == [b"poison"]
     assert broker.states(topic.partition(0), 0, 2) == ([(0, 1, 20)] if poison else [])

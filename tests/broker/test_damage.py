@@ -28,7 +28,7 @@ def written(path: Path, chunks: int = 5, messages: int = 4) -> Broker:
     partition = topic_of(broker).partition(0)
     for chunk in range(chunks):
         append(broker, partition, *(f"{chunk}-{message}".encode() * 20 for message in range(messages)))
-        broker.flush()
+        broker.appender.flush()
     return broker
 
 
@@ -60,7 +60,7 @@ def test_a_damaged_payload_costs_one_message(tmp_path: Path) -> None:
     assert [offset for offset, _ in rows(read(broker, partition, 8, max_messages=2))] == [8, 10]
     assert broker.offset_at(partition, NOW) == 0
     append(broker, partition, b"new")
-    broker.flush()
+    broker.appender.flush()
     assert rows(read(broker, partition, 20)) == [(20, b"new")]
     broker.stop()
 
@@ -150,7 +150,7 @@ def test_readers_are_moved_on_from_a_tail_that_cannot_be_read(tmp_path: Path, fi
     chunks = read_chunks(partition, at, max_bytes=1 << 20, counters=broker.counters)
     assert (len(chunks.data), chunks.end_offset) == (0, 20)
     append(broker, partition, b"new")
-    broker.flush()
+    broker.appender.flush()
     assert rows(read(broker, partition, 20)) == [(20, b"new")]
     broker.stop()
     files = FilesTransport(str(tmp_path))
@@ -197,13 +197,13 @@ def test_a_partition_that_refuses_is_told_once_by_name(
     for _ in range(3):
         with contextlib.suppress(Refusal):
             append(broker, partition, b"refused")
-            broker.flush()
+            broker.appender.flush()
     (told,) = [record.getMessage() for record in caplog.records if "takes no messages" in record.getMessage()]
     assert told.startswith("s.t/0 takes no messages") and word in told
     assert partition.log.refusal is not None
     disk.fault = healthy
     with caplog.at_level("INFO"), contextlib.suppress(Refusal):
         append(broker, partition, b"again")
-        broker.flush()
+        broker.appender.flush()
     assert ("s.t/0 takes messages again" in caplog.text) == (error == errno.ENOSPC)
     broker.stop()

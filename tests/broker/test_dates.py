@@ -74,7 +74,7 @@ def test_one_message_dated_2200_does_not_switch_retention_off(tmp_path: Path) ->
     partition = topic_of(broker).partition(0)
     fill(broker, partition, 10, prefix="x" * 300)
     append(broker, partition, b"of the year 2200", now_us=YEAR_2200)
-    broker.flush()
+    broker.appender.flush()
     for _ in range(3):
         fill(broker, partition, 10, prefix="x" * 300)
     assert partition.log.segments_count > 2

@@ -46,7 +46,7 @@ def copy_all(broker: Broker, now_us: int = NOW) -> int:
     while (copy := broker.dead_letters.next(now_us)) is not None:
         copy.encode()
         done = broker.dead_letters.send(copy, now_us)
-        broker.flush()
+        broker.appender.flush()
         assert done is None or done.done
         sent += done is not None
     return sent
@@ -238,7 +238,7 @@ def test_a_marking_of_many_scattered_messages_is_worked_off_in_pieces(tmp_path: 
         assert copy is not None
         copy.encode()
         broker.dead_letters.send(copy, NOW)
-        broker.flush()
+        broker.appender.flush()
     again = crash(broker, tmp_path)
     copy_all(again)
     assert sorted(map(int, (one.rpartition("/")[2] for one in origins(again)))) == offsets
@@ -252,7 +252,7 @@ def test_large_messages_are_copied_a_bounded_piece_at_a_time(
     source = flights(broker).partition(0)
     for number in range(12):
         append(broker, source, bytes([number]) * 40_000)
-        broker.flush()
+        broker.appender.flush()
     broker.set_states(source, [(0, 12)], State.POISONED, now_us=NOW)
     for marking in broker.dead_letters._markings.values():
         marking.read_bytes = 100_000
@@ -261,7 +261,7 @@ def test_large_messages_are_copied_a_bounded_piece_at_a_time(
         copy.encode()
         sizes.append(len(copy.offsets))
         broker.dead_letters.send(copy, NOW)
-        broker.flush()
+        broker.appender.flush()
         if len(sizes) == 2:
             # killed after the block was written and before that was noted: it is recognised, however it is cut now
             broker = crash(broker, tmp_path)
@@ -275,7 +275,7 @@ def test_what_was_sent_but_not_noted_is_recognised_even_when_it_is_read_in_other
     source = flights(broker).partition(0)
     for number in range(10):
         append(broker, source, b"%d" % number * 30_000)
-        broker.flush()
+        broker.appender.flush()
     broker.set_states(source, [(0, 10)], State.POISONED, now_us=NOW)
     (marking,) = broker.dead_letters._markings.values()
     marking.read_bytes = 150_000
@@ -285,7 +285,7 @@ def test_what_was_sent_but_not_noted_is_recognised_even_when_it_is_read_in_other
     assert 1 < len(copy.offsets) < 10
     before = list(broker._catalog.rows("SELECT ranges FROM markings"))
     broker.dead_letters.send(copy, NOW)
-    broker.flush()
+    broker.appender.flush()
     with broker._catalog.write() as db:
         db.execute("UPDATE markings SET ranges = ?", before[0])
     for read_bytes in (40_000, 1 << 30):
@@ -296,7 +296,7 @@ def test_what_was_sent_but_not_noted_is_recognised_even_when_it_is_read_in_other
         assert one is not None
         one.encode()
         broker.dead_letters.send(one, NOW)
-        broker.flush()
+        broker.appender.flush()
         if read_bytes == 40_000:
             with broker._catalog.write() as db:
                 db.execute("UPDATE markings SET ranges = ?", before[0])
@@ -413,7 +413,7 @@ def test_retention_keeps_what_is_still_to_be_copied(tmp_path: Path, broker: Brok
     source = flights(broker, retention_age_us=SECOND).partition(0)
     for number in range(20):
         append(broker, source, b"%02d" % number * 10_000)
-        broker.flush()
+        broker.appender.flush()
     broker.set_states(source, [(1, 2), (9, 10)], State.POISONED, now_us=NOW)
     broker = crash(broker, tmp_path)
     source = broker.resolve("flights").partition(0)
@@ -498,7 +498,7 @@ def test_a_message_written_by_a_kafka_producer_is_copied_whole(broker: Broker) -
         return WriteResult(len(body), 3, 1_600_000_000_000_000, 1_600_000_000_002_000)
 
     broker.appender.append(source, kafka.code, 0, len(body), write)
-    broker.flush()
+    broker.appender.flush()
     broker.set_states(source, [(1, 3)], State.POISONED, now_us=NOW)
     copy_all(broker)
     originals = messages(source, broker)[1:]

@@ -222,6 +222,6 @@ def test_one_callback_that_fails_keeps_no_other_append_from_its_answer(tmp_path:
     appends[0].add_done_callback(fail)
     appends[0].add_done_callback(lambda _: woken.append("first"))
     appends[1].add_done_callback(lambda _: woken.append("second"))
-    broker.flush()
+    broker.appender.flush()
     assert sorted(woken) == ["first", "reader", "second"]
     broker.stop()

@@ -65,7 +65,7 @@ class BrokerMachine(RuleBasedStateMachine):
 
     @rule()
     def flush(self) -> None:
-        self.broker.flush()
+        self.broker.appender.flush()
         self.synced = len(self.written)
 
     @precondition(lambda self: len(self.open) < 2)

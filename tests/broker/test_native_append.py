@@ -68,7 +68,7 @@ def test_a_repeated_block_waits_for_the_sync_of_the_first(broker: Broker, partit
     first = broker.append_blocks(partition, data, now_us=NOW)
     again = broker.append_blocks(partition, data, now_us=NOW)
     assert (first.done, again.done, again.duplicate) == (False, False, True)
-    broker.flush()
+    broker.appender.flush()
     assert (first.done, again.done, again.error) == (True, True, None)
 
 

@@ -78,7 +78,7 @@ class Log:
         match chance.randrange(12):
             case 0:
                 append(self.broker, self.partition, b"of another dialect")
-                self.broker.flush()
+                self.broker.appender.flush()
             case 1 if log.next_offset > log.first_offset:
                 first = chance.randrange(log.first_offset, log.next_offset)
                 state = chance.choice((State.POISONED, State.AVAILABLE))
@@ -95,7 +95,7 @@ class Log:
                     ]
                     produce(self.broker, self.partition, *payloads, producer=7, sequence=self.sequence, flush=False)
                     self.sequence += len(payloads)
-                self.broker.flush()
+                self.broker.appender.flush()
 
 
 def test_they_are_what_the_reader_of_everything_gives(tmp_path: Path, full: bool) -> None:

@@ -49,7 +49,7 @@ def topic(broker: Broker) -> Topic:
     topic = topic_of(broker, 2)
     for start in range(0, 20, 5):
         append(broker, topic.partition(0), *numbers(start, start + 5), now_us=NOW + start * SECOND)
-        broker.flush()
+        broker.appender.flush()
     return topic
 
 
@@ -136,7 +136,7 @@ def test_an_answer_is_bounded_in_bytes_by_whole_chunks(broker: Broker) -> None:
     topic = topic_of(broker)
     for number in range(50):
         append(broker, topic.partition(0), f"{number:04}".encode() * 2500)
-        broker.flush()
+        broker.appender.flush()
     found = poll(broker, topic, First(), 1000, max_bytes=100_000)
     assert 5 <= len(found) <= 11
     assert poll(broker, topic, First(), 1000, max_bytes=1) == found[:1]
@@ -151,7 +151,7 @@ def test_messages_that_are_gone_are_passed_over(tmp_path: Path) -> None:
     topic = topic_of(broker)
     for start in range(40):
         append(broker, topic.partition(0), *(b"x" * 10_000 for _ in range(2)), now_us=NOW + start * SECOND)
-        broker.flush()
+        broker.appender.flush()
     log = topic.partition(0).log
     log.truncate_before(log.segments()[2].base_offset)
     first = log.first_offset
@@ -261,7 +261,7 @@ def test_a_large_read_before_does_not_unbound_a_small_one(broker: Broker) -> Non
     topic = topic_of(broker)
     for number in range(50):
         append(broker, topic.partition(0), f"{number:04}".encode() * 2500)
-        broker.flush()
+        broker.appender.flush()
     assert len(poll(broker, topic, First(), 1000)) == 50
     assert len(poll(broker, topic, First(), 1000, max_bytes=100_000)) <= 11
     assert len(poll(broker, topic, Offset(20), 1000, max_bytes=1)) == 1

@@ -32,7 +32,7 @@ def postpone(broker: Broker, partition: Partition, due_s: int, *texts: bytes, di
         return WriteResult(len(source), len(texts), NOW, NOW)
 
     done = broker.postponed.append(partition, NOW + due_s * SECOND, room.code, 0, len(source), write)
-    broker.flush()
+    broker.appender.flush()
     assert done.done and done.error is None
     return done
 
@@ -40,7 +40,7 @@ def postpone(broker: Broker, partition: Partition, due_s: int, *texts: bytes, di
 def later(broker: Broker, seconds: int) -> list[bytes]:
     """What any reader sees after so many seconds."""
     broker.tick(NOW + seconds * SECOND)
-    broker.flush()
+    broker.appender.flush()
     return payloads(read(broker, broker.topic("s", "t").partition(0)))
 
 

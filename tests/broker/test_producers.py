@@ -55,7 +55,7 @@ def refused(act: Callable[[], object]) -> Reason:
 
 def named(broker: Broker, name: str = "tx", timeout_s: int = 60, known: ProducerIdAndEpoch | None = None) -> Caller:
     answer = broker.producers.init_producer_id(name, timeout_s * SECOND, known, now_us=NOW)
-    broker.flush()
+    broker.appender.flush()
     return Caller(name, *answer.value)
 
 
@@ -72,7 +72,7 @@ def send(
 
 def end(broker: Broker, caller: Caller, commit: bool = True) -> None:
     answer = broker.producers.end(caller, commit, now_us=NOW)
-    broker.flush()
+    broker.appender.flush()
     assert answer.done
     assert answer.value is None
 
@@ -241,7 +241,7 @@ def test_what_is_open_for_too_long_is_aborted(broker: Broker, partition: Partiti
     broker.tick(NOW + 9 * SECOND)
     assert partition.log.aborted_ranges(0, 9) == []
     broker.tick(NOW + 10 * SECOND)
-    broker.flush()
+    broker.appender.flush()
     assert partition.log.aborted_ranges(0, 9) == [(0, 1)]
     assert refused(lambda: broker.producers.end(caller, True, now_us=NOW)) is Reason.PRODUCER_FENCED
     assert named(broker).epoch > caller.epoch
@@ -280,7 +280,7 @@ def test_a_decision_is_finished_later(tmp_path: Path, commit: bool, then: str) -
             broker._memory.snapshot(partition)
     disk.failing, disk.errno = ({"sync"}, errno.EIO) if then == "failed sync" else ({"write"}, errno.ENOSPC)
     answer = broker.producers.end(caller, commit, now_us=NOW)
-    broker.flush()
+    broker.appender.flush()
     assert answer.done
     assert answer.value is None
     assert refused(lambda: begin(broker, caller, *partitions)) is Reason.TRANSACTION_IN_PROGRESS
@@ -292,7 +292,7 @@ def test_a_decision_is_finished_later(tmp_path: Path, commit: bool, then: str) -
         broker = crashed(tmp_path, broker)
         partitions = broker.topic("s", "t").partitions
     broker.tick(NOW)
-    broker.flush()
+    broker.appender.flush()
     assert [committed(broker, partition) for partition in partitions] == [[b"x"] if commit else []] * 3
     assert [partition.log.last_stable_offset for partition in partitions] == [2, 2, 2]
     assert (KEY in partitions[0].positions) is commit
@@ -325,13 +325,13 @@ def test_killed_anywhere_it_ends_as_acknowledged(tmp_path: Path, full: bool) -> 
             partitions = broker.topic("s", "t").partitions
         answer = broker.producers.end(caller, commit, now_us=NOW)
         if kill != "during":
-            broker.flush()
+            broker.appender.flush()
             assert answer.done
         if kill in ("during", "after"):
             broker = crashed(tmp_path, broker)
             partitions = broker.topic("s", "t").partitions
             broker.tick(NOW)
-            broker.flush()
+            broker.appender.flush()
         seen["commit" if commit else "abort"] += 1
         seen["rounds"] += 1
         for at in range(2) if commit else ():
@@ -362,8 +362,8 @@ def test_an_end_waits_for_what_is_on_its_way(broker: Broker, partition: Partitio
     assert not answer.done
     assert broker.producers.rows()[0].state == ProducerState.ONGOING
     assert refused(lambda: begin(broker, caller, partition)) is Reason.TRANSACTION_IN_PROGRESS
-    broker.flush()
-    broker.flush()
+    broker.appender.flush()
+    broker.appender.flush()
     assert answer.done
     assert committed(broker, partition) == [b"x"]
 
@@ -459,7 +459,7 @@ def test_what_belongs_to_a_transaction_is_not_seen_before_its_end(
     who = {"producer": caller.producer_id, "epoch": caller.epoch}
     append = produce(broker, partition, b"in", **who, transactional=True, flush=False, source=written())
     assert not append.done
-    broker.flush()
+    broker.appender.flush()
     assert append.done and partition.log.last_stable_offset == 0 < partition.log.high_watermark
     assert committed(broker, partition) == []
     broker.stop()

@@ -23,7 +23,7 @@ def many(broker: Broker, partition: Partition, seconds: range) -> None:
     """A message of 10 kB a second."""
     for second in seconds:
         append(broker, partition, f"{second:05}".encode() * 2000, now_us=NOW + second * SECOND)
-        broker.flush()
+        broker.appender.flush()
 
 
 def enforce(broker: Broker, now_us: int) -> int:

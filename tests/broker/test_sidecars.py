@@ -58,7 +58,7 @@ def written(path: Path) -> list[bytes]:
             sequence=number, transactional=True,
         )  # fmt: skip
         broker.producers.end(caller, commit, now_us=NOW)
-        broker.flush()
+        broker.appender.flush()
         broker.tick(NOW + number)
     one, other = broker.begin_transaction(now_us=NOW), broker.begin_transaction(now_us=NOW)
     append_block(broker, partition, block(b"native-kept", transaction=one))
@@ -141,9 +141,9 @@ def test_lost_postponed_messages_are_told(tmp_path: Path, caplog: pytest.LogCapt
 
     for due in (1, 10_000_000):
         broker.postponed.append(partition, NOW + due, codes.NATIVE, 0, len(data), write)
-        broker.flush()
+        broker.appender.flush()
     broker.tick(NOW + 2)
-    broker.flush()
+    broker.appender.flush()
     broker.tick(NOW + 1_000_000)
     broker.stop()
     (held,) = tmp_path.glob("topics/*/0/postponed")

@@ -187,7 +187,7 @@ def test_an_append_to_a_deleted_partition_fails_and_is_answered(broker: Broker) 
     assert waiting.error is not None
     assert waiting.error.reason is Reason.PARTITION_NOT_FOUND
     assert woken == [True]
-    broker.flush()
+    broker.appender.flush()
 
 
 def test_a_delete_that_was_interrupted_is_finished(tmp_path: Path, broker: Broker) -> None:

@@ -89,7 +89,7 @@ def test_appends_that_are_not_acknowledged_cannot_be_committed(broker: Broker, p
     one = broker.begin_transaction(now_us=NOW)
     broker.append_blocks(partition, memoryview(block(b"in", transaction=one)), now_us=NOW)
     assert reason(lambda: broker.commit_transactions("key", [one], now_us=NOW)) is Reason.TRANSACTION_NOT_OPEN
-    broker.flush()
+    broker.appender.flush()
     assert broker.commit_transactions("key", [one], now_us=NOW) == ((one,), False)
     assert payloads(read(broker, partition)) == [b"in"]
 
@@ -101,7 +101,7 @@ def test_aborted_blocks_are_passed_over(broker: Broker, partition: Partition) ->
     fill(broker, partition, 2, prefix="plain-")
     append_block(broker, partition, block(b"a3", transaction=one))
     append(broker, partition, b"last")
-    broker.flush()
+    broker.appender.flush()
     broker.abort_transactions([one], now_us=NOW)
     assert read(broker, partition).count == 0
     broker.commit_transactions("key", [two], now_us=NOW)

@@ -41,7 +41,7 @@ def test_it_is_a_chunk_of_its_own_behind_what_waited(tmp_path: Path, durability:
         (True, None, 4),
     ]
     last = append(broker, partition, b"6")
-    broker.flush()
+    broker.appender.flush()
     assert last.base_offset == 6
     expected = [b"0", b"1", LARGE, b"3", b"4", LARGE, b"6"]
     reading = read(broker, partition)

@@ -61,11 +61,11 @@ class Face:
     def __init__(self, broker: Broker, workers: ThreadPoolExecutor) -> None:
         self.broker = broker
         self.asked = self.served = 0
-        broker.on_pending = self._ask
+        broker.appender.on_pending = self._ask
         services = Services(broker, Settings(), Metrics(), workers)
         self.requests = services.metrics.requests.values
         self.gathering = PublishCoalescer(
-            Publisher(nodes.of(services), NAME), NAME, self.requests, broker.call_before_flush, self._serve
+            Publisher(nodes.of(services), NAME), NAME, self.requests, broker.appender.call_before_flush, self._serve
         )
 
     def _ask(self) -> None:
@@ -114,7 +114,7 @@ def test_one_append_for_all_that_come_together(face: Face) -> None:
         joints = [face.join(client, b"%d-%d" % (turn, at)) for at, client in enumerate(clients)]
         assert (len(set(map(id, joints))), face.asked) == (2, turn + 1)
         assert [client.told for client in clients[1:]] == told[1:]
-        face.broker.flush()
+        face.broker.appender.flush()
         assert all(joint.done and joint.answer() == OK for joint in joints)
         assert [client.told for client in clients[1:]] == [before + 1 for before in told[1:]]
         # the first of a pass does not wait for the others
@@ -129,7 +129,7 @@ def test_who_is_alone_waits_for_nobody(face: Face) -> None:
     for number in range(5):
         joint = face.join(client, b"%d" % number)
         assert joint.done == (face.broker.settings.durability == "os")
-        face.broker.flush()
+        face.broker.appender.flush()
         assert joint.done
     assert face.kept() == [b"%d" % number for number in range(5)]
 
@@ -139,7 +139,7 @@ def test_much_at_once_is_taken_in_pieces(face: Face) -> None:
     bodies = [bytes([65 + at % 26]) * (COMMAND_BYTES_MAX - 100) for at in range(60)]
     assert sum(map(len, bodies)) > 3 * RUN_BYTES_MAX
     joints = [face.join(client, body) for client, body in zip(clients, bodies, strict=True)]
-    face.broker.flush()
+    face.broker.appender.flush()
     assert all(joint.done and joint.answer() == OK for joint in joints)
     assert sorted(face.kept()) == sorted(bodies)
 
@@ -148,10 +148,10 @@ def test_all_hear_why_the_disk_refuses(face: Face, disk: FaultyDisk) -> None:
     clients = [Client() for _ in range(5)]
     for client in clients:
         face.join(client, b"good")
-    face.broker.flush()
+    face.broker.appender.flush()
     disk.fault = full
     joints = [face.join(client, b"lost") for client in clients]
-    face.broker.flush()
+    face.broker.appender.flush()
     for joint in joints:
         assert joint.done
         assert joint.answer()[8:].startswith(b"E_PUB_FAILED")
@@ -163,10 +163,10 @@ def test_a_topic_that_goes_in_the_same_pass_is_made_again(face: Face) -> None:
     clients = [Client() for _ in range(3)]
     for client in clients:
         face.join(client, b"old")
-    face.broker.flush()
+    face.broker.appender.flush()
     joints = [face.join(client, b"new") for client in clients]
     topic = face.broker.resolve("t")
     face.broker.delete_topic(topic.stream.id, topic.id)
-    face.broker.flush()
+    face.broker.appender.flush()
     assert [joint.answer() for joint in joints[1:]] == [OK, OK]
     assert face.kept() == [b"new", b"new"]

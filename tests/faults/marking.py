@@ -67,7 +67,7 @@ def _copy(blocks: int) -> Callable[[Broker], None]:
                 return
             copy.encode()
             broker.dead_letters.send(copy, LATER)
-            broker.flush()
+            broker.appender.flush()
 
     return step
 

@@ -51,7 +51,7 @@ def test_a_partition_that_cannot_open_a_file_takes_messages_again(tmp_path: Path
     partition = topic_of(broker).partition(0)
     disk.error = error
     refused: Append = append(broker, partition, b"lost")
-    broker.flush()
+    broker.appender.flush()
     assert isinstance(refused.error, Refusal) and refused.error.reason is Reason.DISK_FULL
     assert os.strerror(error) in str(refused.error)
     disk.error = None
@@ -97,7 +97,7 @@ def test_a_partition_whose_files_are_closed_refuses_while_none_can_be_opened(tmp
     assert partition.log.rest()
     disk.error = errno.EMFILE
     refused = append(broker, partition, b"lost")
-    broker.flush()
+    broker.appender.flush()
     assert refused.error is not None and refused.error.reason is Reason.DISK_FULL
     disk.error = None
     fill(broker, partition, 1, prefix="again-")

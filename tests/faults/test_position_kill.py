@@ -100,7 +100,7 @@ def test_many_groups_share_a_sync(tmp_path: Path) -> None:
         broker.coordinated_groups.store(f"g{number}", partition, StoredPosition(number, None, None, NOW))
         broker.confirm_positions().add_done_callback(lambda answer, number=number: done.append(number))  # type: ignore[misc]
     assert (done, disk.syncs) == ([], 0)
-    broker.flush()
+    broker.appender.flush()
     assert (len(done), disk.syncs) == (200, 1)
     broker.stop()
 
@@ -113,7 +113,7 @@ def test_a_sync_of_the_catalog_that_failed_is_not_acknowledged_and_mends_by_itse
     def stored(offset: int) -> object:
         broker.coordinated_groups.store("g", partition, StoredPosition(offset, None, None, NOW))
         answer = broker.confirm_positions()
-        broker.flush()
+        broker.appender.flush()
         assert answer.done
         return answer.error
 

@@ -52,7 +52,7 @@ def generate(directory: Path) -> None:
         return WriteResult(len(later), 1, NOW, NOW)
 
     broker.postponed.append(partition, NOW + 1_000_000, codes.NATIVE, 0, len(later), write)
-    broker.flush()
+    broker.appender.flush()
     broker.stop()
     spool = Spool(directory / "spool", "q")
     for payload in SPOOLED:
@@ -69,7 +69,7 @@ def _transactions(broker: Broker) -> None:
         broker.producers.add_partitions(caller, [partition], now_us=NOW)
         produce(broker, partition, payload, producer=producer.producer_id, sequence=number, transactional=True)
         broker.producers.end(caller, commit, now_us=NOW)
-        broker.flush()
+        broker.appender.flush()
     one, other = broker.begin_transaction(now_us=NOW), broker.begin_transaction(now_us=NOW)
     append_block(broker, partition, block(b"native-kept", transaction=one))
     append_block(broker, partition, block(b"native-aborted", transaction=other))

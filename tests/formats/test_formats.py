@@ -79,7 +79,7 @@ def test_a_broker_opens_what_was_kept(home: Path) -> None:
     assert broker.postponed.count(partition) == 1
     assert broker.notes == [] and broker.recoveries() == []
     broker.tick(NOW + 2_000_000)
-    broker.flush()
+    broker.appender.flush()
     assert committed(broker, partition) == [*SEEN, POISONED, b"later"]
     broker.stop()
 

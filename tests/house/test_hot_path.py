@@ -32,16 +32,16 @@ from tests.endpoints.nsq_client import pub
 from tests.house.scripted import ScriptedConnection, ScriptedLoop, unbound_listener
 
 CALLS_MAX: Final = {
-    ("Iggy send", "os"): 95,
-    ("Iggy send", "fsync"): 114,
+    ("Iggy send", "os"): 94,
+    ("Iggy send", "fsync"): 112,
     ("Iggy poll", "os"): 93,
     ("Iggy poll", "fsync"): 93,
-    ("Kafka Produce", "os"): 135,
-    ("Kafka Produce", "fsync"): 151,
+    ("Kafka Produce", "os"): 134,
+    ("Kafka Produce", "fsync"): 149,
     ("Kafka Fetch", "os"): 146,
     ("Kafka Fetch", "fsync"): 146,
     ("NSQ PUB", "os"): 80,
-    ("NSQ PUB", "fsync"): 108,
+    ("NSQ PUB", "fsync"): 107,
     ("NSQ 64 FINs", "os"): 55,
     ("NSQ 64 FINs", "fsync"): 55,
 }
@@ -182,7 +182,7 @@ def connected(directory: Path, endpoint: str, durability: Durability) -> Iterato
     commit = WriteOnly() if durability == "os" else SyncNow()
     broker = Broker(directory, BrokerSettings(durability=durability), now_us=1, commit=commit)
     with ScriptedLoop() as loop, ThreadPoolExecutor(1) as workers:
-        broker.on_pending = lambda: loop.call_soon(broker.flush)
+        broker.appender.on_pending = lambda: loop.call_soon(broker.appender.flush)
         factory = resolve_name(ENDPOINTS[endpoint].factory)
         server = factory(Services(broker, settings, Metrics(), workers))
         with unbound_listener() as listener:

@@ -331,24 +331,6 @@ class Broker:
         partition.log.on_synced = None
         partition.notify_readers()
 
-    @property
-    def on_pending(self) -> Callable[[], None]:
-        """Called when ``flush`` should be called at the end of this pass of the event loop."""
-        return self.appender.on_pending
-
-    @on_pending.setter
-    def on_pending(self, callback: Callable[[], None]) -> None:
-        self.appender.on_pending = callback
-
-    @property
-    def congested(self) -> bool:
-        """Whether so much waits for the disk that no more should be read from sockets."""
-        return self.appender.congested
-
-    def call_when_uncongested(self, callback: Callable[[], None]) -> None:
-        """Call back once when the broker is not congested; at once where it is not."""
-        self.appender.call_when_uncongested(callback)
-
     def partition_for(self, topic: Topic, choice: PartitionChoice) -> Partition:
         """The partition an append goes to."""
         return choose_partition(topic, choice)
@@ -371,14 +353,6 @@ class Broker:
     def catalog_problem(self) -> str | None:
         """Why the catalog cannot be written at present."""
         return self._catalog.problem
-
-    def call_before_flush(self, callback: Callable[[], None]) -> None:
-        """Call back once at the end of this pass of the event loop, before what was appended is written."""
-        self.appender.call_before_flush(callback)
-
-    def flush(self) -> None:
-        """Write what was appended and have it synced; at the end of a pass of the event loop."""
-        self.appender.flush()
 
     def fileno(self) -> int | None:
         """Readable when ``complete`` has something to say; None where syncs are not waited for."""
@@ -473,7 +447,7 @@ class Broker:
 
     def stop(self) -> None:
         """Write and sync everything, answer what waits, close. Nothing can be asked after it."""
-        self.flush()
+        self.appender.flush()
         self._commit.drain()
         self._maintenance.close(self._now_us)
         self._topology.close()

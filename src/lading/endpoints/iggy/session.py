@@ -462,9 +462,9 @@ class IggyTcp:
 
     def wait_for_disk(self, relieved: Callable[[], None]) -> bool:
         """Whether the disk is so far behind that no request may be read; ``relieved`` is called when it is not."""
-        if not self.services.broker.congested:
+        if not self.services.broker.appender.congested:
             return False
-        self.services.broker.call_when_uncongested(relieved)
+        self.services.broker.appender.call_when_uncongested(relieved)
         return True
 
     def dropped(self, reason: str, count: int = 1) -> None:

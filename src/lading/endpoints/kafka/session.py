@@ -365,9 +365,9 @@ class KafkaConnection(Guarded, asyncio.BufferedProtocol):
     def wait_for_disk(self) -> None:
         """After an append: read no more while the disk is far behind."""
         broker = self.endpoint.services.broker
-        if broker.congested:
+        if broker.appender.congested:
             self._congested = True
-            broker.call_when_uncongested(self._relieve)
+            broker.appender.call_when_uncongested(self._relieve)
 
     def _relieve(self) -> None:
         self._congested = False

@@ -30,7 +30,7 @@ class Nsqd:
             self.publisher,
             NAME,
             services.metrics.requests.values,
-            services.broker.call_before_flush,
+            services.broker.appender.call_before_flush,
             services.busy_poll.served,
         )
         self.gate = Gate(services, NAME, services.settings.endpoints.nsqd_tcp.connections_max)
@@ -71,9 +71,9 @@ class Nsqd:
 
     def wait_for_disk(self, relieved: Callable[[], None]) -> bool:
         """Whether the disk is so far behind that no command may be read; ``relieved`` is called when it is not."""
-        if not self.services.broker.congested:
+        if not self.services.broker.appender.congested:
             return False
-        self.services.broker.call_when_uncongested(relieved)
+        self.services.broker.appender.call_when_uncongested(relieved)
         return True
 
     def dropped(self, reason: str, count: int = 1) -> None:

@@ -329,7 +329,7 @@ class NsqdConnection(Guarded, asyncio.BufferedProtocol):
             return True
         self._waiting.append(publication)
         publication.append.add_done_callback(self._acknowledge)
-        self._congested = self._services.broker.congested and self.endpoint.wait_for_disk(self._relieve)
+        self._congested = self._services.broker.appender.congested and self.endpoint.wait_for_disk(self._relieve)
         return True
 
     def _acknowledge(self, _append: Append) -> None:
