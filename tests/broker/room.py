@@ -96,7 +96,7 @@ def block(
 
 def append_block(broker: Broker, partition: Partition, data: bytes, now_us: int = NOW) -> Append:
     """Append blocks and sync."""
-    done = broker.append_blocks(partition, memoryview(data), now_us=now_us)
+    done = broker.native_appender.append(partition, memoryview(data), now_us=now_us)
     broker.appender.flush()
     return done
 

@@ -590,14 +590,14 @@ def test_what_the_log_lost_is_not_taken_for_done(tmp_path: Path) -> None:
 def test_open_and_aborted_transactions_are_not_delivered(broker: Broker, topic: Topic) -> None:
     reader = Reader().subscribe(broker.channels.open(topic, "c"), 10)
     partition = topic.partition(0)
-    aborted, committed = broker.begin_transaction(now_us=NOW), broker.begin_transaction(now_us=NOW)
+    aborted, committed = broker.native_transactions.begin(now_us=NOW), broker.native_transactions.begin(now_us=NOW)
     append_block(broker, partition, block(b"never", transaction=aborted))
     append_block(broker, partition, block(b"in the end", transaction=committed))
     put(broker, partition, b"behind")
     pump(broker)
     assert reader.payloads() == []
-    broker.abort_transactions([aborted], now_us=NOW)
-    broker.commit_transactions("key", [committed], now_us=NOW)
+    broker.native_transactions.abort([aborted], now_us=NOW)
+    broker.native_transactions.commit("key", [committed], now_us=NOW)
     pump(broker)
     assert reader.payloads() == [b"in the end", b"behind"]
 

@@ -52,11 +52,11 @@ def test_chunks_are_whole_and_the_position_goes_on(broker: Broker) -> None:
 def test_they_end_before_an_open_transaction(broker: Broker) -> None:
     partition = topic_of(broker).partition(0)
     fill(broker, partition, 2)
-    one = broker.begin_transaction(now_us=NOW)
+    one = broker.native_transactions.begin(now_us=NOW)
     append_block(broker, partition, block(b"in", transaction=one))
     fill(broker, partition, 2)
     assert (offsets(chunks(broker, partition)), chunks(broker, partition).end_offset) == ([0, 1], 2)
-    broker.abort_transactions([one], now_us=NOW)
+    broker.native_transactions.abort([one], now_us=NOW)
     broker.set_states(partition, [(4, 5)], State.POISONED, now_us=NOW)
     every = chunks(broker, partition)
     # aborted and hidden messages are in the bytes and in the lists: the reader decides

@@ -46,7 +46,7 @@ def test_a_transaction_of_before_is_ended_after_a_restart_by_date(tmp_path: Path
     broker = opened(tmp_path, transaction_timeout_us=600 * SECOND)
     topic_of(broker)
     broker.tick(NOW, NOW - DAY)
-    broker.begin_transaction(now_us=NOW)
+    broker.native_transactions.begin(now_us=NOW)
     broker.stop()
     started = NOW - DAY + 60 * SECOND
     again = Broker(tmp_path, BrokerSettings(), now_us=started, commit=SyncNow())

@@ -400,11 +400,11 @@ def test_what_is_deleted_is_not_copied(broker: Broker) -> None:
 def test_an_open_transaction_is_waited_for_and_what_it_takes_back_is_not_copied(broker: Broker) -> None:
     source = flights(broker).partition(0)
     fill(broker, source, 2)
-    one = broker.begin_transaction(now_us=NOW)
+    one = broker.native_transactions.begin(now_us=NOW)
     append_block(broker, source, block(b"a", transaction=one))
     broker.set_states(source, [(1, 3)], State.POISONED, now_us=NOW)
     assert copy_all(broker) == 0
-    broker.abort_transactions([one], now_us=NOW)
+    broker.native_transactions.abort([one], now_us=NOW)
     assert copy_all(broker, NOW + SECOND) == 1
     assert origins(broker) == ["flights/0/1"]
 

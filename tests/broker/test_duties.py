@@ -67,11 +67,11 @@ def test_an_aborted_range_that_cannot_be_written_stays_held_back(tmp_path: Path)
     disk.errno = errno.ENOSPC
     broker = opened(tmp_path, disk=disk)
     partition = topic_of(broker).partition(0)
-    one = broker.begin_transaction(now_us=NOW)
+    one = broker.native_transactions.begin(now_us=NOW)
     append_block(broker, partition, block(b"aborted", transaction=one))
     fill(broker, partition, 1)
     disk.failing = {"write", "sync"}
-    broker.abort_transactions([one], now_us=NOW)
+    broker.native_transactions.abort([one], now_us=NOW)
     assert read(broker, partition).count == 0
     broker.tick(NOW + 1)
     assert read(broker, partition).count == 0
@@ -148,9 +148,9 @@ def test_while_something_may_time_out_it_is_asked_often(tmp_path: Path) -> None:
     assert calls == ["due"] and broker.tick(NOW) == NOW + TICK
     broker.channels.delete(broker.channels.open(topic, "c"))
     assert broker.tick(NOW + SECOND) == NOW + SECOND + QUIET
-    transaction = broker.begin_transaction(now_us=NOW + SECOND)
+    transaction = broker.native_transactions.begin(now_us=NOW + SECOND)
     assert broker.tick(NOW + SECOND) == NOW + SECOND + TICK
-    broker.abort_transactions([transaction], now_us=NOW + SECOND)
+    broker.native_transactions.abort([transaction], now_us=NOW + SECOND)
     assert broker.tick(NOW + 2 * SECOND) == NOW + 2 * SECOND + QUIET
     broker.stop()
 

@@ -58,7 +58,7 @@ class BrokerMachine(RuleBasedStateMachine):
         transaction = next(iter(self.open), 0) if transactional else 0
         payloads = [f"{len(self.written) + at}:native".encode() for at in range(count)]
         data = block(*payloads, transaction=transaction)
-        done = self.broker.append_blocks(self.partition, memoryview(data), now_us=self.now_us)
+        done = self.broker.native_appender.append(self.partition, memoryview(data), now_us=self.now_us)
         if transaction:
             self.open[transaction] += range(done.base_offset, done.end_offset)
         self.written += payloads
@@ -71,7 +71,7 @@ class BrokerMachine(RuleBasedStateMachine):
     @precondition(lambda self: len(self.open) < 2)
     @rule()
     def begin(self) -> None:
-        self.open[self.broker.begin_transaction(now_us=NOW)] = []
+        self.open[self.broker.native_transactions.begin(now_us=NOW)] = []
 
     @precondition(lambda self: self.open)
     @rule(commit=st.booleans())
@@ -79,9 +79,9 @@ class BrokerMachine(RuleBasedStateMachine):
         self.flush()
         transaction, offsets = self.open.popitem()
         if commit:
-            self.broker.commit_transactions(f"key {transaction}", [transaction], now_us=NOW)
+            self.broker.native_transactions.commit(f"key {transaction}", [transaction], now_us=NOW)
         else:
-            self.broker.abort_transactions([transaction], now_us=NOW)
+            self.broker.native_transactions.abort([transaction], now_us=NOW)
             self.aborted.update(offsets)
 
     @rule(first=st.integers(0, 60), count=st.integers(1, 10), state=st.sampled_from([1, 20]))

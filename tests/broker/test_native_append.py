@@ -40,7 +40,7 @@ def crashed(path: Path, broker: Broker, **settings: Any) -> Broker:
 def refused(broker: Broker, partition: Partition, data: bytes) -> str:
     before = partition.log.next_offset
     with pytest.raises(Refusal) as refusal:
-        broker.append_blocks(partition, memoryview(data), now_us=NOW)
+        broker.native_appender.append(partition, memoryview(data), now_us=NOW)
     assert refusal.value.reason is Reason.OUT_OF_SEQUENCE
     assert partition.log.next_offset == before
     return str(refusal.value)
@@ -65,8 +65,8 @@ def test_a_repeated_block_gets_the_offset_it_had(broker: Broker, partition: Part
 
 def test_a_repeated_block_waits_for_the_sync_of_the_first(broker: Broker, partition: Partition) -> None:
     data = memoryview(block(b"a", writer=WRITER))
-    first = broker.append_blocks(partition, data, now_us=NOW)
-    again = broker.append_blocks(partition, data, now_us=NOW)
+    first = broker.native_appender.append(partition, data, now_us=NOW)
+    again = broker.native_appender.append(partition, data, now_us=NOW)
     assert (first.done, again.done, again.duplicate) == (False, False, True)
     broker.appender.flush()
     assert (first.done, again.done, again.error) == (True, True, None)
@@ -89,9 +89,9 @@ def test_a_request_of_many_blocks_is_judged_before_any_is_appended(broker: Broke
     blocks = [block(str(number).encode(), writer=WRITER, sequence=number) for number in range(4)]
     assert "does not follow" in refused(broker, partition, blocks[0] + blocks[2])
     with pytest.raises(MalformedMessage):
-        broker.append_blocks(partition, memoryview(blocks[0] + blocks[1][:-3]), now_us=NOW)
+        broker.native_appender.append(partition, memoryview(blocks[0] + blocks[1][:-3]), now_us=NOW)
     with pytest.raises(MalformedMessage):
-        broker.append_blocks(partition, memoryview(b""), now_us=NOW)
+        broker.native_appender.append(partition, memoryview(b""), now_us=NOW)
     assert partition.log.next_offset == 0
     assert append_block(broker, partition, blocks[0] + blocks[1]).base_offset == 0
     # half of it is there already

@@ -91,13 +91,13 @@ def test_an_open_transaction_keeps_what_it_holds_back(tmp_path: Path) -> None:
     broker = opened(tmp_path, segment_bytes=SEGMENT, retention_age_us=5 * SECOND)
     partition = topic_of(broker).partition(0)
     many(broker, partition, range(10))
-    one = broker.begin_transaction(now_us=NOW)
+    one = broker.native_transactions.begin(now_us=NOW)
     noise = random.Random(2).randbytes
     append_block(broker, partition, block(noise(10_000), transaction=one), now_us=NOW + 10 * SECOND)
     many(broker, partition, range(11, 40))
     enforce(broker, NOW + 40 * SECOND)
     assert partition.log.first_offset <= 10
-    broker.commit_transactions("key", [one], now_us=NOW)
+    broker.native_transactions.commit("key", [one], now_us=NOW)
     enforce(broker, NOW + 40 * SECOND)
     assert partition.log.first_offset > 20
 

@@ -60,11 +60,11 @@ def written(path: Path) -> list[bytes]:
         broker.producers.end(caller, commit, now_us=NOW)
         broker.appender.flush()
         broker.tick(NOW + number)
-    one, other = broker.begin_transaction(now_us=NOW), broker.begin_transaction(now_us=NOW)
+    one, other = broker.native_transactions.begin(now_us=NOW), broker.native_transactions.begin(now_us=NOW)
     append_block(broker, partition, block(b"native-kept", transaction=one))
     append_block(broker, partition, block(b"native-aborted", transaction=other))
-    broker.commit_transactions("key", [one], now_us=NOW)
-    broker.abort_transactions([other], now_us=NOW)
+    broker.native_transactions.commit("key", [one], now_us=NOW)
+    broker.native_transactions.abort([other], now_us=NOW)
     fill(broker, partition, 2, prefix="after-")
     broker.set_states(partition, [(0, 1)], State.POISONED, now_us=NOW)
     seen = committed(broker, partition)
@@ -123,7 +123,7 @@ def test_committed_transactions_stay_when_catalog_and_snapshot_are_lost(tmp_path
     broker = opened(tmp_path)
     assert seen_by_all(broker) == seen
     # an id or number that was given before must not be given again
-    assert broker.begin_transaction(now_us=NOW) > 2
+    assert broker.native_transactions.begin(now_us=NOW) > 2
     again = broker.producers.init_producer_id("bank", 1_000_000, None, now_us=NOW).value
     assert again is not None and again.producer_id >= 1000
     broker.stop()

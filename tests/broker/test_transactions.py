@@ -34,7 +34,7 @@ def reason(act: object) -> Reason:
 
 def test_nobody_sees_an_open_transaction_or_what_lies_behind_it(broker: Broker, partition: Partition) -> None:
     fill(broker, partition, 1, prefix="before-")
-    one = broker.begin_transaction(now_us=NOW)
+    one = broker.native_transactions.begin(now_us=NOW)
     append_block(broker, partition, block(b"in", transaction=one))
     fill(broker, partition, 1, prefix="behind-")
     woken: list[int] = []
@@ -42,7 +42,7 @@ def test_nobody_sees_an_open_transaction_or_what_lies_behind_it(broker: Broker, 
     for reader in VISIBILITY:
         expected = 3 if reader in (kafka_row.UNCOMMITTED, kafka_row.UNCOMMITTED_SHOWING) else 1
         assert read(broker, partition, reader=reader).count == expected, reader
-    result = broker.commit_transactions("key", [one], now_us=NOW)
+    result = broker.native_transactions.commit("key", [one], now_us=NOW)
     assert result == ((one,), False)
     assert payloads(read(broker, partition)) == [b"before-0", b"in", b"behind-0"]
     assert woken == [3]
@@ -50,61 +50,64 @@ def test_nobody_sees_an_open_transaction_or_what_lies_behind_it(broker: Broker, 
 
 
 def test_a_commit_is_made_once_by_its_key(broker: Broker, partition: Partition) -> None:
-    one, loser = (broker.begin_transaction(scope="batch 7", now_us=NOW) for _ in range(2))
+    one, loser = (broker.native_transactions.begin(scope="batch 7", now_us=NOW) for _ in range(2))
     append_block(broker, partition, block(b"lost", transaction=loser))
     append_block(broker, partition, block(b"won", transaction=one))
-    assert broker.commit_transactions("q/7", [one], now_us=NOW) == ((one,), False)
+    assert broker.native_transactions.commit("q/7", [one], now_us=NOW) == ((one,), False)
     assert payloads(read(broker, partition)) == [b"won"]
     # the same work done again after a crash of the driver
-    late = broker.begin_transaction(scope="batch 7", now_us=NOW)
+    late = broker.native_transactions.begin(scope="batch 7", now_us=NOW)
     append_block(broker, partition, block(b"again", transaction=late))
-    assert broker.commit_transactions("q/7", [late], now_us=NOW) == ((one,), True)
-    assert broker.commit_transactions("q/7", [one], now_us=NOW) == ((one,), True)
+    assert broker.native_transactions.commit("q/7", [late], now_us=NOW) == ((one,), True)
+    assert broker.native_transactions.commit("q/7", [one], now_us=NOW) == ((one,), True)
     assert payloads(read(broker, partition)) == [b"won"]
     assert broker.counters.transactions_open == 0
     assert reason(lambda: append_block(broker, partition, block(b"x", transaction=late))) is Reason.TRANSACTION_NOT_OPEN
 
 
 def test_a_commit_with_one_that_is_not_open_commits_none(broker: Broker, partition: Partition) -> None:
-    one, aborted = (broker.begin_transaction(now_us=NOW) for _ in range(2))
+    one, aborted = (broker.native_transactions.begin(now_us=NOW) for _ in range(2))
     append_block(broker, partition, block(b"in", transaction=one))
-    broker.abort_transactions([aborted, 999], now_us=NOW)
-    assert reason(lambda: broker.commit_transactions("key", [one, aborted], now_us=NOW)) is Reason.TRANSACTION_NOT_OPEN
+    broker.native_transactions.abort([aborted, 999], now_us=NOW)
+    assert (
+        reason(lambda: broker.native_transactions.commit("key", [one, aborted], now_us=NOW))
+        is Reason.TRANSACTION_NOT_OPEN
+    )
     assert read(broker, partition).count == 0
-    assert broker.commit_transactions("key", [one], now_us=NOW) == ((one,), False)
+    assert broker.native_transactions.commit("key", [one], now_us=NOW) == ((one,), False)
     assert read(broker, partition).count == 1
-    assert reason(lambda: broker.commit_transactions("", [], now_us=NOW)) is Reason.MALFORMED
+    assert reason(lambda: broker.native_transactions.commit("", [], now_us=NOW)) is Reason.MALFORMED
 
 
 def test_an_empty_commit_remembers_its_key(tmp_path: Path, broker: Broker) -> None:
-    assert broker.commit_transactions("nothing to do", [], now_us=NOW) == ((), False)
-    assert broker.commit_transactions("nothing to do", [], now_us=NOW) == ((), True)
+    assert broker.native_transactions.commit("nothing to do", [], now_us=NOW) == ((), False)
+    assert broker.native_transactions.commit("nothing to do", [], now_us=NOW) == ((), True)
     broker.stop()
     again = opened(tmp_path)
-    assert again.commit_transactions("nothing to do", [], now_us=NOW) == ((), True)
+    assert again.native_transactions.commit("nothing to do", [], now_us=NOW) == ((), True)
     again.stop()
 
 
 def test_appends_that_are_not_acknowledged_cannot_be_committed(broker: Broker, partition: Partition) -> None:
-    one = broker.begin_transaction(now_us=NOW)
-    broker.append_blocks(partition, memoryview(block(b"in", transaction=one)), now_us=NOW)
-    assert reason(lambda: broker.commit_transactions("key", [one], now_us=NOW)) is Reason.TRANSACTION_NOT_OPEN
+    one = broker.native_transactions.begin(now_us=NOW)
+    broker.native_appender.append(partition, memoryview(block(b"in", transaction=one)), now_us=NOW)
+    assert reason(lambda: broker.native_transactions.commit("key", [one], now_us=NOW)) is Reason.TRANSACTION_NOT_OPEN
     broker.appender.flush()
-    assert broker.commit_transactions("key", [one], now_us=NOW) == ((one,), False)
+    assert broker.native_transactions.commit("key", [one], now_us=NOW) == ((one,), False)
     assert payloads(read(broker, partition)) == [b"in"]
 
 
 def test_aborted_blocks_are_passed_over(broker: Broker, partition: Partition) -> None:
-    one, two = (broker.begin_transaction(now_us=NOW) for _ in range(2))
+    one, two = (broker.native_transactions.begin(now_us=NOW) for _ in range(2))
     append_block(broker, partition, block(b"a1", b"a2", transaction=one))
     append_block(broker, partition, block(b"b1", transaction=two))
     fill(broker, partition, 2, prefix="plain-")
     append_block(broker, partition, block(b"a3", transaction=one))
     append(broker, partition, b"last")
     broker.appender.flush()
-    broker.abort_transactions([one], now_us=NOW)
+    broker.native_transactions.abort([one], now_us=NOW)
     assert read(broker, partition).count == 0
-    broker.commit_transactions("key", [two], now_us=NOW)
+    broker.native_transactions.commit("key", [two], now_us=NOW)
     assert rows(read(broker, partition)) == [(2, b"b1"), (3, b"plain-0"), (4, b"plain-1"), (6, b"last")]
     assert partition.log.aborted_ranges(0, 100) == [(0, 2), (5, 6)]
     reading = read(broker, partition, max_messages=2)
@@ -116,32 +119,32 @@ def test_aborted_blocks_are_passed_over(broker: Broker, partition: Partition) ->
 def test_what_is_open_too_long_is_aborted(tmp_path: Path) -> None:
     broker = opened(tmp_path, transaction_timeout_us=10 * SECOND)
     partition = topic_of(broker).partition(0)
-    one = broker.begin_transaction(now_us=NOW)
-    longer = broker.begin_transaction(timeout_us=60 * SECOND, now_us=NOW)
+    one = broker.native_transactions.begin(now_us=NOW)
+    longer = broker.native_transactions.begin(timeout_us=60 * SECOND, now_us=NOW)
     append_block(broker, partition, block(b"in", transaction=one))
     fill(broker, partition, 1)
     broker.tick(NOW + 10 * SECOND - 1)
     assert read(broker, partition).count == 0
     broker.tick(NOW + 10 * SECOND)
     assert payloads(read(broker, partition)) == [b"0"]
-    assert reason(lambda: broker.commit_transactions("key", [one], now_us=NOW)) is Reason.TRANSACTION_NOT_OPEN
-    assert broker.commit_transactions("key", [longer], now_us=NOW) == ((longer,), False)
+    assert reason(lambda: broker.native_transactions.commit("key", [one], now_us=NOW)) is Reason.TRANSACTION_NOT_OPEN
+    assert broker.native_transactions.commit("key", [longer], now_us=NOW) == ((longer,), False)
 
 
 def test_a_transaction_spans_partitions(broker: Broker) -> None:
     topic = topic_of(broker, 2)
-    one = broker.begin_transaction(now_us=NOW)
+    one = broker.native_transactions.begin(now_us=NOW)
     for partition in topic.partitions:
         append_block(broker, partition, block(b"in", transaction=one, writer=WRITER))
     assert [read(broker, partition).count for partition in topic.partitions] == [0, 0]
-    broker.commit_transactions("key", [one], now_us=NOW)
+    broker.native_transactions.commit("key", [one], now_us=NOW)
     assert [read(broker, partition).count for partition in topic.partitions] == [1, 1]
 
 
 def test_mixed_requests_are_refused(broker: Broker, partition: Partition) -> None:
-    one = broker.begin_transaction(now_us=NOW)
+    one = broker.native_transactions.begin(now_us=NOW)
     data = block(b"in", transaction=one) + block(b"out")
-    assert reason(lambda: broker.append_blocks(partition, memoryview(data), now_us=NOW)) is Reason.MALFORMED
+    assert reason(lambda: broker.native_appender.append(partition, memoryview(data), now_us=NOW)) is Reason.MALFORMED
     assert partition.log.next_offset == 0
 
 
@@ -149,13 +152,13 @@ def test_mixed_requests_are_refused(broker: Broker, partition: Partition) -> Non
 def test_decisions_and_open_transactions_survive_a_restart(
     tmp_path: Path, broker: Broker, partition: Partition, end: str
 ) -> None:
-    committed, aborted, open_ = (broker.begin_transaction(now_us=NOW) for _ in range(3))
+    committed, aborted, open_ = (broker.native_transactions.begin(now_us=NOW) for _ in range(3))
     append_block(broker, partition, block(b"committed", transaction=committed))
     append_block(broker, partition, block(b"aborted", transaction=aborted))
     append_block(broker, partition, block(b"open", transaction=open_, writer=WRITER))
     fill(broker, partition, 1, prefix="behind-")
-    broker.commit_transactions("key", [committed], now_us=NOW)
-    broker.abort_transactions([aborted], now_us=NOW)
+    broker.native_transactions.commit("key", [committed], now_us=NOW)
+    broker.native_transactions.abort([aborted], now_us=NOW)
     if end == "stop":
         broker.stop()
         again = opened(tmp_path)
@@ -163,10 +166,10 @@ def test_decisions_and_open_transactions_survive_a_restart(
         again = crashed(tmp_path, broker)
     found = again.topic("s", "t").partition(0)
     assert payloads(read(again, found)) == [b"committed"]
-    assert again.commit_transactions("key", [committed], now_us=NOW) == ((committed,), True)
+    assert again.native_transactions.commit("key", [committed], now_us=NOW) == ((committed,), True)
     append_block(again, found, block(b"more", transaction=open_, writer=WRITER, sequence=1))
-    assert again.begin_transaction(now_us=NOW) > open_
-    again.commit_transactions("other", [open_], now_us=NOW)
+    assert again.native_transactions.begin(now_us=NOW) > open_
+    again.native_transactions.commit("other", [open_], now_us=NOW)
     assert payloads(read(again, found)) == [b"committed", b"open", b"behind-0", b"more"]
     again.stop()
 
@@ -174,7 +177,7 @@ def test_decisions_and_open_transactions_survive_a_restart(
 def test_a_crash_between_decision_and_overlay_shows_nothing_aborted(
     tmp_path: Path, broker: Broker, partition: Partition
 ) -> None:
-    one = broker.begin_transaction(now_us=NOW)
+    one = broker.native_transactions.begin(now_us=NOW)
     append_block(broker, partition, block(b"aborted", transaction=one))
     fill(broker, partition, 1)
     broker._catalog.settle(None, (), [one], NOW)
@@ -188,13 +191,13 @@ def test_a_crash_between_decision_and_overlay_shows_nothing_aborted(
 def test_keys_are_forgotten_only_after_their_time(tmp_path: Path) -> None:
     broker = opened(tmp_path, transaction_memory_us=100 * SECOND)
     partition = topic_of(broker).partition(0)
-    one = broker.begin_transaction(now_us=NOW)
+    one = broker.native_transactions.begin(now_us=NOW)
     append_block(broker, partition, block(b"in", transaction=one))
-    broker.commit_transactions("key", [one], now_us=NOW + 50 * SECOND)
+    broker.native_transactions.commit("key", [one], now_us=NOW + 50 * SECOND)
     broker.tick(NOW + 101 * SECOND)
-    assert broker.commit_transactions("key", [], now_us=NOW).repeated
+    assert broker.native_transactions.commit("key", [], now_us=NOW).repeated
     broker.tick(NOW + 202 * SECOND)
-    assert not broker.commit_transactions("key", [], now_us=NOW).repeated
+    assert not broker.native_transactions.commit("key", [], now_us=NOW).repeated
     # the log no longer asks for it: after a crash the message is still there
     again = crashed(tmp_path, broker)
     assert payloads(read(again, again.topic("s", "t").partition(0))) == [b"in"]
@@ -203,22 +206,22 @@ def test_keys_are_forgotten_only_after_their_time(tmp_path: Path) -> None:
 
 def test_a_deleted_topic_takes_its_share_of_a_transaction(broker: Broker, partition: Partition) -> None:
     other = topic_of(broker, 1, "u").partition(0)
-    one = broker.begin_transaction(now_us=NOW)
+    one = broker.native_transactions.begin(now_us=NOW)
     append_block(broker, partition, block(b"gone", transaction=one))
     append_block(broker, other, block(b"kept", transaction=one))
     broker.delete_topic("s", "t")
-    broker.commit_transactions("key", [one], now_us=NOW)
+    broker.native_transactions.commit("key", [one], now_us=NOW)
     assert payloads(read(broker, other)) == [b"kept"]
 
 
 def test_a_directory_reader_hears_of_a_late_commit(tmp_path: Path, broker: Broker, partition: Partition) -> None:
-    one = broker.begin_transaction(now_us=NOW)
+    one = broker.native_transactions.begin(now_us=NOW)
     append_block(broker, partition, block(b"in", transaction=one))
     for tick in range(100):
         broker.tick(NOW + tick * 50_000)
     (path,) = tmp_path.glob("topics/*/0")
     assert DirectoryReader(path).last_stable_offset == 0
-    broker.commit_transactions("key", [one], now_us=NOW + 10 * SECOND)
+    broker.native_transactions.commit("key", [one], now_us=NOW + 10 * SECOND)
     broker.tick(NOW + 10 * SECOND)
     broker.tick(NOW + 10 * SECOND + 100_000)
     assert DirectoryReader(path).last_stable_offset == 1

@@ -70,11 +70,11 @@ def _transactions(broker: Broker) -> None:
         produce(broker, partition, payload, producer=producer.producer_id, sequence=number, transactional=True)
         broker.producers.end(caller, commit, now_us=NOW)
         broker.appender.flush()
-    one, other = broker.begin_transaction(now_us=NOW), broker.begin_transaction(now_us=NOW)
+    one, other = broker.native_transactions.begin(now_us=NOW), broker.native_transactions.begin(now_us=NOW)
     append_block(broker, partition, block(b"native-kept", transaction=one))
     append_block(broker, partition, block(b"native-aborted", transaction=other))
-    broker.commit_transactions("key", [one], now_us=NOW)
-    broker.abort_transactions([other], now_us=NOW)
+    broker.native_transactions.commit("key", [one], now_us=NOW)
+    broker.native_transactions.abort([other], now_us=NOW)
 
 
 if __name__ == "__main__":

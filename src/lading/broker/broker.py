@@ -6,13 +6,12 @@ Refusal; what bytes cannot be is a MalformedMessage.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
 from ..clock import Dates
-from ..dialects.native.messages import Checked
 from ..dialects.nsq import limits
 from ..dialects.nsq import protocol as nsq_row
 from ..log.catalog import FILE_NAME, Catalog
@@ -41,7 +40,6 @@ from .core.idle_logs import IdleLogs
 from .core.log_upkeep import LogUpkeep
 from .core.maintenance import Maintenance
 from .core.namespace import Namespace, PreparedLogs
-from .core.pending_append import Append
 from .core.pending_result import PendingResult
 from .core.positions import Positions
 from .core.read import ReadResult, read
@@ -59,7 +57,7 @@ from .kafka.group_coordinator import KafkaGroupCoordinator
 from .kafka.transaction_coordinator import TransactionCoordinator
 from .native.append import NativeAppender
 from .native.groups import NativeGroups
-from .native.transactions import CommitResult, NativeTransactions
+from .native.transactions import NativeTransactions
 
 ComponentT = TypeVar("ComponentT", bound=Component)
 
@@ -109,12 +107,12 @@ class Broker:
         self.coordinated_groups = self._add(KafkaGroupCoordinator(self._catalog, self._positions, settings))
         self.group_views = GroupViews(self._topology.topics, self.groups, self.native_groups, self.coordinated_groups)
         self._memory = self._add(WriterStateManager(self.appender, self._catalog, settings, attempts))
-        self._transactions = self._add(
+        self.native_transactions = self._add(
             NativeTransactions(self._catalog, self.counters, settings.transaction_timeout_us)
         )
-        self._transactions.touched = self._upkeep.mark_active
-        self._memory.on_cut = self._transactions.on_truncated
-        self._native = NativeAppender(self.appender, self._transactions, self._memory, self.counters)
+        self.native_transactions.touched = self._upkeep.mark_active
+        self._memory.on_cut = self.native_transactions.on_truncated
+        self.native_appender = NativeAppender(self.appender, self.native_transactions, self._memory, self.counters)
         produced = KafkaAppender(self.appender, self._memory, self.counters)
         produced.on_stable_moved = self._upkeep.mark_active
         self.producers = self._add(
@@ -125,7 +123,7 @@ class Broker:
         self.dead_letters = self._add(
             DeadLetters(
                 self._catalog, self.counters, self._topology.topic_by_uuid, self.resolve, self._make_topic,
-                lambda partition, block, now_us: self.append_blocks(partition, block, now_us=now_us),
+                lambda partition, block, now_us: self.native_appender.append(partition, block, now_us=now_us),
             )
         )  # fmt: skip
         self._states = States(self.dead_letters, self._commit, self.counters, self._upkeep.mark_active)
@@ -145,7 +143,7 @@ class Broker:
                 settings, self.dates, self.counters, attempts, self._partitions, self._upkeep.mark_active, now_us
             )
         )
-        forget = (self._transactions.forget_before, self.producers.forget_before)
+        forget = (self.native_transactions.forget_before, self.producers.forget_before)
         self._add(TransactionMemory(self._memory, forget, settings.transaction_memory_us, now_us))
         self._add(CatalogUpkeep(self._catalog))
         self._maintenance = Maintenance(self._components, attempts)
@@ -339,12 +337,6 @@ class Broker:
         """The time to stamp on the next append: ``now_us``, or later where the clock has gone back."""
         return partition.log.append_time_us(now_us)
 
-    def append_blocks(
-        self, partition: Partition, body: memoryview, *, now_us: int, checked: Sequence[Checked] | None = None
-    ) -> Append:
-        """Append native blocks, each once by writer id, epoch and sequence; see ``NativeAppender.append``."""
-        return self._native.append(partition, body, now_us=now_us, checked=checked)
-
     def confirm_positions(self) -> PendingResult[None]:
         """Have every position that was stored so far on disk, in a transaction or not; see ``CatalogCommit``."""
         return self._catalog_commit.confirm()
@@ -407,20 +399,6 @@ class Broker:
     def states(self, partition: Partition, first: int, end: int) -> list[tuple[int, int, int]]:
         """(first, end, state) of what is not available."""
         return states(partition, first, end)
-
-    def begin_transaction(self, *, scope: str = "", timeout_us: int | None = None, now_us: int) -> int:
-        """A new transaction."""
-        return self._transactions.begin(scope=scope, timeout_us=timeout_us, now_us=now_us)
-
-    def commit_transactions(
-        self, key: str, ids: Collection[int], *, scope: str | None = None, now_us: int
-    ) -> CommitResult:
-        """Show the listed transactions under a key that works once; see ``Transactions.commit``."""
-        return self._transactions.commit(key, ids, scope=scope, now_us=now_us)
-
-    def abort_transactions(self, ids: Collection[int], *, now_us: int) -> None:
-        """Abort the transactions: their messages never become visible."""
-        self._transactions.abort(ids, now_us=now_us)
 
     @property
     def on_due(self) -> Callable[[], None]:

@@ -97,7 +97,7 @@ class NativeTransactions(Component):
             )  # fmt: skip
         self._settle(partition, transaction_id, not aborted)
 
-    def begin(self, *, scope: str, timeout_us: int | None, now_us: int) -> int:
+    def begin(self, *, scope: str = "", timeout_us: int | None = None, now_us: int) -> int:
         """A new transaction; ``scope`` joins attempts at the same work, of which a commit names the winners."""
         deadline_us = now_us + (self._timeout_us if timeout_us is None else timeout_us)
         transaction_id = self._catalog.begin(scope, deadline_us)
@@ -122,7 +122,7 @@ class NativeTransactions(Component):
             transaction.partitions.add(partition)
             self._hold(partition)
 
-    def commit(self, key: str, ids: Collection[int], *, scope: str | None, now_us: int) -> CommitResult:
+    def commit(self, key: str, ids: Collection[int], *, scope: str | None = None, now_us: int) -> CommitResult:
         """Show the listed transactions, abort the others of their scope, remember the key.
 
         With a key that was used before nothing is shown; what is listed and still open is then a late attempt at

@@ -98,7 +98,7 @@ class AdminData:
         body = await read_body(request, REQUEST_BYTES_MAX, self._services.receive)
         self._received_bytes[(NAME,)] += len(body)
         checked = await self._services.run_in_worker(len(body), INLINE_BYTES_MAX, native.check, body)
-        append = self._broker.append_blocks(
+        append = self._broker.native_appender.append(
             partition_of(self._broker, path), memoryview(body), checked=checked, now_us=now_us()
         )
         await wait_acknowledged(append)

@@ -106,17 +106,21 @@ class AdminGroups:
     async def _begin(self, request: Request, path: Parameters) -> Response:
         wanted = await parse_body(NewTransaction, request, self._services.receive)
         timeout_us = None if wanted.timeout_ms is None else wanted.timeout_ms * 1_000
-        transaction_id = self._broker.begin_transaction(scope=wanted.scope, timeout_us=timeout_us, now_us=now_us())
+        transaction_id = self._broker.native_transactions.begin(
+            scope=wanted.scope, timeout_us=timeout_us, now_us=now_us()
+        )
         return json_response({"transaction_id": transaction_id}, 201)
 
     async def _commit(self, request: Request, path: Parameters) -> Response:
         wanted = await parse_body(CommitTransactions, request, self._services.receive)
-        done = self._broker.commit_transactions(wanted.key, wanted.transactions, scope=wanted.scope, now_us=now_us())
+        done = self._broker.native_transactions.commit(
+            wanted.key, wanted.transactions, scope=wanted.scope, now_us=now_us()
+        )
         return json_response({"committed": list(done.committed), "repeated": done.repeated})
 
     async def _abort(self, request: Request, path: Parameters) -> Response:
         wanted = await parse_body(AbortTransactions, request, self._services.receive)
-        self._broker.abort_transactions(wanted.transactions, now_us=now_us())
+        self._broker.native_transactions.abort(wanted.transactions, now_us=now_us())
         return json_response({})
 
 
