@@ -314,9 +314,9 @@ def test_who_waits_reads_from_memory_what_lies_in_the_log_and_only_when_it_lasts
     )
     assert [newest(partition, *wrong, counters) for wrong in ((1, kind, 9), (3, kind, 9), (2, kind, 1))] == 3 * [None]
     partition.cached_range = None
-    hidden = broker.set_states(partition, [(3, 4)], State.POISONED, now_us=NOW)
+    hidden = broker.states.set(partition, [(3, 4)], State.POISONED, now_us=NOW)
     assert (hidden, newest(partition, 2, kind, 9, counters)) == (1, None)
-    broker.set_states(partition, [(3, 4)], State.AVAILABLE, now_us=NOW)
+    broker.states.set(partition, [(3, 4)], State.AVAILABLE, now_us=NOW)
     from_memory = [rows(read(broker, partition, offset)) for offset in (2, 3)]
     region = read(broker, partition, 2).pieces[0].run.region
     partition.cached_range = log.tail = None

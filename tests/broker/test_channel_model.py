@@ -254,7 +254,7 @@ class ChannelMachine(RuleBasedStateMachine):
     @rule(number=st.integers(0, 1), offset=st.integers(0, 100), count=st.integers(1, 4))
     def hide(self, number: int, offset: int, count: int) -> None:
         try:
-            self.broker.set_states(self.topic.partition(number), [(offset, offset + count)], 20, now_us=self.now_us)
+            self.broker.states.set(self.topic.partition(number), [(offset, offset + count)], 20, now_us=self.now_us)
         except Refusal:
             return
         self.hidden |= {(number, offset + at) for at in range(count)}

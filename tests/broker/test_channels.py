@@ -16,6 +16,7 @@ from lading.broker.channels import Channel, HeaderFilter, Start, filters, in_fli
 from lading.broker.channels.fallback import finish as finish_twin
 from lading.broker.channels.pattern_cost import pattern_cost
 from lading.broker.core.pending_append import Append
+from lading.broker.core.states import list_states
 from lading.broker.core.topology import Partition, Topic
 from lading.kernels import engine
 from lading.model.errors import FilterError, Reason, Refusal
@@ -497,7 +498,7 @@ def test_what_was_delivered_as_often_as_allowed_leaves_once_it_has_arrived_elsew
     assert len(letters) == 2 and channel.statistics().exhausted == 0
     letters[1][2].finish(None)
     assert channel.statistics().exhausted == 1
-    assert broker.states(topic.partition(0), 0, 2) == []
+    assert list_states(topic.partition(0), 0, 2) == []
 
 
 @pytest.mark.parametrize("poison", [False, True])
@@ -516,7 +517,7 @@ def test_what_a_channel_gives_up_goes_to_the_dead_letter_topic(broker: Broker, t
     broker.appender.flush()
     dead = broker.topic("s", "dead")
     assert payloads(read(broker, dead.partition(0))) == [b"poison"]
-    assert broker.states(topic.partition(0), 0, 2) == ([(0, 1, 20)] if poison else [])
+    assert list_states(topic.partition(0), 0, 2) == ([(0, 1, 20)] if poison else [])
     pump(broker)
     assert readers[0].got[-1][2] == b"fine"
     assert readers[1].got == [(0, 0, b"poison", 1)]

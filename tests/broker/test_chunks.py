@@ -57,7 +57,7 @@ def test_they_end_before_an_open_transaction(broker: Broker) -> None:
     fill(broker, partition, 2)
     assert (offsets(chunks(broker, partition)), chunks(broker, partition).end_offset) == ([0, 1], 2)
     broker.native_transactions.abort([one], now_us=NOW)
-    broker.set_states(partition, [(4, 5)], State.POISONED, now_us=NOW)
+    broker.states.set(partition, [(4, 5)], State.POISONED, now_us=NOW)
     every = chunks(broker, partition)
     # aborted and hidden messages are in the bytes and in the lists: the reader decides
     assert (offsets(every), list(every.aborted), list(every.hidden)) == ([0, 1, 2, 3, 4], [(2, 3)], [(4, 5, 20)])

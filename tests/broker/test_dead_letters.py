@@ -14,6 +14,7 @@ from lading.broker.broker import Broker
 from lading.broker.core import dead_letters
 from lading.broker.core.append import WriteResult
 from lading.broker.core.settings import TopicSettings
+from lading.broker.core.states import list_states
 from lading.broker.core.topology import Partition, Topic
 from lading.dialects import registry
 from lading.dialects.native.messages import encode_block
@@ -97,7 +98,7 @@ def rich() -> bytes:
 def test_a_copy_is_the_message_with_the_reason_behind_its_headers(broker: Broker) -> None:
     source = flights(broker).partition(0)
     append_block(broker, source, rich())
-    broker.set_states(source, [(0, 1)], State.POISONED, now_us=NOW, reason="cannot be parsed")
+    broker.states.set(source, [(0, 1)], State.POISONED, now_us=NOW, reason="cannot be parsed")
     assert copy_all(broker) == 1
     (original,) = messages(source, broker)
     (copy,) = messages(broker.resolve("dead").partition(0), broker)
@@ -117,14 +118,14 @@ def test_a_copy_is_the_message_with_the_reason_behind_its_headers(broker: Broker
 def test_only_what_was_not_poisoned_before_is_copied(broker: Broker) -> None:
     source = flights(broker).partition(0)
     fill(broker, source, 10)
-    assert broker.set_states(source, [(2, 4)], State.POISONED, now_us=NOW) == 2
-    assert broker.set_states(source, [(1, 5), (4, 6)], State.POISONED, now_us=NOW) == 3
-    assert broker.set_states(source, [(1, 6)], State.POISONED, now_us=NOW) == 0
+    assert broker.states.set(source, [(2, 4)], State.POISONED, now_us=NOW) == 2
+    assert broker.states.set(source, [(1, 5), (4, 6)], State.POISONED, now_us=NOW) == 3
+    assert broker.states.set(source, [(1, 6)], State.POISONED, now_us=NOW) == 0
     copy_all(broker)
     assert sorted(origins(broker)) == [f"flights/0/{offset}" for offset in range(1, 6)]
     # made available and poisoned again is another marking
-    broker.set_states(source, [(3, 4)], State.AVAILABLE, now_us=NOW)
-    broker.set_states(source, [(3, 4)], State.POISONED, now_us=NOW)
+    broker.states.set(source, [(3, 4)], State.AVAILABLE, now_us=NOW)
+    broker.states.set(source, [(3, 4)], State.POISONED, now_us=NOW)
     copy_all(broker)
     assert origins(broker).count("flights/0/3") == 2
 
@@ -133,7 +134,7 @@ def test_only_what_was_not_poisoned_before_is_copied(broker: Broker) -> None:
 def test_other_states_make_no_copies(broker: Broker, state: State) -> None:
     source = flights(broker).partition(0)
     fill(broker, source, 4)
-    broker.set_states(source, [(0, 4)], state, now_us=NOW)
+    broker.states.set(source, [(0, 4)], state, now_us=NOW)
     assert copy_all(broker) == 0
     with pytest.raises(Refusal):
         broker.resolve("dead")
@@ -142,7 +143,7 @@ def test_other_states_make_no_copies(broker: Broker, state: State) -> None:
 def test_headers_do_not_grow_on_the_way_round(broker: Broker) -> None:
     topic = flights(broker)
     append_block(broker, topic.partition(0), rich())
-    broker.set_states(topic.partition(0), [(0, 1)], State.POISONED, now_us=NOW, reason="first")
+    broker.states.set(topic.partition(0), [(0, 1)], State.POISONED, now_us=NOW, reason="first")
     copy_all(broker)
     dead = broker.resolve("dead")
     broker.alter_topic(dead, TopicSettings(dead_letter_topic="graves"))
@@ -150,7 +151,7 @@ def test_headers_do_not_grow_on_the_way_round(broker: Broker) -> None:
         source, target = (dead, "graves") if turn % 2 == 0 else (broker.resolve("graves"), "dead")
         broker.alter_topic(source, TopicSettings(dead_letter_topic=target))
         last = source.partition(0).log.next_offset - 1
-        broker.set_states(source.partition(0), [(last, last + 1)], State.POISONED, now_us=NOW, reason="again")
+        broker.states.set(source.partition(0), [(last, last + 1)], State.POISONED, now_us=NOW, reason="again")
         copy_all(broker)
         newest = messages(broker.resolve(target).partition(0), broker)[-1]
         assert [one["key"] for one in newest["headers"]] == ["carrier", "via", "carrier", "delay", *REASONS]
@@ -161,7 +162,7 @@ def test_copies_go_to_the_partition_of_the_same_number(broker: Broker) -> None:
     topic = flights(broker, 3)
     for partition in topic.partitions:
         fill(broker, partition, 2)
-        broker.set_states(partition, [(1, 2)], State.POISONED, now_us=NOW)
+        broker.states.set(partition, [(1, 2)], State.POISONED, now_us=NOW)
     copy_all(broker)
     dead = broker.resolve("dead")
     assert [partition.log.next_offset for partition in dead.partitions] == [1, 1, 1]
@@ -170,7 +171,7 @@ def test_copies_go_to_the_partition_of_the_same_number(broker: Broker) -> None:
 def test_a_stream_is_made_for_a_dead_letter_topic_that_names_one(broker: Broker) -> None:
     source = flights(broker, dead_letter_topic="graves.flights").partition(0)
     fill(broker, source, 1)
-    broker.set_states(source, [(0, 1)], State.POISONED, now_us=NOW)
+    broker.states.set(source, [(0, 1)], State.POISONED, now_us=NOW)
     copy_all(broker)
     assert broker.topic("graves", "flights").messages_count == 1
 
@@ -180,11 +181,11 @@ def test_a_dead_letter_topic_that_cannot_be_made_refuses_before_anything_is_mark
 ) -> None:
     source = flights(broker, dead_letter_topic="s." + "x" * 253).partition(0)
     fill(broker, source, 1)
-    broker.set_states(source, [(0, 1)], State.UNAVAILABLE, now_us=NOW)
+    broker.states.set(source, [(0, 1)], State.UNAVAILABLE, now_us=NOW)
     monkeypatch.setattr(broker._topology, "_partitions_max", 0)
     with pytest.raises(Refusal, match=r"dead letter topic .* of 'flights' cannot be made"):
-        broker.set_states(source, [(0, 1)], State.POISONED, now_us=NOW)
-    assert broker.states(source, 0, 1) == [(0, 1, State.UNAVAILABLE)]
+        broker.states.set(source, [(0, 1)], State.POISONED, now_us=NOW)
+    assert list_states(source, 0, 1) == [(0, 1, State.UNAVAILABLE)]
     assert broker.dead_letters.next_due_us is None
 
 
@@ -223,14 +224,14 @@ def test_a_reason_is_bounded(broker: Broker) -> None:
     source = flights(broker).partition(0)
     fill(broker, source, 1)
     with pytest.raises(Refusal, match="at most 1000 characters"):
-        broker.set_states(source, [(0, 1)], State.POISONED, now_us=NOW, reason="x" * 1001)
+        broker.states.set(source, [(0, 1)], State.POISONED, now_us=NOW, reason="x" * 1001)
 
 
 def test_a_marking_of_many_scattered_messages_is_worked_off_in_pieces(tmp_path: Path, broker: Broker) -> None:
     source = flights(broker).partition(0)
     fill(broker, source, 5000)
     offsets = [*range(0, 400, 2), *range(1000, 4300)]
-    broker.set_states(source, [(offset, offset + 1) for offset in offsets], State.POISONED, now_us=NOW)
+    broker.states.set(source, [(offset, offset + 1) for offset in offsets], State.POISONED, now_us=NOW)
     assert broker.counters.dead_letters_waiting == len(offsets)
     # a few pieces, then the end: the rest is done by the next broker
     for _ in range(3):
@@ -253,7 +254,7 @@ def test_large_messages_are_copied_a_bounded_piece_at_a_time(
     for number in range(12):
         append(broker, source, bytes([number]) * 40_000)
         broker.appender.flush()
-    broker.set_states(source, [(0, 12)], State.POISONED, now_us=NOW)
+    broker.states.set(source, [(0, 12)], State.POISONED, now_us=NOW)
     for marking in broker.dead_letters._markings.values():
         marking.read_bytes = 100_000
     sizes = []
@@ -276,7 +277,7 @@ def test_what_was_sent_but_not_noted_is_recognised_even_when_it_is_read_in_other
     for number in range(10):
         append(broker, source, b"%d" % number * 30_000)
         broker.appender.flush()
-    broker.set_states(source, [(0, 10)], State.POISONED, now_us=NOW)
+    broker.states.set(source, [(0, 10)], State.POISONED, now_us=NOW)
     (marking,) = broker.dead_letters._markings.values()
     marking.read_bytes = 150_000
     copy = broker.dead_letters.next(NOW)
@@ -317,26 +318,26 @@ def test_a_crash_between_intent_and_states_sets_the_states(tmp_path: Path, broke
     source.log.set_state = kill  # type: ignore[method-assign]
     broker.dead_letters._store.remove = kill  # type: ignore[method-assign]
     with pytest.raises(Killed):
-        broker.set_states(source, [(1, 3)], State.POISONED, now_us=NOW)
+        broker.states.set(source, [(1, 3)], State.POISONED, now_us=NOW)
     again = crash(broker, tmp_path)
     found = again.resolve("flights").partition(0)
-    assert again.states(found, 0, 4) == [(1, 3, State.POISONED)]
+    assert list_states(found, 0, 4) == [(1, 3, State.POISONED)]
     copy_all(again)
     assert origins(again) == ["flights/0/1", "flights/0/2"]
     # asked again, as a client without an answer does
-    again.set_states(found, [(1, 3)], State.POISONED, now_us=NOW)
+    again.states.set(found, [(1, 3)], State.POISONED, now_us=NOW)
     assert copy_all(again) == 0
 
 
 def test_a_state_that_was_taken_back_is_not_set_again_by_a_start(tmp_path: Path, broker: Broker) -> None:
     source = flights(broker).partition(0)
     fill(broker, source, 4)
-    broker.set_states(source, [(1, 3)], State.POISONED, now_us=NOW)
+    broker.states.set(source, [(1, 3)], State.POISONED, now_us=NOW)
     with broker._catalog.write() as db:
         db.execute("UPDATE markings SET confirmed = 0")
-    broker.set_states(source, [(1, 2)], State.AVAILABLE, now_us=NOW)
+    broker.states.set(source, [(1, 2)], State.AVAILABLE, now_us=NOW)
     again = crash(broker, tmp_path)
-    assert again.states(again.resolve("flights").partition(0), 0, 4) == [(2, 3, State.POISONED)]
+    assert list_states(again.resolve("flights").partition(0), 0, 4) == [(2, 3, State.POISONED)]
     copy_all(again)
     assert origins(again) == ["flights/0/1", "flights/0/2"]
 
@@ -351,7 +352,7 @@ def test_a_marking_that_failed_leaves_nothing_behind(broker: Broker) -> None:
     kept = source.log.set_state
     source.log.set_state = full  # type: ignore[method-assign, assignment]
     with pytest.raises(Refusal, match="the disk is full"):
-        broker.set_states(source, [(1, 3)], State.POISONED, now_us=NOW)
+        broker.states.set(source, [(1, 3)], State.POISONED, now_us=NOW)
     source.log.set_state = kept  # type: ignore[method-assign]
     assert list(broker._catalog.rows("SELECT * FROM markings")) == []
     assert copy_all(broker) == 0
@@ -360,7 +361,7 @@ def test_a_marking_that_failed_leaves_nothing_behind(broker: Broker) -> None:
 def test_copies_wait_for_a_target_that_refuses(broker: Broker) -> None:
     source = flights(broker).partition(0)
     fill(broker, source, 4)
-    broker.set_states(source, [(0, 2)], State.POISONED, now_us=NOW)
+    broker.states.set(source, [(0, 2)], State.POISONED, now_us=NOW)
     target = broker.resolve("dead").partition(0)
     kept = target.log.reserve
 
@@ -379,7 +380,7 @@ def test_copies_wait_for_a_target_that_refuses(broker: Broker) -> None:
 def test_a_target_that_was_deleted_is_made_again(broker: Broker) -> None:
     source = flights(broker).partition(0)
     fill(broker, source, 4)
-    broker.set_states(source, [(0, 2)], State.POISONED, now_us=NOW)
+    broker.states.set(source, [(0, 2)], State.POISONED, now_us=NOW)
     broker.delete_topic("default", "dead")
     copy_all(broker)
     assert len(origins(broker)) == 2
@@ -389,7 +390,7 @@ def test_what_is_deleted_is_not_copied(broker: Broker) -> None:
     topic = flights(broker, 2)
     for partition in topic.partitions:
         fill(broker, partition, 4)
-        broker.set_states(partition, [(0, 2)], State.POISONED, now_us=NOW)
+        broker.states.set(partition, [(0, 2)], State.POISONED, now_us=NOW)
     broker.delete_partitions(topic, 1)
     assert broker.counters.dead_letters_waiting == 2
     broker.delete_topic("default", "flights")
@@ -402,7 +403,7 @@ def test_an_open_transaction_is_waited_for_and_what_it_takes_back_is_not_copied(
     fill(broker, source, 2)
     one = broker.native_transactions.begin(now_us=NOW)
     append_block(broker, source, block(b"a", transaction=one))
-    broker.set_states(source, [(1, 3)], State.POISONED, now_us=NOW)
+    broker.states.set(source, [(1, 3)], State.POISONED, now_us=NOW)
     assert copy_all(broker) == 0
     broker.native_transactions.abort([one], now_us=NOW)
     assert copy_all(broker, NOW + SECOND) == 1
@@ -414,7 +415,7 @@ def test_retention_keeps_what_is_still_to_be_copied(tmp_path: Path, broker: Brok
     for number in range(20):
         append(broker, source, b"%02d" % number * 10_000)
         broker.appender.flush()
-    broker.set_states(source, [(1, 2), (9, 10)], State.POISONED, now_us=NOW)
+    broker.states.set(source, [(1, 2), (9, 10)], State.POISONED, now_us=NOW)
     broker = crash(broker, tmp_path)
     source = broker.resolve("flights").partition(0)
     for _ in range(3):
@@ -431,7 +432,7 @@ def test_any_state_may_follow_any_other(broker: Broker, states: Iterable[State])
     source = flights(broker).partition(0)
     fill(broker, source, 3)
     for state in states:
-        assert broker.set_states(source, [(0, 3)], state, now_us=NOW) == 3
+        assert broker.states.set(source, [(0, 3)], state, now_us=NOW) == 3
     copy_all(broker)
     assert len(origins(broker)) == 3
 
@@ -440,11 +441,11 @@ def test_states_that_wait_for_their_sync_are_answered_by_it(broker: Broker) -> N
     source = flights(broker).partition(0)
     fill(broker, source, 4)
     answers: list[Refusal | None] = []
-    commit = broker._states._commit
+    commit = broker.states._commit
     waiting: list[Any] = []
     commit.submit = lambda log, done=None: waiting.append((log, done))  # type: ignore[method-assign]
-    assert broker.set_states_soon(source, [(1, 3)], State.POISONED, now_us=NOW, done=answers.append) == 2
-    assert broker.set_states_soon(source, [(1, 3)], State.POISONED, now_us=NOW, done=answers.append) == 0
+    assert broker.states.set_soon(source, [(1, 3)], State.POISONED, now_us=NOW, done=answers.append) == 2
+    assert broker.states.set_soon(source, [(1, 3)], State.POISONED, now_us=NOW, done=answers.append) == 0
     # the second changes nothing, and waits for what the first set; what is not on disk is not copied
     assert answers == [] and broker.dead_letters.next(NOW) is None
     del commit.submit
@@ -471,7 +472,7 @@ def test_a_sync_that_fails_is_told(broker: Broker) -> None:
             return failing if name == "sync" else getattr(opened_file, name)
 
     overlay._exists, overlay._file = True, Failing()
-    broker.set_states_soon(source, [(1, 3)], State.POISONED, now_us=NOW, done=answers.append)
+    broker.states.set_soon(source, [(1, 3)], State.POISONED, now_us=NOW, done=answers.append)
     (refusal,) = answers
     assert refusal is not None and refusal.reason is Reason.READ_ONLY
     assert broker.dead_letters.next_due_us is None
@@ -499,7 +500,7 @@ def test_a_message_written_by_a_kafka_producer_is_copied_whole(broker: Broker) -
 
     broker.appender.append(source, kafka.code, 0, len(body), write)
     broker.appender.flush()
-    broker.set_states(source, [(1, 3)], State.POISONED, now_us=NOW)
+    broker.states.set(source, [(1, 3)], State.POISONED, now_us=NOW)
     copy_all(broker)
     originals = messages(source, broker)[1:]
     copied = messages(broker.resolve("dead").partition(0), broker)
@@ -517,7 +518,7 @@ def test_a_hundred_thousand_scattered_dead_letters_do_not_slow_each_other_down(b
         fill(broker, source, 2_000)
     ranges = [(offset, offset + 1) for offset in range(0, 2 * count, 2)]
     for at in range(0, count, 2_000):
-        broker.set_states(source, ranges[at : at + 2_000], State.POISONED, now_us=NOW)
+        broker.states.set(source, ranges[at : at + 2_000], State.POISONED, now_us=NOW)
     assert source.first_uncopied_offset() == 0
     assert broker.counters.dead_letters_waiting == count
     copy_all(broker)

@@ -87,7 +87,7 @@ class BrokerMachine(RuleBasedStateMachine):
     @rule(first=st.integers(0, 60), count=st.integers(1, 10), state=st.sampled_from([1, 20]))
     def set_state(self, first: int, count: int, state: int) -> None:
         try:
-            self.broker.set_states(self.partition, [(first, first + count)], state, now_us=NOW)
+            self.broker.states.set(self.partition, [(first, first + count)], state, now_us=NOW)
         except Refusal:
             assert first + count > self.synced
         else:

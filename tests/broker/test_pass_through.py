@@ -83,7 +83,7 @@ class Log:
                 first = chance.randrange(log.first_offset, log.next_offset)
                 state = chance.choice((State.POISONED, State.AVAILABLE))
                 end = min(first + chance.randint(1, 4), log.next_offset)
-                self.broker.set_states(self.partition, [(first, end)], state, now_us=NOW)
+                self.broker.states.set(self.partition, [(first, end)], state, now_us=NOW)
             case 2 if log.last_stable_offset > log.first_offset:
                 log.hold_last_stable_offset(chance.choice((None, chance.randrange(log.first_offset, log.next_offset))))
             case 3 if log.last_stable_offset > log.first_offset:

@@ -102,7 +102,7 @@ def test_headers_only_leaves_the_payload_null(broker: Broker, partition: Partiti
 
 
 def test_states(broker: Broker, partition: Partition) -> None:
-    broker.set_states(partition, [(0, 3), (12, 13)], State.POISONED, now_us=NOW)
+    broker.states.set(partition, [(0, 3), (12, 13)], State.POISONED, now_us=NOW)
     assert offsets(ask(broker, partition, parse_query())) == [3, 4, 5, 6, 7, 8, 9, 10, 11, 13, 14]
     every = ask(broker, partition, parse_query(states="all"))
     states = [state for batch in every.batches for state in batch.column("state").to_pylist()]

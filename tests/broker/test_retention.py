@@ -10,6 +10,7 @@ import pytest
 from lading.broker.broker import Broker
 from lading.broker.core import retention
 from lading.broker.core.settings import TopicSettings
+from lading.broker.core.states import list_states
 from lading.broker.core.topology import Partition
 from lading.broker.iggy.poll import Next
 from lading.dialects.native import protocol as native_row
@@ -109,7 +110,7 @@ def test_a_clock_that_jumps_deletes_nothing(tmp_path: Path, jump_us: int) -> Non
     many(broker, partition, range(20))
     for tick in range(5):
         broker.tick(NOW + tick * SECOND, tick * SECOND)
-    assert broker.states(partition, 0, 100) == []
+    assert list_states(partition, 0, 100) == []
     for tick in range(5, 10):
         broker.tick(NOW + jump_us + tick * SECOND, tick * SECOND)
     assert partition.log.first_offset == 0
@@ -122,15 +123,15 @@ def test_what_goes_is_marked_first_and_everybody_can_see_it(tmp_path: Path) -> N
     partition = topic_of(broker).partition(0)
     many(broker, partition, range(40))
     border = max(segment.base_offset for segment in partition.log.segments() if segment.base_offset <= 20)
-    broker.set_states(partition, [(2, 4)], State.POISONED, now_us=NOW)
+    broker.states.set(partition, [(2, 4)], State.POISONED, now_us=NOW)
     assert broker.enforce_retention(NOW + 40 * SECOND) == 0
     marked = State.MARKED_FOR_DELETION
-    assert broker.states(partition, 0, 100) == [(0, 2, marked), (2, 4, State.POISONED), (4, border, marked)]
+    assert list_states(partition, 0, 100) == [(0, 2, marked), (2, 4, State.POISONED), (4, border, marked)]
     assert read(broker, partition).count == 40
     assert read(broker, partition, reader=native_row.AVAILABLE).count == 40 - border
     assert broker.counters.retention_marked_messages == border - 2
     assert broker.enforce_retention(NOW + 40 * SECOND) == border
-    assert broker.states(partition, 0, 100) == []
+    assert list_states(partition, 0, 100) == []
     assert broker.counters.retention_deleted_offsets == border
 
 
@@ -142,12 +143,12 @@ def test_marks_come_as_long_before_as_the_topic_says_and_outlive_a_crash(tmp_pat
     many(broker, topic.partition(0), range(20))
     last = topic.partition(0).log.segments()[0].end_offset - 1
     assert broker.enforce_retention(NOW + (last + 50) * SECOND) == 0
-    assert broker.states(topic.partition(0), 0, 100) == []
+    assert list_states(topic.partition(0), 0, 100) == []
     assert broker.enforce_retention(NOW + (last + 51) * SECOND) == 0
     broker._catalog.close()
     again = opened(tmp_path, segment_bytes=SEGMENT)
     partition = again.topic("s", "t").partition(0)
-    assert again.states(partition, 0, 100) == [(0, last + 1, State.MARKED_FOR_DELETION)]
+    assert list_states(partition, 0, 100) == [(0, last + 1, State.MARKED_FOR_DELETION)]
     # not before it is due, however long it is marked
     assert again.enforce_retention(NOW + (last + 100) * SECOND) == 0
     assert again.enforce_retention(NOW + (last + 101) * SECOND) == last + 1
@@ -158,9 +159,9 @@ def test_what_is_available_again_is_marked_again_before_it_goes(tmp_path: Path) 
     partition = topic_of(broker).partition(0)
     many(broker, partition, range(40))
     broker.enforce_retention(NOW)
-    broker.set_states(partition, [(0, 1)], State.AVAILABLE, now_us=NOW)
+    broker.states.set(partition, [(0, 1)], State.AVAILABLE, now_us=NOW)
     assert broker.enforce_retention(NOW) == 0
-    assert broker.states(partition, 0, 1) == [(0, 1, State.MARKED_FOR_DELETION)]
+    assert list_states(partition, 0, 1) == [(0, 1, State.MARKED_FOR_DELETION)]
     assert broker.enforce_retention(NOW) > 0
 
 

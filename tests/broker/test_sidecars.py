@@ -66,7 +66,7 @@ def written(path: Path) -> list[bytes]:
     broker.native_transactions.commit("key", [one], now_us=NOW)
     broker.native_transactions.abort([other], now_us=NOW)
     fill(broker, partition, 2, prefix="after-")
-    broker.set_states(partition, [(0, 1)], State.POISONED, now_us=NOW)
+    broker.states.set(partition, [(0, 1)], State.POISONED, now_us=NOW)
     seen = committed(broker, partition)
     broker.stop()
     return seen

@@ -9,7 +9,7 @@ import pytest
 
 from lading.broker.broker import Broker
 from lading.broker.core.settings import TopicSettings
-from lading.broker.core.states import ranges_of
+from lading.broker.core.states import list_states, ranges_of
 from lading.broker.core.topology import Partition
 from lading.broker.iggy.poll import Last, Next
 from lading.dialects.iggy_classic import protocol as iggy_row
@@ -35,18 +35,18 @@ def partition(broker: Broker) -> Partition:
 
 
 def test_states_are_set_by_ranges_and_found_again(tmp_path: Path, broker: Broker, partition: Partition) -> None:
-    broker.set_states(partition, [(1, 3), (5, 6)], State.POISONED, now_us=NOW)
-    broker.set_states(partition, [(2, 3)], State.UNAVAILABLE, now_us=NOW)
+    broker.states.set(partition, [(1, 3), (5, 6)], State.POISONED, now_us=NOW)
+    broker.states.set(partition, [(2, 3)], State.UNAVAILABLE, now_us=NOW)
     expected = [(1, 2, 20), (2, 3, 10), (5, 6, 20)]
-    assert broker.states(partition, 0, 1 << 62) == expected
-    assert broker.states(partition, 2, 5) == [(2, 3, 10)]
-    assert broker.states(partition, 7, 7) == []
+    assert list_states(partition, 0, 1 << 62) == expected
+    assert list_states(partition, 2, 5) == [(2, 3, 10)]
+    assert list_states(partition, 7, 7) == []
     broker._catalog.close()
     again = opened(tmp_path)
     found = again.topic("s", "t").partition(0)
-    assert again.states(found, 0, 100) == expected
-    again.set_states(found, [(1, 3)], State.AVAILABLE, now_us=NOW)
-    assert again.states(found, 0, 100) == [(5, 6, 20)]
+    assert list_states(found, 0, 100) == expected
+    again.states.set(found, [(1, 3)], State.AVAILABLE, now_us=NOW)
+    assert list_states(found, 0, 100) == [(5, 6, 20)]
     again.stop()
 
 
@@ -65,9 +65,9 @@ def test_what_cannot_be_set_is_refused_as_a_whole(
     broker: Broker, partition: Partition, reason: Reason, ranges: list[tuple[int, int]], state: int
 ) -> None:
     with pytest.raises(Refusal) as refused:
-        broker.set_states(partition, ranges, state, now_us=NOW)
+        broker.states.set(partition, ranges, state, now_us=NOW)
     assert refused.value.reason is reason
-    assert broker.states(partition, 0, 100) == []
+    assert list_states(partition, 0, 100) == []
 
 
 def test_single_offsets_become_ranges() -> None:
@@ -79,7 +79,7 @@ def test_single_offsets_become_ranges() -> None:
 def test_who_sees_messages_that_are_not_available(broker: Broker, partition: Partition, reader: VisibilityRule) -> None:
     """The rows of design.md Log's table: shown with their state to Iggy polls, raw readers and Kafka readers
     of a topic that shows them, hidden from the others."""
-    broker.set_states(partition, [(0, 2), (4, 5)], State.POISONED, now_us=NOW)
+    broker.states.set(partition, [(0, 2), (4, 5)], State.POISONED, now_us=NOW)
     shown = reader in (
         iggy_row.SHOWING, native_row.ALL_STATES, kafka_row.COMMITTED_SHOWING, kafka_row.UNCOMMITTED_SHOWING,
     )  # fmt: skip
@@ -115,7 +115,7 @@ def test_a_topic_may_hide_states_from_iggy_polls(broker: Broker) -> None:
     broker.create_stream(None, "h", now_us=NOW)
     topic = broker.create_topic("h", None, "t", 1, now_us=NOW, settings=TopicSettings(hide_states=True))
     fill(broker, topic.partition(0), 6)
-    broker.set_states(topic.partition(0), [(0, 2), (4, 5)], State.UNAVAILABLE, now_us=NOW)
+    broker.states.set(topic.partition(0), [(0, 2), (4, 5)], State.UNAVAILABLE, now_us=NOW)
 
     def poll(strategy: Next | Last, count: int) -> list[bytes]:
         polled = broker.poller.poll(topic, CONSUMER, None, 0, strategy, count, True, max_bytes=1 << 20, now_us=NOW)
@@ -130,14 +130,14 @@ def test_a_topic_may_hide_states_from_iggy_polls(broker: Broker) -> None:
 def test_hiding_moves_nobody_back(broker: Broker, partition: Partition) -> None:
     topic = partition.topic
     broker.poller.store_position(topic, CONSUMER, None, 0, 4, now_us=NOW)
-    broker.set_states(partition, [(0, 3)], State.UNAVAILABLE, now_us=NOW)
-    broker.set_states(partition, [(0, 3)], State.AVAILABLE, now_us=NOW)
+    broker.states.set(partition, [(0, 3)], State.UNAVAILABLE, now_us=NOW)
+    broker.states.set(partition, [(0, 3)], State.AVAILABLE, now_us=NOW)
     polled = broker.poller.poll(topic, CONSUMER, None, 0, Next(), 1, False, max_bytes=1 << 20, now_us=NOW)
     assert payloads(polled.reading) == [b"5"]
 
 
 def test_all_of_a_partition_may_be_hidden(broker: Broker, partition: Partition) -> None:
     append_block(broker, partition, block(b"native"))
-    broker.set_states(partition, [(0, 11)], State.MARKED_FOR_DELETION, now_us=NOW)
+    broker.states.set(partition, [(0, 11)], State.MARKED_FOR_DELETION, now_us=NOW)
     reading = read(broker, partition, reader=native_row.AVAILABLE)
     assert (reading.count, reading.end_offset, reading.pieces) == (0, 11, [])

@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from lading import Consumer, Producer, State, set_state, testing, u16
-from lading.broker.core.states import RANGES_AT_ONCE
+from lading.broker.core.states import RANGES_AT_ONCE, list_states
 from lading.broker.core.topology import Partition
 from lading.endpoints.base.services import Services
 from lading.endpoints.http_shared import states
@@ -267,7 +267,7 @@ def test_long_work_is_cut_into_requests_and_passes(
     monkeypatch.setattr(states, "LOOK_MESSAGES_MAX", 1_000)
     requests = StateRequests(services)
     largest = 0
-    kept = services.broker.set_states_soon
+    kept = services.broker.states.set_soon
 
     def watched(*arguments: Any, **named: Any) -> int:
         nonlocal largest
@@ -308,13 +308,13 @@ def test_states_that_somebody_else_sets_meanwhile_are_looked_at_again(
         turns += 1
         found = await worked(*arguments)
         if turns == 1:
-            broker.set_states(partition, [(100, 200)], State.UNAVAILABLE, now_us=NOW)
+            broker.states.set(partition, [(100, 200)], State.UNAVAILABLE, now_us=NOW)
         return found
 
     monkeypatch.setattr(Services, "run_in_worker", lambda self, *arguments: meanwhile(*arguments))
     wanted = StatesDocument(state="poisoned", where="state = 'available'")
     progress = asyncio.run(StateRequests(services).set(lambda: partition, wanted))
-    assert broker.states(partition, 0, 3_000) == [
+    assert list_states(partition, 0, 3_000) == [
         (0, 100, State.POISONED), (100, 200, State.UNAVAILABLE), (200, 3_000, State.POISONED),
     ]  # fmt: skip
     assert (turns, progress.changed, progress.seen) == (2, 2_900, 3_000)

@@ -18,6 +18,7 @@ from typing import Any
 from lading.broker.broker import Broker
 from lading.broker.core import dead_letters
 from lading.broker.core.settings import BrokerSettings, TopicSettings
+from lading.broker.core.states import list_states
 from lading.dialects import registry
 from lading.log.disk import Disk
 from lading.log.group_commit import SyncNow
@@ -54,7 +55,7 @@ def begin(home: Path, disk: Disk | None = None) -> Broker:
 
 def _set(partition: int, ranges: Ranges, state: State) -> Callable[[Broker], None]:
     def step(broker: Broker) -> None:
-        broker.set_states(broker.resolve("flights").partition(partition), ranges, state, now_us=NOW)
+        broker.states.set(broker.resolve("flights").partition(partition), ranges, state, now_us=NOW)
 
     return step
 
@@ -105,7 +106,7 @@ COPIES = Counter(
 
 def states(broker: Broker, name: str, partition: int) -> set[tuple[int, int]]:
     """(offset, state) of what is not available."""
-    found = broker.states(broker.resolve(name).partition(partition), 0, 1 << 40)
+    found = list_states(broker.resolve(name).partition(partition), 0, 1 << 40)
     return {(offset, state) for first, end, state in found for offset in range(first, end)}
 
 

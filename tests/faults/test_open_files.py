@@ -67,7 +67,7 @@ def test_partitions_that_rest_longest_close_their_files(tmp_path: Path) -> None:
     for round_ in range(3):
         for number in range(40):
             fill(broker, topic.partition(number), 2, prefix=f"{round_}-")
-            broker.set_states(topic.partition(number), [(0, 1)], 20, now_us=NOW)
+            broker.states.set(topic.partition(number), [(0, 1)], 20, now_us=NOW)
             for later in range(1, 60):
                 broker.tick(NOW + (round_ * 40 + number) * 4_000_000 + later * 50_000)
             most = max(most, open_files_below(tmp_path))

@@ -53,7 +53,7 @@ def test_nothing_that_the_log_writes_is_for_others(tmp_path: Path) -> None:
     broker = opened(tmp_path / "data")
     partition = topic_of(broker).partition(0)
     fill(broker, partition, 2)
-    broker.set_states(partition, [(0, 1)], 20, now_us=0)
+    broker.states.set(partition, [(0, 1)], 20, now_us=0)
     broker.stop()
     spool_log.Spool(tmp_path / "spool", "q").close()
     assert wide(tmp_path / "data") == [] and wide(tmp_path / "spool") == []

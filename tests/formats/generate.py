@@ -41,7 +41,7 @@ def generate(directory: Path) -> None:
     fill(broker, partition, 2, prefix="iggy-")
     _transactions(broker)
     fill(broker, partition, 2, prefix="end-")
-    broker.set_states(
+    broker.states.set(
         partition, [(partition.log.next_offset - 1, partition.log.next_offset)], State.POISONED, now_us=NOW
     )
     broker._positions.store(partition, CONSUMER.key, StoredPosition(1, None, None, NOW))

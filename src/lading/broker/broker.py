@@ -22,7 +22,6 @@ from ..log.group_commit import GroupCommit, WriteOnly
 from ..log.interface import Commit, PartitionLog, RecoveryReport
 from ..log.partition import open_partition
 from ..log.producer_table import ProducerTable
-from ..model.errors import Refusal
 from ..model.protocol import VisibilityRule
 from .channels import Channels
 from .channels.exhausted_messages import ExhaustedMessageHandler
@@ -45,7 +44,7 @@ from .core.positions import Positions
 from .core.read import ReadResult, read
 from .core.retention_enforcer import RetentionEnforcer
 from .core.settings import BrokerSettings, TopicSettings
-from .core.states import States, states
+from .core.states import States
 from .core.topology import Partition, Stream, Topic
 from .core.transaction_memory import TransactionMemory
 from .core.writer_state import WriterStateManager
@@ -126,7 +125,7 @@ class Broker:
                 lambda partition, block, now_us: self.native_appender.append(partition, block, now_us=now_us),
             )
         )  # fmt: skip
-        self._states = States(self.dead_letters, self._commit, self.counters, self._upkeep.mark_active)
+        self.states = States(self.dead_letters, self._commit, self.counters, self._upkeep.mark_active)
         self.damages = self._add(Damages())
         self.postponed = self._add(
             DelayedMessages(
@@ -136,7 +135,7 @@ class Broker:
         )  # fmt: skip
         self.channels = self._add(Channels(self._catalog, self.counters, CHANNEL_RULES))
         self.channels.on_exhausted = ExhaustedMessageHandler(
-            self.dead_letters, self._states, self.counters, lambda: self._now_us
+            self.dead_letters, self.states, self.counters, lambda: self._now_us
         )
         self._retention = self._add(
             RetentionEnforcer(
@@ -381,24 +380,6 @@ class Broker:
                 partition.read_waiters.remove(callback)
 
         return cancel
-
-    def set_states(
-        self, partition: Partition, ranges: Sequence[tuple[int, int]], state: int, *, now_us: int,
-        reason: str | None = None,
-    ) -> int:  # fmt: skip
-        """Set the state of offset ranges, on disk when this returns; how many messages it changed. See ``States``."""
-        return self._states.set(partition, ranges, state, reason=reason, now_us=now_us)
-
-    def set_states_soon(
-        self, partition: Partition, ranges: Sequence[tuple[int, int]], state: int, *, now_us: int,
-        reason: str | None = None, done: Callable[[Refusal | None], None],
-    ) -> int:  # fmt: skip
-        """Likewise; ``done`` hears when it is on disk."""
-        return self._states.set_soon(partition, ranges, state, reason=reason, now_us=now_us, done=done)
-
-    def states(self, partition: Partition, first: int, end: int) -> list[tuple[int, int, int]]:
-        """(first, end, state) of what is not available."""
-        return states(partition, first, end)
 
     @property
     def on_due(self) -> Callable[[], None]:

@@ -156,7 +156,7 @@ def changes(partition: Partition, ranges: Ranges, state: int) -> list[tuple[int,
     return merge_ranges(changed)
 
 
-def states(partition: Partition, first: int, end: int) -> list[tuple[int, int, int]]:
+def list_states(partition: Partition, first: int, end: int) -> list[tuple[int, int, int]]:
     """(first, end, state) of the ranges within ``first`` to ``end`` that are not available."""
     log = partition.log
     first, end = max(first, log.first_offset), min(end, log.next_offset)

@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ...broker.core.retention import forecast, rule_of
+from ...broker.core.states import list_states
 from ...clock import date_us
 from ..base.services import Services
 from ..http_shared.documents import RangeQuery, RetentionQuery, json_response, parse_body, parse_query
@@ -56,9 +57,7 @@ class AdminStates:
 
     async def _states(self, request: Request, path: Parameters) -> Response:
         query = parse_query(RangeQuery, request.query_params)
-        return json_response(
-            states_document(self._broker.states(partition_of(self._broker, path), query.first, query.end))
-        )
+        return json_response(states_document(list_states(partition_of(self._broker, path), query.first, query.end)))
 
     async def _set(self, request: Request, path: Parameters) -> Response:
         partition_of(self._broker, path)
@@ -74,7 +73,7 @@ class AdminStates:
                     "partition": partition.number,
                     "first_offset": partition.log.first_offset,
                     "next_offset": partition.log.next_offset,
-                    "states": counts(partition, self._broker.states(partition, 0, _OFFSETS_END)),
+                    "states": counts(partition, list_states(partition, 0, _OFFSETS_END)),
                 }
                 for partition in topic.partitions
             ]

@@ -128,7 +128,7 @@ class StateRequests:
             refusal = refused
             answered.set()
 
-        count = self._broker.set_states_soon(partition, ranges, state, now_us=now_us(), reason=reason, done=done)
+        count = self._broker.states.set_soon(partition, ranges, state, now_us=now_us(), reason=reason, done=done)
         await answered.wait()
         if refusal is not None:
             raise refusal

@@ -17,6 +17,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from ...broker.core.read import ReadResult
+from ...broker.core.states import list_states
 from ...broker.core.topology import Partition
 from ...dialects.iggy_classic import commands as c
 from ...dialects.iggy_classic.encode import encode_sent
@@ -195,7 +196,7 @@ class IggyHttp:
         query = request.query_params
         require_known(query, ("first", "end"))
         first, end = (_offset(query.get(name, default)) for name, default in (("first", "0"), ("end", str(_END))))
-        document = states_document(self._services.broker.states(partition, first, end))
+        document = states_document(list_states(partition, first, end))
         return Response(json.dumps(document, separators=(",", ":")), media_type="application/json")
 
     async def _set_states(self, request: Request, path: Parameters) -> Response:

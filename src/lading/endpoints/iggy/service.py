@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from ...broker.core.states import list_states
 from ...dialects.iggy_classic import commands as c
 from ...dialects.iggy_classic import responses as r
 from ...dialects.iggy_classic.primitives import PartitioningKind
@@ -186,7 +187,7 @@ class IggyService:
 
     def _states(self, command: GetStates, client: Client | None) -> ListedStates:
         partition = self.topic(command).partition(command.partition_id - 1)
-        listed = self._broker.states(partition, command.first, command.end)
+        listed = list_states(partition, command.first, command.end)
         ranges = [StateRange(first, end, State(state)) for first, end, state in listed[:RANGES_MAX]]
         return ListedStates(ranges[-1].end if len(listed) > RANGES_MAX else command.end, ranges)
 
