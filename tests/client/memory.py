@@ -14,8 +14,9 @@ from lading.chunk import envelope
 from lading.chunk.runs import runs
 from lading.dialects.native.messages import BlockHeader, encode_block
 from lading.model.errors import LocalError, Reason, Refusal
+from lading.model.protocol import Capabilities
 from lading.transports.fetched import FetchResult
-from lading.transports.interface import Capacity, Membership, PartitionMeta, Position, SendResult, TopicMeta
+from lading.transports.interface import Membership, PartitionMeta, Position, SendResult, TopicMeta
 
 NOW_US = 1_700_000_000_000_000
 NATIVE = 1
@@ -51,13 +52,10 @@ class MemoryTransport:
         self.held = {name: [Partition() for _ in range(count)] for name, count in topics.items()}
         self.failures: deque[Exception | None] = deque()
         self.lies: deque[pa.RecordBatch] = deque()
-        self.limits = Capacity()
+        self.capabilities = Capabilities()
         self.groups: dict[str, MemoryMembership] = {}
         self.sends = self.fetches = 0
         self.closed = False
-
-    def capacity(self, *, strict: bool) -> Capacity:
-        return self.limits
 
     def topics(self) -> list[TopicMeta]:
         return [self.topic(name) for name in self.held]

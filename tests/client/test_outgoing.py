@@ -8,9 +8,11 @@ import pytest
 from lading.client.outgoing import OUT_SCHEMA, BatchBuilder, normal, weigh
 from lading.model.errors import LimitExceeded, LocalError
 from lading.model.headers import Header, Headers
-from lading.transports.interface import Capacity, Lack
+from lading.model.protocol import Capabilities
 
-NARROW = Capacity(header_key_bytes_max=255, header_value_bytes_max=255, headers_bytes_max=300, payload_bytes_max=10)
+NARROW = Capabilities(
+    name_bytes_min=1, name_bytes_max=255, value_bytes_max=255, values_sum_max=300, payload_bytes_max=10
+)
 
 
 @pytest.mark.parametrize(
@@ -32,29 +34,33 @@ def test_a_limit_error_names_the_part_and_the_limit(
 
 
 @pytest.mark.parametrize(
-    ("lack", "headers", "key", "payload"),
+    ("lack", "limits", "headers", "key", "payload"),
     [
-        ("duplicate headers", [("a", 1), ("a", 1)], None, b"x"),
-        ("null headers", [("a", None)], None, b"x"),
-        ("empty headers", [("a", b"")], None, b"x"),
-        ("message key", [], b"k", b"x"),
-        ("null payload", [], None, None),
-        ("empty payload", [], None, b""),
+        ("duplicate headers", Capabilities(duplicate_keys=False), [("a", 1), ("a", 1)], None, b"x"),
+        ("null headers", Capabilities(nulls=False), [("a", None)], None, b"x"),
+        ("empty headers", Capabilities(empties=False), [("a", b"")], None, b"x"),
+        ("message key", Capabilities(key=False), [], b"k", b"x"),
+        ("null payload", Capabilities(null_payload=False), [], None, None),
+        ("empty payload", Capabilities(empty_payload=False), [], None, b""),
     ],
 )
 def test_what_strict_refuses_is_named(
-    lack: Lack, headers: list[tuple[str, bytes | int | None]], key: bytes | None, payload: bytes | None
+    lack: str,
+    limits: Capabilities,
+    headers: list[tuple[str, bytes | int | None]],
+    key: bytes | None,
+    payload: bytes | None,
 ) -> None:
     with pytest.raises(LocalError, match=lack):
-        weigh(Capacity(lacks=frozenset({lack})), key, Headers(headers), payload, None)
-    assert weigh(Capacity(), key, Headers(headers), payload, None) > 0
+        weigh(limits, key, Headers(headers), payload, None)
+    assert weigh(Capabilities(), key, Headers(headers), payload, None) > 0
 
 
 def test_kinds_and_keys_that_no_batch_holds_are_refused() -> None:
     with pytest.raises(LocalError, match="kind 200"):
-        weigh(Capacity(), None, Headers([Header("a", 200, b"")]), b"", None)
+        weigh(Capabilities(), None, Headers([Header("a", 200, b"")]), b"", None)
     with pytest.raises(LocalError, match="UTF-8"):
-        weigh(Capacity(), None, Headers([("\ud800", "x")]), b"", None)
+        weigh(Capabilities(), None, Headers([("\ud800", "x")]), b"", None)
 
 
 def test_a_batch_holds_what_was_gathered() -> None:

@@ -17,7 +17,7 @@ from lading.client.partitioning import partition_of
 from lading.client.serdes import to_json
 from lading.model.errors import HeadersSealed, LimitExceeded, LocalError, Reason, Refusal, SettingError, Unreachable
 from lading.model.message import Message
-from lading.transports.interface import Capacity
+from lading.model.protocol import Capabilities
 from tests.client.memory import MemoryTransport
 
 
@@ -99,8 +99,8 @@ def test_keys_choose_as_kafka_does_and_others_take_turns() -> None:
 
 def test_headers_are_sealed_when_sent_and_writable_when_not() -> None:
     transport = MemoryTransport(t=1)
-    transport.limits = Capacity(header_value_bytes_max=3)
-    with Producer(transport) as producer:
+    transport.capabilities = Capabilities(value_bytes_max=3)
+    with Producer(transport, strict=True) as producer:
         headers = Headers([("a", "four")])
         with pytest.raises(LimitExceeded, match=r"'a'.*4 bytes.*3"):
             producer.send("t", b"", headers=headers)

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lading.dialects.carrier import NAME, TARGETS, carry, fallback, is_reserved, restore, typed
+from lading.dialects.carrier import NAME, carry, fallback, is_reserved, restore, typed
 from lading.dialects.carrier.encoding import decode
 from lading.dialects.carrier.rows import items_of
 from lading.dialects.carrier.targets import losses
@@ -24,6 +24,7 @@ from lading.kernels import engine
 from lading.model.batch import SCHEMA
 from lading.model.errors import MalformedMessage, Reason
 from lading.model.names import key_bytes
+from tests.dialects.targets import TARGETS
 
 VECTORS = json.loads((Path(__file__).parent.parent / "vectors" / "carrier.json").read_text())
 ROUND_TRIPS = 300 if os.environ.get("LADING_TEST_FULL") == "1" else 120
@@ -73,7 +74,7 @@ def test_carried_vector(vector: dict[str, Any]) -> None:
     message, shown = row_of(vector["message"]), row_of(vector["shown"])
     if message[4] is not None:
         shown = (*shown[:4], message[4])  # the column stays; a server replaces it
-    carried = carry(batch_of([message]), vector["target"])
+    carried = carry(batch_of([message]), TARGETS[vector["target"]])
     assert not carried.unholdable
     assert rows_of(carried.batch) == [shown]
     assert rows_of(restore(batch_of([shown]))) == [message]
@@ -86,10 +87,10 @@ def test_what_others_did_on_the_way(vector: dict[str, Any]) -> None:
 
 def test_a_batch_that_loses_nothing_is_the_same_object() -> None:
     batch = batch_of([(bytes(range(16)), None, [("a", 2, b"x"), ("é", 15, b"12345678")], b"p", 7)] * 3)
-    assert carry(batch, "iggy").batch is batch
+    assert carry(batch, TARGETS["iggy"]).batch is batch
     assert restore(batch) is batch
     empty = batch.slice(0, 0)
-    assert carry(empty, "iggy").batch is empty
+    assert carry(empty, TARGETS["iggy"]).batch is empty
     assert restore(empty) is empty
 
 
@@ -97,7 +98,7 @@ def test_only_the_rows_that_lose_something_change_also_in_a_slice() -> None:
     rows: list[Row] = [(None, None, [("a", 2, b"%d" % n)], b"p", n) for n in range(10)]
     rows[4] = (None, b"key", [("a", 2, b"4")], b"p", 4)
     batch = batch_of(rows).slice(2, 6)
-    carried = carry(batch, "iggy").batch
+    carried = carry(batch, TARGETS["iggy"]).batch
     assert [len(headers) for _, _, headers, *_ in rows_of(carried)] == [1, 1, 2, 1, 1, 1]
     assert carried.drop_columns(["key", "headers"]).equals(batch.drop_columns(["key", "headers"]))
     assert restore(carried).equals(batch)
@@ -106,13 +107,13 @@ def test_only_the_rows_that_lose_something_change_also_in_a_slice() -> None:
 
 def test_other_columns_and_checksums_come_back() -> None:
     batch = batch_of([(None, None, [], b"", 1), (None, None, [], b"p", 2), (None, b"k", [], b"p", 3)], checksums=True)
-    carried = carry(batch, "iggy").batch
+    carried = carry(batch, TARGETS["iggy"]).batch
     assert carried["checksum"].to_pylist() == [zlib.crc32(b"\x00"), zlib.crc32(b"p"), zlib.crc32(b"p")]
     assert restore(carried).equals(batch)
 
 
 def test_a_damaged_stand_in_payload_keeps_its_wrong_checksum() -> None:
-    carried = carry(batch_of([(None, None, [], b"", 1)], checksums=True), "iggy").batch
+    carried = carry(batch_of([(None, None, [], b"", 1)], checksums=True), TARGETS["iggy"]).batch
     at = SCHEMA.get_field_index("checksum")
     damaged = carried.set_column(at, SCHEMA.field("checksum"), pa.array([7], pa.uint32()))
     assert restore(damaged).to_pylist()[0] | {"headers": []} == damaged.to_pylist()[0] | {"headers": []}
@@ -131,7 +132,7 @@ def test_limits_that_no_carrier_meets_are_told_per_row() -> None:
         (None, None, [("blob", 1, b"v" * 102_300)], b"p", 0),
     ]
     batch = batch_of(rows)
-    carried = carry(batch, "iggy")
+    carried = carry(batch, TARGETS["iggy"])
     found = [(each.row, each.reason) for each in carried.unholdable]
     assert found == [
         (0, Reason.HEADERS_TOO_LARGE),
@@ -234,7 +235,7 @@ def test_nsq_shows_what_a_plain_reader_of_json_can_use() -> None:
         ("nan", 14, nan), ("none", 2, None), ("twice", 2, b"1"), ("twice", 2, b"2"),
         ("##trace_id", 2, b"none"), ("", 2, b""),
     ]  # fmt: skip
-    (shown,) = rows_of(carry(batch_of([(None, b"key", headers, None, 5)]), "nsq").batch)
+    (shown,) = rows_of(carry(batch_of([(None, b"key", headers, None, 5)]), TARGETS["nsq"]).batch)
     assert shown[:2] == (None, None) and shown[3] == b"\0"
     assert shown[2][:-1] == [
         ("text", 2, b"x"), ("raw", 2, b"y"), ("bytes", 2, b"/wA="), ("yes", 3, b"\1"), ("small", 7, b"\xff" * 8),
@@ -244,7 +245,7 @@ def test_nsq_shows_what_a_plain_reader_of_json_can_use() -> None:
     ]  # fmt: skip
     assert shown[2][-1][:2] == (NAME, 1)
     batch = batch_of([(None, None, [("a", 2, "ü".encode()), ("n", 1, None)], b"p", 5)])
-    assert carry(batch, "nsq").batch is batch
+    assert carry(batch, TARGETS["nsq"]).batch is batch
 
 
 def test_what_nsq_takes_no_more_of_is_told() -> None:
@@ -257,7 +258,7 @@ def test_what_nsq_takes_no_more_of_is_told() -> None:
         (None, None, [("a", 2, b'"' * 32_770)], b"p", 0),
         (None, None, [], b"p" * (1 << 20), 0),
     ]
-    found = [(each.row, each.reason) for each in carry(batch_of(rows), "nsq").unholdable]
+    found = [(each.row, each.reason) for each in carry(batch_of(rows), TARGETS["nsq"]).unholdable]
     assert found == [
         (1, Reason.HEADERS_TOO_LARGE),
         (2, Reason.HEADERS_TOO_LARGE),
@@ -269,7 +270,7 @@ def test_what_nsq_takes_no_more_of_is_told() -> None:
 def test_kafka_shows_raw_bytes_and_the_carrier_has_kinds_id_and_time() -> None:
     headers: list[Header] = [("a", 2, b"x"), ("a", 1, None), ("n", 6, b"\1\0\0\0"), ("\\k4:05", 2, b"")]
     row: Row = (bytes(range(16)), b"k", headers, None, 1_700_000_000_123_456)
-    (shown,) = rows_of(carry(batch_of([row]), "kafka").batch)
+    (shown,) = rows_of(carry(batch_of([row]), TARGETS["kafka"]).batch)
     assert shown[:2] == (None, b"k") and shown[3] is None
     assert shown[2][:3] == [("a", 1, b"x"), ("a", 1, None), ("n", 1, b"\1\0\0\0")]
     marks = [zlib.crc32(data) for data in (b"\1a\1\2x\0", b"\1a\1\0\1", b"\1n\1\5\1\0\0\0\0")]
@@ -282,13 +283,13 @@ def test_kafka_shows_raw_bytes_and_the_carrier_has_kinds_id_and_time() -> None:
     assert rows_of(restore(batch_of([before]))) == rows_of(restore(batch_of([shown]))) == [row], "old bytes are read"
     plain: Row = (None, b"k", [("a", 1, b""), ("a", 1, None)], None, 5_000)
     batch = batch_of([plain])
-    assert carry(batch, "kafka").batch is batch
+    assert carry(batch, TARGETS["kafka"]).batch is batch
     fine: Row = (None, b"k", [("a", 1, b""), ("a", 1, None)], None, 5_001)
     batch = batch_of([fine])
-    assert carry(batch, "kafka").batch is batch, "a time that is only cut is no reason for a header more"
+    assert carry(batch, TARGETS["kafka"]).batch is batch, "a time that is only cut is no reason for a header more"
 
 
-HOLDS = {"iggy": can_hold, "kafka": kafka_can_hold, "nsq": nsq_can_hold}
+HOLDS = {"iggy": can_hold, "kafka": kafka_can_hold, "native": lambda shown: True, "nsq": nsq_can_hold}
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -296,18 +297,18 @@ HOLDS = {"iggy": can_hold, "kafka": kafka_can_hold, "nsq": nsq_can_hold}
 @settings(max_examples=ROUND_TRIPS, suppress_health_check=[HealthCheck.too_slow], deadline=None)
 def test_round_trip(target: str, rows: list[Row], shuffle: random.Random) -> None:
     batch = batch_of(rows)
-    carried = carry(batch, target)
+    carried = carry(batch, TARGETS[target])
     assert not carried.unholdable
     shown = rows_of(carried.batch)
     assert HOLDS[target.partition("_")[0]](shown)
-    if target == "kafka":
+    if target.startswith("kafka"):
         shown = [(*row[:4], None if row[4] is None else row[4] // 1000 * 1000) for row in shown]
-    if not TARGETS[target].keeps_order:
+    if not TARGETS[target].order:
         for row in shown:
             shuffle.shuffle(row[2])
-    if not TARGETS[target].keeps_time:
+    if TARGETS[target].time_step_us is None:
         shown = [(*row[:4], None if was[4] is None else 1) for row, was in zip(shown, rows, strict=True)]
-    if target == "kafka":
+    if target.startswith("kafka"):
         # without a carrier the time stays cut
         rows = [was if NAME in {key for key, *_ in row[2]} else (*was[:4], row[4])
                 for was, row in zip(rows, shown, strict=True)]  # fmt: skip
@@ -328,7 +329,7 @@ def test_round_trip_of_many_rows(full: bool) -> None:
     carriers = 0
     for _ in range(0, count, 1_000):
         rows = [random_row(rng) for _ in range(1_000)]
-        shown = rows_of(carry(batch_of(rows), "iggy_unordered").batch)
+        shown = rows_of(carry(batch_of(rows), TARGETS["iggy_unordered"]).batch)
         assert can_hold(shown)
         shown = [(*row[:4], 6) for row in shown]
         for row in shown:
@@ -359,7 +360,7 @@ def test_kafkas_carriers_in_bulk(half: str) -> None:
         rows.append((id_, rng.choice([None, b"key"]), kinds, rng.choice([None, b"", b"x"]), 1000 * number + number % 2))
     batch = batch_of(rows)
     for part in (batch, batch.slice(100, 333)):
-        shown = carry(part, "kafka").batch
+        shown = carry(part, TARGETS["kafka"]).batch
         assert kafka_can_hold(rows_of(shown))
         cut: list[Row] = [(*row[:4], (row[4] or 0) // 1000 * 1000) for row in rows_of(shown)]
         given = [was if was[0] is not None or any(kind != 1 for _, kind, _ in was[2]) else row
@@ -375,7 +376,7 @@ def test_kernel_and_twin_make_the_same_carriers(monkeypatch: pytest.MonkeyPatch)
     made = []
     for half in (engine.load(typed.KERNEL_MODULE), fallback):
         monkeypatch.setattr(engine, "select", lambda home, twin, size, half=half: half)
-        made.append(rows_of(carry(batch_of(rows), "kafka").batch))
+        made.append(rows_of(carry(batch_of(rows), TARGETS["kafka"]).batch))
     assert made[0] == made[1]
     # somebody changes one header and adds one on the way: the rest is still rebuilt
     for row in made[0]:

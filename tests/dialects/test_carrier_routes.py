@@ -22,6 +22,7 @@ from lading.model.names import key_text
 from lading.model.run import Run
 from lading.model.scan_request import ScanRequest
 from lading.model.state import STATE_BY_WORD
+from tests.dialects.targets import TARGETS
 from tests.dialects.test_carrier import Row, batch_of, random_row, rows_of
 
 NOW_US = 1_700_000_000_000_000
@@ -44,15 +45,15 @@ def as_sent(batch: pa.RecordBatch) -> bytes:
 
 
 def through_send(batch: pa.RecordBatch) -> pa.RecordBatch:
-    return decoded(as_sent(carry(batch, "iggy_sent").batch))
+    return decoded(as_sent(carry(batch, TARGETS["iggy_sent"]).batch))
 
 
 def through_poll(batch: pa.RecordBatch) -> pa.RecordBatch:
-    return decoded(encode_stored(carry(batch, "iggy").batch))
+    return decoded(encode_stored(carry(batch, TARGETS["iggy"]).batch))
 
 
 def through_http_poll(batch: pa.RecordBatch) -> pa.RecordBatch:
-    documents = json.loads(encode_polled(carry(batch, "iggy").batch))
+    documents = json.loads(encode_polled(carry(batch, TARGETS["iggy"]).batch))
     rows = [
         {
             **document,
@@ -76,7 +77,7 @@ def through_http_poll(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def through_http_send(batch: pa.RecordBatch) -> pa.RecordBatch:
-    polled = json.loads(encode_polled(carry(batch, "iggy_sent").batch))
+    polled = json.loads(encode_polled(carry(batch, TARGETS["iggy_sent"]).batch))
     document = {
         "partitioning": {"kind": "balanced", "value": ""},
         "messages": [{name: message[name] for name in ("id", "payload", "headers")} for message in polled],
@@ -86,7 +87,7 @@ def through_http_send(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 def through_nsq(batch: pa.RecordBatch) -> pa.RecordBatch:
     """As an NSQ client gets it and gives it to another server, whose ids are no loss."""
-    stored = dialect("nsq").encode(carry(batch, "nsq").batch)
+    stored = dialect("nsq").encode(carry(batch, TARGETS["nsq"]).batch)
     low, count = batch["offset"][0].as_py(), batch.num_rows
     run = Run(5, np.frombuffer(stored, np.uint8), np.array([[0, len(stored), low, count, low + count - 1, 0, 0, 0]]))
     (back,) = map(to_batch, dialect("nsq").decode(run, ScanRequest(max_rows=1 << 20, max_bytes=1 << 30)))
@@ -95,7 +96,7 @@ def through_nsq(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 def through_kafka(batch: pa.RecordBatch) -> pa.RecordBatch:
     """As a Kafka client gets it."""
-    stored = dialect("kafka").encode(carry(batch, "kafka").batch)
+    stored = dialect("kafka").encode(carry(batch, TARGETS["kafka"]).batch)
     low, count = batch["offset"][0].as_py(), batch.num_rows
     run = Run(4, np.frombuffer(stored, np.uint8), np.array([[0, len(stored), low, count, low + count - 1, 0, 0, 0]]))
     (back,) = map(to_batch, dialect("kafka").decode(run, ScanRequest(max_rows=1 << 20, max_bytes=1 << 30)))

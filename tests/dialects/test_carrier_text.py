@@ -18,6 +18,7 @@ from lading.model.errors import LocalError, MalformedMessage
 from lading.model.scan_request import ScanRequest
 from lading.transports.fitting import fit_to_target
 from tests.dialects.kafka import run_of
+from tests.dialects.targets import TARGETS
 from tests.dialects.test_carrier import Row, batch_of, rows_of
 from tests.dialects.test_kafka_carrying import random_row, times_of
 
@@ -37,7 +38,7 @@ def test_printable_bytes_read_back(size: int) -> None:
 
 def test_a_message_without_headers_and_id_reaches_kafka_without_a_carrier(half: str) -> None:
     batch = batch_of([(None, b"k", [], b"x", 1_700_000_000_123_456), (None, None, [("a", 1, b"b")], b"x", 1)])
-    assert carry(batch, "kafka").batch is batch
+    assert carry(batch, TARGETS["kafka"]).batch is batch
     records = RecordEncoder.carrying(batch, times_of(batch))
     assert records is not None
     (read,) = decode_columns(run_of(bytes(records.encode(0, 2))))
@@ -49,15 +50,15 @@ def test_a_message_without_headers_and_id_reaches_kafka_without_a_carrier(half: 
 
 def test_strict_refuses_a_time_that_is_cut() -> None:
     batch = batch_of([(None, None, [], b"x", 1_700_000_000_123_456)])
-    assert fit_to_target(batch, "kafka", "Kafka", strict=False) is batch
+    assert fit_to_target(batch, TARGETS["kafka"], "Kafka", strict=False) is batch
     with pytest.raises(LocalError, match="cannot hold every fact"):
-        fit_to_target(batch, "kafka", "Kafka", strict=True)
+        fit_to_target(batch, TARGETS["kafka"], "Kafka", strict=True)
 
 
 def test_carriers_of_older_versions_are_read_where_they_lie(half: str) -> None:
     rng = random.Random(20261123)
     given = batch_of([random_row(rng) for _ in range(120)])
-    shown = carry(given, "kafka").batch
+    shown = carry(given, TARGETS["kafka"]).batch
     before: list[Row] = [
         (id_, key, [(name, kind, encode(decode(value or b"")) if name == NAME else value) for name, kind, value in row],
          payload, time_us)

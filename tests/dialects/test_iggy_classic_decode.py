@@ -26,6 +26,7 @@ from tests.dialects.iggy_classic import (
     written_logs,
     written_messages,
 )
+from tests.dialects.targets import TARGETS
 
 IGGY = dialect("iggy_classic")
 HEADERS = [(b"carrier", 2, b"UA"), (b"delay", 7, bytes(8)), (b"carrier", 2, b"DL")]
@@ -275,7 +276,7 @@ def test_a_carrier_is_undone_while_decoding(half: str) -> None:
         schema=SCHEMA,
     )
     plain = stored(10, headers=HEADERS[:2])
-    body = IGGY.encode(carry(batch, "iggy").batch)
+    body = IGGY.encode(carry(batch, TARGETS["iggy"]).batch)
     run = run_of([body, plain], first=7)
     run.chunks[0, 4] = 10
     found = rows(run)

@@ -20,6 +20,7 @@ from lading.model.errors import MalformedMessage
 from lading.model.run import Decoded
 from lading.model.scan_request import ScanRequest
 from tests.dialects.kafka import run_of
+from tests.dialects.targets import TARGETS
 from tests.dialects.test_carrier import Header, Row, batch_of, rows_of
 
 ROWS = 400
@@ -56,7 +57,9 @@ def _arrived_us(row: Row) -> int:
 
 
 def carried_first(batch: pa.RecordBatch, low: int, high: int, compression: Any = None) -> bytes:
-    return bytes(RecordEncoder(carry(batch, "kafka").batch, times_of(batch)).encode(low, high, WHO, compression))
+    return bytes(
+        RecordEncoder(carry(batch, TARGETS["kafka"]).batch, times_of(batch)).encode(low, high, WHO, compression)
+    )
 
 
 @pytest.mark.parametrize("compression", [None, "lz4"])
@@ -108,7 +111,9 @@ def test_located_headers_are_those_of_whole_messages(half: str, full: bool, comp
 
 @pytest.mark.parametrize("add", [("last", b"1"), (NAME, b"2"), ("a", None), (f"{NAME}.1", b"3"), ("\\xff", b"4")])
 def test_headers_that_others_added_stay(half: str, add: tuple[str, bytes | None]) -> None:
-    batch = carry(batch_of([(None, None, [("a", 6, b"abcd"), ("b", 2, b"x")], b"p", 5_001)] * 3), "kafka").batch
+    batch = carry(
+        batch_of([(None, None, [("a", 6, b"abcd"), ("b", 2, b"x")], b"p", 5_001)] * 3), TARGETS["kafka"]
+    ).batch
     rows = [(*row[:2], [*row[2], (add[0], 1, add[1])], *row[3:]) for row in rows_of(batch)]
     more = batch_of(rows)
     stored = bytes(RecordEncoder(more, times_of(more)).encode(0, 3, WHO))

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pkgutil import resolve_name
 
 import pytest
 
 from lading.dialects import registry
 from lading.dialects.protocols import ENDPOINTS, PROTOCOLS, SCHEMES, VISIBILITY, explain_invisible
-from lading.model.protocol import Protocol
+from lading.model.protocol import KIND_MAX, Capabilities, HeaderForm, Protocol
 from lading.settings import EndpointSettings
+
+FLAGS = [field.name for field in fields(Capabilities) if field.type == "bool"]
 
 by_name = pytest.mark.parametrize("protocol", PROTOCOLS, ids=lambda one: one.name)
 
@@ -50,6 +53,28 @@ def test_the_port_of_a_scheme_is_where_an_endpoint_of_its_protocol_listens() -> 
 def test_schemes_and_rules_are_told_once() -> None:
     assert len(SCHEMES) == sum(len(one.schemes) for one in PROTOCOLS) == 5
     assert len({rule.name for rule in VISIBILITY}) == len(VISIBILITY)
+
+
+@by_name
+def test_every_protocol_says_what_its_readers_get_and_what_a_sender_can_give(protocol: Protocol) -> None:
+    kept = protocol.capabilities
+    assert set(kept) >= {"", "sent"}
+    for one in kept.values():
+        assert one.order or not one.duplicate_keys, "without their order headers of one key cannot be told apart"
+        assert 0 <= one.name_bytes_min <= one.name_bytes_max
+        assert one.form is None or isinstance(resolve_name(one.form), HeaderForm)
+        # a sender can give no more than readers of the same system are shown
+        lost = [part for part in FLAGS if getattr(one, part) and not getattr(kept[""], part)]
+        assert lost == []
+
+
+def test_what_only_sums_bound_goes_by_carrier() -> None:
+    for one in PROTOCOLS:
+        for kept in one.capabilities.values():
+            carried = kept.with_carrier()
+            assert carried.keeps_shape
+            assert (carried.values_sum_max, carried.payload_bytes_max) == (kept.values_sum_max, kept.payload_bytes_max)
+            assert carried.name_bytes_min == 0 and carried.kind_max == KIND_MAX and carried.form is None
 
 
 def test_a_topic_that_a_protocol_cannot_show_is_explained_in_its_words() -> None:

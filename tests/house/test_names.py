@@ -32,7 +32,6 @@ PARTICIPLES_LEFT: Final[dict[str, set[str]]] = {
         "broker/core/found_topics.py:agreed",
         "broker/core/found_topics.py:unlisted",
         "broker/core/settings.py:changed",
-        "dialects/carrier/json_mark.py:marked",
         "dialects/carrier/kernels.py:opened",
         "dialects/carrier/rows.py:kept",
         "dialects/carrier/rows.py:patched",

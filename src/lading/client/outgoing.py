@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -11,8 +10,8 @@ import pyarrow as pa
 from ..model.batch import HEADER_TYPE, HEADERS_TYPE, SCHEMA
 from ..model.errors import LimitExceeded, LocalError
 from ..model.headers import Headers
+from ..model.protocol import KIND_MAX, Capabilities
 from ..model.state import State
-from ..transports.interface import Capacity
 
 OUT_SCHEMA = SCHEMA.set(SCHEMA.get_field_index("timestamp"), pa.field("timestamp", pa.timestamp("us", tz="UTC")))
 """The Batch schema as it is sent: a null timestamp means the time of the append."""
@@ -20,7 +19,6 @@ ENVELOPE_BYTES = 48
 """What a message weighs in a batch besides its key, headers and payload, about."""
 PLACES = frozenset({"stream", "topic", "partition"})
 """Columns that say where messages were read; they are left behind when a batch is sent on."""
-KIND_MAX = 127
 
 
 class BatchBuilder:
@@ -147,58 +145,58 @@ def _key_bytes(key: str) -> int:
 
 
 def weigh(
-    capacity: Capacity, key: bytes | None, headers: Headers, payload: bytes | None, timestamp_us: int | None
+    limits: Capabilities, key: bytes | None, headers: Headers, payload: bytes | None, timestamp_us: int | None
 ) -> int:
-    """About how many bytes the message takes in a batch.
+    """Return about how many bytes the message takes in a batch.
 
     LimitExceeded, naming header and limit, where the target cannot take it; LocalError for what it has no form for.
     """
     values_bytes = keys_bytes = 0
-    key_max, value_max = capacity.header_key_bytes_max, capacity.header_value_bytes_max
+    key_min, key_max, value_max = limits.name_bytes_min, limits.name_bytes_max, limits.value_bytes_max
     for name, kind, value in headers:
         size = _key_bytes(name)
-        if key_max is not None and not 0 < size <= key_max:
-            raise LimitExceeded(f"header key {name[:40]!r} has {size} bytes; the target takes 1 to {key_max}")
+        if not key_min <= size <= key_max:
+            raise LimitExceeded(f"header key {name[:40]!r} has {size} bytes; the target takes {key_min} to {key_max}")
         if not 0 <= kind <= KIND_MAX:
             raise LocalError(f"header {name!r} has kind {kind}; kinds are 0 to {KIND_MAX}")
         keys_bytes += size
         if value is not None:
-            if value_max is not None and len(value) > value_max:
+            if len(value) > value_max:
                 raise LimitExceeded(f"header {name!r} has a value of {len(value)} bytes; the target takes {value_max}")
             values_bytes += len(value)
-    if capacity.headers_bytes_max is not None and values_bytes > capacity.headers_bytes_max:
+    if values_bytes > limits.values_sum_max:
         largest = max(headers, key=lambda header: len(header.value or b""))
         raise LimitExceeded(
-            f"the header values have {values_bytes} bytes in sum; the target takes {capacity.headers_bytes_max} "
+            f"the header values have {values_bytes} bytes in sum; the target takes {limits.values_sum_max} "
             f"(the largest is {largest.key!r} with {len(largest.value or b'')})"
         )
     payload_bytes = 0 if payload is None else len(payload)
-    if capacity.payload_bytes_max is not None and payload_bytes > capacity.payload_bytes_max:
-        raise LimitExceeded(f"the payload has {payload_bytes} bytes; the target takes {capacity.payload_bytes_max}")
-    if capacity.lacks:
-        _refuse(capacity, key, headers, payload, timestamp_us)
+    if payload_bytes > limits.payload_bytes_max:
+        raise LimitExceeded(f"the payload has {payload_bytes} bytes; the target takes {limits.payload_bytes_max}")
+    if not limits.keeps_shape:
+        _refuse(limits, key, headers, payload, timestamp_us)
     return ENVELOPE_BYTES + keys_bytes + values_bytes + payload_bytes + (0 if key is None else len(key))
 
 
 def _refuse(
-    capacity: Capacity, key: bytes | None, headers: Headers, payload: bytes | None, timestamp_us: int | None
+    limits: Capabilities, key: bytes | None, headers: Headers, payload: bytes | None, timestamp_us: int | None
 ) -> None:
-    def named(found: Sequence[str]) -> str:
-        return f"header {found[0]!r}" if found else ""
-
+    """Raise LocalError for the first fact that the target has no form for."""
     entries = list(headers)
     names = [header.key for header in entries]
-    present = {
-        "duplicate headers": named([name for at, name in enumerate(names) if name in names[:at]]),
-        "null headers": named([header.key for header in entries if header.value is None]),
-        "empty headers": named([header.key for header in entries if header.value == b""]),
-        "message key": "the message key" if key is not None else "",
-        "null payload": "the payload" if payload is None else "",
-        "empty payload": "the payload" if payload == b"" else "",
-        "timestamp": "the timestamp" if timestamp_us is not None else "",
-    }
-    for lack in sorted(capacity.lacks):
-        if present[lack]:
-            raise LocalError(
-                f"the target has no form for {lack} ({present[lack]}); without strict=True it travels by carrier"
-            )
+    repeated = [name for at, name in enumerate(names) if name in names[:at]]
+    null = [header.key for header in entries if header.value is None]
+    empty = [header.key for header in entries if header.value == b""]
+    has_time = timestamp_us is not None
+    facts = (
+        ("duplicate headers", limits.duplicate_keys, f"header {repeated[0]!r}" if repeated else ""),
+        ("empty headers", limits.empties, f"header {empty[0]!r}" if empty else ""),
+        ("empty payload", limits.empty_payload, "the payload" if payload == b"" else ""),
+        ("message key", limits.key, "the message key" if key is not None else ""),
+        ("null headers", limits.nulls, f"header {null[0]!r}" if null else ""),
+        ("null payload", limits.null_payload, "the payload" if payload is None else ""),
+        ("timestamp", limits.time_step_us is not None, "the timestamp" if has_time else ""),
+    )
+    for lack, is_kept, found in facts:
+        if found and not is_kept:
+            raise LocalError(f"the target has no form for {lack} ({found}); without strict=True it travels by carrier")

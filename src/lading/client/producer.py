@@ -97,7 +97,8 @@ class Producer:
             Producer, url, {**options, **{name: value for name, value in given.items() if value is not None}}
         )
         self._strict = strict
-        self._capacity = self.transport.capacity(strict=strict)
+        kept = self.transport.capabilities
+        self._limits = kept if strict else kept.with_carrier()
         self._batch_bytes = batch_bytes
         self._batch_count = batch_count
         self._compression = compression
@@ -152,7 +153,7 @@ class Producer:
             data = self._value_serializer(topic, own, message.payload)
             _require_bytes("key", key_bytes)
             _require_bytes("value", data)
-            size = weigh(self._capacity, key_bytes, own, data, message.timestamp_us)
+            size = weigh(self._limits, key_bytes, own, data, message.timestamp_us)
         self._partition_count(topic)
         number = self._choose(topic, message.partition, key_bytes)
         while True:

@@ -6,10 +6,21 @@ else, so that whoever asks for a port or a rule loads no codec.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, runtime_checkable
+from typing import Protocol as Interface
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from .headers import Header
+
+BYTES_MAX: Final = (1 << 31) - 1
+"""Stands for no limit: no batch holds a longer value."""
+KIND_MAX: Final = 127
 
 
 class AbortedRecords(Enum):
@@ -39,6 +50,81 @@ class VisibilityRule:
     states: UnavailableMessages
     chosen_states: frozenset[int] = frozenset()
     """The states that a reader asks for, if ``states`` is CHOSEN; available is one of them or not."""
+
+
+@runtime_checkable
+class HeaderForm(Interface):
+    """Another way to show headers than as bytes with a kind, such as JSON; what it changes travels by carrier."""
+
+    names: tuple[str, ...]
+    """Names of headers that the form itself uses, or that not every value fits."""
+
+    def render(self, headers: Mapping[int, Header]) -> dict[int, Header]:
+        """Return the headers of one message as they are read back, by place, without those that have no form."""
+        ...
+
+    def size_bytes(self, headers: Iterable[Header]) -> int:
+        """Return at most how many bytes rendered headers take, a carrier among them."""
+        ...
+
+    def limit_sizes(self, name_sizes: NDArray[np.int64], value_sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return for each of many headers what its form does not exceed, name included."""
+        ...
+
+    def is_exact(self, kinds: NDArray[np.int8], values: Any) -> NDArray[np.bool_]:
+        """Return which of many headers are surely read back as they are; ``values`` is an Arrow array."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What a message keeps in a protocol's own form; what it loses goes by carrier, or is refused by ``strict``."""
+
+    duplicate_keys: bool = True
+    order: bool = True
+    """Of headers; without their order several of one key cannot be told apart, so that these are lost with it."""
+    nulls: bool = True
+    empties: bool = True
+    """Header values that are null, and those of no bytes."""
+    key: bool = True
+    null_payload: bool = True
+    empty_payload: bool = True
+    kind_max: int | None = KIND_MAX
+    """Kinds from 1 on; None: headers are shown as raw bytes, or as ``form`` has it."""
+    id: bool = True
+    zero_id: bool = True
+    """Whether an id of 16 zero bytes is one; otherwise it stands for none."""
+    time_step_us: int | None = 1
+    """None: the server stamps its own time."""
+    time_us_min: int = -(1 << 63)
+    binary_names: bool = True
+    """Whether header names may be bytes that are no UTF-8."""
+    name_bytes_min: int = 0
+    name_bytes_max: int = BYTES_MAX
+    value_bytes_max: int = BYTES_MAX
+    values_sum_max: int = BYTES_MAX
+    """The header values of one message in sum, or all its headers in ``form``."""
+    payload_bytes_max: int = BYTES_MAX
+    whole_bytes_max: int | None = None
+    """Headers and payload of one message together."""
+    form: str | None = None
+    """``module:object`` of a HeaderForm."""
+    text_carrier: bool = False
+    """Whether carriers are printable, because readers may take any header for text."""
+
+    @property
+    def keeps_shape(self) -> bool:
+        """Whether nothing is lost but kinds, ids, the order of headers, and parts of a time."""
+        headers = self.duplicate_keys and self.nulls and self.empties
+        return headers and self.key and self.null_payload and self.empty_payload and self.time_step_us is not None
+
+    def with_carrier(self) -> Capabilities:
+        """Return what a message may be if a carrier brings along what has no form: only sums still bound it."""
+        return Capabilities(
+            values_sum_max=self.values_sum_max,
+            payload_bytes_max=self.payload_bytes_max,
+            whole_bytes_max=self.whole_bytes_max,
+        )
 
 
 class Scheme(NamedTuple):
@@ -72,6 +158,8 @@ class Protocol:
     endpoints: tuple[EndpointSpec, ...]
     schemes: Mapping[str, Scheme]
     visibility: tuple[VisibilityRule, ...]
+    capabilities: Mapping[str, Capabilities]
+    """By use: ``""`` what its readers get, ``"sent"`` what a sender can give, and others where servers differ."""
     topic_error: Callable[[str, int], str | None]
     """Why clients cannot see a topic of this flat name with so many partitions, or not all of it; None if they can."""
 

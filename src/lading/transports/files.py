@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from ..chunk.runs import runs
+from ..dialects.native.protocol import STORED
 from ..dialects.registry import dialect
 from ..log import watermark
 from ..log.directory import TOPICS, TopicDescription, partition_path, read_description, read_descriptions
@@ -20,7 +21,7 @@ from ..model.errors import CorruptLog, LocalError
 from ..model.run import Run
 from ..model.scan_request import ScanRequest
 from .fetched import FetchResult, missing
-from .interface import Capacity, Membership, PartitionMeta, SendResult, TopicMeta
+from .interface import Membership, PartitionMeta, SendResult, TopicMeta
 from .lading.blocks import Compression
 from .topics import unknown_topic_error
 
@@ -39,6 +40,7 @@ class FilesTransport:
     """A data directory, one topic's directory in it, or one partition's; LocalError where it is none of these."""
 
     idempotent = False
+    capabilities = STORED
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -46,10 +48,6 @@ class FilesTransport:
         self._readers: dict[Path, DirectoryReader] = {}
         self._topics: dict[str, _Topic] = {}
         self._look()
-
-    def capacity(self, *, strict: bool) -> Capacity:
-        """Nothing can be sent, so nothing is limited."""
-        return Capacity()
 
     def topics(self) -> list[TopicMeta]:
         """All topics with their partitions."""

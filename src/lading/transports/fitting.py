@@ -10,6 +10,8 @@ from ..model.errors import LimitExceeded, LocalError
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from ..model.protocol import Capabilities
+
 
 def fill_missing_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
     """The batch with all columns of the Batch schema; ``offset``, ``state`` and ``checksum`` are made anew."""
@@ -33,12 +35,12 @@ def fill_missing_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([made(name) for name in SCHEMA.names], schema=SCHEMA)
 
 
-def fit_to_target(batch: pa.RecordBatch, target: str, system: str, *, strict: bool) -> pa.RecordBatch:
+def fit_to_target(batch: pa.RecordBatch, target: Capabilities, system: str, *, strict: bool) -> pa.RecordBatch:
     """The batch as ``system`` can hold it, with carriers where something would be lost.
 
     LimitExceeded for messages that no carrier brings across; with ``strict`` LocalError for those that need one.
     """
-    from ..dialects.carrier import TARGETS, carry
+    from ..dialects.carrier import carry
     from ..dialects.carrier.targets import cuts_times
 
     carried = carry(batch, target)
@@ -46,7 +48,7 @@ def fit_to_target(batch: pa.RecordBatch, target: str, system: str, *, strict: bo
         first = carried.unholdable[0]
         others = f" (and {len(carried.unholdable) - 1} more)" if len(carried.unholdable) > 1 else ""
         raise LimitExceeded(f"message {first.row} of the batch cannot be sent: {first.sentence}{others}")
-    if strict and (carried.batch is not batch or cuts_times(batch, TARGETS[target])):
+    if strict and (carried.batch is not batch or cuts_times(batch, target)):
         raise LocalError(
             f"{system} cannot hold every fact of these messages (see docs/reference/carrier.md); without strict=True "
             "they travel by carrier"

@@ -14,13 +14,12 @@ from .fetched import FetchResult, States
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from ..model.protocol import Capabilities
     from ..model.state import State
 
 __all__ = [
-    "Capacity",
     "FetchResult",
     "Filtering",
-    "Lack",
     "LongPollTransport",
     "Marking",
     "Membership",
@@ -39,11 +38,6 @@ __all__ = [
     "TransactionalTransport",
     "Transport",
 ]
-
-Lack = Literal[
-    "duplicate headers", "null headers", "empty headers", "message key", "null payload", "empty payload", "timestamp"
-]
-"""What a target may be unable to hold in its own form; the words of messages to people."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,20 +82,6 @@ class SendResult:
     count: int
     base_offset: int | None = None
     duplicate: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Capacity:
-    """What one message may be at the target; None means no limit of its own.
-
-    ``headers_bytes_max`` bounds the header values of one message in sum; ``lacks`` is what is refused.
-    """
-
-    header_key_bytes_max: int | None = None
-    header_value_bytes_max: int | None = None
-    headers_bytes_max: int | None = None
-    payload_bytes_max: int | None = None
-    lacks: frozenset[Lack] = frozenset()
 
 
 class Membership(Protocol):
@@ -197,8 +177,9 @@ class Transport(Protocol):
         """Whether a repeated ``send`` of the same batch cannot double messages."""
         ...
 
-    def capacity(self, *, strict: bool) -> Capacity:
-        """What one message may be here; with ``strict`` what the carrier could bring across is refused as well."""
+    @property
+    def capabilities(self) -> Capabilities:
+        """What one message keeps here without a carrier."""
         ...
 
     def topics(self) -> list[TopicMeta]: ...

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ...dialects.carrier import json_mark
+from ...dialects.nsq import json_mark
 from ...model.errors import FilterError
 from ...model.headers import Header
 from ...model.kinds import Kind

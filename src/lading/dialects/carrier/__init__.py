@@ -7,6 +7,5 @@ The bytes are specified in docs/reference/carrier.md, with vectors in tests/vect
 from .carry import Carried, Unholdable, carry
 from .encoding import NAME, is_reserved
 from .restore import restore
-from .targets import TARGETS, TargetCapabilities
 
-__all__ = ["NAME", "TARGETS", "Carried", "TargetCapabilities", "Unholdable", "carry", "is_reserved", "restore"]
+__all__ = ["NAME", "Carried", "Unholdable", "carry", "is_reserved", "restore"]

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ...model.errors import Reason
 from ...model.headers import Header
 from ...model.kinds import Kind
-from . import json_mark
+from ...model.protocol import Capabilities
 from .encoding import (
     NAME,
     Entry,
@@ -30,8 +30,7 @@ from .encoding import (
     split,
 )
 from .rows import Items, Row, items_of, replace_rows, rows_at, with_columns
-from .targets import TARGETS, Losses, TargetCapabilities, losses, numpy_of
-from .targets import render_header as shown_by
+from .targets import Losses, loses_kinds_only, losses, numpy_of, render_headers, size_bytes
 from .typed import with_typed_carriers
 
 STAND_IN: Final = b"\x00"
@@ -58,27 +57,26 @@ class Carried:
     unholdable: Sequence[Unholdable] = ()
 
 
-def carry(batch: pa.RecordBatch, target: str) -> Carried:
-    """The Batch as ``target`` (a key of TARGETS) can hold it; ``restore`` gives the original back.
+def carry(batch: pa.RecordBatch, target: Capabilities) -> Carried:
+    """Return the Batch as ``target`` can hold it; ``restore`` gives the original back.
 
     The same object comes back when the target loses nothing, which is found without looking at single rows.
     What the target's server gives itself stays out of it: offset, state, checksum, and an id or a timestamp where the
     message has none.
     """
-    limits = TARGETS[target]
     items = items_of(batch)
-    lost = losses(batch, items, limits)
+    lost = losses(batch, items, target)
     if not lost.any.any():
         return Carried(batch)
-    if limits.keeps_shape:
+    if loses_kinds_only(target):
         batch, done = with_typed_carriers(batch, items, lost)
         if done.any():
             lost, items = lost.without(done), items_of(batch)
-    fitted, rest = _with_facts(batch, items, lost, limits)
+    fitted, rest = _with_facts(batch, items, lost, target)
     rows: list[Row] = []
     unholdable = []
     for at, row in zip(rest.tolist(), rows_at(batch, rest), strict=True):
-        fit = _fit(row, limits)
+        fit = _fit(row, target)
         if isinstance(fit, tuple):
             unholdable.append(Unholdable(at, *fit))
             fit = _stub(row, fit[1])
@@ -101,7 +99,7 @@ def without_carriers(carried: Carried) -> tuple[Carried, int]:
 
 
 def _with_facts(
-    batch: pa.RecordBatch, items: Items, lost: Losses, target: TargetCapabilities
+    batch: pa.RecordBatch, items: Items, lost: Losses, target: Capabilities
 ) -> tuple[pa.RecordBatch, NDArray[np.int64]]:
     """The Batch with carriers in those rows whose headers stay as they are, and the rows that are left to do."""
     light = lost.facts_only
@@ -118,15 +116,14 @@ def _with_facts(
         if lost.payload[at]:
             was = PayloadWas.NULL if null_payload[at] else PayloadWas.EMPTY
         facts = Facts(
-            None if target.keeps_shape else key,
+            None if target.key else key,
             was,
-            bool(lost.id[at]) and target.keeps_id,
+            bool(lost.id[at]) and target.id,
             time_us if lost.time[at] else None,
-            id=None if target.keeps_id else id_,
+            id=None if target.id else id_,
         )
         parts = _carrier_headers(facts, target)
-        carrier_bytes = sum(len(part.value or b"") for part in parts)
-        if lost.values_bytes[at] + (2 if target.json else 1) * carrier_bytes > target.values_sum_max:
+        if lost.values_bytes[at] + size_bytes(parts, target) > target.values_sum_max:
             light[at] = False
             continue
         rows += [at] * len(parts)
@@ -134,7 +131,7 @@ def _with_facts(
     columns: dict[str, Any] = {"headers": items.appended(rows, headers).column()} if rows else {}
     nothing: Any = pa.scalar(None, pa.null())
     checksum = batch.column("checksum")
-    if not target.keeps_shape:
+    if not target.key:
         columns["key"] = pc.if_else(pa.array(light), nothing, batch.column("key"))
     if (light & lost.payload).any():
         stand_in = pa.array(light & lost.payload)
@@ -146,60 +143,60 @@ def _with_facts(
     return with_columns(batch, columns), np.flatnonzero(lost.any & ~light)
 
 
-def _carrier_headers(facts: Facts, target: TargetCapabilities) -> list[Header]:
+def _carrier_headers(facts: Facts, target: Capabilities) -> list[Header]:
     """The reserved headers that hold these facts."""
     data = encode(facts)
-    parts = split(printable(data) if target.printable else data, target.value_bytes_max)
+    parts = split(printable(data) if target.text_carrier else data, target.value_bytes_max)
     return [Header(name, int(Kind.RAW), value) for name, value in parts]
 
 
-def _fit(row: Row, target: TargetCapabilities) -> Row | tuple[Reason, str]:
+def _fit(row: Row, target: Capabilities) -> Row | tuple[Reason, str]:
     """The row with its carrier, if it needs one, or why it cannot be."""
     if row.payload is not None and len(row.payload) > target.payload_bytes_max:
         sentence = f"the payload has {len(row.payload)} bytes; the target takes {target.payload_bytes_max}"
         return Reason.PAYLOAD_TOO_LARGE, sentence
-    last = {header.key: at for at, header in enumerate(row.headers)}
-    forms = {
-        at: form
-        for at, header in enumerate(row.headers)
-        if (target.keeps_shape or last[header.key] == at) and (form := shown_by(header, target)) is not None
-    }
-    if target.json and not json_mark.marked(list(forms.values())):
-        forms = {at: form for at, form in forms.items() if form.key != json_mark.NAME}
+    forms = render_headers(row.headers, target)
     shown = list(forms.values())
     entries: list[Entry] | None = None
-    if shown != list(row.headers) or (len(shown) > 1 and not target.keeps_order):
+    if shown != list(row.headers) or (len(shown) > 1 and not target.order):
         entries = list(row.headers)
         for at, mark in zip(forms, fingerprints(shown), strict=True):
             entries[at] = _entry(row.headers[at], forms[at], mark)
-    payload_was = PayloadWas.SHOWN
-    if not row.payload and not target.keeps_shape:
-        payload_was = PayloadWas.NULL if row.payload is None else PayloadWas.EMPTY
-    zero_id = target.keeps_id and row.id == bytes(16)
-    kept_time = target.keeps_time and (row.timestamp_us is None or row.timestamp_us % target.time_step_us == 0)
-    only_cut = target.keeps_time and target.time_step_us != 1
+    payload, payload_was, checksum = _payload(row, target)
+    zero_id = target.id and not target.zero_id and row.id == bytes(16)
+    step_us = target.time_step_us
+    kept_time = row.timestamp_us is None or (
+        step_us is not None and row.timestamp_us >= target.time_us_min and row.timestamp_us % step_us == 0
+    )
+    only_cut = step_us not in (None, 1)
     facts = Facts(
-        None if target.keeps_shape else row.key,
+        None if target.key else row.key,
         payload_was,
         zero_id,
         None if kept_time else row.timestamp_us,
         entries,
-        None if target.keeps_id else row.id,
+        None if target.id else row.id,
     )
     if facts != Facts() and not (only_cut and facts == Facts(timestamp_us=row.timestamp_us)):
         shown += _carrier_headers(facts, target)
-    values_bytes = target.size_bytes(shown)
+    values_bytes = size_bytes(shown, target)
     if values_bytes > target.values_sum_max:
         sentence = f"header values and carrier have {values_bytes} bytes; a request takes {target.values_sum_max}"
         return Reason.HEADERS_TOO_LARGE, sentence
-    whole_bytes = values_bytes + len(row.payload or STAND_IN)
+    whole_bytes = values_bytes + len(payload or b"")
     if shown and target.whole_bytes_max is not None and whole_bytes > target.whole_bytes_max:
         sentence = f"payload and headers have {whole_bytes} bytes; a message takes {target.whole_bytes_max}"
         return Reason.PAYLOAD_TOO_LARGE, sentence
-    if target.keeps_shape:
-        return Row(row.key, shown, row.payload, row.id if target.keeps_id else None, row.checksum, row.timestamp_us)
-    id_ = row.id if target.keeps_id and not zero_id else None
-    return Row(None, shown, row.payload or STAND_IN, id_, _checksum(row), row.timestamp_us)
+    id_ = row.id if target.id and not zero_id else None
+    return Row(row.key if target.key else None, shown, payload, id_, checksum, row.timestamp_us)
+
+
+def _payload(row: Row, target: Capabilities) -> tuple[bytes | None, PayloadWas, int | None]:
+    """The payload as the target shows it, what it was, and its checksum, if the message has one."""
+    if row.payload or (target.null_payload if row.payload is None else target.empty_payload):
+        return row.payload, PayloadWas.SHOWN, row.checksum
+    was = PayloadWas.NULL if row.payload is None else PayloadWas.EMPTY
+    return STAND_IN, was, None if row.checksum is None else zlib.crc32(STAND_IN)
 
 
 def _entry(header: Header, form: Header, mark: int) -> Entry:
@@ -207,10 +204,6 @@ def _entry(header: Header, form: Header, mark: int) -> Entry:
     if header == form:
         return mark
     return Typed(mark, header.kind) if header.value == form.value else Replaced(mark, header.kind, header.value)
-
-
-def _checksum(row: Row) -> int | None:
-    return row.checksum if row.payload or row.checksum is None else zlib.crc32(STAND_IN)
 
 
 def _stub(row: Row, sentence: str) -> Row:

@@ -1,9 +1,11 @@
-"""What each target cannot hold, as a table, and which rows of a Batch it touches, found without looping."""
+"""What a target cannot hold of a Batch: which rows it touches, found without looping, and how headers show."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
+from pkgutil import resolve_name
 from typing import Any, Final
 
 import numpy as np
@@ -15,132 +17,77 @@ from ...model.errors import MalformedMessage
 from ...model.headers import Header
 from ...model.kinds import Kind
 from ...model.names import key_bytes, key_text
-from ..iggy_classic import limits as iggy
-from ..nsq import limits as nsq
-from . import json_form, json_mark
+from ...model.protocol import BYTES_MAX, Capabilities, HeaderForm
 from .encoding import NAME, is_reserved
 from .rows import Items
 
-_JSON_NAMES: Final = (nsq.TRACE_NAME, nsq.CARRIER_NAME, json_mark.NAME)
-_JSON_ESCAPE_BYTES: Final = 6
-_JSON_HEADER_BYTES: Final = 30
 _CELLS_MAX: Final = 1 << 22
 """Up to this many (row, key) pairs repeated keys are counted in a table, beyond by sorting."""
 
 
-@dataclass(frozen=True, slots=True)
-class TargetCapabilities:
-    """What a dialect can hold of a message; sizes in bytes, times in steps of ``time_step_us``.
-
-    ``keeps_kinds`` False: every header is shown as raw. ``keeps_shape``: headers may repeat and be null or empty, there
-    is a message key, and a payload may be null or empty. ``json``: headers show as JSON does, which ``values_sum_max``
-    then bounds; ``printable``: the carrier is ASCII text, because readers may take any header for text;
-    ``whole_bytes_max`` is what headers and payload may have together.
-    """
-
-    key_bytes_max: int
-    value_bytes_max: int
-    values_sum_max: int
-    payload_bytes_max: int
-    kind_max: int
-    keeps_time: bool
-    keeps_order: bool
-    keeps_kinds: bool = True
-    keeps_shape: bool = False
-    keeps_id: bool = True
-    time_step_us: int = 1
-    time_min_us: int = 0
-    json: bool = False
-    printable: bool = False
-    whole_bytes_max: int | None = None
-
-    def size_bytes(self, headers: Sequence[Header]) -> int:
-        """What the headers, as they are shown, count towards ``values_sum_max``."""
-        return json_form.size_bytes(headers) if self.json else sum(len(header.value or b"") for header in headers)
+@cache
+def _load_form(name: str) -> HeaderForm:
+    form: HeaderForm = resolve_name(name)
+    return form
 
 
-_IGGY: Final[dict[str, Any]] = {
-    "key_bytes_max": iggy.KEY_BYTES_MAX,
-    "value_bytes_max": iggy.VALUE_BYTES_MAX,
-    "values_sum_max": iggy.REQUEST_HEADER_VALUES_BYTES_MAX,
-    "payload_bytes_max": iggy.REQUEST_PAYLOADS_BYTES_MAX,
-    "kind_max": iggy.KIND_MAX,
-}
-_ANY_BYTES: Final = (1 << 31) - 1
-_NSQ: Final[dict[str, Any]] = {
-    "key_bytes_max": nsq.EXT_BYTES_MAX,
-    "value_bytes_max": nsq.EXT_BYTES_MAX,
-    "payload_bytes_max": nsq.MESSAGE_BYTES_MAX,
-    "whole_bytes_max": nsq.MESSAGE_BYTES_MAX - 2,
-    "kind_max": 127,
-    "keeps_order": True,
-    "keeps_id": False,
-    "json": True,
-}
-TARGETS: Final[Mapping[str, TargetCapabilities]] = {
-    "kafka": TargetCapabilities(
-        key_bytes_max=_ANY_BYTES,
-        value_bytes_max=_ANY_BYTES,
-        values_sum_max=_ANY_BYTES,
-        payload_bytes_max=_ANY_BYTES,
-        kind_max=127,
-        keeps_time=True,
-        keeps_order=True,
-        keeps_kinds=False,
-        keeps_shape=True,
-        keeps_id=False,
-        time_step_us=1000,
-        time_min_us=-(1 << 63),
-        printable=True,
-    ),
-    "iggy": TargetCapabilities(**_IGGY, keeps_time=True, keeps_order=True),
-    "iggy_sent": TargetCapabilities(**_IGGY, keeps_time=False, keeps_order=True),
-    "iggy_unordered": TargetCapabilities(**_IGGY, keeps_time=False, keeps_order=False),
-    "nsq": TargetCapabilities(**_NSQ, keeps_time=True, values_sum_max=nsq.EXT_BYTES_MAX),
-    "nsq_sent": TargetCapabilities(**_NSQ, keeps_time=False, values_sum_max=nsq.SENT_EXT_BYTES_MAX),
-}
-"""Iggy holds each key once, with a kind of 1-15 and a value of 1-255 bytes, no message key and a payload that is there.
-
-``iggy`` is what Lading lets Iggy clients poll. A sender gives ``iggy_sent``: the server stamps its own time on every
-message. It is trusted to keep the order of headers, as Lading does; the real server of this generation shuffles them,
-so that for ``iggy_unordered`` every message of two headers or more loses something.
-
-Kafka holds everything but the kinds of headers, ids, and times finer than a millisecond; its limits are on whole
-batches and a broker's own.
-
-NSQ holds each name once, with a value of JSON, no message key, no id but its own, and a payload that is there. ``nsq``
-is what Lading lets NSQ clients read, ``nsq_sent`` what a sender gives, whose time is the server's, and whose ext stays
-below what the fork's server survives.
-"""
+def form_of(target: Capabilities) -> HeaderForm | None:
+    """Return the other way in which the target shows headers, if it has one."""
+    return None if target.form is None else _load_form(target.form)
 
 
-def render_header(header: Header, target: TargetCapabilities) -> Header | None:
-    """The header as the target shows it, if no later one has its key; None where it cannot."""
-    if is_reserved(header.key) or not _wire_key_fits(header.key, target):
-        return None
-    if target.json:
-        if header.key == json_mark.NAME:
-            return header if header.kind == Kind.RAW else None
-        return None if header.key == nsq.CARRIER_NAME else json_form.render_json_header(header)
-    if target.keeps_shape:
-        return header if target.keeps_kinds else header._replace(kind=int(Kind.RAW))
+def loses_kinds_only(target: Capabilities) -> bool:
+    """Return whether headers lose their kinds at most, as in Kafka: their carriers are made in bulk."""
+    names = target.order and target.binary_names
+    kinds = target.kind_max is None and target.form is None
+    return target.keeps_shape and names and kinds and not target.id and target.text_carrier
+
+
+def size_bytes(headers: Sequence[Header], target: Capabilities) -> int:
+    """Return what the headers, as they are shown, count towards ``values_sum_max``."""
+    form = form_of(target)
+    return sum(len(header.value or b"") for header in headers) if form is None else form.size_bytes(headers)
+
+
+def render_headers(headers: Sequence[Header], target: Capabilities) -> dict[int, Header]:
+    """Return the headers of one message as the target shows them, by place, without those that it cannot show."""
+    fitting = {at: header for at, header in enumerate(headers) if _has_name(header.key, target)}
+    if not target.duplicate_keys:
+        # the last of a name is shown, or none of that name
+        last = {header.key: at for at, header in enumerate(headers)}
+        fitting = {at: header for at, header in fitting.items() if last[header.key] == at}
+    form = form_of(target)
+    if form is not None:
+        return form.render(fitting)
+    shown = ((at, _render(header, target)) for at, header in fitting.items())
+    return {at: header for at, header in shown if header is not None}
+
+
+def _render(header: Header, target: Capabilities) -> Header | None:
     value = header.value
-    fits = value is not None and 1 <= len(value) <= target.value_bytes_max and 1 <= header.kind <= target.kind_max
-    return header if fits else None
+    if value is None or value == b"":
+        fits = target.nulls if value is None else target.empties
+    else:
+        fits = len(value) <= target.value_bytes_max
+    if target.kind_max is None:
+        return header._replace(kind=int(Kind.RAW)) if fits else None
+    return header if fits and 1 <= header.kind <= target.kind_max else None
 
 
-def _wire_key_fits(key: str, target: TargetCapabilities) -> bool:
-    empty = target.keeps_shape or target.json
+def _has_name(key: str, target: Capabilities) -> bool:
+    """Whether the target can show a header of this key."""
+    if is_reserved(key):
+        return False
     if not key.startswith("\\"):
-        return target.keeps_shape or int(not empty) <= len(key.encode()) <= target.key_bytes_max
+        return target.name_bytes_min <= len(key.encode()) <= target.name_bytes_max
     try:
         raw, kind = key_bytes(key)
-        if not target.keeps_shape:
+        if not target.binary_names:
             raw.decode()
     except (MalformedMessage, UnicodeDecodeError):
         return False
     # an escape of what needs none would come back as another text
-    return kind == 2 and len(raw) <= target.key_bytes_max and key_text(raw) == key and (empty or raw != b"")
+    return kind == 2 and target.name_bytes_min <= len(raw) <= target.name_bytes_max and key_text(raw) == key
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,32 +126,32 @@ class Losses:
         return self.headers | self.key | self.payload | self.id | self.time | self.too_large
 
 
-def losses(batch: pa.RecordBatch, items: Items, target: TargetCapabilities) -> Losses:
+def losses(batch: pa.RecordBatch, items: Items, target: Capabilities) -> Losses:
     """What ``target`` loses of each row, found for the whole Batch at once."""
     payload: Any = batch.column("payload")
     sizes_bytes = numpy_of(pc.fill_null(pc.binary_length(payload), 0))
     values: Any = items.array.field("value")
     value_sizes = numpy_of(pc.fill_null(pc.binary_length(values), 0)).astype(np.int64)
-    if target.json:
-        # what no escaping exceeds, names and syntax included: a row over the limit is looked at for itself
-        value_sizes = _JSON_ESCAPE_BYTES * (value_sizes + _key_sizes(items)) + _JSON_HEADER_BYTES
+    form = form_of(target)
+    # of a form what it does not exceed: a row over the limit is looked at for itself
+    shown_sizes = value_sizes if form is None else form.limit_sizes(_key_sizes(items), value_sizes)
     # bincount adds float64, exact far beyond any batch
-    values_bytes = np.bincount(items.rows, value_sizes, items.rows_count).astype(np.int64)
+    values_bytes = np.bincount(items.rows, shown_sizes, items.rows_count).astype(np.int64)
     too_large = (sizes_bytes > target.payload_bytes_max) | (values_bytes > target.values_sum_max)
     if target.whole_bytes_max is not None:
         too_large |= (values_bytes > 0) & (sizes_bytes + values_bytes > target.whole_bytes_max)
     headers = _headers_lost(items, value_sizes, target)
-    key = numpy_of(pc.is_valid(batch.column("key"))) & (not target.keeps_shape)
-    was_empty = (sizes_bytes == 0) & (not target.keeps_shape)
-    id_ = zero_ids(batch.column("id")) if target.keeps_id else numpy_of(pc.is_valid(batch.column("id")))
+    key = numpy_of(pc.is_valid(batch.column("key"))) & (not target.key)
+    was_lost = _payloads_lost(payload, sizes_bytes, target)
+    id_ = _ids_lost(batch.column("id"), target)
     time = _times_lost(batch.column("timestamp"), target)
-    if target.time_step_us != 1:
+    if target.time_step_us not in (None, 1):
         # a time that would only be cut is no reason for a carrier, and goes into one that is there anyway
-        time &= headers | key | was_empty | id_
+        time &= headers | key | was_lost | id_
     return Losses(
         headers=headers,
         key=key,
-        payload=was_empty,
+        payload=was_lost,
         id=id_,
         time=time,
         values_bytes=values_bytes,
@@ -212,68 +159,88 @@ def losses(batch: pa.RecordBatch, items: Items, target: TargetCapabilities) -> L
     )
 
 
-def cuts_times(batch: pa.RecordBatch, target: TargetCapabilities) -> bool:
+def cuts_times(batch: pa.RecordBatch, target: Capabilities) -> bool:
     """Whether the target cuts a time of the Batch to its own step, which alone is no reason for a carrier."""
-    return target.time_step_us != 1 and bool(_times_lost(batch.column("timestamp"), target).any())
+    return target.time_step_us not in (None, 1) and bool(_times_lost(batch.column("timestamp"), target).any())
 
 
-def _times_lost(times: Any, target: TargetCapabilities) -> NDArray[np.bool_]:
+def _payloads_lost(payload: Any, sizes_bytes: NDArray[np.int64], target: Capabilities) -> NDArray[np.bool_]:
+    if target.null_payload and target.empty_payload:
+        return np.zeros(len(payload), np.bool_)
+    none = sizes_bytes == 0
+    if not (target.null_payload or target.empty_payload):
+        return np.asarray(none, np.bool_)
+    null = numpy_of(payload.is_null())
+    return np.asarray(none & ~null if target.null_payload else null, np.bool_)
+
+
+def _ids_lost(ids: Any, target: Capabilities) -> NDArray[np.bool_]:
+    if not target.id:
+        return np.asarray(numpy_of(pc.is_valid(ids)), np.bool_)
+    return np.zeros(len(ids), np.bool_) if target.zero_id else zero_ids(ids)
+
+
+def _times_lost(times: Any, target: Capabilities) -> NDArray[np.bool_]:
     given = numpy_of(pc.is_valid(times))
-    if not target.keeps_time:
-        return given
+    if target.time_step_us is None:
+        return np.asarray(given, np.bool_)
     times_us = numpy_of(times.cast(pa.int64()).fill_null(0))
-    lost = times_us < target.time_min_us
+    lost = times_us < target.time_us_min
     if target.time_step_us != 1:
         lost |= times_us % target.time_step_us != 0
     return np.asarray(given & lost, np.bool_)
 
 
-def _headers_lost(items: Items, value_sizes: NDArray[np.int64], target: TargetCapabilities) -> NDArray[np.bool_]:
+def _headers_lost(items: Items, value_sizes: NDArray[np.int64], target: Capabilities) -> NDArray[np.bool_]:
     lost = np.zeros(items.rows_count, np.bool_)
     if not len(items.rows):
         return lost
     keys = items.array.field("key")
-    kind_codes = numpy_of(items.array.field("kind"))
-    key_sizes = _key_sizes(items)
-    if target.json:
-        bad = ~_same_in_json(items, kind_codes) | (key_sizes > target.key_bytes_max)
-    elif target.keeps_shape:
-        bad = np.zeros(len(key_sizes), np.bool_)
-    else:
-        bad = (key_sizes == 0) | (key_sizes > target.key_bytes_max) | (value_sizes == 0)
-        bad |= (value_sizes > target.value_bytes_max) | (kind_codes < 1) | (kind_codes > target.kind_max)
-    if not target.keeps_kinds:
-        bad |= kind_codes != Kind.RAW
-    if target.keeps_shape and target.keeps_order:
+    form = form_of(target)
+    bad = _names_lost(items, target) | _values_lost(items, value_sizes, target, form)
+    if target.duplicate_keys and form is None:
         bad |= numpy_of(pc.or_(pc.starts_with(keys, "\\"), pc.starts_with(keys, NAME)))
-        lost[items.rows[bad]] = True
-        return lost
-    encoded = keys.dictionary_encode()
-    odd = [key.startswith(("\\", NAME, *_JSON_NAMES)) for key in encoded.dictionary.to_pylist()]
-    codes = numpy_of(encoded.indices).astype(np.int64)
-    bad |= np.array(odd, np.bool_)[codes]
+    else:
+        encoded = keys.dictionary_encode()
+        prefixes = ("\\", NAME, *(() if form is None else form.names))
+        odd = [key.startswith(prefixes) for key in encoded.dictionary.to_pylist()]
+        codes = numpy_of(encoded.indices).astype(np.int64)
+        bad |= np.array(odd, np.bool_)[codes]
+        if not target.duplicate_keys:
+            lost[_rows_with_repeats(items.rows, codes, len(odd), items.rows_count)] = True
     lost[items.rows[bad]] = True
-    if not target.keeps_shape:
-        lost[_rows_with_repeats(items.rows, codes, len(odd), items.rows_count)] = True
-    if not target.keeps_order:
+    if not target.order:
         lost |= np.bincount(items.rows, minlength=items.rows_count) > 1
     return lost
 
 
+def _names_lost(items: Items, target: Capabilities) -> NDArray[np.bool_]:
+    if target.name_bytes_min == 0 and target.name_bytes_max == BYTES_MAX:
+        return np.zeros(len(items.rows), np.bool_)
+    sizes = _key_sizes(items)
+    return np.asarray((sizes < target.name_bytes_min) | (sizes > target.name_bytes_max), np.bool_)
+
+
+def _values_lost(
+    items: Items, value_sizes: NDArray[np.int64], target: Capabilities, form: HeaderForm | None
+) -> NDArray[np.bool_]:
+    kinds = numpy_of(items.array.field("kind"))
+    values: Any = items.array.field("value")
+    if form is not None:
+        return ~form.is_exact(kinds, values)
+    bad = kinds != Kind.RAW if target.kind_max is None else (kinds < 1) | (kinds > target.kind_max)
+    bad |= value_sizes > target.value_bytes_max
+    if not (target.nulls and target.empties):
+        null = numpy_of(values.is_null())
+        if not target.nulls:
+            bad |= null
+        if not target.empties:
+            bad |= (value_sizes == 0) & ~null
+    return np.asarray(bad, np.bool_)
+
+
 def _key_sizes(items: Items) -> NDArray[np.int64]:
     return numpy_of(pc.binary_length(items.array.field("key"))).astype(np.int64)
-
-
-def _same_in_json(items: Items, kind_codes: NDArray[np.int8]) -> NDArray[np.bool_]:
-    """Which headers JSON surely keeps as they are: text, and null of kind raw."""
-    values: Any = items.array.field("value")
-    null = numpy_of(values.is_null())
-    text = (kind_codes == Kind.STRING) & ~null
-    try:
-        values.filter(pa.array(text)).cast(pa.string())
-    except pa.ArrowInvalid:
-        text = np.zeros(len(text), np.bool_)
-    return np.asarray(text | (null & (kind_codes == Kind.RAW)), np.bool_)
 
 
 def _rows_with_repeats(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from lading.model.protocol import (
     AbortedRecords,
+    Capabilities,
     EndpointSpec,
     Protocol,
     Scheme,
@@ -15,10 +17,34 @@ from lading.model.protocol import (
 )
 
 from ..codes import IGGY_CLASSIC
+from . import limits
 
 SHOWING: Final = VisibilityRule("iggy", False, AbortedRecords.SKIPPED, UnavailableMessages.SHOWN)
 HIDING: Final = VisibilityRule("iggy_hiding", False, AbortedRecords.SKIPPED, UnavailableMessages.HIDDEN)
 """A poll of a topic whose settings hide states."""
+
+POLLED: Final = Capabilities(
+    duplicate_keys=False,
+    nulls=False,
+    empties=False,
+    key=False,
+    null_payload=False,
+    empty_payload=False,
+    kind_max=limits.KIND_MAX,
+    zero_id=False,
+    time_us_min=0,
+    binary_names=False,
+    name_bytes_min=1,
+    name_bytes_max=limits.KEY_BYTES_MAX,
+    value_bytes_max=limits.VALUE_BYTES_MAX,
+    values_sum_max=limits.REQUEST_HEADER_VALUES_BYTES_MAX,
+    payload_bytes_max=limits.REQUEST_PAYLOADS_BYTES_MAX,
+)
+"""What Lading lets Iggy clients poll."""
+SENT: Final = replace(POLLED, time_step_us=None)
+"""What a sender gives to a server that keeps the order of headers, as Lading does."""
+UNORDERED: Final = replace(SENT, order=False)
+"""The same for a server that shuffles headers, as the real one of this generation does."""
 
 PROTOCOL: Final = Protocol(
     name="iggy",
@@ -30,5 +56,6 @@ PROTOCOL: Final = Protocol(
     ),
     schemes={"iggy": Scheme("lading.transports.iggy.transport:IggyTransport", 8090, "iggy://127.0.0.1:8090")},
     visibility=(SHOWING, HIDING),
+    capabilities={"": POLLED, "sent": SENT, "unordered": UNORDERED},
     topic_error=accept_any_topic,
 )

@@ -6,6 +6,7 @@ from typing import Final
 
 from lading.model.protocol import (
     AbortedRecords,
+    Capabilities,
     EndpointSpec,
     Protocol,
     Scheme,
@@ -32,6 +33,14 @@ def _topic_error(name: str, partitions: int) -> str | None:
     return f"a name there has 1 to {names.TOPIC_NAME_MAX} letters, digits, '.', '_' and '-', and is not '.' or '..'"
 
 
+RECORDS: Final = Capabilities(
+    kind_max=None,
+    id=False,
+    time_step_us=1000,
+    text_carrier=True,
+)
+"""Records have no limits of their own: those of a broker are on whole batches."""
+
 PROTOCOL: Final = Protocol(
     name="kafka",
     title="Kafka",
@@ -39,5 +48,6 @@ PROTOCOL: Final = Protocol(
     endpoints=(EndpointSpec("kafka", "lading.endpoints.kafka:endpoint"),),
     schemes={"kafka": Scheme("lading.transports.kafka.transport:KafkaTransport", 9092, "kafka://127.0.0.1:9092")},
     visibility=(COMMITTED, UNCOMMITTED, COMMITTED_SHOWING, UNCOMMITTED_SHOWING),
+    capabilities={"": RECORDS, "sent": RECORDS},
     topic_error=_topic_error,
 )

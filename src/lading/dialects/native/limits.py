@@ -9,6 +9,9 @@ from lading.model.limits import REQUEST_BYTES_MAX
 BLOCK_BYTES_MAX: Final = REQUEST_BYTES_MAX
 """A block has at most this many bytes, compressed, and its columns have at most as many when decompressed."""
 
+MESSAGE_BYTES_MAX: Final = REQUEST_BYTES_MAX - (1 << 20)
+"""The payload of one message, and its header values in sum; the rest of a request is for keys and the block itself."""
+
 BLOCK_ROWS_MAX: Final = 1 << 24
 """Messages of one block."""
 

@@ -6,6 +6,7 @@ from typing import Final
 
 from lading.model.protocol import (
     AbortedRecords,
+    Capabilities,
     EndpointSpec,
     Protocol,
     Scheme,
@@ -15,10 +16,15 @@ from lading.model.protocol import (
 )
 
 from ..codes import NATIVE
+from . import limits
 
 ALL_STATES: Final = VisibilityRule("native", False, AbortedRecords.SKIPPED, UnavailableMessages.SHOWN)
 """Raw chunks, directories, ``states=all``: the reader is told the states and decides."""
 AVAILABLE: Final = VisibilityRule("native_available", False, AbortedRecords.SKIPPED, UnavailableMessages.HIDDEN)
+
+STORED: Final = Capabilities()
+SENT: Final = Capabilities(values_sum_max=limits.MESSAGE_BYTES_MAX, payload_bytes_max=limits.MESSAGE_BYTES_MAX)
+"""Native blocks hold everything; only the size of a request bounds a message."""
 
 PROTOCOL: Final = Protocol(
     name="native",
@@ -30,5 +36,6 @@ PROTOCOL: Final = Protocol(
         "file": Scheme("lading.transports.files:FilesTransport", None, "file:///srv/lading/data or ./data"),
     },
     visibility=(ALL_STATES, AVAILABLE),
+    capabilities={"": STORED, "sent": SENT},
     topic_error=accept_any_topic,
 )

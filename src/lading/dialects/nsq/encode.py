@@ -22,8 +22,8 @@ from lading.model.headers import Header as BatchHeader
 from lading.model.kinds import FIXED_SIZE_BYTES, Kind
 from lading.model.names import key_bytes
 
-from ..carrier import json_mark
 from ..carrier.encoding import NAME as CARRIER
+from . import json_mark
 from .ext import Header, trace_of
 from .layout import JSON_EXT, NO_EXT, OFFSET_BITS, OFFSET_MAX, TIME_NS_MAX
 from .limits import CARRIER_NAME, EXT_BYTES_MAX
@@ -85,7 +85,7 @@ def _unquoted(headers: Sequence[Header]) -> frozenset[int]:
     """Places of the headers whose text is the JSON to write."""
     if all(key != json_mark.NAME for key, _, _ in headers):
         return frozenset()
-    return json_mark.marked([BatchHeader(*each) for each in headers])
+    return json_mark.find_marked([BatchHeader(*each) for each in headers])
 
 
 def _name(key: str) -> str:

@@ -3,7 +3,7 @@
 The fork's server takes JSON as its parser does: control characters, unknown escapes, odd numbers and bytes that are no
 UTF-8 all pass. So they are stored, and have to come out as something. What is proper JSON comes out typed: text, int64,
 float64, bool and null; what is not, or is nested, comes out as a string of the JSON text itself, or as raw bytes where
-that is no UTF-8. A mark behind all headers tells which strings were no strings (``carrier.json_mark``). No input is
+that is no UTF-8. A mark behind all headers tells which strings were no strings (``json_mark``). No input is
 refused: see ``is_json`` for what a server refuses.
 """
 
@@ -18,8 +18,8 @@ from lading.model.headers import Header as BatchHeader
 from lading.model.kinds import Kind
 from lading.model.names import key_text
 
-from ..carrier import json_mark
 from ..carrier.encoding import NAME as CARRIER
+from . import json_mark
 from .json_text import JsonMember, NotJson, is_beyond, members, text_of, unescaped, value_of
 from .layout import JSON_EXT, NO_EXT, TAG_EXT
 from .limits import CARRIER_NAME, TAG_NAME, TRACE_NAME

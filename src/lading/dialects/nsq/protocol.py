@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from lading.model.protocol import (
     AbortedRecords,
+    Capabilities,
     EndpointSpec,
     Protocol,
     Scheme,
@@ -33,6 +35,26 @@ def _topic_error(name: str, partitions: int) -> str | None:
     return None
 
 
+DELIVERED: Final = Capabilities(
+    duplicate_keys=False,
+    key=False,
+    null_payload=False,
+    empty_payload=False,
+    kind_max=None,
+    id=False,
+    time_us_min=0,
+    binary_names=False,
+    name_bytes_max=limits.EXT_BYTES_MAX,
+    value_bytes_max=limits.EXT_BYTES_MAX,
+    values_sum_max=limits.EXT_BYTES_MAX,
+    payload_bytes_max=limits.MESSAGE_BYTES_MAX,
+    whole_bytes_max=limits.MESSAGE_BYTES_MAX - 2,
+    form="lading.dialects.nsq.json_form:FORM",
+)
+"""What Lading lets NSQ clients read."""
+SENT: Final = replace(DELIVERED, time_step_us=None, values_sum_max=limits.SENT_EXT_BYTES_MAX)
+"""What a sender gives to a server that stamps its own time."""
+
 PROTOCOL: Final = Protocol(
     name="nsq",
     title="NSQ",
@@ -47,5 +69,6 @@ PROTOCOL: Final = Protocol(
         "nsq": Scheme("lading.transports.nsq.transport:NsqTransport", 4161, "nsq://127.0.0.1:4161", is_queue=True)
     },
     visibility=(CHANNEL,),
+    capabilities={"": DELIVERED, "sent": SENT},
     topic_error=_topic_error,
 )

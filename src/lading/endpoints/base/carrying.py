@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from ...broker.core.topology import Topic
+    from ...model.protocol import Capabilities
     from .services import Services
 
 Fit = Callable[["pa.RecordBatch"], Carried]
@@ -21,12 +22,12 @@ Fit = Callable[["pa.RecordBatch"], Carried]
 
 
 class Carrying:
-    """Whether readers of an endpoint get carriers, by topic; ``target`` is a row of the carrier table.
+    """Whether readers of an endpoint get carriers, by topic; ``target`` is what the endpoint's readers get.
 
     ``default`` is the endpoint's setting. Messages that lose something because carriers are off are counted.
     """
 
-    def __init__(self, services: Services, name: str, target: str, *, default: bool) -> None:
+    def __init__(self, services: Services, name: str, target: Capabilities, *, default: bool) -> None:
         self._labels = (name,)
         self._target = target
         self._default = default

@@ -23,6 +23,7 @@ from ...dialects.carrier import Carried
 from ...dialects.iggy_classic import messages
 from ...dialects.iggy_classic.commands import PollMessages, parse_request
 from ...dialects.iggy_classic.primitives import ConsumerIdentifier, ConsumerKind, PollingKind, Strategy
+from ...dialects.iggy_classic.protocol import POLLED
 from ...model.batch import SCHEMA
 from ...model.scan_request import ScanRequest
 from ...model.state import State
@@ -36,8 +37,6 @@ if TYPE_CHECKING:
     from ...settings import IggyHttpSettings, IggyTcpSettings
 
 POLL: Final = 100
-TARGET: Final = "iggy"
-"""Row of the carrier table: this server keeps the order of headers."""
 UNBOUNDED: Final = 1 << 62
 """The reading is bounded already; nothing is to be left out of it."""
 
@@ -69,7 +68,7 @@ class Poller:
     """Answers poll requests; one for all connections of a face."""
 
     def __init__(self, services: Services, name: str, settings: IggyTcpSettings | IggyHttpSettings) -> None:
-        self._carrying = Carrying(services, name, TARGET, default=settings.carrier)
+        self._carrying = Carrying(services, name, POLLED, default=settings.carrier)
         self._broker = services.broker
         self._workers = services.workers
         self._answer_bytes_max = settings.answer_bytes_max

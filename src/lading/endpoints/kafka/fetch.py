@@ -24,12 +24,13 @@ from ...dialects.kafka.errors import (
     UNKNOWN_TOPIC_ID,
 )
 from ...dialects.kafka.fetch import FetchedPartition, FetchPartition, FetchRequest, fetch_answer, parse_fetch_request
+from ...dialects.kafka.protocol import RECORDS
 from ...dialects.kafka.requests import parse_request_header
 from ...dialects.kafka.versions import FETCH, SERVED
 from ...model.errors import LadingError, MalformedMessage
 from ..base.carrying import Carrying
 from ..base.route_cache import RouteCache
-from .fetch_reader import TARGET, ConvertedBatches, FetchReader, PartitionRecords
+from .fetch_reader import ConvertedBatches, FetchReader, PartitionRecords
 from .handling import NAME, Context
 from .request_context import RequestContext, ResponseSlot
 
@@ -50,7 +51,7 @@ class Fetcher:
         self.context = context
         self.broker = context.broker
         self.batcher = FetchReader(
-            context.broker, Carrying(context.services, NAME, TARGET, default=context.settings.carrier)
+            context.broker, Carrying(context.services, NAME, RECORDS, default=context.settings.carrier)
         )
         self._answer_bytes_max = int(context.settings.answer_bytes_max)
         self._dropped = context.services.metrics.dropped.values

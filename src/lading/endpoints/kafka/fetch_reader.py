@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from ...broker.core.topology import Partition
     from ..base.carrying import Carrying, Fit
 
-TARGET: Final = "kafka"
-"""Row of the carrier table."""
 CACHE_BYTES: Final = 32 << 20
 MESSAGES_UNBOUNDED: Final = 1 << 62
 

@@ -17,6 +17,7 @@ from ...dialects import codes, registry
 from ...dialects.nsq import delivery, encode, limits
 from ...dialects.nsq.delivery import Records
 from ...dialects.nsq.errors import INVALID_ID, NOT_IN_FLIGHT, NsqProtocolError, id_text
+from ...dialects.nsq.protocol import DELIVERED
 from ...log_lines import origin
 from ...model.errors import FilterError, MalformedMessage, Reason, Refusal
 from ...model.scan_request import ScanRequest
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MEMORY_RETRY_S: Final = 1.0
-CARRIER_TARGET: Final = "nsq"
 _FIN_BYTES: Final = 21
 _ID_AT: Final = 4
 _MS_US: Final = 1_000
@@ -76,7 +76,7 @@ class NsqConsumer:
         )
         self._labels = (name.partition("/")[0],)
         default = services.settings.endpoints.nsqd_tcp.carrier
-        self._carrying = Carrying(services, self._labels[0], CARRIER_TARGET, default=default)
+        self._carrying = Carrying(services, self._labels[0], DELIVERED, default=default)
         self._messages_out = services.metrics.messages_out.values
 
     def close(self) -> None:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from urllib.parse import unquote, urlsplit
 
 from ...dialects.iggy_classic import commands as c
-from ...dialects.iggy_classic import limits
 from ...dialects.iggy_classic.primitives import (
     ConsumerIdentifier,
     ConsumerKind,
@@ -17,12 +16,13 @@ from ...dialects.iggy_classic.primitives import (
     balanced,
     to_partition,
 )
+from ...dialects.iggy_classic.protocol import SENT, UNORDERED
 from ...dialects.iggy_classic.responses import PartitionInfo, StreamInfo, TopicDetails, TopicInfo
 from ...dialects.iggy_classic.validation import is_name, normalise_name
 from ...model.errors import LocalError, Reason, Refusal, SettingError
 from ...model.names import DEFAULT_STREAM, flat_name, spellings
 from ..fetched import FetchResult
-from ..interface import Capacity, Lack, PartitionMeta, SendResult, TopicMeta
+from ..interface import PartitionMeta, SendResult, TopicMeta
 from ..open import address
 from ..topics import split_new_name, unknown_topic_error
 from .group import IggyMembership, StreamTopic
@@ -42,9 +42,6 @@ MESSAGE_BYTES_GUESS: Final = 1_000
 """What a message is taken to weigh until some of its topic were seen."""
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.002, 0.05
 _READER: Final = ConsumerIdentifier(ConsumerKind.CONSUMER, 0)
-_LACKS: Final[frozenset[Lack]] = frozenset(
-    ("duplicate headers", "null headers", "empty headers", "message key", "null payload", "empty payload", "timestamp")
-)
 _NOT_FOUND: Final = (
     Reason.STREAM_ID_NOT_FOUND,
     Reason.STREAM_NAME_NOT_FOUND,
@@ -72,27 +69,12 @@ class IggyTransport:
         self._host, self._port, self._timeout_s, self._retries = host, port, timeout_s, retries
         self._socket = self._connection()
         self._states = IggyStates(url, self._socket, self._place, self.topic)
-        self._target = "iggy_sent" if keeps_order else "iggy_unordered"
+        self.capabilities = SENT if keeps_order else UNORDERED
         self._places: dict[str, StreamTopic] = {}
         self._message_bytes: dict[str, int] = {}
         self._first: dict[tuple[str, int], int] = {}
         self._ends: dict[tuple[str, int], int] = {}
         self._unfinished: tuple[Any, str, int | None, int] | None = None
-
-    def capacity(self, *, strict: bool) -> Capacity:
-        """Limits of one message: with carriers only sums count, without them each header (iggy.md A6)."""
-        if not strict:
-            return Capacity(
-                headers_bytes_max=limits.REQUEST_HEADER_VALUES_BYTES_MAX,
-                payload_bytes_max=limits.REQUEST_PAYLOADS_BYTES_MAX,
-            )
-        return Capacity(
-            limits.KEY_BYTES_MAX,
-            limits.VALUE_BYTES_MAX,
-            limits.REQUEST_HEADER_VALUES_BYTES_MAX,
-            limits.REQUEST_PAYLOADS_BYTES_MAX,
-            _LACKS,
-        )
 
     # topics
 
@@ -270,7 +252,7 @@ class IggyTransport:
 
         partitioning = balanced() if partition is None else to_partition(partition + 1)
         place = self._place(topic)
-        ready = fit_to_target(fill_missing_columns(batch), self._target, "Iggy", strict=strict)
+        ready = fit_to_target(fill_missing_columns(batch), self.capabilities, "Iggy", strict=strict)
         done = 0
         if self._unfinished is not None:
             same = self._unfinished[0] is batch and self._unfinished[1:3] == (topic, partition)

@@ -11,12 +11,13 @@ import numpy as np
 from ...dialects.kafka import errors, layout
 from ...dialects.kafka.commands import EARLIEST, LATEST, FetchResponse
 from ...dialects.kafka.messages import CODE, Batches, read_batches, visible
+from ...dialects.kafka.protocol import RECORDS
 from ...dialects.protocols import SCHEMES
 from ...model.errors import ChecksumMismatch, CorruptError, DataLoss, SettingError
 from ...model.names import DEFAULT_STREAM
 from ...model.run import BASE_OFFSET, BODY_END, BODY_START, COUNT, LAST_OFFSET, MAX_TIMESTAMP_US, MIN_TIMESTAMP_US, Run
 from ..fetched import FetchResult
-from ..interface import Capacity, Membership, PartitionMeta, SendResult, TopicMeta, TransactionDecision
+from ..interface import Membership, PartitionMeta, SendResult, TopicMeta, TransactionDecision
 from ..topics import unknown_topic_error
 from .cluster import Address, KafkaCluster, Retriable, kafka_error, raise_for_code
 from .offsets import Place, epoch_ends, list_offsets, to_epoch
@@ -41,6 +42,8 @@ class KafkaTransport:
     ``session_timeout_s`` without a sign of life makes the cluster drop this member, and a member that does not read for
     ``reading_timeout_s`` gives its partitions back.
     """
+
+    capabilities = RECORDS
 
     def __init__(
         self,
@@ -70,10 +73,6 @@ class KafkaTransport:
     def idempotent(self) -> bool:
         """Batches are numbered: the cluster drops those it has already."""
         return True
-
-    def capacity(self, *, strict: bool) -> Capacity:
-        """No limit but the cluster's own, on the batch; ``strict`` refuses what needs a carrier at sending."""
-        return Capacity()
 
     # topics
 

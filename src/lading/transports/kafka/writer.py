@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from ...dialects.kafka import errors
 from ...dialects.kafka.encode import ProducerSequence, RecordEncoder
+from ...dialects.kafka.protocol import RECORDS
 from ...model.errors import LimitExceeded, RemoteError
 from ..fitting import fill_missing_columns, fit_to_target
 from ..interface import SendResult
@@ -99,7 +100,7 @@ class _Delivery:
             times_us = np.ascontiguousarray(told.to_numpy(zero_copy_only=False))
             records = RecordEncoder.carrying(rows, times_us)
             if records is None:
-                records = RecordEncoder(fit_to_target(rows, "kafka", "Kafka", strict=False), times_us)
+                records = RecordEncoder(fit_to_target(rows, RECORDS, "Kafka", strict=False), times_us)
             for low, high in records.split_batches():
                 number = (self.sequence + first + low) % SEQUENCES
                 self.left.append(_Part(records, low, high, first + low, number))
@@ -357,7 +358,7 @@ class KafkaWriter:
 def _ready(batch: pa.RecordBatch, strict: bool) -> pa.RecordBatch:
     """The batch with all columns; with ``strict`` nothing is sent where anything is refused."""
     ready = fill_missing_columns(batch)
-    return fit_to_target(ready, "kafka", "Kafka", strict=True) if strict else ready
+    return fit_to_target(ready, RECORDS, "Kafka", strict=True) if strict else ready
 
 
 class _Refused(Exception):

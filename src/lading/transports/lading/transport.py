@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ...chunk.runs import runs
+from ...dialects.native.protocol import SENT
 from ...model.errors import MalformedMessage, Reason, Refusal
-from ...model.limits import REQUEST_BYTES_MAX
 from ...model.names import spellings
 from ...model.state import STATE_BY_WORD, State
 from ..fetched import FetchResult, States, missing
-from ..interface import Capacity, PartitionMeta, Queried, SendResult, TopicMeta
+from ..interface import PartitionMeta, Queried, SendResult, TopicMeta
 from ..open import address
 from ..topics import split_new_name, unknown_topic_error
 from .blocks import BlockWriter, Compression
@@ -24,9 +24,6 @@ from .http import AdminHttp, HttpResponse
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-MESSAGE_BYTES_MAX = REQUEST_BYTES_MAX - (1 << 20)
-"""Payload, or header values in sum, of one message: a request less ample room for what surrounds them."""
 
 
 class LadingTransport:
@@ -37,6 +34,7 @@ class LadingTransport:
     """
 
     idempotent = True
+    capabilities = SENT
 
     def __init__(self, url: str, *, timeout_s: float = 30.0, retries: int = 6, token: str | None = None) -> None:
         self.url = url
@@ -44,10 +42,6 @@ class LadingTransport:
         self._places: dict[str, tuple[str, str]] = {}
         self._turns: dict[str, int] = {}
         self._writer = self.writer()
-
-    def capacity(self, *, strict: bool) -> Capacity:
-        """Native blocks hold everything; only the size of a request bounds a message."""
-        return Capacity(headers_bytes_max=MESSAGE_BYTES_MAX, payload_bytes_max=MESSAGE_BYTES_MAX)
 
     # topics
 

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from ...dialects.nsq import limits
 from ...dialects.nsq.commands import write
+from ...dialects.nsq.protocol import DELIVERED, SENT
 from ...model.errors import LocalError, SettingError, Unreachable
 from ..fetched import FetchResult
 from ..fitting import fill_missing_columns, fit_to_target
-from ..interface import Capacity, Membership, PartitionMeta, SendResult, TopicMeta
+from ..interface import Membership, PartitionMeta, SendResult, TopicMeta
 from ..open import address
 from ..topics import UnknownTopic
 from .connection import IdentifyOptions, NsqConnection, NsqRefusal
@@ -20,7 +21,6 @@ from .queue import NsqQueue
 if TYPE_CHECKING:
     import pyarrow as pa
 
-TARGET: Final = "nsq"
 REQUEST_MESSAGES_MAX: Final = 1000
 REQUEST_BYTES_WANTED: Final = 1 << 20
 _NAMES: Final = "NSQ has 1 to 64 letters, digits, '.', '_' and '-', then perhaps #ephemeral"
@@ -36,6 +36,7 @@ class NsqTransport:
     """
 
     idempotent = False
+    capabilities = SENT
 
     def __init__(
         self,
@@ -142,15 +143,6 @@ class NsqTransport:
 
     # -- sending
 
-    def capacity(self, *, strict: bool) -> Capacity:
-        """Of one message: the body, and all headers as JSON."""
-        lacks = {"empty payload", "null payload", "message key", "timestamp", "duplicate headers"} if strict else set()
-        return Capacity(
-            headers_bytes_max=limits.SENT_EXT_BYTES_MAX,
-            payload_bytes_max=limits.MESSAGE_BYTES_MAX,
-            lacks=frozenset(lacks),  # type: ignore[arg-type]
-        )
-
     def takes_headers(self, topic: str) -> bool:
         """Whether the nsqd is of the fork or ours, and the topic not fixed to the plain form."""
         return self._connected(topic).knows_ext and self._discovery.of_topic(topic).ext is not False
@@ -168,7 +160,7 @@ class NsqTransport:
         from ...dialects.nsq.encode import batch_body, exts_and_bodies, item
 
         self._require_topic_name(topic)
-        pairs = exts_and_bodies(fit_to_target(fill_missing_columns(batch), TARGET, "NSQ", strict=strict))
+        pairs = exts_and_bodies(fit_to_target(fill_missing_columns(batch), DELIVERED, "NSQ", strict=strict))
         plain = not any(ext for ext, _ in pairs)
         command = "MPUB" if plain else "MPUB_EXT"
         waiting = [_plain_item(body) if plain else item(ext, body) for ext, body in pairs]

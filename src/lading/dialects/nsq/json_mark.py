@@ -13,8 +13,8 @@ from typing import Final
 
 from ...model.headers import Header
 from ...model.kinds import Kind
-from ..nsq.json_text import is_beyond
-from .encoding import fingerprint, fingerprints, is_reserved
+from ..carrier.encoding import fingerprint, fingerprints, is_reserved
+from .json_text import is_beyond
 
 NAME: Final = "lading-json"
 
@@ -42,8 +42,8 @@ def tells(mark: bytes, header: Header) -> bool:
     return any(word in found for word in _words(mark))
 
 
-def marked(headers: Sequence[Header]) -> frozenset[int]:
-    """Places of the headers that the mark among them names; none where it is not the last, or names others too.
+def find_marked(headers: Sequence[Header]) -> frozenset[int]:
+    """Return the places of the headers that the mark among them names; none if it is not the last, or names others.
 
     What is none can only stand for itself: the mark is then a raw header like any other.
     """

@@ -8,13 +8,18 @@ import math
 import re
 import struct
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
 
 from ...model.headers import Header
 from ...model.kinds import FLOATS, INTEGERS, Kind
-from ..nsq.limits import TRACE_NAME
-from .encoding import NAME
+from ..carrier.encoding import NAME
 from .json_mark import NAME as MARK
+from .json_mark import find_marked
+from .limits import CARRIER_NAME, TRACE_NAME
 
 _TRACE: Final = re.compile(rb"[0-9]{1,19}")
 _NUMBER_BYTES_MAX: Final = 4
@@ -22,12 +27,54 @@ _NUMBER_BYTES_MAX: Final = 4
 _NAME_BYTES: Final = len("##" + NAME)
 _SYNTAX_BYTES: Final = 6
 """Two pairs of quotes, a colon and a comma."""
+_ESCAPE_BYTES: Final = 6
+_HEADER_BYTES: Final = 30
+"""No escaping exceeds so many bytes for each of a name and a value, and so many of syntax."""
 
 _Form = tuple[int, bytes]
 
 
-def render_json_header(header: Header) -> Header | None:
-    """The header as it is read back from JSON; None where none of its name can be shown."""
+class JsonForm:
+    """See model.protocol.HeaderForm."""
+
+    names = (TRACE_NAME, CARRIER_NAME, MARK)
+
+    def render(self, headers: Mapping[int, Header]) -> dict[int, Header]:
+        """See HeaderForm.render; the mark of JSON is shown only if it names what it stands behind."""
+        shown = ((at, _render(header)) for at, header in headers.items())
+        forms = {at: header for at, header in shown if header is not None}
+        if find_marked(list(forms.values())):
+            return forms
+        return {at: header for at, header in forms.items() if header.key != MARK}
+
+    def size_bytes(self, headers: Iterable[Header]) -> int:
+        """See HeaderForm.size_bytes."""
+        return 2 + sum(map(_header_bytes, headers))
+
+    def limit_sizes(self, name_sizes: NDArray[np.int64], value_sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+        """See HeaderForm.limit_sizes."""
+        return _ESCAPE_BYTES * (value_sizes + name_sizes) + _HEADER_BYTES
+
+    def is_exact(self, kinds: NDArray[np.int8], values: Any) -> NDArray[np.bool_]:
+        """See HeaderForm.is_exact: text, and null of kind raw."""
+        null: NDArray[np.bool_] = values.is_null().to_numpy(zero_copy_only=False)
+        text = (kinds == Kind.STRING) & ~null
+        try:
+            values.filter(pa.array(text)).cast(pa.string())
+        except pa.ArrowInvalid:
+            text = np.zeros(len(text), np.bool_)
+        return np.asarray(text | (null & (kinds == Kind.RAW)), np.bool_)
+
+
+FORM: Final = JsonForm()
+
+
+def _render(header: Header) -> Header | None:
+    """The header as it is read back from JSON; None if it cannot be shown."""
+    if header.key == CARRIER_NAME:
+        return None
+    if header.key == MARK:
+        return header if header.kind == Kind.RAW else None
     if header.key == TRACE_NAME and (header.kind != Kind.STRING or not _TRACE.fullmatch(header.value or b"")):
         # servers refuse a message whose trace id is none
         return None
@@ -75,11 +122,6 @@ _FORMS: Final[Mapping[int, Callable[[int, bytes], _Form | None]]] = {
     **dict.fromkeys(FLOATS, _float),
 }
 """How a value of a kind shows; None for bytes that are none of that kind, which show as text or base64."""
-
-
-def size_bytes(headers: Iterable[Header]) -> int:
-    """At most so many bytes of JSON that headers, as ``shown`` gives them, and a carrier among them take."""
-    return 2 + sum(map(_header_bytes, headers))
 
 
 def _header_bytes(header: Header) -> int:
