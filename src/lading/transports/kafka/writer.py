@@ -6,7 +6,7 @@ import time
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from ...dialects.kafka import errors
 from ...dialects.kafka.encode import ProducerSequence, RecordEncoder
@@ -19,8 +19,6 @@ from .socket import KafkaSocket
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from .transactions import KafkaTransaction
 
 IN_FLIGHT_MAX: Final = 5
 """Batches of one partition sent and not acknowledged: a broker remembers the last five of each producer."""
@@ -119,6 +117,24 @@ class _Delivery:
             part.sequence = (self.sequence + part.first) % SEQUENCES
 
 
+class OpenTransaction(Protocol):
+    """What a writer needs of the transaction that it writes in."""
+
+    @property
+    def id(self) -> str:
+        """Its transactional id."""
+        ...
+
+    @property
+    def producer(self) -> ProducerSequence:
+        """The one producer of the transaction."""
+        ...
+
+    def add_partition(self, place: Place) -> None:
+        """Tell the cluster that the transaction writes to this partition, before it does."""
+        ...
+
+
 class KafkaWriter:
     """An idempotent producer: the cluster knows each batch by producer id and sequence, and appends it once.
 
@@ -127,7 +143,7 @@ class KafkaWriter:
     has one producer id, nothing can be sent any more after an error.
     """
 
-    def __init__(self, cluster: KafkaCluster, transaction: KafkaTransaction | None = None) -> None:
+    def __init__(self, cluster: KafkaCluster, transaction: OpenTransaction | None = None) -> None:
         self._cluster = cluster
         self._transaction = transaction
         self._producer: ProducerSequence | None = None

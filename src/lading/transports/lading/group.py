@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from ...model.errors import Reason, Refusal, Unreachable
 from ...model.names import flat_name
 from ..interface import Position
 from .http import AdminHttp
 
-if TYPE_CHECKING:
-    from .transport import LadingTransport
+PositionPath = Callable[[str, str, int], tuple[str | int, ...]]
+"""Path of a group's position in a topic and partition."""
 
 
 class LadingMembership:
@@ -22,9 +21,9 @@ class LadingMembership:
     is_rebalancing = False
     """The broker tells of a change by what it answers to a heartbeat."""
 
-    def __init__(self, transport: LadingTransport, http: AdminHttp, group: str, topics: Sequence[str]) -> None:
-        self._transport = transport
+    def __init__(self, http: AdminHttp, position_path: PositionPath, group: str, topics: Sequence[str]) -> None:
         self._http = http
+        self._position_path = position_path
         self._group = group
         self._topics = list(topics)
         self._member: str | None = secrets.token_hex(16)
@@ -45,14 +44,14 @@ class LadingMembership:
 
     def position(self, topic: str, partition: int) -> Position | None:
         """The group's stored position, None when there is none."""
-        found = self._http.get(*self._transport.position_path(self._group, topic, partition)).json()
+        found = self._http.get(*self._position_path(self._group, topic, partition)).json()
         if found is None or found.get("offset") is None:
             return None
         return Position(found["offset"], found.get("epoch") or 0)
 
     def store(self, topic: str, partition: int, position: Position) -> None:
         """Store the group's position; Refusal STALE_GENERATION after the partition went to another member."""
-        path = self._transport.position_path(self._group, topic, partition)
+        path = self._position_path(self._group, topic, partition)
         body = {"offset": position.offset, "epoch": position.epoch, "generation": self.generation}
         self._http.request("PUT", *path, again=True, document=body)
 

@@ -253,13 +253,13 @@ class LadingTransport:
 
     def join(self, group: str, topics: Sequence[str]) -> LadingMembership:
         """Become a member of the native group."""
-        return LadingMembership(self, self._http, group, [self.topic(name).name for name in topics])
+        return LadingMembership(self._http, self._position_path, group, [self.topic(name).name for name in topics])
 
     def close(self) -> None:
         """Close the kept connections."""
         self._http.close()
 
-    def position_path(self, group: str, topic: str, partition: int) -> tuple[str | int, ...]:
+    def _position_path(self, group: str, topic: str, partition: int) -> tuple[str | int, ...]:
         """Path of a group's position."""
         return ("groups", group, "positions", *self._place(topic), partition)
 
