@@ -19,9 +19,10 @@ from lading.dialects import registry
 from lading.dialects.nsq import protocol as nsq_row
 from lading.endpoints.base.services import Services, now_us
 from lading.endpoints.nsq import node as nodes
+from lading.endpoints.nsq.publication import Publication
 from lading.endpoints.nsq.publish import RUN_BYTES_MAX, Publisher
-from lading.endpoints.nsq.publish_coalescing import COMMAND_BYTES_MAX, CoalescedPublication, PublishCoalescer
-from lading.endpoints.nsq.session import NAME, NsqdConnection
+from lading.endpoints.nsq.publish_coalescing import COMMAND_BYTES_MAX, PublishCoalescer
+from lading.endpoints.nsq.session import NAME
 from lading.log.group_commit import SyncNow
 from lading.metrics import Metrics
 from lading.model.scan_request import ScanRequest
@@ -45,7 +46,7 @@ class Client:
 
     def __init__(self) -> None:
         self.told = 0
-        self.intake = object()
+        self.waiting: list[object] = []
         self.cut = False
 
     def acknowledge(self) -> None:
@@ -64,8 +65,9 @@ class Face:
         broker.appender.on_pending = self._ask
         services = Services(broker, Settings(), Metrics(), workers)
         self.requests = services.metrics.requests.values
+        self.publisher = Publisher(nodes.of(services), NAME)
         self.gathering = PublishCoalescer(
-            Publisher(nodes.of(services), NAME), NAME, self.requests, broker.appender.call_before_flush, self._serve
+            self.publisher, NAME, self.requests, broker.appender.call_before_flush, self._serve
         )
 
     def _ask(self) -> None:
@@ -74,9 +76,13 @@ class Face:
     def _serve(self) -> None:
         self.served += 1
 
-    def join(self, client: Client, body: bytes) -> CoalescedPublication:
+    def join(self, client: Client, body: bytes) -> Publication:
         source = np.frombuffer(pub("t", body), np.uint8)
-        return self.gathering.publish(LINE, source, cast("NsqdConnection", client))
+        route = self.publisher.routes.get(LINE) or self.publisher.find_route(LINE)
+        joint = self.gathering.publish(route, LINE, source, client)
+        if not joint.done:
+            joint.owners.append(client)
+        return joint
 
     def kept(self) -> list[bytes]:
         reading = read(
@@ -115,7 +121,7 @@ def test_one_append_for_all_that_come_together(face: Face) -> None:
         assert (len(set(map(id, joints))), face.asked) == (2, turn + 1)
         assert [client.told for client in clients[1:]] == told[1:]
         face.broker.appender.flush()
-        assert all(joint.done and joint.answer() == OK for joint in joints)
+        assert all(joint.done and joint.answers == OK for joint in joints)
         assert [client.told for client in clients[1:]] == [before + 1 for before in told[1:]]
         # the first of a pass does not wait for the others
         assert face.broker.counters.appends == appends + 2
@@ -140,7 +146,7 @@ def test_much_at_once_is_taken_in_pieces(face: Face) -> None:
     assert sum(map(len, bodies)) > 3 * RUN_BYTES_MAX
     joints = [face.join(client, body) for client, body in zip(clients, bodies, strict=True)]
     face.broker.appender.flush()
-    assert all(joint.done and joint.answer() == OK for joint in joints)
+    assert all(joint.done and joint.answers == OK for joint in joints)
     assert sorted(face.kept()) == sorted(bodies)
 
 
@@ -154,7 +160,7 @@ def test_all_hear_why_the_disk_refuses(face: Face, disk: FaultyDisk) -> None:
     face.broker.appender.flush()
     for joint in joints:
         assert joint.done
-        assert joint.answer()[8:].startswith(b"E_PUB_FAILED")
+        assert joint.answers[8:].startswith(b"E_PUB_FAILED")
     assert all(client.told and not client.cut for client in clients[1:])
     assert face.kept() == 5 * [b"good"]
 
@@ -168,5 +174,5 @@ def test_a_topic_that_goes_in_the_same_pass_is_made_again(face: Face) -> None:
     topic = face.broker.resolve("t")
     face.broker.delete_topic(topic.stream.id, topic.id)
     face.broker.appender.flush()
-    assert [joint.answer() for joint in joints[1:]] == [OK, OK]
+    assert [joint.answers for joint in joints[1:]] == [OK, OK]
     assert face.kept() == [b"new", b"new"]

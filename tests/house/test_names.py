@@ -80,7 +80,6 @@ PARTICIPLES_LEFT: Final[dict[str, set[str]]] = {
         "dialects/kafka/batch_slicing.py:joined",
         "endpoints/iggy/session.py:dropped",
         "endpoints/kafka/server.py:dropped",
-        "endpoints/nsq/publish.py:deferred",
         "endpoints/nsq/server.py:dropped",
         "log/interface.py:aborted_ranges",
         "log/interface.py:damaged_ranges",

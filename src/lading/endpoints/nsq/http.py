@@ -22,7 +22,8 @@ from .http_responses import HttpFault, access_of, make_handler
 from .node import EXTENDED, PLAIN, VERSION, Node
 from .options import option
 from .parameters import channel_name, channel_of, topic_name, topic_of
-from .publish import Publication, Publisher
+from .publication import Publication
+from .publish import Publisher, PublishRoute
 from .statistics import statistics, statistics_text
 from .subscribe import parsed_start, seek_channel
 
@@ -192,6 +193,7 @@ class NsqdHttp:
         try:
             route = self._publisher.to(self._node.publishable(name, number), command, number)
             taken = self._take(request, route, command, body)
+            assert taken.append is not None
             await wait_acknowledged(taken.append)
         except HttpFault:
             raise
@@ -208,17 +210,14 @@ class NsqdHttp:
             "rawsize": answer.raw_bytes,
         }
 
-    def _take(self, request: Request, route: Any, command: Command, body: bytes) -> Publication:
+    def _take(self, request: Request, route: PublishRoute, command: Command, body: bytes) -> Publication:
         if command.batch:
-            return self._publisher.publish_batch(route, np.frombuffer(body, np.uint8), 0, len(body))
+            source = np.frombuffer(body, np.uint8)
+            return self._publisher.publish(route, source, 0, 0, source.size, source.size)
         data = commands.write(command.name, body=body)
-        line_bytes, source = len(data) - len(body) - 4, np.frombuffer(data, np.uint8)
-        if not command.lacking:
-            return self._publisher.publish_run(route, source, 0, source.size, line_bytes, source.size)
-        text = request.query_params["defer"]
-        if _DIGITS.fullmatch(text) is None or int(text) > limits.DEFER_MS_MAX:
-            raise HttpFault("INVALID_DEFER")
-        return self._publisher.deferred(route, source, 0, source.size, line_bytes, int(text) * 1_000)
+        source, body_at = np.frombuffer(data, np.uint8), len(data) - len(body)
+        delay_us = _delay_us(request) if command.lacking else 0
+        return self._publisher.publish(route, source, 0, body_at, source.size, source.size, delay_us=delay_us)
 
     # -- topics, channels, figures
 
@@ -287,6 +286,13 @@ def _name_of(name: bytes) -> bytes:
 
 def _no_constant(word: str) -> Any:
     raise ValueError(f"{word} is no JSON")
+
+
+def _delay_us(request: Request) -> int:
+    text = request.query_params["defer"]
+    if _DIGITS.fullmatch(text) is None or int(text) > limits.DEFER_MS_MAX:
+        raise HttpFault("INVALID_DEFER")
+    return int(text) * 1_000
 
 
 def _partition(request: Request) -> int:

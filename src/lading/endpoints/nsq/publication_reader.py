@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import struct
 from collections import defaultdict
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ...dialects.nsq import commands, limits
 from ...dialects.nsq.commands import Command, Line
 from ...dialects.nsq.errors import NsqProtocolError, fault_of
 from ...metrics import Labels
 from ...model.errors import LadingError
-from ..base.inbox import IDLE_BUFFER_BYTES_MAX, Inbox
-from .publish import Publication, Publisher, PublishRoute, require_count
-from .publish_coalescing import COMMAND_BYTES_MAX, CoalescedPublication, PublishCoalescer
-
-if TYPE_CHECKING:
-    from .session import NsqdConnection
+from ..base.inbox import Inbox
+from .message_store import require_count
+from .publication import Publication, PublicationOwner
+from .publish import Publisher, PublishRoute
+from .publish_coalescing import COMMAND_BYTES_MAX, PublishCoalescer
 
 _SIZE: Final = struct.Struct(">i")
 _SIZE_BYTES: Final = 4
@@ -27,12 +26,14 @@ class PublicationReader:
 
     def __init__(
         self,
+        owner: PublicationOwner,
         inbox: Inbox,
         publisher: Publisher,
         gathering: PublishCoalescer,
         face: str,
         requests: defaultdict[Labels, float],
     ) -> None:
+        self._owner = owner
         self.publisher = publisher
         self._gathering = gathering
         self.published: defaultdict[str, int] = defaultdict(int)
@@ -41,25 +42,15 @@ class PublicationReader:
         self._face = face
         self._requests = requests
         self._line = b"?"
-        """The line of the last command, if it may join others, and its topic."""
-        self._topic = ""
+        """The line of the last command, if it may join others."""
 
-    def join(self, connection: NsqdConnection) -> CoalescedPublication | None:
-        """All that was received as one PUB like the one before, to be taken with those of others; None where it is not.
-
-        Only for a connection of which nothing waits for an answer.
-        """
-        inbox, line = self._inbox, self._line
-        have, line_bytes = inbox.have, len(line)
-        if inbox.at or not inbox.data.startswith(line) or not line_bytes + _SIZE_BYTES < have <= COMMAND_BYTES_MAX:
+    def take_repeated(self) -> Publication | None:
+        """The publication at the front, if its line is that of the one before; None where it is not, or not whole."""
+        line = self._line
+        if not self._inbox.data.startswith(line, self._inbox.at):
             return None
-        if _SIZE.unpack_from(inbox.data, line_bytes)[0] != have - line_bytes - _SIZE_BYTES:
-            return None
-        if len(inbox.data) > IDLE_BUFFER_BYTES_MAX:
-            return None
-        inbox.have = 0
-        self.published[self._topic] += 1
-        return self._gathering.publish(line, inbox.array[:have], connection)
+        route = self.publisher.routes.get(line)
+        return None if route is None else self.take(route, line)
 
     def take_first(self, line: Line) -> Publication | None:
         """A publication by a line that is not known yet: its size is looked at before its topic."""
@@ -101,25 +92,37 @@ class PublicationReader:
             return None
         start = inbox.at
         inbox.at = end
+        is_alone = not start and end == inbox.have and not self._owner.waiting
+        try:
+            if is_alone and route.joins and end <= COMMAND_BYTES_MAX:
+                self.published[route.name] += 1
+                taken = self._gathering.publish(route, line, inbox.array[:end], self)
+            else:
+                taken = self._publish_run(route, start, body, end)
+        except LadingError as error:
+            raise fault_of(error, route.failure) from None
+        if not taken.done:
+            taken.owners.append(self._owner)
+        if route.joins:
+            self._line = line
+        return taken
+
+    def _publish_run(self, route: PublishRoute, start: int, body: int, end: int) -> Publication:
+        """The command at ``start``, and those behind it with the same line."""
+        inbox, command = self._inbox, route.command
         if self._gathering.waiting:
             # what this connection has sent before goes before
             self._gathering.flush()
+        stop, delay_us = inbox.have, 0
+        if command.lacking:
+            stop, delay_us = end, _delay_us(inbox.view[start : body - _SIZE_BYTES])
         who = self if end == inbox.have else None
-        try:
-            if command.batch:
-                taken = self.publisher.publish_batch(route, inbox.array, body, size, who)
-            elif command.lacking:
-                delay_us = _delay_us(inbox.view[start:line_end])
-                taken = self.publisher.deferred(route, inbox.array, start, end, line_bytes, delay_us)
-            else:
-                taken = self.publisher.publish_run(route, inbox.array, start, inbox.have, line_bytes, end, who)
-        except LadingError as error:
-            raise fault_of(error, route.failure) from None
+        taken = self.publisher.publish(route, inbox.array, start, body, end, stop, who, delay_us)
         inbox.at = taken.end
-        self.published[route.name] += taken.append.count
-        self._requests[self._face, command.name, "OK"] += taken.count
-        if route.joins:
-            self._line, self._topic = line, route.name
+        self.published[route.name] += taken.messages_count
+        self._requests[self._face, command.name, "OK"] += taken.commands_count
+        if taken.done and not self._owner.waiting:
+            self._gathering.served()
         return taken
 
 

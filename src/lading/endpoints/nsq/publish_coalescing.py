@@ -8,60 +8,31 @@ connection of a pass does not wait for others: most of the time there are none.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ...broker.core.pending_append import Append
-from ...dialects.nsq import commands
-from ...dialects.nsq.commands import ERROR, RESPONSE, frame
-from ...dialects.nsq.errors import NsqProtocolError, fault_of
+from ...dialects.nsq.errors import fault_of
 from ...metrics import Labels
 from ...model.errors import LadingError
-from .publish import RUN_BYTES_MAX, Publisher
-
-if TYPE_CHECKING:
-    from .session import NsqdConnection
-
-Bytes = NDArray[np.uint8]
+from .message_store import Bytes
+from .publication import Publication
+from .publish import RUN_BYTES_MAX, Publisher, PublishRoute
 
 COMMAND_BYTES_MAX: Final = 16 << 10
 """A longer command goes its own way: to copy it would cost more than is won."""
 _FAILURE: Final = "E_PUB_FAILED"
-_OK: Final = frame(RESPONSE, commands.OK)
 
 
-class CoalescedPublication:
-    """What some connections publish together: all of them get the same answer."""
+class GatheredCommands:
+    """Commands with the same line that wait for the end of the pass, and the publication that they become."""
 
-    __slots__ = ("_answer", "_served", "commands", "connections", "done", "size_bytes")
+    __slots__ = ("commands", "publication", "size_bytes")
 
-    def __init__(self, served: Callable[[], None]) -> None:
-        """``served`` is called when they are answered."""
-        self._served = served
+    def __init__(self, publication: Publication) -> None:
+        self.publication = publication
         self.commands: list[bytes] = []
-        self.connections: list[NsqdConnection] = []
         self.size_bytes = 0
-        self.done = False
-        self._answer = _OK
-
-    def answer(self) -> bytes:
-        """The frame for each of them, now that it is done."""
-        return self._answer
-
-    def settle(self, append: Append) -> None:
-        """The log has said what became of it."""
-        self.finish(None if append.error is None else fault_of(append.error, _FAILURE))
-
-    def finish(self, error: NsqProtocolError | None) -> None:
-        """It lasts, or it has not happened: tell everybody."""
-        if error is not None:
-            self._answer = frame(ERROR, str(error).encode(errors="replace"))
-        self.done = True
-        for connection in self.connections:
-            connection.acknowledge()
-        self._served()
 
 
 class PublishCoalescer:
@@ -75,82 +46,79 @@ class PublishCoalescer:
         at_end_of_pass: Callable[[Callable[[], None]], None],
         served: Callable[[], None],
     ) -> None:
+        """``served`` is called when clients that wait for every answer are answered."""
         self._publisher = publisher
         self._face = endpoint_name
         self._told = (endpoint_name, "PUB", "OK")
         self._requests = requests
         self._at_end_of_pass = at_end_of_pass
-        self._served = served
-        self._answered = CoalescedPublication(served)
+        self.served = served
+        self._answered = Publication(_FAILURE)
         self._answered.done = True
-        self._joints: dict[bytes, CoalescedPublication] = {}
-        self._alone: NsqdConnection | None = None
-        """The one that has published since the last flush."""
+        self._gathered: dict[bytes, GatheredCommands] = {}
+        self._alone: object = None
+        """The one that has published since the last flush, as its publications name it."""
 
-    def publish(self, line: bytes, source: Bytes, connection: NsqdConnection) -> CoalescedPublication:
-        """Publish the whole PUB command that ``source`` is and that begins with ``line``, in this pass."""
-        if self._alone is None or self._alone is connection:
-            self._alone = connection
-            return self._alone_now(line, source, connection)
-        command = source.tobytes()
-        joint = self._joints.get(line)
-        if joint is None or joint.size_bytes > RUN_BYTES_MAX - COMMAND_BYTES_MAX:
-            if joint is not None:
+    def publish(self, route: PublishRoute, line: bytes, source: Bytes, who: object) -> Publication:
+        """Publish the whole PUB command that ``source`` is and that begins with ``line``, in this pass.
+
+        ``who`` is as in ``Appender.append``: the same for all that a client publishes, so that who is alone stays so.
+        """
+        if self._alone is None or self._alone is who:
+            self._alone = who
+            try:
+                append = self._publisher.publish_alike(route, source, 1, len(line), who)
+            except LadingError as error:
+                return self._refuse(error, Publication(_FAILURE, on_answered=self.served), 1)
+            self._requests[self._told] += 1
+            if append.done:
+                self.served()
+                return self._answered
+            publication = Publication(_FAILURE, on_answered=self.served)
+            append.add_done_callback(publication.settle)
+            return publication
+        gathered = self._gathered.get(line)
+        if gathered is None or gathered.size_bytes > RUN_BYTES_MAX - COMMAND_BYTES_MAX:
+            if gathered is not None:
                 self.flush()
-            elif not self._joints:
+            elif not self._gathered:
                 self._at_end_of_pass(self.flush)
-            joint = self._joints[line] = CoalescedPublication(self._served)
-        joint.commands.append(command)
-        joint.connections.append(connection)
-        joint.size_bytes += len(command)
-        return joint
+            gathered = self._gathered[line] = GatheredCommands(Publication(_FAILURE, on_answered=self.served))
+        gathered.commands.append(source.tobytes())
+        gathered.size_bytes += source.size
+        return gathered.publication
 
     @property
     def waiting(self) -> bool:
         """Whether anything was gathered that is not appended yet."""
-        return bool(self._joints)
+        return bool(self._gathered)
 
     def flush(self) -> None:
         """Append what was gathered."""
-        joints, self._joints, self._alone = self._joints, {}, None
-        for line, joint in joints.items():
-            self._append(line, joint)
+        gathered, self._gathered, self._alone = self._gathered, {}, None
+        for line, each in gathered.items():
+            self._append(line, each)
 
-    def _alone_now(self, line: bytes, source: Bytes, connection: NsqdConnection) -> CoalescedPublication:
+    def _append(self, line: bytes, gathered: GatheredCommands) -> None:
+        publication, count = gathered.publication, len(gathered.commands)
+        source = np.frombuffer(b"".join(gathered.commands) if count > 1 else gathered.commands[0], np.uint8)
         try:
-            # the same source as for its other commands: who is alone stays so whatever it sends
-            append = self._publisher.publish_identical(
-                self._publisher.get_route(line), source, 1, len(line), connection.intake
-            )
+            # the topic may be gone since the commands came
+            route = self._publisher.routes.get(line) or self._publisher.find_route(line)
+            append = self._publisher.publish_alike(route, source, count, len(line), self)
         except LadingError as error:
-            return self._refused(error, CoalescedPublication(self._served), 1)
-        self._requests[self._told] += 1
-        if append.done:
-            self._served()
-            return self._answered
-        joint = CoalescedPublication(self._served)
-        joint.connections.append(connection)
-        append.add_done_callback(joint.settle)
-        return joint
-
-    def _refused(self, error: LadingError, joint: CoalescedPublication, count: int) -> CoalescedPublication:
-        fault = fault_of(error, _FAILURE)
-        self._requests[self._face, "refused", fault.code] += count
-        joint.finish(fault)
-        return joint
-
-    def _append(self, line: bytes, joint: CoalescedPublication) -> None:
-        count = len(joint.commands)
-        source = np.frombuffer(b"".join(joint.commands) if count > 1 else joint.commands[0], np.uint8)
-        try:
-            append = self._publisher.publish_identical(self._publisher.get_route(line), source, count, len(line), self)
-        except LadingError as error:
-            self._refused(error, joint, count)
+            self._refuse(error, publication, count)
             return
         except BaseException:
             # no answer would be true: they are cut off, as the loop does where a connection's own work fails
-            for connection in joint.connections:
-                connection.abort()
+            for owner in publication.owners:
+                owner.abort()
             raise
         self._requests[self._told] += count
-        append.add_done_callback(joint.settle)
+        append.add_done_callback(publication.settle)
+
+    def _refuse(self, error: LadingError, publication: Publication, count: int) -> Publication:
+        fault = fault_of(error, _FAILURE)
+        self._requests[self._face, "refused", fault.code] += count
+        publication.finish(fault)
+        return publication

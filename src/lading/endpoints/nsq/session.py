@@ -11,21 +11,19 @@ from typing import TYPE_CHECKING, Final, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from ...broker.core.pending_append import Append
 from ...dialects.nsq import commands, limits
 from ...dialects.nsq.commands import ERROR, RESPONSE, ClientState, Line, frame
 from ...dialects.nsq.errors import NsqProtocolError, fault_of
 from ...dialects.nsq.identify import Identity
 from ...model.errors import LadingError
 from ..base.deadlines import Stage
-from ..base.inbox import Inbox, no_progress_error
+from ..base.inbox import IDLE_BUFFER_BYTES_MAX, Inbox, no_progress_error
 from ..base.peer import TLS_HELLO, is_tls_hello, origin_of
 from ..io.gate import Guarded
 from .consume import NsqConsumer
 from .handlers import HANDLERS, require_state
+from .publication import Publication
 from .publication_reader import PublicationReader
-from .publish import Publication
-from .publish_coalescing import CoalescedPublication
 
 if TYPE_CHECKING:
     from ...broker.core.topology import Topic
@@ -70,7 +68,7 @@ class NsqdConnection(Guarded, asyncio.BufferedProtocol):
         self._received_bytes, self._sent_bytes = metrics.received_bytes.values, metrics.sent_bytes.values
         self._requests = metrics.requests.values
         self.inbox = Inbox(endpoint.services.receive)
-        self.intake = PublicationReader(self.inbox, endpoint.publisher, endpoint.gathering, NAME, self._requests)
+        self.intake = PublicationReader(self, self.inbox, endpoint.publisher, endpoint.gathering, NAME, self._requests)
         self.identity = Identity()
         self.state = ClientState.FRESH
         self.consumer: NsqConsumer | None = None
@@ -78,7 +76,7 @@ class NsqdConnection(Guarded, asyncio.BufferedProtocol):
         self.address = ""
         self.name = NAME
         self._transport: asyncio.Transport | None = None
-        self._waiting: deque[bytes | Publication | CoalescedPublication] = deque()
+        self.waiting: deque[bytes | Publication] = deque()
         """Answers in their order: bytes that are ready, or publications under way."""
         self._spoken = False
         """The magic has come."""
@@ -120,7 +118,7 @@ class NsqdConnection(Guarded, asyncio.BufferedProtocol):
         if self._timer is not None:
             self._timer.cancel()
         self._transport = None
-        self._waiting.clear()
+        self.waiting.clear()
         self.inbox.drop()
         if self.consumer is not None:
             self.consumer.close()
@@ -135,15 +133,32 @@ class NsqdConnection(Guarded, asyncio.BufferedProtocol):
         # what comes after a fatal error is thrown away; what comes while the broker stops is not begun
         if not self._ended and not self._services.stopping:
             self.inbox.have += size_bytes
-            if self._waiting or self._congested or self._paused or (joint := self.intake.join(self)) is None:
+            if self.waiting or self._congested or self._paused or not self._take_repeated():
                 self.process_commands()
                 self._gather_finishes(size_bytes)
-                return
-            self._heard_s = time.monotonic()
-            if joint.done:
-                self._send(joint.answer())
-            else:
-                self._waiting.append(joint)
+
+    def _take_repeated(self) -> bool:
+        """Take a publication like the one before; return whether that was all that was received."""
+        self._working = True
+        try:
+            publication = self.intake.take_repeated()
+        except NsqProtocolError as fault:
+            self._refuse(fault)
+            return False
+        finally:
+            self._working = False
+        if publication is None:
+            return False
+        if publication.done:
+            self._send(publication.answers)
+        else:
+            self.waiting.append(publication)
+        self._heard_s = time.monotonic()
+        inbox = self.inbox
+        if inbox.at < inbox.have or len(inbox.view) > IDLE_BUFFER_BYTES_MAX:
+            return False
+        inbox.at = inbox.have = 0
+        return True
 
     def _gather_finishes(self, size_bytes: int) -> None:
         """Let a client that has much in hand finish more of it before it is read again."""
@@ -162,7 +177,7 @@ class NsqdConnection(Guarded, asyncio.BufferedProtocol):
 
     def eof_received(self) -> bool:
         self._end()
-        return bool(self._waiting)
+        return bool(self.waiting)
 
     def _end(self) -> None:
         self._ended = True
@@ -192,7 +207,7 @@ class NsqdConnection(Guarded, asyncio.BufferedProtocol):
     def stage(self) -> Stage:
         if self._paused:
             return Stage.BLOCKED
-        if self._ended or self._congested or len(self._waiting) >= UNANSWERED_MAX:
+        if self._ended or self._congested or len(self.waiting) >= UNANSWERED_MAX:
             return Stage.BUSY
         if not self._spoken:
             return Stage.FIRST
@@ -200,7 +215,7 @@ class NsqdConnection(Guarded, asyncio.BufferedProtocol):
             return Stage.PARTIAL
         # who is asked for heartbeats is cut for leaving them out; a reader may wait for messages as long as it likes
         is_kept = self.identity.heartbeat_ms > 0 or self.consumer is not None
-        return Stage.BUSY if is_kept or self._waiting else Stage.IDLE
+        return Stage.BUSY if is_kept or self.waiting else Stage.IDLE
 
     def progress(self) -> int:
         unsent_bytes = self._transport.get_write_buffer_size() if self._transport is not None else 0
@@ -222,7 +237,7 @@ class NsqdConnection(Guarded, asyncio.BufferedProtocol):
         if self._working:
             return
         self._working = True
-        inbox, waiting = self.inbox, self._waiting
+        inbox, waiting = self.inbox, self.waiting
         begun, whole = inbox.at, False
         try:
             while inbox.at < inbox.have and not self._ended:
@@ -323,17 +338,12 @@ class NsqdConnection(Guarded, asyncio.BufferedProtocol):
         """Answer a publication when it lasts; None where it is not whole."""
         if publication is None:
             return False
-        if publication.done and not self._waiting:
-            self._send(publication.answer())
-            self._services.busy_poll.served()
+        if publication.done and not self.waiting:
+            self._send(publication.answers)
             return True
-        self._waiting.append(publication)
-        publication.append.add_done_callback(self._acknowledge)
+        self.waiting.append(publication)
         self._congested = self._services.broker.appender.congested and self.endpoint.wait_for_disk(self._relieve)
         return True
-
-    def _acknowledge(self, _append: Append) -> None:
-        self.acknowledge()
 
     def acknowledge(self) -> None:
         """A publication is done: answer what can be answered now."""
@@ -386,13 +396,13 @@ class NsqdConnection(Guarded, asyncio.BufferedProtocol):
 
     def respond(self, data: bytes) -> None:
         """Answer a command with this, behind what was asked before it."""
-        self._waiting.append(_OK if data == commands.OK else frame(RESPONSE, data))
+        self.waiting.append(_OK if data == commands.OK else frame(RESPONSE, data))
         self._settle()
 
     def _refuse(self, fault: NsqProtocolError) -> None:
         self._requests[NAME, "refused", fault.code] += 1
         self._steps_left -= 1
-        self._waiting.append(frame(ERROR, str(fault).encode(errors="replace")))
+        self.waiting.append(frame(ERROR, str(fault).encode(errors="replace")))
         if fault.fatal:
             # what still comes is thrown away: there must be room to receive it
             self.inbox.at = self.inbox.have = 0
@@ -406,14 +416,14 @@ class NsqdConnection(Guarded, asyncio.BufferedProtocol):
 
     def _settle(self) -> None:
         """Send the answers at the front, all in one write."""
-        waiting = self._waiting
+        waiting = self.waiting
         parts: list[bytes] = []
         while waiting:
             first = waiting[0]
             if not isinstance(first, bytes):
                 if not first.done:
                     break
-                first = first.answer()
+                first = first.answers
             parts.append(first)
             waiting.popleft()
         if parts:
@@ -422,7 +432,7 @@ class NsqdConnection(Guarded, asyncio.BufferedProtocol):
             self._close_at_end()
 
     def _close_at_end(self) -> None:
-        if self._waiting or self._parting or self._transport is None or self._working:
+        if self.waiting or self._parting or self._transport is None or self._working:
             return
         self._parting = True
         if self._services.stopping:
