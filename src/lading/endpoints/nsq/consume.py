@@ -23,7 +23,7 @@ from ...model.errors import FilterError, MalformedMessage, Reason, Refusal
 from ...model.scan_request import ScanRequest
 from ..base.carrying import Carrying, Fit
 from ..base.services import Services, now_us
-from .node import YOUZAN
+from .fork import YOUZAN
 
 if TYPE_CHECKING:
     from ...dialects.nsq.identify import Identity

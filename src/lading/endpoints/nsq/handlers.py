@@ -3,25 +3,54 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...dialects.nsq import commands, identify, limits
 from ...dialects.nsq.commands import COMMANDS, ClientState, Command, Line
 from ...dialects.nsq.errors import EXT_FORBIDDEN, EXT_NEEDED, NsqProtocolError
 from ...model.errors import LadingError
 from .consume import NsqConsumer
-from .node import EXTENDED, PLAIN, VERSION
+from .fork import EXTENDED, PLAIN, VERSION
 from .subscribe import parse_subscribe
 
 if TYPE_CHECKING:
-    from .session import NsqdConnection
+    from ...dialects.nsq.identify import Identity
+    from ..base.inbox import Inbox
+    from ..base.services import Services
+    from .node import Node
 
-Handler = Callable[["NsqdConnection", Line, bytes], None]
+
+class CommandContext(Protocol):
+    """The client of a command, as far as answering it goes."""
+
+    services: Services
+    node: Node
+    inbox: Inbox
+    name: str
+    identity: Identity
+    state: ClientState
+    consumer: NsqConsumer | None
+
+    def respond(self, data: bytes) -> None:
+        """Answer with this, behind what was asked before."""
+
+    def beat_later(self) -> None:
+        """Send heartbeats in the interval that the client asked for."""
+
+    def deliver(self, frames: NDArray[np.uint8]) -> None:
+        """Send message frames."""
+
+    def channel_closed(self, reason: str) -> None:
+        """What it reads is deleted."""
 
 
-def require_state(connection: NsqdConnection, command: Command) -> None:
+Handler = Callable[[CommandContext, Line, bytes], None]
+
+
+def require_state(connection: CommandContext, command: Command) -> None:
     """Raise Fault if a command is not allowed as far as its client is, or not known to the fork."""
     if connection.state not in command.states:
         verb = "SUB" if command.leads_to is ClientState.SUBSCRIBED else command.name
@@ -33,21 +62,21 @@ def require_state(connection: NsqdConnection, command: Command) -> None:
         raise NsqProtocolError("E_INVALID", f"invalid command [{shown}]")
 
 
-def _identify(connection: NsqdConnection, line: Line, body: bytes) -> None:
+def _identify(connection: CommandContext, line: Line, body: bytes) -> None:
     connection.identity = identify.parse(body)
     connection.respond(identify.answer(connection.identity, version=VERSION))
     connection.beat_later()
 
 
-def _auth(connection: NsqdConnection, line: Line, body: bytes) -> None:
+def _auth(connection: CommandContext, line: Line, body: bytes) -> None:
     raise NsqProtocolError("E_AUTH_DISABLED", "AUTH Disabled")
 
 
-def _nop(connection: NsqdConnection, line: Line, body: bytes) -> None:
+def _nop(connection: CommandContext, line: Line, body: bytes) -> None:
     pass
 
 
-def _sub(connection: NsqdConnection, line: Line, body: bytes) -> None:
+def _sub(connection: CommandContext, line: Line, body: bytes) -> None:
     """The checks in the order of the server's (nsq.md 1.8, 4.3)."""
     name = line.command.name
     if connection.identity.heartbeat_ms < 0:
@@ -63,7 +92,7 @@ def _sub(connection: NsqdConnection, line: Line, body: bytes) -> None:
         raise NsqProtocolError("E_INVALID", "order consume is not allowed while sample rate is not 0")
     channel = connection.node.open_channel(asked.topic, asked.channel)
     connection.consumer = NsqConsumer(
-        connection.endpoint.services,
+        connection.services,
         channel,
         connection.identity,
         connection.deliver,
@@ -77,7 +106,7 @@ def _sub(connection: NsqdConnection, line: Line, body: bytes) -> None:
     connection.respond(commands.OK)
 
 
-def _rdy(connection: NsqdConnection, line: Line, body: bytes) -> None:
+def _rdy(connection: CommandContext, line: Line, body: bytes) -> None:
     text = line.parameters[0] if line.parameters else b"1"
     ready = commands.digits_of(text)
     if ready is None:
@@ -88,7 +117,7 @@ def _rdy(connection: NsqdConnection, line: Line, body: bytes) -> None:
         connection.consumer.subscriber.set_ready(ready)
 
 
-def _fin(connection: NsqdConnection, line: Line, body: bytes) -> None:
+def _fin(connection: CommandContext, line: Line, body: bytes) -> None:
     """One that the run of FIN commands did not take."""
     assert connection.consumer is not None
     plain = np.frombuffer(b"FIN " + line.message_id + b"\n", np.uint8)
@@ -96,7 +125,7 @@ def _fin(connection: NsqdConnection, line: Line, body: bytes) -> None:
         raise fault
 
 
-def _req(connection: NsqdConnection, line: Line, body: bytes) -> None:
+def _req(connection: CommandContext, line: Line, body: bytes) -> None:
     assert connection.consumer is not None
     delay_ms = commands.digits_of(line.parameters[0])
     if delay_ms is None:
@@ -106,18 +135,18 @@ def _req(connection: NsqdConnection, line: Line, body: bytes) -> None:
     connection.consumer.requeue(line.message_id, delay_ms)
 
 
-def _touch(connection: NsqdConnection, line: Line, body: bytes) -> None:
+def _touch(connection: CommandContext, line: Line, body: bytes) -> None:
     assert connection.consumer is not None
     connection.consumer.touch(line.message_id)
 
 
-def _cls(connection: NsqdConnection, line: Line, body: bytes) -> None:
+def _cls(connection: CommandContext, line: Line, body: bytes) -> None:
     assert connection.consumer is not None
     connection.consumer.subscriber.set_ready(0)
     connection.respond(commands.CLOSE_WAIT)
 
 
-def _internal_create_topic(connection: NsqdConnection, line: Line, body: bytes) -> None:
+def _internal_create_topic(connection: CommandContext, line: Line, body: bytes) -> None:
     name = line.parameters[0].decode(errors="replace")
     if not limits.is_name(name):
         raise NsqProtocolError("E_BAD_TOPIC", f'topic name "{name}" is not valid')

@@ -18,8 +18,9 @@ from ...model.errors import LadingError
 from ..base.append_wait import wait_acknowledged
 from ..http_shared.http import read_body
 from ..http_shared.routing import HttpRoute, Parameters
+from .fork import EXTENDED, PLAIN, VERSION
 from .http_responses import HttpFault, access_of, make_handler
-from .node import EXTENDED, PLAIN, VERSION, Node
+from .node import Node
 from .options import option
 from .parameters import channel_name, channel_of, topic_name, topic_of
 from .publication import Publication

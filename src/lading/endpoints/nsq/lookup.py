@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from ...model.errors import Refusal
-from .node import VERSION
+from .fork import VERSION
 
 if TYPE_CHECKING:
     from ..base.services import Services

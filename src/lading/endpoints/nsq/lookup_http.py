@@ -8,9 +8,10 @@ from starlette.requests import Request
 
 from ...model.errors import LadingError, Refusal
 from ..http_shared.routing import HttpRoute, Parameters
+from .fork import EXTENDED, PLAIN, VERSION, takes_ext
 from .http_responses import HttpFault, access_of, make_handler
 from .lookup import Lookup
-from .node import EXTENDED, PLAIN, VERSION, Node, takes_ext
+from .node import Node
 from .parameters import channel_name, channel_of, number, topic_name, topic_of
 
 NAME: Final = "nsqlookupd_http"

@@ -19,8 +19,8 @@ from ..base.receive_budget import ReceiveBudget
 from ..base.services import Services
 from ..io.gate import Gate, Guarded
 from . import lookup as lookups
+from .fork import VERSION
 from .lookup import NsqdProducer
-from .node import VERSION
 from .node import of as node_of
 
 log = logging.getLogger(__name__)

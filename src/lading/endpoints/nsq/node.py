@@ -6,9 +6,9 @@ import asyncio
 import logging
 import platform
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from ...broker.channels import Channel, Start
 from ...dialects.nsq import limits
@@ -17,30 +17,34 @@ from ...model.errors import Reason, Refusal
 from ...model.names import DEFAULT_STREAM
 from ...settings import Address
 from ..base.services import Services, now_us
+from .fork import EXTENDED, YOUZAN, takes_ext
 
 if TYPE_CHECKING:
     from ...broker.core.topology import Topic
-    from .session import NsqdConnection
+    from ...dialects.nsq.commands import ClientState
+    from ...dialects.nsq.identify import Identity
+    from .consume import NsqConsumer
 
 log = logging.getLogger(__name__)
-
-VERSION: Final = "0.3.7-HA.1.13.0"
-"""What clients are told: the fork's clients pass over nodes whose version has no HA in it (nsq.md 5.3)."""
-
-YOUZAN: Final = "youzan"
-EXTENDED: Final = "extended"
-PLAIN: Final = "plain"
-"""Forms a topic may be fixed to (TopicSettings.header_form); None leaves it to each client."""
-
-
-def takes_ext(topic: Topic) -> bool:
-    """Whether messages with an ext may be published to a topic: its readers are told so, by whatever way they ask."""
-    return topic.settings.header_form != PLAIN
-
 
 _MISSING: Final = frozenset({Reason.TOPIC_NAME_NOT_FOUND, Reason.STREAM_NAME_NOT_FOUND})
 DELETED_S: Final = 10.0
 PUMP_RETRY_US: Final = 1_000_000
+
+
+class NodeClient(Protocol):
+    """A client of nsqd, as its node and the figures of ``/stats`` see it."""
+
+    address: str
+    connected_s: int
+    identity: Identity
+    state: ClientState
+    consumer: NsqConsumer | None
+    published: Mapping[str, int]
+    """Messages by topic."""
+
+    def topic_upgraded(self, topic: Topic) -> None:
+        """From now on readers of a topic must take the extended form."""
 
 
 class Node:
@@ -55,7 +59,7 @@ class Node:
         """Answer as the fork does, instead of with upstream's friendliness."""
         self.started_s = int(time.time())
         self.hostname = platform.node()
-        self.connections: set[NsqdConnection] = set()
+        self.connections: set[NodeClient] = set()
         self.tcp: Address | None = None
         self.http: Address | None = None
         """Where the faces of nsqd really listen."""

@@ -19,8 +19,9 @@ from ...dialects.nsq.errors import NsqProtocolError
 from ...model.errors import LimitExceeded
 from ..base.route_cache import RouteCache
 from ..base.services import now_us
+from .fork import takes_ext
 from .message_store import BatchStore, Bytes, MessageStore, RunStore, Store
-from .node import Node, takes_ext
+from .node import Node
 from .publication import Publication
 
 if TYPE_CHECKING:

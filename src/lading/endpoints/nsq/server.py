@@ -34,6 +34,7 @@ class Nsqd:
             services.busy_poll.served,
         )
         self.gate = Gate(services, NAME, services.settings.endpoints.nsqd_tcp.connections_max)
+        self._connections: set[NsqdConnection] = set()
         self._server: asyncio.Server | None = None
         self._all_gone = asyncio.Event()
 
@@ -47,26 +48,28 @@ class Nsqd:
         """Accept no more, answer what is on its way to the disk, close; a client that does not read is cut."""
         if self._server is not None:
             self._server.close()
-        for connection in list(self.node.connections):
+        for connection in list(self._connections):
             connection.process_commands()
         with contextlib.suppress(TimeoutError):
-            if self.node.connections:
+            if self._connections:
                 await asyncio.wait_for(self._all_gone.wait(), DRAIN_TIMEOUT_S)
-        for connection in list(self.node.connections):
+        for connection in list(self._connections):
             connection.abort()
 
     def admit(self, connection: NsqdConnection, host: str) -> bool:
         """Whether there is room for one more."""
         if not self.gate.admit(connection, host):
             return False
+        self._connections.add(connection)
         self.node.connections.add(connection)
         return True
 
     def leave(self, connection: NsqdConnection) -> None:
         """The client is gone."""
+        self._connections.discard(connection)
         self.node.connections.discard(connection)
         self.gate.leave(connection)
-        if not self.node.connections:
+        if not self._connections:
             self._all_gone.set()
 
     def wait_for_disk(self, relieved: Callable[[], None]) -> bool:

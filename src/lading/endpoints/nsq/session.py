@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections import deque
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, cast
 
 import numpy as np
@@ -63,12 +64,13 @@ class NsqdConnection(Guarded, asyncio.BufferedProtocol):
         self.endpoint = endpoint
         self.gate = endpoint.gate
         self.node = endpoint.node
-        self._services = endpoint.services
+        self.services = endpoint.services
         metrics = endpoint.services.metrics
         self._received_bytes, self._sent_bytes = metrics.received_bytes.values, metrics.sent_bytes.values
         self._requests = metrics.requests.values
         self.inbox = Inbox(endpoint.services.receive)
         self.intake = PublicationReader(self, self.inbox, endpoint.publisher, endpoint.gathering, NAME, self._requests)
+        self.published: Mapping[str, int] = self.intake.published
         self.identity = Identity()
         self.state = ClientState.FRESH
         self.consumer: NsqConsumer | None = None
@@ -131,7 +133,7 @@ class NsqdConnection(Guarded, asyncio.BufferedProtocol):
     def buffer_updated(self, size_bytes: int) -> None:
         self._received_bytes[_BY_ENDPOINT] += size_bytes
         # what comes after a fatal error is thrown away; what comes while the broker stops is not begun
-        if not self._ended and not self._services.stopping:
+        if not self._ended and not self.services.stopping:
             self.inbox.have += size_bytes
             if self.waiting or self._congested or self._paused or not self._take_repeated():
                 self.process_commands()
@@ -271,7 +273,7 @@ class NsqdConnection(Guarded, asyncio.BufferedProtocol):
         hold = (inbox.full or self._resting) and not self._ended
         if hold != self._held:
             self._hold(hold)
-        if self._ended or self._services.stopping:
+        if self._ended or self.services.stopping:
             self._close_at_end()
 
     def _rest(self) -> None:
@@ -342,7 +344,7 @@ class NsqdConnection(Guarded, asyncio.BufferedProtocol):
             self._send(publication.answers)
             return True
         self.waiting.append(publication)
-        self._congested = self._services.broker.appender.congested and self.endpoint.wait_for_disk(self._relieve)
+        self._congested = self.services.broker.appender.congested and self.endpoint.wait_for_disk(self._relieve)
         return True
 
     def acknowledge(self) -> None:
@@ -428,14 +430,14 @@ class NsqdConnection(Guarded, asyncio.BufferedProtocol):
             waiting.popleft()
         if parts:
             self._send(b"".join(parts))
-        if not self._working and (self._ended or self._services.stopping):
+        if not self._working and (self._ended or self.services.stopping):
             self._close_at_end()
 
     def _close_at_end(self) -> None:
         if self.waiting or self._parting or self._transport is None or self._working:
             return
         self._parting = True
-        if self._services.stopping:
+        if self.services.stopping:
             self._transport.close()
             return
         # closing on unread bytes would take the last answer back (RST): say that nothing follows, and read on a while

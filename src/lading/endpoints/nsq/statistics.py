@@ -6,13 +6,12 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from ...dialects.nsq.commands import ClientState
-from .node import VERSION, takes_ext
+from .fork import VERSION, takes_ext
 
 if TYPE_CHECKING:
     from ...broker.channels import Channel
     from ...broker.core.topology import Topic
-    from .node import Node
-    from .session import NsqdConnection
+    from .node import Node, NodeClient
 
 _STATES = {ClientState.FRESH: 2, ClientState.SUBSCRIBED: 3, ClientState.CLOSING: 4}
 _NS_PER_MS = 1_000_000
@@ -29,7 +28,7 @@ def statistics(node: Node, topic: str = "", channel: str = "", *, clients: bool 
         "health": "OK",
         "start_time": node.started_s,
         "topics": [_topic(node, one, channel, clients) for one in topics],
-        "producers": [_client(one) for one in node.connections if one.intake.published],
+        "producers": [_client(one) for one in node.connections if one.published],
     }
 
 
@@ -57,10 +56,10 @@ def _topic(node: Node, topic: Topic, channel: str, clients: bool) -> dict[str, A
             {
                 "remote_addr": one.address,
                 "user_agent": one.identity.user_agent,
-                "pub_count": one.intake.published[topic.flat_name],
+                "pub_count": one.published[topic.flat_name],
             }
             for one in node.connections
-            if topic.flat_name in one.intake.published
+            if topic.flat_name in one.published
         ],
         "e2e_processing_latency": {"count": 0, "percentiles": None},
     }
@@ -90,7 +89,7 @@ def _channel(node: Node, channel: Channel, with_clients: bool) -> dict[str, Any]
     }
 
 
-def _client(connection: NsqdConnection) -> dict[str, Any]:
+def _client(connection: NodeClient) -> dict[str, Any]:
     identity = connection.identity
     subscriber = connection.consumer.subscriber if connection.consumer is not None else None
     return {
