@@ -9,7 +9,7 @@ import pytest
 
 from lading.broker.broker import Broker
 from lading.broker.core.settings import TopicSettings
-from lading.broker.core.states import list_states, ranges_of
+from lading.broker.core.states import list_states
 from lading.broker.core.topology import Partition
 from lading.broker.iggy.poll import Last, Next
 from lading.dialects.iggy_classic import protocol as iggy_row
@@ -18,6 +18,7 @@ from lading.dialects.native import protocol as native_row
 from lading.dialects.protocols import VISIBILITY
 from lading.model.errors import Reason, Refusal
 from lading.model.protocol import VisibilityRule
+from lading.model.ranges import ranges_of
 from lading.model.state import State
 from tests.broker.room import CONSUMER, NOW, append_block, block, fill, opened, payloads, read, rows, topic_of
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 
+from ..model.ranges import subtract_ranges
+
 
 class Intervals:
     """Disjoint ranges [first, end) with a small number each; touching ranges with the same number are one.
@@ -42,15 +44,7 @@ class Intervals:
         """The parts of [first, end) that no range covers."""
         if first < end and (not self._ends or self._ends[-1] <= first):
             return [(first, end)]
-        gaps = []
-        at = first
-        for start, stop, _ in self.overlapping(first, end):
-            if at < start:
-                gaps.append((at, start))
-            at = stop
-        if at < end:
-            gaps.append((at, end))
-        return gaps
+        return subtract_ranges(self.overlapping(first, end), first, end)
 
     def set(self, first: int, end: int, value: int | None) -> None:
         """Give [first, end) this value, whatever it had; None takes it out."""

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from ..model.batch import FIELDS, SCHEMA
 from ..model.errors import LocalError
+from ..model.ranges import ranges_of_rising
 from ..model.run import Decoded
 from ..model.scan_request import ScanRequest
 from ..model.state import State
@@ -159,9 +160,7 @@ class _Range:
                 self._mark(judged.batch.column("offset").to_numpy()[rows], one.state)
 
     def _mark(self, offsets: NDArray[np.int64], state: State) -> None:
-        """Offsets that follow each other become one range."""
-        cuts = np.flatnonzero(np.diff(offsets) != 1) + 1
-        self._marked += [(int(part[0]), int(part[-1]) + 1, int(state)) for part in np.split(offsets, cuts)]
+        self._marked += [(first, end, int(state)) for first, end in ranges_of_rising(offsets).tolist()]
 
     def _quarantine(self, stretch: FetchedRange, judged: ClassifiedBatch, now_us: int) -> None:
         """The messages that failed are decoded once more, whole: most batches have none."""

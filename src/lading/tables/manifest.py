@@ -11,6 +11,7 @@ from typing import Any
 import xxhash
 
 from ..model.errors import CorruptLog
+from ..model.ranges import merge_ranges as merge_intervals
 from .files import read_document, write_document
 from .offsets import OffsetsDocument, PartitionOffset
 from .ranges import OffsetRange, merge_ranges
@@ -181,7 +182,7 @@ def cover(covered: Covered, ranges: Sequence[OffsetRange]) -> Covered:
         if piece.resumed:
             # what a recovery cut off was published under offsets that others have now
             intervals = [(low, min(high, piece.start)) for low, high in intervals if low < piece.start]
-        parts[str(piece.partition)] = _joined([*intervals, (piece.start, piece.end)])
+        parts[str(piece.partition)] = merge_intervals([*intervals, (piece.start, piece.end)])
     return made
 
 
@@ -192,16 +193,6 @@ def advance(positions: OffsetsDocument, ranges: Sequence[OffsetRange]) -> Offset
         mark = PartitionOffset(piece.topic_id, piece.epoch, piece.end)
         made.setdefault(piece.topic, {})[str(piece.partition)] = mark.document()
     return made
-
-
-def _joined(intervals: Intervals) -> Intervals:
-    joined: Intervals = []
-    for low, high in sorted(intervals):
-        if joined and low <= joined[-1][1]:
-            joined[-1] = joined[-1][0], max(joined[-1][1], high)
-        else:
-            joined.append((low, high))
-    return joined
 
 
 def _log(piece: OffsetRange) -> str:

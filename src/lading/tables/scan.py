@@ -19,11 +19,11 @@ from ..filter.filter import Filter
 from ..filter.parse import parse
 from ..model.errors import ChecksumMismatch, DataLoss, LocalError, Unreachable
 from ..model.limits import BATCH_BYTES, BATCH_ROWS
-from ..model.run import BASE_OFFSET, LAST_OFFSET, Decoded
+from ..model.run import LAST_OFFSET, Decoded
 from ..model.scan_request import ScanRequest
 from ..transports.checksums import mismatches
 from ..transports.epochs import fill_epochs
-from ..transports.fetched import FetchResult, States
+from ..transports.fetched import FetchResult, States, missing
 from ..transports.interface import Filtering, PartitionMeta, TopicMeta, Transport
 from ..transports.open import open_transport
 from .offsets import PartitionOffset, find_loss, next_epoch_start
@@ -247,17 +247,12 @@ class _RangeReader:
         """DataLoss where the chunks that came do not continue each other from ``position`` on."""
         piece = self._piece
         self._tell_damaged(fetched.damaged)
-        for run in fetched.runs:
-            bases, lasts = run.chunks[:, BASE_OFFSET], run.chunks[:, LAST_OFFSET]
-            expected = np.concatenate(([position], lasts[:-1] + 1))
-            for at in np.flatnonzero(bases > expected):
-                first, until = int(expected[at]), min(int(bases[at]), end)
-                if first < until:
-                    self._lost(
-                        f"topic {piece.topic!r}, partition {piece.partition}: offsets {first} to {until - 1} are not "
-                        "there any more (deleted by retention?); to go on without them set failOnDataLoss=false"
-                    )
-            position = max(position, int(lasts[-1]) + 1)
+        reached = int(fetched.runs[-1].chunks[-1, LAST_OFFSET]) + 1 if fetched.runs else position
+        for first, until in missing(fetched.runs, position, min(reached, end)):
+            self._lost(
+                f"topic {piece.topic!r}, partition {piece.partition}: offsets {first} to {until - 1} are not "
+                "there any more (deleted by retention?); to go on without them set failOnDataLoss=false"
+            )
 
     def _check_same(self, topic_id: bytes | None) -> None:
         if self._piece.topic_id and topic_id and topic_id.hex() != self._piece.topic_id:

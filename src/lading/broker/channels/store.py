@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ...log.catalog import Catalog
 from ...log.catalog_rows import GroupRow, PositionRow
+from ...model.ranges import ranges_of_rising
 from ..core.topology import Partition, Topic
 from .in_flight import DispatcherState
 from .partition_dispatcher import PartitionDispatcher
@@ -139,15 +139,11 @@ def after_cut(stored: StoredLane, partition: Partition) -> DispatcherState:
 
 
 def _encoded(state: DispatcherState, flags: int) -> bytes:
-    pending = state.pending
-    breaks = np.flatnonzero(np.diff(pending) != 1)
-    firsts = pending[np.concatenate(([0], breaks + 1))] if len(pending) else pending
-    ends = pending[np.concatenate((breaks, [len(pending) - 1]))] + 1 if len(pending) else pending
+    ranges = ranges_of_rising(state.pending).astype("<i8")
     end = state.end
-    if len(firsts) > RANGES_MAX:
-        end = int(firsts[RANGES_MAX])
-        firsts, ends = firsts[:RANGES_MAX], ends[:RANGES_MAX]
-    ranges: NDArray[np.int64] = np.stack((firsts, ends), axis=1).astype("<i8")
+    if len(ranges) > RANGES_MAX:
+        end = int(ranges[RANGES_MAX, 0])
+        ranges = ranges[:RANGES_MAX]
     entries = np.array(state.entries, "<i8").reshape(-1, 3)
     entries = entries[entries[:, 0] < end]
     head = _HEAD.pack(_VERSION, flags, 0, len(ranges), len(entries), end)

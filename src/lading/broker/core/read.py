@@ -7,7 +7,7 @@ common case. Damaged chunks are searched by their dialect for messages whose own
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -18,6 +18,7 @@ from ...chunk.runs import runs
 from ...dialects import registry
 from ...log.interface import PartitionLog
 from ...model.protocol import AbortedRecords, UnavailableMessages, VisibilityRule
+from ...model.ranges import merge_ranges, subtract_ranges
 from ...model.run import BASE_OFFSET, Run
 from ...model.scan_request import ScanRequest
 from ...model.state import State
@@ -93,8 +94,9 @@ def read(
         skipped = skipped_ranges(log, at, end, reader)
         lost: list[tuple[int, int]] = []
         if stretch.damaged:
-            lost = _complement(stretch.parts[0].bases if stretch.parts else (), at, end)
-            skipped = _merged([*skipped, *lost])
+            kept = stretch.parts[0].bases if stretch.parts else ()
+            lost = subtract_ranges(((offset, offset + 1) for offset in kept[bisect_left(kept, at) :]), at, end)
+            skipped = merge_ranges([*skipped, *lost])
         at = _take(reading, stretch.parts, at, end, skipped, wanted)
         damaged += [(first, min(other, at)) for first, other in lost if first < at]
         left_bytes -= stretch.size_bytes
@@ -179,7 +181,7 @@ def skipped_ranges(log: PartitionLog, first: int, end: int, reader: VisibilityRu
         ranges += [(one, other) for one, other, _ in log.unavailable_ranges(first, end)]
     elif reader.states is UnavailableMessages.CHOSEN:
         ranges += _unchosen(log.unavailable_ranges(first, end), first, end, reader.chosen_states)
-    return _merged(ranges) if len(ranges) > 1 else ranges
+    return merge_ranges(ranges) if len(ranges) > 1 else ranges
 
 
 def _unchosen(
@@ -188,7 +190,7 @@ def _unchosen(
     """Return the ranges of ``first`` to ``end`` whose messages have none of the ``chosen`` states."""
     ranges = [(one, other) for one, other, state in hidden if state not in chosen]
     if State.AVAILABLE not in chosen:
-        ranges += subtract_ranges([(one, other) for one, other, _ in hidden], first, end)
+        ranges += subtract_ranges(hidden, first, end)
     return ranges
 
 
@@ -238,46 +240,8 @@ def _size_bytes(part: IndexedRun, low: int, high: int, messages: int) -> int:
     return body_bytes * messages // max(part.lasts[high - 1] - part.bases[low] + 1, messages)
 
 
-def subtract_ranges(left_out: Sequence[tuple[int, int]], first: int, end: int) -> Iterator[tuple[int, int]]:
-    """What of ``first`` to ``end`` is in none of the ranges ``left_out``, which rise."""
-    for start, stop in left_out:
-        if stop <= first:
-            continue
-        if start >= end:
-            break
-        if start > first:
-            yield first, start
-        first = stop
-    if first < end:
-        yield first, end
-
-
 def message_offsets(run: Run, first: int, end: int) -> NDArray[np.int64]:
     """The offsets of the messages of ``run`` with ``first`` <= offset < ``end``."""
     found = registry.decode(run, ScanRequest(first, end, frozenset({"offset"})))
     columns = [part.columns["offset"].to_numpy() for part in found]
     return np.concatenate(columns) if columns else np.empty(0, np.int64)
-
-
-def _complement(kept: Sequence[int], first: int, end: int) -> list[tuple[int, int]]:
-    """The ranges of ``first`` to ``end`` that hold no offset of ``kept`` (rising)."""
-    ranges: list[tuple[int, int]] = []
-    for offset in kept[bisect_left(kept, first) :]:
-        if offset >= end:
-            break
-        if offset > first:
-            ranges.append((first, offset))
-        first = offset + 1
-    if first < end:
-        ranges.append((first, end))
-    return ranges
-
-
-def _merged(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    merged: list[tuple[int, int]] = []
-    for first, end in sorted(ranges):
-        if merged and first <= merged[-1][1]:
-            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
-        else:
-            merged.append((first, end))
-    return merged

@@ -6,11 +6,11 @@ marked and due. Nobody's marks are taken away: a message that is made available 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
 from ...log.interface import PartitionLog, SegmentInfo
 from ...log.retention import find_expired_end
+from ...model.ranges import subtract_ranges
 from ...model.state import State
 from .settings import BrokerSettings
 from .topology import Partition
@@ -101,7 +101,7 @@ def _mark(partition: Partition, rule: RetentionPolicy, now_us: int) -> int:
         return 0
     marked = 0
     # copied before the call: marking changes what is hidden
-    for start, stop in list(_available(log, log.first_offset, min(end, log.last_stable_offset))):
+    for start, stop in _available(log, log.first_offset, min(end, log.last_stable_offset)):
         log.set_state(start, stop, State.MARKED_FOR_DELETION, now_us)
         marked += stop - start
     if marked:
@@ -153,14 +153,8 @@ def _held_from(partition: Partition) -> int:
 
 
 def _marked(log: PartitionLog, first: int, end: int) -> bool:
-    return not any(True for _ in _available(log, first, end))
+    return not _available(log, first, end)
 
 
-def _available(log: PartitionLog, first: int, end: int) -> Iterator[tuple[int, int]]:
-    at = first
-    for start, stop, _ in log.unavailable_ranges(first, end) if first < end else ():
-        if start > at:
-            yield at, start
-        at = stop
-    if at < end:
-        yield at, end
+def _available(log: PartitionLog, first: int, end: int) -> list[tuple[int, int]]:
+    return subtract_ranges(log.unavailable_ranges(first, end), first, end) if first < end else []

@@ -7,7 +7,7 @@ nothing, so a request may be repeated.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from itertools import islice
 from typing import Final, NamedTuple
@@ -18,6 +18,7 @@ from ...columns.contract import parse_columns
 from ...filter.parse import parse
 from ...log.interface import Commit
 from ...model.errors import Reason, Refusal
+from ...model.ranges import merge_ranges, ranges_of_rising, split_by_mark
 from ...model.state import State
 from .counters import Counters
 from .dead_letters import DeadLetters
@@ -107,22 +108,6 @@ class States:
         return count
 
 
-def ranges_of(offsets: Iterable[int]) -> list[tuple[int, int]]:
-    """Single offsets as ranges (first, end), joined where they touch."""
-    return merge_ranges((offset, offset + 1) for offset in offsets)
-
-
-def merge_ranges(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Ranges in order, joined where they touch or overlap."""
-    found: list[tuple[int, int]] = []
-    for first, end in sorted(ranges):
-        if found and found[-1][1] >= first:
-            found[-1] = (found[-1][0], max(end, found[-1][1]))
-        else:
-            found.append((first, end))
-    return found
-
-
 def portions(ranges: Ranges) -> list[Ranges]:
     """``ranges`` in pieces of ``RANGES_AT_ONCE``, so that nothing else waits long."""
     rest = iter(ranges)
@@ -144,15 +129,9 @@ def changes(partition: Partition, ranges: Ranges, state: int) -> list[tuple[int,
             )
     changed: list[tuple[int, int]] = []
     for first, end in merge_ranges(ranges):
-        at = first
-        for start, stop, was in log.unavailable_ranges(first, end):
-            if state != State.AVAILABLE and start > at:
-                changed.append((at, start))
-            if was != state:
+        for start, stop, was in split_by_mark(log.unavailable_ranges(first, end), first, end):
+            if state != (State.AVAILABLE if was is None else was):
                 changed.append((start, stop))
-            at = stop
-        if state != State.AVAILABLE and at < end:
-            changed.append((at, end))
     return merge_ranges(changed)
 
 
@@ -209,7 +188,8 @@ class Search:
         offsets = [batch.column("offset").to_numpy() for batch in selected.batches]
         together = np.concatenate(offsets) if offsets else np.empty(0, np.int64)
         seen = min(reading.count, self._end - self.at)
-        return SearchResult(_runs(together), seen, len(together), max(selected.end_offset, self.at))
+        matching = [(first, end) for first, end in ranges_of_rising(together).tolist()]
+        return SearchResult(matching, seen, len(together), max(selected.end_offset, self.at))
 
     def holds(self, reading: ReadResult, partition: Partition, first: int, end: int) -> bool:
         """Whether the states of ``first`` to ``end`` are still those that the filter saw, where it looked at them."""
@@ -221,13 +201,3 @@ class Search:
             if start < end and stop > first
         ]
         return partition.log.unavailable_ranges(first, end) == seen
-
-
-def _runs(offsets: np.ndarray[tuple[int], np.dtype[np.int64]]) -> list[tuple[int, int]]:
-    """Rising offsets as ranges."""
-    if not len(offsets):
-        return []
-    breaks = np.flatnonzero(np.diff(offsets) != 1)
-    firsts = offsets[np.concatenate(([0], breaks + 1))].tolist()
-    lasts = offsets[np.concatenate((breaks, [len(offsets) - 1]))].tolist()
-    return [(first, last + 1) for first, last in zip(firsts, lasts, strict=True)]

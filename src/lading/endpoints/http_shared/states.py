@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from pydantic import Field, ValidationError
 
-from ...broker.core.states import Search, SearchResult, changes, portions, ranges_of, selecting
+from ...broker.core.states import Search, SearchResult, changes, portions, selecting
 from ...model.errors import Reason, Refusal
+from ...model.ranges import ranges_of
 from ...model.state import STATE_BY_WORD, State
 from ..base.services import Services, now_us
 from .documents import Count, RequestModel, sentence

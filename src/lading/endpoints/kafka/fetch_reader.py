@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from ...broker.core.pass_through import Ahead, whole_chunks
-from ...broker.core.read import ReadResult, RunSlice, subtract_ranges
+from ...broker.core.read import ReadResult, RunSlice
 from ...dialects import codes, registry
 from ...dialects.kafka import batch_slicing
 from ...dialects.kafka import protocol as kafka_row
+from ...model.ranges import subtract_ranges
 from ...model.scan_request import ScanRequest
 from .marked import Change, shows_states, split_by_state
 

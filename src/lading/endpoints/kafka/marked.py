@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from ...broker.core.state_header import add_state
+from ...model.ranges import split_by_mark
 
 if TYPE_CHECKING:
     from ...broker.core.topology import Topic
@@ -28,14 +29,5 @@ def split_by_state(
     hidden: Sequence[tuple[int, int, int]], first: int, end: int
 ) -> Iterator[tuple[int, int, Change | None]]:
     """Yield the ranges of ``first`` to ``end`` in order, and what is done to messages of a marked one."""
-    for start, stop, state in hidden:
-        if stop <= first:
-            continue
-        if start >= end:
-            break
-        if start > first:
-            yield first, start, None
-        yield max(start, first), min(stop, end), partial(add_state, state)
-        first = stop
-    if first < end:
-        yield first, end, None
+    for start, stop, state in split_by_mark(hidden, first, end):
+        yield start, stop, None if state is None else partial(add_state, state)

@@ -5,7 +5,7 @@ Requests and answers are the documents of ``docs/reference/http-states.md``, so 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from ...dialects.iggy_classic.commands import Ping
@@ -13,6 +13,7 @@ from ...dialects.iggy_classic.errors import CODE_OF
 from ...dialects.iggy_classic.records import validate
 from ...dialects.iggy_classic.state_commands import GetStates, ListedStates, SetStates, SetStatesWhere, StatesProgress
 from ...model.errors import LocalError, Reason, RemoteError
+from ...model.ranges import ranges_of
 from ...model.state import STATE_BY_WORD, State
 from ..interface import TopicMeta
 from .group import StreamTopic
@@ -75,7 +76,7 @@ class IggyStates:
                 self._ask(SetStatesWhere(*place, partition + 1, state, dry_run, first, end, reason, where))
             )
         offsets: Sequence[int] | None = document.get("offsets")
-        ranges = tuple(_ranges(offsets)) if offsets is not None else ((int(document["first"]), int(document["end"])),)
+        ranges = tuple(ranges_of(offsets)) if offsets is not None else ((int(document["first"]), int(document["end"])),)
         return _progress(self._ask(SetStates(*place, partition + 1, state, dry_run, reason, ranges)))
 
     def _put_in_topic(self, topic: str, document: dict[str, Any]) -> dict[str, Any]:
@@ -122,16 +123,3 @@ def _progress(done: StatesProgress) -> dict[str, Any]:
         "seen": done.seen, "matched": done.matched, "changed": done.changed,
         "first": done.first, "end": done.end, "done": done.first >= done.end,
     }  # fmt: skip
-
-
-def _ranges(offsets: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Yield rising ranges that hold the offsets."""
-    first = end = -1
-    for offset in sorted(offsets):
-        if offset > end and end >= 0:
-            yield first, end
-        if offset > end or end < 0:
-            first = offset
-        end = offset + 1
-    if end >= 0:
-        yield first, end
