@@ -31,8 +31,8 @@ def ingest(
         str | None,
         typer.Option(
             "--columns",
-            help='What the table holds, e.g. "offset, carrier string, delay int"; all fields but the raw headers, and '
-            "each header with the type that its values suggest, unless given.",
+            help='Columns of the table, e.g. "offset, carrier string, delay int". Default: all fields but the raw '
+            "headers, and each header with the type that its values suggest.",
         ),
     ] = None,
     where: Where = None,

@@ -50,8 +50,8 @@ From = Annotated[
     str,
     typer.Option(
         "--from", "-f", envvar="LADING_SERVER", metavar="URL|DIR",
-        help="Where to read: lading://, iggy:// or kafka://host:port, or a broker's data directory. Reading a queue, "
-        "nsq://host:port, takes messages from it.",
+        help="Source to read: a lading://, iggy:// or kafka:// URL, or a data directory. Reading an nsq:// URL "
+        "consumes messages from the queue.",
     ),
 ]  # fmt: skip
 AsOutput = Annotated[Output, typer.Option("--output", "-o", help="Output format: text or json.")]

@@ -39,8 +39,9 @@ def serve(
 ) -> None:
     """Run the broker until Ctrl-C or SIGTERM.
 
-    Iggy clients connect to 8090 (TCP) and 3000 (HTTP), Kafka clients to 9092; the admin endpoint listens on 7070. When
-    all endpoints listen, one line says so: [bold]ready[/] and their addresses.
+    Iggy clients connect to 8090 (TCP) and 3000 (HTTP), Kafka clients to 9092, NSQ clients to 4150 (nsqd) and 4161
+    (nsqlookupd); the admin endpoint is 7070. Prints one [bold]ready[/] line with all addresses once every endpoint is
+    listening.
 
     Examples:
 

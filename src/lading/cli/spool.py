@@ -26,8 +26,8 @@ def spool(
 ) -> None:
     """Consume an NSQ channel into a spool directory until Ctrl-C.
 
-    Each is on disk before the queue is told that it is done. The spool is a data directory with one topic: name it
-    as the source of a pipeline, or read it from Python and Spark, also while it is filled.
+    Messages are acknowledged only after they are on disk. A spool is a data directory with one topic; use it as a
+    pipeline source or read it from Python or Spark, even while it is being filled.
 
     Example:
 

@@ -72,13 +72,13 @@ class PipelineWatch:
         if figures is not None and start.last is not None:
             figures.published_us = start.last.written_us
 
-    def begin(self) -> None:
-        """Start the clock of the run."""
-        self._manifests.begin()
+    def start_clock(self) -> None:
+        """Start timing the run."""
+        self._manifests.start_clock()
 
-    def look(self) -> None:
+    def poll_manifests(self) -> None:
         """Read new manifests and report progress."""
-        self._manifests.look()
+        self._manifests.poll_manifests()
         if self._figures is not None and time.monotonic() >= self._lag_due:
             self._manifests.measure_lag()
             self._show_lag(self._figures)

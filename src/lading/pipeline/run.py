@@ -15,7 +15,7 @@ from ..settings import Address
 from ..tables import engine
 from ..tables.engine import Start, TableRun
 from ..tables.executor import Executor
-from ..tables.failures import disk_told
+from ..tables.failures import translate_disk_errors
 from ..tables.options import SourceOptions
 from ..tables.planning import Planner
 from ..tables.spooling import resolve_spool
@@ -73,7 +73,7 @@ def run(
         from .sql import resolve_step_schema
 
         plan = Plan.of(settings, resolve_step_schema(session(), settings))
-    with disk_told(f"pipeline {settings.id!r}"), _sources(settings) as planners:
+    with translate_disk_errors(f"pipeline {settings.id!r}"), _sources(settings) as planners:
         metas = {planner.options.topic: planner.topic() for planner in planners}
         check_servers(settings, plan, list(zip(settings.document.source, metas.values(), strict=True)))
         state = PipelineStateDirectory.open(Path(settings.state_directory), settings.id, "pipeline")
@@ -238,10 +238,10 @@ def _drive(
             from .sql import Steps
 
             publish = Steps(spark, writer).publish
-    watch.begin()
+    watch.start_clock()
     engine.drive(
-        table_run, start, executor, stage=writer.stage_range, publish=publish, look=watch.look, stopped=stopped,
-        batch_rows=int(options.max_rows), interval_s=options.trigger if follow else None,
+        table_run, start, executor, stage=writer.stage_range, publish=publish, on_poll=watch.poll_manifests,
+        stopped=stopped, batch_rows=int(options.max_rows), interval_s=options.trigger if follow else None,
     )  # fmt: skip
 
 

@@ -34,8 +34,8 @@ class SparkExecutor:
         pieces = self.spark.sparkContext.parallelize(ranges, len(ranges))
         return pieces.mapPartitions(_staging(stage)).collect()
 
-    def run_watched(self, work: Callable[[], None], look: Callable[[], None]) -> None:
-        """Do ``work`` under a tag of this run; if ``look`` raises, the jobs with the tag are cancelled."""
+    def run_watched(self, work: Callable[[], None], on_poll: Callable[[], None]) -> None:
+        """Do ``work`` under a tag of this run; if ``on_poll`` raises, the jobs with the tag are cancelled."""
         context = self.spark.sparkContext
 
         def tagged() -> None:
@@ -50,7 +50,7 @@ class SparkExecutor:
             with suppress(Exception):
                 context.cancelJobsWithTag(self._tag)
 
-        watch_thread(tagged, look, cancel)
+        watch_thread(tagged, on_poll, cancel)
 
     def original_error(self, error: Exception) -> Exception:
         """Return the error of ours inside Spark's, or what a disk refused to Spark, else ``error``."""

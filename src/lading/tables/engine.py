@@ -120,7 +120,7 @@ def drive(
     *,
     stage: Stage,
     publish: Callable[[StagedBatch], None],
-    look: Callable[[], None],
+    on_poll: Callable[[], None],
     stopped: Callable[[], bool],
     batch_rows: int,
     interval_s: float | None,
@@ -128,13 +128,13 @@ def drive(
     """Stage the ranges of batch after batch in tasks and publish each, until what was there at the start is done.
 
     With ``interval_s`` a batch is begun every so many seconds without end, and a server that went away is waited for;
-    the batch that it stopped is begun again as the checkpoint has it. ``look`` is called meanwhile and after each
+    the batch that it stopped is begun again as the checkpoint has it. ``on_poll`` is called meanwhile and after each
     batch. When ``stopped`` says so, a run with ``interval_s`` ends, and another one raises KeyboardInterrupt. What was
     staged for a batch that is not published is deleted. Errors of ours are raised as they were, in whichever process.
     """
 
     def check() -> None:
-        look()
+        on_poll()
         if stopped():
             raise KeyboardInterrupt
 
@@ -143,7 +143,7 @@ def drive(
 
     def do_batch(ranges: Sequence[OffsetRange]) -> None:
         executor.run_watched(lambda: publish(StagedBatch(executor.write(stage, ranges))), check)
-        look()
+        on_poll()
 
     def pause_between(seconds: float) -> None:
         patience.reset()
@@ -165,7 +165,7 @@ def drive(
         else:
             _follow(run, start.last, do_batches, patience)
     except KeyboardInterrupt:
-        look()
+        on_poll()
         delete_uncommitted(run.state, run.places)
         if interval_s is None:
             raise
@@ -194,14 +194,14 @@ def _follow(
             patience.wait(error)
 
 
-def pausing(look: Callable[[], None]) -> Callable[[float], None]:
-    """Return what waits, and calls ``look``, which may raise, every so often and at least once."""
+def pausing(on_poll: Callable[[], None]) -> Callable[[float], None]:
+    """Return what waits, and calls ``on_poll``, which may raise, every so often and at least once."""
 
     def pause(seconds: float) -> None:
         until = time.monotonic() + seconds
-        look()
+        on_poll()
         while (left := until - time.monotonic()) > 0:
             time.sleep(min(left, LOOK_INTERVAL_S))
-            look()
+            on_poll()
 
     return pause

@@ -26,8 +26,8 @@ class Executor(Protocol):
         Of attempts that failed nothing comes back. Raises what tasks raised, as the executor wraps it.
         """
 
-    def run_watched(self, work: Callable[[], None], look: Callable[[], None]) -> None:
-        """Do ``work``, which calls ``write``; ``look`` is called meanwhile and may raise, which gives the tasks up."""
+    def run_watched(self, work: Callable[[], None], on_poll: Callable[[], None]) -> None:
+        """Run ``work``, which calls ``write``, and ``on_poll`` meanwhile; if that raises, the tasks are cancelled."""
 
     def original_error(self, error: Exception) -> Exception:
         """Return the error of ours inside what the executor raised, else ``error`` itself."""
@@ -36,10 +36,10 @@ class Executor(Protocol):
         """Let go of workers; further calls do nothing."""
 
 
-def watch_thread(work: Callable[[], None], look: Callable[[], None], give_up: Callable[[], None]) -> None:
-    """Do ``work`` in a thread of its own and call ``look`` meanwhile.
+def watch_thread(work: Callable[[], None], on_poll: Callable[[], None], give_up: Callable[[], None]) -> None:
+    """Do ``work`` in a thread of its own and call ``on_poll`` meanwhile.
 
-    If ``look`` raises, ``give_up`` is called, and a batch that is being published has a moment to end.
+    If ``on_poll`` raises, ``give_up`` is called, and a batch that is being published has a moment to end.
     """
     failed: list[BaseException] = []
 
@@ -54,7 +54,7 @@ def watch_thread(work: Callable[[], None], look: Callable[[], None], give_up: Ca
     try:
         while thread.is_alive():
             thread.join(LOOK_INTERVAL_S)
-            look()
+            on_poll()
     except BaseException:
         give_up()
         thread.join(GIVEN_UP_WAIT_S)

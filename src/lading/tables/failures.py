@@ -19,7 +19,7 @@ ADVICE: Final = (
 
 
 @contextmanager
-def disk_told(who: str) -> Iterator[None]:
+def translate_disk_errors(who: str) -> Iterator[None]:
     """Say what a disk refused as a LocalError; every other OSError passes as it is."""
     try:
         yield

@@ -18,7 +18,7 @@ from ..model.errors import SettingError
 from ..transports.fetched import States
 from . import engine
 from .executor import Executor
-from .failures import disk_told
+from .failures import translate_disk_errors
 from .files import local_directory, make_directory
 from .options import SourceOptions
 from .planning import Planner
@@ -127,7 +127,7 @@ def ingest(
         planner.options = replace(options, topic=topic)
         make_directory("the table", table)
         state = PipelineStateDirectory.open(state_at, topic)
-        with disk_told(f"the table {table}"), state.running() as token:
+        with translate_disk_errors(f"the table {table}"), state.running() as token:
             job = TableJob(
                 from_, topic, text, str(table), str(state.directory), state.pipeline, token,
                 _resume_command(from_, topic, table, state_dir, columns, where),
@@ -146,7 +146,7 @@ def ingest(
             )  # fmt: skip
             writer = TableWriter(job)
             engine.drive(
-                run, start, executor, stage=writer.stage_range, publish=writer.publish, look=watch.look,
+                run, start, executor, stage=writer.stage_range, publish=writer.publish, on_poll=watch.poll_manifests,
                 stopped=stopped, batch_rows=max_rows or BATCH_ROWS, interval_s=interval_s if follow else None,
             )  # fmt: skip
             # what attempts left that failed and were tried again

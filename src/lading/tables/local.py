@@ -50,9 +50,9 @@ class LocalExecutor:
                 raise error
         return [task.result() for task in tasks]
 
-    def run_watched(self, work: Callable[[], None], look: Callable[[], None]) -> None:
-        """Do ``work``; if ``look`` raises, the workers are ended."""
-        watch_thread(work, look, self._end_workers)
+    def run_watched(self, work: Callable[[], None], on_poll: Callable[[], None]) -> None:
+        """Do ``work``; if ``on_poll`` raises, the workers are ended."""
+        watch_thread(work, on_poll, self._end_workers)
 
     def original_error(self, error: Exception) -> Exception:
         """Return ``error``: it comes as it was raised. A worker that died is a LocalError."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from ..model.errors import CorruptLog, LocalError
-from .failures import disk_told
+from .failures import translate_disk_errors
 from .formats.interface import Rename
 from .formats.registry import open_table
 from .manifest import TABLE, DataFile, Manifest, Schemas, advance, cover, overlap, same_ranges
@@ -97,7 +97,7 @@ def commit(
     raising, before anything of it is published; ``deliver`` does what a published manifest holds besides tables, and
     may be called again for the same one.
     """
-    with disk_told(f"publishing a batch of {state.pipeline!r}"), state.committing(run):
+    with translate_disk_errors(f"publishing a batch of {state.pipeline!r}"), state.committing(run):
         ranges = merge_ranges(result.piece for result in batch.written)
         staged = batch.files
         if not ranges:

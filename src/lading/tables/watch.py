@@ -45,12 +45,12 @@ class ManifestWatch:
         """Seconds since the run began."""
         return time.monotonic() - self._begun
 
-    def begin(self) -> None:
-        """Start the clock of the run."""
+    def start_clock(self) -> None:
+        """Start timing the run."""
         self._begun, self.begun_s = time.monotonic(), time.time()
 
-    def look(self) -> None:
-        """Take in manifests that are new."""
+    def poll_manifests(self) -> None:
+        """Read new manifests and add them up."""
         while self._manifests.path(self.number + 1).exists():
             self.number += 1
             manifest = self._manifests.read(self.number)
