@@ -23,7 +23,7 @@ import sys
 from lading import serve
 from lading.endpoints.kafka.fetch_reader import FetchReader
 from lading.parent_pipe import end_with_parent
-from lading.settings import load
+from lading.settings_loading import load
 
 def keep(*_):
     raise MemoryError

@@ -9,7 +9,8 @@ import pytest
 from lading.broker.core.settings import BrokerSettings
 from lading.model.errors import SettingError
 from lading.serve import _broker_settings
-from lading.settings import Address, keys, load, parse_address
+from lading.settings import Address, parse_address
+from lading.settings_loading import keys, load
 
 
 def file(tmp_path: Path, text: str) -> Path:

@@ -80,7 +80,7 @@ import asyncio, signal, sys, time
 from pathlib import Path
 from lading import serve
 from lading.broker.broker import Broker
-from lading.settings import load
+from lading.settings_loading import load
 
 def hang(*_):
     while True:
@@ -168,7 +168,7 @@ SPINNING = """
 import asyncio, os, sys
 from pathlib import Path
 from lading import serve
-from lading.settings import load
+from lading.settings_loading import load
 from lading.parent_pipe import end_with_parent
 
 end_with_parent()

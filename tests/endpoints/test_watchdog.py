@@ -23,7 +23,7 @@ ADMIN_ALONE = ["endpoints.admin.address=127.0.0.1:0", *(f"endpoints.{name}.enabl
 BROKER = """
 import asyncio, signal, sys, time
 from lading import serve
-from lading.settings import load
+from lading.settings_loading import load
 
 def hang():
     while True:

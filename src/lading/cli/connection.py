@@ -14,7 +14,7 @@ from ..model.errors import LadingError, LocalError
 if TYPE_CHECKING:
     from ..columns.statistics import HeaderStatistics
     from ..pipeline.settings import PipelineSettings
-    from ..settings import Loaded
+    from ..settings_loading import Loaded
     from ..transports.fetched import States
     from ..transports.interface import PartitionMeta, TopicMeta, Transport
     from ..transports.lading.transport import LadingTransport
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 def load_settings(config: Path | None, sets: Sequence[str]) -> Loaded:
     """Return the settings of the file, the environment and ``--set``; the later ones win."""
-    from .. import settings
+    from ..settings_loading import load
 
-    return settings.load(config, sets, os.environ)
+    return load(config, sets, os.environ)
 
 
 def setting_rows(loaded: Loaded) -> list[dict[str, Any]]:

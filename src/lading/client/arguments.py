@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
 from difflib import get_close_matches
 from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any, Final
 
-from ..model.errors import SettingError
+from ..model.errors import LocalError, SettingError
+from ..model.message import EPOCH
 from ..transports.interface import Transport
 from ..transports.open import open_transport, option_names
 
@@ -87,3 +89,18 @@ def _unknown(caller: Callable[..., Any], option: str, transport_options: list[st
     near = [meant] if meant else get_close_matches(plain, known, 1, 0.5)
     hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
     return SettingError(f"{shown} has no argument or transport option {option!r}; {hint}")
+
+
+def to_microseconds(timestamp: datetime | int | None) -> int | None:
+    """Return a timestamp as microseconds since 1970. Raises LocalError if it names no moment."""
+    if isinstance(timestamp, datetime):
+        if timestamp.tzinfo is None:
+            raise LocalError(f"timestamp {timestamp} has no time zone; say which, e.g. datetime.now(UTC)")
+        return (timestamp - EPOCH) // timedelta(microseconds=1)
+    if timestamp is not None and (
+        not isinstance(timestamp, int) or isinstance(timestamp, bool) or not 0 <= timestamp < 1 << 63
+    ):
+        raise LocalError(
+            f"timestamp {timestamp!r}: neither a datetime nor microseconds since 1970; leave it out for the append time"
+        )
+    return timestamp

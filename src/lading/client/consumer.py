@@ -18,7 +18,7 @@ from .interceptors import LOG, ConsumerInterceptor, apply_interceptors, notify_i
 from .read_bounds import Bound, ReadBounds, TopicPartition, spans
 from .readers import Readers
 from .reading import OnLoss, Selection, columns_text
-from .received import to_messages
+from .received import deserialize, to_messages
 from .serdes import Deserializer
 from .unseen import DeclaredHeaders
 
@@ -200,7 +200,7 @@ class Consumer:
                 message for batch in batches for message in to_messages(batch, meta.stream, meta.topic, place[1])
             ]
             self._at = _Reading(place, self._readers.position(place))
-            self._ready.extend(self._prepared(messages))
+            self._ready.extend(self._prepare(place[0], messages))
             if self._ready:
                 return True
             if self._error is not None:
@@ -208,33 +208,21 @@ class Consumer:
             self._done[place], self._at = self._at.after, None
         return False
 
-    def _prepared(self, messages: list[Message]) -> Sequence[Message]:
-        """Deserialised and seen by interceptors; a deserialiser's error waits until what lies before it is read."""
+    def _prepare(self, topic: str, messages: list[Message]) -> Sequence[Message]:
+        """Return the messages deserialised and as interceptors leave them.
+
+        The error of a deserialiser waits until the messages before it were handed out.
+        """
         if self._key_deserializer is not None or self._value_deserializer is not None:
-            for at, message in enumerate(messages):
-                try:
-                    self._deserialize(message)
-                except Exception as error:
-                    error.add_note(
-                        f"at topic {message.topic!r}, partition {message.partition}, offset {message.offset}; "
-                        f"to go on behind it: seek({message.partition}, {message.offset + 1})"
-                    )
-                    self._error = error
-                    self._back_to(message.offset)
-                    messages = messages[:at]
-                    break
+            count, self._error = deserialize(topic, messages, self._key_deserializer, self._value_deserializer)
+            if self._error is not None:
+                self._back_to(messages[count].offset)
+                messages = messages[:count]
         return (
             apply_interceptors([each.on_consume for each in self._interceptors], messages)
             if self._interceptors
             else messages
         )
-
-    def _deserialize(self, message: Message) -> None:
-        topic = self._at.place[0] if self._at is not None else message.topic
-        if self._key_deserializer is not None:
-            message.key = self._key_deserializer(topic, message.headers, message.key)
-        if self._value_deserializer is not None:
-            message.payload = self._value_deserializer(topic, message.headers, message.payload)
 
     def _read(
         self, selection: Selection, timeout_s: float | None

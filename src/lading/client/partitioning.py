@@ -1,12 +1,15 @@
-"""Which partition a message goes to: by murmur2 of its key as Kafka's clients choose, without a key by turns."""
+"""Which partition a message goes to: by murmur2 of its key as Kafka's clients choose, without a key round robin."""
 
 from __future__ import annotations
 
+import threading
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from ..model.errors import LocalError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -51,6 +54,48 @@ def partitions_of(keys: pa.Array[Any], partitions: int) -> NDArray[np.int64]:
     chosen = ((distinct & np.uint32(POSITIVE)) % np.uint32(partitions)).astype(np.int64)
     places = np.append(chosen, -1)
     return np.asarray(places[encoded.indices.fill_null(len(chosen)).to_numpy(zero_copy_only=False)])
+
+
+class PartitionChooser:
+    """Chooses partitions for the messages of one producer; callable from any thread."""
+
+    def __init__(self, batch_count: int) -> None:
+        self._batch_count = batch_count
+        self._turns: dict[str, int] = {}
+        self._lock = threading.Lock()
+
+    def choose(self, topic: str, partition: int | None, key: bytes | None, count: int) -> int:
+        """Return ``partition`` if given, else by key, else round robin among ``count`` partitions.
+
+        Raises LocalError if the topic does not have the partition.
+        """
+        if partition is not None:
+            if not 0 <= partition < count:
+                raise LocalError(f"topic {topic!r} has partitions 0 to {count - 1}; there is no {partition}")
+            return partition
+        return partition_of(key, count) if key is not None else self._turn(topic) % count
+
+    def split(
+        self, topic: str, batch: pa.RecordBatch, partition: int | None, count: int
+    ) -> list[tuple[int, pa.RecordBatch]]:
+        """Return the batch by partition as ``choose`` does; without keys, ``batch_count`` rows go to each in turn."""
+        if partition is not None or count == 1:
+            return [(self.choose(topic, partition, None, count), batch)]
+        import pyarrow as pa
+
+        chosen = partitions_of(batch.column("key"), count)
+        free = np.flatnonzero(chosen < 0)
+        turns = -(-free.size // self._batch_count)
+        order = np.array([self._turn(topic) for _ in range(turns)], np.int64)
+        chosen[free] = order.repeat(self._batch_count)[: free.size] % count
+        numbers = np.unique(chosen).tolist()
+        return [(number, batch.filter(pa.array(chosen == number))) for number in numbers]
+
+    def _turn(self, topic: str) -> int:
+        with self._lock:
+            turn = self._turns.get(topic, 0)
+            self._turns[topic] = turn + 1
+        return turn
 
 
 def _murmur2_all(keys: Any) -> NDArray[np.uint32]:

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..model.errors import LadingError, LocalError, Reason, Refusal, RemoteError, SettingError
 from ..model.headers import Headers, HeadersLike
-from ..model.message import EPOCH
 from ..transports.interface import PipeliningTransport, SendResult, TopicMeta, Transport
 from ..transports.topics import UnknownTopic
-from .arguments import open_for
+from .arguments import open_for, to_microseconds
 from .interceptors import LOG, Outgoing, ProducerInterceptor, apply_interceptors, notify_interceptors
 from .linger import EXIT_FLUSH_S, Linger, watch
-from .outgoing import BatchBuilder, normal, weigh
-from .partitioning import partition_of, partitions_of
-from .serdes import Serializer, to_bytes
+from .outbox import Outbox
+from .outgoing import normal, weigh
+from .partitioning import PartitionChooser
+from .serdes import Serializer, require_bytes, to_bytes
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,26 +26,6 @@ if TYPE_CHECKING:
 RETRIABLE_REASONS = (Reason.DISK_FULL, Reason.READ_ONLY, Reason.STOPPING)
 """Refusals after which the same messages may be sent again; after others they are given up, with the error."""
 Place = tuple[str, int]
-
-
-class _Outbox:
-    """What waits for one partition: batches made, in order, each with its messages when somebody listens."""
-
-    __slots__ = ("gathering", "messages", "waiting")
-
-    def __init__(self) -> None:
-        self.gathering = BatchBuilder()
-        self.messages: list[Outgoing] = []
-        self.waiting: deque[tuple[pa.RecordBatch, list[Outgoing]]] = deque()
-
-    def close_batch(self) -> None:
-        if self.gathering.count:
-            self.waiting.append((self.gathering.batch(), self.messages))
-            self.gathering, self.messages = BatchBuilder(), []
-
-    @property
-    def count(self) -> int:
-        return self.gathering.count + sum(batch.num_rows for batch, _ in self.waiting)
 
 
 class Producer:
@@ -107,9 +86,9 @@ class Producer:
         self._on_send: list[Callable[[Outgoing], Outgoing]] = [each.on_send for each in interceptors]
         self._key_serializer = key_serializer
         self._value_serializer = value_serializer
-        self._outboxes: dict[Place, _Outbox] = {}
+        self._outboxes: dict[Place, Outbox] = {}
         self._partitions: dict[str, int] = {}
-        self._turns: dict[str, int] = {}
+        self._chooser = PartitionChooser(batch_count)
         self._late: Exception | None = None
         self._late_lost = 0
         self._given_up_count = 0
@@ -145,20 +124,19 @@ class Producer:
         with self._lock:
             self._usable()
             own = headers if isinstance(headers, Headers) and not headers.sealed else Headers(headers)
-            message = Outgoing(topic, payload, key, own, partition, _microseconds(timestamp))
+            message = Outgoing(topic, payload, key, own, partition, to_microseconds(timestamp))
             if self._on_send:
                 message = apply_interceptors(self._on_send, message)
                 topic, own = message.topic, message.headers
             key_bytes = self._key_serializer(topic, own, message.key)
             data = self._value_serializer(topic, own, message.payload)
-            _require_bytes("key", key_bytes)
-            _require_bytes("value", data)
+            require_bytes("key", key_bytes)
+            require_bytes("value", data)
             size = weigh(self._limits, key_bytes, own, data, message.timestamp_us)
-        self._partition_count(topic)
-        number = self._choose(topic, message.partition, key_bytes)
+        number = self._chooser.choose(topic, message.partition, key_bytes, self._partition_count(topic))
         while True:
             with self._lock:
-                outbox = self._outboxes.setdefault((topic, number), _Outbox())
+                outbox = self._outboxes.setdefault((topic, number), Outbox())
                 gathering = outbox.gathering
                 if not gathering.count or (
                     gathering.count < self._batch_count and gathering.size_bytes + size <= self._batch_bytes
@@ -185,8 +163,8 @@ class Producer:
         count = self._partition_count(topic)
         with self._lock:
             for part in parts:
-                for number, rows in self._split(topic, part, partition, count):
-                    outbox = self._outboxes.setdefault((topic, number), _Outbox())
+                for number, rows in self._chooser.split(topic, part, partition, count):
+                    outbox = self._outboxes.setdefault((topic, number), Outbox())
                     outbox.close_batch()
                     outbox.waiting.append((rows, []))
         self._drain(self._closed_batches(topic))
@@ -207,7 +185,7 @@ class Producer:
                 piece
                 for batch in batches
                 for part in normal(batch)
-                for piece in self._split(topic, part, partition, count)
+                for piece in self._chooser.split(topic, part, partition, count)
             )
             options: dict[str, Any] = {"strict": self._strict, "compression": self._compression}
             if isinstance(self.transport, PipeliningTransport):
@@ -272,37 +250,6 @@ class Producer:
         if self._closed:
             raise LocalError("this producer is closed")
 
-    def _choose(self, topic: str, partition: int | None, key: bytes | None) -> int:
-        count = self._partition_count(topic)
-        if partition is not None:
-            if not 0 <= partition < count:
-                raise LocalError(f"topic {topic!r} has partitions 0 to {count - 1}; there is no {partition}")
-            return partition
-        return partition_of(key, count) if key is not None else self._turn(topic) % count
-
-    def _turn(self, topic: str) -> int:
-        with self._lock:
-            turn = self._turns.get(topic, 0)
-            self._turns[topic] = turn + 1
-        return turn
-
-    def _split(
-        self, topic: str, batch: pa.RecordBatch, partition: int | None, count: int
-    ) -> list[tuple[int, pa.RecordBatch]]:
-        """The batch by partition: as told, else by key; rows without a key go by turns of ``batch_count``."""
-        if partition is not None or count == 1:
-            return [(self._choose(topic, partition, None), batch)]
-        import numpy as np
-        import pyarrow as pa
-
-        chosen = partitions_of(batch.column("key"), count)
-        free = np.flatnonzero(chosen < 0)
-        turns = -(-free.size // self._batch_count)
-        order = np.array([self._turn(topic) for _ in range(turns)], np.int64)
-        chosen[free] = order.repeat(self._batch_count)[: free.size] % count
-        numbers = np.unique(chosen).tolist()
-        return [(number, batch.filter(pa.array(chosen == number))) for number in numbers]
-
     def _partition_count(self, topic: str) -> int:
         count = self._partitions.get(topic)
         if count is None:
@@ -328,7 +275,7 @@ class Producer:
                 raise
             return self.transport.topic(topic)
 
-    def _closed_batches(self, topic: str | None = None) -> list[tuple[Place, _Outbox]]:
+    def _closed_batches(self, topic: str | None = None) -> list[tuple[Place, Outbox]]:
         """Close what is gathered, of one topic or of all; the outboxes with something to send."""
         with self._lock:
             chosen = [item for item in self._outboxes.items() if topic is None or item[0][0] == topic]
@@ -336,7 +283,7 @@ class Producer:
                 outbox.close_batch()
         return [item for item in chosen if item[1].waiting]
 
-    def _drain(self, outboxes: Sequence[tuple[Place, _Outbox]]) -> None:
+    def _drain(self, outboxes: Sequence[tuple[Place, Outbox]]) -> None:
         """Send the closed batches of these outboxes, each in its order."""
         try:
             with self._wire:
@@ -354,7 +301,7 @@ class Producer:
                 # what failed waits for the next call, or for the end of the program
                 self._linger.begin(self, timed=any(outbox.gathering.count for outbox in self._outboxes.values()))
 
-    def _send_outbox(self, place: Place, outbox: _Outbox) -> None:
+    def _send_outbox(self, place: Place, outbox: Outbox) -> None:
         topic, number = place
         while outbox.waiting:
             batch, messages = outbox.waiting[0]
@@ -420,22 +367,3 @@ def _is_fatal(error: Exception) -> bool:
     if isinstance(error, Refusal):
         return error.reason not in RETRIABLE_REASONS
     return not isinstance(error, RemoteError)
-
-
-def _microseconds(timestamp: datetime | int | None) -> int | None:
-    if isinstance(timestamp, datetime):
-        if timestamp.tzinfo is None:
-            raise LocalError(f"timestamp {timestamp} has no time zone; say which, e.g. datetime.now(UTC)")
-        return (timestamp - EPOCH) // timedelta(microseconds=1)
-    if timestamp is not None and (
-        not isinstance(timestamp, int) or isinstance(timestamp, bool) or not 0 <= timestamp < 1 << 63
-    ):
-        raise LocalError(
-            f"timestamp {timestamp!r}: neither a datetime nor microseconds since 1970; leave it out for the append time"
-        )
-    return timestamp
-
-
-def _require_bytes(what: str, value: object) -> None:
-    if value is not None and type(value) is not bytes:
-        raise LocalError(f"the {what} serializer gave a {type(value).__name__}; it must give bytes or None")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..model.headers import Header, Headers
 from ..model.message import Message
 from ..model.state import State
+from .serdes import Deserializer
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -97,3 +98,22 @@ def to_messages(batch: pa.RecordBatch, stream: str, topic: str, partition: int) 
         ReceivedMessage(payload, key, offset, STATES[state], us, id, checksum, stream, topic, partition, column, row)
         for row, (payload, key, offset, state, us, id, checksum) in enumerate(zip(*lists, strict=True))
     ]
+
+
+def deserialize(
+    topic: str, messages: Sequence[Message], key: Deserializer | None, value: Deserializer | None
+) -> tuple[int, Exception | None]:
+    """Deserialise keys and payloads in place; return how many messages that were, and the error of the next one."""
+    for at, message in enumerate(messages):
+        try:
+            if key is not None:
+                message.key = key(topic, message.headers, message.key)
+            if value is not None:
+                message.payload = value(topic, message.headers, message.payload)
+        except Exception as error:
+            error.add_note(
+                f"at topic {message.topic!r}, partition {message.partition}, offset {message.offset}; "
+                f"to go on behind it: seek({message.partition}, {message.offset + 1})"
+            )
+            return at, error
+    return len(messages), None

@@ -59,3 +59,9 @@ def from_text(topic: str, headers: Headers, data: bytes | None) -> str | None:
         raise CorruptError(
             f"a message of topic {topic!r} is no UTF-8 text: {error.reason} at byte {error.start}"
         ) from None
+
+
+def require_bytes(what: str, value: object) -> None:
+    """Raise LocalError unless ``value`` is bytes or None."""
+    if value is not None and type(value) is not bytes:
+        raise LocalError(f"the {what} serializer gave a {type(value).__name__}; it must give bytes or None")

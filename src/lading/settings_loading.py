@@ -1,0 +1,118 @@
+"""Loading settings: one TOML file, environment ``LADING__A__B``, ``--set a.b=c``, in rising order (design.md Process).
+
+A key that ``settings`` does not declare is refused with a suggestion.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import SecretStr, ValidationError
+
+from .model.errors import SettingError
+from .settings import SECRETS, EndpointSection, EndpointSettings, Section, Settings, TokenSettings
+from .settings_sources import Given, from_environment, from_file, from_options, nest, read_token_file
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """Settings, and by dotted key the source of each value that is no default."""
+
+    settings: Settings
+    origins: dict[str, str]
+
+
+def load(config: Path | None = None, sets: Sequence[str] = (), env: Mapping[str, str] | None = None) -> Loaded:
+    """Return the settings of ``config`` (TOML), then ``env``, then ``sets`` (``a.b=c``), each over the one before.
+
+    Raises SettingError, one sentence that names file, variable or option and the key: unreadable file, unknown key
+    (with a suggestion), a value of the wrong type, an open bind without credentials.
+    """
+    given: dict[str, Given] = {}
+    for key, value, origin in (*from_file(config), *from_environment(env or {}), *from_options(sets)):
+        _require_known(key, value, origin)
+        given[key] = Given(value, origin)
+    try:
+        settings = Settings.model_validate(nest({key: item.value for key, item in given.items()}))
+    except ValidationError as error:
+        raise SettingError(_sentence(error, given)) from None
+    settings = _with_token_files(settings)
+    _require_credentials(settings)
+    return Loaded(settings, {key: item.origin for key, item in given.items()})
+
+
+def _section_of(field_type: Any) -> type[Section] | None:
+    return field_type if isinstance(field_type, type) and issubclass(field_type, Section) else None
+
+
+def keys(section: type[Section] = Settings, prefix: str = "") -> list[str]:
+    """Return every dotted key of a section."""
+    found: list[str] = []
+    for name, field in section.model_fields.items():
+        inner = _section_of(field.annotation)
+        found += keys(inner, f"{prefix}{name}.") if inner else [prefix + name]
+    return found
+
+
+def _require_known(key: str, value: Any, origin: str) -> None:
+    section: type[Section] = Settings
+    path = key.split(".")
+    for depth, name in enumerate(path):
+        field = section.model_fields.get(name)
+        parent = ".".join(path[:depth])
+        if field is None:
+            siblings = [f"{parent}.{sibling}" if parent else sibling for sibling in section.model_fields]
+            near = difflib.get_close_matches(".".join(path[: depth + 1]), siblings, 1, 0.75)
+            if not near and depth == 0:
+                near = difflib.get_close_matches(key, keys(), 1, 0.6)
+            advice = f"did you mean {near[0]}?" if near else f"there are {', '.join(siblings)}"
+            raise SettingError(f"unknown setting {key} ({origin}); {advice}")
+        inner = _section_of(field.annotation)
+        if inner is None and depth < len(path) - 1:
+            raise SettingError(
+                f"setting {'.'.join(path[: depth + 1])} takes a value and has no keys below it ({origin})"
+            )
+        if inner is None:
+            return
+        section = inner
+    raise SettingError(f"setting {key} is a table of {', '.join(section.model_fields)}: set one of those ({origin})")
+
+
+def _sentence(error: ValidationError, given: Mapping[str, Given]) -> str:
+    first = error.errors()[0]
+    key = ".".join(str(part) for part in first["loc"] if str(part) in _NAMES)
+    origin = given[key].origin if key in given else "default"
+    reason = str(first.get("ctx", {}).get("error") or first["msg"])
+    shown = "that" if key in SECRETS else repr(first["input"])
+    return f"setting {key} ({origin}) cannot be {shown}: {reason[:1].lower()}{reason[1:]}"
+
+
+def _with_token_files(settings: Settings) -> Settings:
+    """Return the settings with the tokens of their token files."""
+    read: dict[str, EndpointSection] = {}
+    for name in EndpointSettings.model_fields:
+        endpoint: EndpointSection = getattr(settings.endpoints, name)
+        if isinstance(endpoint, TokenSettings) and endpoint.token_file is not None:
+            key = f"endpoints.{name}.token"
+            if endpoint.token is not None:
+                raise SettingError(f"settings {key} and {key}_file: both are set; set one of them")
+            token = SecretStr(read_token_file(f"{key}_file", endpoint.token_file))
+            read[name] = endpoint.model_copy(update={"token": token})
+    return settings.model_copy(update={"endpoints": settings.endpoints.model_copy(update=read)}) if read else settings
+
+
+def _require_credentials(settings: Settings) -> None:
+    for name in EndpointSettings.model_fields:
+        endpoint: EndpointSection = getattr(settings.endpoints, name)
+        if endpoint.enabled and not endpoint.address.loopback and not endpoint.secured:
+            raise SettingError(
+                f"endpoints.{name}.address {endpoint.address} can be reached from other machines: set "
+                f"endpoints.{name}.{endpoint.remedy}, or listen on 127.0.0.1"
+            )
+
+
+_NAMES = frozenset(name for key in keys() for name in key.split("."))
