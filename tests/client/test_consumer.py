@@ -26,7 +26,7 @@ from tests.client.memory import MemoryTransport, Partition, sealed
 def transport() -> MemoryTransport:
     """Topic ``t``: two partitions with ten messages each, in chunks of four."""
     made = MemoryTransport(t=2)
-    with Producer(made, batch_count=4) as producer:
+    with Producer(made, batch_count=4, linger_ms=None) as producer:
         for number in range(20):
             producer.send("t", b"%d" % number, headers={"n": number}, partition=number % 2)
     return made
