@@ -84,7 +84,7 @@ def _filled(directory: Path, messages: int) -> Broker:
 
         broker.appender.append(partition, nsq.code, 0, len(body), write)
     broker.appender.flush()
-    broker.complete()
+    broker.commit.complete()
     return broker
 
 

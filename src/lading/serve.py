@@ -171,9 +171,9 @@ def _broker(settings: Settings, metrics: Metrics, disk: Disk | None, commit: Com
         loop.call_soon(broker.appender.flush)
 
     broker.appender.on_pending = flush_soon
-    handle = broker.fileno()
+    handle = broker.commit.fileno()
     if handle is not None:
-        loop.add_reader(handle, broker.complete)
+        loop.add_reader(handle, broker.commit.complete)
     try:
         yield broker
     finally:
@@ -282,7 +282,7 @@ def _duty_timer(services: Services) -> DutyTimer:
     timer = DutyTimer(asyncio.get_running_loop(), tick, metrics.loop_lag_seconds.observe)
     broker.on_due = lambda: timer.call_after(TICK_US / 1e6)
     services.health.add_check("duties", timer.health_problem)
-    services.health.add_check("catalog", lambda: broker.catalog_problem)
+    services.health.add_check("catalog", lambda: broker.catalog.problem)
     metrics.add(
         Gauge(
             "lading_duties_late_seconds", "For how long the broker's own work has been due.", (),

@@ -16,6 +16,7 @@ from lading.broker.broker import Broker
 from lading.broker.core.append import WriteResult
 from lading.broker.core.pending_append import Append
 from lading.broker.core.read import ReadResult
+from lading.broker.core.read import read as read_partition
 from lading.broker.core.settings import BrokerSettings
 from lading.broker.core.topology import Partition, Topic
 from lading.broker.iggy.consumer import ConsumerRef, IggyConsumerKind
@@ -106,7 +107,7 @@ def read(
 ) -> ReadResult:
     """All there is to see, unless bounded."""
     asked = {"max_messages": 1 << 30, "max_bytes": 1 << 30} | bounds
-    return broker.read(partition, offset, reader=reader, **asked)
+    return read_partition(partition, offset, reader=reader, counters=broker.counters, **asked)
 
 
 def payloads(reading: ReadResult | None) -> list[bytes]:

@@ -13,7 +13,7 @@ import pytest
 from numpy.typing import NDArray
 
 from lading.broker.broker import Broker
-from lading.broker.core.append import Balanced, ByHash, ByNumber, WriteResult
+from lading.broker.core.append import Balanced, ByHash, ByNumber, WriteResult, choose_partition
 from lading.broker.core.pending_append import Append
 from lading.broker.core.read import newest
 from lading.broker.core.settings import BrokerSettings
@@ -38,7 +38,7 @@ def test_an_append_is_done_and_seen_when_it_is_synced(broker: Broker) -> None:
     second = append(broker, partition, b"c")
     for one in (first, second):
         one.add_done_callback(lambda done: answered.append((done.base_offset, done.count, done.error)))
-    broker.add_visible_callback(partition, lambda: seen.append(partition.log.last_stable_offset))
+    partition.add_visible_callback(lambda: seen.append(partition.log.last_stable_offset))
     assert (first.done, read(broker, partition).count, answered) == (False, 0, [])
     broker.appender.flush()
     assert answered == [(0, 2, None), (2, 1, None)]
@@ -83,16 +83,16 @@ def test_what_a_writer_refuses_is_not_there(broker: Broker, error: Exception) ->
 
 def test_balanced_takes_turns_and_a_hash_chooses_by_count(broker: Broker) -> None:
     topic = topic_of(broker, 3)
-    turns = [broker.partition_for(topic, Balanced()).number for _ in range(7)]
+    turns = [choose_partition(topic, Balanced()).number for _ in range(7)]
     assert turns == [0, 1, 2, 0, 1, 2, 0]
-    assert broker.partition_for(topic, ByNumber(2)).number == 2
-    assert broker.partition_for(topic, ByHash(lambda count: 7 % count)).number == 1
+    assert choose_partition(topic, ByNumber(2)).number == 2
+    assert choose_partition(topic, ByHash(lambda count: 7 % count)).number == 1
     broker.delete_partitions(topic, 2)
-    assert [broker.partition_for(topic, Balanced()).number for _ in range(2)] == [0, 0]
+    assert [choose_partition(topic, Balanced()).number for _ in range(2)] == [0, 0]
     broker.delete_partitions(topic, 1)
     for choice in (Balanced(), ByNumber(0), ByHash(lambda count: 1 // count)):
         with pytest.raises(Refusal) as refused:
-            broker.partition_for(topic, choice)
+            choose_partition(topic, choice)
         assert refused.value.reason is Reason.NO_PARTITIONS
 
 
@@ -200,7 +200,7 @@ def test_the_group_commit_acknowledges_in_order(tmp_path: Path) -> None:
         done.append(one)
         if number % 8 == 7:
             broker.appender.flush()
-            broker.complete()
+            broker.commit.complete()
     broker.stop()
     assert all(one.done and one.error is None for one in done)
     assert [one % 4 for one in order].count(0) == 10
@@ -219,7 +219,7 @@ def test_durability_os_acknowledges_without_a_sync(tmp_path: Path) -> None:
     disk.failing = {"sync"}
     done = append(broker, partition, b"a")
     broker.appender.flush()
-    broker.complete()
+    broker.commit.complete()
     assert (done.done, done.error) == (True, None)
     disk.failing = set()
     broker.stop()
@@ -231,7 +231,7 @@ def test_who_is_alone_is_written_at_once_where_nobody_waits_for_the_disk(tmp_pat
     broker.appender.on_pending = lambda: asked.append(True)
     partition = topic_of(broker).partition(0)
     seen: list[int] = []
-    broker.add_visible_callback(partition, lambda: seen.append(partition.log.last_stable_offset))
+    partition.add_visible_callback(lambda: seen.append(partition.log.last_stable_offset))
     one = append(broker, partition, b"0", b"1", source="a")
     assert (one.done, one.base_offset, one.end_offset, seen) == (True, 0, 2, [2])
     assert append(broker, partition, b"2", source="a").done
@@ -263,7 +263,7 @@ def test_what_is_to_happen_before_a_flush_shares_it(tmp_path: Path) -> None:
     broker.appender.call_before_flush(lambda: late.append(append(broker, partition, b"b")))
     assert (len(asked), late) == (1, [])
     broker.appender.flush()
-    broker.complete()
+    broker.commit.complete()
     assert (len(asked), late[0].done) == (1, True)
     assert [len(run.chunks) for run in read(broker, partition).runs] == [1]
 
@@ -275,13 +275,13 @@ def test_what_is_to_happen_before_a_flush_shares_it(tmp_path: Path) -> None:
     broker.appender.call_before_flush(lambda: late.append(append(broker, partition, b"behind it")))
     done = append(broker, partition, b"c")
     broker.appender.flush()
-    broker.complete()
+    broker.commit.complete()
     assert late[1].done
     assert (len(asked), done.done, done.error) == (2, True, None)
     append(broker, partition, b"d")
     assert len(asked) == 3
     broker.appender.flush()
-    broker.complete()
+    broker.commit.complete()
     assert payloads(read(broker, partition)) == [b"a", b"b", b"c", b"behind it", b"d"]
     broker.stop()
 
@@ -292,17 +292,17 @@ def test_who_waits_reads_from_memory_what_lies_in_the_log_and_only_when_it_lasts
     log = partition.log
     fill(broker, partition, 2)
     assert log.tail is None
-    broker.add_visible_callback(partition, lambda: None)
+    partition.add_visible_callback(lambda: None)
     append(broker, partition, b"a", b"b")
     broker.appender.flush()
     assert log.tail is not None
-    handle = broker.fileno()
+    handle = broker.commit.fileno()
     assert handle is not None
     seen = []
     while log.high_watermark < 4:
         seen.append(len(rows(read(broker, partition, 2))))
         assert select.select([handle], [], [], 10)[0]
-        broker.complete()
+        broker.commit.complete()
     assert set(seen) == {0}
     partition.cached_range = None
     kind, counters = nsq_row.CHANNEL, broker.counters
@@ -370,4 +370,4 @@ def test_counters_add_up(broker: Broker) -> None:
 
 def test_syncing_in_place_needs_no_file_number(broker: Broker) -> None:
     assert SyncNow().fileno() is None
-    assert broker.fileno() is None
+    assert broker.commit.fileno() is None

@@ -275,7 +275,7 @@ class ChannelMachine(RuleBasedStateMachine):
     def restart(self, kill: bool) -> None:
         """Stopped in order everything is known; killed, what was stored last."""
         if kill:
-            self.broker._catalog.close()
+            self.broker.catalog.close()
             known, self.figures["kills"] = self.stored, self.figures["kills"] + 1
         else:
             self.broker.stop()

@@ -190,7 +190,7 @@ def test_a_requeue_with_delay_lets_others_pass_and_outlives_a_kill(tmp_path: Pat
     assert reader.payloads() == [b"late", b"one", b"two"]
     assert reader.finish(1, 2) == 2
     broker.tick(NOW + SECOND)
-    broker._catalog.close()
+    broker.catalog.close()
     broker = opened(tmp_path)
     channel = broker.channels.open(broker.topic("s", "t"), "c")
     assert (channel.statistics().depth, channel.statistics().deferred) == (0, 1)
@@ -560,7 +560,7 @@ def test_of_a_window_with_many_holes_the_rest_is_delivered_again_after_a_kill(
     for offset in range(1, 20, 2):
         reader.finish(offset)
     broker.tick(NOW + SECOND)
-    broker._catalog.close()
+    broker.catalog.close()
     broker = opened(tmp_path)
     again = Reader().subscribe(broker.channels.open(broker.topic("s", "t"), "c"), 100)
     pump(broker)
@@ -578,8 +578,8 @@ def test_what_the_log_lost_is_not_taken_for_done(tmp_path: Path) -> None:
     pump(broker)
     reader.finish_all()
     row = store.row_of("c", channel.lanes[0], 0, NOW)
-    broker._catalog.put_positions([replace(row, offset=9)])
-    broker._catalog.close()
+    broker.catalog.put_positions([replace(row, offset=9)])
+    broker.catalog.close()
     broker = opened(tmp_path)
     again = Reader().subscribe(broker.channels.open(broker.topic("s", "t"), "c"), 10)
     put(broker, broker.topic("s", "t").partition(0), b"new")

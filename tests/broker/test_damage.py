@@ -12,6 +12,7 @@ import pytest
 
 from lading.broker.broker import Broker
 from lading.broker.core.chunks import read_chunks
+from lading.broker.core.offsets_for_times import offset_at
 from lading.broker.core.topology import Partition
 from lading.broker.iggy.poll import Timestamp
 from lading.chunk.envelope import ENVELOPE_BYTES
@@ -58,7 +59,7 @@ def test_a_damaged_payload_costs_one_message(tmp_path: Path) -> None:
     assert (reading.count, reading.end_offset) == (19, 20)
     assert broker.counters.damaged_messages == 1
     assert [offset for offset, _ in rows(read(broker, partition, 8, max_messages=2))] == [8, 10]
-    assert broker.offset_at(partition, NOW) == 0
+    assert offset_at(partition, NOW) == 0
     append(broker, partition, b"new")
     broker.appender.flush()
     assert rows(read(broker, partition, 20)) == [(20, b"new")]

@@ -61,11 +61,11 @@ def test_messages_and_topics_have_the_date_that_the_clock_says(tmp_path: Path) -
     broker = opened(tmp_path)
     partition = topic_of(broker).partition(0)
     broker.tick(NOW, NOW + DAY)
-    assert broker.append_time_us(partition, NOW + 1) == NOW + DAY + 1
+    assert partition.log.append_time_us(NOW + 1) == NOW + DAY + 1
     assert topic_of(broker, name="later").created_us == NOW + DAY
     # times in a log never fall
     broker.tick(NOW + SECOND, NOW - DAY)
-    assert broker.append_time_us(partition, NOW + SECOND) == NOW + DAY + 1
+    assert partition.log.append_time_us(NOW + SECOND) == NOW + DAY + 1
     broker.stop()
 
 
@@ -81,8 +81,8 @@ def test_one_message_dated_2200_does_not_switch_retention_off(tmp_path: Path) ->
     for path in tmp_path.glob("topics/*/0/*.log"):
         os.utime(path, ns=(NOW * 1000, NOW * 1000))
     broker.tick(NOW, NOW)
-    assert broker.enforce_retention(NOW + 6 * DAY) == 0
-    broker.enforce_retention(NOW + 8 * DAY)
-    assert broker.enforce_retention(NOW + 8 * DAY) + broker.counters.retention_deleted_offsets > 0
+    assert broker.retention.enforce(NOW + 6 * DAY) == 0
+    broker.retention.enforce(NOW + 8 * DAY)
+    assert broker.retention.enforce(NOW + 8 * DAY) + broker.counters.retention_deleted_offsets > 0
     assert partition.log.first_offset >= 11
     broker.stop()

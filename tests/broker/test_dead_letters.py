@@ -74,7 +74,7 @@ def origins(broker: Broker, name: str = "dead") -> list[str]:
 
 def crash(broker: Broker, path: Path) -> Broker:
     """As ``kill -9``: what was written stays, nothing else is done."""
-    broker._catalog.close()
+    broker.catalog.close()
     return opened(path, segment_bytes=1 << 16)
 
 
@@ -284,10 +284,10 @@ def test_what_was_sent_but_not_noted_is_recognised_even_when_it_is_read_in_other
     assert copy is not None
     copy.encode()
     assert 1 < len(copy.offsets) < 10
-    before = list(broker._catalog.rows("SELECT ranges FROM markings"))
+    before = list(broker.catalog.rows("SELECT ranges FROM markings"))
     broker.dead_letters.send(copy, NOW)
     broker.appender.flush()
-    with broker._catalog.write() as db:
+    with broker.catalog.write() as db:
         db.execute("UPDATE markings SET ranges = ?", before[0])
     for read_bytes in (40_000, 1 << 30):
         broker = crash(broker, tmp_path)
@@ -299,7 +299,7 @@ def test_what_was_sent_but_not_noted_is_recognised_even_when_it_is_read_in_other
         broker.dead_letters.send(one, NOW)
         broker.appender.flush()
         if read_bytes == 40_000:
-            with broker._catalog.write() as db:
+            with broker.catalog.write() as db:
                 db.execute("UPDATE markings SET ranges = ?", before[0])
     copy_all(broker)
     assert [int(one.rpartition("/")[2]) for one in origins(broker)] == list(range(10))
@@ -333,7 +333,7 @@ def test_a_state_that_was_taken_back_is_not_set_again_by_a_start(tmp_path: Path,
     source = flights(broker).partition(0)
     fill(broker, source, 4)
     broker.states.set(source, [(1, 3)], State.POISONED, now_us=NOW)
-    with broker._catalog.write() as db:
+    with broker.catalog.write() as db:
         db.execute("UPDATE markings SET confirmed = 0")
     broker.states.set(source, [(1, 2)], State.AVAILABLE, now_us=NOW)
     again = crash(broker, tmp_path)
@@ -354,7 +354,7 @@ def test_a_marking_that_failed_leaves_nothing_behind(broker: Broker) -> None:
     with pytest.raises(Refusal, match="the disk is full"):
         broker.states.set(source, [(1, 3)], State.POISONED, now_us=NOW)
     source.log.set_state = kept  # type: ignore[method-assign]
-    assert list(broker._catalog.rows("SELECT * FROM markings")) == []
+    assert list(broker.catalog.rows("SELECT * FROM markings")) == []
     assert copy_all(broker) == 0
 
 
@@ -395,7 +395,7 @@ def test_what_is_deleted_is_not_copied(broker: Broker) -> None:
     assert broker.counters.dead_letters_waiting == 2
     broker.delete_topic("default", "flights")
     assert (broker.counters.dead_letters_waiting, broker.dead_letters.next(NOW)) == (0, None)
-    assert list(broker._catalog.rows("SELECT * FROM markings")) == []
+    assert list(broker.catalog.rows("SELECT * FROM markings")) == []
 
 
 def test_an_open_transaction_is_waited_for_and_what_it_takes_back_is_not_copied(broker: Broker) -> None:
@@ -419,10 +419,10 @@ def test_retention_keeps_what_is_still_to_be_copied(tmp_path: Path, broker: Brok
     broker = crash(broker, tmp_path)
     source = broker.resolve("flights").partition(0)
     for _ in range(3):
-        broker.enforce_retention(NOW + 100 * SECOND)
+        broker.retention.enforce(NOW + 100 * SECOND)
     assert source.log.first_offset <= 1
     copy_all(broker)
-    broker.enforce_retention(NOW + 100 * SECOND)
+    broker.retention.enforce(NOW + 100 * SECOND)
     assert source.log.first_offset == 20
     assert origins(broker) == ["flights/0/1", "flights/0/9"]
 

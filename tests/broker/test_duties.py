@@ -18,7 +18,7 @@ from tests.broker.test_append import FailingDisk
 
 def full(broker: Broker, pages: int | None = None) -> None:
     """No more pages than the catalog has, or ``pages``."""
-    database = broker._catalog._db
+    database = broker.catalog._db
     database.execute(f"PRAGMA max_page_count = {pages or database.execute('PRAGMA page_count').fetchone()[0]}")
 
 
@@ -86,7 +86,7 @@ def test_what_recovery_found_is_told(tmp_path: Path) -> None:
     assert broker.recoveries() == []
     partition = topic_of(broker).partition(0)
     fill(broker, partition, 3)
-    broker._catalog.close()
+    broker.catalog.close()
     again = opened(tmp_path)
     ((found, report),) = again.recoveries()
     assert (found.number, report.end_offset) == (0, 3)
@@ -216,8 +216,8 @@ def test_one_callback_that_fails_keeps_no_other_append_from_its_answer(tmp_path:
     def fail(_: object = None) -> None:
         raise ZeroDivisionError
 
-    broker.add_visible_callback(partition, fail)
-    broker.add_visible_callback(partition, lambda: woken.append("reader"))
+    partition.add_visible_callback(fail)
+    partition.add_visible_callback(lambda: woken.append("reader"))
     appends = [append(broker, partition, b"one"), append(broker, partition, b"two")]
     appends[0].add_done_callback(fail)
     appends[0].add_done_callback(lambda _: woken.append("first"))

@@ -143,7 +143,7 @@ class BrokerMachine(RuleBasedStateMachine):
         """As ``kill -9`` after the positions were written: what was acknowledged is there, of the rest a prefix."""
         self.now_us += SECOND
         self.broker.tick(self.now_us)
-        self.broker._catalog.close()
+        self.broker.catalog.close()
         self._reopen()
         kept = self.partition.log.next_offset
         assert self.synced <= kept <= len(self.written)

@@ -33,7 +33,7 @@ def partition(broker: Broker) -> Partition:
 
 def crashed(path: Path, broker: Broker, **settings: Any) -> Broker:
     """The same directory as after ``kill -9``: nothing of the old process is written at its end."""
-    broker._catalog.close()
+    broker.catalog.close()
     return opened(path, **settings)
 
 

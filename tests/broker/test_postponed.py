@@ -54,7 +54,7 @@ def test_they_enter_in_order_of_their_time_and_only_once(tmp_path: Path, dialect
     assert later(broker, 10) == [b"a"]
     assert broker.postponed.count(partition) == 2
     later(broker, 11)
-    broker._catalog.close()
+    broker.catalog.close()
     broker = opened(tmp_path)
     assert later(broker, 25) == [b"a", b"b"]
     broker.stop()
@@ -69,7 +69,7 @@ def test_a_kill_before_it_was_noted_repeats_but_loses_nothing(tmp_path: Path) ->
     broker = opened(tmp_path)
     postpone(broker, topic_of(broker).partition(0), 10, b"m")
     assert later(broker, 10) == [b"m"]
-    broker._catalog.close()
+    broker.catalog.close()
     broker = opened(tmp_path)
     assert set(later(broker, 11)) == {b"m"}
     broker.stop()

@@ -90,7 +90,7 @@ def test_aborted_transactions_stay_aborted_without_their_file(tmp_path: Path, da
         assert [one for one in seen_by_all(broker) if b"aborted" in one] == []
         assert set(seen) <= set(seen_by_all(broker))
         # killed before anything else is written
-        broker._catalog.close()
+        broker.catalog.close()
         if "states.log" not in "".join(told):
             break
         assert "states" in told[0] and "lost" in told[0]

@@ -42,7 +42,7 @@ def test_states_are_set_by_ranges_and_found_again(tmp_path: Path, broker: Broker
     assert list_states(partition, 0, 1 << 62) == expected
     assert list_states(partition, 2, 5) == [(2, 3, 10)]
     assert list_states(partition, 7, 7) == []
-    broker._catalog.close()
+    broker.catalog.close()
     again = opened(tmp_path)
     found = again.topic("s", "t").partition(0)
     assert list_states(found, 0, 100) == expected

@@ -181,7 +181,7 @@ def test_an_append_to_a_deleted_partition_fails_and_is_answered(broker: Broker) 
     topic = broker.topic(1, 1)
     waiting = append(broker, topic.partition(2), b"late")
     woken: list[bool] = []
-    broker.add_visible_callback(topic.partition(2), lambda: woken.append(True))
+    topic.partition(2).add_visible_callback(lambda: woken.append(True))
     broker.delete_partitions(topic, 1)
     assert waiting.done
     assert waiting.error is not None

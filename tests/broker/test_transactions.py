@@ -38,7 +38,7 @@ def test_nobody_sees_an_open_transaction_or_what_lies_behind_it(broker: Broker, 
     append_block(broker, partition, block(b"in", transaction=one))
     fill(broker, partition, 1, prefix="behind-")
     woken: list[int] = []
-    broker.add_visible_callback(partition, lambda: woken.append(partition.log.last_stable_offset))
+    partition.add_visible_callback(lambda: woken.append(partition.log.last_stable_offset))
     for reader in VISIBILITY:
         expected = 3 if reader in (kafka_row.UNCOMMITTED, kafka_row.UNCOMMITTED_SHOWING) else 1
         assert read(broker, partition, reader=reader).count == expected, reader
@@ -180,7 +180,7 @@ def test_a_crash_between_decision_and_overlay_shows_nothing_aborted(
     one = broker.native_transactions.begin(now_us=NOW)
     append_block(broker, partition, block(b"aborted", transaction=one))
     fill(broker, partition, 1)
-    broker._catalog.settle(None, (), [one], NOW)
+    broker.catalog.settle(None, (), [one], NOW)
     again = crashed(tmp_path, broker)
     found = again.topic("s", "t").partition(0)
     assert payloads(read(again, found)) == [b"0"]

@@ -274,7 +274,7 @@ def test_long_work_is_cut_into_requests_and_passes(
         largest = max(largest, len(arguments[1]))
         return kept(*arguments, **named)
 
-    monkeypatch.setattr(services.broker, "set_states_soon", watched)
+    monkeypatch.setattr(services.broker.states, "set_soon", watched)
 
     odd = " OR ".join(f"payload LIKE '%{digit}'" for digit in (1, 3, 5, 7, 9))
 

@@ -74,7 +74,7 @@ def _copy(blocks: int) -> Callable[[Broker], None]:
 
 
 def _retain(broker: Broker) -> None:
-    broker.enforce_retention(LATER)
+    broker.retention.enforce(LATER)
 
 
 STEPS: list[Callable[[Broker], None]] = [
@@ -171,7 +171,7 @@ def _killed_at(broker: Callable[[Disk], Broker], point: int | None) -> tuple[Bro
 
     disk.fault = fault
     made = broker(disk)
-    made._catalog._db.set_trace_callback(lambda statement: operation())
+    made.catalog._db.set_trace_callback(lambda statement: operation())
     return made, lambda: count
 
 

@@ -33,7 +33,7 @@ def test_kill_9_of_a_channel_loses_nothing(tmp_path: Path, full: bool, record_fi
         # what was stored as finished stays so, and nothing else is taken for done than what subscribers finished
         assert told[b"F"] <= done <= told[b"I"]
         again += len(told[b"I"] - done)
-        broker._catalog.close()
+        broker.catalog.close()
     broker = opened(tmp_path)
     topic = broker.topic("s", "t")
     end = topic.partition(0).log.next_offset

@@ -106,11 +106,11 @@ def _recorded(home: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Disk, list[C
     broker = marking.opened(home, disk)
     assert disk.log is not None
     # no cut lies in what the beginning did
-    commits[:] = [Commit(len(disk.log), True, broker._catalog._db.serialize())]
+    commits[:] = [Commit(len(disk.log), True, broker.catalog._db.serialize())]
     for step in marking.STEPS:
         step(broker)
         answers.append(Answer(len(disk.log), sum(commit.firm for commit in commits)))
-    broker._catalog.close()
+    broker.catalog.close()
     monkeypatch.setattr(Catalog, "_transaction", transaction)
     return disk, commits, answers
 
@@ -149,7 +149,7 @@ def test_power_cuts_while_marking(
             marking.require(broker, answered)
             for name, value in marking.finish(broker, answered).items():
                 figures[name] += value
-            broker._catalog.close()
+            broker.catalog.close()
         except Exception as error:
             raise AssertionError(f"power cut after operation {after}, {answered} answers: {how}") from error
         shutil.rmtree(cut)

@@ -98,7 +98,7 @@ def test_many_groups_share_a_sync(tmp_path: Path) -> None:
     done: list[int] = []
     for number in range(200):
         broker.coordinated_groups.store(f"g{number}", partition, StoredPosition(number, None, None, NOW))
-        broker.confirm_positions().add_done_callback(lambda answer, number=number: done.append(number))  # type: ignore[misc]
+        broker.catalog_commit.confirm().add_done_callback(lambda answer, number=number: done.append(number))  # type: ignore[misc]
     assert (done, disk.syncs) == ([], 0)
     broker.appender.flush()
     assert (len(done), disk.syncs) == (200, 1)
@@ -112,17 +112,17 @@ def test_a_sync_of_the_catalog_that_failed_is_not_acknowledged_and_mends_by_itse
 
     def stored(offset: int) -> object:
         broker.coordinated_groups.store("g", partition, StoredPosition(offset, None, None, NOW))
-        answer = broker.confirm_positions()
+        answer = broker.catalog_commit.confirm()
         broker.appender.flush()
         assert answer.done
         return answer.error
 
-    assert stored(1) is None and broker.catalog_problem is None
+    assert stored(1) is None and broker.catalog.problem is None
     disk.fault = failing("sync", 0, at="-wal")
     assert "could not be synced" in str(stored(2))
-    assert "could not be synced" in str(broker.catalog_problem)
+    assert "could not be synced" in str(broker.catalog.problem)
     broker.tick(NOW + SECOND)
-    assert broker.catalog_problem is None
+    assert broker.catalog.problem is None
     assert stored(3) is None
     broker.stop()
 

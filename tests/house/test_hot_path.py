@@ -32,8 +32,8 @@ from tests.endpoints.nsq_client import pub
 from tests.house.scripted import ScriptedConnection, ScriptedLoop, unbound_listener
 
 CALLS_MAX: Final = {
-    ("Iggy send", "os"): 94,
-    ("Iggy send", "fsync"): 112,
+    ("Iggy send", "os"): 92,
+    ("Iggy send", "fsync"): 110,
     ("Iggy poll", "os"): 93,
     ("Iggy poll", "fsync"): 93,
     ("Kafka Produce", "os"): 134,

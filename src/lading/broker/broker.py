@@ -22,11 +22,10 @@ from ..log.group_commit import GroupCommit, WriteOnly
 from ..log.interface import Commit, PartitionLog, RecoveryReport
 from ..log.partition import open_partition
 from ..log.producer_table import ProducerTable
-from ..model.protocol import VisibilityRule
 from .channels import Channels
 from .channels.exhausted_messages import ExhaustedMessageHandler
 from .channels.rules import ChannelRules
-from .core.append import Appender, PartitionChoice, choose_partition
+from .core.append import Appender
 from .core.attempts import Attempts
 from .core.catalog_commit import CatalogCommit
 from .core.catalog_upkeep import CatalogUpkeep
@@ -39,9 +38,7 @@ from .core.idle_logs import IdleLogs
 from .core.log_upkeep import LogUpkeep
 from .core.maintenance import Maintenance
 from .core.namespace import Namespace, PreparedLogs
-from .core.pending_result import PendingResult
 from .core.positions import Positions
-from .core.read import ReadResult, read
 from .core.retention_enforcer import RetentionEnforcer
 from .core.settings import BrokerSettings, TopicSettings
 from .core.states import States
@@ -50,7 +47,7 @@ from .core.transaction_memory import TransactionMemory
 from .core.writer_state import WriterStateManager
 from .group_view import GroupViews
 from .iggy.groups import IggyGroups
-from .iggy.poll import IggyPoller, offset_at
+from .iggy.poll import IggyPoller
 from .kafka.append import KafkaAppender
 from .kafka.group_coordinator import KafkaGroupCoordinator
 from .kafka.transaction_coordinator import TransactionCoordinator
@@ -87,27 +84,27 @@ class Broker:
         """Gives the date of a time that the broker was told."""
         GATE.check_directory(data, self._disk)
         directory = DataDirectory(data, self._disk)
-        self._catalog = Catalog(data / FILE_NAME, self._disk, self.dates)
-        self._commit = commit or (GroupCommit() if settings.durability == "fsync" else WriteOnly())
+        self.catalog = Catalog(data / FILE_NAME, self._disk, self.dates)
+        self.commit = commit or (GroupCommit() if settings.durability == "fsync" else WriteOnly())
         attempts = Attempts(self.counters)
         self._components: list[Component] = []
         """The parts, in the order in which they hear of everything; a part goes behind those that it is built on."""
         self._idle_logs = self._add(IdleLogs(settings.open_files_max))
-        self._topology = Namespace(self._catalog, directory, self._open_log, settings.partitions_per_topic_max, now_us)
+        self._topology = Namespace(self.catalog, directory, self._open_log, settings.partitions_per_topic_max, now_us)
         self._upkeep = self._add(LogUpkeep(attempts, self._idle_logs))
-        self.appender = self._add(Appender(self._commit, self.counters, settings.unsynced_bytes_max))
-        self._positions = self._add(Positions(self._catalog, self.counters, settings.position_flush_us))
-        self._catalog_commit = CatalogCommit(
-            self._catalog, self._commit, self.appender.call_before_flush, self._positions.flush
+        self.appender = self._add(Appender(self.commit, self.counters, settings.unsynced_bytes_max))
+        self._positions = self._add(Positions(self.catalog, self.counters, settings.position_flush_us))
+        self.catalog_commit = CatalogCommit(
+            self.catalog, self.commit, self.appender.call_before_flush, self._positions.flush
         )
-        self.groups = self._add(IggyGroups(self._catalog, self._positions))
+        self.groups = self._add(IggyGroups(self.catalog, self._positions))
         self.poller = IggyPoller(self.groups, self._positions, self.counters)
-        self.native_groups = self._add(NativeGroups(self._catalog, self._positions, settings.session_timeout_us))
-        self.coordinated_groups = self._add(KafkaGroupCoordinator(self._catalog, self._positions, settings))
+        self.native_groups = self._add(NativeGroups(self.catalog, self._positions, settings.session_timeout_us))
+        self.coordinated_groups = self._add(KafkaGroupCoordinator(self.catalog, self._positions, settings))
         self.group_views = GroupViews(self._topology.topics, self.groups, self.native_groups, self.coordinated_groups)
-        self._memory = self._add(WriterStateManager(self.appender, self._catalog, settings, attempts))
+        self._memory = self._add(WriterStateManager(self.appender, self.catalog, settings, attempts))
         self.native_transactions = self._add(
-            NativeTransactions(self._catalog, self.counters, settings.transaction_timeout_us)
+            NativeTransactions(self.catalog, self.counters, settings.transaction_timeout_us)
         )
         self.native_transactions.touched = self._upkeep.mark_active
         self._memory.on_cut = self.native_transactions.on_truncated
@@ -116,35 +113,35 @@ class Broker:
         produced.on_stable_moved = self._upkeep.mark_active
         self.producers = self._add(
             TransactionCoordinator(
-                ProducerTable(self._catalog), produced, self._positions, settings.producer_timeout_us_max
+                ProducerTable(self.catalog), produced, self._positions, settings.producer_timeout_us_max
             )
         )
         self.dead_letters = self._add(
             DeadLetters(
-                self._catalog, self.counters, self._topology.topic_by_uuid, self.resolve, self._make_topic,
+                self.catalog, self.counters, self._topology.topic_by_uuid, self.resolve, self._make_topic,
                 lambda partition, block, now_us: self.native_appender.append(partition, block, now_us=now_us),
             )
         )  # fmt: skip
-        self.states = States(self.dead_letters, self._commit, self.counters, self._upkeep.mark_active)
+        self.states = States(self.dead_letters, self.commit, self.counters, self._upkeep.mark_active)
         self.damages = self._add(Damages())
         self.postponed = self._add(
             DelayedMessages(
-                self._catalog, self.appender, self._open_log,
+                self.catalog, self.appender, self._open_log,
                 lambda one: directory.partition(one.topic.uuid, one.number), self._synced, self.damages.watch,
             )
         )  # fmt: skip
-        self.channels = self._add(Channels(self._catalog, self.counters, CHANNEL_RULES))
+        self.channels = self._add(Channels(self.catalog, self.counters, CHANNEL_RULES))
         self.channels.on_exhausted = ExhaustedMessageHandler(
             self.dead_letters, self.states, self.counters, lambda: self._now_us
         )
-        self._retention = self._add(
+        self.retention = self._add(
             RetentionEnforcer(
                 settings, self.dates, self.counters, attempts, self._partitions, self._upkeep.mark_active, now_us
             )
         )
         forget = (self.native_transactions.forget_before, self.producers.forget_before)
         self._add(TransactionMemory(self._memory, forget, settings.transaction_memory_us, now_us))
-        self._add(CatalogUpkeep(self._catalog))
+        self._add(CatalogUpkeep(self.catalog))
         self._maintenance = Maintenance(self._components, attempts)
         self._sync_callbacks = [
             one.on_synced for one in self._components if type(one).on_synced is not Component.on_synced
@@ -193,7 +190,7 @@ class Broker:
     @property
     def notes(self) -> list[str]:
         """What opening found of catalog and topics that contradict each other, to be told to the operator."""
-        return [*self._catalog.notes, *self._topology.notes]
+        return [*self.catalog.notes, *self._topology.notes]
 
     def recoveries(self) -> list[tuple[Partition, RecoveryReport]]:
         """What opening found in logs, also in those of postponed messages, to be told to the operator."""
@@ -328,58 +325,11 @@ class Broker:
         partition.log.on_synced = None
         partition.notify_readers()
 
-    def partition_for(self, topic: Topic, choice: PartitionChoice) -> Partition:
-        """The partition an append goes to."""
-        return choose_partition(topic, choice)
-
-    def append_time_us(self, partition: Partition, now_us: int) -> int:
-        """The time to stamp on the next append: ``now_us``, or later where the clock has gone back."""
-        return partition.log.append_time_us(now_us)
-
-    def confirm_positions(self) -> PendingResult[None]:
-        """Have every position that was stored so far on disk, in a transaction or not; see ``CatalogCommit``."""
-        return self._catalog_commit.confirm()
-
-    @property
-    def catalog_problem(self) -> str | None:
-        """Why the catalog cannot be written at present."""
-        return self._catalog.problem
-
-    def fileno(self) -> int | None:
-        """Readable when ``complete`` has something to say; None where syncs are not waited for."""
-        return self._commit.fileno()
-
-    def complete(self) -> None:
-        """Acknowledge what was synced meanwhile; never blocks."""
-        self._commit.complete()
-
     def _synced(self, partition: Partition) -> None:
         for callback in self._sync_callbacks:
             callback(partition)
         if partition.read_waiters:
             partition.notify_readers()
-
-    def read(
-        self, partition: Partition, offset: int, *, reader: VisibilityRule, max_messages: int, max_bytes: int
-    ) -> ReadResult:
-        """What this kind of reader may see from ``offset`` on; see ``read.read``."""
-        return read(
-            partition, offset, reader=reader, max_messages=max_messages, max_bytes=max_bytes, counters=self.counters
-        )
-
-    def offset_at(self, partition: Partition, timestamp_us: int) -> int:
-        """The first offset at or after a time; the end where there is none."""
-        return offset_at(partition, timestamp_us)
-
-    def add_visible_callback(self, partition: Partition, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call back once when more may be seen in the partition, or it is deleted; what is returned cancels that."""
-        partition.read_waiters.append(callback)
-
-        def cancel() -> None:
-            if callback in partition.read_waiters:
-                partition.read_waiters.remove(callback)
-
-        return cancel
 
     @property
     def on_due(self) -> Callable[[], None]:
@@ -400,15 +350,11 @@ class Broker:
         self.dates.shift_us = date_us - now_us
         return self._maintenance.tick(now_us)
 
-    def enforce_retention(self, now_us: int) -> int:
-        """Delete what is too old or too much everywhere; gives how many offsets went."""
-        return self._retention.enforce(now_us)
-
     def stop(self) -> None:
         """Write and sync everything, answer what waits, close. Nothing can be asked after it."""
         self.appender.flush()
-        self._commit.drain()
+        self.commit.drain()
         self._maintenance.close(self._now_us)
         self._topology.close()
-        self._commit.close()
-        self._catalog.close()
+        self.commit.close()
+        self.catalog.close()

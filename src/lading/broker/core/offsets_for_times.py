@@ -22,6 +22,15 @@ class Timed(NamedTuple):
     timestamp_us: int
 
 
+def offset_at(partition: Partition, timestamp_us: int) -> int:
+    """The first offset with this timestamp or a later one; the end of what is synced where there is none."""
+    log = partition.log
+    offset = log.offset_at(timestamp_us)
+    span = log.read(offset, 1)
+    found = None if span is None else first_in_span(span, offset, timestamp_us)
+    return offset if found is None else found.offset
+
+
 def first_since(partition: Partition, timestamp_us: int) -> Timed | None:
     """The first message with this time or a later one, as far as readers see; None where there is none."""
     log = partition.log

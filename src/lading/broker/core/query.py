@@ -1,6 +1,6 @@
 """Filtered batches: what a reader asks for by condition and columns, decided where the messages lie (design.md Filter).
 
-``broker.read`` takes what is needed from the log; ``select`` does the work and may run in any thread.
+``read`` takes what is needed from the log; ``select`` does the work and may run in any thread.
 """
 
 from __future__ import annotations

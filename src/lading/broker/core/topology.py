@@ -118,6 +118,16 @@ class Partition:
         """Let go of what was read last: it may keep a file open, and a deleted one's space taken."""
         self.cached_range = None
 
+    def add_visible_callback(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call back once when more may be seen, or the partition is deleted; what is returned cancels that."""
+        self.read_waiters.append(callback)
+
+        def cancel() -> None:
+            if callback in self.read_waiters:
+                self.read_waiters.remove(callback)
+
+        return cancel
+
     def notify_readers(self) -> None:
         """More messages may be seen now: call back everybody who waits."""
         if self.read_waiters:

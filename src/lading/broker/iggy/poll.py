@@ -12,7 +12,7 @@ from ...model.errors import Reason, Refusal
 from ...model.protocol import UnavailableMessages, VisibilityRule
 from ...model.state import State
 from ..core.counters import Counters
-from ..core.offsets_for_times import first_in_span
+from ..core.offsets_for_times import offset_at
 from ..core.position import StoredPosition
 from ..core.positions import Positions
 from ..core.read import ReadResult, read, skipped_ranges
@@ -176,12 +176,3 @@ def last_offset(partition: Partition, count: int, reader: VisibilityRule) -> int
         count -= end - stop
         end = first
     return max(end - count, log.first_offset)
-
-
-def offset_at(partition: Partition, timestamp_us: int) -> int:
-    """The first offset with this timestamp or a later one; the end of what is synced where there is none."""
-    log = partition.log
-    offset = log.offset_at(timestamp_us)
-    span = log.read(offset, 1)
-    found = None if span is None else first_in_span(span, offset, timestamp_us)
-    return offset if found is None else found.offset

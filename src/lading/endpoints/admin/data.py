@@ -11,8 +11,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ...broker.core.chunks import read_chunks
+from ...broker.core.offsets_for_times import offset_at
 from ...broker.core.query import Query, Selected, select
 from ...broker.core.query import parse_query as parse_filter
+from ...broker.core.read import read
 from ...dialects.native import messages as native
 from ...model.limits import REQUEST_BYTES_MAX
 from ..base.append_wait import wait_acknowledged
@@ -83,7 +85,7 @@ class AdminData:
     async def _visible(self, partition: Partition, wait_ms: int) -> None:
         """Until more may be seen, the time is over, or the broker stops."""
         more = asyncio.Event()
-        cancel = self._broker.add_visible_callback(partition, more.set)
+        cancel = partition.add_visible_callback(more.set)
         forget = self._services.add_stop_callback(more.set)
         try:
             async with asyncio.timeout(wait_ms / 1000):
@@ -111,12 +113,13 @@ class AdminData:
         query = parse_filter(wanted.where, wanted.columns, wanted.states, wanted.headers_only)
         partition = partition_of(self._broker, path)
         messages_max = FILTERED_MESSAGES_MAX if wanted.max_rows is None or query.filter else wanted.max_rows
-        reading = self._broker.read(
+        reading = read(
             partition,
             wanted.offset,
             reader=query.reader,
             max_messages=messages_max,
             max_bytes=self._settings.answer_bytes_max,
+            counters=self._broker.counters,
         )
         headers = _facts(partition) | {"lading-damaged": json.dumps([list(one) for one in reading.damaged])}
 
@@ -132,7 +135,7 @@ class AdminData:
 
     async def _offset(self, request: Request, path: Parameters) -> Response:
         query = parse_query(TimeQuery, request.query_params)
-        return json_response({"offset": self._broker.offset_at(partition_of(self._broker, path), query.timestamp_us)})
+        return json_response({"offset": offset_at(partition_of(self._broker, path), query.timestamp_us)})
 
 
 def _facts(partition: Partition) -> dict[str, str]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ...broker.core.append import Balanced, ByHash, ByNumber, PartitionChoice, WriteResult
+from ...broker.core.append import Balanced, ByHash, ByNumber, PartitionChoice, WriteResult, choose_partition
 from ...broker.core.pending_append import Append
 from ...dialects import codes
 from ...dialects.iggy_classic import messages
@@ -55,8 +55,8 @@ class Sender:
         """The sent messages ``source[start:end]``."""
         if end == start:
             raise MalformedMessage("a send holds no message", reason=Reason.INVALID_COUNT)
-        partition = self._broker.partition_for(topic, choice)
-        time_us = self._broker.append_time_us(partition, now_us())
+        partition = choose_partition(topic, choice)
+        time_us = partition.log.append_time_us(now_us())
 
         def write(array: NDArray[np.uint8], at: int, base_offset: int) -> WriteResult:
             code, count, size_bytes = messages.restamp(

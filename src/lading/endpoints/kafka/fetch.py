@@ -223,9 +223,8 @@ class DelayedFetch:
             self._timer = loop.call_later(wait_ms / 1000, self._time_is_over)
             self._connection.cancels.add(self)
             self._unstop = self._fetcher.context.services.add_stop_callback(self._time_is_over)
-        broker = self._fetcher.broker
         self._watches = [
-            broker.add_visible_callback(topic.partitions[one.partition], self._more)
+            topic.partitions[one.partition].add_visible_callback(self._more)
             for _, topic, wanted in self._places
             if topic is not None
             for one in wanted

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from ...broker.core.pass_through import Ahead, whole_chunks
-from ...broker.core.read import ReadResult, RunSlice
+from ...broker.core.read import ReadResult, RunSlice, read
 from ...dialects import codes, registry
 from ...dialects.kafka import batch_slicing
 from ...dialects.kafka import protocol as kafka_row
@@ -91,8 +91,13 @@ class FetchReader:
             )
         if shows_states(partition.topic):
             reader = kafka_row.COMMITTED_SHOWING if committed else kafka_row.UNCOMMITTED_SHOWING
-        reading = self._broker.read(
-            partition, offset, reader=reader, max_messages=MESSAGES_UNBOUNDED, max_bytes=max(max_bytes, 1)
+        reading = read(
+            partition,
+            offset,
+            reader=reader,
+            max_messages=MESSAGES_UNBOUNDED,
+            max_bytes=max(max_bytes, 1),
+            counters=self._broker.counters,
         )
         if reading.end_offset <= offset:
             return _NOTHING

@@ -183,7 +183,7 @@ def durable(context: Context, topics: list[Fields]) -> Fields | Awaitable[Fields
 
     if all(row["error_code"] for topic in topics for row in topic["partitions"]):
         return {"topics": topics}
-    return complete_with(context.broker.confirm_positions(), lambda _: {"topics": topics}, refused)
+    return complete_with(context.broker.catalog_commit.confirm(), lambda _: {"topics": topics}, refused)
 
 
 def stored(

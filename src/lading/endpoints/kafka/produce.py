@@ -233,7 +233,7 @@ class ProduceHandler:
         assert partition is not None and facts is not None and times is not None
         append_ms = None
         if partition.topic.settings.append_time:
-            append_ms = self._broker.append_time_us(partition, now_us()) // 1000
+            append_ms = partition.log.append_time_us(now_us()) // 1000
         write = partial(_write, array, start, facts, times, partition.log.epoch, append_ms)
         if facts.producer_id < 0:
             append = self._broker.appender.append(partition, codes.KAFKA, PLAIN, facts.size_bytes, write, source)

@@ -265,7 +265,7 @@ class NsqdHttp:
         start = parsed_start((await self._body(request, _PLACE_BYTES_MAX, "BODY_TOO_BIG")).decode(errors="replace"))
         if start is None:
             raise HttpFault("INVALID_OFFSET")
-        seek_channel(self._node, channel, number if number >= 0 else None, start)
+        seek_channel(channel, number if number >= 0 else None, start)
 
     async def _option(self, request: Request, path: Parameters) -> Any:
         return option(self._node, path["option"])

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from ...broker.core.append import Balanced, ByNumber, PartitionChoice, WriteResult
+from ...broker.core.append import Balanced, ByNumber, PartitionChoice, WriteResult, choose_partition
 from ...broker.core.pending_append import Append
 from ...dialects import codes
 from ...dialects.nsq import commands, limits, publishing, send_layout
@@ -131,7 +131,7 @@ class Publisher:
         return self._append(route, publishing.alike_room(source.size, count), store, who)
 
     def _append(self, route: PublishRoute, room_bytes: int, store: Store, who: object, delay_us: int = 0) -> Append:
-        partition = route.partition or self._broker.partition_for(route.topic, route.choice)
+        partition = route.partition or choose_partition(route.topic, route.choice)
         now = now_us()
         write = partial(store, partition.number, partition.log.append_time_us(now))
         try:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from ...broker.core.offsets_for_times import offset_at
 from ...dialects.nsq import commands, limits
 from ...dialects.nsq.commands import Line
 from ...dialects.nsq.errors import NsqProtocolError
@@ -13,7 +15,7 @@ from ...model.errors import Refusal
 
 if TYPE_CHECKING:
     from ...broker.channels import Channel
-    from ...broker.core.topology import Topic
+    from ...broker.core.topology import Partition, Topic
     from .node import Node
 
 _START: Final = re.compile(r"(timestamp|virtual_queue|msgcount|special):(-?[0-9]{1,18})")
@@ -25,7 +27,6 @@ _WITHOUT_NODES: Final = "Not supported while coordinator disabled"
 class SubscribeRequest:
     """Where a client wants to read; ``partition`` None is all of them."""
 
-    node: Node
     topic: Topic
     channel: str
     partition: int | None
@@ -35,23 +36,23 @@ class SubscribeRequest:
         """Have the channel begin where the client asked, if it is its first one."""
         if self.start is None or channel.subscribers:
             return
-        seek_channel(self.node, channel, self.partition, self.start)
+        seek_channel(channel, self.partition, self.start)
 
 
-def seek_channel(node: Node, channel: Channel, number: int | None, start: Start) -> None:
+def seek_channel(channel: Channel, number: int | None, start: Start) -> None:
     """Have a channel go on at a place in one partition, or in all of them."""
     kind, value = start
     for partition in channel.topic.partitions:
         if number in (None, partition.number):
-            channel.seek(partition.number, _OFFSETS[kind](node, partition, value))
+            channel.seek(partition.number, _OFFSETS[kind](partition, value))
 
 
-_OFFSETS: Final = {
-    "special": lambda node, partition, value: partition.log.last_stable_offset,
-    "msgcount": lambda node, partition, value: partition.log.first_offset + max(value, 0),
+_OFFSETS: Final[Mapping[str, Callable[[Partition, int], int]]] = {
+    "special": lambda partition, value: partition.log.last_stable_offset,
+    "msgcount": lambda partition, value: partition.log.first_offset + max(value, 0),
     # a queue offset is an offset of messages here
-    "virtual_queue": lambda node, partition, value: max(value, 0),
-    "timestamp": lambda node, partition, value: node.broker.offset_at(partition, value * 1_000_000),
+    "virtual_queue": lambda partition, value: max(value, 0),
+    "timestamp": lambda partition, value: offset_at(partition, value * 1_000_000),
 }
 """Where each form of a start lies in a partition."""
 
@@ -67,7 +68,7 @@ def parse_subscribe(node: Node, line: Line) -> SubscribeRequest:
     number = commands.partition_of(line.parameters[2]) if len(line.parameters) > 2 else -1
     start = _parsed_start(node, line) if len(line.parameters) > 3 else None
     topic = _topic(node, topic_name, number)
-    return SubscribeRequest(node, topic, channel, number if number >= 0 else None, start)
+    return SubscribeRequest(topic, channel, number if number >= 0 else None, start)
 
 
 def parsed_start(text: str) -> Start | None:
