@@ -11,9 +11,9 @@ import pytest
 
 from lading.broker.broker import Broker
 from lading.broker.core.settings import TopicSettings
-from lading.broker.core.topology import DEFAULT_STREAM_ID
 from lading.log.directory import read_descriptions
 from lading.model.errors import CorruptLog, Reason, Refusal, SettingError
+from lading.model.names import DEFAULT_STREAM_ID
 from tests.broker.room import CONSUMER, NOW, append, fill, opened, payloads, read, topic_of
 
 

@@ -219,6 +219,10 @@ class Broker:
         """A new stream; without an id it takes the lowest that is free."""
         return self._topology.create_stream(ident, name, now_us=now_us)
 
+    def ensure_stream(self, name: str, *, now_us: int) -> Stream:
+        """The stream of this name; it is created if there is none."""
+        return self._topology.ensure_stream(name, now_us=now_us)
+
     def delete_stream(self, ident: int | str) -> None:
         """The stream with its topics and all their messages."""
         stream = self.stream(ident)
@@ -277,9 +281,8 @@ class Broker:
         self._topology.discard(prepared)
 
     def _make_topic(self, stream: str, name: str, partitions_count: int, now_us: int) -> Topic:
-        if all(one.name != stream for one in self.streams()):
-            self.create_stream(None, stream, now_us=now_us)
-        return self.create_topic(stream, None, name, partitions_count, now_us=now_us)
+        found = self.ensure_stream(stream, now_us=now_us)
+        return self.create_topic(found.id, None, name, partitions_count, now_us=now_us)
 
     def alter_topic(self, topic: Topic, settings: TopicSettings) -> None:
         """Other settings from now on."""

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from .errors import MalformedMessage
 
-DEFAULT_STREAM = "default"
+DEFAULT_STREAM: Final = "default"
+DEFAULT_STREAM_ID: Final = (1 << 32) - 1
+"""The top of u32, where no client's counting gets to."""
+
 _TEXT = 2
 """Kind code of a text key."""
 

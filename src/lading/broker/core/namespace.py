@@ -18,10 +18,10 @@ from ...log.catalog_rows import StreamRow, TopicRow
 from ...log.directory import DataDirectory, TopicDescription, partition_path
 from ...log.interface import PartitionLog
 from ...model.errors import CorruptLog, Reason, Refusal, SettingError
-from ...model.names import DEFAULT_STREAM, flat_name
+from ...model.names import DEFAULT_STREAM, DEFAULT_STREAM_ID, flat_name
 from .found_topics import FoundTopics
 from .settings import TopicSettings
-from .topology import DEFAULT_STREAM_ID, ID_MAX, Partition, Stream, Topic
+from .topology import ID_MAX, Partition, Stream, Topic
 
 NAME_BYTES_MAX: Final = 255
 """iggy.md A6."""
@@ -95,9 +95,7 @@ class Namespace:
                 f"topic {described.name!r}: directories {self._directory.path(other.uuid)}, which is in the catalog, "
                 f"and {self._directory.path(uuid)} both belong to it; move one of them away"
             )
-        stream = self._streams_by_name.get(described.stream)
-        if stream is None:
-            stream = self.create_stream(None, described.stream, now_us=described.created_us)
+        stream = self.ensure_stream(described.stream, now_us=described.created_us)
         ident = described.topic_id if described.topic_id not in stream.topics else _lowest_free(stream.topics)
         row = self._found.adopted(described, stream.id, ident)
         self._catalog.add_topic(row)
@@ -170,6 +168,11 @@ class Namespace:
         stream = Stream(ident, name, now_us)
         self._link_stream(stream)
         return stream
+
+    def ensure_stream(self, name: str, *, now_us: int) -> Stream:
+        """The stream of this name; it is created if there is none."""
+        stream = self._streams_by_name.get(name)
+        return self.create_stream(None, name, now_us=now_us) if stream is None else stream
 
     def create_topic(
         self,

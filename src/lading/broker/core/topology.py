@@ -22,8 +22,6 @@ from .writers import Writers
 
 LOG: Final = logging.getLogger("lading.broker")
 ID_MAX: Final = 0xFFFF_FFFF
-DEFAULT_STREAM_ID: Final = ID_MAX
-"""The top of u32, where no client's counting gets to."""
 
 
 @dataclass(slots=True, eq=False)

@@ -79,12 +79,7 @@ class AdminTopics:
         settings = TopicSettings.parse(wanted.settings)
         require_name("stream", path["stream"], Reason.INVALID_STREAM_NAME)
         require_name("topic", path["topic"], Reason.INVALID_TOPIC_NAME)
-        try:
-            stream = self._broker.stream(path["stream"])
-        except Refusal as refusal:
-            if refusal.reason is not Reason.STREAM_NAME_NOT_FOUND:
-                raise
-            stream = self._broker.create_stream(None, path["stream"], now_us=now_us())
+        stream = self._broker.ensure_stream(path["stream"], now_us=now_us())
 
         def create(prepared: PreparedLogs) -> Topic:
             return self._broker.create_topic(

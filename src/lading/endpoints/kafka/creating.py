@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ...model.errors import Reason, Refusal
 from ...model.names import DEFAULT_STREAM
 from ..base.creating import create_with_prepared_logs
 from .handling import Context
@@ -33,12 +32,7 @@ def create_topic(
 ) -> Topic:  # fmt: skip
     """A new topic; Refusal where there is one, also of an Iggy stream, that Kafka would call the same."""
     broker = context.broker
-    try:
-        broker.stream(DEFAULT_STREAM)
-    except Refusal as refusal:
-        if refusal.reason is not Reason.STREAM_NAME_NOT_FOUND:
-            raise
-        broker.create_stream(None, DEFAULT_STREAM, now_us=now_us)
+    stream = broker.ensure_stream(DEFAULT_STREAM, now_us=now_us)
     return broker.create_topic(
-        DEFAULT_STREAM, None, name, partitions_count, now_us=now_us, settings=settings, prepared=prepared
+        stream.id, None, name, partitions_count, now_us=now_us, settings=settings, prepared=prepared
     )

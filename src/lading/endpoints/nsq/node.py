@@ -127,10 +127,9 @@ class Node:
         from ...broker.core.settings import TopicSettings
 
         now = now_us()
-        if all(stream.name != DEFAULT_STREAM for stream in self.broker.streams()):
-            self.broker.create_stream(None, DEFAULT_STREAM, now_us=now)
+        stream = self.broker.ensure_stream(DEFAULT_STREAM, now_us=now)
         settings = TopicSettings(header_form=form)
-        return self.broker.create_topic(DEFAULT_STREAM, None, name, partitions, now_us=now, settings=settings)
+        return self.broker.create_topic(stream.id, None, name, partitions, now_us=now, settings=settings)
 
     def require_partitions(self, name: str, partitions: int, form: str | None) -> Topic:
         """Return the topic with at least so many partitions; only one that is created gets the form. Raises Refusal."""

@@ -20,7 +20,7 @@ from ...dialects.iggy_classic.protocol import SENT, UNORDERED
 from ...dialects.iggy_classic.responses import PartitionInfo, StreamInfo, TopicDetails, TopicInfo
 from ...dialects.iggy_classic.validation import is_name, normalise_name
 from ...model.errors import LocalError, Reason, Refusal, SettingError
-from ...model.names import DEFAULT_STREAM, flat_name, spellings
+from ...model.names import DEFAULT_STREAM, DEFAULT_STREAM_ID, flat_name, spellings
 from ..fetched import FetchResult
 from ..interface import PartitionMeta, SendResult, TopicMeta
 from ..open import address
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
     from ...model.state import State
 
-DEFAULT_STREAM_ID: Final = (1 << 32) - 1
-"""Out of the way of ids that clients choose (design.md Names)."""
 POLL_MESSAGES_MAX: Final = 100_000
 MESSAGE_BYTES_GUESS: Final = 1_000
 """What a message is taken to weigh until some of its topic were seen."""

@@ -9,6 +9,7 @@ from ...dialects.nsq import limits
 from ...dialects.nsq.commands import write
 from ...dialects.nsq.protocol import DELIVERED, SENT
 from ...model.errors import LocalError, SettingError, Unreachable
+from ...model.names import DEFAULT_STREAM
 from ..fetched import FetchResult
 from ..fitting import fill_missing_columns, fit_to_target
 from ..interface import Membership, PartitionMeta, SendResult, TopicMeta
@@ -87,7 +88,7 @@ class NsqTransport:
     def _meta(self, name: str) -> TopicMeta:
         queue = self._queues.get(name)
         part = PartitionMeta(0, 0, 0) if queue is None else PartitionMeta(0, 0, queue.end)
-        return TopicMeta("default", name, name, None, (part,))
+        return TopicMeta(DEFAULT_STREAM, name, name, None, (part,))
 
     def create_topic(self, name: str, partitions: int = 1) -> TopicMeta:
         """Make a topic with ext headers where the servers can; elsewhere it comes with the first message."""
