@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import logging
+import re
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,16 +23,65 @@ def copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return target
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["chunk/layout.py", "dialects/kafka/layout.py", "dialects/nsq/limits.py", "model/kinds.py", "chunk/kernels.py"],
-)
-def test_a_changed_constant_makes_another_cache(copy: Path, name: str) -> None:
+def _named_modules(source: Path, package: Path) -> Iterator[tuple[str, ...]]:
+    """Yield every module that ``source`` may import when it is imported itself, by its parts below ``package``."""
+    left: list[ast.AST] = [ast.parse(source.read_text())]
+    while left:
+        node = left.pop()
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+            left += node.orelse
+        elif isinstance(node, ast.Import):
+            yield from (tuple(name.name.split(".")[1:]) for name in node.names if name.name.startswith("lading."))
+        elif isinstance(node, ast.ImportFrom):
+            parts = tuple(node.module.split(".")) if node.module else ()
+            if node.level:
+                parts = (*source.relative_to(package).parts[: -node.level], *parts)
+            elif parts[0] == "lading":
+                parts = parts[1:]
+            else:
+                continue
+            # what is imported is a name in the module, or a module of the package
+            yield from (parts, *((*parts, name.name) for name in node.names))
+        elif not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            # the body of a function runs later, and the compiler takes no import there
+            left += ast.iter_child_nodes(node)
+
+
+def _imported_by_homes(package: Path) -> set[Path]:
+    """Return the homes and every module of ours that one of them imports, however far, read with Python's parser."""
+    homes = [home.partition(".")[2].replace(".", "/") + ".py" for home in engine.list_kernel_modules()]
+    found: set[Path] = set()
+    left = [package / home for home in homes]
+    while left:
+        source = left.pop()
+        if source in found:
+            continue
+        found.add(source)
+        for parts in filter(None, _named_modules(source, package)):
+            place = package.joinpath(*parts)
+            left += [one for one in (place.with_suffix(".py"), place / "__init__.py") if one.is_file()]
+    return found
+
+
+def test_a_change_in_any_module_behind_a_kernel_makes_another_cache(copy: Path) -> None:
     before = engine._fingerprint()
     assert engine._fingerprint() == before
-    with (copy / name).open("a") as file:
-        file.write("\nANOTHER = 1\n")
-    assert engine._fingerprint() != before
+    sources = _imported_by_homes(copy)
+    known = {"chunk/layout.py", "dialects/kafka/layout.py", "dialects/nsq/limits.py", "model/kinds.py"}
+    assert {str(path.relative_to(copy)) for path in sources} > known | {"chunk/kernels.py", "kernels/sync.py"}
+    for path in sources:
+        held = path.read_bytes()
+        path.write_bytes(held + b"\nANOTHER = 1\n")
+        assert engine._fingerprint() != before, path
+        path.write_bytes(held)
+    assert engine._fingerprint() == before
+
+
+def test_compiled_code_is_found_by_its_compiler() -> None:
+    sources = engine.frozen_sources()
+    for path in engine.PACKAGE.rglob("*.py"):
+        named = re.search(r"^(import|from) numba\b", path.read_text(), re.MULTILINE)
+        assert named is None or path in sources, path
 
 
 def test_code_that_is_in_no_kernel_keeps_the_cache(copy: Path) -> None:
