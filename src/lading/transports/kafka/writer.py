@@ -117,7 +117,7 @@ class _Delivery:
             part.sequence = (self.sequence + part.first) % SEQUENCES
 
 
-class OpenTransaction(Protocol):
+class WriterTransaction(Protocol):
     """What a writer needs of the transaction that it writes in."""
 
     @property
@@ -143,7 +143,7 @@ class KafkaWriter:
     has one producer id, nothing can be sent any more after an error.
     """
 
-    def __init__(self, cluster: KafkaCluster, transaction: OpenTransaction | None = None) -> None:
+    def __init__(self, cluster: KafkaCluster, transaction: WriterTransaction | None = None) -> None:
         self._cluster = cluster
         self._transaction = transaction
         self._producer: ProducerSequence | None = None
