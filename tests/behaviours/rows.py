@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Protocol
 
+from lading.dialects.protocols import ENDPOINTS
 from tests.behaviours.iggy_http_client import IggyHttpSession
 from tests.behaviours.kafka_sessions import AiokafkaSession, KafkaPythonSession, LibrdkafkaSession
 from tests.behaviours.nsq_sessions import GoNsqSession, PythonNsqSession, YouzanNsqSession
@@ -193,7 +194,7 @@ class Server:
 
 
 SERVERS: tuple[Server, ...] = (
-    Server("lading", ("admin", "iggy_tcp", "iggy_http", "kafka", "nsqd_tcp")),
+    Server("lading", tuple(ENDPOINTS)),
     Server("apache-kafka", ("kafka",)),
     Server("nsqd", ("nsqd_tcp",), but=("python-nsq", "youzan-go-nsq")),
 )

@@ -8,7 +8,7 @@ from pkgutil import resolve_name
 import pytest
 
 from lading.dialects import registry
-from lading.dialects.protocols import ENDPOINTS, PROTOCOLS, SCHEMES, VISIBILITY, explain_invisible
+from lading.dialects.protocols import DIALECTS, ENDPOINTS, PROTOCOLS, SCHEMES, VISIBILITY, explain_invisible
 from lading.model.protocol import KIND_MAX, Capabilities, HeaderForm, Protocol
 from lading.settings import EndpointSettings
 
@@ -22,8 +22,9 @@ def test_names_are_those_that_positions_and_groups_are_stored_under() -> None:
 
 
 def test_every_dialect_belongs_to_one_protocol() -> None:
-    codes = [code for one in PROTOCOLS for code in one.dialects]
-    assert sorted(codes) == sorted(registry.MODULES)
+    codes = [spec.code for one in PROTOCOLS for spec in one.dialects]
+    assert sorted(codes) == sorted(DIALECTS) == [1, 2, 4, 5]
+    assert len({spec.name for spec in DIALECTS.values()}) == len(codes)
     assert len(set(codes)) == len(codes)
 
 
@@ -37,8 +38,8 @@ def test_what_a_row_names_can_be_loaded(protocol: Protocol) -> None:
         assert callable(resolve_name(spec.factory))
     for scheme in protocol.schemes.values():
         assert callable(resolve_name(scheme.transport))
-    for code in protocol.dialects:
-        assert registry.dialect(code).code == code
+    for code, name, _ in protocol.dialects:
+        assert (registry.dialect(code).code, registry.dialect(code).name) == (code, name)
 
 
 def test_the_port_of_a_scheme_is_where_an_endpoint_of_its_protocol_listens() -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 
 from lading.dialects.codes import IGGY_CLASSIC, NATIVE
-from lading.dialects.registry import MODULES, dialect
+from lading.dialects.protocols import DIALECTS
+from lading.dialects.registry import dialect
 from lading.model.errors import LocalError
 
 
 def test_names_and_codes_lead_to_the_same_dialect() -> None:
     assert (NATIVE, IGGY_CLASSIC) == (1, 2)
-    for code, name in MODULES.items():
+    for code, name, _ in DIALECTS.values():
         assert dialect(code) is dialect(name)
         assert (dialect(code).code, dialect(code).name) == (code, name)
 

@@ -1,24 +1,31 @@
-"""Every protocol, as one row each. To add one, add its row here; nothing else asks for a protocol by name."""
+"""Every protocol, as one row each. To add one, add the line of its row; nothing else asks for a protocol by name."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pkgutil import resolve_name
 from typing import Final
 
-from lading.model.protocol import EndpointSpec, Protocol, Scheme, VisibilityRule
+from lading.model.protocol import DialectSpec, EndpointSpec, Protocol, Scheme, VisibilityRule
 
-from .iggy_classic.protocol import PROTOCOL as IGGY
-from .kafka.protocol import PROTOCOL as KAFKA
-from .native.protocol import PROTOCOL as NATIVE
-from .nsq.protocol import PROTOCOL as NSQ
+ROWS: Final = (
+    "lading.dialects.iggy_classic.protocol",
+    "lading.dialects.kafka.protocol",
+    "lading.dialects.nsq.protocol",
+    "lading.dialects.native.protocol",
+)
+"""Modules whose ``PROTOCOL`` is a row; the last is our own."""
 
-PROTOCOLS: Final[tuple[Protocol, ...]] = (IGGY, KAFKA, NSQ, NATIVE)
+PROTOCOLS: Final[tuple[Protocol, ...]] = tuple(resolve_name(f"{row}:PROTOCOL") for row in ROWS)
+
+DIALECTS: Final[Mapping[int, DialectSpec]] = {spec.code: spec for one in PROTOCOLS for spec in one.dialects}
+"""Dialects by their code."""
 
 ENDPOINTS: Final[Mapping[str, EndpointSpec]] = {spec.name: spec for one in PROTOCOLS for spec in one.endpoints}
 """Endpoints by their key in the settings."""
 
 SCHEMES: Final[Mapping[str, Scheme]] = {
-    scheme: row for one in (NATIVE, IGGY, KAFKA, NSQ) for scheme, row in one.schemes.items()
+    scheme: row for one in (PROTOCOLS[-1], *PROTOCOLS[:-1]) for scheme, row in one.schemes.items()
 }
 """URL schemes; our own come first in messages to people."""
 

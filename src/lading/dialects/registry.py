@@ -1,11 +1,11 @@
-"""Every dialect by name and code: the one table through which the log's bytes find who can read them."""
+"""Every dialect by name and code: how the log's bytes find who can read them, by the rows of the protocols."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache
-from importlib import import_module
-from typing import Final, Protocol, runtime_checkable
+from pkgutil import resolve_name
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
@@ -16,23 +16,15 @@ from lading.model.errors import LocalError
 from lading.model.run import Decoded, Run
 from lading.model.scan_request import ScanRequest
 
-from .codes import IGGY_CLASSIC, KAFKA, NATIVE, NSQ
-
-MODULES: Final[dict[int, str]] = {
-    NATIVE: "native",
-    IGGY_CLASSIC: "iggy_classic",
-    KAFKA: "kafka",
-    NSQ: "nsq",
-}
-"""Dialect code, as it stands in chunk envelopes -> name, which is also its package in this room."""
+from .protocols import DIALECTS
 
 
 class Dialect(Protocol):
-    """What the log's readers and the broker need of a byte format. Each package has one as ``dialect.DIALECT``."""
+    """What the log's readers and the broker need of a byte format. Rows of protocols say where each is."""
 
     @property
     def name(self) -> str:
-        """The name of the dialect and of its package."""
+        """The name of the dialect."""
 
     @property
     def code(self) -> int:
@@ -62,11 +54,11 @@ class HeaderBlockDialect(Protocol):
 @cache
 def dialect(code_or_name: int | str) -> Dialect:
     """The dialect with that code or name, imported when first asked for; LocalError where there is none."""
-    names = {code: name for code, name in MODULES.items() if code_or_name in (code, name)}
-    if not names:
-        known = ", ".join(f"{name} ({code})" for code, name in MODULES.items())
+    row = next((row for row in DIALECTS.values() if code_or_name in (row.code, row.name)), None)
+    if row is None:
+        known = ", ".join(f"{row.name} ({code})" for code, row in sorted(DIALECTS.items()))
         raise LocalError(f"there is no dialect {code_or_name!r}; known are {known}")
-    found: Dialect = import_module(f"lading.dialects.{names.popitem()[1]}.dialect").DIALECT
+    found: Dialect = resolve_name(row.dialect)
     return found
 
 

@@ -145,6 +145,14 @@ class EndpointSpec(NamedTuple):
     factory: str
 
 
+class DialectSpec(NamedTuple):
+    """A byte format in the log: its code in chunk envelopes, its name, and ``module:object`` of what reads it."""
+
+    code: int
+    name: str
+    dialect: str
+
+
 @dataclass(frozen=True, slots=True)
 class Protocol:
     """One protocol: what it is called, who reads its bytes, where it listens, and what it cannot show."""
@@ -153,8 +161,8 @@ class Protocol:
     """As positions and groups are stored under it; it never changes."""
     title: str
     """As people know it."""
-    dialects: tuple[int, ...]
-    """Codes of its dialects in chunk envelopes; its readers are given the first."""
+    dialects: tuple[DialectSpec, ...]
+    """Those of its generations; its readers are given the first."""
     endpoints: tuple[EndpointSpec, ...]
     schemes: Mapping[str, Scheme]
     visibility: tuple[VisibilityRule, ...]

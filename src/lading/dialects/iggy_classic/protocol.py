@@ -8,6 +8,7 @@ from typing import Final
 from lading.model.protocol import (
     AbortedRecords,
     Capabilities,
+    DialectSpec,
     EndpointSpec,
     Protocol,
     Scheme,
@@ -49,7 +50,7 @@ UNORDERED: Final = replace(SENT, order=False)
 PROTOCOL: Final = Protocol(
     name="iggy",
     title="Iggy",
-    dialects=(IGGY_CLASSIC,),
+    dialects=(DialectSpec(IGGY_CLASSIC, "iggy_classic", "lading.dialects.iggy_classic.dialect:DIALECT"),),
     endpoints=(
         EndpointSpec("iggy_tcp", "lading.endpoints.iggy.session:endpoint"),
         EndpointSpec("iggy_http", "lading.endpoints.iggy.http:endpoint"),

@@ -7,6 +7,7 @@ from typing import Final
 from lading.model.protocol import (
     AbortedRecords,
     Capabilities,
+    DialectSpec,
     EndpointSpec,
     Protocol,
     Scheme,
@@ -44,7 +45,7 @@ RECORDS: Final = Capabilities(
 PROTOCOL: Final = Protocol(
     name="kafka",
     title="Kafka",
-    dialects=(KAFKA,),
+    dialects=(DialectSpec(KAFKA, "kafka", "lading.dialects.kafka.dialect:DIALECT"),),
     endpoints=(EndpointSpec("kafka", "lading.endpoints.kafka:endpoint"),),
     schemes={"kafka": Scheme("lading.transports.kafka.transport:KafkaTransport", 9092, "kafka://127.0.0.1:9092")},
     visibility=(COMMITTED, UNCOMMITTED, COMMITTED_SHOWING, UNCOMMITTED_SHOWING),

@@ -7,6 +7,7 @@ from typing import Final
 from lading.model.protocol import (
     AbortedRecords,
     Capabilities,
+    DialectSpec,
     EndpointSpec,
     Protocol,
     Scheme,
@@ -29,7 +30,7 @@ SENT: Final = Capabilities(values_sum_max=limits.MESSAGE_BYTES_MAX, payload_byte
 PROTOCOL: Final = Protocol(
     name="native",
     title="Lading",
-    dialects=(NATIVE,),
+    dialects=(DialectSpec(NATIVE, "native", "lading.dialects.native.dialect:DIALECT"),),
     endpoints=(EndpointSpec("admin", "lading.endpoints.admin.admin:endpoint"),),
     schemes={
         "lading": Scheme("lading.transports.lading.transport:LadingTransport", 7070, "lading://127.0.0.1:7070"),

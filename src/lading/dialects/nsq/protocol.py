@@ -8,6 +8,7 @@ from typing import Final
 from lading.model.protocol import (
     AbortedRecords,
     Capabilities,
+    DialectSpec,
     EndpointSpec,
     Protocol,
     Scheme,
@@ -58,7 +59,7 @@ SENT: Final = replace(DELIVERED, time_step_us=None, values_sum_max=limits.SENT_E
 PROTOCOL: Final = Protocol(
     name="nsq",
     title="NSQ",
-    dialects=(NSQ,),
+    dialects=(DialectSpec(NSQ, "nsq", "lading.dialects.nsq.dialect:DIALECT"),),
     endpoints=(
         EndpointSpec("nsqd_tcp", "lading.endpoints.nsq.nsqd_tcp:endpoint"),
         EndpointSpec("nsqd_http", "lading.endpoints.nsq.nsqd_http:endpoint"),
