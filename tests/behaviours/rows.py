@@ -85,12 +85,12 @@ class Client:
     left_out: Mapping[str, str] = field(default_factory=dict)
 
 
+GROUPS = ("a_group_goes_on_where_it_stopped", "groups_do_not_share_positions", "one_member_reads_every_partition")
+"""What takes groups."""
 _NO_GROUPS = "Iggy's HTTP face has no way to join a group"
 _NO_KEY = "an Iggy message has no key; a messages key only chooses the partition"
 _PLAIN_IGGY: Mapping[str, str] = {
-    "a_group_goes_on_where_it_stopped": _NO_GROUPS,
-    "groups_do_not_share_positions": _NO_GROUPS,
-    "one_member_reads_every_partition": _NO_GROUPS,
+    **dict.fromkeys(GROUPS, _NO_GROUPS),
     "duplicates_stay_in_order": "a plain Iggy client keeps one header a key",
     "null_and_empty_values_are_different": "a plain Iggy client has no null or empty header values",
     "long_values_are_exact": "a plain Iggy client has header values of at most 255 bytes",
