@@ -71,7 +71,7 @@ def _memcpy_s(size_bytes: int, count: int) -> float:
 
 def _filled(directory: Path, messages: int) -> Broker:
     """A broker whose one partition holds ``messages``; every second one has the tag ``A``."""
-    broker = Broker(directory, BrokerSettings(), now_us=NOW_US, commit=WriteOnly())
+    broker = Broker.open(directory, BrokerSettings(), now_us=NOW_US, commit=WriteOnly())
     broker.create_stream(None, "default", now_us=NOW_US)
     partition = broker.create_topic("default", None, "t", 1, now_us=NOW_US).partition(0)
     nsq: Any = registry.dialect("nsq")

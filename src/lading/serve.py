@@ -160,7 +160,7 @@ def _broker(settings: Settings, metrics: Metrics, disk: Disk | None, commit: Com
     # thousands of partitions are objects that stay: looking through them again and again takes half of the start
     gc.disable()
     try:
-        broker = Broker(settings.data, _broker_settings(settings), now_us=now_us(), disk=disk, commit=commit)
+        broker = Broker.open(settings.data, _broker_settings(settings), now_us=now_us(), disk=disk, commit=commit)
         # else the first object made after this starts a search through all of them, before the ready line
         gc.freeze()
     finally:

@@ -41,7 +41,7 @@ FULL = os.environ.get("LADING_TEST_FULL") == "1"
 
 def opened(path: Path, *, disk: Disk | None = None, **settings: Any) -> Broker:
     """A broker that syncs in place, at ``flush``."""
-    return Broker(path, BrokerSettings(**settings), now_us=NOW, disk=disk, commit=SyncNow())
+    return Broker.open(path, BrokerSettings(**settings), now_us=NOW, disk=disk, commit=SyncNow())
 
 
 def topic_of(broker: Broker, partitions: int = 1, name: str = "t", stream: str = "s") -> Topic:

@@ -190,7 +190,7 @@ def _note(order: list[int], number: int, append: Append) -> None:
 
 
 def test_the_group_commit_acknowledges_in_order(tmp_path: Path) -> None:
-    broker = Broker(tmp_path, BrokerSettings(), now_us=NOW)
+    broker = Broker.open(tmp_path, BrokerSettings(), now_us=NOW)
     topic = topic_of(broker, 4)
     order: list[int] = []
     done = []
@@ -214,7 +214,7 @@ def test_the_group_commit_acknowledges_in_order(tmp_path: Path) -> None:
 
 def test_durability_os_acknowledges_without_a_sync(tmp_path: Path) -> None:
     disk = FailingDisk()
-    broker = Broker(tmp_path, BrokerSettings(durability="os"), now_us=NOW, disk=disk)
+    broker = Broker.open(tmp_path, BrokerSettings(durability="os"), now_us=NOW, disk=disk)
     partition = topic_of(broker).partition(0)
     disk.failing = {"sync"}
     done = append(broker, partition, b"a")
@@ -226,7 +226,7 @@ def test_durability_os_acknowledges_without_a_sync(tmp_path: Path) -> None:
 
 
 def test_who_is_alone_is_written_at_once_where_nobody_waits_for_the_disk(tmp_path: Path) -> None:
-    broker = Broker(tmp_path, BrokerSettings(durability="os"), now_us=NOW)
+    broker = Broker.open(tmp_path, BrokerSettings(durability="os"), now_us=NOW)
     asked: list[bool] = []
     broker.appender.on_pending = lambda: asked.append(True)
     partition = topic_of(broker).partition(0)
@@ -287,7 +287,7 @@ def test_what_is_to_happen_before_a_flush_shares_it(tmp_path: Path) -> None:
 
 
 def test_who_waits_reads_from_memory_what_lies_in_the_log_and_only_when_it_lasts(tmp_path: Path) -> None:
-    broker = Broker(tmp_path, BrokerSettings(), now_us=NOW)
+    broker = Broker.open(tmp_path, BrokerSettings(), now_us=NOW)
     partition = topic_of(broker).partition(0)
     log = partition.log
     fill(broker, partition, 2)
@@ -339,7 +339,7 @@ def test_nobody_is_written_at_once_who_is_promised_a_sync(broker: Broker) -> Non
 def test_what_cannot_be_written_at_once_is_refused_and_not_there(tmp_path: Path) -> None:
     disk = FailingDisk()
     disk.errno = errno.ENOSPC
-    broker = Broker(tmp_path, BrokerSettings(durability="os"), now_us=NOW, disk=disk)
+    broker = Broker.open(tmp_path, BrokerSettings(durability="os"), now_us=NOW, disk=disk)
     partition = topic_of(broker).partition(0)
     assert append(broker, partition, b"0", source="a").done
     disk.failing = {"write"}

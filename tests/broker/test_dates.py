@@ -30,7 +30,7 @@ def test_a_message_that_was_put_off_is_due_by_date_after_a_restart(tmp_path: Pat
     channel.requeue(reader.subscriber, 0, reader.got[0][1], 600 * SECOND, now_us=NOW)
     broker.stop()
     started = NOW + DAY + 60 * SECOND
-    again = Broker(tmp_path, BrokerSettings(), now_us=started, commit=SyncNow())
+    again = Broker.open(tmp_path, BrokerSettings(), now_us=started, commit=SyncNow())
     channel = channels_of(again).open(again.topic("s", "t"), "c")
     reader = Reader()
     channel.subscribe(reader.subscriber)
@@ -49,7 +49,7 @@ def test_a_transaction_of_before_is_ended_after_a_restart_by_date(tmp_path: Path
     broker.native_transactions.begin(now_us=NOW)
     broker.stop()
     started = NOW - DAY + 60 * SECOND
-    again = Broker(tmp_path, BrokerSettings(), now_us=started, commit=SyncNow())
+    again = Broker.open(tmp_path, BrokerSettings(), now_us=started, commit=SyncNow())
     again.tick(started, started)
     assert again.counters.transactions_open == 1
     again.tick(started + 600 * SECOND, started + 600 * SECOND)

@@ -18,6 +18,7 @@ from lading.broker.core.states import list_states
 from lading.broker.core.topology import Partition, Topic
 from lading.dialects import registry
 from lading.dialects.native.messages import encode_block
+from lading.log.disk import RealDisk
 from lading.model.batch import SCHEMA
 from lading.model.errors import Reason, Refusal, SettingError
 from lading.model.kinds import Kind
@@ -465,7 +466,7 @@ def test_a_sync_that_fails_is_told(broker: Broker) -> None:
         raise OSError(5, "input/output error")
 
     overlay = source.log._overlay  # type: ignore[attr-defined]
-    opened_file = broker._disk.open(overlay.path, write=True)
+    opened_file = RealDisk().open(overlay.path, write=True)
 
     class Failing:
         def __getattr__(self, name: str) -> Any:

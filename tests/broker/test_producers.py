@@ -408,7 +408,7 @@ def received() -> InPlace:
 @pytest.mark.parametrize("written", [alone, received])
 def test_who_is_written_at_once_is_known_after_a_crash(tmp_path: Path, written: Callable[[], object]) -> None:
     """With small segments nearly every batch makes a snapshot of the producers before its append returns."""
-    broker = Broker(tmp_path, BrokerSettings(durability="os", segment_bytes=3000), now_us=NOW)
+    broker = Broker.open(tmp_path, BrokerSettings(durability="os", segment_bytes=3000), now_us=NOW)
     partition = topic_of(broker).partition(0)
     source = written()
     for number in range(12):
@@ -429,7 +429,7 @@ def test_who_is_written_at_once_is_known_after_a_crash(tmp_path: Path, written: 
 def test_what_could_not_be_written_at_once_may_be_sent_again(tmp_path: Path, written: Callable[[], object]) -> None:
     disk = FailingDisk()
     disk.errno = errno.ENOSPC
-    broker = Broker(tmp_path, BrokerSettings(durability="os"), now_us=NOW, disk=disk)
+    broker = Broker.open(tmp_path, BrokerSettings(durability="os"), now_us=NOW, disk=disk)
     partition = topic_of(broker).partition(0)
     source = written()
     assert produce(broker, partition, b"0", producer=1, sequence=0, flush=False, source=source).done
@@ -452,7 +452,7 @@ def test_what_could_not_be_written_at_once_may_be_sent_again(tmp_path: Path, wri
 def test_what_belongs_to_a_transaction_is_not_seen_before_its_end(
     tmp_path: Path, written: Callable[[], object]
 ) -> None:
-    broker = Broker(tmp_path, BrokerSettings(durability="os"), now_us=NOW)
+    broker = Broker.open(tmp_path, BrokerSettings(durability="os"), now_us=NOW)
     partition = topic_of(broker).partition(0)
     caller = named(broker)
     begin(broker, caller, partition)

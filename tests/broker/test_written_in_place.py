@@ -31,7 +31,9 @@ def in_place(broker: Broker, partition: Partition, *what: bytes, start: int = BE
 
 @pytest.mark.parametrize("durability", ["os", "fsync"])
 def test_it_is_a_chunk_of_its_own_behind_what_waited(tmp_path: Path, durability: str) -> None:
-    broker = Broker(tmp_path, BrokerSettings(durability="os"), now_us=NOW) if durability == "os" else opened(tmp_path)
+    broker = (
+        Broker.open(tmp_path, BrokerSettings(durability="os"), now_us=NOW) if durability == "os" else opened(tmp_path)
+    )
     partition = topic_of(broker).partition(0)
     waiting = append(broker, partition, b"0", b"1")
     large = [in_place(broker, partition, LARGE, b"3"), in_place(broker, partition, b"4", LARGE, start=1000)]
@@ -65,7 +67,7 @@ def test_memory_before_the_envelope_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_it_waits_for_its_sync(tmp_path: Path) -> None:
-    broker = Broker(tmp_path, BrokerSettings(), now_us=NOW)
+    broker = Broker.open(tmp_path, BrokerSettings(), now_us=NOW)
     partition = topic_of(broker).partition(0)
     large = in_place(broker, partition, LARGE)
     assert (large.done, read(broker, partition).count) == (False, 0)

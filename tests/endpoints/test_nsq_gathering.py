@@ -106,7 +106,7 @@ def disk() -> FaultyDisk:
 def face(request: pytest.FixtureRequest, tmp_path: Path, disk: FaultyDisk) -> Iterator[Face]:
     commit = SyncNow() if request.param == "fsync" else None
     settings = BrokerSettings(durability=request.param)
-    broker = Broker(tmp_path, settings, now_us=now_us(), disk=disk, commit=commit)
+    broker = Broker.open(tmp_path, settings, now_us=now_us(), disk=disk, commit=commit)
     with ThreadPoolExecutor(1) as workers:
         yield Face(broker, workers)
     disk.fault = lambda operation, path, data: data

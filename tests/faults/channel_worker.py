@@ -33,7 +33,7 @@ def now_us() -> int:
 def main(home: Path, seed: int) -> None:
     """Publish, deliver, finish, put off, come and go, until the end."""
     random = Random(seed)
-    broker = Broker(home, BrokerSettings(segment_bytes=1 << 16), now_us=now_us(), commit=SyncNow())
+    broker = Broker.open(home, BrokerSettings(segment_bytes=1 << 16), now_us=now_us(), commit=SyncNow())
     try:
         topic = broker.topic("s", "t")
     except Refusal:

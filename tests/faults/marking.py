@@ -35,7 +35,7 @@ Ranges = list[tuple[int, int]]
 
 def opened(home: Path, disk: Disk | None = None) -> Broker:
     """The broker of this story; it syncs where it stands."""
-    return Broker(home, BrokerSettings(), now_us=NOW, disk=disk, commit=SyncNow())
+    return Broker.open(home, BrokerSettings(), now_us=NOW, disk=disk, commit=SyncNow())
 
 
 def begin(home: Path, disk: Disk | None = None) -> Broker:

@@ -34,7 +34,7 @@ SPOOLED = [b"spooled-0", b"spooled-1"]
 
 def generate(directory: Path) -> None:
     """Write ``directory``/data, a broker's, and ``directory``/spool."""
-    broker = Broker(directory / "data", BrokerSettings(), now_us=NOW, commit=SyncNow())
+    broker = Broker.open(directory / "data", BrokerSettings(), now_us=NOW, commit=SyncNow())
     broker.create_stream(None, "s", now_us=NOW)
     broker.create_topic("s", None, "t", 1, now_us=NOW, settings=TopicSettings(hide_states=True))
     partition = broker.resolve("s.t").partition(0)

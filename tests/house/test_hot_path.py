@@ -180,7 +180,7 @@ def connected(directory: Path, endpoint: str, durability: Durability) -> Iterato
     # looking again before sleeping follows the clock: its calls would not be the same each time
     settings = Settings(data=directory, busy_poll_us=0)
     commit = WriteOnly() if durability == "os" else SyncNow()
-    broker = Broker(directory, BrokerSettings(durability=durability), now_us=1, commit=commit)
+    broker = Broker.open(directory, BrokerSettings(durability=durability), now_us=1, commit=commit)
     with ScriptedLoop() as loop, ThreadPoolExecutor(1) as workers:
         broker.appender.on_pending = lambda: loop.call_soon(broker.appender.flush)
         factory = resolve_name(ENDPOINTS[endpoint].factory)

@@ -9,19 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, Self, TypeVar
 
-from ..clock import Dates
 from ..dialects.nsq import limits
 from ..dialects.nsq import protocol as nsq_row
-from ..log.catalog import FILE_NAME, Catalog
-from ..log.directory import DataDirectory
-from ..log.disk import Disk, RealDisk
-from ..log.formats import GATE
+from ..log.disk import Disk
 from ..log.group_commit import GroupCommit, WriteOnly
 from ..log.interface import Commit, PartitionLog, RecoveryReport
-from ..log.partition import open_partition
+from ..log.local_store import LocalLogStore
 from ..log.producer_table import ProducerTable
+from ..log.store import LogStore
 from .channels import Channels
 from .channels.exhausted_messages import ExhaustedMessageHandler
 from .channels.rules import ChannelRules
@@ -63,29 +60,14 @@ CHANNEL_RULES: Final = ChannelRules(nsq_row.CHANNEL, limits.TAG_NAME, lambda nam
 class Broker:
     """All of one data directory: topics, messages, groups, positions, states, transactions."""
 
-    def __init__(
-        self,
-        data: Path,
-        settings: BrokerSettings | None = None,
-        *,
-        now_us: int,
-        disk: Disk | None = None,
-        commit: Commit | None = None,
-    ) -> None:
-        """Opens ``data``, or makes it; one process at a time may (``serve`` holds the lock).
-
-        CorruptLog where the catalog or a topic's directory cannot be what it should be.
-        """
+    def __init__(self, store: LogStore, settings: BrokerSettings | None = None, *, now_us: int) -> None:
+        """Takes up what lies in ``store``; CorruptLog where a topic's directory cannot be what it should be."""
         self.settings = settings = settings or BrokerSettings()
         self.counters = Counters()
-        self._disk = disk or RealDisk()
         self._now_us = now_us
-        self.dates = Dates()
-        """Gives the date of a time that the broker was told."""
-        GATE.check_directory(data, self._disk)
-        directory = DataDirectory(data, self._disk)
-        self.catalog = Catalog(data / FILE_NAME, self._disk, self.dates)
-        self.commit = commit or (GroupCommit() if settings.durability == "fsync" else WriteOnly())
+        self._store = store
+        self.dates = store.dates
+        self.catalog, self.commit, directory = store.catalog, store.commit, store.directory
         attempts = Attempts(self.counters)
         self._components: list[Component] = []
         """The parts, in the order in which they hear of everything; a part goes behind those that it is built on."""
@@ -149,6 +131,26 @@ class Broker:
         """Of the parts that care: every sync comes here."""
         self._load()
 
+    @classmethod
+    def open(
+        cls,
+        data: Path,
+        settings: BrokerSettings | None = None,
+        *,
+        now_us: int,
+        disk: Disk | None = None,
+        commit: Commit | None = None,
+    ) -> Self:
+        """Open a directory of this machine, or make it; one process at a time may (``serve`` holds the lock).
+
+        CorruptLog where the catalog or a topic's directory cannot be what it should be.
+        """
+        settings = settings or BrokerSettings()
+        commit = commit or (GroupCommit() if settings.durability == "fsync" else WriteOnly())
+        return cls(
+            LocalLogStore(data, commit, segment_bytes=settings.segment_bytes, disk=disk), settings, now_us=now_us
+        )
+
     def _add(self, component: ComponentT) -> ComponentT:
         self._components.append(component)
         return component
@@ -160,19 +162,11 @@ class Broker:
         return log
 
     def _adopt(self, log: PartitionLog) -> None:
-        log.dates = self.dates
         log.on_opened = partial(self._idle_logs.add, log, 0)
 
     def _make_log(self, path: Path, topic_id: bytes, first_epoch: int) -> PartitionLog:
         """As ``_open_log``, from any thread: nothing of this broker knows of it."""
-        return open_partition(
-            self._disk,
-            path,
-            topic_id,
-            segment_bytes=self.settings.segment_bytes,
-            now_us=self._now_us,
-            first_epoch=first_epoch,
-        )
+        return self._store.open_log(path, topic_id, first_epoch, self._now_us)
 
     def _load(self) -> None:
         topics = list(self._topology.topics())

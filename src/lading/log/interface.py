@@ -1,4 +1,4 @@
-"""What the broker knows of a partition's log: one small interface, behind which another log may stand (design.md Log).
+"""What the broker knows of a partition's log, by who needs what; another log may stand behind it (design.md Log).
 
 Offsets count messages from 0; a range is ``first`` to ``end``, ``end`` exclusive. Times are microseconds since 1970.
 """
@@ -154,19 +154,23 @@ class Syncable(Protocol):
     """What a commit brings to disk: a partition's log, or the log of the catalog."""
 
     on_synced: Callable[[], None] | None
+    """Called at the end of ``complete_sync`` and ``fail_sync``."""
 
     def begin_sync(self) -> Sequence[File]:
-        """The files to sync; answered by one ``synced`` or ``sync_failed`` before the next ``begin_sync``."""
+        """The files to sync so that all that was flushed is on disk; empty when nothing is to do.
+
+        Answered by one ``complete_sync`` or ``fail_sync`` before the next ``begin_sync``.
+        """
 
     def complete_sync(self) -> None:
-        """All of them are on disk."""
+        """All files of ``begin_sync`` are on disk."""
 
     def fail_sync(self, error: OSError) -> None:
-        """One of them is not."""
+        """One of them is not: nothing of it is acknowledged, nothing is tried again, a log turns read-only."""
 
 
-class PartitionLog(Protocol):
-    """One partition. Not thread-safe: one thread (the event loop) owns it; only ``begin_sync``'s files leave it."""
+class ReadableLog(Protocol):
+    """What readers ask of a partition's log."""
 
     topic_id: bytes
     epoch: int
@@ -179,23 +183,6 @@ class PartitionLog(Protocol):
     """Readers see offsets below this."""
     last_stable_offset: int
     """No open transaction, and no aborted range that is not on disk yet, lies below this."""
-    refusal: Refusal | None
-    """Why appends are refused at present: READ_ONLY until the next start, DISK_FULL until one succeeds."""
-    recovery: RecoveryReport
-    on_synced: Callable[[], None] | None
-    """Called at the end of ``synced`` and ``sync_failed``."""
-    on_refusal: Callable[[Refusal | None], None]
-    """Called when appends begin to be refused, for another reason, or are taken again (None)."""
-    on_damage: Callable[[Sequence[Damage]], None]
-    """Called with what reading finds damaged that was not known."""
-    on_opened: Callable[[], None]
-    """Called when a reader made the log hold a file open."""
-    on_rest: Callable[[], None]
-    """Called at the end of ``rest``: what maps of its files are kept elsewhere has to go."""
-    watched: bool
-    """Somebody waits for what comes next: chunks that are written now may be asked for at once."""
-    dates: Dates
-    """Gives the date of a time that the broker counted; one for all logs of a broker."""
     tail: Run | None
     """The chunk that was written last, from memory, if the log was watched and it is small; perhaps not synced yet."""
 
@@ -206,6 +193,44 @@ class PartitionLog(Protocol):
     @property
     def segments_count(self) -> int:
         """At least 1."""
+
+    def read(self, offset: int, max_bytes: int) -> Span | None:
+        """Whole chunks from the one that holds ``offset``, about ``max_bytes`` but at least one; None at the end.
+
+        An offset that is not kept any more, or lies in damage without a believable chunk, goes on at the next chunk:
+        ``Span.base_offset`` tells.
+        """
+
+    def damaged_ranges(self, first: int, end: int) -> list[tuple[int, int]]:
+        """Damaged offset ranges known so far that meet ``first`` to ``end``."""
+
+    def offset_at(self, timestamp_us: int) -> int:
+        """Base offset of the first chunk with a message at or after this time; ``high_watermark`` when there is
+        none.
+        """
+
+    def unavailable_ranges(self, first: int, end: int) -> list[tuple[int, int, int]]:
+        """(first, end, state) of the ranges that are not available, clipped to the question."""
+
+    def aborted_ranges(self, first: int, end: int) -> list[tuple[int, int]]:
+        """Aborted ranges, clipped to the question."""
+
+    def control_ranges(self, first: int, end: int) -> list[tuple[int, int]]:
+        """Ranges of control records, clipped to the question."""
+
+    def segments(self) -> list[SegmentInfo]:
+        """All segments in order, the one that is written to last."""
+
+
+class AppendableLog(Protocol):
+    """What appends ask of a partition's log."""
+
+    refusal: Refusal | None
+    """Why appends are refused at present: READ_ONLY until the next start, DISK_FULL until one succeeds."""
+    watched: bool
+    """Somebody waits for what comes next: chunks that are written now may be asked for at once."""
+    dates: Dates
+    """Gives the date of a time that the broker counted; one for all logs of a broker."""
 
     def reserve(self, dialect: int, flags: int, room_bytes: int) -> Reservation:
         """Room in the open chunk, or in a new one where dialect or flags differ or it would pass its limit.
@@ -241,35 +266,12 @@ class PartitionLog(Protocol):
     def flush(self) -> None:
         """Seal and write the open chunk, if there is one; Refusal where that fails, and the chunk is dropped."""
 
-    def begin_sync(self) -> Sequence[File]:
-        """The files to sync so that all that was flushed is on disk; empty when nothing is to do.
-
-        Answered by one ``synced`` or ``sync_failed`` before the next ``begin_sync``.
-        """
-
-    def complete_sync(self) -> None:
-        """All files of ``begin_sync`` are on disk."""
-
-    def fail_sync(self, error: OSError) -> None:
-        """One of them is not: nothing of it is acknowledged, nothing is tried again, the log turns read-only."""
-
-    def read(self, offset: int, max_bytes: int) -> Span | None:
-        """Whole chunks from the one that holds ``offset``, about ``max_bytes`` but at least one; None at the end.
-
-        An offset that is not kept any more, or lies in damage without a believable chunk, goes on at the next chunk:
-        ``Span.base_offset`` tells.
-        """
-
-    def damaged_ranges(self, first: int, end: int) -> list[tuple[int, int]]:
-        """Damaged offset ranges known so far that meet ``first`` to ``end``."""
-
-    def offset_at(self, timestamp_us: int) -> int:
-        """Base offset of the first chunk with a message at or after this time; ``high_watermark`` when there is
-        none.
-        """
-
     def append_time_us(self, now_us: int) -> int:
         """The date of ``now_us``, or the last one given out where the clock was set back: times in a log never fall."""
+
+
+class OverlayLog(Protocol):
+    """What states and transactions ask of a partition's log: notes on ranges of its messages."""
 
     def set_state(self, first: int, end: int, state: int, now_us: int) -> None:
         """Set the state of offsets; in force at once, on disk after ``sync_states`` or the next sync."""
@@ -283,23 +285,25 @@ class PartitionLog(Protocol):
     def sync_states(self) -> None:
         """Bring states and ranges to disk now; Refusal where that fails."""
 
-    def unavailable_ranges(self, first: int, end: int) -> list[tuple[int, int, int]]:
-        """(first, end, state) of the ranges that are not available, clipped to the question."""
-
-    def aborted_ranges(self, first: int, end: int) -> list[tuple[int, int]]:
-        """Aborted ranges, clipped to the question."""
-
-    def control_ranges(self, first: int, end: int) -> list[tuple[int, int]]:
-        """Ranges of control records, clipped to the question."""
-
     def hold_last_stable_offset(self, offset: int | None) -> None:
         """``last_stable_offset`` may not pass ``offset`` (an open transaction); None lets go.
 
         Until the first call after opening it stays where the last owner left it.
         """
 
-    def segments(self) -> list[SegmentInfo]:
-        """All segments in order, the one that is written to last."""
+
+class KeptLog(Protocol):
+    """What the owner of a partition's log does to it, and hears from it, for as long as it is kept."""
+
+    recovery: RecoveryReport
+    on_refusal: Callable[[Refusal | None], None]
+    """Called when appends begin to be refused, for another reason, or are taken again (None)."""
+    on_damage: Callable[[Sequence[Damage]], None]
+    """Called with what reading finds damaged that was not known."""
+    on_opened: Callable[[], None]
+    """Called when a reader made the log hold a file open."""
+    on_rest: Callable[[], None]
+    """Called at the end of ``rest``: what maps of its files are kept elsewhere has to go."""
 
     def truncate_before(self, offset: int) -> None:
         """Forget all before ``offset``: whole segments are deleted, the rest is no longer offered."""
@@ -321,6 +325,10 @@ class PartitionLog(Protocol):
 
     def close(self) -> None:
         """Flush, sync, mark as closed in order. The log cannot be used after it."""
+
+
+class PartitionLog(ReadableLog, AppendableLog, OverlayLog, KeptLog, Syncable, Protocol):
+    """One partition. Not thread-safe: one thread (the event loop) owns it; only ``begin_sync``'s files leave it."""
 
 
 class Commit(Protocol):

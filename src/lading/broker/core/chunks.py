@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ...chunk.envelope import ENVELOPE_BYTES, seal
 from ...chunk.runs import runs
-from ...log.interface import PartitionLog, Span
+from ...log.interface import ReadableLog, Span
 from ...model.run import (
     BASE_OFFSET,
     BODY_END,
@@ -78,7 +78,7 @@ def read_chunks(partition: Partition, offset: int, *, max_bytes: int, counters: 
     return Chunks(b"", at, at, 0)
 
 
-def _left_out(log: PartitionLog, first: int, end: int) -> list[tuple[int, int]]:
+def _left_out(log: ReadableLog, first: int, end: int) -> list[tuple[int, int]]:
     return sorted([*log.aborted_ranges(first, end), *log.control_ranges(first, end)])
 
 

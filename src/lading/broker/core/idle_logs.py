@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Final
 
-from ...log.interface import PartitionLog
+from ...log.interface import KeptLog
 from .component import Component
 from .topology import Partition
 
@@ -18,9 +18,9 @@ class IdleLogs(Component):
 
     def __init__(self, files_max: int) -> None:
         self._logs_max = max(files_max // FILES_EACH, 1)
-        self._idle: OrderedDict[int, PartitionLog] = OrderedDict()
+        self._idle: OrderedDict[int, KeptLog] = OrderedDict()
 
-    def add(self, log: PartitionLog, busy: int) -> None:
+    def add(self, log: KeptLog, busy: int) -> None:
         """Note that nothing is under way in ``log`` any more; ``busy`` others hold files open too."""
         self._idle[id(log)] = log
         self._idle.move_to_end(id(log))

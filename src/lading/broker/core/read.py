@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ...chunk.runs import runs
 from ...dialects import registry
-from ...log.interface import PartitionLog
+from ...log.interface import ReadableLog
 from ...model.protocol import AbortedRecords, UnavailableMessages, VisibilityRule
 from ...model.ranges import merge_ranges, subtract_ranges
 from ...model.run import BASE_OFFSET, Run
@@ -144,7 +144,7 @@ def newest(
     return ReadResult([RunSlice(tail, base, stop)], base, stop, count, end - start)
 
 
-def read_chunk_range(log: PartitionLog, offset: int, max_bytes: int) -> ChunkRange | None:
+def read_chunk_range(log: ReadableLog, offset: int, max_bytes: int) -> ChunkRange | None:
     """The chunk that holds ``offset`` and those behind it, about ``max_bytes``; None where nothing is kept there."""
     tail = log.tail
     if tail is not None and tail.chunks[0, BASE_OFFSET] <= offset < log.high_watermark:
@@ -165,13 +165,13 @@ def _part(run: Run) -> IndexedRun:
     return IndexedRun(run, bases, lasts, starts, ends, sum(counts) == lasts[-1] - bases[0] + 1)
 
 
-def _likely_bytes(log: PartitionLog, messages: int) -> int:
+def _likely_bytes(log: ReadableLog, messages: int) -> int:
     """About what this many messages take here, so that a small poll does not walk over many chunks."""
     kept = log.next_offset - log.first_offset
     return max(READ_BYTES_MIN, 2 * messages * log.size_bytes // max(kept, 1))
 
 
-def skipped_ranges(log: PartitionLog, first: int, end: int, reader: VisibilityRule) -> list[tuple[int, int]]:
+def skipped_ranges(log: ReadableLog, first: int, end: int, reader: VisibilityRule) -> list[tuple[int, int]]:
     """Offset ranges that a reader passes over, rising and apart."""
     ranges: list[tuple[int, int]] = []
     if reader.aborted is AbortedRecords.SKIPPED:
@@ -194,7 +194,7 @@ def _unchosen(
     return ranges
 
 
-def _after_skipped(log: PartitionLog, offset: int, limit: int, reader: VisibilityRule) -> int:
+def _after_skipped(log: ReadableLog, offset: int, limit: int, reader: VisibilityRule) -> int:
     """``offset``, or the end of the skipped range it lies in: however much was aborted is not walked through."""
     ranges = skipped_ranges(log, offset, limit, reader) if offset < limit else []
     return ranges[0][1] if ranges and ranges[0][0] <= offset else offset

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from ...log.interface import PartitionLog, SegmentInfo
+from ...log.interface import ReadableLog, SegmentInfo
 from ...log.retention import find_expired_end
 from ...model.ranges import subtract_ranges
 from ...model.state import State
@@ -152,9 +152,9 @@ def _held_from(partition: Partition) -> int:
     return partition.log.last_stable_offset if uncopied is None else min(partition.log.last_stable_offset, uncopied)
 
 
-def _marked(log: PartitionLog, first: int, end: int) -> bool:
+def _marked(log: ReadableLog, first: int, end: int) -> bool:
     return not _available(log, first, end)
 
 
-def _available(log: PartitionLog, first: int, end: int) -> list[tuple[int, int]]:
+def _available(log: ReadableLog, first: int, end: int) -> list[tuple[int, int]]:
     return subtract_ranges(log.unavailable_ranges(first, end), first, end) if first < end else []

@@ -1,0 +1,38 @@
+"""A data directory on this machine as a store: files of partitions, SQLite for the catalog, sync threads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..clock import Dates
+from .catalog import FILE_NAME, Catalog
+from .directory import DataDirectory
+from .disk import Disk, RealDisk
+from .formats import GATE
+from .interface import Commit, PartitionLog
+from .partition import open_partition
+
+
+class LocalLogStore:
+    """See ``store.LogStore``."""
+
+    def __init__(self, data: Path, commit: Commit, *, segment_bytes: int, disk: Disk | None = None) -> None:
+        """Opens ``data``, or makes it; one process at a time may.
+
+        CorruptLog where it is of a later Lading, or its catalog cannot be what it should be.
+        """
+        self.disk = disk or RealDisk()
+        self.commit = commit
+        self.dates = Dates()
+        self._segment_bytes = segment_bytes
+        GATE.check_directory(data, self.disk)
+        self.directory = DataDirectory(data, self.disk)
+        self.catalog = Catalog(data / FILE_NAME, self.disk, self.dates)
+
+    def open_log(self, path: Path, topic_id: bytes, first_epoch: int, now_us: int) -> PartitionLog:
+        """Open the log in the directory ``path``, or create it; CorruptLog and OSError as ``open_partition``."""
+        log = open_partition(
+            self.disk, path, topic_id, segment_bytes=self._segment_bytes, now_us=now_us, first_epoch=first_epoch
+        )
+        log.dates = self.dates
+        return log
