@@ -30,7 +30,7 @@ class CommitResult(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class OpenTransaction:
+class OpenNativeTransaction:
     """A transaction that is not decided; ``partitions`` are those that hold blocks of it."""
 
     id: int
@@ -48,7 +48,7 @@ class NativeTransactions(Component):
         self._timeout_us = timeout_us
         self.touched: Callable[[Partition], None] = lambda partition: None
         """Called with every partition whose stable end may have moved."""
-        self._open: dict[int, OpenTransaction] = {}
+        self._open: dict[int, OpenNativeTransaction] = {}
         self._unsettled: set[tuple[Partition, int]] = set()
         """Aborted, but the overlay could not be written; tried again by ``tick``."""
 
@@ -59,7 +59,7 @@ class NativeTransactions(Component):
         for row in self._catalog.transactions():
             highest = max(highest, row.id)
             if row.state == "open":
-                self._open[row.id] = OpenTransaction(row.id, row.scope, row.deadline_us)
+                self._open[row.id] = OpenNativeTransaction(row.id, row.scope, row.deadline_us)
             else:
                 decided[row.id] = row.state
         named = 0
@@ -101,11 +101,11 @@ class NativeTransactions(Component):
         """A new transaction; ``scope`` joins attempts at the same work, of which a commit names the winners."""
         deadline_us = now_us + (self._timeout_us if timeout_us is None else timeout_us)
         transaction_id = self._catalog.begin(scope, deadline_us)
-        self._open[transaction_id] = OpenTransaction(transaction_id, scope, deadline_us)
+        self._open[transaction_id] = OpenNativeTransaction(transaction_id, scope, deadline_us)
         self._counters.transactions_open = len(self._open)
         return transaction_id
 
-    def require_open(self, transaction_id: int) -> OpenTransaction:
+    def require_open(self, transaction_id: int) -> OpenNativeTransaction:
         """The transaction a block belongs to; refused where it is decided, expired or was never begun."""
         transaction = self._open.get(transaction_id)
         if transaction is None:
@@ -179,7 +179,7 @@ class NativeTransactions(Component):
                 transaction.partitions.discard(partition)
         self._hold(partition)
 
-    def _require_acknowledged(self, transaction: OpenTransaction) -> None:
+    def _require_acknowledged(self, transaction: OpenNativeTransaction) -> None:
         for partition in transaction.partitions:
             if _ranges(partition)[transaction.id][-1][1] > partition.log.high_watermark:
                 raise Refusal(
