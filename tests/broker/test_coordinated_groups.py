@@ -456,5 +456,5 @@ def test_what_members_say_of_themselves_is_bounded_and_freed_when_they_leave(tmp
     broker.tick(NOW + 5 * SECOND)
     for second in range(6, 40):
         broker.tick(NOW + second * SECOND)
-    assert groups._metadata_bytes == 0
+    assert groups._rebalancer.metadata_bytes == 0
     broker.stop()

@@ -30,6 +30,7 @@ from .group import (
     SyncGroupResult,
     no_group,
 )
+from .group_rebalancer import GroupRebalancer
 
 LOG: Final = logging.getLogger("lading.broker")
 RETRY_US: Final = 1_000_000
@@ -53,9 +54,8 @@ class KafkaGroupCoordinator(Component):
         self._positions = positions
         self._settings = settings
         self._groups: dict[str, KafkaGroup] = {}
-        self._metadata_bytes = 0
-        """Of all members of all groups."""
-        self._due_us = NEVER_US
+        # on_due is set after this
+        self._rebalancer = GroupRebalancer(settings.rebalance_delay_us, lambda: self.on_due())
 
     def load(self, topics: Sequence[Topic]) -> None:
         """The groups that the catalog lists, without members."""
@@ -106,7 +106,7 @@ class KafkaGroupCoordinator(Component):
             member.syncing.refuse(group.rebalance_error())
         member.syncing, member.must_sync = answer, False
         if member.id == group.leader:
-            self._assign(group, work, now_us)
+            self._rebalancer.assign(group, work, now_us)
         return answer
 
     def heartbeat(self, call: MemberCall, *, now_us: int) -> None:
@@ -132,21 +132,21 @@ class KafkaGroupCoordinator(Component):
     @property
     def due_us(self) -> int:
         """The next time-out."""
-        return self._due_us
+        return self._rebalancer.due_us
 
     def tick(self, now_us: int) -> None:
         """Go on without members that stayed away for too long."""
-        if now_us < self._due_us:
+        if now_us < self._rebalancer.due_us:
             return
-        self._due_us = NEVER_US
+        self._rebalancer.due_us = NEVER_US
         for group in list(self._groups.values()):
             try:
-                self._expire(group, now_us)
+                self._rebalancer.expire(group, now_us)
             except Exception:
                 LOG.exception("group %r: time-outs failed; they are tried again", group.name)
-                self._watch(now_us + RETRY_US)
+                self._rebalancer.watch(now_us + RETRY_US)
                 continue
-            self._watch_all(group)
+            self._rebalancer.watch_all(group)
             if not (group.kept or group.named):
                 del self._groups[group.name]
 
@@ -227,20 +227,6 @@ class KafkaGroupCoordinator(Component):
         member.touch(now_us)
         return group, member
 
-    def _watch(self, deadline_us: int) -> None:
-        if deadline_us < self._due_us:
-            self._due_us = deadline_us
-            self.on_due()
-
-    def _watch_all(self, group: KafkaGroup) -> None:
-        for deadline_us in group.named.values():
-            self._watch(deadline_us)
-        for member in group.members.values():
-            if member.joining is None and member.syncing is None:
-                self._watch(member.deadline_us)
-        if group.state in (GroupState.PREPARING, GroupState.COMPLETING):
-            self._watch(group.deadline_us)
-
     def _join(self, call: JoinGroupRequest, answer: PendingResult[JoinGroupResult], now_us: int) -> None:
         settings = self._settings
         low_us, high_us = settings.session_timeout_us_min, settings.session_timeout_us_max
@@ -276,10 +262,10 @@ class KafkaGroupCoordinator(Component):
             )
         former = group.members.get(call.member)
         more_bytes = size_bytes - (0 if former is None else former.call.metadata_bytes)
-        if self._metadata_bytes + more_bytes > settings.groups_metadata_bytes_max:
+        if self._rebalancer.metadata_bytes + more_bytes > settings.groups_metadata_bytes_max:
             raise Refusal(
                 Reason.GROUP_FULL,
-                f"the members of all groups have {self._metadata_bytes} bytes of metadata; "
+                f"the members of all groups have {self._rebalancer.metadata_bytes} bytes of metadata; "
                 f"{settings.groups_metadata_bytes_max} are the most (setting broker.groups_metadata_bytes_max)",
             )
 
@@ -296,7 +282,7 @@ class KafkaGroupCoordinator(Component):
         if call.requires_member_id and call.instance is None:
             self._groups[group.name] = group
             group.named[member_id] = now_us + call.session_timeout_us
-            self._watch(group.named[member_id])
+            self._rebalancer.watch(group.named[member_id])
             raise MemberIdRequired(member_id)
         self._add(group, member_id, call, answer, now_us)
 
@@ -312,12 +298,12 @@ class KafkaGroupCoordinator(Component):
         if not group.members:
             group.protocol_type = call.protocol_type
             group.leader = member_id
-        member = group.members[member_id] = KafkaGroupMember(member_id, call, now_us + call.session_timeout_us, answer)
-        self._metadata_bytes += call.metadata_bytes
+        group.members[member_id] = KafkaGroupMember(member_id, call, now_us + call.session_timeout_us, answer)
+        self._rebalancer.metadata_bytes += call.metadata_bytes
         if call.instance is not None:
             group.instances[call.instance] = member_id
         group.newcomers = True
-        self._rebalance(group, member, now_us)
+        self._rebalancer.rebalance(group, now_us)
 
     def _join_again(
         self,
@@ -338,9 +324,9 @@ class KafkaGroupCoordinator(Component):
             return
         if member.joining is not None:
             member.joining.refuse(group.rebalance_error())
-        self._metadata_bytes += call.metadata_bytes - member.call.metadata_bytes
+        self._rebalancer.metadata_bytes += call.metadata_bytes - member.call.metadata_bytes
         member.call, member.joining = call, answer
-        self._rebalance(group, member, now_us)
+        self._rebalancer.rebalance(group, now_us)
 
     def _replace(
         self,
@@ -354,7 +340,7 @@ class KafkaGroupCoordinator(Component):
         former = group.members.pop(group.instances[instance])
         former.refuse(group.fenced_instance_error(instance))
         member = KafkaGroupMember(call.new_member(), call, now_us + call.session_timeout_us)
-        self._metadata_bytes += call.metadata_bytes - former.call.metadata_bytes
+        self._rebalancer.metadata_bytes += call.metadata_bytes - former.call.metadata_bytes
         member.assignment = former.assignment
         group.members[member.id] = member
         group.instances[instance] = member.id
@@ -367,117 +353,15 @@ class KafkaGroupCoordinator(Component):
                 # told the former name, it does not take itself for the leader, who would divide the work again
                 joined = joined._replace(leader=former.id)
             answer.finish(joined._replace(skip_assignment=led and call.supports_skip_assignment))
-            self._watch(member.deadline_us)
+            self._rebalancer.watch(member.deadline_us)
             return
         member.joining = answer
-        self._rebalance(group, member, now_us)
-
-    def _rebalance(self, group: KafkaGroup, cause: KafkaGroupMember | None, now_us: int) -> None:
-        """Start a rebalance, unless one is in progress."""
-        if group.state is GroupState.COMPLETING:
-            for member in group.members.values():
-                member.assignment, member.must_sync = b"", False
-                if member.syncing is not None:
-                    syncing, member.syncing = member.syncing, None
-                    member.touch(now_us)
-                    syncing.refuse(group.rebalance_error())
-        if group.state is not GroupState.PREPARING:
-            timeout_us = group.rebalance_timeout_us
-            group.deadline_us = now_us + timeout_us
-            group.delay_until_us = None
-            if group.state is GroupState.EMPTY and self._settings.rebalance_delay_us:
-                group.delay_until_us = group.deadline_us
-                group.deadline_us = now_us + min(self._settings.rebalance_delay_us, timeout_us)
-                group.newcomers = False
-            group.move(GroupState.PREPARING)
-        self._watch_all(group)
-        self._complete_when_ready(group, now_us)
-
-    def _complete_when_ready(self, group: KafkaGroup, now_us: int) -> None:
-        waits = group.members and group.delay_until_us is not None
-        if group.state is GroupState.PREPARING and not waits and group.all_joined:
-            self._complete(group, now_us)
-
-    def _complete(self, group: KafkaGroup, now_us: int) -> None:
-        """Begin the next generation with those who have joined; an instance keeps its place while it is away."""
-        for member in [one for one in group.members.values() if one.joining is None and one.call.instance is None]:
-            self._take_out(group, member)
-        present = [one for one in group.members.values() if one.joining is not None]
-        if group.members and not present:
-            group.deadline_us = now_us + group.rebalance_timeout_us
-            self._watch(group.deadline_us)
-            return
-        group.delay_until_us = None
-        group.generation += 1
-        if not present:
-            group.protocol = group.leader = None
-            group.move(GroupState.EMPTY)
-            return
-        if group.leader not in {one.id for one in present}:
-            group.leader = present[0].id
-        group.protocol = group.select_protocol()
-        group.move(GroupState.COMPLETING)
-        group.deadline_us = now_us + group.rebalance_timeout_us
-        for member in present:
-            answer, member.joining = member.joining, None
-            member.must_sync = True
-            member.touch(now_us)
-            if answer is not None:
-                answer.finish(group.join_result(member, members=member.id == group.leader))
-        self._watch_all(group)
-
-    def _assign(self, group: KafkaGroup, work: Mapping[str, bytes], now_us: int) -> None:
-        group.move(GroupState.STABLE)
-        for member in group.members.values():
-            member.assignment = work.get(member.id, b"")
-            member.must_sync = False
-            syncing, member.syncing = member.syncing, None
-            if syncing is not None:
-                member.touch(now_us)
-                syncing.finish(SyncGroupResult(group.protocol_type, group.protocol or "", member.assignment))
-        self._watch_all(group)
+        self._rebalancer.rebalance(group, now_us)
 
     def _leave(self, group: KafkaGroup, member_id: str, instance: str | None, now_us: int) -> None:
         if instance is None and group.named.pop(member_id, None) is not None:
-            self._complete_when_ready(group, now_us)
+            self._rebalancer.complete_when_ready(group, now_us)
             return
         if instance is not None and not member_id:
             member_id = group.instances.get(instance, "")
-        self._remove(group, group.require(member_id, instance), now_us)
-
-    def _take_out(self, group: KafkaGroup, member: KafkaGroupMember) -> None:
-        del group.members[member.id]
-        self._metadata_bytes -= member.call.metadata_bytes
-        if member.call.instance is not None and group.instances.get(member.call.instance) == member.id:
-            del group.instances[member.call.instance]
-        if group.leader == member.id:
-            group.leader = next(iter(group.members), None)
-        member.refuse(no_group(group.name, Reason.GROUP_MEMBER_NOT_FOUND))
-
-    def _remove(self, group: KafkaGroup, member: KafkaGroupMember, now_us: int) -> None:
-        self._take_out(group, member)
-        if group.state is GroupState.PREPARING:
-            self._complete_when_ready(group, now_us)
-        else:
-            self._rebalance(group, None, now_us)
-
-    def _expire(self, group: KafkaGroup, now_us: int) -> None:
-        for member_id in [one for one, void_us in group.named.items() if void_us <= now_us]:
-            del group.named[member_id]
-        for member in list(group.members.values()):
-            waits = member.joining is not None or member.syncing is not None
-            if not waits and member.deadline_us <= now_us and member.id in group.members:
-                self._remove(group, member, now_us)
-        self._complete_when_ready(group, now_us)
-        if group.deadline_us > now_us:
-            return
-        if group.state is GroupState.PREPARING:
-            if group.delay_until_us is not None and group.newcomers and now_us < group.delay_until_us:
-                group.newcomers = False
-                group.deadline_us = min(now_us + self._settings.rebalance_delay_us, group.delay_until_us)
-            else:
-                self._complete(group, now_us)
-        elif group.state is GroupState.COMPLETING:
-            for member in [one for one in group.members.values() if one.must_sync]:
-                if member.id in group.members:
-                    self._remove(group, member, now_us)
+        self._rebalancer.remove(group, group.require(member_id, instance), now_us)
