@@ -83,7 +83,7 @@ PARTICIPLES_LEFT: Final[dict[str, set[str]]] = {
         "endpoints/nsq/server.py:dropped",
         "log/interface.py:aborted_ranges",
         "log/interface.py:damaged_ranges",
-        "log/partition.py:aborted_ranges",
+        "log/sidecars.py:aborted_ranges",
         "log/partition.py:damaged_ranges",
         "log/reader.py:aborted_ranges",
         "log/reader.py:damaged_ranges",

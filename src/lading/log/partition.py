@@ -5,28 +5,22 @@ from __future__ import annotations
 import contextlib
 import errno
 from collections.abc import Callable, Sequence
-from dataclasses import replace as replaced
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 
 from ..chunk.envelope import ENVELOPE_BYTES
-from ..chunk.overlay import OverlayRecord, RangeKind
-from ..clock import Dates
 from ..model.errors import Reason, Refusal
 from ..model.run import Run
-from . import snapshots, watermark
 from .buffers import Buffer
 from .creation import create_logs
-from .disk import Disk, File, place_of, refusal
-from .interface import Damage, InPlace, RecoveryReport, Reservation, SegmentInfo, Snapshot, Span, Write, WriteResult
+from .disk import Disk, File, place_of
+from .interface import Damage, InPlace, Reservation, SegmentInfo, Span, Write, WriteResult
 from .open_chunk import OpenChunk
-from .overlay import FILE_NAME as STATES_FILE
-from .overlay import Overlay
-from .recovery import RecoveredLog, apply_repairs, is_new, make_last, open_tail, recover
-from .segments import Reached, Segments
-from .watermark_file import WatermarkFile, WatermarkSlot
+from .recovery import RecoveredLog, is_new, make_last, recover
+from .segments import Reached
+from .sidecars import LogSidecars, do_nothing
 
 _INDEX_EVERY_US: Final = 1_000_000
 
@@ -55,61 +49,26 @@ def open_partition(
     return DiskPartitionLog(disk, path, topic_id, found, segment_bytes, now_us)
 
 
-class DiskPartitionLog:
+class DiskPartitionLog(LogSidecars):
     """See ``interface.PartitionLog``, which says what each method means."""
 
-    recovery: RecoveryReport
     tail: Run | None
 
     def __init__(
         self, disk: Disk, path: Path, topic_id: bytes, found: RecoveredLog, segment_bytes: int, now_us: int
     ) -> None:
-        self.path = path
-        self.topic_id = topic_id
-        self.epochs, self.epoch = found.epochs, found.epochs[-1][0]
-        self.first_offset = found.first_offset
-        self.next_offset = self.high_watermark = self.last_stable_offset = found.next_offset
-        self.refusal: Refusal | None = None
         self.on_synced: Callable[[], None] | None = None
-        self.on_refusal: Callable[[Refusal | None], None] = _ignore
-        self.on_damage: Callable[[Sequence[Damage]], None] = _ignore
-        self.on_opened: Callable[[], None] = _do_nothing
-        self.on_rest: Callable[[], None] = _do_nothing
+        self.on_rest: Callable[[], None] = do_nothing
         self.watched, self.tail = False, None
-        self._disk = disk
         self._segment_bytes = segment_bytes
-        self._found: RecoveredLog | None = found
-        self._clock_us = found.clock_us
-        self.dates = Dates()
-        self._held: int | None = found.stable_before if found.next_offset else None
-        self._overlay = Overlay(disk, path, found.states, is_missing=STATES_FILE not in found.names)
-        self.recovery = replaced(
-            found.report,
-            clean=found.report.clean and not self._overlay.lost,
-            notes=[*found.report.notes, *self._overlay.notes],
-            states_lost=self._overlay.lost,
-        )
-        self._overlay.forget_from(found.next_offset)
-        self._segments = Segments(disk, path, found.closed, open_tail(disk, path, found), found.gaps)
-        # looked up when they are called: they are set after this
-        self._segments.watch(lambda damage: self.on_damage(damage), lambda: self.on_opened())
-
         self._chunk: OpenChunk | None = None
         self._written = False
         """Something was written since the last ``begin_sync``."""
         self._also_sync: list[File] = []
         self._syncing: Reached | None = None
         """How far the sync under way will have brought the segments."""
-
-        self._mark = WatermarkFile(disk, path, now_us)
         self._index_due_us = now_us
-        self._update_last_stable_offset()
-        self._mark.stale = False
-        # what is lost of the states is found again by whoever reads the log, before ``hold_stable``; until then the
-        # watermark goes on to say that something is missing, so that a crash in between is noticed too
-        if not self._overlay.lost and (not found.report.clean or self._overlay.needs_rewrite):
-            with contextlib.suppress(Refusal):
-                self._mend()
+        super().__init__(disk, path, topic_id, found, now_us)
 
     # ------------------------------------------------------------------------------------------ append
 
@@ -215,43 +174,7 @@ class DiskPartitionLog:
         self.on_rest()
         return True
 
-    def _wake(self) -> None:
-        self._segments.active.wake()
-        self._mark.wake()
-
-    def _refuse(self, error: OSError, what: str) -> Refusal:
-        before, self.refusal = self.refusal, refusal(self.path, error, what)
-        if before is None or before.reason is not self.refusal.reason:
-            self.on_refusal(self.refusal)
-        return Refusal(self.refusal.reason, str(self.refusal))
-
     # ------------------------------------------------------------------------------------------ making it last
-
-    def _mend(self) -> None:
-        """Carry out what recovery found necessary, before anything is written behind it."""
-        found = self._found
-        try:
-            if self._overlay.needs_rewrite:
-                self._overlay.compact(self.first_offset)
-            if found is not None and not found.report.clean:
-                apply_repairs(self._disk, self.path, found.repairs, self._head())
-                self._segments.active.on_truncated()
-        except OSError as error:
-            raise self._refuse(error, "could not be mended") from error
-        self._found = None
-
-    def _head(self) -> bytes:
-        return watermark.pack(self.topic_id, self.first_offset, *self._now_marked()[:3], self.epochs)
-
-    def _now_marked(self) -> WatermarkSlot:
-        return WatermarkSlot(self.high_watermark, self.last_stable_offset, self._clock_us, self._overlay.mark)
-
-    def _begin_writing(self) -> None:
-        """The first write since opening: from now on the log is not closed in order, and the disk knows it."""
-        self._wake()
-        if self._found is not None:
-            self._mend()
-        self._mark.begin(self._now_marked())
 
     def begin_sync(self) -> Sequence[File]:
         states = self._overlay.begin_sync() if self._overlay.unsynced else None
@@ -287,33 +210,6 @@ class DiskPartitionLog:
             self._chunk = None
         if self.on_synced is not None:
             self.on_synced()
-
-    @property
-    def _read_only(self) -> bool:
-        return self.refusal is not None and self.refusal.reason is Reason.READ_ONLY
-
-    def _require_writable(self) -> None:
-        if self.refusal is not None and self._read_only:
-            raise Refusal(Reason.READ_ONLY, str(self.refusal))
-
-    def _update_last_stable_offset(self) -> None:
-        end = self.high_watermark
-        floor = self._overlay.unsynced_floor
-        if self._held is not None and self._held < end:
-            end = self._held
-        if floor is not None and floor < end:
-            end = floor
-        if end != self.last_stable_offset:
-            self.last_stable_offset = end
-            self._mark.stale = True
-
-    def hold_last_stable_offset(self, offset: int | None) -> None:
-        self._held = offset
-        self._update_last_stable_offset()
-        if self._overlay.lost:
-            self._overlay.lost = False
-            with contextlib.suppress(Refusal, OSError):
-                self._begin_writing()
 
     def maintain(self, now_us: int) -> int | None:
         if self._read_only:
@@ -388,27 +284,6 @@ class DiskPartitionLog:
 
     # ------------------------------------------------------------------------------------------ states
 
-    def set_state(self, first: int, end: int, state: int, now_us: int) -> None:
-        self._note(RangeKind.STATE, state, first, end, now_us)
-
-    def add_aborted(self, first: int, end: int, now_us: int = 0) -> None:
-        self._note(RangeKind.ABORTED, 0, first, end, now_us)
-
-    def add_control(self, first: int, end: int, now_us: int = 0) -> None:
-        self._note(RangeKind.CONTROL, 0, first, end, now_us)
-
-    def _note(self, kind: RangeKind, state: int, first: int, end: int, now_us: int) -> None:
-        first, end = max(first, self.first_offset), min(end, self.next_offset)
-        if first >= end:
-            return
-        self._require_writable()
-        try:
-            self._mark.wake()
-            self._overlay.add(OverlayRecord(kind, state, first, end, max(now_us, 0)))
-        except OSError as error:
-            raise self._refuse(error, "could not keep a state") from error
-        self._update_last_stable_offset()
-
     def sync_states(self) -> None:
         file = self._overlay.begin_sync()
         if file is None:
@@ -421,15 +296,6 @@ class DiskPartitionLog:
         self._overlay.finish_sync()
         self._mark.stale = True
         self._update_last_stable_offset()
-
-    def unavailable_ranges(self, first: int, end: int) -> list[tuple[int, int, int]]:
-        return self._overlay.unavailable_ranges(first, end)
-
-    def aborted_ranges(self, first: int, end: int) -> list[tuple[int, int]]:
-        return self._overlay.ranges(RangeKind.ABORTED, first, end)
-
-    def control_ranges(self, first: int, end: int) -> list[tuple[int, int]]:
-        return self._overlay.ranges(RangeKind.CONTROL, first, end)
 
     # ------------------------------------------------------------------------------------------ size and age
 
@@ -460,22 +326,3 @@ class DiskPartitionLog:
         except OSError as error:
             raise self._refuse(error, "could not be shortened") from error
         self._segments.delete_before(offset)
-
-    # ------------------------------------------------------------------------------------------ snapshots
-
-    def snapshot(self, name: str, data: bytes) -> None:
-        try:
-            snapshots.save(self._disk, self.path, name, self.epoch, self.next_offset, data)
-        except OSError as error:
-            raise self._refuse(error, f"could not keep the snapshot {name!r}") from error
-
-    def load_snapshot(self, name: str) -> Snapshot | None:
-        return snapshots.load(self._disk, self.path, name, self.epochs, self.next_offset)
-
-
-def _ignore(news: object) -> None:
-    """Nobody wants to know."""
-
-
-def _do_nothing() -> None:
-    """Likewise."""
