@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 
 from lading.broker.core import dead_letters
-from lading.log.catalog import FILE_NAME, Catalog, Level
+from lading.log.catalog import FILE_NAME, Catalog
+from lading.log.catalog_schema import Level
 from tests.faults import marking
 from tests.faults.power import MemoryDisk, MemoryFile, PowerCuts
 

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from .catalog import Catalog, CatalogRecordKind
+from .catalog import Catalog
+from .catalog_schema import CatalogRecordKind
 
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS markings (

@@ -10,8 +10,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from .catalog import PUT_POSITION, Catalog, CatalogRecordKind
+from .catalog import Catalog
 from .catalog_rows import PositionRow
+from .catalog_schema import PUT_POSITION, CatalogRecordKind
 
 _SCHEMA: Final = (
     """CREATE TABLE IF NOT EXISTS producer_ids (one INTEGER PRIMARY KEY CHECK (one = 1), next INTEGER NOT NULL)""",

@@ -10,8 +10,9 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from ...log.catalog import Catalog, CatalogRecordKind
+from ...log.catalog import Catalog
 from ...log.catalog_rows import GroupRow
+from ...log.catalog_schema import CatalogRecordKind
 from ...model.errors import Reason, Refusal
 from ..core.component import NEVER_US, Component
 from ..core.pending_result import PendingResult

@@ -1,0 +1,217 @@
+"""The catalog's SQLite file: opened, written in transactions, repaired after errors, checkpointed, closed."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sqlite3
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from ..clock import Dates
+from ..model.errors import CorruptLog, Reason, Refusal
+from .catalog_schema import SCHEMA, SYNC_LEVEL, CatalogRecordKind, Level
+from .catalog_state import CatalogOpening, wal_path
+from .catalog_wal import CatalogWal
+from .disk import Disk, RealDisk, touch
+from .formats import CATALOG, GATE
+
+LOG: Final = logging.getLogger("lading.log")
+CHECKPOINT_COMMITS: Final = 500
+"""SQLite's log is moved to the file after so many writes."""
+REPAIR_US: Final = 1_000_000
+"""While the catalog cannot be written it is tried so often whether it can again."""
+
+
+class CatalogDatabase:
+    """The file of a catalog, as transactions. Not thread-safe: one thread of the owning process uses it.
+
+    A write that fails changes nothing and is a Refusal: DISK_FULL where space is missing, else READ_ONLY. After an
+    I/O error the file is opened anew before the next write: a mended disk needs no restart.
+    """
+
+    def __init__(self, path: Path, disk: Disk | None = None, dates: Dates | None = None) -> None:
+        """Opens or creates the file at ``path``; CorruptLog where it is no catalog or of a later version.
+
+        ``disk`` is where its log is synced. Times are kept as ``dates`` of what callers give.
+        """
+        self.path = path
+        self.created = False
+        """There was nothing in it: either a new data directory, or its catalog is lost."""
+        self.dates = dates or Dates()
+        self.problem: str | None = None
+        """Why the last write failed; None from the next one on that does not."""
+        self.wal = CatalogWal(path, disk or RealDisk(), self._wal_failed)
+        """For a commit that is to make durable what was written at level NORMAL."""
+        self._checkpoint: threading.Thread | None = None
+        self._commits = 0
+        self._is_broken = False
+        """The connection, or what SQLite believes to be on disk, cannot be relied on."""
+        self._repair_due_us = 0
+        self._opening = CatalogOpening(path)
+        try:
+            self._require_known_version()
+            # SQLite gives its log the mode that this file has
+            touch(path)
+            self._db = sqlite3.connect(path, isolation_level=None)
+            try:
+                self._open()
+            except BaseException:
+                self._db.close()
+                raise
+        except sqlite3.OperationalError as error:
+            raise CorruptLog(f"{path} cannot be opened as a catalog: {error}") from None
+        except sqlite3.DatabaseError as error:
+            raise self._damaged(str(error)) from None
+
+    def _open(self) -> None:
+        self._set_up()
+        found = self._db.execute("PRAGMA quick_check(1)").fetchone()[0]
+        if found != "ok":
+            raise self._damaged(" ".join(found.split()))
+        self._migrate()
+        self._opening.begin(self._db)
+
+    def _set_up(self) -> None:
+        self._db.execute("PRAGMA journal_mode = WAL")
+        self._db.execute("PRAGMA foreign_keys = ON")
+        self._db.execute("PRAGMA wal_autocheckpoint = 0")
+        self._level: Level | None = None
+
+    def _damaged(self, problem: str) -> CorruptLog:
+        return CorruptLog(
+            f"{self.path} cannot be opened as a catalog: {problem}; put a whole copy in its place, or move it away "
+            "with its -wal file: topics are then taken in from their directories, without groups and positions"
+        )
+
+    @property
+    def notes(self) -> list[str]:
+        """Sentences about what is lost of the catalog that was used last."""
+        return self._opening.notes
+
+    def _require_known_version(self) -> None:
+        """Ask on a connection that changes nothing: a file of a later Lading keeps every byte, its log too."""
+        if not self.path.exists() or not self.path.stat().st_size:
+            return
+        # without a log beside it a read-only connection would begin one
+        how = "mode=ro" if wal_path(self.path).exists() else "immutable=1"
+        with contextlib.closing(sqlite3.connect(f"{self.path.absolute().as_uri()}?{how}", uri=True)) as db:
+            version = db.execute("PRAGMA user_version").fetchone()[0]
+        GATE.require_known(CATALOG, version, self.path)
+
+    def _reopen(self) -> None:
+        """Move what SQLite's log holds into the file by a new connection, which takes the place of the old one."""
+        if self._checkpoint is not None:
+            self._checkpoint.join()
+        self.wal.reopen()
+        former, self._db = self._db, sqlite3.connect(self.path, isolation_level=None)
+        with contextlib.suppress(sqlite3.Error):
+            former.close()
+        self._set_up()
+        # where it cannot all be moved this connection serves too, after the next attempt
+        busy = self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+        self._is_broken = bool(busy)
+
+    def repair_when_due(self, now_us: int) -> None:
+        """Try whether a catalog that could not be written can be again."""
+        if self.problem is not None and not 0 < self._repair_due_us - now_us <= REPAIR_US:
+            self._repair_due_us = now_us + REPAIR_US
+            with self._transaction(Level.FULL) as db:
+                # the smallest write there is: what it says already
+                version = db.execute("PRAGMA user_version").fetchone()[0]
+                db.execute(f"PRAGMA user_version = {version}")
+            LOG.warning("the catalog %s can be written again", self.path)
+
+    def _wal_failed(self, error: OSError) -> None:
+        self._is_broken = True
+        self._set_problem(f"the catalog {self.path.name} could not be synced: {error.strerror or error}")
+
+    def _set_problem(self, problem: str) -> None:
+        if self.problem is None:
+            LOG.error("%s; it is tried again", problem)
+        self.problem = problem
+
+    def _migrate(self) -> None:
+        if self._db.execute("PRAGMA user_version").fetchone()[0] == 0:
+            self.created = True
+            with self._transaction(Level.FULL):
+                for statement in SCHEMA.split(";"):
+                    self._db.execute(statement)
+                self._db.execute(f"PRAGMA user_version = {CATALOG.written}")
+
+    @contextlib.contextmanager
+    def _transaction(self, level: Level) -> Iterator[sqlite3.Connection]:
+        try:
+            if self._is_broken:
+                self._reopen()
+            if self._level is not level:
+                self._db.execute(f"PRAGMA synchronous = {level.value}")
+                self._level = level
+            self._db.execute("BEGIN IMMEDIATE")
+            yield self._db
+            self._db.execute("COMMIT")
+            self._commits += 1
+            self.problem = None
+        except BaseException as error:
+            self._roll_back()
+            if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.IntegrityError):
+                raise self._refusal(error) from None
+            raise
+
+    def _roll_back(self) -> None:
+        try:
+            # after some errors SQLite has rolled back by itself
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+        except sqlite3.Error:
+            # left open it would refuse every transaction after it
+            self._is_broken = True
+
+    def _refusal(self, error: sqlite3.DatabaseError) -> Refusal:
+        # an error that Python found itself, such as a closed connection, has no code
+        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+        self._is_broken |= code not in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY)
+        problem = f"the catalog {self.path.name} cannot be written: {error}"
+        self._set_problem(problem)
+        return Refusal(Reason.DISK_FULL if code == sqlite3.SQLITE_FULL else Reason.READ_ONLY, problem)
+
+    def write(self, *kinds: CatalogRecordKind) -> contextlib.AbstractContextManager[sqlite3.Connection]:
+        """A transaction at the level of the firmest of these kinds, for tables that have a page of their own."""
+        firm = any(SYNC_LEVEL[kind] is Level.FULL for kind in kinds)
+        return self._transaction(Level.FULL if firm else Level.NORMAL)
+
+    def rows(self, question: str) -> list[tuple[Any, ...]]:
+        """The answer to a SELECT, likewise."""
+        return self._db.execute(question).fetchall()
+
+    def checkpoint_when_due(self) -> None:
+        """Move what was written from SQLite's log to the file, in another thread, once it is worth it.
+
+        This syncs, which takes milliseconds that no event loop has; writers do not wait for it.
+        """
+        running = self._checkpoint is not None and self._checkpoint.is_alive()
+        if self._commits >= CHECKPOINT_COMMITS and not running:
+            self._commits = 0
+            self._checkpoint = threading.Thread(target=_checkpoint, args=(self.path,), name="lading-checkpoint")
+            self._checkpoint.start()
+
+    def close(self) -> None:
+        """Checkpoint and close; what was written is in the one file then."""
+        if self._checkpoint is not None:
+            self._checkpoint.join()
+        self.wal.reopen()
+        # said first: SQLite removes its log when it closes, and a kill in between must not look like a lost one
+        self._opening.end()
+        with contextlib.suppress(sqlite3.OperationalError):
+            self._db.close()
+
+
+def _checkpoint(path: Path) -> None:
+    try:
+        with contextlib.closing(sqlite3.connect(path)) as db:
+            # PASSIVE keeps no writer waiting; what it leaves the next one moves
+            db.execute("PRAGMA wal_checkpoint(PASSIVE)")
+    except sqlite3.Error as error:
+        LOG.warning("the catalog %s: moving its log into the file failed, it is tried again: %s", path, error)

@@ -1,0 +1,83 @@
+"""What tables the catalog has, and how firmly what is written to each (docs/reference/catalog)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Final
+
+
+class Level(Enum):
+    """SQLite's synchronous levels that the catalog uses, in write-ahead-log mode."""
+
+    NORMAL = "NORMAL"
+    FULL = "FULL"
+
+
+class CatalogRecordKind(Enum):
+    """What the catalog holds."""
+
+    STREAM = "streams"
+    TOPIC = "topics"
+    GROUP = "groups"
+    COORDINATED_GROUP = "coordinated_groups"
+    POSITION = "positions"
+    WAITING_POSITION = "waiting_positions"
+    TRANSACTION = "transactions"
+    COMMIT_KEY = "commit_keys"
+    WRITER = "writer_partitions"
+    MARKING = "markings"
+    MARKING_PROGRESS = "markings_done"
+    PRODUCER = "producers"
+
+
+SYNC_LEVEL: Final[Mapping[CatalogRecordKind, Level]] = {
+    CatalogRecordKind.STREAM: Level.FULL,
+    CatalogRecordKind.TOPIC: Level.FULL,
+    CatalogRecordKind.GROUP: Level.FULL,
+    CatalogRecordKind.COORDINATED_GROUP: Level.NORMAL,
+    CatalogRecordKind.POSITION: Level.NORMAL,
+    CatalogRecordKind.WAITING_POSITION: Level.NORMAL,
+    CatalogRecordKind.TRANSACTION: Level.FULL,
+    CatalogRecordKind.COMMIT_KEY: Level.FULL,
+    CatalogRecordKind.WRITER: Level.FULL,
+    CatalogRecordKind.MARKING: Level.FULL,
+    CatalogRecordKind.MARKING_PROGRESS: Level.NORMAL,
+    CatalogRecordKind.PRODUCER: Level.FULL,
+}
+"""How firmly each kind is written; the table of docs/reference/catalog."""
+
+SCHEMA: Final = """
+CREATE TABLE streams (
+    id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, created_us INTEGER NOT NULL
+);
+CREATE TABLE topics (
+    uuid BLOB PRIMARY KEY, stream_id INTEGER NOT NULL REFERENCES streams(id), id INTEGER NOT NULL,
+    name TEXT NOT NULL, created_us INTEGER NOT NULL, partitions INTEGER NOT NULL, next_epoch INTEGER NOT NULL,
+    settings TEXT NOT NULL, UNIQUE (stream_id, id), UNIQUE (stream_id, name)
+) WITHOUT ROWID;
+CREATE TABLE groups (
+    protocol TEXT NOT NULL, scope BLOB NOT NULL, name TEXT NOT NULL, generation INTEGER NOT NULL,
+    PRIMARY KEY (protocol, scope, name)
+) WITHOUT ROWID;
+CREATE TABLE positions (
+    protocol TEXT NOT NULL, topic BLOB NOT NULL, partition INTEGER NOT NULL, consumer TEXT NOT NULL,
+    offset INTEGER NOT NULL, epoch INTEGER, extra BLOB, updated_us INTEGER NOT NULL,
+    PRIMARY KEY (protocol, topic, partition, consumer)
+) WITHOUT ROWID;
+CREATE TABLE writer_partitions (
+    topic BLOB NOT NULL, partition INTEGER NOT NULL, PRIMARY KEY (topic, partition)
+) WITHOUT ROWID;
+CREATE TABLE transactions (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, scope TEXT NOT NULL, state TEXT NOT NULL,
+    deadline_us INTEGER NOT NULL, settled_us INTEGER
+);
+CREATE INDEX transactions_by_state ON transactions (state, scope);
+CREATE TABLE commit_keys (
+    key TEXT PRIMARY KEY, winners TEXT NOT NULL, committed_us INTEGER NOT NULL
+) WITHOUT ROWID;
+"""
+PUT_POSITION: Final = (
+    "INSERT INTO positions VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET "
+    "offset = excluded.offset, epoch = excluded.epoch, extra = excluded.extra, updated_us = excluded.updated_us"
+)
