@@ -46,6 +46,12 @@ def eventually(holds: Callable[[], bool]) -> bool:
     return True
 
 
+def test_a_refused_send_does_not_overtake_those_before_it(frames: Frames, topic: bytes) -> None:
+    for partition in (1, 9, 1, 9, 1):
+        frames.send(SEND, topic + to_partition(partition) + message(b"x"))
+    assert [frames.answer()[0] for _ in range(5)] == [0, 3007, 0, 3007, 0]
+
+
 def test_a_cached_route_does_not_outlive_its_topic(frames: Frames, topic: bytes) -> None:
     request = topic + to_partition(2) + message(b"first life")
     assert frames.ask(SEND, request) == (0, b"")

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
 
+from ...broker.core.pending_append import Append
 from ...dialects.iggy_classic.commands import ROW_BY_CODE, encode_response, error_frame, ok_frame, parse_request
 from ...dialects.iggy_classic.errors import CODE_OF, GENERIC, code_of
 from ...dialects.iggy_classic.limits import REQUEST_HEADER_VALUES_BYTES_MAX, REQUEST_PAYLOADS_BYTES_MAX
@@ -37,7 +38,7 @@ from .service import IggyService
 from .states import SETTING_STATES, StateSetter
 
 if TYPE_CHECKING:
-    from ...broker.core.pending_append import Append
+    from ...model.errors import Refusal
 
 log = logging.getLogger(__name__)
 
@@ -265,6 +266,12 @@ class IggyConnection(Guarded, asyncio.BufferedProtocol):
                 self._write(ok_frame(body), code, 0)
                 self._rest_after_turn()
         except LadingError as error:
+            if self._unanswered:
+                # behind the sends before it, which wait for the disk
+                refused = Append(0, 0, 0, 0)
+                refused.finish(cast("Refusal", error))
+                self._unanswered.append(refused)
+                return
             status = code_of(error)
             self._write(error_frame(status), code, status)
         except Exception:
