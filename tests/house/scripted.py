@@ -6,6 +6,7 @@ What is due later stays due: a test that is interested turns the clock itself.
 from __future__ import annotations
 
 import asyncio
+import heapq
 import socket
 from collections import deque
 from collections.abc import Callable, Coroutine
@@ -81,6 +82,7 @@ class ScriptedLoop:
     def __init__(self) -> None:
         self._ready: deque[tuple[Callable[..., Any], tuple[Any, ...]]] = deque()
         self._now_s = 0.0
+        self._later: list[asyncio.TimerHandle] = []
         self.factory: Callable[[], asyncio.BufferedProtocol] | None = None
 
     def __enter__(self) -> ScriptedLoop:
@@ -99,6 +101,17 @@ class ScriptedLoop:
         while self._ready:
             callback, arguments = self._ready.popleft()
             callback(*arguments)
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass, and run what is due meanwhile."""
+        until_s = self._now_s + seconds
+        while self._later and self._later[0].when() <= until_s:
+            timer = heapq.heappop(self._later)
+            self._now_s = max(self._now_s, timer.when())
+            if not timer.cancelled():
+                timer._run()
+                self.turn()
+        self._now_s = until_s
 
     def finish(self, work: Coroutine[Any, Any, None]) -> None:
         """Run a coroutine that never has to wait."""
@@ -127,7 +140,9 @@ class ScriptedLoop:
         return self.call_at(self._now_s + delay, callback, *arguments)
 
     def call_at(self, when: float, callback: Any, *arguments: Any, context: Context | None = None) -> Any:
-        return asyncio.TimerHandle(when, callback, arguments, self._as_loop)
+        timer = asyncio.TimerHandle(when, callback, arguments, self._as_loop)
+        heapq.heappush(self._later, timer)
+        return timer
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
         """Nothing is kept of it."""
