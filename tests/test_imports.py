@@ -30,7 +30,7 @@ def test_headers_need_nothing_heavy() -> None:
     [
         "lading.broker.broker",
         "lading.dialects.iggy_classic.messages",
-        "lading.endpoints.iggy.session",
+        "lading.endpoints.iggy.endpoint",
         "lading.log.partition",
         "lading.serve",
         "lading.transports.lading.transport",

@@ -32,10 +32,10 @@ from tests.endpoints.nsq_client import pub
 from tests.house.scripted import ScriptedConnection, ScriptedLoop, unbound_listener
 
 CALLS_MAX: Final = {
-    ("Iggy send", "os"): 92,
+    ("Iggy send", "os"): 88,
     ("Iggy send", "fsync"): 110,
-    ("Iggy poll", "os"): 93,
-    ("Iggy poll", "fsync"): 93,
+    ("Iggy poll", "os"): 92,
+    ("Iggy poll", "fsync"): 92,
     ("Kafka Produce", "os"): 134,
     ("Kafka Produce", "fsync"): 149,
     ("Kafka Fetch", "os"): 146,

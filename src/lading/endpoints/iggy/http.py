@@ -30,7 +30,7 @@ from ...dialects.json.messages import SendDocument, encode_polled, parse_send
 from ...model.errors import LadingError, Reason, Refusal
 from ..base.append_wait import wait_acknowledged
 from ..base.carrying import Fit
-from ..base.services import Endpoint, Services
+from ..base.services import Endpoint, Services, now_us
 from ..http_shared.bearer import guard_administration
 from ..http_shared.http import HttpEndpoint, TextResponse, read_body
 from ..http_shared.routing import Access, HttpRoute, Parameters, Router, parse_number
@@ -169,7 +169,7 @@ class IggyHttp:
         try:
             topic = self._service.topic(command)
             source = np.frombuffer(sent, np.uint8)
-            append = self._sender.append(topic, choice_of(document.partitioning), source, 0, len(sent))
+            append = self._sender.append(topic, choice_of(document.partitioning), source, 0, len(sent), now_us())
             await wait_acknowledged(append)
         except LadingError as error:
             return self._refusal(error, command)
@@ -180,7 +180,7 @@ class IggyHttp:
         states = states_of(query.pop("state", "all"))
         command = parse_query(c.PollMessages, query, **_fields(path))
         try:
-            reading = self._poller.read(command, None, states)
+            reading = self._poller.read(command, None, now_us(), states)
         except LadingError as error:
             return self._refusal(error, command)
         if reading is None or not reading.pieces:

@@ -29,7 +29,7 @@ from ...model.scan_request import ScanRequest
 from ...model.state import State
 from ..base.carrying import Carrying, Fit
 from ..base.route_cache import RouteCache
-from ..base.services import Services, now_us
+from ..base.services import Services
 from .clients import Client
 
 if TYPE_CHECKING:
@@ -78,38 +78,41 @@ class Poller:
         self._hidden_out = services.metrics.hidden_out.values
         self._dropped = services.metrics.dropped.values
 
-    def poll(self, payload: memoryview, client: Client | None) -> Answer | asyncio.Future[Answer]:
+    def poll(self, payload: memoryview, client: Client | None, now_us: int) -> Answer | asyncio.Future[Answer]:
         """The answer, or a future of it where it takes work too long for the event loop; Refusal."""
         head = _head_size(payload)
         tail = payload[head:]
         if len(tail) != _TAIL.size:
-            return self.poll_command(_command(payload), client)
+            return self._poll_command(_command(payload), client, now_us)
         kind, value, count, auto_commit = _TAIL.unpack(tail)
         strategy = STRATEGIES.get(kind)
         if strategy is None or count == 0 or auto_commit > 1:
-            return self.poll_command(_command(payload), client)
+            return self._poll_command(_command(payload), client, now_us)
         name = bytes(payload[:head])
         route = self._routes.get(name)
         if route is None:
             route = self._routed(_command(payload))
             self._routes.add(name, route)
-        polled = self._poll(route, client, strategy(value), count, bool(auto_commit))
+        polled = self._poll(route, client, strategy(value), count, bool(auto_commit), now_us)
         return self._answer(polled.reading, route)
 
-    def poll_command(self, command: PollMessages, client: Client | None) -> Answer | asyncio.Future[Answer]:
+    def _poll_command(
+        self, command: PollMessages, client: Client | None, now_us: int
+    ) -> Answer | asyncio.Future[Answer]:
         """The same for a parsed request."""
-        return self._answer(self.read(command, client), self._routed(command))
+        return self._answer(self.read(command, client, now_us), self._routed(command))
 
     def fit(self, command: PollMessages) -> Fit:
         """What brings messages of other dialects into the form of this face."""
         return self._carrying.fit(self._routed(command)[0])
 
     def read(
-        self, command: PollMessages, client: Client | None, states: frozenset[State] | None = None
+        self, command: PollMessages, client: Client | None, now_us: int, states: frozenset[State] | None = None
     ) -> ReadResult | None:
         """What a poll reads, as it lies in the log; None where a group member has no partition."""
         strategy = strategy_of(command.strategy)
-        return self._poll(self._routed(command), client, strategy, command.count, command.auto_commit, states).reading
+        route, count = self._routed(command), command.count
+        return self._poll(route, client, strategy, count, command.auto_commit, now_us, states).reading
 
     def _poll(
         self,
@@ -118,6 +121,7 @@ class Poller:
         strategy: polling.PollStart,
         count: int,
         auto_commit: bool,
+        now_us: int,
         states: frozenset[State] | None = None,
     ) -> PollResult:
         topic, consumer, number = route
@@ -130,7 +134,7 @@ class Poller:
             count,
             auto_commit,
             max_bytes=self._answer_bytes_max,
-            now_us=now_us(),
+            now_us=now_us,
             states=states,
         )
         if polled.reading is not None:

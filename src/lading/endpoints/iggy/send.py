@@ -19,7 +19,7 @@ from ...dialects.iggy_classic.partitioning import partition_of
 from ...dialects.iggy_classic.primitives import Partitioning, PartitioningKind
 from ...model.errors import MalformedMessage, Reason
 from ..base.route_cache import RouteCache
-from ..base.services import Services, now_us
+from ..base.services import Services
 
 if TYPE_CHECKING:
     from ...broker.core.topology import Topic
@@ -39,7 +39,7 @@ class Sender:
         self._labels = (name,)
         self._messages_in = services.metrics.messages_in.values
 
-    def send(self, payload: memoryview, source: NDArray[np.uint8], start: int, who: object) -> Append:
+    def send(self, payload: memoryview, source: NDArray[np.uint8], start: int, who: object, now_us: int) -> Append:
         """The request ``payload``, which lies at ``source[start:]``; Refusal or MalformedMessage appends nothing.
 
         ``who`` is as in ``Appender.append``.
@@ -47,16 +47,23 @@ class Sender:
         head = _head_size(payload)
         name = bytes(payload[:head])
         topic, choice = self._routes.get(name) or self._find_route(name, payload)
-        return self.append(topic, choice, source, start + head, start + len(payload), who)
+        return self.append(topic, choice, source, start + head, start + len(payload), now_us, who)
 
     def append(
-        self, topic: Topic, choice: PartitionChoice, source: NDArray[np.uint8], start: int, end: int, who: object = None
+        self,
+        topic: Topic,
+        choice: PartitionChoice,
+        source: NDArray[np.uint8],
+        start: int,
+        end: int,
+        now_us: int,
+        who: object = None,
     ) -> Append:
         """The sent messages ``source[start:end]``."""
         if end == start:
             raise MalformedMessage("a send holds no message", reason=Reason.INVALID_COUNT)
         partition = choose_partition(topic, choice)
-        time_us = partition.log.append_time_us(now_us())
+        time_us = partition.log.append_time_us(now_us)
 
         def write(array: NDArray[np.uint8], at: int, base_offset: int) -> WriteResult:
             code, count, size_bytes = messages.restamp(

@@ -115,11 +115,15 @@ class Guarded(GuardedConnection):
     def release_memory(self) -> None:
         """Forget what was received, and give the memory for it back."""
 
+    def stop_reading(self) -> None:
+        """Read nothing more."""
+        self._ended = True
+
     def give_way(self) -> None:
         """Give back the memory of a half request, and end with it; or the memory of whole ones that were answered."""
         is_half = self.stage() in (Stage.FIRST, Stage.PARTIAL)
         if is_half:
-            self._ended = True
+            self.stop_reading()
             self.evict()
         if is_half or not self.unread():
             self.release_memory()

@@ -1,0 +1,171 @@
+"""Responses of one connection in the order of their requests, whenever each is ready.
+
+Small ones that become ready together leave in one write; large ones leave in pieces, since the kernel copies while the
+event loop waits. Without I/O: bytes go to a sink, and what comes later is handed to a callback. Threads: event loop
+only.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, MutableMapping, Sequence
+from typing import Protocol
+
+from ...metrics import Labels
+
+Bytes = bytes | bytearray | memoryview
+Parts = Sequence[Bytes]
+"""A whole response, in pieces; empty if its request is not answered."""
+
+
+class Sink(Protocol):
+    """Where responses go: a transport of asyncio, or a list in a test."""
+
+    def write(self, data: Bytes) -> object:
+        """Send ``data``."""
+
+    def writelines(self, list_of_data: Sequence[Bytes]) -> object:
+        """Send all of these, one behind the other."""
+
+
+class Slot:
+    """The place of one response among those of its connection."""
+
+    __slots__ = ("_queue", "parts")
+
+    def __init__(self, queue: ResponseQueue) -> None:
+        self._queue = queue
+        self.parts: Parts | None = None
+        """The response; None until it is ready."""
+
+    def fill(self, parts: Parts) -> None:
+        """Give the place its response, which is sent when all before it are."""
+        self.parts = parts
+        self._queue.flush_ready()
+
+
+class ResponseQueue:
+    """What a connection still has to be answered; closed until ``open``, and again after ``close``."""
+
+    __slots__ = (
+        "_call_soon", "_is_blocked", "_is_piece_due", "_joined_bytes", "_labels", "_on_flushed", "_outgoing",
+        "_piece_bytes", "_sent_bytes", "_sink", "is_watched", "waiting",
+    )  # fmt: skip
+
+    def __init__(self, joined_bytes: int, piece_bytes: int) -> None:
+        """Join what is ready together up to ``joined_bytes``; send more than ``piece_bytes`` in pieces of this size."""
+        self._joined_bytes, self._piece_bytes = joined_bytes, piece_bytes
+        self._sink: Sink | None = None
+        self.waiting: deque[Slot] = deque()
+        """Places of responses that are not sent yet; the first one has none."""
+        self.is_watched = False
+        """Whether something waits for responses to be sent: requests behind them, or the end of the connection."""
+        self._outgoing: deque[Bytes] = deque()
+        """What the sink did not get yet of large responses."""
+        self._is_piece_due = self._is_blocked = False
+
+    def open(
+        self,
+        sink: Sink,
+        sent_bytes: MutableMapping[Labels, float],
+        labels: Labels,
+        call_soon: Callable[[Callable[[], None]], object],
+        on_flushed: Callable[[], None],
+    ) -> None:
+        """Send from now on. ``on_flushed`` is called after responses were sent, while ``is_watched``.
+
+        ``call_soon`` calls back in the next pass of the event loop; bytes are counted in ``sent_bytes[labels]``.
+        """
+        self._sink = sink
+        self._sent_bytes, self._labels = sent_bytes, labels
+        self._call_soon, self._on_flushed = call_soon, on_flushed
+
+    def close(self) -> None:
+        """Forget everything: the client is gone."""
+        self._sink = None
+        self.is_watched = False
+        self.waiting.clear()
+        self._outgoing.clear()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether all responses are with the sink."""
+        return not (self.waiting or self._outgoing)
+
+    def slot(self) -> Slot:
+        """Return a place for the next response."""
+        slot = Slot(self)
+        self.waiting.append(slot)
+        return slot
+
+    def add(self, parts: Parts) -> None:
+        """Add a response that is ready; it is sent when all before it are."""
+        if self.waiting:
+            self.slot().parts = parts
+        else:
+            self._send(parts)
+
+    def push(self, data: Bytes) -> None:
+        """Send what answers no request, between responses."""
+        self._send((data,))
+
+    def flush_ready(self) -> None:
+        """Send the responses at the front that are ready."""
+        waiting = self.waiting
+        if waiting and (parts := waiting[0].parts) is not None:
+            waiting.popleft()
+            if waiting and waiting[0].parts is not None:
+                parts = list(parts)
+                while waiting and (more := waiting[0].parts) is not None:
+                    parts += more
+                    waiting.popleft()
+            if parts:
+                self._send(parts)
+        if self.is_watched:
+            self._on_flushed()
+
+    def block(self, is_blocked: bool) -> None:
+        """Keep what is left of large responses while the client does not read."""
+        self._is_blocked = is_blocked
+        if not is_blocked:
+            self._send_piece()
+
+    def _send(self, parts: Parts) -> None:
+        if self._sink is None:
+            return
+        size_bytes = sum(map(len, parts))
+        self._sent_bytes[self._labels] += size_bytes
+        if size_bytes > self._piece_bytes or self._outgoing:
+            self._outgoing += parts
+            self._send_piece()
+        elif len(parts) == 1:
+            self._sink.write(parts[0])
+        elif size_bytes <= self._joined_bytes:
+            # below this one copy is cheaper than one more buffer in a write
+            self._sink.write(b"".join(parts))
+        else:
+            self._sink.writelines(parts)
+
+    def _send_piece(self) -> None:
+        """Send the next piece of what is on its way; others have their turn before the one after."""
+        outgoing, room = self._outgoing, self._piece_bytes
+        if self._is_piece_due or self._is_blocked or not outgoing or self._sink is None:
+            return
+        piece: list[Bytes] = []
+        while outgoing and room > 0:
+            part = memoryview(outgoing.popleft())
+            if len(part) > room:
+                outgoing.appendleft(part[room:])
+                part = part[:room]
+            piece.append(part)
+            room -= len(part)
+        self._sink.writelines(piece)
+        if outgoing:
+            self._is_piece_due = True
+            self._call_soon(self._on_piece_due)
+        elif self.is_watched:
+            self._on_flushed()
+
+    def _on_piece_due(self) -> None:
+        self._is_piece_due = False
+        self._send_piece()

@@ -1,0 +1,182 @@
+"""The protocol's half of a connection: bytes and the time in, responses out; no loop, no socket, no clock.
+
+A session takes whole requests out of its inbox, as far as order and bounds allow, and gives responses to its queue. The
+other half (``endpoints/io/tcp.py``) is the same for all protocols; what differs there is ``SessionLimits``. To put a
+protocol on it: subclass ``ProtocolSession``, begin with ``receive``, and hand the class to ``TcpServer``. Threads:
+event loop only.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from asyncio import Future
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import ClassVar, Final, NamedTuple, Protocol, TypeVar
+
+from ...settings import Address
+from .deadlines import Stage
+from .inbox import Inbox
+from .responses import ResponseQueue
+
+R = TypeVar("R")
+
+PIECE_BYTES: Final = 3 << 20
+"""So much goes to a socket at once: the kernel copies it while the loop waits."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionLimits:
+    """What differs between the connections of protocols, as data."""
+
+    unanswered_max: int
+    """Requests under way; more are begun when some are answered."""
+    write_buffer_bytes: int
+    """Requests of a client that does not read its responses wait once this much is on its way to it."""
+    joined_bytes: int = 16 << 10
+    """Responses that become ready together are joined up to this: one copy is cheaper than one more buffer."""
+    piece_bytes: int = PIECE_BYTES
+    """Longer responses leave in pieces of this size, and others have their turn between them."""
+    linger_s: float = 2.0
+    """What a client still sends is read, and thrown away, for so long after its last response."""
+    lingers_at_stop: bool = True
+    """Whether it is also while the broker stops."""
+    rest_s: float = 0.0
+    """After REST a client is read again when so much time has passed."""
+
+
+class ReceiveResult(Enum):
+    """Why a session takes no more of what was received."""
+
+    DONE = "done"
+    """All that is whole was taken."""
+    WAIT = "wait"
+    """A whole request waits for order or a bound: no room is needed behind it."""
+    TURN = "turn"
+    """Others have their turn; the session goes on in the next pass of the event loop."""
+    REST = "rest"
+    """All that is whole was taken, and more comes in small pieces: read again after ``rest_s``."""
+
+
+class Peer(NamedTuple):
+    """Who has connected, and where."""
+
+    host: str
+    port: int
+    here: Address
+    """Where the client reached this broker."""
+
+    def __str__(self) -> str:
+        return str(Address(self.host, self.port)) if self.host else ""
+
+
+class ConnectionHandle(Protocol):
+    """A connection as its session sees it."""
+
+    inbox: Inbox
+    """What was received and is not understood yet."""
+
+    def proceed(self) -> None:
+        """Have the session receive again: what kept requests waiting is over."""
+
+    def settle(self) -> None:
+        """Note that the first request is whole."""
+
+    def wait_for_disk(self) -> None:
+        """Begin no more requests until the disk has caught up."""
+
+    def run(self, work: Awaitable[R], on_done: Callable[[Future[R]], None]) -> None:
+        """Call back when ``work`` is done; if the client is gone before, ``work`` is cancelled instead."""
+
+    def tick_at(self, due_us: int | None) -> None:
+        """Have ``tick`` called then, instead of when it was due before; None is never."""
+
+    def unsent_bytes(self) -> int:
+        """Return what was written and the client has not taken yet."""
+
+    def close(self) -> None:
+        """Close the connection when all that was written is sent."""
+
+    def abort(self) -> None:
+        """Close the connection at once."""
+
+    def origin(self) -> dict[str, str]:
+        """Return what a logger takes as ``extra`` for a line about this connection."""
+
+    def count_dropped(self, reason: str, count: int = 1) -> None:
+        """Count what nobody could be told in the protocol."""
+
+
+class ProtocolSession(ABC):
+    """One client of one protocol."""
+
+    limits: ClassVar[SessionLimits]
+
+    def __init__(self, connection: ConnectionHandle) -> None:
+        self.connection = connection
+        self.inbox = connection.inbox
+        self.responses = ResponseQueue(self.limits.joined_bytes, self.limits.piece_bytes)
+        self.requests_count = 0
+        """Requests that were whole; for the deadlines, any number that grows with them."""
+        self.is_blocked = False
+        """The client does not read its responses."""
+        self.is_congested = False
+        """The disk is far behind: no request begins."""
+        self.is_resting = False
+        """Others have their turn."""
+        self.is_ended = False
+        """The client sends no more that can be understood: the connection is closed when all before is answered."""
+        self.lingers = False
+        """Whether a connection that has ended reads on a while: to close it on unread bytes would take the last
+        response back (RST)."""
+        self.is_lost = False
+        """The connection is gone."""
+
+    # -- what the connection calls
+
+    def begin(self, peer: Peer, now_us: int) -> bool:
+        """Take note of who has connected. Return whether the client may stay."""
+        return True
+
+    def last_word(self) -> bytes:
+        """Return what a client is told for which there is no place."""
+        return b""
+
+    @abstractmethod
+    def receive(self, now_us: int) -> ReceiveResult:
+        """Take all that is whole and may begin."""
+
+    @abstractmethod
+    def refuse_memory(self) -> None:
+        """End: there is no memory for the request that is arriving."""
+
+    def block(self, is_blocked: bool) -> None:
+        """Take note that the client does not read its responses, or does again."""
+        self.is_blocked = is_blocked
+
+    def tick(self, now_us: int) -> int | None:
+        """Do what is due by now, such as a heartbeat. Return when to be called again, None for never."""
+        return None
+
+    def end(self) -> None:
+        """Take no more: the client has sent its last byte, or what it sends cannot be understood."""
+        self.is_ended = self.responses.is_watched = True
+
+    @abstractmethod
+    def lose(self) -> None:
+        """The connection is gone: leave groups, cancel what waits. Called once, also if the client may not stay."""
+
+    # -- what deadlines and the end of the connection depend on
+
+    @abstractmethod
+    def stage(self) -> Stage:
+        """Return what the client waits for; it reads its responses."""
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a connection that ends still has something to do for its client."""
+        return not self.responses.is_empty
+
+
+SessionFactory = Callable[[ConnectionHandle], ProtocolSession]
