@@ -9,7 +9,7 @@ import pytest
 
 from lading.broker.broker import Broker
 from lading.broker.kafka.group import JoinGroupRequest
-from lading.broker.kafka.group_coordinator import KafkaGroupCoordinator
+from lading.broker.kafka.group_rebalancer import GroupRebalancer
 from lading.log import watermark
 from lading.model.errors import Reason, Refusal
 from tests.broker.room import CONSUMER, NOW, SECOND, append, append_block, block, fill, opened, payloads, read, topic_of
@@ -198,7 +198,7 @@ def test_time_outs_of_a_group_go_on_after_one_that_failed(tmp_path: Path, monkey
     broker.tick(NOW + SECOND)
     group = groups.find("g")
     assert group is not None and len(group.members) == 1
-    monkeypatch.setattr(KafkaGroupCoordinator, "_expire", lambda self, group, now_us: 1 / 0)
+    monkeypatch.setattr(GroupRebalancer, "expire", lambda self, group, now_us: 1 / 0)
     broker.tick(NOW + 12 * SECOND)
     monkeypatch.undo()
     assert len(group.members) == 1
