@@ -241,6 +241,19 @@ def test_a_stop_answers_what_was_asked_and_closes(room: Room) -> None:
     room.loop.turn()
 
 
+def test_a_stop_waits_for_responses_after_quiet_times(room: Room) -> None:
+    early, _, _ = room.connect()
+    early.close()
+    client, transport, session = room.connect()
+    client.send(b"later\n")
+    room.stop()
+    assert transport.events == [], "there was a time without any client before: that is no reason to cut this one"
+    session.later[0].fill((b"1;",))
+    assert (transport.take(), transport.events) == (b"1;", ["close"])
+    client.close()
+    room.loop.turn()
+
+
 def test_a_stop_cuts_who_does_not_read(room: Room) -> None:
     client, transport, _ = room.connect()
     client.send(b"later\n")

@@ -318,6 +318,8 @@ class TcpServer:
         if not self.gate.admit(connection, host):
             return False
         self._connections.add(connection)
+        # set when the last one before has left: a stop has to wait for this one
+        self._all_gone.clear()
         return True
 
     def leave(self, connection: Connection) -> None:
