@@ -1,0 +1,65 @@
+"""Topics of a Kafka cluster as they are now: partitions, offsets, and the ids by which a topic made anew is told."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ...dialects.kafka import errors
+from ...dialects.kafka.commands import EARLIEST, LATEST
+from ...model.names import DEFAULT_STREAM
+from ..interface import PartitionMeta, TopicMeta
+from ..topics import unknown_topic_error
+from .cluster import KafkaCluster, raise_for_code
+from .offsets import list_offsets
+
+
+class KafkaTopics:
+    """Look-ups in one cluster; ``ids`` are those of the topics that were seen, None where the cluster has none."""
+
+    def __init__(self, cluster: KafkaCluster, url: str) -> None:
+        self._cluster = cluster
+        self._url = url
+        self.ids: dict[str, bytes | None] = {}
+
+    def list_topics(self) -> list[TopicMeta]:
+        """All topics but Kafka's own."""
+        answer = self._cluster.metadata(None)
+        return self.describe([row for row in answer.topics if not row.is_internal and not row.error_code])
+
+    def look_up(self, name: str) -> TopicMeta:
+        """The topic as it is now; LocalError with near names where there is none."""
+
+        def ask() -> Any:
+            (row,) = self._cluster.metadata([name]).topics
+            if row.error_code in (errors.UNKNOWN_TOPIC, errors.INVALID_TOPIC):
+                return None
+            raise_for_code(f"topic {name!r}", row.error_code)
+            return row
+
+        row = self._cluster.retry(ask)
+        if row is None:
+            self._cluster.forget(name)
+            known = [row.name for row in self._cluster.metadata(None).topics if not row.is_internal]
+            raise unknown_topic_error(name, known, self._url)
+        return self.describe([row])[0]
+
+    def forget(self, name: str) -> None:
+        """The topic was deleted: leaders and id of its name mean nothing any more."""
+        self._cluster.forget(name)
+        self.ids.pop(name, None)
+
+    def describe(self, rows: Sequence[Any]) -> list[TopicMeta]:
+        """What the rows of a metadata response say, with the first and the last stable offset of each partition."""
+        places = [(row.name, part.partition_index) for row in rows for part in row.partitions]
+        first, end = list_offsets(self._cluster, places, EARLIEST), list_offsets(self._cluster, places, LATEST)
+        metas = []
+        for row in rows:
+            topic_id = getattr(row, "topic_id", None)
+            self.ids[row.name] = None if topic_id is None else topic_id.bytes
+            partitions = tuple(
+                PartitionMeta(number, first[row.name, number].offset, *end[row.name, number])
+                for number in sorted(part.partition_index for part in row.partitions)
+            )
+            metas.append(TopicMeta(DEFAULT_STREAM, row.name, row.name, self.ids[row.name], partitions))
+        return metas
