@@ -7,13 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lading.log.intervals import Intervals
-from lading.model.ranges import merge_ranges, ranges_of, ranges_of_rising, split_by_mark, subtract_ranges
+from lading.model.ranges import merge_ranges, ranges_of, ranges_of_rising, split_by_mark, subtract_ranges, write_marks
 from lading.model.run import Run
 from lading.transports.fetched import missing
 
 OFFSETS = st.integers(0, 40)
 SPANS = st.tuples(OFFSETS, st.integers(1, 12)).map(lambda span: (span[0], sum(span)))
 SETS = st.sets(OFFSETS)
+MARKS = st.dictionaries(OFFSETS, st.integers(2, 4))
 
 
 def offsets_in(ranges: list[tuple[int, int]]) -> set[int]:
@@ -41,17 +42,30 @@ def test_subtracted_ranges_leave_the_difference(left_out: list[tuple[int, int]],
     assert subtract_ranges([(*span, 2) for span in sorted(left_out)], first, end) == rest
 
 
-@given(st.dictionaries(OFFSETS, st.integers(2, 4)), OFFSETS, OFFSETS)
-def test_pieces_by_mark_cover_everything_once(marks: dict[int, int], first: int, end: int) -> None:
-    marked = sorted(
+def marked_spans(marks: dict[int, int]) -> list[tuple[int, int, int]]:
+    """The ranges of offsets that have the same mark, in order."""
+    return sorted(
         (start, stop, mark)
         for mark in set(marks.values())
         for start, stop in spans({offset for offset, its in marks.items() if its == mark})
     )
-    pieces = list(split_by_mark(marked, first, end))
+
+
+@given(MARKS, OFFSETS, OFFSETS)
+def test_pieces_by_mark_cover_everything_once(marks: dict[int, int], first: int, end: int) -> None:
+    pieces = list(split_by_mark(marked_spans(marks), first, end))
     told = [(offset, mark) for start, stop, mark in pieces for offset in range(start, stop)]
     assert told == [(offset, marks.get(offset)) for offset in range(first, end)]
     assert all(start < stop for start, stop, _ in pieces)
+
+
+@given(SETS, MARKS)
+def test_marks_are_written_over_values(offsets: set[int], marks: dict[int, int]) -> None:
+    rising = sorted(offsets)
+    values = np.ones(len(rising), np.int8)
+    written = write_marks(values, np.array(rising, np.int64), marked_spans(marks))
+    assert written.tolist() == [marks.get(offset, 1) for offset in rising]
+    assert values.tolist() == [1] * len(rising)
 
 
 @given(SETS)

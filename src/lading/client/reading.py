@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from ..filter.selection import select_fields, select_keys
 from ..model.batch import FIELDS, SCHEMA
 from ..model.errors import ChecksumMismatch, DataLoss, SettingError
 from ..model.limits import BATCH_ROWS
@@ -61,15 +62,12 @@ class Selection:
     @property
     def fields(self) -> frozenset[str]:
         """Message fields to decode."""
-        shown = set(FIELDS if self.projection is None else self.projection.message_fields)
-        wanted = shown | (self.filter.fields if self.filter else set()) | (set(CHECKED) if self.verify else set())
-        return frozenset(wanted & set(FIELDS))
+        return select_fields(self.projection, self.filter, *(CHECKED if self.verify else ()))
 
     @property
     def keys(self) -> tuple[str, ...]:
         """Header keys to locate."""
-        shown = self.projection.header_keys if self.projection else ()
-        return tuple(dict.fromkeys((*shown, *(self.filter.header_keys if self.filter else ()))))
+        return select_keys(self.projection, self.filter)
 
     @property
     def schema(self) -> pa.Schema:

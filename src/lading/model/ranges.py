@@ -58,6 +58,14 @@ def split_by_mark(marked: Iterable[MarkedSpan], first: int, end: int) -> Iterato
         yield first, end, None
 
 
+def write_marks(values: NDArray[np.int8], offsets: NDArray[np.int64], marked: Iterable[MarkedSpan]) -> NDArray[np.int8]:
+    """A copy of ``values``, one for each of the rising ``offsets``, with the mark where one lies in a marked range."""
+    changed = values.copy()
+    for first, end, mark in marked:
+        changed[slice(*np.searchsorted(offsets, (first, end)))] = mark
+    return changed
+
+
 def ranges_of(offsets: Iterable[int]) -> list[OffsetSpan]:
     """Single offsets, in any order, as ranges, joined where they touch."""
     return merge_ranges((offset, offset + 1) for offset in offsets)

@@ -9,6 +9,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from ..columns.seen_headers import SeenHeaders
+from ..filter.selection import select_keys
 from ..model.errors import LadingError
 from ..model.scan_request import ScanRequest
 from ..tables.ranges import OffsetRange
@@ -30,7 +31,7 @@ def warn_of_absent_headers(transport: Transport, reading: ScanSpec, ranges: Sequ
     condition = reading.condition()
     if not ranges:
         return False
-    seen = SeenHeaders((*reading.projection.header_keys, *(condition.header_keys if condition else ())))
+    seen = SeenHeaders(select_keys(reading.projection, condition))
     if not seen.declared:
         return True
     try:

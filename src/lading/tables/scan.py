@@ -17,6 +17,7 @@ from ..columns.contract import FIELD_TYPES, PLACE_FIELDS, Projection, type_word
 from ..columns.typed import subset
 from ..filter.filter import Filter
 from ..filter.parse import parse
+from ..filter.selection import select_fields, select_keys
 from ..model.errors import ChecksumMismatch, DataLoss, LocalError, Unreachable
 from ..model.limits import BATCH_BYTES, BATCH_ROWS
 from ..model.run import LAST_OFFSET, Decoded
@@ -140,12 +141,9 @@ class _RangeReader:
         self._counts = counts
         self._filter = reading.condition()
         self._check = reading.verify_checksum or reading.checksum_ok
-        wanted = set(reading.projection.message_fields) | {"offset"}
-        wanted |= self._filter.fields if self._filter else set()
-        wanted |= {"payload", "checksum"} if self._check else set()
-        self._fields = frozenset(wanted)
-        keys = (*reading.projection.header_keys, *(self._filter.header_keys if self._filter else ()))
-        self._keys = tuple(dict.fromkeys(keys))
+        checked = ("payload", "checksum") if self._check else ()
+        self._fields = select_fields(reading.projection, self._filter, "offset", *checked)
+        self._keys = select_keys(reading.projection, self._filter)
         self._place: dict[str, str | int] = {}
 
     def stretches(self) -> Iterator[FetchedRange]:

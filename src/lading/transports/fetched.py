@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from ..model.ranges import subtract_ranges
+from ..model.ranges import subtract_ranges, write_marks
 from ..model.run import BASE_OFFSET, LAST_OFFSET, Decoded, Located, Run
 from ..model.scan_request import ScanRequest
 
@@ -62,9 +62,7 @@ class FetchResult:
         offsets = part.columns["offset"].to_numpy(zero_copy_only=False)
         state = part.columns["state"].to_numpy(zero_copy_only=False)
         if self.hidden:
-            state = state.copy()
-            for first, end, value in self.hidden:
-                state[slice(*np.searchsorted(offsets, (first, end)))] = value
+            state = write_marks(state, offsets, self.hidden)
             part = Decoded(part.count, {**part.columns, "state": pa.array(state, pa.int8())}, part.located)
         keep = state == 1 if states == "available" else np.ones(part.count, np.bool_)
         for first, end in self.aborted:

@@ -19,8 +19,10 @@ from ...dialects import registry
 from ...dialects.native import protocol as native_row
 from ...filter.filter import Filter
 from ...filter.parse import parse
+from ...filter.selection import select_fields, select_keys
 from ...model.batch import FIELDS, SCHEMA
 from ...model.protocol import VisibilityRule
+from ...model.ranges import write_marks
 from ...model.run import Decoded
 from ...model.scan_request import MAX_OFFSET, ScanRequest
 from ...model.state import State
@@ -52,15 +54,13 @@ class Query:
     @property
     def fields(self) -> frozenset[str]:
         """The message fields to decode."""
-        shown = set(FIELDS if self.projection is None else self.projection.message_fields)
-        asked = shown | (self.filter.fields if self.filter else set()) | {"offset", "state"}
-        return frozenset(asked & set(FIELDS)) - ({"payload"} if self.headers_only else frozenset())
+        asked = select_fields(self.projection, self.filter, "offset", "state")
+        return asked - {"payload"} if self.headers_only else asked
 
     @property
     def keys(self) -> tuple[str, ...]:
         """The header keys to locate."""
-        shown = self.projection.header_keys if self.projection else ()
-        return tuple(dict.fromkeys((*shown, *(self.filter.header_keys if self.filter else ()))))
+        return select_keys(self.projection, self.filter)
 
 
 class Selected(NamedTuple):
@@ -118,10 +118,7 @@ def _with_states(part: Decoded, hidden: Sequence[tuple[int, int, int]]) -> Decod
     """What was set later stands in the state column."""
     if not hidden:
         return part
-    offsets = part.columns["offset"].to_numpy()
-    states = part.columns["state"].to_numpy().copy()
-    for first, end, state in hidden:
-        states[slice(*np.searchsorted(offsets, (first, end)))] = state
+    states = write_marks(part.columns["state"].to_numpy(), part.columns["offset"].to_numpy(), hidden)
     return Decoded(part.count, {**part.columns, "state": pa.array(states, pa.int8())}, part.located)
 
 

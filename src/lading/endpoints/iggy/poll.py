@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
 import pyarrow as pa
 
 from ...broker.core.read import ReadResult, RunSlice
@@ -25,6 +24,7 @@ from ...dialects.iggy_classic.commands import PollMessages, parse_request
 from ...dialects.iggy_classic.primitives import ConsumerIdentifier, ConsumerKind, PollingKind, Strategy
 from ...dialects.iggy_classic.protocol import POLLED
 from ...model.batch import SCHEMA
+from ...model.ranges import write_marks
 from ...model.scan_request import ScanRequest
 from ...model.state import State
 from ..base.carrying import Carrying, Fit
@@ -241,8 +241,5 @@ def _with_states(batch: pa.RecordBatch, hidden: Sequence[tuple[int, int, int]]) 
     if not hidden:
         return batch
     at = batch.schema.get_field_index("state")
-    offsets = batch.column("offset").to_numpy()
-    states = batch.column("state").to_numpy().copy()
-    for first, end, state in hidden:
-        states[np.searchsorted(offsets, first) : np.searchsorted(offsets, end)] = state
+    states = write_marks(batch.column("state").to_numpy(), batch.column("offset").to_numpy(), hidden)
     return batch.set_column(at, SCHEMA.field("state"), pa.array(states, pa.int8()))

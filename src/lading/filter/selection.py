@@ -1,0 +1,25 @@
+"""What columns and a condition need of each message: the fields to decode and the header keys to locate."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..model.batch import FIELDS
+
+if TYPE_CHECKING:
+    from ..columns.contract import Projection
+    from .filter import Filter
+
+
+def select_fields(projection: Projection | None, condition: Filter | None, *others: str) -> frozenset[str]:
+    """The message fields that either reads, and ``others``; without a projection all."""
+    if projection is None:
+        return frozenset(FIELDS)
+    asked = {*projection.message_fields, *(condition.fields if condition else ()), *others}
+    return frozenset(asked.intersection(FIELDS))
+
+
+def select_keys(projection: Projection | None, condition: Filter | None) -> tuple[str, ...]:
+    """The header keys that either reads, each once."""
+    shown = projection.header_keys if projection else ()
+    return tuple(dict.fromkeys((*shown, *(condition.header_keys if condition else ()))))
