@@ -13,7 +13,6 @@ from typing import Final
 import grimp
 
 CIRCLES_LEFT: Final[Mapping[str, int]] = {
-    "lading.endpoints.kafka": 2,
     "lading.endpoints.nsq": 2,
 }
 """How many modules of a package import each other in a circle."""

@@ -89,6 +89,12 @@ class ConnectionHandle(Protocol):
     def run(self, work: Awaitable[R], on_done: Callable[[Future[R]], None]) -> None:
         """Call back when ``work`` is done; if the client is gone before, ``work`` is cancelled instead."""
 
+    def run_to_end(self, work: Awaitable[R], on_done: Callable[[Future[R]], None]) -> None:
+        """Call back when ``work`` is done, also if the client is gone before."""
+
+    def run_in_worker(self, work: Callable[[], R], on_done: Callable[[Future[R]], None]) -> None:
+        """Call back when a worker has done ``work``, unless the client is gone before."""
+
     def tick_at(self, due_us: int | None) -> None:
         """Have ``tick`` called then, instead of when it was due before; None is never."""
 

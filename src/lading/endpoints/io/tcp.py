@@ -185,6 +185,19 @@ class Connection(Guarded, asyncio.BufferedProtocol):
 
         future.add_done_callback(finish)
 
+    def run_to_end(self, work: Awaitable[R], on_done: Callable[[asyncio.Future[R]], None]) -> None:
+        """Call back when ``work`` is done, also if the client is gone before."""
+        future = asyncio.ensure_future(work)
+        # a task that nobody refers to may be collected before it is done
+        works = cast("set[asyncio.Future[R]]", self._server.works)
+        works.add(future)
+        future.add_done_callback(works.discard)
+        future.add_done_callback(on_done)
+
+    def run_in_worker(self, work: Callable[[], R], on_done: Callable[[asyncio.Future[R]], None]) -> None:
+        """Call back when a worker has done ``work``, unless the client is gone before."""
+        self.run(asyncio.get_running_loop().run_in_executor(self._services.workers, work), on_done)
+
     def tick_at(self, due_us: int | None) -> None:
         """Have the session's ``tick`` called then, instead of when it was due before; None is never."""
         if self._timer is not None:
@@ -292,6 +305,8 @@ class TcpServer:
         self.gate = gate
         self.new_session = new_session
         self.clock = clock
+        self.works: set[asyncio.Future[object]] = set()
+        """What is done for clients that may be gone."""
         self._connections: set[Connection] = set()
         self._listening: asyncio.Server | None = None
         self._all_gone = asyncio.Event()

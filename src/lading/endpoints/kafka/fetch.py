@@ -29,10 +29,11 @@ from ...dialects.kafka.requests import parse_request_header
 from ...dialects.kafka.versions import FETCH, SERVED
 from ...model.errors import LadingError, MalformedMessage
 from ..base.carrying import Carrying
+from ..base.responses import Slot
 from ..base.route_cache import RouteCache
 from .fetch_reader import ConvertedBatches, FetchReader, PartitionRecords
 from .handling import NAME, Context
-from .request_context import RequestContext, ResponseSlot
+from .request_context import RequestContext
 
 if TYPE_CHECKING:
     from ...broker.broker import Broker
@@ -70,7 +71,7 @@ class Fetcher:
                 connection.tell_old_format(f"{sentence}: older formats have no headers")
             raise MalformedMessage(sentence)
         request = parse_fetch_request(frame, head)
-        slot = connection.slot()
+        slot = connection.responses.slot()
         if request.session_id != 0 and request.session_epoch > 0:
             connection.count("Fetch", SESSION_NOT_FOUND)
             slot.fill(fetch_answer(request, (), SESSION_NOT_FOUND))
@@ -122,7 +123,7 @@ def _topic_named(broker: Broker, name: bytes) -> Topic | None:
 class DelayedFetch:
     """One Fetch from its request to its answer."""
 
-    def __init__(self, fetcher: Fetcher, connection: RequestContext, slot: ResponseSlot, request: FetchRequest) -> None:
+    def __init__(self, fetcher: Fetcher, connection: RequestContext, slot: Slot, request: FetchRequest) -> None:
         self._fetcher = fetcher
         self._connection = connection
         self._slot = slot
@@ -256,7 +257,7 @@ class DelayedFetch:
         except Exception:
             log.exception("a fetch that waited failed")
             self._end()
-            self._slot.refuse("a fetch that waited failed")
+            self._connection.refuse(self._slot, "a fetch that waited failed")
 
     def cancel(self) -> None:
         """The client is gone."""
@@ -290,7 +291,7 @@ class DelayedFetch:
             return [batches.make() for _, _, batches in to_make if batches.make is not None]
 
         def made(future: asyncio.Future[list[ConvertedBatches]]) -> None:
-            if not self._connection.lost and not future.cancelled():
+            if not self._connection.is_lost and not future.cancelled():
                 self._go_on(partial(self._answer_made, topics, to_make, future))
 
         loop = asyncio.get_running_loop()

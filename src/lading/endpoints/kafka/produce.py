@@ -196,7 +196,7 @@ class ProduceHandler:
 
         def judged(future: asyncio.Future[None]) -> None:
             try:
-                if not connection.lost and not future.cancelled():
+                if not connection.is_lost and not future.cancelled():
                     future.result()
                     self._append_all(pending, copy, 0, None)
             except Exception:
@@ -297,7 +297,7 @@ class PendingProduce:
         self._layout = layout
         self._waiting = 1
         """Appends under way, and one for the request until all of them are begun."""
-        self._slot = connection.slot()
+        self._slot = connection.responses.slot()
 
     def wait_for(self, append: Append) -> None:
         """Answer after an append is done."""
@@ -319,7 +319,7 @@ class PendingProduce:
         if self._acks:
             self._slot.fill((encode_response(self._layout, self._correlation, outcomes),))
         elif failed:
-            self._slot.refuse(failed.message or "")
+            self.connection.refuse(self._slot, failed.message or "")
         else:
             self._slot.fill(())
 
