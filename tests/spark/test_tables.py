@@ -19,7 +19,8 @@ from lading import testing
 from lading.model.errors import CorruptLog, LocalError, SettingError
 from lading.spark.tables import ingest
 from lading.tables import ingest as ingesting
-from lading.tables.formats.parquet import ParquetTable, hash_of
+from lading.tables.formats.directory import hash_of
+from lading.tables.formats.parquet import ParquetTable
 from lading.tables.ingest import IngestProgress, IngestReport
 from lading.tables.manifest import Manifests
 from lading.tables.state import PipelineStateDirectory

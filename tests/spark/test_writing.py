@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lading.model.errors import LocalError
-from lading.tables.formats.parquet import hash_of
+from lading.tables.formats.directory import hash_of
 from lading.tables.staging import GROUP_ROWS, WRITE_BYTES, HashingFile, TableFiles, Target
 
 _FIELDS: list[pa.Field[Any]] = [

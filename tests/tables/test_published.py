@@ -11,7 +11,8 @@ import pytest
 from lading.model.errors import CorruptLog
 from lading.tables.engine import TableRun, begin
 from lading.tables.files import OWN, STAGED
-from lading.tables.formats.parquet import ParquetTable, hash_of
+from lading.tables.formats.directory import hash_of
+from lading.tables.formats.parquet import ParquetTable
 from lading.tables.manifest import DataFile, Manifest, checksum_of
 from lading.tables.ranges import OffsetRange
 from lading.tables.state import PipelineStateDirectory

@@ -79,10 +79,11 @@ def ingest(
         lading ingest flights ./tables/flights --local
     """
     from ..tables.files import check_directory, local_directory
+    from ..tables.formats.registry import split_target
     from .connection import absent_columns, absent_headers, header_statistics
 
     # before seconds go by in which Spark starts
-    for what, directory in (("the table", to), ("the state directory", state)):
+    for what, directory in (("the table", split_target(to)[1]), ("the state directory", state)):
         if directory is not None:
             check_directory(what, local_directory(what, directory))
     if columns is None:

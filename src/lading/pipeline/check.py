@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..model.errors import LadingError
 from ..tables.files import OWN, check_directory, read_document
-from ..tables.formats.parquet import visible_names
+from ..tables.formats.directory import visible_names
 from ..tables.spooling import Spooled
 from ..tables.staging import schema_words
 from ..tables.state import PipelineStateDirectory as PipelineState

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -18,6 +18,8 @@ from ..model.errors import FilterError, SettingError
 from ..model.names import DEFAULT_STREAM
 from ..model.state import STATE_BY_WORD, State
 from ..tables.files import local_directory
+from ..tables.formats.directory import DEFAULT_FORM
+from ..tables.formats.registry import split_target
 from ..tables.schema import table_schema
 from .reasons import Failure
 from .settings import Good, PipelineSettings, Route
@@ -94,6 +96,8 @@ class Plan:
     step_schema: pa.Schema | None = None
     """The columns that the steps make."""
     results: tuple[StepDestination, ...] = ()
+    forms: Mapping[Path, str] = field(default_factory=dict)
+    """The form of every table that a destination names."""
 
     @classmethod
     def of(cls, settings: PipelineSettings, made: pa.Schema | None = None) -> Plan:
@@ -207,6 +211,8 @@ def problems(settings: PipelineSettings) -> Iterator[str]:
                 f"({', '.join(differing)}); give them the same columns, or one of them another table"
             )
         places[path] = key
+    if (form := split_target(document.quarantine.to or "")[0]) != DEFAULT_FORM:
+        yield f"{settings.name}: quarantine.to: {form!r} is not supported; name {DEFAULT_FORM}:DIRECTORY"
     try:
         quarantine = local_directory("quarantine.to", settings.quarantine_table)
         if quarantine in places:
@@ -249,6 +255,7 @@ def _plan(settings: PipelineSettings, made: pa.Schema | None) -> Plan:
         document.quality.verify_checksum,
         made,
         () if made is None else _results(settings, made),
+        {local_directory("table", place): form for place, form in settings.forms.items()},
     )
 
 

@@ -99,7 +99,7 @@ def to_table_run(
     """Return the pipeline as the engine runs it."""
     return TableRun(
         f"pipeline {settings.id!r}", state, planners, plan.schemas, command(settings, "--resume"),
-        lambda manifest: apply_side_effects(state, manifest, settings.access),
+        lambda manifest: apply_side_effects(state, manifest, settings.access), plan.forms,
     )  # fmt: skip
 
 

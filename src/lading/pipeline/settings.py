@@ -233,6 +233,12 @@ class PipelineSettings:
         """The directory behind a table's target; an object store's URL as it is."""
         return self._relative(split_target(to)[1].strip())
 
+    @property
+    def forms(self) -> dict[str, str]:
+        """The form of every table that a destination names, by the place behind its target."""
+        targets = (*(route.to for route in self.document.route), self.document.good.to)
+        return {self.place(to): split_target(to)[0] for to in targets if to is not None}
+
     def url(self, from_: str) -> str:
         """A source's URL or directory, absolute."""
         return self._relative(from_)

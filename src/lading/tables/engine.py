@@ -9,14 +9,15 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ..client.patience import Patience
 from ..model.errors import LadingError, LocalError
 from .executor import LOOK_INTERVAL_S, Executor, Stage
-from .formats.registry import open_table
+from .formats.directory import DEFAULT_FORM
+from .formats.registry import FORMATS
 from .manifest import Manifest
 from .micro_batches import MicroBatchPlanner, run_batches
 from .offsets import OffsetsDocument, document
@@ -47,6 +48,8 @@ class TableRun:
     resume_command: str
     deliver: Callable[[Manifest], None] = lambda manifest: None
     """Does what a published manifest holds besides tables; may be called again for the same one."""
+    forms: Mapping[Path, str] = field(default_factory=dict)
+    """The form of every table that is not of Parquet files."""
 
     @property
     def places(self) -> list[Path]:
@@ -64,7 +67,7 @@ class Start(NamedTuple):
 def claim_tables(run: TableRun) -> None:
     """Make the tables this run's own. Raises LocalError if somebody else's data lies there."""
     for table in run.schemas:
-        open_table(table).claim(run.state.pipeline)
+        FORMATS[run.forms.get(table, DEFAULT_FORM)](table).claim(run.state.pipeline)
 
 
 def finish_last_batch(run: TableRun) -> int:

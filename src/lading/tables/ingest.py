@@ -20,6 +20,8 @@ from . import engine
 from .executor import Executor
 from .failures import translate_disk_errors
 from .files import local_directory, make_directory
+from .formats.directory import DEFAULT_FORM
+from .formats.registry import split_target
 from .options import SourceOptions
 from .planning import Planner
 from .ranges import OffsetRange
@@ -104,7 +106,9 @@ def ingest(
     ChecksumMismatch and the transport's errors as they were raised in the workers.
     """
     from_ = str(from_) if "://" in str(from_) else str(Path(from_).absolute())
-    table = local_directory("table", to)
+    form, place = split_target(str(to))
+    table = local_directory("table", place)
+    target = str(table) if form == DEFAULT_FORM else f"{form}:{table}"
     state_at = table if state_dir is None else local_directory("state directory", state_dir)
     text = columns if columns is not None else ALL_COLUMNS
     projection = parse_columns(text)
@@ -130,14 +134,16 @@ def ingest(
         with translate_disk_errors(f"the table {table}"), state.running() as token:
             job = TableJob(
                 from_, topic, text, str(table), str(state.directory), state.pipeline, token,
-                _resume_command(from_, topic, table, state_dir, columns, where),
+                _resume_command(from_, topic, target, state_dir, columns, where),
                 where=where, states=states,
                 verify_checksum="payload" in projection.fields if verify_checksum is None else verify_checksum,
                 fail_on_bad_value=on_bad_value == "fail", fail_on_data_loss=fail_on_data_loss,
                 file_bytes=file_bytes, compression=compression, transport=options.transport,
             )  # fmt: skip
             job.reading.condition()
-            run = engine.TableRun(f"the table {table}", state, [planner], {table: job.schema}, job.resume_command)
+            run = engine.TableRun(
+                f"the table {table}", state, [planner], {table: job.schema}, job.resume_command, forms={table: form}
+            )
             engine.claim_tables(run)
             start = engine.begin(run, resume=resume)
             watch = ManifestWatch(
@@ -187,9 +193,9 @@ def _report(watch: ManifestWatch, table: Path, state: PipelineStateDirectory) ->
 
 
 def _resume_command(
-    from_: str, topic: str, table: Path, state_dir: str | Path | None, columns: str | None, where: str | None
+    from_: str, topic: str, target: str, state_dir: str | Path | None, columns: str | None, where: str | None
 ) -> str:
-    words = ["lading", "ingest", topic, str(table), "--from", from_, "--resume"]
+    words = ["lading", "ingest", topic, target, "--from", from_, "--resume"]
     words += ["--columns", columns] if columns is not None else []
     words += ["--where", where] if where is not None else []
     words += ["--state", str(state_dir)] if state_dir is not None else []

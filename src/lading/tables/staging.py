@@ -1,4 +1,4 @@
-"""The executor's half of the table path: one offset range into staged Parquet files. Rows never enter the JVM."""
+"""The executor's half of the table path: one offset range into staged files. Rows never enter the JVM."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ from pathlib import Path
 from typing import IO, Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import xxhash
 
-from ..columns.contract import TIMESTAMP, Projection, parse_columns
+from ..columns.contract import Projection, parse_columns
 from ..columns.dictionary_encoding import REPEATING
 from ..transports.fetched import States
 from .files import OWN, STAGED
+from .formats.interface import FileLayout, TableFile
+from .formats.parquet import ParquetTable
+from .formats.registry import open_table
 from .manifest import HASH_NAME, TABLE, DataFile
 from .ranges import OffsetRange
 from .scan import Counts, ScanSpec, read_range
@@ -34,11 +36,6 @@ WRITE_BYTES = 256 << 10
 FILE_BYTES = 256 << 20
 """A file is closed when it has this many bytes, unless told otherwise."""
 COMPRESSION = "snappy"
-CONSTANT = ("stream", "topic", "partition", "state")
-"""Fields that are the same, or nearly, in a whole file."""
-RISING = ("offset", "timestamp")
-RISING_TYPES = (pa.int64(), TIMESTAMP)
-"""Fields whose values rise from message to message, or nearly: as differences they take a byte or less."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +125,7 @@ def schema_words(schema: pa.Schema) -> dict[str, str]:
 
 
 def write_range(job: TableJob, piece: OffsetRange, attempt: str) -> StagedRange:
-    """Read one range and stage its messages as Parquet, synced; ``attempt`` makes the names of a retry its own.
+    """Read one range and stage its messages, synced; ``attempt`` makes the names of a retry its own.
 
     Errors are those of ``read_range``, and OSError; what was begun is deleted then.
     """
@@ -152,7 +149,7 @@ def staging_stem(run: str, piece: OffsetRange, attempt: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _OpenFile:
-    writer: pq.ParquetWriter
+    writer: TableFile
     sink: HashingFile
     name: str
     schema: pa.Schema
@@ -169,7 +166,7 @@ class TableFiles:
         self._target = target
         self._first = first
         self._stem = stem
-        self._table = target.table
+        self._table = open_table(target.table) if target.kind == TABLE else ParquetTable(target.table)
         self._schema = target.schema
         self._waiting: list[pa.RecordBatch] = []
         self._rows = self._bytes = 0
@@ -197,10 +194,9 @@ class TableFiles:
     def discard(self) -> None:
         """Delete everything of this attempt."""
         if self._open is not None:
-            # else it would end its file when it is collected, and say that there is none any more
-            self._open.writer.is_open = False
+            self._open.writer.abandon()
             self._open.sink.close()
-        for path in (self._table / OWN / STAGED).glob(f"{self._stem}-*"):
+        for path in (self._target.table / OWN / STAGED).glob(f"{self._stem}-*"):
             path.unlink(missing_ok=True)
 
     def _write_group(self) -> None:
@@ -209,40 +205,26 @@ class TableFiles:
             _one_form([batch.column(at) for batch in self._waiting], type_)
             for at, type_ in enumerate(file.schema.types)
         ]
-        file.writer.write_table(pa.Table.from_arrays(columns, schema=file.schema), row_group_size=GROUP_ROWS * 2)
+        file.writer.write(pa.Table.from_arrays(columns, schema=file.schema))
         self._file_rows += self._rows
         self._waiting, self._rows, self._bytes = [], 0, 0
         if file.sink.tell() >= self._target.file_bytes:
             self._close()
 
     def _begin(self) -> _OpenFile:
-        name = f"{self._stem}-{len(self._done)}.parquet"
-        directory = self._table / OWN / STAGED
+        name = f"{self._stem}-{len(self._done)}.{self._table.form}"
+        directory = self._target.table / OWN / STAGED
         directory.mkdir(parents=True, exist_ok=True)
         sink = HashingFile((directory / name).open("xb", buffering=0))
         schema = pa.schema([
             field.with_type(_type_for([batch.column(at).type for batch in self._waiting], field.type))
             for at, field in enumerate(self._schema)
         ])  # fmt: skip
-        writer = pq.ParquetWriter(sink, schema, **self._options(), store_schema=False)  # type: ignore[arg-type]
+        types = dict(zip(self._schema.names, self._schema.types, strict=True))
+        layout = FileLayout(schema, types, self._target.repeating, self._target.compression)
+        writer = self._table.open_file(sink, layout)
         self._open = _OpenFile(writer, sink, name, schema)
         return self._open
-
-    def _options(self) -> dict[str, Any]:
-        """How each column is written."""
-        types = dict(zip(self._schema.names, self._schema.types, strict=True))
-        repeating = [*self._target.repeating, *(name for name in CONSTANT if name in types)]
-        rising = [name for name in RISING if types.get(name) in RISING_TYPES and name not in repeating]
-        return {
-            "compression": self._target.compression,
-            # promoted headers repeat, payloads and keys do not
-            "use_dictionary": repeating,
-            "column_encoding": dict.fromkeys(rising, "DELTA_BINARY_PACKED"),
-            # nobody skips a row group because of the least bytes in it
-            "write_statistics": [
-                name for name, type_ in types.items() if not (pa.types.is_nested(type_) or pa.types.is_binary(type_))
-            ],
-        }
 
     def _close(self) -> None:
         if self._open is None:
@@ -251,7 +233,7 @@ class TableFiles:
         self._open.writer.close()
         sink.sync()
         sink.close()
-        table = os.path.relpath(self._table, self._target.state)
+        table = os.path.relpath(self._target.table, self._target.state)
         # no two files of a batch begin at the same number: it orders the files of a range
         order = self._first + len(self._done)
         done = DataFile(table, self._open.name, "", self._file_rows, sink.size_bytes, sink.hash, self._target.kind)

@@ -253,7 +253,7 @@ def _manifest(
         replace(
             file,
             name=f"{state.pipeline}-{number:08d}-{topics.index(result.piece.topic):03d}-"
-            f"{result.piece.partition:05d}-{first:020d}.parquet",
+            f"{result.piece.partition:05d}-{first:020d}{Path(file.staged).suffix}",
         )
         if file.kind == TABLE
         else file
@@ -263,7 +263,7 @@ def _manifest(
         for first, file in result.files
     ]
     files += [
-        replace(file, name=f"{state.pipeline}-{number:08d}-sql-{result.task:05d}-{at:05d}.parquet")
+        replace(file, name=f"{state.pipeline}-{number:08d}-sql-{result.task:05d}-{at:05d}{Path(file.staged).suffix}")
         for result in sorted(batch.derived, key=lambda result: result.task)
         for at, file in enumerate(result.files)
     ]

@@ -1,124 +1,70 @@
-"""A directory of Parquet files: what is staged below it is shown by renaming it."""
+"""A directory of Parquet files."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from pathlib import Path
+from io import RawIOBase
+from typing import Any, Final
 
-import xxhash
+import pyarrow as pa
+import pyarrow.parquet as pq
 
-from ...model.errors import CorruptLog, LocalError
-from ..files import OWN, STAGED, make_directory, read_document, sync_directory, write_document
-from ..manifest import HASH_NAME, DataFile
-from .interface import Rename
+from ...columns.contract import TIMESTAMP
+from .directory import DEFAULT_FORM, DirectoryTable
+from .interface import FileLayout
 
-_READ_BYTES = 1 << 20
-
-
-class ParquetTable:
-    """One directory; readers take every file in it whose name does not begin with an underscore or a dot."""
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-
-    @property
-    def _own(self) -> Path:
-        return self.directory / OWN
-
-    def claim(self, owner: str) -> None:
-        """Make the table ``owner``'s own, or find that it is.
-
-        Raises LocalError if somebody else's data lies there, or if it cannot be written to.
-        """
-        path = self._own / "owner.json"
-        known = read_document(path)
-        if known is not None:
-            if known["pipeline"] != owner:
-                raise LocalError(
-                    f"the table {self.directory} is written by pipeline {known['pipeline']!r}, whose state lies "
-                    "elsewhere; name its state directory, or another table"
-                )
-            return
-        strangers = visible_names(self.directory)
-        if strangers:
-            raise LocalError(
-                f"{self.directory} holds {strangers[0]!r}, which Lading did not write, and a table is not mixed with "
-                "other files; name another directory"
-            )
-        make_directory("the table", self.directory)
-        (self._own / STAGED).mkdir(parents=True, exist_ok=True)
-        write_document(path, {"version": 1, "pipeline": owner})
-
-    def staging_path(self, file: DataFile) -> Path:
-        """Return where a staged file lies."""
-        return self._own / STAGED / file.staged
-
-    def commit(self, key: tuple[str, int], files: Sequence[DataFile], rename: Rename) -> None:
-        """Rename staged files to their published names; one that is there already is checked."""
-        renamed = False
-        for file in files:
-            staged, final = self.staging_path(file), self.directory / file.name
-            if final.is_file():
-                _require_same(final, file, key)
-            elif staged.exists():
-                if staged.stat().st_size != file.size_bytes:
-                    _require_same(staged, file, key)
-                rename(staged, final)
-                renamed = True
-            else:
-                raise CorruptLog(
-                    f"manifest {key[1]} of pipeline {key[0]!r} lists {final.name} with {file.rows} rows, but neither "
-                    f"{final} nor {staged} exists; restore one of them"
-                )
-        if renamed:
-            sync_directory(self.directory)
-
-    def sweep(self, needed: Collection[str]) -> int:
-        """Delete staged files but those of these names; returns how many."""
-        orphans = [path for path in (self._own / STAGED).glob("*") if path.name not in needed]
-        for orphan in orphans:
-            orphan.unlink(missing_ok=True)
-        return len(orphans)
-
-    def file_bytes(self, file: DataFile) -> int | None:
-        """Return the size of a published file, or None if it was deleted."""
-        try:
-            return (self.directory / file.name).stat().st_size
-        except FileNotFoundError:
-            return None
+CONSTANT = ("stream", "topic", "partition", "state")
+"""Fields that are the same, or nearly, in a whole file."""
+RISING = ("offset", "timestamp")
+ROW_GROUP_ROWS_MAX: Final = 262_144
+"""More than a task hands over at a time, but for a single batch that is larger."""
+RISING_TYPES = (pa.int64(), TIMESTAMP)
+"""Fields whose values rise from message to message, or nearly: as differences they take a byte or less."""
 
 
-class ParquetFormat:
-    """Parquet, on a file system with an atomic rename."""
+class ParquetTable(DirectoryTable):
+    """Parquet files, with dictionaries for headers that repeat and differences for offsets and times."""
 
-    name = "parquet"
+    form = DEFAULT_FORM
 
-    def open(self, directory: Path) -> ParquetTable:
-        """Return the table at ``directory``."""
-        return ParquetTable(directory)
-
-
-def visible_names(table: Path) -> list[str]:
-    """Return the names in a table's directory that its readers see. Raises LocalError if it is a file."""
-    if not table.exists():
-        return []
-    if not table.is_dir():
-        raise LocalError(f"{table} is a file; a table is a directory")
-    return sorted(path.name for path in table.iterdir() if not path.name.startswith(("_", ".")))
+    def open_file(self, sink: RawIOBase, layout: FileLayout) -> ParquetFile:
+        """Begin a file; each ``write`` makes a row group."""
+        return ParquetFile(sink, layout)
 
 
-def hash_of(path: Path) -> str:
-    """Return the hash of a file's bytes, as manifests hold it."""
-    digest = xxhash.xxh3_128()
-    with path.open("rb") as file:
-        while block := file.read(_READ_BYTES):
-            digest.update(block)
-    return f"{HASH_NAME}:{digest.hexdigest()}"
+class ParquetFile:
+    """A Parquet file that is being written."""
+
+    def __init__(self, sink: RawIOBase, layout: FileLayout) -> None:
+        options: Any = _options(layout)
+        file: Any = sink
+        self._writer = pq.ParquetWriter(file, layout.schema, **options, store_schema=False)
+
+    def write(self, rows: pa.Table) -> None:
+        """Add a row group."""
+        self._writer.write_table(rows, row_group_size=ROW_GROUP_ROWS_MAX)
+
+    def close(self) -> None:
+        """Write the footer."""
+        self._writer.close()
+
+    def abandon(self) -> None:
+        """Write nothing more."""
+        # else it would end its file when it is collected, and say that there is none any more
+        self._writer.is_open = False
 
 
-def _require_same(path: Path, file: DataFile, key: tuple[str, int]) -> None:
-    if path.stat().st_size != file.size_bytes or hash_of(path) != file.hash:
-        raise CorruptLog(
-            f"{path} is not the file that manifest {key[1]} of pipeline {key[0]!r} lists ({file.size_bytes} bytes, "
-            f"{file.hash}); it was changed or damaged: restore it, or remove it from there"
-        )
+def _options(layout: FileLayout) -> dict[str, Any]:
+    """Return how each column is written."""
+    types = layout.types
+    repeating = [*layout.repeating, *(name for name in CONSTANT if name in types)]
+    rising = [name for name in RISING if types.get(name) in RISING_TYPES and name not in repeating]
+    return {
+        "compression": layout.compression,
+        # promoted headers repeat, payloads and keys do not
+        "use_dictionary": repeating,
+        "column_encoding": dict.fromkeys(rising, "DELTA_BINARY_PACKED"),
+        # nobody skips a row group because of the least bytes in it
+        "write_statistics": [
+            name for name, type_ in types.items() if not (pa.types.is_nested(type_) or pa.types.is_binary(type_))
+        ],
+    }

@@ -1,27 +1,31 @@
-"""Every form of tables. To add one, add its row; settings, ingest, pipelines and the crash tests read them here."""
+"""Every form of tables. To add one, add its class; settings, ingest, pipelines and the crash tests read them here."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from .interface import Table, TableFormat
-from .parquet import ParquetFormat
+from ...model.errors import LocalError
+from ..files import OWN, read_document
+from .directory import DEFAULT_FORM, OWNER, form_of
+from .interface import Table
+from .parquet import ParquetTable
 
-DEFAULT: Final = ParquetFormat()
-"""The form of a target without a prefix."""
-FORMATS: Final[Mapping[str, TableFormat]] = {one.name: one for one in (DEFAULT,)}
+FORMATS: Final[Mapping[str, Callable[[Path], Table]]] = {one.form: one for one in (ParquetTable,)}
+"""Tables by the word before the colon of a target."""
 
 
-def split_target(text: str) -> tuple[TableFormat, str]:
+def split_target(text: str) -> tuple[str, str]:
     """Return the form and the place of a target such as ``parquet:./tables/flights``."""
-    for one in FORMATS.values():
-        if text.startswith(f"{one.name}:"):
-            return one, text.removeprefix(f"{one.name}:")
-    return DEFAULT, text
+    form, colon, place = text.partition(":")
+    return (form, place) if colon and form in FORMATS else (DEFAULT_FORM, text)
 
 
 def open_table(directory: Path) -> Table:
-    """Return the table at ``directory``."""
-    return DEFAULT.open(directory)
+    """Return the table at ``directory``, of the form that it was claimed with. Raises LocalError for an unknown one."""
+    owner = read_document(directory / OWN / OWNER)
+    form = DEFAULT_FORM if owner is None else form_of(owner)
+    if form not in FORMATS:
+        raise LocalError(f"table {directory}: the form {form!r} is not supported; this Lading has {', '.join(FORMATS)}")
+    return FORMATS[form](directory)

@@ -1,0 +1,136 @@
+"""Tables that are a directory of files: a staged file lies below it and is published by renaming it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+import xxhash
+
+from ...model.errors import CorruptLog, LocalError
+from ..files import OWN, STAGED, make_directory, read_document, sync_directory, write_document
+from ..manifest import HASH_NAME, DataFile
+from .interface import Rename
+
+_READ_BYTES = 1 << 20
+OWNER: Final = "owner.json"
+FORM: Final = "form"
+DEFAULT_FORM: Final = "parquet"
+"""Of tables whose document names none."""
+
+
+class DirectoryTable:
+    """One directory; readers take every file in it whose name does not begin with an underscore or a dot.
+
+    A form of such tables says its name and how its files are written.
+    """
+
+    form: ClassVar[str]
+    """What stands before the colon of a target, and the suffix of its files."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    @property
+    def _own(self) -> Path:
+        return self.directory / OWN
+
+    def claim(self, owner: str) -> None:
+        """Make the table ``owner``'s own, or find that it is.
+
+        Raises LocalError if somebody else's data lies there, or if it cannot be written to.
+        """
+        path = self._own / OWNER
+        known = read_document(path)
+        if known is not None:
+            if known["pipeline"] != owner:
+                raise LocalError(
+                    f"the table {self.directory} is written by pipeline {known['pipeline']!r}, whose state lies "
+                    "elsewhere; name its state directory, or another table"
+                )
+            if (form := form_of(known)) != self.form:
+                raise LocalError(
+                    f"the table {self.directory} is of the form {form}, not {self.form}; name that, or another table"
+                )
+            return
+        strangers = visible_names(self.directory)
+        if strangers:
+            raise LocalError(
+                f"{self.directory} holds {strangers[0]!r}, which Lading did not write, and a table is not mixed with "
+                "other files; name another directory"
+            )
+        make_directory("the table", self.directory)
+        (self._own / STAGED).mkdir(parents=True, exist_ok=True)
+        written = {} if self.form == DEFAULT_FORM else {FORM: self.form}
+        write_document(path, {"version": 1, "pipeline": owner, **written})
+
+    def staging_path(self, file: DataFile) -> Path:
+        """Return where a staged file lies."""
+        return self._own / STAGED / file.staged
+
+    def commit(self, key: tuple[str, int], files: Sequence[DataFile], rename: Rename) -> None:
+        """Rename staged files to their published names; one that is there already is checked."""
+        renamed = False
+        for file in files:
+            staged, final = self.staging_path(file), self.directory / file.name
+            if final.is_file():
+                _require_same(final, file, key)
+            elif staged.exists():
+                if staged.stat().st_size != file.size_bytes:
+                    _require_same(staged, file, key)
+                rename(staged, final)
+                renamed = True
+            else:
+                raise CorruptLog(
+                    f"manifest {key[1]} of pipeline {key[0]!r} lists {final.name} with {file.rows} rows, but neither "
+                    f"{final} nor {staged} exists; restore one of them"
+                )
+        if renamed:
+            sync_directory(self.directory)
+
+    def sweep(self, needed: Collection[str]) -> int:
+        """Delete staged files but those of these names; returns how many."""
+        orphans = [path for path in (self._own / STAGED).glob("*") if path.name not in needed]
+        for orphan in orphans:
+            orphan.unlink(missing_ok=True)
+        return len(orphans)
+
+    def file_bytes(self, file: DataFile) -> int | None:
+        """Return the size of a published file, or None if it was deleted."""
+        try:
+            return (self.directory / file.name).stat().st_size
+        except FileNotFoundError:
+            return None
+
+
+def form_of(owner: Mapping[str, Any]) -> str:
+    """Return the form that the owner's document of a table names."""
+    form: str = owner.get(FORM, DEFAULT_FORM)
+    return form
+
+
+def visible_names(table: Path) -> list[str]:
+    """Return the names in a table's directory that its readers see. Raises LocalError if it is a file."""
+    if not table.exists():
+        return []
+    if not table.is_dir():
+        raise LocalError(f"{table} is a file; a table is a directory")
+    return sorted(path.name for path in table.iterdir() if not path.name.startswith(("_", ".")))
+
+
+def hash_of(path: Path) -> str:
+    """Return the hash of a file's bytes, as manifests hold it."""
+    digest = xxhash.xxh3_128()
+    with path.open("rb") as file:
+        while block := file.read(_READ_BYTES):
+            digest.update(block)
+    return f"{HASH_NAME}:{digest.hexdigest()}"
+
+
+def _require_same(path: Path, file: DataFile, key: tuple[str, int]) -> None:
+    if path.stat().st_size != file.size_bytes or hash_of(path) != file.hash:
+        raise CorruptLog(
+            f"{path} is not the file that manifest {key[1]} of pipeline {key[0]!r} lists ({file.size_bytes} bytes, "
+            f"{file.hash}); it was changed or damaged: restore it, or remove it from there"
+        )
