@@ -14,8 +14,7 @@ from pyspark.sql.types import StructType
 from lading import testing
 from lading.client.bulk import read_arrow
 from lading.model.errors import SettingError
-from lading.spark.commit_protocol import TaskCommit
-from lading.spark.sink import ColumnMapping, StreamWriter
+from lading.spark.sink import ColumnMapping, StreamWriter, TaskCommit
 from lading.spark.source import LadingSource
 from lading.tables.options import SinkOptions
 from lading.transports.lading.transport import LadingTransport

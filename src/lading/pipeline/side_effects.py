@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..client.delivery import send_once
 from ..client.outgoing import OUT_SCHEMA
 from ..model.errors import CorruptLog, LocalError, Reason, Refusal
 from ..model.state import State
@@ -69,18 +70,7 @@ def send_copies(server: str, topic: str, key: str, batches: Iterable[pa.RecordBa
     """
     with open_server(server, access) as transport:
         partitions = _partitions(transport, server, topic)
-        if not isinstance(transport, LadingTransport):
-            return _send(batches, partitions, lambda number, batch: transport.send(topic, number, batch))
-        transaction = transport.begin(key)
-        try:
-            writer = transport.writer(None, 0, transaction)
-            count = _send(batches, partitions, lambda number, batch: writer.send(topic, number, batch))
-        except BaseException:
-            with suppress(Exception):
-                transport.abort([transaction])
-            raise
-        transport.commit(key, [transaction])
-        return count
+        return send_once(transport, topic, key, _by_partition(batches, partitions))
 
 
 def check_topic(server: str, topic: str, access: Mapping[str, Any]) -> None:
@@ -124,15 +114,13 @@ def _partitions(transport: Transport, server: str, topic: str) -> int:
     return count
 
 
-def _send(batches: Iterable[pa.RecordBatch], partitions: int, send: Any) -> int:
-    count = 0
+def _by_partition(batches: Iterable[pa.RecordBatch], partitions: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The messages by the partition that they came from."""
     for batch in batches:
         numbers: Any = batch.column("partition")
         for number in pc.unique(numbers).to_pylist():
             mine = batch.filter(pc.equal(numbers, pa.scalar(number, pa.int32())))
-            send(number % partitions, mine.select(OUT_SCHEMA.names))
-            count += mine.num_rows
-    return count
+            yield number % partitions, mine.select(OUT_SCHEMA.names)
 
 
 def _set_states(server: str, batches: Iterable[pa.RecordBatch], reason: str, access: Mapping[str, Any]) -> None:

@@ -1,7 +1,7 @@
 """DataFrames into topics: rows become messages in Arrow, and a batch becomes visible once, whole, or not at all.
 
-What a target can promise is in ``delivery``: exactly once to a Lading broker, and to Kafka with a transactional id;
-else at least once, with a header by which repetitions are found.
+What a target can promise is in ``client.delivery``: exactly once to a Lading broker, and to Kafka with a transactional
+id; else at least once, with a header by which repetitions are found.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from ..client.delivery import DeliveryTarget, SentByTask, Task, choose_commit_protocol
 from ..client.header_columns import form_of, headers_of
 from ..client.outgoing import OUT_SCHEMA, complete
 from ..client.partitioning import partitions_of
@@ -27,7 +28,6 @@ from ..tables.options import SinkOptions
 from ..tables.schema import with_field_names
 from ..transports.interface import Transport
 from ..transports.open import open_transport
-from .commit_protocol import Task, TaskCommit, choose_commit_protocol
 from .types import arrow_schema
 from .workers import freeze_modules
 
@@ -96,12 +96,27 @@ def _part(column: Any, wanted: pa.DataType) -> Any:
     return with_field_names(column, wanted) if pa.types.is_list(wanted) else column.cast(wanted)
 
 
+@dataclass
+class TaskCommit(WriterCommitMessage):
+    """What one task attempt sent, as Spark brings it to the driver."""
+
+    sent: SentByTask
+
+
 class _Writer:
     """What batch and streaming writes share."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         self.options = options
         self.mapping = ColumnMapping.of(schema, options.headers)
+        self._target = DeliveryTarget(
+            options.to,
+            options.topic,
+            "spark/",
+            options.transactional_id,
+            options.transaction_timeout_s,
+            options.dedupe_header,
+        )
 
     def send(self, batches: Iterator[pa.RecordBatch], work: str) -> TaskCommit:
         """Send the rows of one task attempt; where the target can hide them, until the driver commits.
@@ -111,27 +126,27 @@ class _Writer:
         context = _context()
         number = context.partitionId()
         with self._open() as transport:
-            delivery = choose_commit_protocol(transport, self.options)
+            delivery = choose_commit_protocol(transport, self._target)
             partitions = len(transport.topic(self.options.topic).partitions)
             # tasks begin at different partitions, so that batches without keys spread evenly
             parts = self._parts(batches, partitions, number)
             sent = delivery.write(parts, Task(work, number, context.taskAttemptId()))
         freeze_modules()
-        return sent
+        return TaskCommit(sent)
 
     def commit_all(self, messages: Messages) -> None:
         """Make all that the winning attempts sent readable; a repeat changes nothing."""
         sent = _sent(messages)
         if sent:
             with self._open() as transport:
-                choose_commit_protocol(transport, self.options).commit(sent[0].work, sent)
+                choose_commit_protocol(transport, self._target).commit(sent[0].work, sent)
 
     def abort_all(self, messages: Messages) -> None:
         """Take back what was sent, as far as it can be."""
         sent = _sent(messages)
         if sent:
             with suppress(LadingError), self._open() as transport:
-                choose_commit_protocol(transport, self.options).abort(sent[0].work, sent)
+                choose_commit_protocol(transport, self._target).abort(sent[0].work, sent)
 
     @contextmanager
     def _open(self) -> Iterator[Transport]:
@@ -207,9 +222,10 @@ def _context() -> TaskContext:
     return context
 
 
-def _sent(messages: Messages) -> list[TaskCommit]:
+def _sent(messages: Messages) -> list[SentByTask]:
     """What has a transaction to decide about."""
-    return [one for one in messages if isinstance(one, TaskCommit) and one.transaction is not None]
+    sent = [one.sent for one in messages if isinstance(one, TaskCommit)]
+    return [one for one in sent if one.transaction is not None]
 
 
 def _own_partitions(column: Any, partitions: int) -> NDArray[np.int64]:

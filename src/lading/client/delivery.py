@@ -1,0 +1,235 @@
+"""How what many tasks send becomes visible: once, whole or not at all, as far as the target can promise it.
+
+A Lading broker and a Kafka cluster with a transactional id hide what tasks send until one process decides, so that
+each piece of work is there once. Elsewhere work that is tried again is sent again: then every message has a header
+that is the same in each try, by which readers find repetitions.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..model.errors import LadingError, SettingError
+from ..transports.interface import (
+    HeaderAwareTransport,
+    PipeliningTransport,
+    PreparedTransaction,
+    TransactionalTransport,
+    TransactionDecision,
+    Transport,
+)
+from ..transports.lading.blocks import WRITER_ID_BYTES
+from ..transports.lading.transport import LadingTransport
+from .header_columns import with_header
+
+Parts = Iterator[tuple[int, pa.RecordBatch]]
+"""(Partition, messages), in order."""
+_WORK_BYTES = 8
+
+
+class DeliveryTarget(NamedTuple):
+    """Where messages go, and what is known of how they may become visible there."""
+
+    url: str
+    """What the user typed, for errors."""
+    topic: str
+    key_prefix: str
+    """Stands before the name of a piece of work in the keys of a Lading broker, such as ``spark/``."""
+    transactional_id: str | None = None
+    transaction_timeout_s: float | None = None
+    dedupe_header: str | None = None
+
+
+class Task(NamedTuple):
+    """One attempt of one task: of which work all tasks together do, which part, which try."""
+
+    work: str
+    number: int
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class SentByTask:
+    """What one task attempt sent: its transaction (None where there is none to decide about), for which work."""
+
+    transaction: int | PreparedTransaction | None
+    work: str
+    count: int
+
+
+class CommitProtocol(Protocol):
+    """One way. ``write`` runs in tasks, the others in one process, with what has a transaction."""
+
+    def write(self, parts: Parts, task: Task) -> SentByTask:
+        """Send what one task attempt has."""
+        ...
+
+    def commit(self, work: str, sent: Sequence[SentByTask]) -> None:
+        """Make all that the winning attempts sent readable; a repeat changes nothing."""
+        ...
+
+    def abort(self, work: str, sent: Sequence[SentByTask]) -> None:
+        """Take back what was sent, as far as it can be."""
+        ...
+
+
+def choose_commit_protocol(transport: Transport, target: DeliveryTarget) -> CommitProtocol:
+    """Return the way for this target; SettingError for options that it has no use for."""
+    if target.transactional_id is not None:
+        if not isinstance(transport, TransactionalTransport):
+            raise SettingError(
+                f"transactionalId is for Kafka clusters; {target.url} "
+                + ("is exactly once without it" if isinstance(transport, LadingTransport) else "has no transactions")
+            )
+        decision = transport.decision(target.transactional_id, target.topic, timeout_s=target.transaction_timeout_s)
+        return KafkaTransactionCommit(decision, target)
+    if isinstance(transport, LadingTransport):
+        return LadingTransactionCommit(transport, target)
+    return AtLeastOnce(transport, target)
+
+
+class LadingTransactionCommit:
+    """To a Lading broker: one transaction an attempt; the driver commits those that won under the work's key."""
+
+    def __init__(self, transport: LadingTransport, target: DeliveryTarget) -> None:
+        self._transport = transport
+        self._topic = target.topic
+        self._key_prefix = target.key_prefix
+
+    def write(self, parts: Parts, task: Task) -> SentByTask:
+        """Append under an open transaction."""
+        name = f"{task.work}/{task.number}/{task.attempt}"
+        writer_id = hashlib.blake2b(name.encode(), digest_size=WRITER_ID_BYTES).digest()
+        transaction, count = _send_in_transaction(self._transport, self._topic, task.work, parts, writer_id)
+        return SentByTask(transaction, task.work, count)
+
+    def commit(self, work: str, sent: Sequence[SentByTask]) -> None:
+        """Make all readable at once."""
+        mine = [one.transaction for one in sent if isinstance(one.transaction, int)]
+        self._transport.commit(f"{self._key_prefix}{work}", mine)
+
+    def abort(self, work: str, sent: Sequence[SentByTask]) -> None:
+        """What stays open the broker aborts when its time is over.
+
+        What a commit showed already, whose answer was lost, stays: the batch comes again and finds its key.
+        """
+        with suppress(LadingError):
+            self._transport.abort([one.transaction for one in sent if isinstance(one.transaction, int)])
+
+
+class KafkaTransactionCommit:
+    """To a Kafka cluster with a transactional id: one transaction a task, decided about together."""
+
+    def __init__(self, decision: TransactionDecision, target: DeliveryTarget) -> None:
+        self._decision = decision
+        self._topic = target.topic
+
+    def write(self, parts: Parts, task: Task) -> SentByTask:
+        """Send in an open transaction; nothing where the work was decided about already."""
+        if self._decision.last_decided() == task.work:
+            for _ in parts:
+                pass
+            return SentByTask(None, task.work, 0)
+        transaction = self._decision.begin(task.number)
+        try:
+            count = transaction.send_all(self._topic, parts)
+            return SentByTask(transaction.prepare(), task.work, count)
+        except BaseException:
+            with suppress(LadingError):
+                transaction.abort()
+            raise
+
+    def commit(self, work: str, sent: Sequence[SentByTask]) -> None:
+        """Decide, then commit one transaction after the other."""
+        self._decision.decide(
+            work, [one.transaction for one in sent if isinstance(one.transaction, PreparedTransaction)]
+        )
+
+    def abort(self, work: str, sent: Sequence[SentByTask]) -> None:
+        """Abort them, unless they were decided about."""
+        self._decision.withdraw(
+            work, [one.transaction for one in sent if isinstance(one.transaction, PreparedTransaction)]
+        )
+
+
+class AtLeastOnce:
+    """To all others: what is tried again is sent again, with the same mark."""
+
+    def __init__(self, transport: Transport, target: DeliveryTarget) -> None:
+        self._transport = transport
+        self._topic = target.topic
+        # a mark that the target cannot hold would refuse everything
+        bare = isinstance(transport, HeaderAwareTransport) and not transport.takes_headers(target.topic)
+        self._header = None if bare else target.dedupe_header
+
+    def write(self, parts: Parts, task: Task) -> SentByTask:
+        """Send, each message with its mark."""
+        marked = parts if self._header is None else self._all_marked(parts, task)
+        return SentByTask(None, task.work, _send_all(self._transport, self._topic, marked))
+
+    def commit(self, work: str, sent: Sequence[SentByTask]) -> None:
+        """Everything is readable already."""
+
+    def abort(self, work: str, sent: Sequence[SentByTask]) -> None:
+        """What was sent stays."""
+
+    def _all_marked(self, parts: Parts, task: Task) -> Parts:
+        count = 0
+        for number, batch in parts:
+            yield number, self._marked(batch, task, count)
+            count += batch.num_rows
+
+    def _marked(self, batch: pa.RecordBatch, task: Task, before: int) -> pa.RecordBatch:
+        """The messages with their mark: the work, the task, and which of its messages each is."""
+        work = hashlib.blake2b(task.work.encode(), digest_size=_WORK_BYTES).hexdigest()
+        numbers: Any = pa.array(np.arange(before, before + batch.num_rows)).cast(pa.string())
+        prefix: Any = pa.scalar(f"{work}-{task.number}-")
+        marks: Any = pc.binary_join_element_wise(prefix, numbers, "")
+        assert self._header is not None
+        at = batch.schema.get_field_index("headers")
+        headers = with_header(batch.column("headers"), self._header, marks.cast(pa.binary()))
+        return batch.set_column(at, batch.schema.field(at), headers)
+
+
+def send_once(transport: Transport, topic: str, key: str, parts: Parts) -> int:
+    """Send from this process alone and return how many messages; over ``lading://`` under ``key``, so that they are
+    there once however often this is repeated."""
+    if not isinstance(transport, LadingTransport):
+        return _send_all(transport, topic, parts)
+    transaction, count = _send_in_transaction(transport, topic, key, parts, None)
+    transport.commit(key, [transaction])
+    return count
+
+
+def _send_all(transport: Transport, topic: str, parts: Parts) -> int:
+    """Send, several batches under way at a time if the transport can; how many messages."""
+    if isinstance(transport, PipeliningTransport):
+        return transport.send_all(topic, parts)
+    return sum(transport.send(topic, number, batch).count for number, batch in parts)
+
+
+def _send_in_transaction(
+    transport: LadingTransport, topic: str, scope: str, parts: Parts, writer_id: bytes | None
+) -> tuple[int, int]:
+    """Append under a transaction that stays open: its id, and how many messages. An error aborts it."""
+    transaction = transport.begin(scope)
+    try:
+        writer = transport.writer(writer_id, 0, transaction)
+        count = 0
+        for number, batch in parts:
+            writer.send(topic, number, batch)
+            count += batch.num_rows
+    except BaseException:
+        # what stays open the broker aborts when its time is over
+        with suppress(Exception):
+            transport.abort([transaction])
+        raise
+    return transaction, count
