@@ -15,10 +15,10 @@ from ..model.errors import ChecksumMismatch, DataLoss, SettingError
 from ..model.limits import BATCH_ROWS
 from ..model.run import Decoded
 from ..model.scan_request import MAX_OFFSET, ScanRequest
-from ..transports.checksums import mismatches
 from ..transports.epochs import fill_epochs
 from ..transports.fetched import FetchResult, States
 from ..transports.interface import Filtering, Queried, TopicMeta, Transport
+from ..transports.losses import LogState, LossCause, ReaderPosition, find_log_loss, find_wrong_payload, select_messages
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -148,10 +148,10 @@ class PartitionReader:
     def _fetch(self, selection: Selection, wait_ms: int) -> list[pa.RecordBatch]:
         fetched = self._fetched(wait_ms, selection)
         parts = list(self._decoded(fetched, selection, self.end))
-        if selection.verify and _first_wrong(parts) is not None:
+        if selection.verify and find_wrong_payload(parts) is not None:
             fetched = self._fetched(0, selection)
             parts = list(self._decoded(fetched, selection, self.end))
-            wrong = _first_wrong(parts)
+            wrong = find_wrong_payload(parts)
             if wrong is not None:
                 parts = list(self._decoded(fetched, selection, wrong))
                 return self._stopped(wrong, [batch for part in parts for batch in self._shown(part, selection)])
@@ -197,19 +197,23 @@ class PartitionReader:
         self.position = max(self.position, min(fetched.first_offset, self.end))
 
     def _loss(self, fetched: FetchResult | Queried) -> str:
+        """What is lost at the position, in words, which then is where reading goes on; empty if nothing is."""
         where = f"topic {self.meta.name!r}, partition {self.partition}"
-        if self._topic_id is not None and fetched.topic_id not in (None, self._topic_id):
-            self.position = fetched.first_offset
+        # before the first read a position that nobody named is wherever the log begins
+        position = ReaderPosition(self._topic_id, self.epoch or None, self.position if self._sure else None)
+        lost = find_log_loss(position, LogState(fetched.topic_id, fetched.epochs, fetched.first_offset))
+        before = self.position
+        if lost is not None and lost.cause is LossCause.OTHER_TOPIC:
+            self.position = lost.resume
             return f"{where} was deleted and made again since it was read"
-        cut = next((first for epoch, first in fetched.epochs if epoch > self.epoch), None)
-        if self._sure and self.epoch and cut is not None and self.position > cut:
-            gone, self.position = self.position - 1, cut
+        if lost is not None and lost.cause is LossCause.CUT_BACK:
+            self.position = lost.at
             return (
-                f"{where}: offsets {cut} to {gone} were lost when the broker recovered or another one took over, "
-                "others may have taken them"
+                f"{where}: offsets {lost.at} to {before - 1} were lost when the broker recovered or another one took "
+                "over, others may have taken them"
             )
-        if self._sure and self.position < fetched.first_offset:
-            return f"{where}: offsets {self.position} to {fetched.first_offset - 1} are gone (deleted by retention)"
+        if lost is not None:
+            return f"{where}: offsets {before} to {lost.at - 1} are gone (deleted by retention)"
         for first, end in fetched.damaged:
             if end > self.position and first < self.end:
                 return f"{where}: offsets {first} to {end - 1} are damaged in the log and cannot be read"
@@ -236,7 +240,7 @@ class PartitionReader:
                 continue
             batches = queried.batches
             parts = [_as_decoded(batch) for batch in batches] if checked else []
-            wrong = _first_wrong(parts)
+            wrong = find_wrong_payload(parts)
             if wrong is None:
                 break
             if attempt == 2:
@@ -265,6 +269,10 @@ class PartitionReader:
     def _shown(self, part: Decoded, selection: Selection) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
+        if selection.filter is not None:
+            part = select_messages(part, selection.filter.selects(part))
+        if not part.count:
+            return
         if selection.projection is None:
             batch = pa.RecordBatch.from_arrays([part.columns[name] for name in FIELDS], schema=SCHEMA)
         else:
@@ -276,10 +284,7 @@ class PartitionReader:
                 "partition": self.partition,
             }
             batch = assemble(part, selection.projection, place).batch
-        if selection.filter is not None:
-            batch = batch.filter(selection.filter.mask(part))
-        if batch.num_rows:
-            yield batch
+        yield batch
 
 
 def _as_decoded(batch: pa.RecordBatch) -> Decoded:
@@ -290,12 +295,3 @@ def _below(batch: pa.RecordBatch, offset: int) -> Any:
     import pyarrow as pa
 
     return pa.array(np.asarray(batch.column("offset")) < offset)
-
-
-def _first_wrong(parts: list[Decoded]) -> int | None:
-    """Offset of the first message whose payload is not what its checksum says."""
-    for part in parts:
-        rows = mismatches(part.columns["payload"], part.columns["checksum"])
-        if rows.size:
-            return int(np.asarray(part.columns["offset"])[rows[0]])
-    return None

@@ -12,6 +12,7 @@ from typing import Any
 
 from ..model.errors import SettingError
 from ..transports.interface import PartitionMeta, TopicMeta
+from ..transports.losses import LogState, LossCause, ReaderPosition, find_log_loss
 
 OffsetsDocument = dict[str, dict[str, dict[str, Any]]]
 """Topic → partition → mark, as JSON."""
@@ -78,6 +79,7 @@ def to_partition_offset(meta: TopicMeta, part: PartitionMeta, offset: int) -> Pa
 class Loss:
     """Why messages between a position and what is kept cannot be read any more, and where reading can go on."""
 
+    cause: LossCause
     why: str
     resume: int
 
@@ -90,26 +92,16 @@ class Loss:
 
 
 def find_loss(mark: PartitionOffset, meta: TopicMeta, part: PartitionMeta) -> Loss | None:
-    """Whether the position is lost: the topic is another one, a recovery cut the log back, or retention passed it.
-
-    A newer epoch alone is no loss. Where no epochs are kept, messages are lost when the end lies below the position.
-    """
-    if mark.topic_id and meta.topic_id and mark.topic_id != meta.topic_id.hex():
-        return Loss(f"the topic was deleted and created again (id {mark.topic_id[:8]}… before)", part.first_offset)
-    cut = next_epoch_start(mark.epoch, part.epochs)
-    if cut is not None and mark.offset > cut:
-        return Loss(
-            f"after a crash or a change of leaders the log went on at offset {cut} under epoch {part.epoch}, the "
-            f"position is of epoch {mark.epoch}",
-            max(cut, part.first_offset),
-        )
-    if mark.offset < part.first_offset:
-        return Loss(f"the first one kept has offset {part.first_offset}", part.first_offset)
-    if not part.epochs and mark.offset > part.end_offset:
-        return Loss(f"the partition ends at offset {part.end_offset}", part.first_offset)
-    return None
-
-
-def next_epoch_start(epoch: int, epochs: tuple[tuple[int, int], ...]) -> int | None:
-    """The first offset of the epoch that follows ``epoch``; None while there is none."""
-    return next((first for number, first in sorted(epochs) if number > epoch), None)
+    """Whether the position is lost: the topic is another one, a recovery cut the log back, or retention passed it."""
+    position = ReaderPosition(bytes.fromhex(mark.topic_id) if mark.topic_id else None, mark.epoch, mark.offset)
+    lost = find_log_loss(position, LogState(meta.topic_id, part.epochs, part.first_offset, part.end_offset))
+    if lost is None:
+        return None
+    why = {
+        LossCause.OTHER_TOPIC: f"the topic was deleted and created again (id {(mark.topic_id or '')[:8]}… before)",
+        LossCause.CUT_BACK: f"after a crash or a change of leaders the log went on at offset {lost.at} under epoch "
+        f"{part.epoch}, the position is of epoch {mark.epoch}",
+        LossCause.RETENTION: f"the first one kept has offset {lost.at}",
+        LossCause.BEYOND_END: f"the partition ends at offset {lost.at}",
+    }
+    return Loss(lost.cause, why[lost.cause], lost.resume)

@@ -14,7 +14,6 @@ import pyarrow as pa
 
 from ..columns.assemble import PLAIN, ColumnBuilders, assemble, to_decoded
 from ..columns.contract import FIELD_TYPES, PLACE_FIELDS, Projection, type_word
-from ..columns.typed import subset
 from ..filter.filter import Filter
 from ..filter.parse import parse
 from ..filter.selection import select_fields, select_keys
@@ -26,8 +25,9 @@ from ..transports.checksums import mismatches
 from ..transports.epochs import fill_epochs
 from ..transports.fetched import FetchResult, States, missing
 from ..transports.interface import Filtering, PartitionMeta, TopicMeta, Transport
+from ..transports.losses import LossCause, next_epoch_start, select_messages
 from ..transports.open import open_transport
-from .offsets import PartitionOffset, find_loss, next_epoch_start
+from .offsets import PartitionOffset, find_loss
 from .ranges import OffsetRange
 
 LOG = logging.getLogger("lading.spark")
@@ -179,7 +179,7 @@ class _RangeReader:
         lost = find_loss(PartitionOffset(piece.topic_id, piece.epoch, start), meta, part)
         if lost is not None:
             self._lost(lost.sentence(piece.topic, piece.partition, start))
-            start = end if lost.resume > end or _other(piece, meta) else max(start, lost.resume)
+            start = end if lost.resume > end or lost.cause is LossCause.OTHER_TOPIC else max(start, lost.resume)
         cut = next_epoch_start(piece.epoch, part.epochs)
         return start, end if cut is None else self._cut(max(start, cut), end)
 
@@ -354,25 +354,11 @@ class _RangeReader:
         return f"topic {self._piece.topic!r}, partition {self._piece.partition}, offset {offset}"
 
 
-def select_messages(decoded: Decoded, keep: pa.BooleanArray) -> Decoded:
-    """Return the messages for which ``keep`` is true."""
-    count = keep.true_count
-    if count == decoded.count:
-        return decoded
-    rows = keep.to_numpy(zero_copy_only=False)
-    columns = {name: column.filter(keep) for name, column in decoded.columns.items()}
-    return Decoded(count, columns, {key: subset(at, rows) for key, at in decoded.located.items()})
-
-
 def _partition(meta: TopicMeta, number: int) -> PartitionMeta:
     for part in meta.partitions:
         if part.number == number:
             return part
     raise DataLoss(f"topic {meta.name!r} has no partition {number} any more; it has {len(meta.partitions)}")
-
-
-def _other(piece: OffsetRange, meta: TopicMeta) -> bool:
-    return bool(piece.topic_id and meta.topic_id and piece.topic_id != meta.topic_id.hex())
 
 
 def _nothing() -> Future[FetchResult]:

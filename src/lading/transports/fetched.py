@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
 from ..model.ranges import subtract_ranges, write_marks
-from ..model.run import BASE_OFFSET, LAST_OFFSET, Decoded, Located, Run
+from ..model.run import BASE_OFFSET, LAST_OFFSET, Decoded, Run
 from ..model.scan_request import ScanRequest
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from .losses import select_messages
 
 States = Literal["available", "all"]
 """Which messages a reader asks for: only available ones, or all, with their state in the column."""
@@ -67,10 +65,8 @@ class FetchResult:
         keep = state == 1 if states == "available" else np.ones(part.count, np.bool_)
         for first, end in self.aborted:
             keep[slice(*np.searchsorted(offsets, (first, end)))] = False
-        if keep.all():
-            yield part
-        elif keep.any():
-            yield _chosen(part, keep)
+        if not part.count or keep.any():
+            yield select_messages(part, pa.array(keep))
 
 
 def missing(runs: Sequence[Run], first: int, end: int) -> list[tuple[int, int]]:
@@ -81,14 +77,3 @@ def missing(runs: Sequence[Run], first: int, end: int) -> list[tuple[int, int]]:
     reached = np.maximum.accumulate(np.concatenate(([first], chunks[:, 1] + 1)))
     gaps = reached < bases
     return list(zip(reached[gaps].tolist(), bases[gaps].tolist(), strict=True))
-
-
-def _chosen(part: Decoded, keep: NDArray[np.bool_]) -> Decoded:
-    import pyarrow as pa
-
-    mask = pa.array(keep)
-    return Decoded(
-        int(keep.sum()),
-        {name: column.filter(mask) for name, column in part.columns.items()},
-        {key: Located(at.data, at.start[keep], at.length[keep], at.kind[keep]) for key, at in part.located.items()},
-    )

@@ -1,0 +1,106 @@
+"""What a reader misses: whether its position is lost, which payload is wrong, which messages it wanted.
+
+Consumer, bulk reading and tables ask here and say it in their own words, with their own remedy.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..model.run import Decoded, Located
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import pyarrow as pa
+
+Epochs = tuple[tuple[int, int], ...]
+"""(Epoch, its first offset), as servers tell them."""
+
+
+class LossCause(Enum):
+    """Why messages at a position cannot be read any more."""
+
+    OTHER_TOPIC = "another topic has the name"
+    CUT_BACK = "a recovery, or another leader, cut the log back below the position"
+    RETENTION = "retention passed the position"
+    BEYOND_END = "the log ends below the position"
+
+
+class LogLoss(NamedTuple):
+    """A loss: what was found at ``at``, and where reading can go on."""
+
+    cause: LossCause
+    at: int
+    resume: int
+
+
+class ReaderPosition(NamedTuple):
+    """Where a reader stands: the next offset, the epoch that it was read under, the id of the topic.
+
+    None stands for what is not known: nothing is lost by it. Without ``offset`` only the topic is compared.
+    """
+
+    topic_id: bytes | None
+    epoch: int | None
+    offset: int | None
+
+
+class LogState(NamedTuple):
+    """The log as a server shows it now; ``end_offset`` is None if that is no answer about the end."""
+
+    topic_id: bytes | None
+    epochs: Epochs
+    first_offset: int
+    end_offset: int | None = None
+
+
+def find_log_loss(position: ReaderPosition, log: LogState) -> LogLoss | None:
+    """Return why messages at a position are lost, None if they are not.
+
+    A newer epoch alone is no loss. Where no epochs are kept, messages are lost if the end lies below the position.
+    """
+    first = log.first_offset
+    if position.topic_id and log.topic_id and position.topic_id != log.topic_id:
+        return LogLoss(LossCause.OTHER_TOPIC, first, first)
+    if position.offset is None:
+        return None
+    cut = None if position.epoch is None else next_epoch_start(position.epoch, log.epochs)
+    if cut is not None and position.offset > cut:
+        return LogLoss(LossCause.CUT_BACK, cut, max(cut, first))
+    if position.offset < first:
+        return LogLoss(LossCause.RETENTION, first, first)
+    if not log.epochs and log.end_offset is not None and position.offset > log.end_offset:
+        return LogLoss(LossCause.BEYOND_END, log.end_offset, first)
+    return None
+
+
+def next_epoch_start(epoch: int, epochs: Epochs) -> int | None:
+    """Return the first offset of the epoch that follows ``epoch``; None while there is none."""
+    return next((first for number, first in sorted(epochs) if number > epoch), None)
+
+
+def find_wrong_payload(parts: Iterable[Decoded]) -> int | None:
+    """Return the offset of the first message whose payload is not what its checksum says."""
+    from .checksums import mismatches
+
+    for part in parts:
+        rows = mismatches(part.columns["payload"], part.columns["checksum"])
+        if rows.size:
+            offset: int = part.columns["offset"][int(rows[0])].as_py()
+            return offset
+    return None
+
+
+def select_messages(decoded: Decoded, keep: pa.BooleanArray) -> Decoded:
+    """Return the messages for which ``keep``, which has no nulls, is true."""
+    count = keep.true_count
+    if count == decoded.count:
+        return decoded
+    rows = keep.to_numpy(zero_copy_only=False)
+    return Decoded(
+        count,
+        {name: column.filter(keep) for name, column in decoded.columns.items()},
+        {key: Located(at.data, at.start[rows], at.length[rows], at.kind[rows]) for key, at in decoded.located.items()},
+    )
