@@ -212,7 +212,7 @@ def test_commands_that_are_alike_are_stored_as_a_run_is(half: str) -> None:
         data = b"".join(line + struct.pack(">I", len(body)) + body for body in some)
         told, run = published(line, send_layout.PLAIN_FORM, data, partition=3)
         source = np.frombuffer(data, np.uint8)
-        target = np.zeros(5 + publishing.alike_room(len(data), len(some)), np.uint8)
+        target = np.zeros(5 + len(data) + publishing.GROWTH_BYTES * len(some), np.uint8)
         where = (0, 3, 1_700_000_000_000_000_000)
         size = publishing.store_alike(source, len(some), len(line), target, 5, *where)
         assert (told.messages_count, target[5 : 5 + size].tobytes()) == (len(some), run)

@@ -17,6 +17,7 @@ from lading.broker.core.read import read
 from lading.broker.core.settings import BrokerSettings
 from lading.dialects import registry
 from lading.dialects.nsq import protocol as nsq_row
+from lading.endpoints.base.responses import Slot
 from lading.endpoints.base.services import Services, now_us
 from lading.endpoints.nsq import node as nodes
 from lading.endpoints.nsq.publication import Publication
@@ -46,10 +47,9 @@ class Client:
 
     def __init__(self) -> None:
         self.told = 0
-        self.waiting: list[object] = []
         self.cut = False
 
-    def acknowledge(self) -> None:
+    def fill(self, parts: object) -> None:
         self.told += 1
 
     def abort(self) -> None:
@@ -79,9 +79,9 @@ class Face:
     def join(self, client: Client, body: bytes) -> Publication:
         source = np.frombuffer(pub("t", body), np.uint8)
         route = self.publisher.routes.get(LINE) or self.publisher.find_route(LINE)
-        joint = self.gathering.publish(route, LINE, source, client)
+        joint = self.gathering.publish(route, LINE, len(LINE), source, client, now_us())
         if not joint.done:
-            joint.owners.append(client)
+            joint.slots.append(cast("Slot", client))
         return joint
 
     def kept(self) -> list[bytes]:

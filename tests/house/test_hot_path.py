@@ -41,9 +41,9 @@ CALLS_MAX: Final = {
     ("Kafka Fetch", "os"): 145,
     ("Kafka Fetch", "fsync"): 145,
     ("NSQ PUB", "os"): 80,
-    ("NSQ PUB", "fsync"): 107,
-    ("NSQ 64 FINs", "os"): 55,
-    ("NSQ 64 FINs", "fsync"): 55,
+    ("NSQ PUB", "fsync"): 106,
+    ("NSQ 64 FINs", "os"): 50,
+    ("NSQ 64 FINs", "fsync"): 50,
 }
 """Calls a request, by what is asked and durability ("fsync": the sync itself ends within the pass)."""
 

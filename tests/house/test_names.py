@@ -78,7 +78,6 @@ PARTICIPLES_LEFT: Final[dict[str, set[str]]] = {
         "broker/native/transactions.py:appended",
         "dialects/carrier/rows.py:appended",
         "dialects/kafka/batch_slicing.py:joined",
-        "endpoints/nsq/server.py:dropped",
         "log/interface.py:aborted_ranges",
         "log/interface.py:damaged_ranges",
         "log/sidecars.py:aborted_ranges",

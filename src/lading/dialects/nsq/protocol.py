@@ -61,7 +61,7 @@ PROTOCOL: Final = Protocol(
     title="NSQ",
     dialects=(DialectSpec(NSQ, "nsq", "lading.dialects.nsq.dialect:DIALECT"),),
     endpoints=(
-        EndpointSpec("nsqd_tcp", "lading.endpoints.nsq.nsqd_tcp:endpoint"),
+        EndpointSpec("nsqd_tcp", "lading.endpoints.nsq.server:endpoint"),
         EndpointSpec("nsqd_http", "lading.endpoints.nsq.nsqd_http:endpoint"),
         EndpointSpec("nsqlookupd_tcp", "lading.endpoints.nsq.nsqlookupd_tcp:endpoint"),
         EndpointSpec("nsqlookupd_http", "lading.endpoints.nsq.nsqlookupd_http:endpoint"),

@@ -18,6 +18,8 @@ KERNEL_MODULE = "lading.dialects.nsq.send_kernels"
 
 Bytes = NDArray[np.uint8]
 
+GROWTH_BYTES: Final = RECORD_BYTES_MIN
+"""So much more than in its PUB command a message takes in the log, at most."""
 _ITEM_BYTES_MIN: Final = 5
 """The smallest item of an MPUB: its size and one byte."""
 
@@ -76,17 +78,13 @@ def store_pubs(
     return Stored(at, count, stop - to, told, reason)
 
 
-def alike_room(size_bytes: int, count: int) -> int:
-    """Bytes that the messages of ``count`` PUB commands of so many bytes take in the log, at most."""
-    return size_bytes + RECORD_BYTES_MIN * count
-
-
 def store_alike(
     source: Bytes, count: int, line_bytes: int, target: Bytes, to: int, base_offset: int, partition: int, now_ns: int
 ) -> int:
     """Just the ``count`` whole PUB commands that ``source`` is, without headers and all with the same line.
 
-    Bytes that they take at ``target[to:]``, which needs ``alike_room``. LimitExceeded as in ``store_pubs``.
+    Bytes that they take at ``target[to:]``, which needs ``GROWTH_BYTES`` a command
+    more than ``source`` has. LimitExceeded as in ``store_pubs``.
     """
     if not 0 <= partition <= PARTITION_MAX or base_offset + count > OFFSET_MAX:
         _require_ids(partition, base_offset, count)

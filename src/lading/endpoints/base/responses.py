@@ -106,8 +106,11 @@ class ResponseQueue:
             self._send(parts)
 
     def push(self, data: Bytes) -> None:
-        """Send what answers no request, between responses."""
-        self._send((data,))
+        """Send what answers no request, between responses; it is counted by who pushes it, if at all."""
+        if self._outgoing:
+            self._outgoing.append(data)
+        elif self._sink is not None:
+            self._sink.write(data)
 
     def flush_ready(self) -> None:
         """Send the responses at the front that are ready."""
@@ -133,12 +136,13 @@ class ResponseQueue:
     def _send(self, parts: Parts) -> None:
         if self._sink is None:
             return
-        size_bytes = sum(map(len, parts))
+        is_one = len(parts) == 1
+        size_bytes = len(parts[0]) if is_one else sum(map(len, parts))
         self._sent_bytes[self._labels] += size_bytes
         if size_bytes > self._piece_bytes or self._outgoing:
             self._outgoing += parts
             self._send_piece()
-        elif len(parts) == 1:
+        elif is_one:
             self._sink.write(parts[0])
         elif size_bytes <= self._joined_bytes:
             # below this one copy is cheaper than one more buffer in a write

@@ -42,6 +42,8 @@ class SessionLimits:
     """What a client still sends is read, and thrown away, for so long after its last response."""
     lingers_at_stop: bool = True
     """Whether it is also while the broker stops."""
+    holds_at_turn: bool = False
+    """Whether the socket is not read while others have their turn."""
     rest_s: float = 0.0
     """After REST a client is read again when so much time has passed."""
 

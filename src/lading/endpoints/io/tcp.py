@@ -233,27 +233,30 @@ class Connection(Guarded, asyncio.BufferedProtocol):
             is_ended = session.is_ended
         is_stopping = self._services.stopping
         session.responses.is_watched = is_waiting or is_ended or is_stopping
+        if result is ReceiveResult.TURN:
+            self._yield_turn()
         # a buffer that is full has a whole request that waits at its front, or all of it was taken
-        is_full = is_waiting and inbox.full and not is_ended
-        if is_full is not self._is_held:
-            self._hold(is_full)
-        if result is ReceiveResult.TURN or result is ReceiveResult.REST:
-            self._rest(result)
+        is_full = is_waiting and inbox.full
+        is_held = (is_full or (session.is_resting and session.limits.holds_at_turn)) and not is_ended
+        if is_held is not self._is_held:
+            self._hold(is_held)
+        if result is ReceiveResult.REST:
+            self._rest()
         if is_ended or is_stopping:
             self._end()
 
-    def _rest(self, result: ReceiveResult) -> None:
-        """Let others have their turn: go on in the next pass of the event loop, or read on after a while."""
-        loop = asyncio.get_running_loop()
-        if result is ReceiveResult.TURN:
-            self._result = ReceiveResult.WAIT
-            self.session.is_resting = True
-            loop.call_soon(self._go_on)
-            return
+    def _yield_turn(self) -> None:
+        """Let others have their turn: go on in the next pass of the event loop."""
+        self._result = ReceiveResult.WAIT
+        self.session.is_resting = True
+        asyncio.get_running_loop().call_soon(self._go_on)
+
+    def _rest(self) -> None:
+        """Read on after a while."""
         self._result = ReceiveResult.DONE
         if not (self._is_held or self.session.is_ended):
             self._hold(True)
-            loop.call_later(self.session.limits.rest_s, self._read_on)
+            asyncio.get_running_loop().call_later(self.session.limits.rest_s, self._read_on)
 
     def _go_on(self) -> None:
         self.session.is_resting = False

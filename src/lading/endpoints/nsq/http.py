@@ -16,6 +16,7 @@ from ...dialects.nsq.commands import COMMANDS, Command
 from ...dialects.nsq.errors import fault_of
 from ...model.errors import LadingError
 from ..base.append_wait import wait_acknowledged
+from ..base.services import now_us
 from ..http_shared.http import read_body
 from ..http_shared.routing import HttpRoute, Parameters
 from .fork import EXTENDED, PLAIN, VERSION
@@ -214,11 +215,13 @@ class NsqdHttp:
     def _take(self, request: Request, route: PublishRoute, command: Command, body: bytes) -> Publication:
         if command.batch:
             source = np.frombuffer(body, np.uint8)
-            return self._publisher.publish(route, source, 0, 0, source.size, source.size)
+            return self._publisher.publish(route, source, 0, 0, source.size, source.size, now_us=now_us())
         data = commands.write(command.name, body=body)
         source, body_at = np.frombuffer(data, np.uint8), len(data) - len(body)
         delay_us = _delay_us(request) if command.lacking else 0
-        return self._publisher.publish(route, source, 0, body_at, source.size, source.size, delay_us=delay_us)
+        return self._publisher.publish(
+            route, source, 0, body_at, source.size, source.size, now_us=now_us(), delay_us=delay_us
+        )
 
     # -- topics, channels, figures
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, Final, Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
 
 from ...broker.core.callbacks import ignore
 from ...dialects.nsq import commands
@@ -12,29 +12,16 @@ from ...dialects.nsq.errors import NsqProtocolError, fault_of
 
 if TYPE_CHECKING:
     from ...broker.core.pending_append import Append
+    from ..base.responses import Slot
 
 OK: Final = frame(RESPONSE, commands.OK)
-
-
-class PublicationOwner(Protocol):
-    """A client that publishes, as publications see it."""
-
-    @property
-    def waiting(self) -> Collection[object]:
-        """What it has asked and is not answered yet."""
-
-    def acknowledge(self) -> None:
-        """One of its publications is done: answer what can be answered now."""
-
-    def abort(self) -> None:
-        """Close its connection at once."""
 
 
 class Publication:
     """Messages on their way to the disk, and what their publishers are answered then."""
 
     __slots__ = (
-        "answers", "append", "commands_count", "done", "end", "failure", "messages_count", "on_answered", "owners",
+        "answers", "append", "commands_count", "done", "end", "failure", "messages_count", "on_answered", "slots",
     )  # fmt: skip
 
     def __init__(
@@ -49,16 +36,17 @@ class Publication:
         """``failure`` is the error code if the log does not take the messages."""
         self.failure = failure
         self.answers = answers
-        """Frames for each owner, when the publication is done."""
+        """Frames for each publisher, when the publication is done."""
         self.commands_count = commands_count
-        """Commands of each owner in it."""
+        """Commands of each publisher in it."""
         self.end = end
         """Where the next command begins."""
         self.append: Append | None = None
         self.messages_count = 0
         self.done = False
         """Whether the messages last, or have not happened."""
-        self.owners: list[PublicationOwner] = []
+        self.slots: list[Slot] = []
+        """Where its publishers are answered, if that is not at once."""
         self.on_answered = on_answered
 
     def settle(self, append: Append) -> None:
@@ -66,10 +54,10 @@ class Publication:
         self.finish(None if append.error is None else fault_of(append.error, self.failure))
 
     def finish(self, fault: NsqProtocolError | None) -> None:
-        """Answer all owners: the messages last, or have not happened."""
+        """Answer all publishers: the messages last, or have not happened."""
         if fault is not None:
             self.answers = frame(ERROR, str(fault).encode(errors="replace")) * self.commands_count
         self.done = True
-        for owner in self.owners:
-            owner.acknowledge()
+        for slot in self.slots:
+            slot.fill((self.answers,))
         self.on_answered()

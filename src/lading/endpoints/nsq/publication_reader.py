@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections import defaultdict
-from typing import Final
+from typing import Final, Protocol
 
 from ...dialects.nsq import commands, limits
 from ...dialects.nsq.commands import Command, Line
@@ -12,8 +12,10 @@ from ...dialects.nsq.errors import NsqProtocolError, fault_of
 from ...metrics import Labels
 from ...model.errors import LadingError
 from ..base.inbox import Inbox
+from ..base.responses import ResponseQueue
+from ..base.session import ConnectionHandle
 from .message_store import require_count
-from .publication import Publication, PublicationOwner
+from .publication import Publication
 from .publish import Publisher, PublishRoute
 from .publish_coalescing import COMMAND_BYTES_MAX, PublishCoalescer
 
@@ -21,38 +23,36 @@ _SIZE: Final = struct.Struct(">i")
 _SIZE_BYTES: Final = 4
 
 
+class PublishingClient(Protocol):
+    """A client, as far as what it publishes goes."""
+
+    inbox: Inbox
+    responses: ResponseQueue
+    connection: ConnectionHandle
+
+
 class PublicationReader:
     """Takes publications out of an inbox, and counts them."""
 
     def __init__(
         self,
-        owner: PublicationOwner,
-        inbox: Inbox,
+        client: PublishingClient,
         publisher: Publisher,
         gathering: PublishCoalescer,
         face: str,
         requests: defaultdict[Labels, float],
     ) -> None:
-        self._owner = owner
+        self._connection = client.connection
+        self._waiting = client.responses.waiting
         self.publisher = publisher
         self._gathering = gathering
         self.published: defaultdict[str, int] = defaultdict(int)
         """Messages by topic."""
-        self._inbox = inbox
+        self._inbox = client.inbox
         self._face = face
         self._requests = requests
-        self._line = b"?"
-        """The line of the last command, if it may join others."""
 
-    def take_repeated(self) -> Publication | None:
-        """The publication at the front, if its line is that of the one before; None where it is not, or not whole."""
-        line = self._line
-        if not self._inbox.data.startswith(line, self._inbox.at):
-            return None
-        route = self.publisher.routes.get(line)
-        return None if route is None else self.take(route, line)
-
-    def take_first(self, line: Line) -> Publication | None:
+    def take_first(self, line: Line, now_us: int) -> Publication | None:
         """A publication by a line that is not known yet: its size is looked at before its topic."""
         inbox, command = self._inbox, line.command
         if command.parameters[1] == 2 and len(line.parameters) == 2 and not command.lacking:
@@ -72,13 +72,11 @@ class PublicationReader:
                     return None
                 inbox.at = line.end + _SIZE_BYTES + size
             raise fault from None
-        return self.take(route, known)
+        return self.take(route, known, line.end, now_us)
 
-    def take(self, route: PublishRoute, line: bytes) -> Publication | None:
+    def take(self, route: PublishRoute, line: bytes, line_end: int, now_us: int) -> Publication | None:
         """The publication at the front, or a run of them with the same ``line``; None where it is not whole."""
         inbox, command = self._inbox, route.command
-        line_bytes = len(line)
-        line_end = inbox.at + line_bytes
         body = line_end + _SIZE_BYTES
         if inbox.have < body:
             return None
@@ -92,22 +90,20 @@ class PublicationReader:
             return None
         start = inbox.at
         inbox.at = end
-        is_alone = not start and end == inbox.have and not self._owner.waiting
+        is_alone = not start and end == inbox.have and not self._waiting
         try:
             if is_alone and route.joins and end <= COMMAND_BYTES_MAX:
                 self.published[route.name] += 1
-                taken = self._gathering.publish(route, line, inbox.array[:end], self)
-            else:
-                taken = self._publish_run(route, start, body, end)
+                return self._gathering.publish(route, line, line_end, inbox.array[:end], self, now_us)
+            return self._publish_run(route, start, body, end, now_us)
         except LadingError as error:
             raise fault_of(error, route.failure) from None
-        if not taken.done:
-            taken.owners.append(self._owner)
-        if route.joins:
-            self._line = line
-        return taken
 
-    def _publish_run(self, route: PublishRoute, start: int, body: int, end: int) -> Publication:
+    def abort(self) -> None:
+        """Cut the client off: no answer would be true."""
+        self._connection.abort()
+
+    def _publish_run(self, route: PublishRoute, start: int, body: int, end: int, now_us: int) -> Publication:
         """The command at ``start``, and those behind it with the same line."""
         inbox, command = self._inbox, route.command
         if self._gathering.waiting:
@@ -117,11 +113,13 @@ class PublicationReader:
         if command.lacking:
             stop, delay_us = end, _delay_us(inbox.view[start : body - _SIZE_BYTES])
         who = self if end == inbox.have else None
-        taken = self.publisher.publish(route, inbox.array, start, body, end, stop, who, delay_us)
+        taken = self.publisher.publish(
+            route, inbox.array, start, body, end, stop, now_us=now_us, who=who, delay_us=delay_us
+        )
         inbox.at = taken.end
         self.published[route.name] += taken.messages_count
         self._requests[self._face, command.name, "OK"] += taken.commands_count
-        if taken.done and not self._owner.waiting:
+        if taken.done and not self._waiting:
             self._gathering.served()
         return taken
 

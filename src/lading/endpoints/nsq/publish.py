@@ -18,7 +18,6 @@ from ...dialects.nsq.commands import Command
 from ...dialects.nsq.errors import NsqProtocolError
 from ...model.errors import LimitExceeded
 from ..base.route_cache import RouteCache
-from ..base.services import now_us
 from .fork import takes_ext
 from .message_store import BatchStore, Bytes, MessageStore, RunStore, Store
 from .node import Node
@@ -101,6 +100,8 @@ class Publisher:
         body: int,
         end: int,
         stop: int,
+        *,
+        now_us: int,
         who: object = None,
         delay_us: int = 0,
     ) -> Publication:
@@ -115,28 +116,31 @@ class Publisher:
         else:
             stop = min(stop, max(start + RUN_BYTES_MAX, end))
             messages = RunStore(command, route.name, route.takes_ext, source, start, body, stop)
-        append = self._append(route, messages.room_bytes, messages.store, who, delay_us)
+        append = self._append(route, messages.room_bytes, messages.store, now_us, who, delay_us)
         publication = Publication(route.failure, messages.answers, messages.commands_count, messages.end)
         publication.append, publication.messages_count = append, append.count
         append.add_done_callback(publication.settle)
         return publication
 
-    def publish_alike(self, route: PublishRoute, source: Bytes, count: int, line_bytes: int, who: object) -> Append:
+    def publish_alike(
+        self, route: PublishRoute, source: Bytes, count: int, line_bytes: int, who: object, now_us: int
+    ) -> Append:
         """Publish just the ``count`` PUB commands that ``source`` is, of a route that ``joins``."""
 
         def store(number: int, time_us: int, array: Bytes, at: int, base_offset: int) -> WriteResult:
             where = (array, at, base_offset, number, time_us * 1_000)
             return WriteResult(publishing.store_alike(source, count, line_bytes, *where), count, time_us, time_us)
 
-        return self._append(route, publishing.alike_room(source.size, count), store, who)
+        return self._append(route, source.size + publishing.GROWTH_BYTES * count, store, now_us, who)
 
-    def _append(self, route: PublishRoute, room_bytes: int, store: Store, who: object, delay_us: int = 0) -> Append:
+    def _append(
+        self, route: PublishRoute, room_bytes: int, store: Store, now_us: int, who: object, delay_us: int = 0
+    ) -> Append:
         partition = route.partition or choose_partition(route.topic, route.choice)
-        now = now_us()
-        write = partial(store, partition.number, partition.log.append_time_us(now))
+        write = partial(store, partition.number, partition.log.append_time_us(now_us))
         try:
             if delay_us:
-                due_us = now + delay_us
+                due_us = now_us + delay_us
                 append = self._broker.postponed.append(partition, due_us, codes.NSQ, 0, room_bytes, write)
             else:
                 append = self._broker.appender.append(partition, codes.NSQ, 0, room_bytes, write, who)

@@ -8,13 +8,14 @@ connection of a pass does not wait for others: most of the time there are none.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 
 from ...dialects.nsq.errors import fault_of
 from ...metrics import Labels
 from ...model.errors import LadingError
+from ..base.services import now_us
 from .message_store import Bytes
 from .publication import Publication
 from .publish import RUN_BYTES_MAX, Publisher, PublishRoute
@@ -24,13 +25,21 @@ COMMAND_BYTES_MAX: Final = 16 << 10
 _FAILURE: Final = "E_PUB_FAILED"
 
 
+class GatheredPublisher(Protocol):
+    """A client whose command waits for the end of the pass."""
+
+    def abort(self) -> None:
+        """Cut the client off."""
+
+
 class GatheredCommands:
     """Commands with the same line that wait for the end of the pass, and the publication that they become."""
 
-    __slots__ = ("commands", "publication", "size_bytes")
+    __slots__ = ("commands", "publication", "publishers", "size_bytes")
 
     def __init__(self, publication: Publication) -> None:
         self.publication = publication
+        self.publishers: list[GatheredPublisher] = []
         self.commands: list[bytes] = []
         self.size_bytes = 0
 
@@ -59,7 +68,15 @@ class PublishCoalescer:
         self._alone: object = None
         """The one that has published since the last flush, as its publications name it."""
 
-    def publish(self, route: PublishRoute, line: bytes, source: Bytes, who: object) -> Publication:
+    def publish(
+        self,
+        route: PublishRoute,
+        line: bytes,
+        line_bytes: int,
+        source: Bytes,
+        who: GatheredPublisher,
+        received_us: int,
+    ) -> Publication:
         """Publish the whole PUB command that ``source`` is and that begins with ``line``, in this pass.
 
         ``who`` is as in ``Appender.append``: the same for all that a client publishes, so that who is alone stays so.
@@ -67,7 +84,7 @@ class PublishCoalescer:
         if self._alone is None or self._alone is who:
             self._alone = who
             try:
-                append = self._publisher.publish_alike(route, source, 1, len(line), who)
+                append = self._publisher.publish_alike(route, source, 1, line_bytes, who, received_us)
             except LadingError as error:
                 return self._refuse(error, Publication(_FAILURE, on_answered=self.served), 1)
             self._requests[self._told] += 1
@@ -84,6 +101,7 @@ class PublishCoalescer:
             elif not self._gathered:
                 self._at_end_of_pass(self.flush)
             gathered = self._gathered[line] = GatheredCommands(Publication(_FAILURE, on_answered=self.served))
+        gathered.publishers.append(who)
         gathered.commands.append(source.tobytes())
         gathered.size_bytes += source.size
         return gathered.publication
@@ -105,14 +123,14 @@ class PublishCoalescer:
         try:
             # the topic may be gone since the commands came
             route = self._publisher.routes.get(line) or self._publisher.find_route(line)
-            append = self._publisher.publish_alike(route, source, count, len(line), self)
+            append = self._publisher.publish_alike(route, source, count, len(line), self, now_us())
         except LadingError as error:
             self._refuse(error, publication, count)
             return
         except BaseException:
             # no answer would be true: they are cut off, as the loop does where a connection's own work fails
-            for owner in publication.owners:
-                owner.abort()
+            for publisher in gathered.publishers:
+                publisher.abort()
             raise
         self._requests[self._told] += count
         append.add_done_callback(publication.settle)
