@@ -291,11 +291,9 @@ class DelayedFetch:
             return [batches.make() for _, _, batches in to_make if batches.make is not None]
 
         def made(future: asyncio.Future[list[ConvertedBatches]]) -> None:
-            if not self._connection.is_lost and not future.cancelled():
-                self._go_on(partial(self._answer_made, topics, to_make, future))
+            self._go_on(partial(self._answer_made, topics, to_make, future))
 
-        loop = asyncio.get_running_loop()
-        loop.run_in_executor(self._fetcher.context.services.workers, make).add_done_callback(made)
+        self._connection.run_in_worker(make, made)
 
     def _answer_made(
         self,

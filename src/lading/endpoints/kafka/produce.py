@@ -9,9 +9,9 @@ promises. With 0 there is no answer, and a batch that is refused closes the conn
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import struct
+from asyncio import Future
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -194,11 +194,10 @@ class ProduceHandler:
             for batch in pending.batches:
                 judge(copy, batch)
 
-        def judged(future: asyncio.Future[None]) -> None:
+        def judged(done: Future[None]) -> None:
             try:
-                if not connection.is_lost and not future.cancelled():
-                    future.result()
-                    self._append_all(pending, copy, 0, None)
+                done.result()
+                self._append_all(pending, copy, 0, None)
             except Exception:
                 log.exception("checking a batch failed", extra=connection.origin())
                 connection.close_on_error("checking a batch failed")
@@ -207,8 +206,7 @@ class ProduceHandler:
                 connection.checking(False)
 
         connection.checking(True)
-        loop = asyncio.get_running_loop()
-        loop.run_in_executor(self._context.services.workers, work).add_done_callback(judged)
+        connection.run_in_worker(work, judged)
 
     def _append_all(self, pending: PendingProduce, array: Bytes, start: int, source: object) -> None:
         """Append what is not refused of the request at ``array[start:]``; ``source`` is as in ``Appender.append``."""

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from asyncio import Future
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
 
 from ..base.inbox import Inbox
 from ..base.responses import ResponseQueue, Slot
+
+R = TypeVar("R")
 
 
 class RequestContext(Protocol):
@@ -25,6 +29,9 @@ class RequestContext(Protocol):
 
     def checking(self, busy: bool) -> None:
         """Have the requests behind this one wait while it is being checked in a worker, or go on."""
+
+    def run_in_worker(self, work: Callable[[], R], on_done: Callable[[Future[R]], None]) -> None:
+        """Call back when a worker has done ``work``, unless the client is gone before."""
 
     def wait_for_disk(self) -> None:
         """After an append: begin no more while the disk is far behind."""

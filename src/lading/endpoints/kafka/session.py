@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 import struct
 from asyncio import Future
-from collections.abc import Awaitable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from ...dialects.kafka import versions
 from ...dialects.kafka.requests import (
@@ -29,6 +29,8 @@ from ..base.session import ConnectionHandle, Peer, ProtocolSession, ReceiveResul
 from .fetch import Fetcher
 from .handling import NAME, Context, Fields, Framed, Handler, Request, Session
 from .produce import ProduceHandler
+
+R = TypeVar("R")
 
 log = logging.getLogger(__name__)
 
@@ -162,6 +164,10 @@ class KafkaSession(ProtocolSession):
         self._is_checking = busy
         if not busy:
             self.connection.proceed()
+
+    def run_in_worker(self, work: Callable[[], R], on_done: Callable[[Future[R]], None]) -> None:
+        """Call back when a worker has done ``work``, unless the client is gone before."""
+        self.connection.run_in_worker(work, on_done)
 
     def wait_for_disk(self) -> None:
         """After an append: begin no more while the disk is far behind."""
