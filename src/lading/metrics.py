@@ -1,4 +1,4 @@
-"""Figures of a running broker: plain counters on the hot path, turned into Prometheus text when somebody asks.
+"""Metrics of a running broker: plain counters on the hot path, rendered as Prometheus text on request.
 
 Counting is a dictionary update, so that a request of a few microseconds can afford it. No label ever holds
 a header, a key or a payload.
@@ -88,7 +88,7 @@ class Histogram:
 
 @dataclass(frozen=True, slots=True)
 class Gauge:
-    """A value read when somebody asks: ``read`` gives (label values, value) rows."""
+    """A value that is read when metrics are collected: ``read`` returns (label values, value) rows."""
 
     name: str
     help: str
@@ -106,7 +106,7 @@ class Gauge:
 
 
 class Metrics:
-    """All figures of one broker; ``(await snapshot()).render()`` is the text of ``GET /metrics``."""
+    """All metrics of one broker; ``(await snapshot()).render()`` is the text of ``GET /metrics``."""
 
     def __init__(self) -> None:
         by_endpoint = ("endpoint",)
@@ -148,11 +148,11 @@ class Metrics:
         ]  # fmt: skip
 
     def add(self, source: Counter | Histogram | Gauge) -> None:
-        """Show one more figure."""
+        """Export one more metric."""
         self._sources.append(source)
 
     async def snapshot(self) -> Snapshot:
-        """Return the figures as they are now, copied in pieces between which the event loop serves others.
+        """Return the present values, copied in pieces so that the event loop serves others in between.
 
         A gauge's ``read`` may therefore not iterate over what changes while it is read.
         """
@@ -172,17 +172,17 @@ class Metrics:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Snapshot:
-    """Figures that do not change any more."""
+    """Metrics as they were at one moment."""
 
     sources: Sequence[Counter | Histogram | Gauge]
 
     def collect(self) -> Iterable[Metric]:
-        """Every figure as Prometheus sees it: what a registry asks its collectors."""
+        """Yield every metric in the form of Prometheus: the protocol of a collector."""
         for source in self.sources:
             yield from source.families()
 
     def render(self) -> tuple[bytes, str]:
-        """Return the text of ``GET /metrics`` and its content type, with the figures of the process itself.
+        """Return the text of ``GET /metrics`` and its content type, with the metrics of the process itself.
 
         Callable from any thread: for thousands of partitions it takes a good part of a second.
         """

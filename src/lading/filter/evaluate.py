@@ -78,7 +78,7 @@ def _condition(messages: Messages, node: Condition) -> Values:
 
 
 def _for_any(messages: Messages, header: AnyHeader, node: Predicate) -> Values:
-    """True where the predicate is true for one value of the header, else unknown where it is unknown for one."""
+    """Return true if the predicate is true for one value of the header, else null if it is unknown for one."""
     entries = messages.every(header)
     found = _spread(_predicate(entries, node), entries.rows)
     true = found.fill_null(False).to_numpy(zero_copy_only=False)
@@ -167,10 +167,10 @@ def _in(source: Source, operand: Operand, items: list[Any], domain: Domain) -> V
 
 
 def _member(held: Values, items: list[Any]) -> Values:
-    """Whether ``held`` is one of ``items``: null for a null, and where it is none of them but null is among them."""
+    """Return whether ``held`` is one of ``items``: null for a null, and if no item equals it but one is null."""
     wanted: list[Any] = [item for item in items if item is not None]
     if held.type == pa.float64():
-        # adding zero makes 0.0 of -0.0, which membership tells apart
+        # add zero: it turns -0.0 into 0.0, which membership would not find equal
         held, wanted = pc.add(held, 0.0), [float(item) + 0.0 for item in wanted]
     found = pc.is_in(held, value_set=_array_of(wanted, held.type))
     unknown = pc.is_null(held)
@@ -184,7 +184,7 @@ def _array_of(items: list[Any], type_: pa.DataType) -> Values:
 
 
 def _spread(result: Values, rows: int) -> pa.BooleanArray:
-    """An array of ``rows`` booleans, also where everything was constant."""
+    """Return an array of ``rows`` booleans, also if the result is one constant."""
     if isinstance(result, pa.Scalar):
         constant: Any = result
         result = pa.repeat(constant, rows)

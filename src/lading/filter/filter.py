@@ -42,16 +42,17 @@ class Filter:
         return frozenset({node.name for node in nodes if isinstance(node, Field)} | every)
 
     def mask(self, source: pa.RecordBatch | Decoded | Messages) -> pa.BooleanArray:
-        """Per message true, false or null (unknown). A RecordBatch needs ``headers`` and ``fields``, Decoded has
-        ``header_keys`` located and ``fields`` decoded; LocalError names what is missing. Filters that are given the
-        same Messages type each header once.
+        """Return true, false or null (unknown) for each message.
+
+        A RecordBatch needs ``headers`` and ``fields``, Decoded has ``header_keys`` located and ``fields`` decoded;
+        LocalError names what is missing. Filters with the same Messages convert each header once.
         """
         from .evaluate import evaluate
 
         return evaluate(self.tree, self.header_keys, source)
 
     def selects(self, source: pa.RecordBatch | Decoded | Messages) -> pa.BooleanArray:
-        """``mask`` with unknown as false: which messages a reader with this filter gets."""
+        """Return ``mask`` with unknown as false: the messages that a reader with this filter gets."""
         mask = self.mask(source)
         return cast("pa.BooleanArray", pc.fill_null(mask, pa.scalar(False))) if mask.null_count else mask
 

@@ -42,7 +42,7 @@ _HINTS: Final = {
 
 
 def syntax(text: str) -> exp.Expr:
-    """The syntax tree of a condition; FilterError with the place where the text leaves the grammar."""
+    """Return the syntax tree of a condition. Raises FilterError with the place where the text leaves the grammar."""
     if len(text) > TEXT_CHARACTERS_MAX:
         raise FilterError(f"the filter has {len(text):,} characters; at most {TEXT_CHARACTERS_MAX:,} are read")
     if not text.strip():
@@ -126,7 +126,7 @@ def _screened(text: str, tokens: list[Token]) -> Iterator[Token]:
 
 
 def _dotted(tokens: list[Token], position: int) -> tuple[str, int]:
-    """A name such as ``trace.id`` in one piece, and the position of its last token."""
+    """Return a dotted name such as ``trace.id`` whole, and the position of its last token."""
     name = tokens[position].text
     while position + 2 < len(tokens) and tokens[position + 1].token_type is TokenType.DOT:
         dot, part = tokens[position + 1], tokens[position + 2]

@@ -49,7 +49,7 @@ _OPERATORS: Final = {
 
 
 def parse(text: str, contract: Projection | None = None, *, closed: bool = True) -> Filter:
-    """The filter that ``text`` means; FilterError with the place in the text and, where one is near, a better name.
+    """Parse ``text``. Raises FilterError with the place in the text and the nearest name, if there is one.
 
     With a contract its header columns have their types and encodings, by column name, and a plain name that is
     neither declared nor a message field is refused; ``header('name')`` reads any header. With ``closed`` False it is
@@ -82,7 +82,7 @@ class _Reader:
         return self.condition(node.this)
 
     def _chain(self, node: exp.Expr) -> Condition:
-        """AND and OR: the parser makes left-deep chains of any length, so they are followed in a loop."""
+        """AND and OR, in a loop: the parser nests chains of any length to the left, and recursion would overflow."""
         kind, terms = type(node), []
         while type(node) is kind:
             terms.append(node.expression)

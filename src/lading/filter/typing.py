@@ -1,4 +1,4 @@
-"""The typing rules: what a comparison converts its sides to, and which comparisons make no sense."""
+"""The typing rules: what a comparison converts its sides to, and which comparisons are refused."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def nature(operand: Operand) -> Nature:
 
 
 def common_domain(sides: Iterable[Operand], *, ordered: bool) -> Domain:
-    """The domain in which ``sides`` are compared; LocalError, in words for people, where there is none."""
+    """Return the domain in which ``sides`` are compared. Raises LocalError, worded for people, if there is none."""
     sides = list(sides)
     known = {found: side for side in reversed(sides) if isinstance(found := nature(side), Domain)}
     texts_are_constants = all(isinstance(side, Literal) for side in sides if nature(side) is Domain.TEXT)

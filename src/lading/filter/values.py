@@ -192,7 +192,7 @@ def is_null(source: Source, operand: Operand) -> Values:
 
 
 def constant_as(literal: Literal, type_: pa.DataType) -> Any:
-    """A constant cast to ``type_`` by the typing rules; None where it cannot be. Instants are microseconds."""
+    """Return a constant cast to ``type_`` by the typing rules, or None. Instants are microseconds."""
     if literal.value is None:
         return None
     plain = isinstance(literal.value, int | Decimal) and not isinstance(literal.value, bool)

@@ -28,7 +28,7 @@ TAKEN_LOOK_S: Final = 0.1
 
 
 def main(arguments: list[str]) -> int:
-    """Run until told to stop; 0 unless something went wrong."""
+    """Run until stopped; return 0, or 1 after an error."""
     url, topic, channel, directory = arguments[:4]
     options: dict[str, Any] = json.loads(arguments[4]) if len(arguments) > 4 else {}
     ended: list[bool] = []
@@ -37,7 +37,7 @@ def main(arguments: list[str]) -> int:
         signal.signal(number, lambda *_: ended.append(True))
 
     def stopped() -> bool:
-        # whoever started this holds the other end: when it ends, so does this
+        # the parent holds the other end: when the parent ends, so does this process
         return bool(ended) or not told.look()
 
     try:

@@ -38,7 +38,7 @@ def fill_spool(
     keep_s: float = KEEP_S,
     **options: Any,
 ) -> int:
-    """Fill the spool until ``is_stopped``; gives how many messages were appended.
+    """Fill the spool until ``is_stopped``; return how many messages were appended.
 
     ``caught_up`` is called once, with the spool's end, when what waited in the queue at the start has been taken.
     ``done`` says up to which offset readers are done, None for whatever there is: what lies before it is deleted when

@@ -1,4 +1,4 @@
-"""A spool: one topic in a data directory of its own, which only the ingest process writes and anybody reads."""
+"""A spool: one topic in a data directory of its own, with one writer and any number of readers."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class SpoolLocked(LocalError):
 
 
 class Spool:
-    """The topic's one partition, open for appending. What ``append`` took lasts when it returns."""
+    """The one partition of the topic, open for appending: messages are durable when ``append`` returns."""
 
     def __init__(self, directory: Path, topic: str, *, segment_bytes: int = SEGMENT_BYTES) -> None:
-        """Opens the spool, or makes it; LocalError where the directory holds another topic."""
+        """Open the spool, or create it. Raises LocalError if the directory holds another topic."""
         directory.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
         GATE.check_directory(directory)
         home = DataDirectory(directory)
@@ -63,7 +63,7 @@ class Spool:
         return self._log.next_offset
 
     def append(self, dialect: int, messages: Sequence[bytes], times_us: Sequence[int]) -> None:
-        """Messages as their dialect stores them; on disk and to be read when this returns. Refusal where it cannot."""
+        """Append messages as their dialect stores them; durable and readable on return. Raises Refusal if refused."""
         self._log.append(dialect, 0, b"".join(messages), len(messages), min(times_us), max(times_us))
         self._log.flush()
         self._commit.submit(self._log)

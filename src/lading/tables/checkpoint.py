@@ -1,4 +1,4 @@
-"""Which batch a run began last, written down before its tasks run: tried again, it reads the same messages."""
+"""The batch that a run began last, stored before its tasks run, so that a retry reads the same messages."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Checkpoint:
             return None
 
     def read(self) -> PlannedBatch | None:
-        """The batch; None before the first. CorruptLog where the document cannot be read."""
+        """Return the batch, or None before the first. Raises CorruptLog if the document cannot be read."""
         known: Mapping[str, Any] | None = read_document(self.path)
         if known is None:
             return None

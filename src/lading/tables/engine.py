@@ -65,7 +65,7 @@ class Start(NamedTuple):
 
 
 def claim_tables(run: TableRun) -> None:
-    """Make the tables this run's own. Raises LocalError if somebody else's data lies there."""
+    """Make the tables this run's own. Raises LocalError if a table holds data of another writer."""
     for table in run.schemas:
         FORMATS[run.forms.get(table, DEFAULT_FORM)](table).claim(run.state.pipeline)
 

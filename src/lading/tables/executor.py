@@ -1,4 +1,4 @@
-"""Where the tasks of a batch run: on Spark, or in processes of this machine. The engine knows no other difference."""
+"""Where the tasks of a batch run: on Spark, or in processes of this machine."""
 
 from __future__ import annotations
 

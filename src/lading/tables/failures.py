@@ -1,4 +1,4 @@
-"""What a disk refused, told to people: nothing is lost, and what to do."""
+"""Errors of a disk as messages to people: nothing is lost, and what to do."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ADVICE: Final = (
 
 @contextmanager
 def translate_disk_errors(who: str) -> Iterator[None]:
-    """Say what a disk refused as a LocalError; every other OSError passes as it is."""
+    """Raise LocalError for what a disk refused; every other OSError passes unchanged."""
     try:
         yield
     except OSError as error:

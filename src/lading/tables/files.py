@@ -1,4 +1,4 @@
-"""Files that must last: written whole, synced, renamed into place; and which targets can do that."""
+"""Durable files: written whole, synced and renamed into place; and the targets that support it."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from urllib.parse import unquote, urlsplit
 from ..model.errors import CorruptLog, NewerFormat, SettingError, directory_error
 
 OWN: Final = "_lading"
-"""Everything of ours lies in a directory of this name: readers of tables skip what begins with an underscore."""
+"""The directory of Lading's own files in a table: readers skip names that begin with an underscore."""
 STAGED: Final = "staged"
 
 
 def local_directory(name: str, target: str | Path) -> Path:
-    """The directory behind a table's or state's name; SettingError for an object store or another file system.
+    """Return the directory of a table or state. Raises SettingError for an object store or another file system.
 
     What is published is renamed into place, and only a file system does that in one step.
     """
@@ -35,7 +35,7 @@ def local_directory(name: str, target: str | Path) -> Path:
 
 
 def make_directory(what: str, directory: Path) -> None:
-    """Make ``directory`` if it is missing; LocalError if it cannot be made or takes no files."""
+    """Create ``directory`` if it does not exist. Raises LocalError if it cannot be created or written to."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=directory).close()
@@ -44,7 +44,7 @@ def make_directory(what: str, directory: Path) -> None:
 
 
 def check_directory(what: str, directory: Path) -> None:
-    """Raise what ``make_directory`` would raise, and make nothing."""
+    """Raise what ``make_directory`` would raise, without creating anything."""
     place = next(parent for parent in (directory, *directory.parents) if os.path.lexists(parent))
     try:
         tempfile.TemporaryFile(dir=place).close()
@@ -69,13 +69,13 @@ def write_document(path: Path, document: Any) -> None:
 
 
 DOCUMENT_VERSION: Final = 1
-"""Of every document that is read here; one of a later version is refused and stays as it is."""
+"""The version of every document; a later one is refused and left unchanged."""
 
 
 def read_document(path: Path) -> Any:
-    """The JSON document at ``path``, None where there is no file; CorruptLog where it cannot be read.
+    """Return the JSON document at ``path``, or None if there is no file.
 
-    NewerFormat where a later Lading wrote it.
+    Raises CorruptLog if it cannot be read, NewerFormat if a later Lading wrote it.
     """
     try:
         document = json.loads(path.read_bytes())

@@ -1,4 +1,4 @@
-"""The table path: a topic into a Parquet table, each message exactly once; rows never become rows of anybody.
+"""The table path: a topic into a table, each message exactly once, in Arrow from end to end.
 
 The driver plans offset ranges and keeps the checkpoint, an executor distributes them as tasks; decoding, typing,
 checking and the writing of files stay in Arrow inside the tasks; the driver publishes a batch with one manifest

@@ -89,7 +89,7 @@ class LocalExecutor:
 
 
 def end_with_parent() -> None:
-    """In a worker: end when the process that asked for it has ended, even if it was killed. Ctrl-C is the parent's."""
+    """In a worker: end when the parent process has ended, even if it was killed. Ctrl-C is left to the parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     if parent is None:

@@ -37,9 +37,9 @@ class DirectoryTable:
         return self.directory / OWN
 
     def claim(self, owner: str) -> None:
-        """Make the table ``owner``'s own, or find that it is.
+        """Claim the table for ``owner``.
 
-        Raises LocalError if somebody else's data lies there, or if it cannot be written to.
+        Raises LocalError if it holds data of another writer or form, or cannot be written to.
         """
         path = self._own / OWNER
         known = read_document(path)
@@ -66,7 +66,7 @@ class DirectoryTable:
         write_document(path, {"version": 1, "pipeline": owner, **written})
 
     def staging_path(self, file: DataFile) -> Path:
-        """Return where a staged file lies."""
+        """Return the path of a staged file."""
         return self._own / STAGED / file.staged
 
     def commit(self, key: tuple[str, int], files: Sequence[DataFile], rename: Rename) -> None:

@@ -58,10 +58,10 @@ class Table(Protocol):
         """Begin a file that a task stages."""
 
     def claim(self, owner: str) -> None:
-        """Make the table ``owner``'s own, or find that it is. Raises LocalError if somebody else's data lies there."""
+        """Claim the table for ``owner``. Raises LocalError if it holds data of another writer or form."""
 
     def staging_path(self, file: DataFile) -> Path:
-        """Return where a staged file lies, which no reader of the table sees."""
+        """Return the path of a staged file, which no reader of the table sees."""
 
     def commit(self, key: tuple[str, int], files: Sequence[DataFile], rename: Rename) -> None:
         """Show these files, once; ``key`` is the pipeline and the number of the manifest that lists them.
