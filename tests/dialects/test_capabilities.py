@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import random
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lading.dialects.carrier import NAME, carry, is_reserved, restore
 from lading.model.protocol import Capabilities
+from tests.dialects.targets import TARGETS
 from tests.dialects.test_carrier import ROUND_TRIPS, ROWS, Row, batch_of, rows_of
 
 FLAGS = st.booleans()
@@ -80,3 +82,10 @@ def test_what_keeps_everything_carries_only_names_of_carriers_and_kinds_that_are
     shown = carry(batch, Capabilities()).batch
     odd = any(key.startswith(("\\", NAME)) or is_reserved(key) or kind < 1 for row in rows for key, kind, _ in row[2])
     assert odd or shown is batch
+
+
+@pytest.mark.parametrize("target", ["iggy", "nsq"])
+def test_a_time_before_the_first_one_is_kept_with_whatever_else_is_carried(target: str) -> None:
+    rows: list[Row] = [(None, None, [("via", 2, b"ORD"), ("via", 2, b"DEN")], b"p", -5), (None, b"k", [], b"p", -5)]
+    shown: list[Row] = [(*row[:4], 1) for row in rows_of(carry(batch_of(rows), TARGETS[target]).batch)]
+    assert rows_of(restore(batch_of(shown))) == rows
