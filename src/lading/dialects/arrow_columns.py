@@ -111,19 +111,22 @@ def assemble_columns(
 ) -> dict[str, pa.Array[Any]]:
     """The columns ``fields`` of ``count`` messages, in the order of a Batch.
 
-    ``stored`` has the fields that the dialect stores, in the order of the kernel's buffers. ``fill`` writes them into
-    the memory it is given, each buffer at its place, or not at all where that is -1: the field was not asked for.
+    ``stored`` has the fields that the dialect stores, in that order, which is also the one of the kernel's buffers.
+    ``fill`` writes them into the memory it is given, each buffer at its place, or not at all where that is -1: the
+    field was not asked for.
     """
-    arena = Arena([size if field in fields else -1 for field, column in stored.items() for size in column.sizes_bytes])
+    sizes = {field: column.sizes_bytes for field, column in stored.items()}
+    arena = Arena([size if field in fields else -1 for field, each in sizes.items() for size in each])
     fill(arena.memory, arena.places)
-    buffers = iter(arena.buffers())
-    found = {field: [next(buffers) for _ in column.sizes_bytes] for field, column in stored.items()}
+    buffers = arena.buffers()
     columns: dict[str, pa.Array[Any]] = {}
+    at = 0
     for field in FIELDS:
+        begin, at = at, at + len(sizes.get(field, ()))
         if field not in fields:
             continue
-        if field in stored:
-            columns[field] = stored[field].array(_TYPES[field], found[field])
+        if at > begin:
+            columns[field] = stored[field].array(_TYPES[field], buffers[begin:at])
         elif field == "state":
             columns[field] = pa.array(np.full(count, int(State.AVAILABLE), np.int8))
         else:
