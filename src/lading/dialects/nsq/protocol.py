@@ -63,7 +63,7 @@ PROTOCOL: Final = Protocol(
     endpoints=(
         EndpointSpec("nsqd_tcp", "lading.endpoints.nsq.server:endpoint"),
         EndpointSpec("nsqd_http", "lading.endpoints.nsq.nsqd_http:endpoint"),
-        EndpointSpec("nsqlookupd_tcp", "lading.endpoints.nsq.nsqlookupd_tcp:endpoint"),
+        EndpointSpec("nsqlookupd_tcp", "lading.endpoints.nsq.lookup_tcp:endpoint"),
         EndpointSpec("nsqlookupd_http", "lading.endpoints.nsq.nsqlookupd_http:endpoint"),
     ),
     schemes={

@@ -2,204 +2,233 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import json
 import logging
-import socket
 import struct
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from ...dialects.nsq import limits
 from ...dialects.nsq.commands import partition_of
 from ...dialects.nsq.errors import NsqProtocolError
 from ..base.deadlines import Stage
-from ..base.peer import TLS_HELLO, is_tls_hello, origin_of
-from ..base.receive_budget import ReceiveBudget
-from ..base.services import Services
-from ..io.gate import Gate, Guarded
+from ..base.inbox import no_progress_error
+from ..base.peer import TLS_HELLO, is_tls_hello
+from ..base.services import Endpoint, Services
+from ..base.session import ConnectionHandle, Peer, ProtocolSession, ReceiveResult, SessionLimits
+from ..io.gate import Gate
+from ..io.tcp import TcpServer
 from . import lookup as lookups
 from .fork import VERSION
 from .lookup import NsqdProducer
+from .node import Node
 from .node import of as node_of
 
 log = logging.getLogger(__name__)
 
 NAME: Final = "nsqlookupd_tcp"
 MAGIC: Final = b"  V1"
-MAGIC_TIMEOUT_S: Final = 3.0
-SILENT_S: Final = 15.0
+IDENTIFY: Final = b"IDENTIFY"
+MAGIC_TIMEOUT_US: Final = 3_000_000
+SILENT_US: Final = 15_000_000
 """A node that says nothing for so long is gone (nsqd-ping-timeout)."""
 PARTITIONS_MAX: Final = 255
+COMMANDS_PER_TURN: Final = 16
+"""So many commands of a node are answered before others have their turn."""
 _SIZE: Final = struct.Struct(">i")
 _FACTS: Final = {"version": str, "tcp_port": int, "http_port": int, "broadcast_address": str}
 
 
-class LookupTcp:
-    """The endpoint."""
+@dataclass(frozen=True, slots=True)
+class LookupHandlers:
+    """What keeps what nodes say."""
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
-        self._lookup = lookups.of(services)
-        self._node = node_of(services)
-        self._settings = services.settings.endpoints.nsqlookupd_tcp
-        self.gate = Gate(services, NAME, self._settings.connections_max)
-        self._server: asyncio.Server | None = None
-        self._peers: set[asyncio.Task[Any]] = set()
+    lookup: lookups.Lookup
+    node: Node
+    registrations_max: int
 
-    async def start(self, listener: socket.socket) -> None:
-        """Accept from now on."""
-        self._server = await asyncio.start_server(self._serve, sock=listener, limit=limits.LINE_BYTES_MAX)
-
-    async def stop(self) -> None:
-        """Close; nodes register again elsewhere."""
-        if self._server is not None:
-            self._server.close()
-        for task in list(self._peers):
-            task.cancel()
-        await asyncio.gather(*self._peers, return_exceptions=True)
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        address = writer.get_extra_info("peername")
-        host = str(address[0]) if address else ""
-        peer = _Peer(self, reader, writer, host)
-        if not self.gate.admit(peer, host):
-            peer.abort()
-            return
-        self._peers.add(task)
-        try:
-            with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.CancelledError, ValueError):
-                await peer.talk()
-        finally:
-            self._peers.discard(task)
-            self.gate.leave(peer)
-            peer.forget()
-            writer.close()
-
-    def own(self) -> dict[str, Any]:
+    def describe_own(self) -> dict[str, Any]:
         """What a node is told of this one."""
-        tcp, http = self._node.advertised_tcp(), self._node.advertised_http()
+        tcp, http = self.node.advertised_tcp(), self.node.advertised_http()
         return {
             "tcp_port": tcp.port if tcp else 0,
             "http_port": http.port if http else 0,
             "version": VERSION,
             "broadcast_address": tcp.host if tcp else "",
-            "hostname": self._node.hostname,
+            "hostname": self.node.hostname,
         }
 
-    def has_room(self, producer: NsqdProducer) -> bool:
-        """Whether a node may register more; counts what is refused."""
-        if self._lookup.has_room(producer, self._settings.registrations_max):
-            return True
-        self.gate.count_dropped("registrations_max")
-        return False
 
-    @property
-    def receive(self) -> ReceiveBudget:
-        """Memory for what nodes say of themselves."""
-        return self._services.receive
+class LookupSession(ProtocolSession):
+    """One node that has connected. It is answered one command after the other; every Fault is the last answer."""
 
-    @property
-    def registry(self) -> lookups.Lookup:
-        """Where what nodes say is kept."""
-        return self._lookup
+    limits = SessionLimits(unanswered_max=1, write_buffer_bytes=64 << 10)
 
-
-class _Peer(Guarded):
-    """One node that has connected."""
-
-    def __init__(
-        self, endpoint: LookupTcp, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, host: str
-    ) -> None:
-        self._endpoint = endpoint
-        self.gate = endpoint.gate
-        self._reader, self._writer = reader, writer
+    def __init__(self, handlers: LookupHandlers, connection: ConnectionHandle) -> None:
+        super().__init__(connection)
+        self._handlers = handlers
+        self._host, self._port = "", 0
+        self._has_greeted = False
+        """The magic has come."""
         self._producer: NsqdProducer | None = None
-        self._ended = False
-        self._account = endpoint.receive.open(host, self.give_way)
-        self._granted_bytes = 0
-        """For a body that is arriving."""
-        self._is_sending = False
-        self._commands_count = 0
+        self._awaits_body = False
+        self._was_blocked = False
+        """The node has not read its answers since it was last heard."""
 
-    # -- what the gate asks
+    # -- what the connection calls
+
+    def begin(self, peer: Peer, now_us: int) -> bool:
+        self._host, self._port = peer.host, peer.port
+        self._wait_until(now_us + MAGIC_TIMEOUT_US)
+        return True
+
+    def receive(self, now_us: int) -> ReceiveResult:
+        inbox = self.inbox
+        commands_left = COMMANDS_PER_TURN
+        if self._was_blocked and not self.is_blocked:
+            # the time of a node begins when it has read
+            self._was_blocked = False
+            self._wait_until(now_us + SILENT_US)
+        while inbox.at < inbox.have and not self.is_ended:
+            if self.is_blocked:
+                return ReceiveResult.WAIT
+            if not commands_left:
+                return ReceiveResult.TURN
+            commands_left -= 1
+            at = inbox.at
+            try:
+                if not (self._take_command() if self._has_greeted else self._greet()):
+                    break
+            except NsqProtocolError as fault:
+                self._refuse(fault)
+                break
+            if inbox.at <= at and not self.is_ended:
+                raise no_progress_error()
+            self._wait_until(now_us + SILENT_US)
+        return ReceiveResult.DONE
+
+    def refuse_memory(self) -> None:
+        self._refuse(NsqProtocolError("E_BAD_BODY", "the broker is receiving too much; ask again later"))
+
+    def tick(self, now_us: int) -> int | None:
+        if self.is_ended:
+            return None
+        if self.is_blocked:
+            # a client that does not read has a deadline of its own
+            return now_us + SILENT_US
+        self.connection.count_dropped("silent")
+        self.connection.close()
+        return None
+
+    def block(self, is_blocked: bool) -> None:
+        super().block(is_blocked)
+        self._was_blocked = True
+
+    def end(self) -> None:
+        # what came before the end is answered, also a last line that has no end
+        if self._has_greeted and not (self.is_ended or self.is_lost):
+            self._take_rest()
+        super().end()
+
+    def lose(self) -> None:
+        if self._producer is not None:
+            self._handlers.lookup.others.discard(self._producer)
 
     def stage(self) -> Stage:
-        if self._is_sending:
-            return Stage.BLOCKED
-        if not self._commands_count:
+        if not self.requests_count:
             return Stage.FIRST
-        # a node that sends nothing, or half a line, is cut after SILENT_S
-        return Stage.PARTIAL if self._granted_bytes else Stage.BUSY
+        # a node that sends nothing, or half a line, is cut after SILENT_US
+        return Stage.PARTIAL if self._awaits_body else Stage.BUSY
 
-    def progress(self) -> int:
-        return (self._commands_count << 40) + self._writer.transport.get_write_buffer_size()
-
-    def unread(self) -> memoryview:
-        # what a TLS client says first is longer than the magic, by which it is told
-        return memoryview(b"")
-
-    def origin(self) -> dict[str, str]:
-        return origin_of(NAME, self._writer.transport)
-
-    def abort(self) -> None:
-        """Cut the connection now."""
-        self._writer.transport.abort()
-
-    def release_memory(self) -> None:
-        self._account.give(self._granted_bytes)
-        self._granted_bytes = 0
+    def _wait_until(self, due_us: int) -> None:
+        """A node that goes on saying nothing is gone then."""
+        self.connection.tick_at(due_us)
 
     # -- what it says
 
-    def forget(self) -> None:
-        """It is gone, with what it had."""
-        if self._producer is not None:
-            self._endpoint.registry.others.discard(self._producer)
+    def _greet(self) -> bool:
+        inbox = self.inbox
+        magic = bytes(inbox.unread[: len(MAGIC)])
+        if len(magic) < len(MAGIC):
+            return False
+        if is_tls_hello(magic):
+            log.info("closing the connection: %s", TLS_HELLO, extra=self.connection.origin())
+        if magic != MAGIC:
+            raise NsqProtocolError("E_BAD_PROTOCOL")
+        inbox.at += len(MAGIC)
+        self._has_greeted = True
+        return True
 
-    async def talk(self) -> None:
-        """Answer until it says no more; every Fault is the last answer."""
+    def _take_command(self) -> bool:
+        """Answer one command; False where it is not whole."""
+        inbox = self.inbox
+        stop = inbox.data.find(b"\n", inbox.at, inbox.have)
+        if (inbox.have if stop < 0 else stop) - inbox.at > limits.LINE_BYTES_MAX:
+            # who sends such lines is no node: there is nothing to tell it
+            self._part()
+            return False
+        if stop < 0:
+            return False
+        words = bytes(inbox.view[inbox.at : stop]).rstrip(b"\r").split(b" ")
+        body, end = b"", stop + 1
+        if words[0] == IDENTIFY:
+            self._awaits_body = True
+            if self._producer is not None:
+                raise NsqProtocolError("E_INVALID", "cannot IDENTIFY again")
+            if inbox.have - end < _SIZE.size:
+                return False
+            (size,) = _SIZE.unpack_from(inbox.view, end)
+            if not 0 < size <= limits.IDENTIFY_BYTES_MAX:
+                raise NsqProtocolError("E_BAD_BODY", f"IDENTIFY invalid body size {size}")
+            start, end = end + _SIZE.size, end + _SIZE.size + size
+            if inbox.have < end:
+                return False
+            self._awaits_body = False
+            body = bytes(inbox.view[start:end])
+        inbox.at = end
+        self._answer(words, body)
+        return True
+
+    def _take_rest(self) -> None:
+        """Answer what was received before the end, and a last line that has no line feed."""
+        inbox = self.inbox
         try:
-            magic = await asyncio.wait_for(self._reader.readexactly(len(MAGIC)), MAGIC_TIMEOUT_S)
-            if is_tls_hello(magic):
-                log.info("closing the connection: %s", TLS_HELLO, extra=self.origin())
-            if magic != MAGIC:
-                raise NsqProtocolError("E_BAD_PROTOCOL")
-            while line := await asyncio.wait_for(self._reader.readline(), SILENT_S):
-                words = line.rstrip(b"\r\n").split(b" ")
-                work = _COMMANDS.get(words[0])
-                if work is None:
-                    raise NsqProtocolError("E_INVALID", f"invalid command {words[0].decode(errors='replace')}")
-                response = await getattr(self, work)(words[1:])
-                if not self._commands_count:
-                    self.gate.settle(self)
-                self._commands_count += 1
-                await self._send(response)
-                # neither reading nor sending lets others have their turn while there is something to read
-                await asyncio.sleep(0)
+            while self._take_command():
+                pass
+            words = bytes(inbox.unread).rstrip(b"\r").split(b" ")
+            if not (self.is_ended or self._awaits_body) and words[0] not in (b"", IDENTIFY):
+                self._answer(words, b"")
         except NsqProtocolError as fault:
-            await self._send(str(fault).encode())
-        except TimeoutError:
-            self.gate.count_dropped("silent")
+            self._respond(str(fault).encode())
 
-    async def _send(self, data: bytes) -> None:
-        self._writer.write(_SIZE.pack(len(data)) + data)
-        self._is_sending = True
-        await self._writer.drain()
-        self._is_sending = False
+    def _answer(self, words: list[bytes], body: bytes) -> None:
+        work = _COMMANDS.get(words[0])
+        if work is None:
+            raise NsqProtocolError("E_INVALID", f"invalid command {words[0].decode(errors='replace')}")
+        response = work(self, words[1:], body)
+        if not self.requests_count:
+            self.connection.settle()
+        self.requests_count += 1
+        self._respond(response)
 
-    async def _ping(self, words: list[bytes]) -> bytes:
+    def _respond(self, data: bytes) -> None:
+        self.responses.add((_SIZE.pack(len(data)) + data,))
+
+    def _refuse(self, fault: NsqProtocolError) -> None:
+        self._respond(str(fault).encode())
+        self._part()
+
+    def _part(self) -> None:
+        """Take no more, whatever has come."""
+        self.inbox.at = self.inbox.have
+        super().end()
+
+    def _ping(self, words: list[bytes], body: bytes) -> bytes:
         return b"OK"
 
-    async def _identify(self, words: list[bytes]) -> bytes:
-        if self._producer is not None:
-            raise NsqProtocolError("E_INVALID", "cannot IDENTIFY again")
-        (size,) = _SIZE.unpack(await asyncio.wait_for(self._reader.readexactly(_SIZE.size), SILENT_S))
-        if not 0 < size <= limits.IDENTIFY_BYTES_MAX:
-            raise NsqProtocolError("E_BAD_BODY", f"IDENTIFY invalid body size {size}")
-        body = await self._receive_body(size)
+    def _identify(self, words: list[bytes], body: bytes) -> bytes:
         try:
             told = json.loads(body)
             if not isinstance(told, dict):
@@ -209,10 +238,9 @@ class _Peer(Guarded):
         for name, kind in _FACTS.items():
             if type(told.get(name)) is not kind or not told[name]:
                 raise NsqProtocolError("E_BAD_BODY", "IDENTIFY missing fields")
-        host, port = self._writer.get_extra_info("peername")[:2]
         told_host, told_id = told.get("hostname"), told.get("distributed_id")
         self._producer = NsqdProducer(
-            f"{host}:{port}",
+            f"{self._host}:{self._port}",
             told_host if isinstance(told_host, str) else "",
             told["broadcast_address"],
             told["tcp_port"],
@@ -220,31 +248,23 @@ class _Peer(Guarded):
             told["version"],
             told_id if isinstance(told_id, str) else "",
         )
-        self._endpoint.registry.others.add(self._producer)
-        return json.dumps(self._endpoint.own(), separators=(",", ":")).encode()
+        self._handlers.lookup.others.add(self._producer)
+        return json.dumps(self._handlers.describe_own(), separators=(",", ":")).encode()
 
-    async def _receive_body(self, size_bytes: int) -> bytes:
-        if not self._account.take(size_bytes):
-            raise NsqProtocolError("E_BAD_BODY", "the broker is receiving too much; ask again later")
-        self._granted_bytes = size_bytes
-        try:
-            return await asyncio.wait_for(self._reader.readexactly(size_bytes), SILENT_S)
-        finally:
-            self.release_memory()
-
-    async def _register(self, words: list[bytes]) -> bytes:
+    def _register(self, words: list[bytes], body: bytes) -> bytes:
         producer, topic, partition, channel = self._place(words, "REGISTER")
-        if not self._endpoint.has_room(producer):
+        if not self._handlers.lookup.has_room(producer, self._handlers.registrations_max):
+            self.connection.count_dropped("registrations_max")
             # the node keeps what it has; to close the connection would only make it say everything again
             return f"E_INVALID REGISTER {topic}: too many registrations; see registrations_max".encode()
         producer.register(topic, partition, channel)
         return b"OK"
 
-    async def _unregister(self, words: list[bytes]) -> bytes:
+    def _unregister(self, words: list[bytes], body: bytes) -> bytes:
         producer, topic, partition, channel = self._place(words, "UNREGISTER")
         producer.unregister(topic, partition, channel)
         if topic not in producer.topics:
-            self._endpoint.registry.remove_tombstone(topic, producer.http_address)
+            self._handlers.lookup.remove_tombstone(topic, producer.http_address)
         return b"OK"
 
     def _place(self, words: list[bytes], verb: str) -> tuple[NsqdProducer, str, int, str]:
@@ -268,4 +288,17 @@ class _Peer(Guarded):
         return self._producer, names[0], partition, channel
 
 
-_COMMANDS: Final = {b"IDENTIFY": "_identify", b"REGISTER": "_register", b"UNREGISTER": "_unregister", b"PING": "_ping"}
+_COMMANDS: Final[Mapping[bytes, Callable[[LookupSession, list[bytes], bytes], bytes]]] = {
+    IDENTIFY: LookupSession._identify,
+    b"REGISTER": LookupSession._register,
+    b"UNREGISTER": LookupSession._unregister,
+    b"PING": LookupSession._ping,
+}
+
+
+def endpoint(services: Services) -> Endpoint:
+    """Create the endpoint; called by ``serve``."""
+    settings = services.settings.endpoints.nsqlookupd_tcp
+    handlers = LookupHandlers(lookups.of(services), node_of(services), settings.registrations_max)
+    gate = Gate(services, NAME, settings.connections_max)
+    return TcpServer(services, NAME, gate, partial(LookupSession, handlers))
