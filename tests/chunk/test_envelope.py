@@ -14,8 +14,8 @@ from lading.chunk import fallback, layout
 from lading.chunk.envelope import ENVELOPE_BYTES, Envelope, read, seal
 from lading.chunk.runs import runs
 from lading.kernels import engine
+from lading.model.chunk_table import BASE_OFFSET, BODY_END, BODY_START, COUNT, FLAGS, LAST_OFFSET
 from lading.model.errors import LimitExceeded, MalformedMessage
-from lading.model.run import BASE_OFFSET, BODY_END, BODY_START, COUNT, FLAGS, LAST_OFFSET
 
 FACTS = ("dialect", "flags", "base_offset", "count", "last_offset_delta", "min_timestamp_us", "max_timestamp_us")
 

@@ -15,9 +15,10 @@ from lading.dialects.kafka.encode import ProducerSequence, RecordEncoder
 from lading.dialects.registry import dialect, to_batch
 from lading.kernels import engine
 from lading.model.batch import SCHEMA
+from lading.model.chunk_table import BASE_OFFSET, LAST_OFFSET
 from lading.model.errors import LimitExceeded, MalformedMessage
 from lading.model.names import key_text
-from lading.model.run import BASE_OFFSET, LAST_OFFSET, Located, Run
+from lading.model.run import Located, Run
 from lading.model.scan_request import ScanRequest
 from tests.dialects.kafka import batch, bomb, record, run_of, vectors
 

@@ -11,7 +11,7 @@ from lading.chunk.runs import runs
 from lading.log.disk import Disk, RealDisk
 from lading.log.interface import Span
 from lading.log.partition import DiskPartitionLog, open_partition
-from lading.model.run import BASE_OFFSET, BODY_END, BODY_START, LAST_OFFSET
+from lading.model.chunk_table import BASE_OFFSET, BODY_END, BODY_START, LAST_OFFSET
 
 TOPIC = bytes(range(16))
 DIALECT = 2

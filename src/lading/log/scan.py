@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ..chunk import fallback, layout
 from ..chunk.envelope import KERNEL_MODULE
 from ..kernels import engine
-from ..model.run import BASE_OFFSET, BODY_END, BODY_START, LAST_OFFSET, MAX_TIMESTAMP_US
+from ..model.chunk_table import BASE_OFFSET, BODY_END, BODY_START, LAST_OFFSET, MAX_TIMESTAMP_US
 from .formats import GATE
 from .index import INDEX_EVERY_SHIFT, Index, IndexEntry
 from .interface import Damage

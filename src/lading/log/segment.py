@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from ..chunk.bit_repair import repair_chunk
 from ..chunk.envelope import ENVELOPE_BYTES, read
+from ..model.chunk_table import BASE_OFFSET, BODY_END, BODY_START, LAST_OFFSET, MAX_TIMESTAMP_US
 from ..model.errors import CorruptLog
-from ..model.run import BASE_OFFSET, BODY_END, BODY_START, LAST_OFFSET, MAX_TIMESTAMP_US
 from . import index as index_format
 from .disk import Disk, bring_in, file_size, place_of, read_all
 from .index import Index, IndexEntry

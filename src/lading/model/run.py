@@ -17,15 +17,13 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     import pyarrow as pa
 
-BODY_START, BODY_END, BASE_OFFSET, COUNT, LAST_OFFSET, MIN_TIMESTAMP_US, MAX_TIMESTAMP_US, FLAGS = range(8)
-"""Columns of ``Run.chunks``."""
-
 
 @dataclass(frozen=True, slots=True)
 class Run:
     """Bodies of consecutive chunks of one dialect inside one region of memory.
 
-    ``region`` is uint8; ``chunks`` is int64 of shape (n, 8), one row a chunk, columns as named above.
+    ``region`` is uint8; ``chunks`` is int64 of shape (n, 8), one row a chunk; its columns are those of
+    ``chunk_table``.
     """
 
     dialect: int

@@ -17,9 +17,10 @@ from ..columns.contract import FIELD_TYPES, PLACE_FIELDS, Projection, type_word
 from ..filter.filter import Filter
 from ..filter.parse import parse
 from ..filter.selection import select_fields, select_keys
+from ..model.chunk_table import LAST_OFFSET
 from ..model.errors import ChecksumMismatch, DataLoss, LocalError, Unreachable
 from ..model.limits import BATCH_BYTES, BATCH_ROWS
-from ..model.run import LAST_OFFSET, Decoded
+from ..model.run import Decoded
 from ..model.scan_request import ScanRequest
 from ..transports.checksums import mismatches
 from ..transports.epochs import fill_epochs

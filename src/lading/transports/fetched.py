@@ -8,8 +8,9 @@ from typing import Literal
 
 import numpy as np
 
+from ..model.chunk_table import BASE_OFFSET, LAST_OFFSET
 from ..model.ranges import subtract_ranges, write_marks
-from ..model.run import BASE_OFFSET, LAST_OFFSET, Decoded, Run
+from ..model.run import Decoded, Run
 from ..model.scan_request import ScanRequest
 from .losses import select_messages
 

@@ -13,9 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...dialects import registry
+from ...model.chunk_table import BODY_END, BODY_START, COUNT
 from ...model.errors import MalformedMessage
 from ...model.kinds import Kind
-from ...model.run import BODY_END, BODY_START, COUNT, Located, Run
+from ...model.run import Located, Run
 from ...model.scan_request import ScanRequest
 from ..core.read import ReadResult, message_offsets
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ...chunk.envelope import ENVELOPE_BYTES, seal
 from ...chunk.runs import runs
 from ...log.interface import ReadableLog, Span
-from ...model.run import (
+from ...model.chunk_table import (
     BASE_OFFSET,
     BODY_END,
     BODY_START,
@@ -25,8 +25,8 @@ from ...model.run import (
     LAST_OFFSET,
     MAX_TIMESTAMP_US,
     MIN_TIMESTAMP_US,
-    Run,
 )
+from ...model.run import Run
 from .counters import Counters
 from .salvage import salvage
 from .topology import Partition

@@ -23,8 +23,9 @@ from ...log.catalog import Catalog
 from ...log.catalog_rows import PositionRow
 from ...log.interface import PartitionLog
 from ...log.intervals import Intervals
+from ...model.chunk_table import BASE_OFFSET, BODY_END, BODY_START, COUNT, FLAGS, LAST_OFFSET, MAX_TIMESTAMP_US
 from ...model.errors import Refusal
-from ...model.run import BASE_OFFSET, BODY_END, BODY_START, COUNT, FLAGS, LAST_OFFSET, MAX_TIMESTAMP_US, Run
+from ...model.run import Run
 from .append import Appender, Write, WriteResult
 from .component import NEVER_US, SOON_US, Component, partitions_of
 from .pending_append import Append

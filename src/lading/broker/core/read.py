@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 from ...chunk.runs import runs
 from ...dialects import registry
 from ...log.interface import ReadableLog
+from ...model.chunk_table import BASE_OFFSET
 from ...model.protocol import AbortedRecords, UnavailableMessages, VisibilityRule
 from ...model.ranges import merge_ranges, subtract_ranges
-from ...model.run import BASE_OFFSET, Run
+from ...model.run import Run
 from ...model.scan_request import ScanRequest
 from ...model.state import State
 from .chunk_range import ChunkRange, IndexedRun

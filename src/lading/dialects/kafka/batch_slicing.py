@@ -14,7 +14,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lading.model.run import BASE_OFFSET, BODY_END, BODY_START, COUNT, LAST_OFFSET, Run
+from lading.model.chunk_table import BASE_OFFSET, BODY_END, BODY_START, COUNT, LAST_OFFSET
+from lading.model.run import Run
 from lading.model.scan_request import ScanRequest
 
 from .. import registry

@@ -16,10 +16,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading.kernels import arena, engine
+from lading.model.chunk_table import BASE_OFFSET, BODY_END, BODY_START, LAST_OFFSET
+from lading.model.chunk_table import COUNT as COUNT_OF
 from lading.model.errors import MalformedMessage
 from lading.model.names import key_bytes, key_text
-from lading.model.run import BASE_OFFSET, BODY_END, BODY_START, LAST_OFFSET, Decoded, Run
-from lading.model.run import COUNT as COUNT_OF
+from lading.model.run import Decoded, Run
 from lading.model.scan_request import ScanRequest
 
 from ..arrow_columns import BinaryColumn, FixedColumn, HeadersColumn, StoredColumn, assemble_columns

@@ -9,8 +9,9 @@ import numpy as np
 import pyarrow as pa
 
 from lading.model.batch import FIELDS, SCHEMA
+from lading.model.chunk_table import BASE_OFFSET, BODY_END, BODY_START, LAST_OFFSET
 from lading.model.errors import MalformedMessage
-from lading.model.run import BASE_OFFSET, BODY_END, BODY_START, LAST_OFFSET, Decoded, Run
+from lading.model.run import Decoded, Run
 from lading.model.scan_request import ScanRequest
 
 from ..located import locate

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from ...dialects.iggy_classic.layout import POLLED_HEAD_BYTES
 from ...dialects.iggy_classic.messages import polled_run
-from ...model.run import BASE_OFFSET, COUNT, LAST_OFFSET, MIN_TIMESTAMP_US, Run
+from ...model.chunk_table import BASE_OFFSET, COUNT, LAST_OFFSET, MIN_TIMESTAMP_US
+from ...model.run import Run
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,17 @@ import numpy as np
 from ...dialects.kafka import errors, layout
 from ...dialects.kafka.commands import FetchResponse
 from ...dialects.kafka.messages import CODE, Batches, read_batches, visible
+from ...model.chunk_table import (
+    BASE_OFFSET,
+    BODY_END,
+    BODY_START,
+    COUNT,
+    LAST_OFFSET,
+    MAX_TIMESTAMP_US,
+    MIN_TIMESTAMP_US,
+)
 from ...model.errors import ChecksumMismatch, CorruptError, DataLoss
-from ...model.run import BASE_OFFSET, BODY_END, BODY_START, COUNT, LAST_OFFSET, MAX_TIMESTAMP_US, MIN_TIMESTAMP_US, Run
+from ...model.run import Run
 from ..fetched import FetchResult
 from .cluster import KafkaCluster, Retriable, raise_for_code
 from .offsets import Place, epoch_ends, to_epoch

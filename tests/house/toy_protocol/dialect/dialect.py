@@ -8,8 +8,9 @@ import pyarrow as pa
 
 from lading.dialects.carrier_decoding import decode_restored
 from lading.dialects.located import locate
+from lading.model.chunk_table import BODY_END, BODY_START
 from lading.model.errors import MalformedMessage
-from lading.model.run import BODY_END, BODY_START, Decoded, Run
+from lading.model.run import Decoded, Run
 from lading.model.scan_request import ScanRequest
 
 from . import messages
