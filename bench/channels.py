@@ -35,7 +35,8 @@ def run(quick: bool) -> list[dict[str, Any]]:
     """One row a case."""
     messages = 100_000 if quick else 1_000_000
     count = 3 if quick else 5
-    for home in ("lading.broker.channels.kernels", "lading.dialects.nsq.kernels"):
+    rooms = ("broker.channels.kernels", "dialects.nsq.survey_kernels", "dialects.nsq.delivery_kernels")
+    for home in (f"lading.{room}" for room in rooms):
         engine.load(home)
     with tempfile.TemporaryDirectory(prefix="lading-bench-") as directory:
         broker = _filled(Path(directory), messages)

@@ -6,12 +6,12 @@ import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
 
+from lading.kernels.tables import CASTAGNOLI_REFLECTED
+
 from . import layout
 from .layout import ENVELOPE, ENVELOPE_BYTES, LENGTH_COUNTS_FROM, POSITION_MAX
 
 Bytes = NDArray[np.uint8]
-
-_CASTAGNOLI = 0x82F63B78
 
 
 def crc32c(array: Bytes, start: int, end: int) -> int:
@@ -110,9 +110,9 @@ def flipped_bit(changed: int, size_bytes: int) -> int:
     # the last byte's highest bit meets eight steps of the division, each bit before it one more
     state = 0x80
     for _ in range(8):
-        state = state >> 1 ^ (_CASTAGNOLI if state & 1 else 0)
+        state = state >> 1 ^ (CASTAGNOLI_REFLECTED if state & 1 else 0)
     for steps in range(8, 8 * size_bytes + 8):
         if state == changed:
             return 8 * (size_bytes - steps // 8) + 7 - steps % 8
-        state = state >> 1 ^ (_CASTAGNOLI if state & 1 else 0)
+        state = state >> 1 ^ (CASTAGNOLI_REFLECTED if state & 1 else 0)
     return -1

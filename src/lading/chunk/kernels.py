@@ -2,138 +2,166 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numba
-import numpy as np
-
 from lading.kernels import crc32c as checksum
+from lading.kernels.arrays import Bytes, Table
 from lading.kernels.memory import load8, load16, load32, load64, store8, store16, store32, store64
+from lading.kernels.signature import (
+    BOOLEAN,
+    BYTES,
+    LONG,
+    OUT_BYTES,
+    OUT_TABLE,
+    UINT32,
+    int64,
+    kernel,
+    several,
+    uint32,
+    uint64,
+)
+from lading.kernels.tables import CASTAGNOLI_REFLECTED
 
-from . import layout
-from .layout import ENVELOPE_BYTES, LENGTH_COUNTS_FROM
-
-njit: Any = numba.njit
-types: Any = numba.types
+from ..model import chunk_table
+from .layout import (
+    BAD_COUNT,
+    BAD_CRC,
+    BAD_OFFSET,
+    BAD_TIME,
+    BASE_OFFSET,
+    COUNT,
+    CRC,
+    CUT,
+    DIALECT,
+    ENVELOPE_BYTES,
+    FINE,
+    FLAGS,
+    LAST_OFFSET_DELTA,
+    LENGTH,
+    LENGTH_COUNTS_FROM,
+    MAGIC,
+    MAGIC_AT,
+    MAX_TIMESTAMP,
+    MIN_TIMESTAMP,
+    NO_MAGIC,
+    OTHER_VERSION,
+    POSITION_MAX,
+    RESERVED,
+    RESERVED_BITS,
+    SHORT,
+    VERSION,
+    VERSION_AT,
+)
 
 _crc32c = checksum.crc32c
-_source = types.Array(types.uint8, 1, "C", readonly=True)
-_target = types.uint8[::1]
-_i64 = types.int64
-_LAST = np.uint64(layout.POSITION_MAX)
-_CASTAGNOLI = np.uint32(0x82F63B78)
-
-_MAGIC, _VERSION = layout.MAGIC, layout.VERSION
-_FINE, _CUT, _SHORT, _NO_MAGIC, _OTHER_VERSION = range(5)
-_RESERVED_BITS, _BAD_CRC, _BAD_COUNT, _BAD_OFFSET, _BAD_TIME = range(5, 10)
+_LAST = uint64(POSITION_MAX)
+_CASTAGNOLI = uint32(CASTAGNOLI_REFLECTED)
 
 
-@njit(types.uint32(_source, _i64, _i64), nogil=True, cache=True)
-def crc32c(array: Any, start: Any, end: Any) -> Any:
+@kernel(UINT32(BYTES, LONG, LONG))
+def crc32c(array: Bytes, start: int, end: int) -> int:
     return _crc32c(array, start, end)
 
 
-@njit(types.boolean(_target, *[_i64] * 9), nogil=True, cache=True)
+@kernel(BOOLEAN(OUT_BYTES, *[LONG] * 9))
 def seal(
-    array: Any,
-    at: Any,
-    end: Any,
-    dialect: Any,
-    flags: Any,
-    base_offset: Any,
-    count: Any,
-    last_offset_delta: Any,
-    min_timestamp_us: Any,
-    max_timestamp_us: Any,
-) -> Any:
+    array: Bytes,
+    at: int,
+    end: int,
+    dialect: int,
+    flags: int,
+    base_offset: int,
+    count: int,
+    last_offset_delta: int,
+    min_timestamp_us: int,
+    max_timestamp_us: int,
+) -> bool:
     if at < 0 or at > end - ENVELOPE_BYTES or end > array.size or end - at - LENGTH_COUNTS_FROM >= 1 << 32:
         return False
     if dialect < 0 or dialect >= 1 << 8 or flags < 0 or flags >= 1 << 16:
         return False
     if last_offset_delta < 0 or last_offset_delta >= 1 << 32 or count < 0 or count > last_offset_delta + 1:
         return False
-    if base_offset < 0 or base_offset > layout.POSITION_MAX - last_offset_delta:
+    if base_offset < 0 or base_offset > POSITION_MAX - last_offset_delta:
         return False
     if min_timestamp_us < 0 or min_timestamp_us > max_timestamp_us:
         return False
-    store32(array, at, end - at - LENGTH_COUNTS_FROM)
-    store16(array, at + 8, _MAGIC)
-    store8(array, at + 10, _VERSION)
-    store8(array, at + 11, dialect)
-    store16(array, at + 12, flags)
-    store16(array, at + 14, 0)
-    store64(array, at + 16, base_offset)
-    store32(array, at + 24, count)
-    store32(array, at + 28, last_offset_delta)
-    store64(array, at + 32, min_timestamp_us)
-    store64(array, at + 40, max_timestamp_us)
-    store32(array, at + 4, _crc32c(array, at + LENGTH_COUNTS_FROM, end))
+    # in bounds: 0 <= at and at + ENVELOPE_BYTES <= end <= array.size, the first lines have seen to it
+    store32(array, at + LENGTH, end - at - LENGTH_COUNTS_FROM)
+    store16(array, at + MAGIC_AT, MAGIC)
+    store8(array, at + VERSION_AT, VERSION)
+    store8(array, at + DIALECT, dialect)
+    store16(array, at + FLAGS, flags)
+    store16(array, at + RESERVED, 0)
+    store64(array, at + BASE_OFFSET, base_offset)
+    store32(array, at + COUNT, count)
+    store32(array, at + LAST_OFFSET_DELTA, last_offset_delta)
+    store64(array, at + MIN_TIMESTAMP, min_timestamp_us)
+    store64(array, at + MAX_TIMESTAMP, max_timestamp_us)
+    store32(array, at + CRC, _crc32c(array, at + LENGTH_COUNTS_FROM, end))
     return True
 
 
-@njit(types.int64(_source, _i64, _i64, types.boolean), nogil=True, cache=True)
-def check(array: Any, at: Any, end: Any, verify: Any) -> Any:
+@kernel(LONG(BYTES, LONG, LONG, BOOLEAN))
+def check(array: Bytes, at: int, end: int, verify: bool) -> int:
     if end - at < ENVELOPE_BYTES:
-        return _CUT
-    if load16(array, at + 8) != _MAGIC:
-        return _NO_MAGIC
-    if load8(array, at + 10) != _VERSION:
-        return _OTHER_VERSION
-    if load16(array, at + 14) != 0:
-        return _RESERVED_BITS
-    chunk_end = at + LENGTH_COUNTS_FROM + np.int64(load32(array, at))
+        return CUT
+    # in bounds: an envelope lies before ``end``; callers see to 0 <= at and end <= array.size
+    if load16(array, at + MAGIC_AT) != MAGIC:
+        return NO_MAGIC
+    if load8(array, at + VERSION_AT) != VERSION:
+        return OTHER_VERSION
+    if load16(array, at + RESERVED) != 0:
+        return RESERVED_BITS
+    chunk_end = at + LENGTH_COUNTS_FROM + int64(load32(array, at + LENGTH))
     if chunk_end < at + ENVELOPE_BYTES:
-        return _SHORT
+        return SHORT
     if chunk_end > end:
-        return _CUT
-    if verify and _crc32c(array, at + LENGTH_COUNTS_FROM, chunk_end) != load32(array, at + 4):
-        return _BAD_CRC
-    delta = np.int64(load32(array, at + 28))
-    if np.int64(load32(array, at + 24)) > delta + 1:
-        return _BAD_COUNT
-    base = load64(array, at + 16)
-    if base > _LAST or base > _LAST - np.uint64(delta):
-        return _BAD_OFFSET
-    low = load64(array, at + 32)
-    high = load64(array, at + 40)
+        return CUT
+    # in bounds: the whole chunk lies before ``end`` from here on
+    if verify and _crc32c(array, at + LENGTH_COUNTS_FROM, chunk_end) != load32(array, at + CRC):
+        return BAD_CRC
+    delta = int64(load32(array, at + LAST_OFFSET_DELTA))
+    if int64(load32(array, at + COUNT)) > delta + 1:
+        return BAD_COUNT
+    base = load64(array, at + BASE_OFFSET)
+    if base > _LAST or base > _LAST - uint64(delta):
+        return BAD_OFFSET
+    low = load64(array, at + MIN_TIMESTAMP)
+    high = load64(array, at + MAX_TIMESTAMP)
     if high > _LAST or low > high:
-        return _BAD_TIME
-    return _FINE
+        return BAD_TIME
+    return FINE
 
 
-@njit(
-    types.UniTuple(_i64, 3)(_source, _i64, _i64, types.boolean, types.int64[:, ::1], types.uint8[::1]),
-    nogil=True,
-    cache=True,
-)
-def walk(region: Any, start: Any, end: Any, verify: Any, rows: Any, dialects: Any) -> Any:
+@kernel(several(3)(BYTES, LONG, LONG, BOOLEAN, OUT_TABLE, OUT_BYTES))
+def walk(region: Bytes, start: int, end: int, verify: bool, rows: Table, dialects: Bytes) -> tuple[int, int, int]:
     at = start
     filled = 0
     while at < end and filled < rows.shape[0]:
         reason = check(region, at, end, verify)
-        if reason != 0:
+        if reason != FINE:
             return filled, at, reason
-        chunk_end = at + LENGTH_COUNTS_FROM + np.int64(load32(region, at))
-        base = np.int64(load64(region, at + 16))
-        rows[filled, 0] = at + ENVELOPE_BYTES
-        rows[filled, 1] = chunk_end
-        rows[filled, 2] = base
-        rows[filled, 3] = np.int64(load32(region, at + 24))
-        rows[filled, 4] = base + np.int64(load32(region, at + 28))
-        rows[filled, 5] = np.int64(load64(region, at + 32))
-        rows[filled, 6] = np.int64(load64(region, at + 40))
-        rows[filled, 7] = np.int64(load16(region, at + 12))
-        dialects[filled] = load8(region, at + 11)
+        # in bounds: ``check`` found the whole chunk before ``end``
+        chunk_end = at + LENGTH_COUNTS_FROM + int64(load32(region, at + LENGTH))
+        base = int64(load64(region, at + BASE_OFFSET))
+        rows[filled, chunk_table.BODY_START] = at + ENVELOPE_BYTES
+        rows[filled, chunk_table.BODY_END] = chunk_end
+        rows[filled, chunk_table.BASE_OFFSET] = base
+        rows[filled, chunk_table.COUNT] = int64(load32(region, at + COUNT))
+        rows[filled, chunk_table.LAST_OFFSET] = base + int64(load32(region, at + LAST_OFFSET_DELTA))
+        rows[filled, chunk_table.MIN_TIMESTAMP_US] = int64(load64(region, at + MIN_TIMESTAMP))
+        rows[filled, chunk_table.MAX_TIMESTAMP_US] = int64(load64(region, at + MAX_TIMESTAMP))
+        rows[filled, chunk_table.FLAGS] = int64(load16(region, at + FLAGS))
+        dialects[filled] = load8(region, at + DIALECT)
         filled += 1
         at = chunk_end
-    return filled, at, _FINE
+    return filled, at, FINE
 
 
-@njit(_i64(_i64, _i64), nogil=True, cache=True)
-def flipped_bit(changed: Any, size_bytes: Any) -> Any:
-    wanted = np.uint32(changed)
-    one = np.uint32(1)
-    state = np.uint32(0x80)
+@kernel(LONG(LONG, LONG))
+def flipped_bit(changed: int, size_bytes: int) -> int:
+    wanted = uint32(changed)
+    one = uint32(1)
+    state = uint32(0x80)
     for _ in range(8):
         state = (state >> one) ^ (_CASTAGNOLI * (state & one))
     for steps in range(8, 8 * size_bytes + 8):

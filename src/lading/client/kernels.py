@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
-from numba import njit, types
+from lading.kernels.arrays import Bytes, Ints
+from lading.kernels.signature import BYTES, INTS, LONG, NOTHING, OUT_BYTES, int64, kernel
 
 from ..kernels.memory import base, memcpy
 
-_int: Any = np.int64
 
-_octets = types.Array(types.uint8, 1, "C", readonly=True)
-_ends = types.Array(types.int32, 1, "C", readonly=True)
-
-
-@njit(types.void(_ends, _octets, types.int64, types.int64, _ends, types.uint8[::1]), nogil=True, cache=True)
-def spread(ends: Any, data: Any, place: Any, width: Any, places: Any, target: Any) -> Any:
+@kernel(NOTHING(INTS, BYTES, LONG, LONG, INTS, OUT_BYTES))
+def spread(ends: Ints, data: Bytes, place: int, width: int, places: Ints, target: Bytes) -> None:
+    # in bounds: Arrow's ends lie inside their data, and ``places`` inside ``target``, which the caller made for them
     source, out = base(data), base(target)
     for row in range(ends.size - 1):
-        to = _int(places[row * width + place])
-        size = _int(places[row * width + place + 1]) - to
-        memcpy(out, to, source, _int(ends[row]), size)
+        to = int64(places[row * width + place])
+        size = int64(places[row * width + place + 1]) - to
+        memcpy(out, to, source, int64(ends[row]), size)

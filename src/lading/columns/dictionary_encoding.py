@@ -10,7 +10,7 @@ import pyarrow as pa
 from ..model.run import Located
 from .assemble import ColumnBuilders
 from .contract import Encoding
-from .fallback import BAD
+from .rules import BAD
 from .typed import buffer, convert_column, kernels, normalize_layout, valid_bits
 
 ROWS_MIN: Final = 256

@@ -8,13 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..model.kinds import FIXED_SIZE_BYTES
-from .rules import Raw, Text, read_float, read_integer
+from .rules import ABSENT, BAD, LEFT, OK, Raw, Text, read_float, read_integer
 
 Bytes = NDArray[np.uint8]
 Longs = NDArray[np.int64]
-
-ABSENT, OK, BAD, LEFT = range(4)
-"""Status of a row: no value; converted; a value that cannot be; one that the caller converts by the rules."""
 
 _INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
 

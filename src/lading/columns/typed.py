@@ -20,8 +20,19 @@ from ..model.run import Located
 from . import fallback
 from .contract import BINARY_ENCODINGS, INTEGER_DECIMAL, TIMESTAMP, Encoding
 from .documents import unwrap_json
-from .fallback import BAD, LEFT, OK
-from .rules import ANY_WIDTH, DECIMAL_MAX, INSTANT_MAX_US, INSTANT_MIN_US, Raw, Text, read_float, read_integer
+from .rules import (
+    ANY_WIDTH,
+    BAD,
+    DECIMAL_MAX,
+    INSTANT_MAX_US,
+    INSTANT_MIN_US,
+    LEFT,
+    OK,
+    Raw,
+    Text,
+    read_float,
+    read_integer,
+)
 
 KERNEL_MODULE = "lading.columns.kernels"
 """Kernels of this room: bulk readers call ``engine.compiled(HOME)`` once, a broker never waits for them."""

@@ -102,7 +102,7 @@ def cache_dir() -> Path:
     """Where compiled kernels are kept: ``XDG_CACHE_HOME`` (or ``~/.cache``) ``/lading/kernels-…``.
 
     The name holds a hash of all kernel sources and what they import of ours, where they lie, the versions of Python and
-    Numba and the CPU, because Numba notices none of: a change in an inlined function or in a constant of a layout, a
+    Numba and the CPU, because Numba notices none of: a change in an inline function or in a constant of a layout, a
     home directory shared by different machines. Where nothing is writable, or other users may write there, it is a
     temporary directory of this process, with one warning.
     """

@@ -2,53 +2,55 @@
 
 Strings may hold anything but a bare quote, numbers are runs of their characters; who wants a value asks ``unescape``,
 ``integer`` or ``decimal``, which are exact or say that they cannot tell. ``data`` is an address, positions are bytes
-from it. Nothing beyond ``end`` is read.
+from it. In bounds: each load stands behind a test that it lies before ``end``, or behind one of this text that found a
+value there; callers keep ``end`` inside their array.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
-import numba
 import numpy as np
 
 from .big_endian import byte
 from .memory import load64, store8
-
-njit: Any = numba.njit
+from .signature import Data, inline, int64, routine, step, uint64
 
 DEPTH_MAX = 62
 """Nested arrays and objects: as many as one word has bits for."""
-QUOTE, BACKSLASH, COLON, COMMA, OBJECT, ARRAY, OBJECT_END = 34, 92, 58, 44, 123, 91, 125
+QUOTE, BACKSLASH, COLON, COMMA, OBJECT, ARRAY, OBJECT_END, _ARRAY_END = b'"\\:,{[}]'
+_SPACE, _TAB, _LINE_FEED, _RETURN = b" \t\n\r"
+_0, _9, _DOT, _MINUS, _PLUS, _SLASH = b"09.-+/"
+_A, _B, _E, _F, _L, _N, _R, _S, _T, _U = b"abeflnrstu"
+_LOWER = 32
+"""The bit that makes a capital letter small."""
 NO_VALUE, PLAIN, ESCAPED, SCALAR, TRUE, FALSE, NULL, NESTED, WIDE = range(9)
 """What ``value_end`` finds. PLAIN strings are ASCII without escapes, WIDE ones have other bytes and no escapes."""
 
-_LOW, _HIGH = np.uint64(0x0101010101010101), np.uint64(0x8080808080808080)
-_QUOTES, _SLASHES = np.uint64(0x2222222222222222), np.uint64(0x5C5C5C5C5C5C5C5C)
-_ZERO = np.uint64(0)
+_LOW, _HIGH = uint64(0x0101010101010101), uint64(0x8080808080808080)
+_QUOTES, _SLASHES = uint64(0x2222222222222222), uint64(0x5C5C5C5C5C5C5C5C)
+_ZERO = uint64(0)
 
 
-@njit(inline="always")
-def passed_space(data: Any, at: Any, end: Any) -> Any:
+@inline
+def passed_space(data: Data, at: int, end: int) -> int:
     """The next position that is no white space."""
     while at < end:
         space = byte(data, at)
-        if space != 32 and space != 9 and space != 10 and space != 13:
+        if space != _SPACE and space != _TAB and space != _LINE_FEED and space != _RETURN:
             break
         at += 1
     return at
 
 
-@njit(inline="always")
-def _neither(word: Any) -> Any:
+@inline
+def _neither(word: int) -> bool:
     """Whether none of 8 bytes is a quote or a backslash."""
     quotes = word ^ _QUOTES
     slashes = word ^ _SLASHES
     return (((quotes - _LOW) & ~quotes) | ((slashes - _LOW) & ~slashes)) & _HIGH == _ZERO
 
 
-@njit(nogil=True)
-def string_end(data: Any, at: Any, end: Any) -> Any:
+@routine
+def string_end(data: Data, at: int, end: int) -> tuple[int, int]:
     """Where the closing quote is of the string whose text begins here (-1: nowhere), and PLAIN, WIDE or ESCAPED."""
     escaped = False
     high = _ZERO
@@ -69,13 +71,13 @@ def string_end(data: Any, at: Any, end: Any) -> Any:
             if here == BACKSLASH:
                 escaped = True
                 at += 1
-            high |= np.uint64(here)
+            high |= uint64(here)
             at += 1
     return -1, NO_VALUE
 
 
-@njit(nogil=True)
-def _nested_end(data: Any, at: Any, end: Any) -> Any:
+@routine
+def _nested_end(data: Data, at: int, end: int) -> int:
     """Behind the object or array that begins here, -1 where it is none."""
     depth = 0
     objects = 0
@@ -122,7 +124,7 @@ def _nested_end(data: Any, at: Any, end: Any) -> Any:
                     if at < 0:
                         return -1
                 more = True
-            elif here == (OBJECT_END if in_object == 1 else 93):
+            elif here == (OBJECT_END if in_object == 1 else _ARRAY_END):
                 depth -= 1
             else:
                 return -1
@@ -130,8 +132,8 @@ def _nested_end(data: Any, at: Any, end: Any) -> Any:
             return at
 
 
-@njit(nogil=True)
-def _name_end(data: Any, at: Any, end: Any) -> Any:
+@routine
+def _name_end(data: Data, at: int, end: int) -> int:
     """Behind the name and colon that come next, -1 where they do not."""
     at = passed_space(data, at, end)
     if at >= end or byte(data, at) != QUOTE:
@@ -145,21 +147,22 @@ def _name_end(data: Any, at: Any, end: Any) -> Any:
     return at + 1
 
 
-@njit(nogil=True)
-def _scalar_end(data: Any, at: Any, end: Any) -> Any:
+@routine
+def _scalar_end(data: Data, at: int, end: int) -> tuple[int, int]:
     """Behind a number or word, and which; -1 where there is none."""
     here = byte(data, at)
-    if end - at >= 4 and here == 116 and byte(data, at + 1) == 114 and byte(data, at + 2) == 117:
-        return (at + 4, TRUE) if byte(data, at + 3) == 101 else (-1, NO_VALUE)
-    if end - at >= 4 and here == 110 and byte(data, at + 1) == 117 and byte(data, at + 2) == 108:
-        return (at + 4, NULL) if byte(data, at + 3) == 108 else (-1, NO_VALUE)
-    if end - at >= 5 and here == 102 and byte(data, at + 1) == 97 and byte(data, at + 2) == 108:
-        known = byte(data, at + 3) == 115 and byte(data, at + 4) == 101
+    if end - at >= 4 and here == _T and byte(data, at + 1) == _R and byte(data, at + 2) == _U:
+        return (at + 4, TRUE) if byte(data, at + 3) == _E else (-1, NO_VALUE)
+    if end - at >= 4 and here == _N and byte(data, at + 1) == _U and byte(data, at + 2) == _L:
+        return (at + 4, NULL) if byte(data, at + 3) == _L else (-1, NO_VALUE)
+    if end - at >= 5 and here == _F and byte(data, at + 1) == _A and byte(data, at + 2) == _L:
+        known = byte(data, at + 3) == _S and byte(data, at + 4) == _E
         return (at + 5, FALSE) if known else (-1, NO_VALUE)
     start = at
     while at < end:
         here = byte(data, at)
-        if not (48 <= here <= 57 or here == 46 or here == 45 or here == 43 or here == 101 or here == 69):
+        # compiled code makes a loop of a tuple
+        if not (_0 <= here <= _9 or here == _DOT or here == _MINUS or here == _PLUS or here | _LOWER == _E):  # noqa: SIM109
             break
         at += 1
     if at == start:
@@ -167,8 +170,8 @@ def _scalar_end(data: Any, at: Any, end: Any) -> Any:
     return at, SCALAR
 
 
-@njit(nogil=True)
-def value_end(data: Any, at: Any, end: Any) -> Any:
+@routine
+def value_end(data: Data, at: int, end: int) -> tuple[int, int]:
     """Behind the value that begins here (-1: none does), and which kind of one it is."""
     if at >= end:
         return -1, NO_VALUE
@@ -181,23 +184,54 @@ def value_end(data: Any, at: Any, end: Any) -> Any:
     return _scalar_end(data, at, end)
 
 
-@njit(inline="always")
-def _hex(data: Any, at: Any) -> Any:
+@step
+def read_member(data: Data, at: int, end: int) -> tuple[int, int, int, int, int, int]:
+    """Read a name and its value in an object.
+
+    Where the name begins and ends and what ``string_end`` says of it; where the value begins and ends (-1: this is no
+    member), and which kind of one it is.
+    """
+    if at >= end or byte(data, at) != QUOTE:
+        return at, at, NO_VALUE, at, -1, NO_VALUE
+    name = at + 1
+    name_end, name_found = string_end(data, name, end)
+    if name_end < 0:
+        return name, name, NO_VALUE, at, -1, NO_VALUE
+    at = passed_space(data, name_end + 1, end)
+    if at >= end or byte(data, at) != COLON:
+        return name, name_end, name_found, at, -1, NO_VALUE
+    at = passed_space(data, at + 1, end)
+    stop, found = value_end(data, at, end)
+    return name, name_end, name_found, at, stop, found
+
+
+@step
+def pass_member(data: Data, at: int, end: int) -> tuple[int, int]:
+    """Return what stands behind a value in an object, COMMA or OBJECT_END (-1: neither), and where it goes on."""
+    at = passed_space(data, at, end)
+    if at >= end:
+        return -1, at
+    here = byte(data, at)
+    return here if here in (COMMA, OBJECT_END) else -1, passed_space(data, at + 1, end)
+
+
+@inline
+def _hex(data: Data, at: int) -> int:
     """The number of four hexadecimal digits, -1 where they are none."""
     unit = 0
-    for step in range(4):
-        here = byte(data, at + step)
-        if 48 <= here <= 57:
-            unit = (unit << 4) | (here - 48)
-        elif 97 <= (here | 32) <= 102:
-            unit = (unit << 4) | ((here | 32) - 87)
+    for digit in range(4):
+        here = byte(data, at + digit)
+        if _0 <= here <= _9:
+            unit = (unit << 4) | (here - _0)
+        elif _A <= (here | _LOWER) <= _F:
+            unit = (unit << 4) | ((here | _LOWER) - _A + 10)
         else:
             return -1
     return unit
 
 
-@njit(nogil=True)
-def unescape(target: Any, to: Any, data: Any, at: Any, end: Any) -> Any:
+@routine
+def unescape(target: Data, to: int, data: Data, at: int, end: int) -> int:
     """The bytes that a string with escapes has, written to ``target`` unless that is 0; -1 for a wrong escape."""
     size = 0
     while at < end:
@@ -213,24 +247,24 @@ def unescape(target: Any, to: Any, data: Any, at: Any, end: Any) -> Any:
         kind = byte(data, at + 1)
         at += 2
         code = -1
-        if kind in (QUOTE, BACKSLASH, 47):
+        if kind in (QUOTE, BACKSLASH, _SLASH):
             code = kind
-        elif kind == 98:
+        elif kind == _B:
             code = 8
-        elif kind == 102:
+        elif kind == _F:
             code = 12
-        elif kind == 110:
-            code = 10
-        elif kind == 114:
-            code = 13
-        elif kind == 116:
-            code = 9
-        elif kind == 117 and at + 4 <= end:
+        elif kind == _N:
+            code = _LINE_FEED
+        elif kind == _R:
+            code = _RETURN
+        elif kind == _T:
+            code = _TAB
+        elif kind == _U and at + 4 <= end:
             code = _hex(data, at)
             at += 4
             if 0xD800 <= code < 0xE000:
                 low = -1
-                if code < 0xDC00 and at + 6 <= end and byte(data, at) == BACKSLASH and byte(data, at + 1) == 117:
+                if code < 0xDC00 and at + 6 <= end and byte(data, at) == BACKSLASH and byte(data, at + 1) == _U:
                     low = _hex(data, at + 2)
                 if low < 0xDC00 or low >= 0xE000:
                     return -1
@@ -242,8 +276,8 @@ def unescape(target: Any, to: Any, data: Any, at: Any, end: Any) -> Any:
     return size
 
 
-@njit(inline="always")
-def _put_character(target: Any, to: Any, code: Any) -> Any:
+@inline
+def _put_character(target: Data, to: int, code: int) -> int:
     """A character as UTF-8; its size."""
     if code < 0x80:
         if target != 0:
@@ -268,21 +302,21 @@ def _put_character(target: Any, to: Any, code: Any) -> Any:
     return 4
 
 
-@njit(nogil=True)
-def integer(data: Any, at: Any, end: Any) -> Any:
+@routine
+def integer(data: Data, at: int, end: int) -> tuple[int, bool]:
     """The value of a proper JSON integer of up to 18 digits, and whether it is one."""
     start = at
-    negative = byte(data, at) == 45
+    negative = byte(data, at) == _MINUS
     if negative:
         at += 1
     digits = end - at
-    if digits < 1 or digits > 18 or (digits > 1 and byte(data, at) == 48):
-        return np.int64(start), False
-    value = np.int64(0)
+    if digits < 1 or digits > 18 or (digits > 1 and byte(data, at) == _0):
+        return int64(start), False
+    value = int64(0)
     while at < end:
-        digit = byte(data, at) - 48
+        digit = byte(data, at) - _0
         if digit < 0 or digit > 9:
-            return np.int64(start), False
+            return int64(start), False
         value = value * 10 + digit
         at += 1
     return -value if negative else value, True
@@ -291,32 +325,32 @@ def integer(data: Any, at: Any, end: Any) -> Any:
 _TENS = 10.0 ** np.arange(23)
 
 
-@njit(nogil=True)
-def decimal(data: Any, at: Any, end: Any) -> Any:
+@routine
+def decimal(data: Data, at: int, end: int) -> tuple[float, bool]:
     """The float64 of a proper JSON number with a fraction or exponent, and whether it could be told exactly.
 
     Up to 15 digits and powers of ten up to 22 are exact in float64: one multiplication or division rounds right.
     """
-    negative = byte(data, at) == 45
+    negative = byte(data, at) == _MINUS
     if negative:
         at += 1
-    value = np.int64(0)
+    value = int64(0)
     digits = 0
     power = 0
     first = at
-    while at < end and 48 <= byte(data, at) <= 57:
-        value = value * 10 + byte(data, at) - 48
+    while at < end and _0 <= byte(data, at) <= _9:
+        value = value * 10 + byte(data, at) - _0
         digits += 1
         at += 1
         if digits > 15:
             return 0.0, False
-    if digits == 0 or (digits > 1 and byte(data, first) == 48):
+    if digits == 0 or (digits > 1 and byte(data, first) == _0):
         return 0.0, False
-    if at < end and byte(data, at) == 46:
+    if at < end and byte(data, at) == _DOT:
         at += 1
         fraction = at
-        while at < end and 48 <= byte(data, at) <= 57:
-            value = value * 10 + byte(data, at) - 48
+        while at < end and _0 <= byte(data, at) <= _9:
+            value = value * 10 + byte(data, at) - _0
             digits += 1
             at += 1
             if digits > 15:
@@ -324,16 +358,16 @@ def decimal(data: Any, at: Any, end: Any) -> Any:
         if at == fraction:
             return 0.0, False
         power = fraction - at
-    if at < end and (byte(data, at) | 32) == 101:
+    if at < end and (byte(data, at) | _LOWER) == _E:
         at += 1
         sign = 1
-        if at < end and (byte(data, at) == 43 or byte(data, at) == 45):
-            sign = 44 - byte(data, at)
+        if at < end and (byte(data, at) == _PLUS or byte(data, at) == _MINUS):
+            sign = 1 if byte(data, at) == _PLUS else -1
             at += 1
         exponent = 0
         start = at
-        while at < end and 48 <= byte(data, at) <= 57 and at - start < 4:
-            exponent = exponent * 10 + byte(data, at) - 48
+        while at < end and _0 <= byte(data, at) <= _9 and at - start < 4:
+            exponent = exponent * 10 + byte(data, at) - _0
             at += 1
         if at == start:
             return 0.0, False

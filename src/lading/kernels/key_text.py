@@ -1,28 +1,24 @@
 """Header keys inside kernels: bytes of the wire to the text of names.key_text, and comparing them.
 
-Where a function says so, 8 bytes behind what it looks at must be readable.
+In bounds if the caller has checked ``size`` bytes on each side; if a function says so, 8 bytes behind these must be
+readable, too.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
-import numba
-import numpy as np
-
 from .memory import load8, load64, memcpy, store8, store64
+from .signature import Data, inline, routine, uint64
 from .text import UTF8_BAD, ascii_only, store_hex, utf8_check
 
-njit: Any = numba.njit
+_BACKSLASH, _LOWER_X = b"\\x"
+_ZERO, _BYTE, _SLASH = uint64(0), uint64(255), uint64(_BACKSLASH)
+_HIGH_BITS = uint64(0x8080808080808080)
+SHORT_BYTES = 64
+"""Up to so many bytes are copied faster in words than by a call."""
 
-_BACKSLASH, _LOWER_X = 0x5C, 0x78
-_ZERO, _BYTE, _SLASH = np.uint64(0), np.uint64(255), np.uint64(_BACKSLASH)
-_HIGH_BITS = np.uint64(0x8080808080808080)
-_SHORT_BYTES = 64
 
-
-@njit(inline="always")
-def same(data: Any, at: Any, keys: Any, key: Any, size: Any) -> Any:
+@inline
+def same(data: Data, at: int, keys: Data, key: int, size: int) -> bool:
     """Whether ``size`` bytes are equal; 8 bytes behind them are readable on both sides."""
     step = 0
     while step + 8 <= size:
@@ -32,28 +28,31 @@ def same(data: Any, at: Any, keys: Any, key: Any, size: Any) -> Any:
     rest = size - step
     if rest == 0:
         return True
-    return ((load64(data, at + step) ^ load64(keys, key + step)) << np.uint64(64 - 8 * rest)) == _ZERO
+    equal: bool = (load64(data, at + step) ^ load64(keys, key + step)) << uint64(64 - 8 * rest) == _ZERO
+    return equal
 
 
-@njit(inline="always")
-def is_plain(data: Any, at: Any, size: Any) -> Any:
+@inline
+def is_plain(data: Data, at: int, size: int) -> bool:
     """Whether a key is ASCII and does not begin with a backslash; 8 bytes behind it are readable."""
     if size < 1 or size > 8:
-        return ascii_only(data, at, size) and (size == 0 or load8(data, at) != _BACKSLASH)
+        plain: bool = ascii_only(data, at, size) and (size == 0 or load8(data, at) != _BACKSLASH)
+        return plain
     word = load64(data, at)
-    return (word & _HIGH_BITS) << np.uint64(64 - 8 * size) == _ZERO and word & _BYTE != _SLASH
+    short: bool = (word & _HIGH_BITS) << uint64(64 - 8 * size) == _ZERO and word & _BYTE != _SLASH
+    return short
 
 
-@njit(nogil=True)
-def odd_text_size(data: Any, at: Any, size: Any) -> Any:
+@routine
+def odd_text_size(data: Data, at: int, size: int) -> int:
     """Bytes of a key as text: itself, one more, or two for each and two."""
     if utf8_check(data, at, size) == UTF8_BAD:
         return 2 * size + 2
     return size + 1 if size > 0 and load8(data, at) == _BACKSLASH else size
 
 
-@njit(nogil=True)
-def copy_odd_text(target: Any, to: Any, source: Any, at: Any, size: Any) -> Any:
+@routine
+def copy_odd_text(target: Data, to: int, source: Data, at: int, size: int) -> int:
     """Copy a key as its text: escaped where it is no UTF-8 or begins with a backslash; the size of the text."""
     if utf8_check(source, at, size) == UTF8_BAD:
         store8(target, to, _BACKSLASH)
@@ -68,8 +67,8 @@ def copy_odd_text(target: Any, to: Any, source: Any, at: Any, size: Any) -> Any:
     return size
 
 
-@njit(inline="always")
-def copy_words(target: Any, to: Any, source: Any, at: Any, size: Any) -> Any:
+@inline
+def copy_words(target: Data, to: int, source: Data, at: int, size: int) -> None:
     """Copy in words of 8 bytes: both sides have 8 bytes to spare. Short copies are not worth a call."""
     step = 0
     while step < size:
@@ -77,10 +76,10 @@ def copy_words(target: Any, to: Any, source: Any, at: Any, size: Any) -> Any:
         step += 8
 
 
-@njit(inline="always")
-def copy_bytes(target: Any, to: Any, source: Any, at: Any, size: Any) -> Any:
+@inline
+def copy_bytes(target: Data, to: int, source: Data, at: int, size: int) -> None:
     """Copy any number of bytes, a few in words as ``copy_words`` does it."""
-    if size <= _SHORT_BYTES:
+    if size <= SHORT_BYTES:
         copy_words(target, to, source, at, size)
     else:
         memcpy(target, to, source, at, size)

@@ -5,6 +5,7 @@ The Python twin is ``sync_fallback.py``.
 
 from __future__ import annotations
 
+import errno
 import sys
 from typing import Any
 
@@ -14,10 +15,11 @@ from llvmlite import ir
 from numba.core import cgutils
 from numba.extending import intrinsic as _intrinsic
 
+from .arrays import Bytes
 from .memory import address, load32, store8
+from .signature import INT, LONG, OUT_BYTES, kernel, routine
 
 intrinsic: Any = _intrinsic
-njit: Any = numba.njit
 types: Any = numba.types
 
 _transfer = types.int64(types.int32, types.voidptr, types.int64)
@@ -25,8 +27,9 @@ _read = types.ExternalFunction("read", _transfer)
 _write = types.ExternalFunction("write", _transfer)
 _sync = types.ExternalFunction("fdatasync" if sys.platform == "linux" else "fsync", types.int32(types.int32))
 _ERRNO = "__errno_location" if sys.platform == "linux" else "__error"
-_EINTR = 4
+_EINTR = errno.EINTR
 _UNKNOWN = 255
+"""An answer is one byte."""
 
 
 @intrinsic
@@ -40,8 +43,8 @@ def _errno(typing_context: Any) -> Any:
     return types.int32(), generate
 
 
-@njit(nogil=True)
-def _fill(inp: Any, buffer: Any, have: Any, want: Any) -> Any:
+@routine
+def _fill(inp: int, buffer: Bytes, have: int, want: int) -> int:
     """Read until ``buffer`` holds at least ``want`` bytes; how many it holds, or -1 at the end of the pipe."""
     while have < want:
         got = _read(inp, address(buffer, have), buffer.size - have)
@@ -52,8 +55,8 @@ def _fill(inp: Any, buffer: Any, have: Any, want: Any) -> Any:
     return have
 
 
-@njit(types.int64(types.int32, types.int32, types.uint8[::1], types.uint8[::1]), nogil=True, cache=True)
-def sync_rounds(inp: Any, out: Any, fds: Any, answers: Any) -> Any:
+@kernel(LONG(INT, INT, OUT_BYTES, OUT_BYTES))
+def sync_rounds(inp: int, out: int, fds: Bytes, answers: Bytes) -> int:
     """Until ``inp`` ends: read file numbers (int32 each), sync each file, write one byte for each to ``out``.
 
     A byte is 0 for done, else the error number (255 where it does not fit). ``fds`` is room for at least one number,
@@ -61,6 +64,7 @@ def sync_rounds(inp: Any, out: Any, fds: Any, answers: Any) -> Any:
     never. Returns the number of files synced.
     """
     done = 0
+    # in bounds: at most ``fds.size`` bytes are read, so ``count`` numbers lie in it and as many bytes in ``answers``
     if fds.size < 4 or answers.size < fds.size // 4:
         return done
     while True:

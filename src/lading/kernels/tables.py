@@ -7,6 +7,8 @@ from numpy.typing import NDArray
 
 IEEE = 0x104C11DB7
 CASTAGNOLI = 0x11EDC6F41
+CASTAGNOLI_REFLECTED = 0x82F63B78
+"""The same without its highest bit, from the other end: as a CRC is shifted bit by bit."""
 
 
 def slices(polynomial: int) -> NDArray[np.uint32]:

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numba
-import numpy as np
-
 from .memory import load8, load64, store8
-
-njit: Any = numba.njit
+from .signature import Data, inline, int64, routine, uint64
 
 UTF8_BAD, UTF8_GOOD = 0, 1
-_HIGH_BITS = np.uint64(0x8080808080808080)
-_ZERO = np.uint64(0)
+_HIGH_BITS = uint64(0x8080808080808080)
+_ZERO = uint64(0)
 
 
-@njit(inline="always")
-def ascii_only(array: Any, at: Any, size: Any) -> Any:
+@inline
+def ascii_only(array: Data, at: int, size: int) -> bool:
     """Whether ``size`` bytes are all below 128; reads up to 7 bytes past them, which must be there."""
     step = 0
     while step + 8 <= size:
@@ -25,15 +19,15 @@ def ascii_only(array: Any, at: Any, size: Any) -> Any:
             return False
         step += 8
     rest = size - step
-    return rest == 0 or (load64(array, at + step) & _HIGH_BITS) << np.uint64(64 - 8 * rest) == _ZERO
+    return rest == 0 or (load64(array, at + step) & _HIGH_BITS) << uint64(64 - 8 * rest) == _ZERO
 
 
-@njit(nogil=True)
-def utf8_check(array: Any, at: Any, size: Any) -> Any:
+@routine
+def utf8_check(array: Data, at: int, size: int) -> int:
     """UTF8_GOOD where ``size`` bytes are well-formed UTF-8 (no surrogates, nothing overlong, up to U+10FFFF)."""
     end = at + size
     while at < end:
-        lead = np.int64(load8(array, at))
+        lead = int64(load8(array, at))
         if lead < 0x80:
             at += 1
             continue
@@ -54,7 +48,7 @@ def utf8_check(array: Any, at: Any, size: Any) -> Any:
         if at + more >= end:
             return UTF8_BAD
         for step in range(1, more + 1):
-            byte = np.int64(load8(array, at + step))
+            byte = int64(load8(array, at + step))
             if byte < low or byte > high:
                 return UTF8_BAD
             low = 0x80
@@ -63,11 +57,11 @@ def utf8_check(array: Any, at: Any, size: Any) -> Any:
     return UTF8_GOOD
 
 
-@njit(nogil=True)
-def store_hex(target: Any, to: Any, source: Any, at: Any, size: Any) -> Any:
+@routine
+def store_hex(target: Data, to: int, source: Data, at: int, size: int) -> None:
     """Write ``size`` bytes as twice as many lower-case hexadecimal digits."""
     for step in range(size):
-        byte = np.int64(load8(source, at + step))
+        byte = int64(load8(source, at + step))
         high = byte >> 4
         low = byte & 15
         store8(target, to + 2 * step, high + (48 if high < 10 else 87))

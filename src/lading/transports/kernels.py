@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from numba import njit, types
+from lading.kernels.arrays import Bytes, Checksums, Ints, Longs
+from lading.kernels.signature import BYTES, INTS, LONG, OUT_LONGS, UINT32S, kernel
 
 from ..kernels import crc32 as checksum
 
 _crc32 = checksum.crc32
 
 
-def _read(item: Any) -> Any:
-    return types.Array(item, 1, "C", readonly=True)
-
-
-@njit(
-    types.int64(_read(types.uint8), _read(types.int32), _read(types.uint8), _read(types.uint32), types.int64[::1]),
-    nogil=True,
-    cache=True,
-)
-def find_mismatches(data: Any, ends: Any, judged: Any, checksums: Any, rows: Any) -> Any:
+@kernel(LONG(BYTES, INTS, BYTES, UINT32S, OUT_LONGS))
+def find_mismatches(data: Bytes, ends: Ints, judged: Bytes, checksums: Checksums, rows: Longs) -> int:
+    # in bounds: Arrow's ends lie inside their data
     found = 0
     for row in range(checksums.size):
         start = ends[row]

@@ -1,22 +1,11 @@
-"""Readable twins of the kernels of a channel's window: same names, same arguments, same results.
-
-A window is a ring of arrays: the slot of an offset is its low bits. ``owners`` holds the number of the subscriber a
-message is with, or ``DONE`` or ``WAITING``.
-"""
+"""Readable twins of the kernels of a channel's window: same names, same arguments, same results."""
 
 from __future__ import annotations
-
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-DONE: Final = -1
-"""Nothing more is to be done about this message in this channel."""
-WAITING: Final = -2
-"""To be delivered, for the first time or again."""
-ATTEMPTS_MAX: Final = 0xFFFF
-NEVER_US: Final = 0x7FFFFFFFFFFFFFFF
+from .window_layout import ATTEMPTS_MAX, DONE, NEVER_US
 
 Offsets = NDArray[np.int64]
 Owners = NDArray[np.int32]

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from ...model.errors import Reason, Refusal
 from ..core.pending_append import Append
 from ..core.topology import Partition
-from .fallback import NEVER_US, WAITING
 from .out_of_window import DEFERRED, LEAVING, OutOfWindow, OutOfWindowMessage
 from .statistics import ChannelStatistics
 from .subscriber import Subscriber
 from .window import Window
+from .window_layout import NEVER_US, WAITING
 
 OUT_OF_WINDOW_MAX: Final = 20_000
 """So many messages are set aside at most: put off by subscribers, or left behind."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from .fallback import NEVER_US, WAITING
+from .window_layout import NEVER_US, WAITING
 
 DEFERRED: Final = -3
 """With nobody until its time has come."""

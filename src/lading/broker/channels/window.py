@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ...kernels import engine
 from . import fallback
-from .fallback import DONE, NEVER_US, WAITING
+from .window_layout import DONE, NEVER_US, WAITING
 
 KERNEL_MODULE: Final = "lading.broker.channels.kernels"
 SLOTS_MIN: Final = 1 << 12

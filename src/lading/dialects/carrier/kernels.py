@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numba
 import numpy as np
 
+from lading.kernels.arrays import Bytes, Ints, Kinds, Longs
 from lading.kernels.crc32 import crc32
 from lading.kernels.memory import base, load8, load32, loadi64, memcpy, store8, store32, store64
+from lading.kernels.signature import (
+    BYTES,
+    INTS,
+    KINDS,
+    LONGS,
+    NOTHING,
+    OUT_BYTES,
+    OUT_INTS,
+    OUT_KINDS,
+    OUT_LONGS,
+    Address,
+    Data,
+    inline,
+    int64,
+    kernel,
+    routine,
+)
 
+from .kernel_text import is_text, put_text, read_text
 from .layout import (
     CRC_BYTES,
     ENTRIES_FLAG,
@@ -21,8 +37,6 @@ from .layout import (
     PLAIN_BYTES_MAX,
     RAW,
     SHOWN_TAG,
-    TEXT_BYTES_MAX,
-    TEXT_PREFIX,
     TEXT_PREFIX_BYTES,
     TIME_BYTES,
     TIME_FLAG,
@@ -30,21 +44,9 @@ from .layout import (
     VERSION_BYTE,
 )
 
-njit: Any = numba.njit
-types: Any = numba.types
-_int: Any = np.int64
-_PREFIX_0, _PREFIX_1, _PREFIX_2 = TEXT_PREFIX
 
-_octets = types.Array(types.uint8, 1, "C", readonly=True)
-_kinds = types.Array(types.int8, 1, "C", readonly=True)
-_ends = types.Array(types.int32, 1, "C", readonly=True)
-_longs = types.Array(types.int64, 1, "C", readonly=True)
-_bytes, _i8, _i32, _i64 = types.uint8[::1], types.int8[::1], types.int32[::1], types.int64[::1]
-_HEADERS = (_ends, _ends, _octets, _kinds, _ends, _octets, _octets)
-
-
-@njit(inline="always")
-def put_varint(out: Any, at: Any, value: Any) -> Any:
+@inline
+def put_varint(out: Data, at: int, value: int) -> int:
     """Write an unsigned varint; where it ends."""
     while value > 0x7F:
         store8(out, at, (value & 0x7F) | 0x80)
@@ -54,23 +56,16 @@ def put_varint(out: Any, at: Any, value: Any) -> Any:
     return at + 1
 
 
-@njit(inline="always")
-def _end(ends: Any, entry: Any) -> Any:
+@inline
+def _end(ends: Data, entry: int) -> int:
     """Where the bytes of the entry before ``entry`` end; ``ends`` is an address."""
-    return _int(load32(ends, 4 * entry))
+    return int64(load32(ends, 4 * entry))
 
 
-@njit(nogil=True)
+@routine
 def _mark(
-    first: Any,
-    header: Any,
-    name_ends: Any,
-    names: Any,
-    value_ends: Any,
-    values: Any,
-    value_valid: Any,
-    out: Any,
-) -> Any:
+    first: int, header: int, name_ends: Data, names: Data, value_ends: Data, values: Data, value_valid: Data, out: Data
+) -> int:
     """The fingerprint of a header as Kafka shows it, among those of its message from ``first`` on; all by address."""
     name_at = _end(name_ends, header)
     name_size = _end(name_ends, header + 1) - name_at
@@ -84,6 +79,7 @@ def _mark(
             step += 1
         if step == name_size:
             occurrence += 1
+    # in bounds: ``out`` is scratch for the largest header and its three varints
     at = put_varint(out, 0, name_size)
     memcpy(out, at, names, name_at, name_size)
     at += name_size
@@ -98,102 +94,17 @@ def _mark(
         memcpy(out, at, values, value_at, size)
         at += size
     at = put_varint(out, at, occurrence)
-    return _int(crc32(out, 0, at))
+    return int64(crc32(out, 0, at))
 
 
-@njit(inline="always")
-def _digit(six: Any) -> Any:
-    """The digit of base64url for six bits."""
-    if six < 26:
-        return six + 65
-    if six < 52:
-        return six + 71
-    if six < 62:
-        return six - 4
-    return 45 if six == 62 else 95
-
-
-@njit(inline="always")
-def _six(digit: Any) -> Any:
-    """The six bits of a digit; -1 for what is none."""
-    if 97 <= digit <= 122:
-        return digit - 71
-    if 65 <= digit <= 90:
-        return digit - 65
-    if 48 <= digit <= 57:
-        return digit + 4
-    if digit == 45:
-        return 62
-    return 63 if digit == 95 else -1
-
-
-@njit(nogil=True)
-def _put_text(out: Any, to: Any, at: Any, end: Any) -> Any:
-    """Write ``out[at:end]`` in its printable form at ``to``, which ends where the bytes end: each is read in time."""
-    store8(out, to, _PREFIX_0)
-    store8(out, to + 1, _PREFIX_1)
-    store8(out, to + 2, _PREFIX_2)
-    to += TEXT_PREFIX_BYTES
-    while end - at >= 3:
-        bits = (_int(load8(out, at)) << 16) | (_int(load8(out, at + 1)) << 8) | _int(load8(out, at + 2))
-        store8(out, to, _digit(bits >> 18))
-        store8(out, to + 1, _digit((bits >> 12) & 63))
-        store8(out, to + 2, _digit((bits >> 6) & 63))
-        store8(out, to + 3, _digit(bits & 63))
-        at += 3
-        to += 4
-    if end - at == 2:
-        bits = (_int(load8(out, at)) << 16) | (_int(load8(out, at + 1)) << 8)
-        store8(out, to, _digit(bits >> 18))
-        store8(out, to + 1, _digit((bits >> 12) & 63))
-        store8(out, to + 2, _digit((bits >> 6) & 63))
-    elif end - at == 1:
-        bits = _int(load8(out, at)) << 16
-        store8(out, to, _digit(bits >> 18))
-        store8(out, to + 1, _digit((bits >> 12) & 63))
-
-
-@njit(inline="always")
-def is_text(data: Any, start: Any, size: Any) -> Any:
-    """Whether ``size`` bytes of ``data`` begin as the printable form."""
-    if size < TEXT_PREFIX_BYTES:
-        return False
-    first, second, third = load8(data, start), load8(data, start + 1), load8(data, start + 2)
-    return first == _PREFIX_0 and second == _PREFIX_1 and third == _PREFIX_2
-
-
-@njit(nogil=True)
-def read_text(data: Any, start: Any, end: Any, out: Any) -> Any:
-    """Undo the printable form ``data[start:end]`` into ``out`` (PLAIN_BYTES_MAX, by address); the size, -1 if none."""
-    digits = end - start - TEXT_PREFIX_BYTES
-    if end - start > TEXT_BYTES_MAX or digits % 4 == 1:
-        return -1
-    at = start + TEXT_PREFIX_BYTES
-    bits, held, to = 0, 0, 0
-    while at < end:
-        six = _six(_int(load8(data, at)))
-        if six < 0:
-            return -1
-        bits = (bits << 6) | six
-        held += 6
-        at += 1
-        if held >= 8:
-            held -= 8
-            store8(out, to, (bits >> held) & 255)
-            bits &= (1 << held) - 1
-            to += 1
-    # bits behind the last byte would let one carrier be written in several ways
-    return to if bits == 0 else -1
-
-
-@njit(inline="always")
-def carrier_size(flags: Any, first: Any, last: Any, kinds: Any) -> Any:
+@inline
+def carrier_size(flags: int, first: int, last: int, kinds: Data) -> int:
     """Bytes of the carrier that ``put_carrier`` writes."""
     return TEXT_PREFIX_BYTES + (4 * _plain_size(flags, first, last, kinds) + 2) // 3
 
 
-@njit(inline="always")
-def _plain_size(flags: Any, first: Any, last: Any, kinds: Any) -> Any:
+@inline
+def _plain_size(flags: int, first: int, last: int, kinds: Data) -> int:
     """Bytes of a carrier before it is printable."""
     size = HEAD_BYTES + CRC_BYTES
     if flags & TIME_FLAG:
@@ -209,29 +120,30 @@ def _plain_size(flags: Any, first: Any, last: Any, kinds: Any) -> Any:
     return size
 
 
-@njit(nogil=True)
+@routine
 def put_carrier(
-    out: Any,
-    start: Any,
-    flags: Any,
-    time_us: Any,
-    ids: Any,
-    row: Any,
-    first: Any,
-    last: Any,
-    name_ends: Any,
-    names: Any,
-    kinds: Any,
-    value_ends: Any,
-    values: Any,
-    value_valid: Any,
-    scratch: Any,
-) -> Any:
+    out: Data,
+    start: int,
+    flags: int,
+    time_us: int,
+    ids: Data,
+    row: int,
+    first: int,
+    last: int,
+    name_ends: Data,
+    names: Data,
+    kinds: Data,
+    value_ends: Data,
+    values: Data,
+    value_valid: Data,
+    scratch: Data,
+) -> int:
     """Write the printable carrier of a message at ``start`` of ``out``; where it ends. All columns are addresses.
 
     Its headers, all shown and HEADERS_MAX at most, are those from ``first`` up to, not including, ``last``.
     """
     size = _plain_size(flags, first, last, kinds)
+    # in bounds: the caller has made room for ``carrier_size``, at whose end the bytes lie before they are printable
     end = start + TEXT_PREFIX_BYTES + (4 * size + 2) // 3
     begin = end - size
     store8(out, begin, VERSION_BYTE)
@@ -255,29 +167,30 @@ def put_carrier(
                 store8(out, at, kind)
                 at += 1
     store32(out, at, crc32(out, begin, at - begin))
-    _put_text(out, start, begin, end)
+    put_text(out, start, begin, end)
     return end
 
 
-@njit(types.void(_longs, *_HEADERS, _octets, _octets, _longs, _octets, _bytes, _bytes, _i32), nogil=True, cache=True)
+@kernel(NOTHING(LONGS, INTS, INTS, BYTES, KINDS, INTS, *[BYTES] * 4, LONGS, BYTES, OUT_BYTES, OUT_BYTES, OUT_INTS))
 def make(
-    rows: Any,
-    list_ends: Any,
-    name_ends: Any,
-    names: Any,
-    kinds: Any,
-    value_ends: Any,
-    values: Any,
-    value_valid: Any,
-    ids: Any,
-    id_valid: Any,
-    times_us: Any,
-    time_lost: Any,
-    scratch: Any,
-    target: Any,
-    ends: Any,
-) -> Any:
+    rows: Longs,
+    list_ends: Ints,
+    name_ends: Ints,
+    names: Bytes,
+    kinds: Kinds,
+    value_ends: Ints,
+    values: Bytes,
+    value_valid: Bytes,
+    ids: Bytes,
+    id_valid: Bytes,
+    times_us: Longs,
+    time_lost: Bytes,
+    scratch: Bytes,
+    target: Bytes,
+    ends: Ints,
+) -> None:
     headers = (base(name_ends), base(names), base(kinds), base(value_ends), base(values), base(value_valid))
+    # in bounds: the caller made ``target`` for the largest carriers of these rows, ``scratch`` for the largest header
     out, all_ids, room = base(target), base(ids), base(scratch)
     at = 0
     ends[0] = 0
@@ -288,68 +201,66 @@ def make(
             flags |= TIME_FLAG
         if id_valid[row]:
             flags |= ID_FLAG
-        first, last = _int(list_ends[row]), _int(list_ends[row + 1])
+        first, last = int64(list_ends[row]), int64(list_ends[row + 1])
         at = put_carrier(out, at, flags, times_us[row], all_ids, row, first, last, *headers, room)
         ends[index + 1] = at
 
 
-@njit(inline="always")
-def opened(data: Any, start: Any, end: Any) -> Any:
+@inline
+def opened(data: Data, start: int, end: int) -> tuple[int, int, int, int, int]:
     """Of the carrier ``data[start:end]``, by address: (flags, time, id, count of entries, end of its body).
 
     All but the flags are positions. The flags are 0 where it is none of those that ``make`` writes.
     """
+    # in bounds: a carrier without head, body and CRC is not looked at, and its parts only if they lie in the body
     body_end = end - CRC_BYTES
     at = start + HEAD_BYTES
     flags = 0
     if body_end - at >= 1 and load8(data, start) == VERSION_BYTE:
-        flags = _int(load8(data, start + 1))
+        flags = int64(load8(data, start + 1))
         plain = flags & ~(ENTRIES_FLAG | TIME_FLAG | ID_FLAG) == 0 and flags & ENTRIES_FLAG != 0
-        if not plain or _int(crc32(data, start, body_end - start)) != _int(load32(data, body_end)):
+        if not plain or int64(crc32(data, start, body_end - start)) != int64(load32(data, body_end)):
             flags = 0
     id_at = at + (TIME_BYTES if flags & TIME_FLAG else 0)
     count_at = id_at + (ID_BYTES if flags & ID_FLAG else 0)
     return flags if count_at < body_end else 0, at, id_at, count_at, body_end
 
 
-@njit(nogil=True)
+@routine
 def _undone(
-    first: Any,
-    last: Any,
-    start: Any,
-    end: Any,
-    name_ends: Any,
-    names: Any,
-    value_ends: Any,
-    values: Any,
-    value_valid: Any,
-    scratch: Any,
-    found_kinds: Any,
-    ids: Any,
-    times_us: Any,
-    row: Any,
-    changed: Any,
-    plain: Any,
-) -> Any:
-    """Whether the carrier ``values[start:end]`` is one of those that ``make`` writes, for just these headers."""
-    data = base(values)
-    shown = (base(name_ends), base(names), base(value_ends), data, base(value_valid), base(scratch))
-    carrier = data
-    if is_text(data, start, end - start):
-        end = read_text(data, start, end, plain)
+    first: int,
+    last: int,
+    start: int,
+    end: int,
+    shown: tuple[Address, ...],
+    found_kinds: Kinds,
+    ids: Address,
+    times_us: Longs,
+    row: int,
+    changed: Bytes,
+    plain: Address,
+) -> bool:
+    """Whether the carrier ``values[start:end]`` is one of those that ``make`` writes, for just these headers.
+
+    ``shown`` is ends and bytes of names, ends and bytes of values, whether each is there, and scratch: all by address.
+    """
+    carrier = shown[3]
+    # in bounds: Arrow's ends lie inside the values; of the carrier each part is read only if it lies before its end
+    if is_text(carrier, start, end - start):
+        end = read_text(carrier, start, end, plain)
         if end < 0:
             return False
         carrier, start = plain, 0
     flags, time_at, id_at, at, body_end = opened(carrier, start, end)
-    if flags == 0 or _int(load8(carrier, at)) != last - first:
+    if flags == 0 or int64(load8(carrier, at)) != last - first:
         return False
     at += 1
     for header in range(first, last):
         if body_end - at < ENTRY_BYTES:
             return False
-        tag = _int(load8(carrier, at))
+        tag = int64(load8(carrier, at))
         mark = _mark(first, header, *shown)
-        if mark != _int(load32(carrier, at + 1)):
+        if mark != int64(load32(carrier, at + 1)):
             return False
         at += ENTRY_BYTES
         if tag == TYPED_TAG:
@@ -365,40 +276,58 @@ def _undone(
         times_us[row] = loadi64(carrier, time_at)
         changed[row] |= TIME_FLAG
     if flags & ID_FLAG:
-        memcpy(base(ids), ID_BYTES * row, carrier, id_at, ID_BYTES)
+        memcpy(ids, ID_BYTES * row, carrier, id_at, ID_BYTES)
         changed[row] |= ID_FLAG
     return True
 
 
-@njit(types.void(_longs, *_HEADERS, _bytes, _i8, _bytes, _i64, _bytes, _bytes), nogil=True, cache=True)
+@kernel(
+    NOTHING(
+        LONGS,
+        INTS,
+        INTS,
+        BYTES,
+        KINDS,
+        INTS,
+        BYTES,
+        BYTES,
+        OUT_BYTES,
+        OUT_KINDS,
+        OUT_BYTES,
+        OUT_LONGS,
+        OUT_BYTES,
+        OUT_BYTES,
+    )
+)
 def undo(
-    rows: Any,
-    list_ends: Any,
-    name_ends: Any,
-    names: Any,
-    kinds: Any,
-    value_ends: Any,
-    values: Any,
-    value_valid: Any,
-    scratch: Any,
-    found_kinds: Any,
-    ids: Any,
-    times_us: Any,
-    changed: Any,
-    done: Any,
-) -> Any:
+    rows: Longs,
+    list_ends: Ints,
+    name_ends: Ints,
+    names: Bytes,
+    kinds: Kinds,
+    value_ends: Ints,
+    values: Bytes,
+    value_valid: Bytes,
+    scratch: Bytes,
+    found_kinds: Kinds,
+    ids: Bytes,
+    times_us: Longs,
+    changed: Bytes,
+    done: Bytes,
+) -> None:
     room = np.empty(PLAIN_BYTES_MAX, np.uint8)
-    plain = base(room)
+    # in bounds: ``_undone`` looks at each part only if it lies in the carrier; ``ids`` has a place for each row
+    plain, all_ids = base(room), base(ids)
+    shown = (base(name_ends), base(names), base(value_ends), base(values), base(value_valid), base(scratch))
     for index in range(rows.size):
         # Numba frees an array behind its last use: this one holds it for the whole loop
         room[0] = 0
         row = rows[index]
-        first, carrier = _int(list_ends[row]), _int(list_ends[row + 1]) - 1
+        first, carrier = int64(list_ends[row]), int64(list_ends[row + 1]) - 1
         if carrier - first > HEADERS_MAX or value_valid[carrier] == 0 or kinds[carrier] != RAW:
             continue
-        start, end = _int(value_ends[carrier]), _int(value_ends[carrier + 1])
-        parts = (name_ends, names, value_ends, values, value_valid, scratch, found_kinds, ids, times_us, row, changed)
-        if _undone(first, carrier, start, end, *parts, plain):
+        start, end = int64(value_ends[carrier]), int64(value_ends[carrier + 1])
+        if _undone(first, carrier, start, end, shown, found_kinds, all_ids, times_us, row, changed, plain):
             done[index] = 1
         else:
             changed[row] = 0

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from ...model.kinds import Kind
+
 VERSION_BYTE: Final = 1
 ENTRIES_FLAG, TIME_FLAG, ID_FLAG = 16, 32, 64
 SHOWN_TAG, TYPED_TAG = 0, 2
@@ -17,7 +19,7 @@ TEXT_PREFIX: Final = b"v1:"
 TEXT_PREFIX_BYTES: Final = len(TEXT_PREFIX)
 TIME_BYTES: Final = 8
 ID_BYTES: Final = 16
-RAW: Final = 1
+RAW: Final = int(Kind.RAW)
 HEADERS_MAX: Final = 64
 """Messages with more headers are done one by one."""
 PLAIN_BYTES_MAX: Final = HEAD_BYTES + TIME_BYTES + ID_BYTES + 1 + (ENTRY_BYTES + 1) * HEADERS_MAX + CRC_BYTES

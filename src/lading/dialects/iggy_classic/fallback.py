@@ -34,6 +34,7 @@ from .layout import (
     PAYLOADS,
     POSITION_MAX,
     STATES,
+    STORED_KIND_MAX,
     TIMESTAMPS,
     TOO_LARGE,
     VALUE_BYTES,
@@ -112,7 +113,7 @@ def scan(
                     if place is None:
                         reason = BAD_HEADERS
                         break
-                    if place.kind > 127:
+                    if place.kind > STORED_KIND_MAX:
                         reason = BAD_KIND
                         break
                     key = bytes(data[place.key_at : place.key_at + place.key_size])

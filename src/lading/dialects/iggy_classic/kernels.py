@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numba
-import numpy as np
-
-from lading.kernels.key_text import copy_odd_text, copy_words, is_plain, odd_text_size, same
+from lading.kernels.arrays import Bytes, KindTable, Longs, Table
+from lading.kernels.key_text import SHORT_BYTES, copy_odd_text, copy_words, is_plain, odd_text_size, same
 from lading.kernels.memory import base, load8, load32, load64, loadi64, memcpy, store8, store32, store64
+from lading.kernels.signature import (
+    BYTES,
+    CHUNKS,
+    LONG,
+    LONGS,
+    NOTHING,
+    OUT_BYTES,
+    OUT_KIND_TABLE,
+    OUT_LONGS,
+    OUT_TABLE,
+    Data,
+    inline,
+    int64,
+    kernel,
+    routine,
+)
+from lading.model import chunk_table
 
 from .layout import (
     ARROW_BYTES_MAX,
@@ -39,6 +52,7 @@ from .layout import (
     PAYLOADS,
     STATE,
     STATES,
+    STORED_KIND_MAX,
     TIMESTAMP,
     TIMESTAMPS,
     TOO_LARGE,
@@ -51,32 +65,20 @@ from .layout import (
 )
 from .stored_kernels import known_state, payload_at
 
-njit: Any = numba.njit
-types: Any = numba.types
-_int: Any = np.int64
 
-_source = types.Array(types.uint8, 1, "C", readonly=True)
-_longs = types.Array(types.int64, 1, "C", readonly=True)
-_chunks = types.Array(types.int64, 2, "A", readonly=True)
-_bytes = types.uint8[::1]
-_i64 = types.int64[::1]
-_long = types.int64
-
-_KIND_MAX = 127
-_SHORT_BYTES = 64
-
-
-@njit(inline="always")
-def _measure(data: Any, at: Any, end: Any) -> Any:
+@inline
+def _measure(data: Data, at: int, end: int) -> tuple[int, int, int, int]:
     """Of a header block: (headers, key bytes as text, value bytes, whether some key is odd); -reason for headers."""
     count = 0
     keys = 0
     values = 0
     odd = 0
     while at < end:
+        # in bounds: each length is read only if it lies before ``end``, and behind a key lie 8 bytes at least: kind and
+        # length of its value, and the length of the payload
         if end - at < HEADER_BYTES_MIN:
             return -BAD_HEADERS, keys, values, odd
-        key_size = _int(load32(data, at))
+        key_size = int64(load32(data, at))
         at += 4
         if end - at < key_size + 5:
             return -BAD_HEADERS, keys, values, odd
@@ -87,21 +89,30 @@ def _measure(data: Any, at: Any, end: Any) -> Any:
             odd = 1
         at += key_size
         kind = load8(data, at)
-        value_size = _int(load32(data, at + 1))
+        value_size = int64(load32(data, at + 1))
         at += 5 + value_size
         if at > end:
             return -BAD_HEADERS, keys, values, odd
-        if kind > _KIND_MAX:
+        if kind > STORED_KIND_MAX:
             return -BAD_KIND, keys, values, odd
         values += value_size
         count += 1
     return count, keys, values, odd
 
 
-@njit(nogil=True)
+@routine
 def _locate(
-    data: Any, at: Any, end: Any, keys: Any, key_ends: Any, asked: Any, starts: Any, lengths: Any, kinds: Any, room: Any
-) -> Any:
+    data: Data,
+    at: int,
+    end: int,
+    keys: Data,
+    key_ends: Data,
+    asked: int,
+    starts: Data,
+    lengths: Data,
+    kinds: Data,
+    room: int,
+) -> int:
     """Write where the last value of each asked key lies; a reason or 0.
 
     ``starts``, ``lengths`` and ``kinds`` are addresses of one row; the next key's row is ``room`` further on.
@@ -111,19 +122,20 @@ def _locate(
         store64(lengths, 8 * index * room, -1)
         store8(kinds, index * room, 0)
     while at < end:
+        # in bounds: as in ``_measure``; the tables have a place for each of ``asked`` keys
         if end - at < HEADER_BYTES_MIN:
             return BAD_HEADERS
         key_at = at + 4
-        key_size = _int(load32(data, at))
+        key_size = int64(load32(data, at))
         if end - key_at < key_size + 5:
             return BAD_HEADERS
         kind = load8(data, key_at + key_size)
-        value_size = _int(load32(data, key_at + key_size + 1))
+        value_size = int64(load32(data, key_at + key_size + 1))
         value_at = key_at + key_size + 5
         at = value_at + value_size
         if at > end:
             return BAD_HEADERS
-        if kind > _KIND_MAX:
+        if kind > STORED_KIND_MAX:
             return BAD_KIND
         key = 0
         for index in range(asked):
@@ -137,40 +149,28 @@ def _locate(
     return FINE
 
 
-@njit(
-    _long(
-        _source,
-        _chunks,
-        _i64,
-        *[_long] * 5,
-        _source,
-        _longs,
-        _i64,
-        types.int64[:, ::1],
-        types.int64[:, ::1],
-        types.int8[:, ::1],
-        _i64,
-    ),
-    nogil=True,
-    cache=True,
+@kernel(
+    LONG(
+        BYTES, CHUNKS, OUT_LONGS, *[LONG] * 5, BYTES, LONGS, OUT_LONGS, OUT_TABLE, OUT_TABLE, OUT_KIND_TABLE, OUT_LONGS
+    )
 )
 def scan(
-    region: Any,
-    chunks: Any,
-    cursor: Any,
-    first: Any,
-    end: Any,
-    max_rows: Any,
-    max_bytes: Any,
-    wants: Any,
-    keys: Any,
-    key_ends: Any,
-    rows: Any,
-    starts: Any,
-    lengths: Any,
-    kinds: Any,
-    totals: Any,
-) -> Any:
+    region: Bytes,
+    chunks: Table,
+    cursor: Longs,
+    first: int,
+    end: int,
+    max_rows: int,
+    max_bytes: int,
+    wants: int,
+    keys: Bytes,
+    key_ends: Longs,
+    rows: Longs,
+    starts: Table,
+    lengths: Table,
+    kinds: KindTable,
+    totals: Longs,
+) -> int:
     count = 0
     header_count = 0
     key_bytes = 0
@@ -193,10 +193,10 @@ def scan(
     at = cursor[1]
     full = False
     while chunk < chunks.shape[0] and not full:
-        body_end = chunks[chunk, 1]
+        body_end = chunks[chunk, chunk_table.BODY_END]
         if at < 0:
-            at = chunks[chunk, 0]
-            if chunks[chunk, 4] < first or chunks[chunk, 2] >= end:
+            at = chunks[chunk, chunk_table.BODY_START]
+            if chunks[chunk, chunk_table.LAST_OFFSET] < first or chunks[chunk, chunk_table.BASE_OFFSET] >= end:
                 at = body_end
         if at < 0 or body_end > region.size or body_end < at:
             reason = CUT
@@ -205,11 +205,12 @@ def scan(
             if count == max_rows:
                 full = True
                 break
+            # in bounds: ``payload_at`` finds the whole message before body_end, which is not behind the region
             length_at = payload_at(data, at, body_end)
             if length_at < 0:
                 reason = CUT
                 break
-            payload_size = _int(load32(data, length_at))
+            payload_size = int64(load32(data, length_at))
             offset = loadi64(data, at)
             if offset >= 0 and (offset < first or offset >= end):
                 at = length_at + 4 + payload_size
@@ -243,6 +244,7 @@ def scan(
             if count > 0 and used + cost > max_bytes:
                 full = True
                 break
+            # in bounds: ``rows`` has room for max_rows, and ``count`` is below that
             store64(row_data, 8 * count, at)
             count += 1
             odd |= these_odd
@@ -269,8 +271,9 @@ def scan(
     return reason
 
 
-@njit(types.void(_source, _longs, _long, _bytes, _longs), nogil=True, cache=True)
-def fill(region: Any, rows: Any, odd: Any, memory: Any, places: Any) -> Any:
+@kernel(NOTHING(BYTES, LONGS, LONG, OUT_BYTES, LONGS))
+def fill(region: Bytes, rows: Longs, odd: int, memory: Bytes, places: Longs) -> None:
+    # in bounds: ``scan`` found these messages whole, and the caller made each buffer as large as its totals say
     data, size, out = base(region), region.size, base(memory)
     offsets, states, timestamps = places[OFFSETS], places[STATES], places[TIMESTAMPS]
     ids, checksums, kinds = places[IDS], places[CHECKSUMS], places[KINDS]
@@ -300,12 +303,13 @@ def fill(region: Any, rows: Any, odd: Any, memory: Any, places: Any) -> Any:
             memcpy(out, ids + 16 * row, data, at + ID, 16)
         if checksums >= 0:
             store32(out, checksums + 4 * row, load32(data, at + CHECKSUM))
-        length_at = at + HEADERS + _int(load32(data, at + HEADERS_LENGTH))
+        length_at = at + HEADERS + int64(load32(data, at + HEADERS_LENGTH))
         if want_headers:
             here = at + HEADERS
+            # whole words may be loaded behind a value only if the region has so many bytes behind the headers
             spare = length_at + 8 <= size
             while here < length_at:
-                key_size = _int(load32(data, here))
+                key_size = int64(load32(data, here))
                 here += 4
                 if odd:
                     key += copy_odd_text(out, keys + key, data, here, key_size)
@@ -314,9 +318,9 @@ def fill(region: Any, rows: Any, odd: Any, memory: Any, places: Any) -> Any:
                     key += key_size
                 here += key_size
                 store8(out, kinds + header, load8(data, here))
-                value_size = _int(load32(data, here + 1))
+                value_size = int64(load32(data, here + 1))
                 here += 5
-                if spare and value_size <= _SHORT_BYTES:
+                if spare and value_size <= SHORT_BYTES:
                     copy_words(out, values + value, data, here, value_size)
                 else:
                     memcpy(out, values + value, data, here, value_size)
@@ -327,7 +331,7 @@ def fill(region: Any, rows: Any, odd: Any, memory: Any, places: Any) -> Any:
                 store32(out, value_ends + 4 * header, value)
             store32(out, list_ends + 4 * row + 4, header)
         if want_payloads:
-            payload_size = _int(load32(data, length_at))
+            payload_size = int64(load32(data, length_at))
             memcpy(out, payloads + payload, data, length_at + 4, payload_size)
             payload += payload_size
             store32(out, payload_ends + 4 * row + 4, payload)

@@ -25,6 +25,9 @@ POSITION_MAX: Final = (1 << 63) - 1
 ARROW_BYTES_MAX: Final = (1 << 31) - 64
 """What one Arrow binary column of a batch can hold."""
 
+STORED_KIND_MAX: Final = 127
+"""A header kind is an int8 in a Batch: what is above it cannot be read."""
+
 WANT_HEADERS, WANT_PAYLOAD = 1, 2
 """Bits of what ``scan`` is to count."""
 

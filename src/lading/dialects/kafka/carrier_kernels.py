@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numba
 import numpy as np
 
+from lading.kernels.arrays import Bytes, KindTable, Longs, Table
 from lading.kernels.crc32 import crc32
 from lading.kernels.key_text import copy_bytes, is_plain, same
 from lading.kernels.memory import base, load8, load32, loadi64, memcpy, store8
+from lading.kernels.signature import (
+    BYTES,
+    LONG,
+    LONGS,
+    OUT_BYTES,
+    OUT_KIND_TABLE,
+    OUT_LONGS,
+    TABLE,
+    Data,
+    inline,
+    int64,
+    kernel,
+)
 from lading.kernels.varint import varint32
 
-from ..carrier.kernels import is_text, opened, put_varint, read_text
+from ..carrier.kernel_text import is_text, read_text
+from ..carrier.kernels import opened, put_varint
 from ..carrier.layout import (
     ENTRY_BYTES,
     HEADERS_MAX,
@@ -26,19 +38,11 @@ from ..carrier.layout import (
 )
 from .layout import CARRIER_HEADER_BYTES_MAX, HEADERS_AT, HEADERS_COUNT, POSITION_MAX, SPARE_BYTES
 
-njit: Any = numba.njit
-types: Any = numba.types
-_int: Any = np.int64
 
-_source = types.Array(types.uint8, 1, "C", readonly=True)
-_longs = types.Array(types.int64, 1, "C", readonly=True)
-_rows = types.Array(types.int64, 2, "C", readonly=True)
-_bytes, _i64, _kinds = types.uint8[::1], types.int64[::1], types.int8[:, ::1]
-
-
-@njit(inline="always")
-def _mark(out: Any, data: Any, name_at: Any, name_size: Any, value_at: Any, size: Any, occurrence: Any) -> Any:
+@inline
+def _mark(out: Data, data: Data, name_at: int, name_size: int, value_at: int, size: int, occurrence: int) -> int:
     """The fingerprint of a raw header (see ``form.fingerprints``)."""
+    # in bounds: the caller has seen to CARRIER_HEADER_BYTES_MAX, and ``out`` has room for that and three varints
     at = put_varint(out, 0, name_size)
     copy_bytes(out, at, data, name_at, name_size)
     at += name_size
@@ -48,22 +52,22 @@ def _mark(out: Any, data: Any, name_at: Any, name_size: Any, value_at: Any, size
         copy_bytes(out, at, data, value_at, size)
         at += size
     at = put_varint(out, at, occurrence)
-    return _int(crc32(out, 0, at))
+    return int64(crc32(out, 0, at))
 
 
-@njit(types.int64(_source, _rows, _longs, _longs, _rows, _source, _kinds, _i64, _bytes, _bytes), nogil=True, cache=True)
+@kernel(LONG(BYTES, TABLE, LONGS, LONGS, TABLE, BYTES, OUT_KIND_TABLE, OUT_LONGS, OUT_BYTES, OUT_BYTES))
 def undo(
-    region: Any,
-    rows: Any,
-    carrier_starts: Any,
-    carrier_lengths: Any,
-    value_starts: Any,
-    reserved: Any,
-    kinds: Any,
-    times_us: Any,
-    ids: Any,
-    changed: Any,
-) -> Any:
+    region: Bytes,
+    rows: Table,
+    carrier_starts: Longs,
+    carrier_lengths: Longs,
+    value_starts: Table,
+    reserved: Bytes,
+    kinds: KindTable,
+    times_us: Longs,
+    ids: Bytes,
+    changed: Bytes,
+) -> int:
     data, name_of_carrier, id_data = base(region), base(reserved), base(ids)
     reserved_size = reserved.size - SPARE_BYTES
     scratch = np.empty(CARRIER_HEADER_BYTES_MAX + 32, np.uint8)
@@ -72,6 +76,8 @@ def undo(
     plain_data = base(plain)
     names_at, names_size = np.empty(HEADERS_MAX, np.int64), np.empty(HEADERS_MAX, np.int64)
     asked = value_starts.shape[0]
+    # in bounds: ``scan`` found these records whole, headers and carrier, with SPARE_BYTES behind the last one; of the
+    # carrier each part is read only if it lies before its end
     for row in range(rows.shape[0]):
         size = carrier_lengths[row]
         if size == -1:
@@ -88,7 +94,7 @@ def undo(
             carrier, begin = plain_data, 0
         flags, time_at, id_at, at, body_end = opened(carrier, begin, end)
         headers = rows[row, HEADERS_COUNT] - 1
-        if flags == 0 or headers > HEADERS_MAX or _int(load8(carrier, at)) != headers:
+        if flags == 0 or headers > HEADERS_MAX or int64(load8(carrier, at)) != headers:
             return row
         at += 1
         here = rows[row, HEADERS_AT]
@@ -109,9 +115,9 @@ def undo(
             names_at[header] = name_at
             names_size[header] = name_size
             mark = _mark(room, data, name_at, name_size, here, value_size, occurrence)
-            if mark != _int(load32(carrier, at + 1)):
+            if mark != int64(load32(carrier, at + 1)):
                 return row
-            tag = _int(load8(carrier, at))
+            tag = int64(load8(carrier, at))
             at += ENTRY_BYTES
             if tag == TYPED_TAG:
                 if at >= body_end:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numba
-import numpy as np
-
+from lading.kernels.arrays import Bytes, Longs, Table
 from lading.kernels.key_text import copy_bytes, copy_odd_text, copy_words
 from lading.kernels.memory import base, load8, load64, loadi64, store8, store32, store64
+from lading.kernels.signature import BYTES, LONGS, NOTHING, OUT_BYTES, OUT_TABLE, Data, inline, int64, kernel
 from lading.kernels.varint import varint32
 
 from .layout import (
@@ -40,37 +37,31 @@ from .layout import (
     VALUES,
 )
 
-njit: Any = numba.njit
-types: Any = numba.types
-_int: Any = np.int64
-
-_source = types.Array(types.uint8, 1, "C", readonly=True)
-_longs = types.Array(types.int64, 1, "C", readonly=True)
-_bytes, _table = types.uint8[::1], types.int64[:, ::1]
-
 _ROW_BYTES = 8 * ROW_WORDS
 
 
-@njit(inline="always")
-def _all_valid(out: Any, place: Any, count: Any) -> Any:
+@inline
+def _all_valid(out: Data, place: int, count: int) -> None:
     for byte in range((count + 7) // 8):
         store8(out, place + byte, 0xFF)
 
 
-@njit(inline="always")
-def _invalid(out: Any, place: Any, index: Any) -> Any:
+@inline
+def _invalid(out: Data, place: int, index: int) -> None:
     byte = place + (index >> 3)
-    store8(out, byte, _int(load8(out, byte)) & ~(1 << (index & 7)))
+    store8(out, byte, int64(load8(out, byte)) & ~(1 << (index & 7)))
 
 
-@njit(inline="always")
-def _known(data: Any, at: Any) -> Any:
+@inline
+def _known(data: Data, at: int) -> tuple[int, int]:
     """A varint that ``scan`` has checked."""
     return varint32(data, at, POSITION_MAX)
 
 
-@njit(types.void(_source, _table, _longs, _bytes, _longs), nogil=True, cache=True)
-def fill(region: Any, rows: Any, totals: Any, memory: Any, places: Any) -> Any:
+@kernel(NOTHING(BYTES, OUT_TABLE, LONGS, OUT_BYTES, LONGS))
+def fill(region: Bytes, rows: Table, totals: Longs, memory: Bytes, places: Longs) -> None:
+    # in bounds: ``scan`` found these records whole, and the caller made each buffer as large as its totals say, with
+    # SPARE_BYTES behind what is copied in words
     data, out, row_data = base(region), base(memory), base(rows)
     offsets, timestamps = places[OFFSETS], places[TIMESTAMPS]
     key_valid, key_ends, keys = places[KEY_VALID], places[KEY_ENDS], places[KEYS]

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numba
-
+from lading.kernels.arrays import Bytes, Longs, Table
 from lading.kernels.key_text import is_plain, odd_text_size, same
 from lading.kernels.memory import base, loadi64, store64
+from lading.kernels.signature import BYTES, LONG, LONGS, OUT_LONGS, OUT_TABLE, Data, inline, kernel, step
 from lading.kernels.varint import varint32, varint64
 
 from .layout import (
@@ -55,64 +53,149 @@ from .layout import (
     WHERE,
 )
 
-njit: Any = numba.njit
-types: Any = numba.types
-
-_source = types.Array(types.uint8, 1, "C", readonly=True)
-_longs = types.Array(types.int64, 1, "C", readonly=True)
-_i64, _table, _long = types.int64[::1], types.int64[:, ::1], types.int64
-
 _ROW_BYTES = 8 * ROW_WORDS
+_HEADER_COST_BYTES = 9
+"""What a header takes of a portion besides its bytes: two ends of Arrow's and a bit."""
 
 
-@njit(inline="always")
-def _micros(ms: Any) -> Any:
-    return min(max(ms, -TIME_MS_MAX), TIME_MS_MAX) * 1000
+@inline
+def _bounded(ms: int) -> int:
+    return min(max(ms, -TIME_MS_MAX), TIME_MS_MAX)
 
 
-@njit(
-    _long(
-        _source,
-        _table,
-        _i64,
-        *[_long] * 5,
-        _source,
-        _longs,
-        _i64,
-        _table,
-        _table,
-        _i64,
-    ),
-    nogil=True,
-    cache=True,
-)
+@step
+def _read_head(data: Data, at: int, stop: int) -> tuple[int, int, int, int, int]:
+    """Read a record up to its key: a reason, its end, time delta, offset delta, and where its key is."""
+    # in bounds: a varint reads nothing at or behind its bound, and ``record_end`` is not behind ``stop``
+    length, here = varint32(data, at, stop)
+    if here < 0 or length < 0 or length > stop - here:
+        return CUT, at, 0, 0, at
+    record_end = here + length
+    if length < RECORD_BYTES_MIN - 1:
+        return BAD_RECORD, at, 0, 0, at
+    ms_delta, here = varint64(data, here + 1, record_end)
+    if here < 0:
+        return BAD_RECORD, at, 0, 0, at
+    delta, here = varint32(data, here, record_end)
+    if here < 0:
+        return BAD_RECORD, at, 0, 0, at
+    return FINE, record_end, ms_delta, delta, here
+
+
+@step
+def _read_sized(data: Data, at: int, end: int, least: int) -> tuple[int, int, int]:
+    """Read bytes with their size in front: the size, where they begin, and where they end (-1: not before ``end``).
+
+    ``least`` is 0, or -1 if they may be null.
+    """
+    size, here = varint32(data, at, end)
+    if here < 0 or size < least or size > end - here:
+        return 0, at, -1
+    return size, here, here + max(size, 0)
+
+
+@step
+def _locate(
+    data: Data, name: int, name_size: int, value: int, size: int, keys: Data, key_ends: Data, asked: int,
+    starts: Data, lengths: Data, room: int,
+) -> None:  # fmt: skip
+    """Note where the value of a header lies, if its name is one of ``asked`` keys.
+
+    ``starts`` and ``lengths`` are addresses for this record and the first key; the next key's are ``room`` further on.
+    """
+    key = 0
+    for index in range(asked):
+        # in bounds: ``key_ends`` and both tables have a place for each of ``asked`` keys
+        key_end = loadi64(key_ends, 8 * index)
+        # SPARE_BYTES lie behind keys and region, so that whole words may be compared
+        if key_end - key == name_size and same(data, name, keys, key, name_size):
+            store64(starts, 8 * index * room, value)
+            store64(lengths, 8 * index * room, size if size >= 0 else -2)
+            break
+        key = key_end
+
+
+@step
+def _walk_headers(
+    data: Data, at: int, end: int, headers: int, measured: bool, keys: Data, key_ends: Data, asked: int,
+    starts: Data, lengths: Data, room: int,
+) -> tuple[int, int, int, int, int]:  # fmt: skip
+    """Measure the headers of a record and locate those asked for, of equal names the last one.
+
+    A reason, and if ``measured`` bytes of names as text, bytes of values, how many are null, and 1 if a name is odd.
+    """
+    name_bytes = 0
+    value_bytes = 0
+    nulls = 0
+    odd = 0
+    for index in range(asked):
+        store64(starts, 8 * index * room, 0)
+        store64(lengths, 8 * index * room, -1)
+    for _ in range(headers):
+        name_size, name, here = _read_sized(data, at, end, 0)
+        if here < 0:
+            return BAD_HEADERS, 0, 0, 0, 0
+        size, value, at = _read_sized(data, here, end, -1)
+        if at < 0:
+            return BAD_HEADERS, 0, 0, 0, 0
+        if measured:
+            # in bounds: the name lies before ``end``, and SPARE_BYTES behind the last record
+            if is_plain(data, name, name_size):
+                name_bytes += name_size
+            else:
+                name_bytes += odd_text_size(data, name, name_size)
+                odd = 1
+            if size < 0:
+                nulls += 1
+            else:
+                value_bytes += size
+        _locate(data, name, name_size, value, size, keys, key_ends, asked, starts, lengths, room)
+    return FINE if at == end else BAD_HEADERS, name_bytes, value_bytes, nulls, odd
+
+
+@inline
+def _note(
+    rows: Data, row: int, offset: int, time_us: int, key_at: int, key_size: int, value_at: int, value_size: int,
+    headers_at: int, headers: int,
+) -> None:  # fmt: skip
+    """Note where the parts of a record lie."""
+    at = _ROW_BYTES * row
+    # in bounds: ``rows`` has ROW_WORDS for each of max_rows records, and ``row`` is below that
+    store64(rows, at + 8 * OFFSET, offset)
+    store64(rows, at + 8 * TIME_US, time_us)
+    store64(rows, at + 8 * KEY_AT, key_at)
+    store64(rows, at + 8 * KEY_SIZE, key_size)
+    store64(rows, at + 8 * VALUE_AT, value_at)
+    store64(rows, at + 8 * VALUE_SIZE, value_size)
+    store64(rows, at + 8 * HEADERS_AT, headers_at)
+    store64(rows, at + 8 * HEADERS_COUNT, headers)
+
+
+@kernel(LONG(BYTES, OUT_TABLE, OUT_LONGS, *[LONG] * 5, BYTES, LONGS, OUT_LONGS, OUT_TABLE, OUT_TABLE, OUT_LONGS))
 def scan(
-    region: Any,
-    batches: Any,
-    cursor: Any,
-    first: Any,
-    end: Any,
-    max_rows: Any,
-    max_bytes: Any,
-    wants: Any,
-    keys: Any,
-    key_ends: Any,
-    rows: Any,
-    starts: Any,
-    lengths: Any,
-    totals: Any,
-) -> Any:
+    region: Bytes,
+    batches: Table,
+    cursor: Longs,
+    first: int,
+    end: int,
+    max_rows: int,
+    max_bytes: int,
+    wants: int,
+    keys: Bytes,
+    key_ends: Longs,
+    rows: Longs,
+    starts: Table,
+    lengths: Table,
+    totals: Longs,
+) -> int:
     want_headers = wants & WANT_HEADERS != 0
     want_payload = wants & WANT_PAYLOAD != 0
     want_key = wants & WANT_KEY != 0
     asked = key_ends.size
     room = starts.shape[1]
-    data = base(region)
-    key_data = base(keys)
-    key_end_data = base(key_ends)
-    start_data = base(starts)
-    length_data = base(lengths)
-    row_data = base(rows)
+    data, row_data = base(region), base(rows)
+    key_data, key_end_data = base(keys), base(key_ends)
+    start_data, length_data = base(starts), base(lengths)
     count = 0
     header_count = 0
     name_bytes = 0
@@ -123,20 +206,17 @@ def scan(
     null_keys = 0
     null_values = 0
     null_payloads = 0
-    batch = cursor[0]
-    at = cursor[1]
-    done = cursor[2]
-    before = cursor[3]
+    batch, at, done, before = cursor[0], cursor[1], cursor[2], cursor[3]
     reason = FINE
     full = False
     while batch < batches.shape[0] and not full:
+        # in bounds: ``survey`` found START <= END <= region.size
         stop = batches[batch, END]
-        base_offset = batches[batch, BASE]
-        last_offset = batches[batch, LAST]
-        base_ms = batches[batch, BASE_TIME_MS]
+        base_offset, last_offset = batches[batch, BASE], batches[batch, LAST]
+        base_ms = _bounded(batches[batch, BASE_TIME_MS])
         records = batches[batch, COUNT]
         append_time = batches[batch, ATTRIBUTES] & LOG_APPEND_TIME != 0
-        append_us = _micros(batches[batch, MAX_TIME_MS])
+        append_us = _bounded(batches[batch, MAX_TIME_MS]) * 1000
         if at < 0:
             at = batches[batch, START]
             done = 0
@@ -148,21 +228,8 @@ def scan(
             if count == max_rows:
                 full = True
                 break
-            length, here = varint32(data, at, stop)
-            if here < 0 or length < 0 or length > stop - here:
-                reason = CUT
-                break
-            record_end = here + length
-            if length < RECORD_BYTES_MIN - 1:
-                reason = BAD_RECORD
-                break
-            ms_delta, here = varint64(data, here + 1, record_end)
-            if here < 0:
-                reason = BAD_RECORD
-                break
-            delta, here = varint32(data, here, record_end)
-            if here < 0:
-                reason = BAD_RECORD
+            reason, record_end, ms_delta, delta, here = _read_head(data, at, stop)
+            if reason != FINE:
                 break
             offset = base_offset + delta
             if offset <= before or offset > last_offset:
@@ -177,91 +244,45 @@ def scan(
                 done = records
                 at = stop
                 break
-            key_size, here = varint32(data, here, record_end)
-            if here < 0 or key_size < -1 or key_size > record_end - here:
+            key_size, key_at, here = _read_sized(data, here, record_end, -1)
+            if here < 0:
                 reason = BAD_RECORD
                 break
-            key_at = here
-            here += max(key_size, 0)
-            value_size, here = varint32(data, here, record_end)
-            if here < 0 or value_size < -1 or value_size > record_end - here:
+            value_size, value_at, here = _read_sized(data, here, record_end, -1)
+            if here < 0:
                 reason = BAD_RECORD
                 break
-            value_at = here
-            here += max(value_size, 0)
             headers, here = varint32(data, here, record_end)
+            # a header has two bytes or more
             if here < 0 or headers < 0 or headers > (record_end - here) // 2:
                 reason = BAD_HEADERS
                 break
-            headers_at = here
             these_names = 0
             these_values = 0
             these_nulls = 0
             these_odd = 0
             if want_headers or asked > 0:
-                for index in range(asked):
-                    store64(start_data, 8 * (index * room + count), 0)
-                    store64(length_data, 8 * (index * room + count), -1)
-                for _ in range(headers):
-                    name_size, here = varint32(data, here, record_end)
-                    if here < 0 or name_size < 0 or name_size > record_end - here:
-                        reason = BAD_HEADERS
-                        break
-                    name_at = here
-                    size, here = varint32(data, here + name_size, record_end)
-                    if here < 0 or size < -1 or size > record_end - here:
-                        reason = BAD_HEADERS
-                        break
-                    if want_headers:
-                        if is_plain(data, name_at, name_size):
-                            these_names += name_size
-                        else:
-                            these_names += odd_text_size(data, name_at, name_size)
-                            these_odd = 1
-                        if size < 0:
-                            these_nulls += 1
-                        else:
-                            these_values += size
-                    key = 0
-                    for index in range(asked):
-                        key_end = loadi64(key_end_data, 8 * index)
-                        if key_end - key == name_size and same(data, name_at, key_data, key, name_size):
-                            store64(start_data, 8 * (index * room + count), here)
-                            store64(length_data, 8 * (index * room + count), size if size >= 0 else -2)
-                            break
-                        key = key_end
-                    here += max(size, 0)
+                places = (asked, start_data + 8 * count, length_data + 8 * count, room)
+                reason, these_names, these_values, these_nulls, these_odd = _walk_headers(
+                    data, here, record_end, headers, want_headers, key_data, key_end_data, *places
+                )
                 if reason != FINE:
-                    break
-                if here != record_end:
-                    reason = BAD_HEADERS
                     break
             cost = max(value_size, 0) if want_payload else 0
             if want_key:
                 cost += max(key_size, 0)
             if want_headers:
-                cost += these_names + these_values + 9 * headers
+                cost += these_names + these_values + _HEADER_COST_BYTES * headers
             if cost > ARROW_BYTES_MAX:
                 reason = TOO_LARGE
                 break
-            used = name_bytes + value_bytes + key_bytes + payload_bytes + 9 * header_count
+            used = name_bytes + value_bytes + key_bytes + payload_bytes + _HEADER_COST_BYTES * header_count
             if count > 0 and used + cost > max_bytes:
                 full = True
                 break
-            row = _ROW_BYTES * count
-            store64(row_data, row + 8 * OFFSET, offset)
-            if append_time:
-                store64(row_data, row + 8 * TIME_US, append_us)
-            else:
-                # both are bounded first, so that their sum is none of another sign
-                ms = min(max(base_ms, -TIME_MS_MAX), TIME_MS_MAX) + min(max(ms_delta, -TIME_MS_MAX), TIME_MS_MAX)
-                store64(row_data, row + 8 * TIME_US, _micros(ms))
-            store64(row_data, row + 8 * KEY_AT, key_at)
-            store64(row_data, row + 8 * KEY_SIZE, key_size)
-            store64(row_data, row + 8 * VALUE_AT, value_at)
-            store64(row_data, row + 8 * VALUE_SIZE, value_size)
-            store64(row_data, row + 8 * HEADERS_AT, headers_at)
-            store64(row_data, row + 8 * HEADERS_COUNT, headers)
+            # both are bounded first, so that their sum is none of another sign
+            time_us = append_us if append_time else _bounded(base_ms + _bounded(ms_delta)) * 1000
+            _note(row_data, count, offset, time_us, key_at, key_size, value_at, value_size, here, headers)
             count += 1
             if want_key:
                 key_bytes += max(key_size, 0)

@@ -2,51 +2,43 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numba
-import numpy as np
-
 from lading.dialects.carrier.kernels import carrier_size, put_carrier
 from lading.dialects.carrier.layout import ENTRIES_FLAG, HEADERS_MAX, ID_FLAG, RAW, TIME_FLAG
+from lading.kernels.arrays import Bytes, Ints, Kinds, Longs
 from lading.kernels.crc32c import crc32c
 from lading.kernels.memory import base, load8, loadi64, memcpy, store8, store64
+from lading.kernels.signature import (
+    BYTES,
+    INTS,
+    KINDS,
+    LONG,
+    LONGS,
+    NOTHING,
+    OUT_BYTES,
+    OUT_LONGS,
+    Data,
+    inline,
+    int64,
+    kernel,
+)
 from lading.kernels.varint import store_varint, varint_size
 
 from .send_layout import CARRIER_BYTES, CARRIER_HEAD, CARRIER_TAIL, ESCAPE, RECORD_HEAD_BYTES_MAX
 
-njit: Any = numba.njit
-types: Any = numba.types
-_int: Any = np.int64
 
-_octets = types.Array(types.uint8, 1, "C", readonly=True)
-_kinds = types.Array(types.int8, 1, "C", readonly=True)
-_ends = types.Array(types.int32, 1, "C", readonly=True)
-_longs = types.Array(types.int64, 1, "C", readonly=True)
-_column = (_ends, _octets, _octets)
-_long = types.int64
-_COLUMNS = (*_column, *_column, _ends, _ends, _octets, *_column)
-
-
-@njit(inline="always")
-def _sized(ends: Any, valid: Any, row: Any) -> Any:
+@inline
+def _sized(ends: Ints, valid: Bytes, row: int) -> int:
     """Bytes of a value with its size in front."""
     if valid[row] == 0:
         return 1
-    size = _int(ends[row + 1]) - _int(ends[row])
+    size = int64(ends[row + 1]) - int64(ends[row])
     return size + varint_size(size)
 
 
-@njit(_long(_ends, _ends, _octets, _kinds, _octets, _longs, types.uint8[::1]), nogil=True, cache=True)
+@kernel(LONG(INTS, INTS, BYTES, KINDS, BYTES, LONGS, OUT_BYTES))
 def classify_messages(
-    list_ends: Any,
-    name_ends: Any,
-    names: Any,
-    kinds: Any,
-    id_valid: Any,
-    times_us: Any,
-    flags: Any,
-) -> Any:
+    list_ends: Ints, name_ends: Ints, names: Bytes, kinds: Kinds, id_valid: Bytes, times_us: Longs, flags: Bytes
+) -> int:
     name_data = base(names)
     for row in range(flags.size):
         found = 0
@@ -54,16 +46,17 @@ def classify_messages(
             found |= ID_FLAG
         if times_us[row] % 1000:
             found |= TIME_FLAG
-        first, last = _int(list_ends[row]), _int(list_ends[row + 1])
+        first, last = int64(list_ends[row]), int64(list_ends[row + 1])
         if last - first > HEADERS_MAX:
             return row
         for header in range(first, last):
             if kinds[header] != RAW:
                 found |= ENTRIES_FLAG
-            at = _int(name_ends[header])
-            size = _int(name_ends[header + 1]) - at
+            at = int64(name_ends[header])
+            size = int64(name_ends[header + 1]) - at
             if size == 0:
                 continue
+            # in bounds: Arrow's ends lie inside the names; words are read only if the name has CARRIER_BYTES
             if load8(name_data, at) == ESCAPE:
                 return row
             if size < CARRIER_BYTES or loadi64(name_data, at) != CARRIER_HEAD:
@@ -75,86 +68,107 @@ def classify_messages(
     return -1
 
 
-@njit(types.void(*_COLUMNS, _kinds, _octets, types.int64[::1]), nogil=True, cache=True)
+@kernel(NOTHING(INTS, BYTES, BYTES, INTS, BYTES, BYTES, INTS, INTS, BYTES, INTS, BYTES, BYTES, KINDS, BYTES, OUT_LONGS))
 def weigh(
-    key_ends: Any,
-    keys: Any,
-    key_valid: Any,
-    payload_ends: Any,
-    payloads: Any,
-    payload_valid: Any,
-    list_ends: Any,
-    name_ends: Any,
-    names: Any,
-    value_ends: Any,
-    values: Any,
-    value_valid: Any,
-    kinds: Any,
-    flags: Any,
-    sizes: Any,
-) -> Any:
+    key_ends: Ints,
+    keys: Bytes,
+    key_valid: Bytes,
+    payload_ends: Ints,
+    payloads: Bytes,
+    payload_valid: Bytes,
+    list_ends: Ints,
+    name_ends: Ints,
+    names: Bytes,
+    value_ends: Ints,
+    values: Bytes,
+    value_valid: Bytes,
+    kinds: Kinds,
+    flags: Bytes,
+    sizes: Longs,
+) -> None:
+    # in bounds: there is a kind for each header
     kind_data = base(kinds)
     for row in range(sizes.size):
         size = _sized(key_ends, key_valid, row) + _sized(payload_ends, payload_valid, row)
-        first, last = _int(list_ends[row]), _int(list_ends[row + 1])
+        first, last = int64(list_ends[row]), int64(list_ends[row + 1])
         count = last - first
         for header in range(first, last):
-            name_size = _int(name_ends[header + 1]) - _int(name_ends[header])
+            name_size = int64(name_ends[header + 1]) - int64(name_ends[header])
             size += name_size + varint_size(name_size) + _sized(value_ends, value_valid, header)
         if flags[row]:
-            carried = carrier_size(_int(flags[row]), first, last, kind_data)
+            carried = carrier_size(int64(flags[row]), first, last, kind_data)
             size += 1 + CARRIER_BYTES + varint_size(carried) + carried
             count += 1
         sizes[row] = size + varint_size(count) + RECORD_HEAD_BYTES_MAX
 
 
-@njit(inline="always")
-def _put(out: Any, at: Any, data: Any, start: Any, size: Any) -> Any:
+@inline
+def _put(out: Data, at: int, data: Data, start: int, size: int) -> int:
     at = store_varint(out, at, size)
     memcpy(out, at, data, start, size)
     return at + size
 
 
-@njit(inline="always")
-def _put_value(out: Any, at: Any, ends: Any, data: Any, valid: Any, row: Any) -> Any:
+@inline
+def _put_value(out: Data, at: int, ends: Ints, data: Data, valid: Bytes, row: int) -> int:
     if valid[row] == 0:
         return store_varint(out, at, -1)
-    return _put(out, at, data, _int(ends[row]), _int(ends[row + 1]) - _int(ends[row]))
+    return _put(out, at, data, int64(ends[row]), int64(ends[row + 1]) - int64(ends[row]))
 
 
-@njit(
-    _long(
-        *(*_COLUMNS, _kinds, _octets, _octets, _longs),
-        *(_longs, _longs, _long, _long, types.uint8[::1], types.uint8[::1], _long),
-    ),
-    nogil=True,
-    cache=True,
+@kernel(
+    LONG(
+        INTS,
+        BYTES,
+        BYTES,
+        INTS,
+        BYTES,
+        BYTES,
+        INTS,
+        INTS,
+        BYTES,
+        INTS,
+        BYTES,
+        BYTES,
+        KINDS,
+        BYTES,
+        BYTES,
+        LONGS,
+        LONGS,
+        LONGS,
+        LONG,
+        LONG,
+        OUT_BYTES,
+        OUT_BYTES,
+        LONG,
+    )
 )
 def write(
-    key_ends: Any,
-    keys: Any,
-    key_valid: Any,
-    payload_ends: Any,
-    payloads: Any,
-    payload_valid: Any,
-    list_ends: Any,
-    name_ends: Any,
-    names: Any,
-    value_ends: Any,
-    values: Any,
-    value_valid: Any,
-    kinds: Any,
-    flags: Any,
-    ids: Any,
-    times_us: Any,
-    sizes: Any,
-    offsets: Any,
-    low: Any,
-    high: Any,
-    scratch: Any,
-    target: Any,
-    to: Any,
-) -> Any:
+    key_ends: Ints,
+    keys: Bytes,
+    key_valid: Bytes,
+    payload_ends: Ints,
+    payloads: Bytes,
+    payload_valid: Bytes,
+    list_ends: Ints,
+    name_ends: Ints,
+    names: Bytes,
+    value_ends: Ints,
+    values: Bytes,
+    value_valid: Bytes,
+    kinds: Kinds,
+    flags: Bytes,
+    ids: Bytes,
+    times_us: Longs,
+    sizes: Longs,
+    offsets: Longs,
+    low: int,
+    high: int,
+    scratch: Bytes,
+    target: Bytes,
+    to: int,
+) -> int:
+    # in bounds: ``weigh`` told the size of each record, for which the caller made room
     out = base(target)
     key_data, payload_data, name_data, value_data = base(keys), base(payloads), base(names), base(values)
     all_ids, room = base(ids), base(scratch)
@@ -171,12 +185,12 @@ def write(
         to = store_varint(out, to, delta)
         to = _put_value(out, to, key_ends, key_data, key_valid, row)
         to = _put_value(out, to, payload_ends, payload_data, payload_valid, row)
-        first, last = _int(list_ends[row]), _int(list_ends[row + 1])
-        facts = _int(flags[row])
+        first, last = int64(list_ends[row]), int64(list_ends[row + 1])
+        facts = int64(flags[row])
         to = store_varint(out, to, last - first + (1 if facts else 0))
         for header in range(first, last):
-            start = _int(name_ends[header])
-            to = _put(out, to, name_data, start, _int(name_ends[header + 1]) - start)
+            start = int64(name_ends[header])
+            to = _put(out, to, name_data, start, int64(name_ends[header + 1]) - start)
             to = _put_value(out, to, value_ends, value_data, value_valid, header)
         if facts:
             to = store_varint(out, to, CARRIER_BYTES)
@@ -187,6 +201,7 @@ def write(
     return to
 
 
-@njit(_long(_octets, _long, _long), nogil=True, cache=True)
-def checksum(data: Any, start: Any, end: Any) -> Any:
-    return _int(crc32c(base(data), start, end))
+@kernel(LONG(BYTES, LONG, LONG))
+def checksum(data: Bytes, start: int, end: int) -> int:
+    # in bounds: ``data[start:end]`` is what the caller has just written
+    return int64(crc32c(base(data), start, end))

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numba
-import numpy as np
-
+from lading.kernels.arrays import Bytes, Longs, Table
 from lading.kernels.big_endian import big16, big32, big64
 from lading.kernels.crc32c import crc32c
 from lading.kernels.memory import base, load8
+from lading.kernels.signature import BYTES, CHUNKS, LONG, OUT_LONGS, OUT_TABLE, Data, inline, int64, kernel, several
+from lading.model import chunk_table
 
 from .layout import (
     ATTRIBUTES,
@@ -43,50 +41,45 @@ from .layout import (
     START,
 )
 
-njit: Any = numba.njit
-types: Any = numba.types
-_int: Any = np.int64
 
-_source = types.Array(types.uint8, 1, "C", readonly=True)
-_chunks = types.Array(types.int64, 2, "A", readonly=True)
-_i64, _table, _long = types.int64[::1], types.int64[:, ::1], types.int64
-
-
-@njit(inline="always")
-def _signed32(data: Any, at: Any) -> Any:
+@inline
+def _signed32(data: Data, at: int) -> int:
     value = big32(data, at)
     return value - (value >> 31 << 32)
 
 
-@njit(types.UniTuple(_long, 3)(_source, _chunks, _long, _long, _long, _i64, _table), nogil=True, cache=True)
-def survey(region: Any, chunks: Any, first: Any, end: Any, verify: Any, cursor: Any, table: Any) -> Any:
+@kernel(several(3)(BYTES, CHUNKS, LONG, LONG, LONG, OUT_LONGS, OUT_TABLE))
+def survey(
+    region: Bytes, chunks: Table, first: int, end: int, verify: int, cursor: Longs, table: Table
+) -> tuple[int, int, int]:
     data = base(region)
     found = 0
     chunk = cursor[0]
     at = cursor[1]
     reason = FINE
     while chunk < chunks.shape[0] and found < table.shape[0]:
-        body_end = chunks[chunk, 1]
+        body_end = chunks[chunk, chunk_table.BODY_END]
         if at < 0:
-            at = chunks[chunk, 0]
-            if chunks[chunk, 4] < first or chunks[chunk, 2] >= end:
+            at = chunks[chunk, chunk_table.BODY_START]
+            if chunks[chunk, chunk_table.LAST_OFFSET] < first or chunks[chunk, chunk_table.BASE_OFFSET] >= end:
                 at = body_end
         if at < 0 or body_end > region.size or body_end < at:
             reason = CUT
             break
         while at < body_end and found < table.shape[0]:
+            # in bounds: the head is read only if it lies before body_end, the rest only up to ``stop``
             if body_end - at < BATCH_HEADER_BYTES:
                 reason = CUT
                 break
             length = _signed32(data, at + LENGTH_AT)
             stop = at + FRAME_BYTES + length
-            if _int(load8(data, at + MAGIC_AT)) != MAGIC:
+            if int64(load8(data, at + MAGIC_AT)) != MAGIC:
                 reason = BAD_MAGIC
                 break
             if length < BATCH_HEADER_BYTES - FRAME_BYTES or stop > body_end:
                 reason = CUT
                 break
-            if verify and _int(crc32c(region, at + ATTRIBUTES_AT, stop)) != big32(data, at + CRC_AT):
+            if verify and int64(crc32c(region, at + ATTRIBUTES_AT, stop)) != big32(data, at + CRC_AT):
                 reason = BAD_CRC
                 break
             base_offset = big64(data, at)

@@ -1,15 +1,16 @@
-"""Kernels that judge what producers sent; ``validation_fallback.py`` says what each does, name by name."""
+"""Kernels that judge what producers sent; ``validation_fallback.py`` says what each does, name by name.
+
+In bounds: callers see to BATCH_HEADER_BYTES before ``end``, and no varint is read at or behind its bound, which is
+never behind ``end``.
+"""
 
 from __future__ import annotations
 
-from typing import Any
-
-import numba
-import numpy as np
-
+from lading.kernels.arrays import Bytes
 from lading.kernels.big_endian import big32, big64
 from lading.kernels.crc32c import crc32c
 from lading.kernels.memory import base, load8
+from lading.kernels.signature import BYTES, LONG, Data, inline, int64, kernel, routine, several
 from lading.kernels.varint import varint32, varint64
 
 from .layout import (
@@ -30,29 +31,22 @@ from .layout import (
     TIME_MS_MAX,
 )
 
-njit: Any = numba.njit
-types: Any = numba.types
 
-_source = types.Array(types.uint8, 1, "C", readonly=True)
-_long = types.int64
-_judged = types.UniTuple(_long, 3)
-
-
-@njit(inline="always")
-def _bounded(ms: Any) -> Any:
+@inline
+def _bounded(ms: int) -> int:
     return min(max(ms, -TIME_MS_MAX), TIME_MS_MAX)
 
 
-@njit(inline="always")
-def _past(data: Any, at: Any, end: Any, least: Any) -> Any:
+@inline
+def _past(data: Data, at: int, end: int, least: int) -> int:
     """The position behind a size and as many bytes; -1 where they do not lie before ``end``.
 
     ``least`` is 0, or -1 where there may be none at all.
     """
     # most sizes have one byte or two, and of an even one half is the size
     if at + 1 < end:
-        first = np.int64(load8(data, at))
-        second = np.int64(load8(data, at + 1))
+        first = int64(load8(data, at))
+        second = int64(load8(data, at + 1))
         if first & 0x81 == 0:
             at += 1 + (first >> 1)
             return at if at <= end else -1
@@ -65,20 +59,20 @@ def _past(data: Any, at: Any, end: Any, least: Any) -> Any:
     return here + max(size, 0)
 
 
-@njit(inline="always")
-def _of_two_bytes(data: Any, at: Any, end: Any) -> Any:
+@inline
+def _of_two_bytes(data: Data, at: int, end: int) -> tuple[int, int]:
     """The number at ``at`` and the position behind it; -1 for that where it does not have two bytes."""
     if at + 1 < end:
-        first = np.int64(load8(data, at))
-        second = np.int64(load8(data, at + 1))
+        first = int64(load8(data, at))
+        second = int64(load8(data, at + 1))
         if first >= 0x80 and second < 0x80:
             value = second << 7 | first & 0x7F
             return (value >> 1) ^ -(value & 1), at + 2
-    return np.int64(0), np.int64(-1)
+    return int64(0), int64(-1)
 
 
-@njit(nogil=True)
-def _headers(data: Any, at: Any, end: Any) -> Any:
+@routine
+def _headers(data: Data, at: int, end: int) -> bool:
     """Whether the headers at ``at`` end where the record does."""
     count, here = varint32(data, at, end)
     if here < 0 or count < 0 or count > (end - here) // 2:
@@ -93,8 +87,8 @@ def _headers(data: Any, at: Any, end: Any) -> Any:
     return here == end
 
 
-@njit(nogil=True)
-def _records(data: Any, at: Any, end: Any, count: Any, base_ms: Any) -> Any:
+@routine
+def _records(data: Data, at: int, end: int, count: int, base_ms: int) -> tuple[int, int, int]:
     lowest = TIME_MS_MAX
     highest = -TIME_MS_MAX
     if count > (end - at) // RECORD_BYTES_MIN:
@@ -136,10 +130,10 @@ def _records(data: Any, at: Any, end: Any, count: Any, base_ms: Any) -> Any:
     return FINE, lowest, highest
 
 
-@njit(_judged(_source, _long, _long), nogil=True, cache=True)
-def judge(region: Any, start: Any, end: Any) -> Any:
+@kernel(several(3)(BYTES, LONG, LONG))
+def judge(region: Bytes, start: int, end: int) -> tuple[int, int, int]:
     data = base(region)
-    if np.int64(crc32c(data, start + ATTRIBUTES_AT, end)) != big32(data, start + CRC_AT):
+    if int64(crc32c(data, start + ATTRIBUTES_AT, end)) != big32(data, start + CRC_AT):
         return BAD_CRC, 0, 0
     if big32(data, start + ATTRIBUTES_AT - 2) & CODEC_BITS:
         return FINE, 0, 0
@@ -148,11 +142,11 @@ def judge(region: Any, start: Any, end: Any) -> Any:
     )
 
 
-@njit(_judged(_source, _long, _long, _long, _long), nogil=True, cache=True)
-def judge_records(region: Any, start: Any, end: Any, count: Any, base_ms: Any) -> Any:
+@kernel(several(3)(BYTES, *[LONG] * 4))
+def judge_records(region: Bytes, start: int, end: int, count: int, base_ms: int) -> tuple[int, int, int]:
     return _records(base(region), start, end, count, base_ms)
 
 
-@njit(_long(_source, _long, _long), nogil=True, cache=True)
-def checksum(region: Any, start: Any, end: Any) -> Any:
-    return np.int64(crc32c(base(region), start, end))
+@kernel(LONG(BYTES, LONG, LONG))
+def checksum(region: Bytes, start: int, end: int) -> int:
+    return int64(crc32c(base(region), start, end))

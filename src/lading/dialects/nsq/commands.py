@@ -10,18 +10,18 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from ...model.errors import MalformedMessage
-from . import limits
+from . import limits, send_layout
 from .errors import NsqProtocolError
 from .send_layout import EXT, PLAIN_FORM, TRACED
 
 MAGIC: Final = b"  V2"
 HEARTBEAT: Final = b"_heartbeat_"
-OK: Final = b"OK"
+OK: Final = send_layout.OK
 CLOSE_WAIT: Final = b"CLOSE_WAIT"
-RESPONSE, ERROR, MESSAGE = range(3)
+RESPONSE, ERROR, MESSAGE = send_layout.RESPONSE, send_layout.ERROR, send_layout.MESSAGE
 """Types of frames."""
 
-ID_BYTES: Final = 16
+ID_BYTES: Final = send_layout.ID_BYTES
 _FRAME: Final = struct.Struct(">II")
 _SIZE: Final = struct.Struct(">i")
 _TRACE_ANSWER: Final = struct.Struct(">2sQQQI")

@@ -15,12 +15,13 @@ from lading.model.run import Run
 from . import fallback, layout, messages, send_fallback
 from .layout import OFFSET_BITS, OFFSET_MAX, PARTITION_MAX
 from .limits import ATTEMPTS_MAX
-from .publishing import KERNEL_MODULE
+from .send_layout import DETAIL_BYTES, FIN_BYTES
+
+KERNEL_MODULE: Final = "lading.dialects.nsq.delivery_kernels"
 
 Bytes = NDArray[np.uint8]
 Longs = NDArray[np.int64]
 
-DETAIL_BYTES: Final = 12
 _OFFSET_MASK: Final = (1 << OFFSET_BITS) - 1
 NO_ID: Final = PARTITION_MAX << OFFSET_BITS | _OFFSET_MASK
 """An internal id that no message has."""
@@ -40,7 +41,7 @@ def survey(run: Run, first: int, end: int, count_max: int) -> Records:
     """Where the messages with first <= offset < end lie, up to ``count_max``; MalformedMessage at what is none."""
     most = max(0, min(count_max, end - first))
     found = np.empty(most, np.int64), np.empty(most, np.int64), np.empty(most, np.int64)
-    kernels: Any = engine.get_loaded(messages.KERNEL_MODULE) or fallback
+    kernels: Any = engine.get_loaded(messages.SURVEY_KERNEL_MODULE) or fallback
     cursor = np.array([0, -1, 0], np.int64)
     count, reason, at = kernels.survey(run.region, run.chunks, cursor, first, end, *found)
     if reason:
@@ -91,7 +92,7 @@ def take_fins(source: Bytes, start: int, end: int, *, textual: bool = False) -> 
 
     With ``textual``, what is no id of ours is NO_ID.
     """
-    ids = np.empty((end - start) // 21, np.int64)
+    ids = np.empty((end - start) // FIN_BYTES, np.int64)
     kernels: Any = engine.get_loaded(KERNEL_MODULE) or send_fallback
     at, count = kernels.take_fins(source, start, end, textual, ids)
     taken = ids[:count]

@@ -29,6 +29,7 @@ from .ext import headers_of
 __all__ = ["CODE", "decode_columns", "salvage"]
 
 KERNEL_MODULE = "lading.dialects.nsq.kernels"
+SURVEY_KERNEL_MODULE = "lading.dialects.nsq.survey_kernels"
 CODE: Final = 5
 
 Bytes = NDArray[np.uint8]
@@ -156,7 +157,7 @@ def salvage(run: Run) -> Run:
         start, stop = int(chunk[BODY_START]), int(chunk[BODY_END])
         room = max(0, min(int(chunk[COUNT_OF]), (stop - start) // layout.RECORD_BYTES_MIN))
         found = np.empty((room, 3), np.int64)
-        kernels = engine.select(KERNEL_MODULE, fallback, stop - start)
+        kernels = engine.select(SURVEY_KERNEL_MODULE, fallback, stop - start)
         spans = (start, stop, int(chunk[BASE_OFFSET]), int(chunk[COUNT_OF]))
         count = kernels.intact(run.region, *spans, found, 16 * (stop - start))
         rows = np.repeat(chunk[np.newaxis], count, axis=0)

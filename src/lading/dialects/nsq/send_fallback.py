@@ -15,7 +15,7 @@ from .encode import record
 from .ext import is_json, trace_of
 from .layout import EXT_VERSION, HEAD_BYTES, OFFSET_BITS, RECORD_BYTES_MIN
 from .limits import MESSAGE_BYTES_MAX
-from .send_layout import SEED_HEAD_BYTES, TRACED_ANSWER_BYTES
+from .send_layout import FIN, FIN_BYTES, SEED_HEAD_BYTES, TRACED_ANSWER_BYTES
 
 Bytes = NDArray[np.uint8]
 Longs = NDArray[np.int64]
@@ -24,7 +24,6 @@ _ID: Final = struct.Struct(">QQ")
 _FRAME: Final = struct.Struct(">II")
 _TRACED: Final = struct.Struct(">2sQQQI")
 _DETAIL: Final = struct.Struct(">QI")
-_FIN_BYTES: Final = 21
 _TEXTUAL: Final = re.compile(rb"[0-7][0-9a-f]{15}")
 _U64: Final = (1 << 64) - 1
 
@@ -230,15 +229,15 @@ def take_fins(source: Bytes, at: int, end: int, textual: bool, ids: Any) -> tupl
     """
     data = source.data
     count = 0
-    while at + _FIN_BYTES <= end and count < len(ids):
-        if bytes(data[at : at + 4]) != b"FIN " or data[at + 20] != 10:
+    while at + FIN_BYTES <= end and count < len(ids):
+        if bytes(data[at : at + 4]) != FIN or data[at + 20] != 10:
             break
         told = bytes(data[at + 4 : at + 20])
         if textual:
             ids[count] = int(told, 16) if _TEXTUAL.fullmatch(told) else -1
         else:
             ids[count] = int.from_bytes(told[:8], "big", signed=True)
-        count, at = count + 1, at + _FIN_BYTES
+        count, at = count + 1, at + FIN_BYTES
     return at, count
 
 

@@ -1,31 +1,40 @@
-"""Kernels of the hot path: published bytes -> stored messages, stored messages -> frames, bursts of FIN.
+"""Kernels of publishing: published bytes -> stored messages, and stored messages moved to another place in the log.
 
 ``send_fallback.py`` says what each does, name by name, and gives the same bytes.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
-import numba
 import numpy as np
 
+from lading.kernels.arrays import Bytes
 from lading.kernels.big_endian import big16, big32, big64, byte, put_big16, put_big32, put_big64
 from lading.kernels.crc32c import crc32c
 from lading.kernels.json_text import (
-    COLON,
     COMMA,
     ESCAPED,
     OBJECT,
     OBJECT_END,
     PLAIN,
-    QUOTE,
     WIDE,
+    pass_member,
     passed_space,
-    string_end,
+    read_member,
     value_end,
 )
-from lading.kernels.memory import base, load8, load32, memcpy, store8
+from lading.kernels.memory import base, load8, memcpy, store8
+from lading.kernels.signature import (
+    BYTES,
+    LONG,
+    OUT_BYTES,
+    Data,
+    inline,
+    int64,
+    kernel,
+    routine,
+    several,
+    uint64,
+)
 
 from .layout import (
     ATTEMPTS,
@@ -37,7 +46,6 @@ from .layout import (
     LENGTH,
     NO_EXT,
     OFFSET_BITS,
-    PLAIN_BODY,
     RECORD_BYTES_MIN,
     TIMESTAMP,
     TRACE,
@@ -53,47 +61,40 @@ from .send_layout import (
     EXT,
     FINE,
     NO_BODY,
+    OK,
     PLAIN_FORM,
     PLAIN_TOPIC,
+    RESPONSE,
     SEED_HEAD_BYTES,
     TOO_LARGE,
     TRACED,
     TRACED_ANSWER_BYTES,
 )
 
-njit: Any = numba.njit
-types: Any = numba.types
-_int: Any = np.int64
-
-_source = types.Array(types.uint8, 1, "C", readonly=True)
-_longs = types.Array(types.int64, 1, "C", readonly=True)
-_bytes, _i64 = types.uint8[::1], types.int64[::1]
-_long = types.int64
-
 _TRACE_NAME = np.frombuffer(TRACE_NAME.encode(), np.uint8)
 _TRACE_BYTES = len(TRACE_NAME)
-_FIN = 0x204E4946
-_FIN_BYTES = 21
-_TEN, _NINE = np.uint64(10), np.uint64(9)
-_MOST = np.uint64(0xFFFFFFFFFFFFFFFF)
+_O, _K = OK
+_0 = ord("0")
+_TEN, _NINE = uint64(10), uint64(9)
+_MOST = uint64(0xFFFFFFFFFFFFFFFF)
 
 
-@njit(nogil=True)
-def _trace(data: Any, at: Any, size: Any) -> Any:
+@routine
+def _trace(data: Data, at: int, size: int) -> tuple[bool, int]:
     """Whether these are the decimal digits of a u64, and its bits."""
-    value = np.uint64(0)
+    value = uint64(0)
     if size < 1 or size > 20:
-        return False, _int(0)
+        return False, int64(0)
     for step in range(size):
-        digit = np.uint64(byte(data, at + step) - 48)
+        digit = uint64(byte(data, at + step) - _0)
         if digit > _NINE or value > (_MOST - digit) // _TEN:
-            return False, _int(0)
+            return False, int64(0)
         value = value * _TEN + digit
-    return True, _int(value)
+    return True, int64(value)
 
 
-@njit(inline="always")
-def _is_trace(data: Any, at: Any, size: Any) -> Any:
+@inline
+def _is_trace(data: Data, at: int, size: int) -> bool:
     if size != _TRACE_BYTES:
         return False
     step = 0
@@ -102,8 +103,8 @@ def _is_trace(data: Any, at: Any, size: Any) -> Any:
     return step == size
 
 
-@njit(nogil=True)
-def _check_ext(data: Any, at: Any, end: Any) -> Any:
+@routine
+def _check_ext(data: Data, at: int, end: int) -> tuple[bool, int, int]:
     """Whether servers take this as JSON; where its first trace id is (0: none, -1: no text), and its size."""
     at = passed_space(data, at, end)
     trace_at = 0
@@ -117,50 +118,38 @@ def _check_ext(data: Any, at: Any, end: Any) -> Any:
     if at < end and byte(data, at) == OBJECT_END:
         return passed_space(data, at + 1, end) == end, trace_at, trace_bytes
     while True:
-        if at >= end or byte(data, at) != QUOTE:
-            return False, trace_at, trace_bytes
-        name = at + 1
-        name_end, _ = string_end(data, name, end)
-        if name_end < 0:
-            return False, trace_at, trace_bytes
-        at = passed_space(data, name_end + 1, end)
-        if at >= end or byte(data, at) != COLON:
-            return False, trace_at, trace_bytes
-        at = passed_space(data, at + 1, end)
-        stop, found = value_end(data, at, end)
+        name, name_end, _, at, stop, found = read_member(data, at, end)
         if stop < 0:
             return False, trace_at, trace_bytes
         if trace_at == 0 and _is_trace(data, name, name_end - name):
             trace_at = at + 1 if found in (PLAIN, WIDE, ESCAPED) else -1
             trace_bytes = stop - at - 2
-        at = passed_space(data, stop, end)
-        if at >= end:
-            return False, trace_at, trace_bytes
-        here = byte(data, at)
-        at = passed_space(data, at + 1, end)
-        if here == OBJECT_END:
+        behind, at = pass_member(data, stop, end)
+        if behind == OBJECT_END:
             return at == end, trace_at, trace_bytes
-        if here != COMMA:
+        if behind != COMMA:
             return False, trace_at, trace_bytes
 
 
-@njit(nogil=True)
+@routine
 def _store(
-    source: Any,
-    at: Any,
-    size: Any,
-    form: Any,
-    batch: Any,
-    takes_ext: Any,
-    target: Any,
-    to: Any,
-    now_ns: Any,
-    ident: Any,
-) -> Any:
+    source: Data,
+    at: int,
+    size: int,
+    form: int,
+    batch: int,
+    takes_ext: int,
+    target: Data,
+    to: int,
+    now_ns: int,
+    ident: int,
+) -> tuple[int, int, bool, int]:
     """One published message: where its record ends, a reason, whether it is traced, and its trace id."""
+    # in bounds: ``source[at : at + size]`` is the message, and ``target`` has room for it and RECORD_BYTES_MIN
+    # from ``to`` on; a form is read only if ``size`` covers it
     data, out = base(source), base(target)
     body, ext, ext_bytes = at, at, 0
-    trace = _int(0)
+    trace = int64(0)
     traced = form == TRACED
     if form == TRACED:
         if size <= 8:
@@ -201,17 +190,18 @@ def _store(
     put_big64(out, to + ID, ident)
     put_big64(out, to + TRACE, trace)
     put_big32(out, to + LENGTH, stop - to - HEAD_BYTES)
-    put_big32(out, to + CRC, _int(crc32c(target, to + TIMESTAMP, stop)))
+    put_big32(out, to + CRC, int64(crc32c(target, to + TIMESTAMP, stop)))
     return stop, FINE, traced, trace
 
 
-@njit(inline="always")
-def _answer(out: Any, at: Any, traced: Any, ident: Any, trace: Any, offset: Any, raw_bytes: Any) -> Any:
+@inline
+def _answer(out: Data, at: int, traced: int, ident: int, trace: int, offset: int, raw_bytes: int) -> int:
     """The answer to one publication; where it ends."""
     put_big32(out, at, (TRACED_ANSWER_BYTES if traced else ANSWER_BYTES) - 4)
-    put_big32(out, at + 4, 0)
-    store8(out, at + 8, 79)
-    store8(out, at + 9, 75)
+    # in bounds: callers have seen to TRACED_ANSWER_BYTES
+    put_big32(out, at + 4, RESPONSE)
+    store8(out, at + 8, _O)
+    store8(out, at + 9, _K)
     if not traced:
         return at + ANSWER_BYTES
     put_big64(out, at + 10, ident)
@@ -221,27 +211,28 @@ def _answer(out: Any, at: Any, traced: Any, ident: Any, trace: Any, offset: Any,
     return at + TRACED_ANSWER_BYTES
 
 
-@njit(inline="always")
-def _raw_bytes(record_bytes: Any, takes_ext: Any) -> Any:
+@inline
+def raw_bytes(record_bytes: int, takes_ext: int) -> int:
     """What a record takes in the queue of the fork's server: without our checksum, and on a plain topic without ext."""
     return record_bytes - (HEAD_BYTES - SEED_HEAD_BYTES) - (0 if takes_ext != 0 else 1)
 
 
-@njit(types.UniTuple(_long, 5)(_source, *[_long] * 5, _bytes, *[_long] * 4, _bytes), nogil=True, cache=True)
+@kernel(several(5)(BYTES, *[LONG] * 5, OUT_BYTES, *[LONG] * 4, OUT_BYTES))
 def store_pubs(
-    source: Any,
-    at: Any,
-    end: Any,
-    line_bytes: Any,
-    form: Any,
-    takes_ext: Any,
-    target: Any,
-    to: Any,
-    base_offset: Any,
-    partition: Any,
-    now_ns: Any,
-    answers: Any,
-) -> Any:
+    source: Bytes,
+    at: int,
+    end: int,
+    line_bytes: int,
+    form: int,
+    takes_ext: int,
+    target: Bytes,
+    to: int,
+    base_offset: int,
+    partition: int,
+    now_ns: int,
+    answers: Bytes,
+) -> tuple[int, int, int, int, int]:
+    # in bounds: a command is looked at only if it lies before ``end``, and stored only if both targets have room
     data, told = base(source), base(answers)
     first = at
     count = 0
@@ -273,20 +264,21 @@ def store_pubs(
         stop, reason, traced, trace = _store(source, message, size, form, 0, takes_ext, target, to, now_ns, ident)
         if reason != FINE:
             break
-        answered = _answer(told, answered, traced, ident, trace, offset, _raw_bytes(stop - to, takes_ext))
+        answered = _answer(told, answered, traced, ident, trace, offset, raw_bytes(stop - to, takes_ext))
         to = stop
         count += 1
         at = message + size
     return at, count, to, answered, reason
 
 
-@njit(_long(_source, _long, _long, _bytes, *[_long] * 4), nogil=True, cache=True)
+@kernel(LONG(BYTES, LONG, LONG, OUT_BYTES, *[LONG] * 4))
 def store_alike(
-    source: Any, count: Any, line_bytes: Any, target: Any, to: Any, base_offset: Any, partition: Any, now_ns: Any
-) -> Any:
+    source: Bytes, count: int, line_bytes: int, target: Bytes, to: int, base_offset: int, partition: int, now_ns: int
+) -> int:
     data = base(source)
     at = 0
     for index in range(count):
+        # in bounds: line, size and body are tested against source.size one by one
         message = at + line_bytes + 4
         if message > source.size:
             return -1
@@ -299,24 +291,25 @@ def store_alike(
     return to if at == source.size else -1
 
 
-@njit(types.UniTuple(_long, 4)(_source, *[_long] * 5, _bytes, *[_long] * 4, _bytes), nogil=True, cache=True)
+@kernel(several(4)(BYTES, *[LONG] * 5, OUT_BYTES, *[LONG] * 4, OUT_BYTES))
 def store_batch(
-    source: Any,
-    at: Any,
-    end: Any,
-    count: Any,
-    form: Any,
-    takes_ext: Any,
-    target: Any,
-    to: Any,
-    base_offset: Any,
-    partition: Any,
-    now_ns: Any,
-    answer: Any,
-) -> Any:
+    source: Bytes,
+    at: int,
+    end: int,
+    count: int,
+    form: int,
+    takes_ext: int,
+    target: Bytes,
+    to: int,
+    base_offset: int,
+    partition: int,
+    now_ns: int,
+    answer: Bytes,
+) -> tuple[int, int, int, int]:
     data = base(source)
     start = to
     for index in range(count):
+        # in bounds: size and body are tested against ``end`` one by one, the record against target.size
         if at + 4 > end:
             return index, to, 0, BAD_ITEM
         size = big32(data, at)
@@ -337,101 +330,23 @@ def store_batch(
     if at != end:
         return count, to, 0, BAD_ITEM
     ident = (partition << OFFSET_BITS) | (base_offset + 1)
-    raw_bytes = to - start - count * (HEAD_BYTES - SEED_HEAD_BYTES + (0 if takes_ext != 0 else 1))
-    answered = _answer(base(answer), 0, form == TRACED, ident, 0, base_offset, raw_bytes)
+    record_bytes = to - start - count * (HEAD_BYTES - SEED_HEAD_BYTES + (0 if takes_ext != 0 else 1))
+    answered = _answer(base(answer), 0, form == TRACED, ident, 0, base_offset, record_bytes)
     return count, to, answered, FINE
 
 
-@njit(_long(_source, _longs, _longs, _longs, _longs, _longs, *[_long] * 4, _bytes), nogil=True, cache=True)
-def frames(
-    region: Any,
-    starts: Any,
-    sizes: Any,
-    offsets: Any,
-    picked: Any,
-    attempts: Any,
-    partition: Any,
-    with_ext: Any,
-    detail: Any,
-    textual: Any,
-    target: Any,
-) -> Any:
-    data, out = base(region), base(target)
-    to = 0
-    for index in range(picked.size):
-        message = picked[index]
-        at, size, offset = starts[message], sizes[message], offsets[message]
-        body = at + RECORD_BYTES_MIN
-        if byte(data, at + EXT_VERSION) != NO_EXT:
-            body = at + EXT_AT + big16(data, at + RECORD_BYTES_MIN)
-        stop = to + PLAIN_BODY
-        if with_ext != 0 and detail == 0:
-            memcpy(out, to + TIMESTAMP, data, at + TIMESTAMP, size - HEAD_BYTES)
-            stop = to + size
-        else:
-            memcpy(out, to + TIMESTAMP, data, at + TIMESTAMP, PLAIN_BODY - TIMESTAMP)
-            if with_ext != 0:
-                memcpy(out, stop, data, at + EXT_VERSION, body - at - EXT_VERSION)
-                stop += body - at - EXT_VERSION
-            if detail != 0:
-                put_big64(out, stop, offset)
-                put_big32(out, stop + 8, _raw_bytes(size, with_ext))
-                stop += 12
-            memcpy(out, stop, data, body, at + size - body)
-            stop += at + size - body
-        put_big32(out, to, stop - to - 4)
-        put_big32(out, to + 4, 2)
-        put_big16(out, to + ATTEMPTS, attempts[index])
-        ident = (partition << OFFSET_BITS) | (offset + 1)
-        if textual != 0:
-            for place in range(16):
-                digit = (ident >> (60 - 4 * place)) & 15
-                store8(out, to + ID + place, digit + (48 if digit < 10 else 87))
-        else:
-            put_big64(out, to + ID, ident)
-        to = stop
-    return to
-
-
-@njit(nogil=True)
-def _textual_id(data: Any, at: Any) -> Any:
-    ident = 0
-    for place in range(16):
-        letter = _int(byte(data, at + place))
-        if 48 <= letter <= 57:
-            digit = letter - 48
-        elif 97 <= letter <= 102:
-            digit = letter - 87
-        else:
-            return _int(-1)
-        ident = (ident << 4) | digit
-    return ident
-
-
-@njit(types.UniTuple(_long, 2)(_source, _long, _long, _long, _i64), nogil=True, cache=True)
-def take_fins(source: Any, at: Any, end: Any, textual: Any, ids: Any) -> Any:
-    data = base(source)
-    count = 0
-    while at + _FIN_BYTES <= end and count < ids.size:
-        if _int(load32(data, at)) != _FIN or byte(data, at + 20) != 10:
-            break
-        ids[count] = _textual_id(data, at + 4) if textual != 0 else big64(data, at + 4)
-        count += 1
-        at += _FIN_BYTES
-    return at, count
-
-
-@njit(_long(_bytes, _long, _long), nogil=True, cache=True)
-def rebase(body: Any, partition: Any, base_offset: Any) -> Any:
+@kernel(LONG(OUT_BYTES, LONG, LONG))
+def rebase(body: Bytes, partition: int, base_offset: int) -> int:
     data = base(body)
     at = 0
     count = 0
     while body.size - at >= RECORD_BYTES_MIN:
+        # in bounds: the head is there, and nothing is written before the whole record is
         stop = at + HEAD_BYTES + big32(data, at)
         if stop - at < RECORD_BYTES_MIN or stop > body.size:
             return -1 - at
         put_big64(data, at + ID, (partition << OFFSET_BITS) | (base_offset + count + 1))
-        put_big32(data, at + CRC, _int(crc32c(body, at + TIMESTAMP, stop)))
+        put_big32(data, at + CRC, int64(crc32c(body, at + TIMESTAMP, stop)))
         count += 1
         at = stop
     return count if at == body.size else -1 - at

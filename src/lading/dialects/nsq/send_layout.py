@@ -10,6 +10,16 @@ PLAIN_FORM, EXT, TRACED = range(3)
 FINE, NO_BODY, TOO_LARGE, BAD_EXT_LENGTH, BAD_JSON, BAD_TRACE, PLAIN_TOPIC, BAD_ITEM = range(8)
 """Why a publication is refused; errors.py has the answers."""
 
+RESPONSE, ERROR, MESSAGE = range(3)
+"""Types of frames."""
+OK: Final = b"OK"
+FIN: Final = b"FIN "
+ID_BYTES: Final = 16
+FIN_BYTES: Final = len(FIN) + ID_BYTES + 1
+"""A FIN with its line feed."""
+DETAIL_BYTES: Final = 12
+"""Queue offset and raw size of a message, as after SUB_ADVANCED."""
+
 ANSWER_BYTES: Final = 10
 """A frame with OK."""
 TRACED_ANSWER_BYTES: Final = 38

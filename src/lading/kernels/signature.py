@@ -1,0 +1,77 @@
+"""How functions of kernels are compiled, and the types they are compiled for, each named once.
+
+A kernel is what the rest of the package calls: it has a signature of Numba types, in capitals here, so that it is
+compiled when its module is imported and kept in the cache. Routines and inlined functions are called by kernels
+alone and take whatever types they are given; their annotations are for readers and for mypy, Numba looks at none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+import numba
+import numpy as np
+
+from .arrays import Bytes
+
+_njit: Any = numba.njit
+_types: Any = numba.types
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+Address = int
+"""Where an array begins, as ``memory.base`` tells it; the caller holds the array."""
+Data = Bytes | Address
+"""What unchecked loads and stores take: an array of any type, or its address."""
+
+LONG, BOOLEAN, NOTHING = _types.int64, _types.boolean, _types.void
+INT, UINT32 = _types.int32, _types.uint32
+
+
+def _readable(item: Any, dimensions: int = 1, order: str = "C") -> Any:
+    """An array that is only read, so that a read-only one may be given."""
+    return _types.Array(item, dimensions, order, readonly=True)
+
+
+BYTES, KINDS, INTS, LONGS = (_readable(item) for item in (_types.uint8, _types.int8, _types.int32, LONG))
+UINT32S = _readable(_types.uint32)
+TABLE = _readable(LONG, 2)
+CHUNKS = _readable(LONG, 2, "A")
+"""A table of chunks (see ``model.chunk_table``), which may be a part of a larger one."""
+
+OUT_BYTES, OUT_KINDS, OUT_INTS, OUT_LONGS = _types.uint8[::1], _types.int8[::1], _types.int32[::1], LONG[::1]
+OUT_SHORTS, OUT_WORDS, OUT_FLOATS = _types.uint16[::1], _types.uint64[::1], _types.float64[::1]
+OUT_TABLE, OUT_KIND_TABLE = LONG[:, ::1], _types.int8[:, ::1]
+"""What a kernel writes, or writes and reads."""
+
+int64 = cast("Callable[[Any], int]", np.int64)
+uint32 = cast("Callable[[Any], int]", np.uint32)
+uint64 = cast("Callable[[Any], int]", np.uint64)
+"""NumPy's types as casts, which mypy may take for int. Numba makes float64 of an int64 with a uint64."""
+
+
+def several(count: int) -> Any:
+    """The type of a tuple of ``count`` int64."""
+    return _types.UniTuple(LONG, count)
+
+
+def kernel(signature: Any) -> Callable[[Function], Function]:
+    """Compile for one signature when the module is imported, or take it from the cache; it runs without the GIL."""
+    # a wrapper for C callers is one that nobody calls
+    return cast("Callable[[Function], Function]", _njit(signature, nogil=True, cache=True, no_cfunc_wrapper=True))
+
+
+def routine(function: Function) -> Function:
+    """Compile once for each set of types it is called with; LLVM inlines it where it thinks that it pays."""
+    return cast("Function", _njit(nogil=True)(function))
+
+
+def step(function: Function) -> Function:
+    """Compile as a routine, which LLVM always inlines: a named part of a hot loop, which costs as if written there."""
+    return cast("Function", _njit(nogil=True, forceinline=True)(function))
+
+
+def inline(function: Function) -> Function:
+    """Put the body where it is called, before types are known: for a few lines, since each call compiles them again."""
+    return cast("Function", _njit(inline="always")(function))
