@@ -6,12 +6,11 @@ import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
 
+from lading.kernels.arrays import Bytes
 from lading.kernels.tables import CASTAGNOLI_REFLECTED
 
 from . import layout
 from .layout import ENVELOPE, ENVELOPE_BYTES, LENGTH_COUNTS_FROM, POSITION_MAX
-
-Bytes = NDArray[np.uint8]
 
 
 def crc32c(array: Bytes, start: int, end: int) -> int:

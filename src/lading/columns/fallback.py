@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lading.kernels.arrays import Bytes, Longs
+
 from ..model.kinds import FIXED_SIZE_BYTES
 from .rules import ABSENT, BAD, LEFT, OK, Raw, Text, read_float, read_integer
-
-Bytes = NDArray[np.uint8]
-Longs = NDArray[np.int64]
 
 _INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
 

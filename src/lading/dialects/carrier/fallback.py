@@ -9,26 +9,22 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+
+from lading.kernels.arrays import Bytes, Ints, Kinds, Longs
 
 from ...model.errors import MalformedMessage
 from ...model.headers import Header
 from . import layout
 from .encoding import Entry, Facts, PayloadWas, Typed, decode, encode, fingerprints, printable
 
-Bytes = NDArray[np.uint8]
-Kinds = NDArray[np.int8]
-Ends = NDArray[np.int32]
-Longs = NDArray[np.int64]
-
 
 def make(
     rows: Longs,
-    list_ends: Ends,
-    name_ends: Ends,
+    list_ends: Ints,
+    name_ends: Ints,
     names: Bytes,
     kinds: Kinds,
-    value_ends: Ends,
+    value_ends: Ints,
     values: Bytes,
     value_valid: Bytes,
     ids: Bytes,
@@ -37,7 +33,7 @@ def make(
     time_lost: Bytes,
     scratch: Bytes,
     target: Bytes,
-    ends: Ends,
+    ends: Ints,
 ) -> None:
     """The carriers of ``rows``, printable, one behind the other into ``target``, up to ``ends``.
 
@@ -63,11 +59,11 @@ def make(
 
 def undo(
     rows: Longs,
-    list_ends: Ends,
-    name_ends: Ends,
+    list_ends: Ints,
+    name_ends: Ints,
     names: Bytes,
     kinds: Kinds,
-    value_ends: Ends,
+    value_ends: Ints,
     values: Bytes,
     value_valid: Bytes,
     scratch: Bytes,

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lading.kernels.arrays import Bytes, Longs
 from lading.model.names import key_text
 
 from .layout import (
@@ -45,9 +46,6 @@ from .layout import (
     WHERE,
 )
 from .stored_fallback import KNOWN_STATES, StoredMessage, headers, read_stored
-
-Bytes = NDArray[np.uint8]
-Longs = NDArray[np.int64]
 
 
 def scan(

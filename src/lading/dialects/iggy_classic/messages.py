@@ -17,6 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading.kernels import engine
+from lading.kernels.arrays import Bytes
 from lading.model.chunk_table import BASE_OFFSET, BODY_END, BODY_START, LAST_OFFSET
 from lading.model.chunk_table import COUNT as COUNT_OF
 from lading.model.errors import MalformedMessage
@@ -49,7 +50,6 @@ STORED_KERNEL_MODULE = "lading.dialects.iggy_classic.stored_kernels"
 SEND_KERNEL_MODULE = "lading.dialects.iggy_classic.send_kernels"
 CODE = 2
 
-Bytes = NDArray[np.uint8]
 _SPARE_BYTES = 8
 
 

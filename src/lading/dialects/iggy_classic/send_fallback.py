@@ -8,15 +8,11 @@ import zlib
 import numpy as np
 from numpy.typing import NDArray
 
+from lading.kernels.arrays import Bytes, Ints, Kinds, Longs
 from lading.model.state import State
 
 from . import layout, limits
 from .layout import SENT_BYTES_MIN, SENT_HEADERS, STORED_EXTRA_BYTES
-
-Bytes = NDArray[np.uint8]
-Ints = NDArray[np.int32]
-Kinds = NDArray[np.int8]
-Longs = NDArray[np.int64]
 
 _U32 = struct.Struct("<I")
 _KIND_AND_SIZE = struct.Struct("<BI")

@@ -7,9 +7,7 @@ import zlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
+from lading.kernels.arrays import Bytes, Longs
 from lading.model.state import State
 
 from .layout import (
@@ -23,9 +21,6 @@ from .layout import (
     STATE,
     STORED_BYTES_MIN,
 )
-
-Bytes = NDArray[np.uint8]
-Longs = NDArray[np.int64]
 
 _HEAD = struct.Struct("<QBQ16sII")
 _U32 = struct.Struct("<I")

@@ -41,7 +41,6 @@ JOINED_BYTES: Final = 8 << 10
 DELTA_MAX: Final = (1 << 31) - 1
 
 Bytes = bytes | bytearray | memoryview
-Table = NDArray[np.int64]
 
 
 class Passed(NamedTuple):

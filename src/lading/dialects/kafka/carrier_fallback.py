@@ -7,15 +7,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lading.kernels.arrays import Bytes, Longs
+
 from ...kernels.varint_fallback import varint32
 from ...model.errors import MalformedMessage
 from ...model.headers import Header
 from ..carrier import layout as carrier
 from ..carrier.encoding import Facts, PayloadWas, Typed, decode, fingerprints
 from . import layout
-
-Bytes = NDArray[np.uint8]
-Longs = NDArray[np.int64]
 
 
 def undo(

@@ -8,14 +8,13 @@ import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
 
+from lading.kernels.arrays import Bytes, Longs
 from lading.kernels.varint_fallback import varint32, varint64
 from lading.model.names import key_text
 
 from . import layout
 from .layout import BATCH_HEADER, BATCH_HEADER_BYTES, FRAME_BYTES, TIME_MS_MAX
 
-Bytes = NDArray[np.uint8]
-Longs = NDArray[np.int64]
 HEADER_COST_BYTES = 9
 """What a header counts towards ``max_bytes`` besides its key and value."""
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading.kernels import arena, engine
+from lading.kernels.arrays import Bytes, Table
 from lading.model.chunk_table import BASE_OFFSET, BODY_END, BODY_START, LAST_OFFSET
 from lading.model.chunk_table import COUNT as COUNT_OF
 from lading.model.errors import MalformedMessage
@@ -48,8 +49,6 @@ KERNEL_MODULE: Final = "lading.dialects.kafka.kernels"
 FILL_KERNEL_MODULE: Final = "lading.dialects.kafka.fill_kernels"
 CODE: Final = 4
 
-Bytes = NDArray[np.uint8]
-Table = NDArray[np.int64]
 _TABLE_ROWS: Final = 4096
 _ROWS: Final = arena.Pool(2)
 _PLACES: Final = arena.Pool(4)

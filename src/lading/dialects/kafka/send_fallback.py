@@ -11,23 +11,18 @@ from typing import Any
 
 import google_crc32c
 import numpy as np
-from numpy.typing import NDArray
 
 from lading.dialects.carrier.encoding import Entry, Facts, PayloadWas, Typed, encode, fingerprints, printable
 from lading.dialects.carrier.layout import ENTRIES_FLAG, HEADERS_MAX, ID_BYTES, ID_FLAG, RAW, TIME_FLAG
+from lading.kernels.arrays import Bytes, Ints, Kinds, Longs
 from lading.kernels.varint_fallback import store_varint
 from lading.model.headers import Header
 
 from .send_layout import CARRIER, ESCAPE, RECORD_HEAD_BYTES_MAX
 
-Bytes = NDArray[np.uint8]
-Kinds = NDArray[np.int8]
-Ends = NDArray[np.int32]
-Longs = NDArray[np.int64]
-
 
 def classify_messages(
-    list_ends: Ends, name_ends: Ends, names: Bytes, kinds: Kinds, id_valid: Bytes, times_us: Longs, flags: Bytes
+    list_ends: Ints, name_ends: Ints, names: Bytes, kinds: Kinds, id_valid: Bytes, times_us: Longs, flags: Bytes
 ) -> int:
     """What of each message needs a carrier, into ``flags``; -1, or the first message that only ``carry`` brings over.
 
@@ -47,16 +42,16 @@ def classify_messages(
 
 
 def weigh(
-    key_ends: Ends,
+    key_ends: Ints,
     keys: Bytes,
     key_valid: Bytes,
-    payload_ends: Ends,
+    payload_ends: Ints,
     payloads: Bytes,
     payload_valid: Bytes,
-    list_ends: Ends,
-    name_ends: Ends,
+    list_ends: Ints,
+    name_ends: Ints,
     names: Bytes,
-    value_ends: Ends,
+    value_ends: Ints,
     values: Bytes,
     value_valid: Bytes,
     kinds: Kinds,
@@ -74,16 +69,16 @@ def weigh(
 
 
 def write(
-    key_ends: Ends,
+    key_ends: Ints,
     keys: Bytes,
     key_valid: Bytes,
-    payload_ends: Ends,
+    payload_ends: Ints,
     payloads: Bytes,
     payload_valid: Bytes,
-    list_ends: Ends,
-    name_ends: Ends,
+    list_ends: Ints,
+    name_ends: Ints,
     names: Bytes,
-    value_ends: Ends,
+    value_ends: Ints,
     values: Bytes,
     value_valid: Bytes,
     kinds: Kinds,
@@ -130,16 +125,16 @@ class _Columns:
 
     def __init__(
         self,
-        key_ends: Ends,
+        key_ends: Ints,
         keys: Bytes,
         key_valid: Bytes,
-        payload_ends: Ends,
+        payload_ends: Ints,
         payloads: Bytes,
         payload_valid: Bytes,
-        list_ends: Ends,
-        name_ends: Ends,
+        list_ends: Ints,
+        name_ends: Ints,
         names: Bytes,
-        value_ends: Ends,
+        value_ends: Ints,
         values: Bytes,
         value_valid: Bytes,
         kinds: Kinds,

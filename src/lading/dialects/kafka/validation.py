@@ -12,9 +12,9 @@ import threading
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lading.kernels import engine
+from lading.kernels.arrays import Bytes
 from lading.model.errors import MalformedMessage, Reason, Refusal
 
 from . import compression, layout, validation_fallback
@@ -52,8 +52,6 @@ _ATTRIBUTES, _CRC = struct.Struct(">H"), struct.Struct(">I")
 
 SCRATCH_BYTES: Final = 2 << 20
 _threads = threading.local()
-
-Bytes = NDArray[np.uint8]
 
 
 class BatchRejected(MalformedMessage):

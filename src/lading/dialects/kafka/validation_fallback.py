@@ -5,15 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import google_crc32c
-import numpy as np
-from numpy.typing import NDArray
 
+from lading.kernels.arrays import Bytes
 from lading.kernels.varint_fallback import varint32, varint64
 
 from . import layout
 from .layout import ATTRIBUTES_AT, BATCH_HEADER, BATCH_HEADER_BYTES, CODEC_BITS, TIME_MS_MAX
-
-Bytes = NDArray[np.uint8]
 
 
 def judge(region: Bytes, start: int, end: int) -> tuple[int, int, int]:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lading.kernels import engine
+from lading.kernels.arrays import Bytes, Longs
 from lading.model.errors import LimitExceeded, MalformedMessage
 from lading.model.run import Run
 
@@ -19,8 +20,6 @@ from .send_layout import DETAIL_BYTES, FIN_BYTES
 
 KERNEL_MODULE: Final = "lading.dialects.nsq.delivery_kernels"
 
-Bytes = NDArray[np.uint8]
-Longs = NDArray[np.int64]
 
 _OFFSET_MASK: Final = (1 << OFFSET_BITS) - 1
 NO_ID: Final = PARTITION_MAX << OFFSET_BITS | _OFFSET_MASK

@@ -8,11 +8,10 @@ import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
 
+from lading.kernels.arrays import Bytes, Longs
+
 from . import layout
 from .layout import EXT, HEAD_BYTES, RECORD_BYTES_MIN
-
-Bytes = NDArray[np.uint8]
-Longs = NDArray[np.int64]
 
 
 class _Refused(Exception):

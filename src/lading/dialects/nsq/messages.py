@@ -12,9 +12,9 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from lading.kernels import engine
+from lading.kernels.arrays import Bytes, Longs
 from lading.model.chunk_table import BASE_OFFSET, BODY_END, BODY_START, LAST_OFFSET
 from lading.model.chunk_table import COUNT as COUNT_OF
 from lading.model.errors import MalformedMessage
@@ -32,8 +32,6 @@ KERNEL_MODULE = "lading.dialects.nsq.kernels"
 SURVEY_KERNEL_MODULE = "lading.dialects.nsq.survey_kernels"
 CODE: Final = 5
 
-Bytes = NDArray[np.uint8]
-Longs = NDArray[np.int64]
 
 _SPARE_BYTES: Final = 8
 _HEADERS_PER_MESSAGE: Final = 6

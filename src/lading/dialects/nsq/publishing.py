@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lading.kernels import engine
+from lading.kernels.arrays import Bytes
 from lading.model.errors import LimitExceeded, MalformedMessage
 
 from . import send_fallback
@@ -16,7 +16,6 @@ from .send_layout import ANSWER_BYTES, TRACED_ANSWER_BYTES
 
 KERNEL_MODULE = "lading.dialects.nsq.send_kernels"
 
-Bytes = NDArray[np.uint8]
 
 GROWTH_BYTES: Final = RECORD_BYTES_MIN
 """So much more than in its PUB command a message takes in the log, at most."""

@@ -8,7 +8,8 @@ from typing import Any, Final
 
 import google_crc32c
 import numpy as np
-from numpy.typing import NDArray
+
+from lading.kernels.arrays import Bytes, Longs
 
 from . import layout, send_layout
 from .encode import record
@@ -16,9 +17,6 @@ from .ext import is_json, trace_of
 from .layout import EXT_VERSION, HEAD_BYTES, OFFSET_BITS, RECORD_BYTES_MIN
 from .limits import MESSAGE_BYTES_MAX
 from .send_layout import FIN, FIN_BYTES, SEED_HEAD_BYTES, TRACED_ANSWER_BYTES
-
-Bytes = NDArray[np.uint8]
-Longs = NDArray[np.int64]
 
 _ID: Final = struct.Struct(">QQ")
 _FRAME: Final = struct.Struct(">II")
