@@ -12,13 +12,13 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import islice
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
 Labels = tuple[str, ...]
+GaugeRow = tuple[Labels, float] | None
 
 SECONDS_BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
 
@@ -88,20 +88,24 @@ class Histogram:
 
 @dataclass(frozen=True, slots=True)
 class Gauge:
-    """A value that is read when metrics are collected: ``read`` returns (label values, value) rows."""
+    """A value that is read when metrics are collected: ``read`` returns (label values, value) rows.
+
+    None in place of a row lets others have their turn.
+    """
 
     name: str
     help: str
     labels: Labels
-    read: Callable[[], Iterable[tuple[Labels, float]]]
+    read: Callable[[], Iterable[GaugeRow]]
 
     def families(self) -> Iterable[Metric]:
         """This gauge as Prometheus sees it."""
         from prometheus_client.core import GaugeMetricFamily
 
         family = GaugeMetricFamily(self.name, self.help, labels=self.labels)
-        for labels, value in self.read():
-            family.add_metric(labels, value)
+        for row in self.read():
+            if row is not None:
+                family.add_metric(*row)
         return (family,)
 
 
@@ -162,10 +166,11 @@ class Metrics:
                 frozen.append(source.copy())
                 continue
             rows: list[tuple[Labels, float]] = []
-            values = iter(source.read())
-            while piece := list(islice(values, ROWS_AT_ONCE)):
-                rows += piece
-                await asyncio.sleep(0)
+            for row in source.read():
+                if row is not None:
+                    rows.append(row)
+                if row is None or len(rows) % ROWS_AT_ONCE == 0:
+                    await asyncio.sleep(0)
             frozen.append(replace(source, read=partial(iter, rows)))
         return Snapshot(frozen)
 

@@ -317,6 +317,9 @@ class MemoryLog:
         self.flush()
         self.high_watermark = self.next_offset
 
+    def drop(self) -> None:
+        """It has no files."""
+
 
 class MemoryStore:
     """A store whose topics and catalog lie in ``data``, and whose logs are those of ``logs``."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 from lading.broker.core.position import StoredPosition
 from lading.broker.group_view import PartitionLag
 from lading.broker.iggy.poll import Next
 from lading.broker.kafka.group_coordinator import MemberCall
+from lading.turns import finish_in_turns
 from tests.broker.room import GROUP, NOW, fill, opened, topic_of
 from tests.broker.test_coordinated_groups import stable
 
@@ -25,7 +27,7 @@ def test_each_protocol_counts_in_its_own_terms(tmp_path: Path) -> None:
     stable(broker.coordinated_groups, 2)
     broker.coordinated_groups.admit(MemberCall("alone", "", -1), now_us=NOW)
     broker.coordinated_groups.store("alone", partition, StoredPosition(8, None, None, NOW))
-    found = {(view.protocol, view.name): view for view in broker.group_views.list_all()}
+    found = {(view.protocol, view.name): view for view in asyncio.run(finish_in_turns(broker.group_views.list_all()))}
     assert list(found) == [("iggy", "s.t/1"), ("kafka", "alone"), ("kafka", "g"), ("native", "ops")]
     assert {name: (view.lag, len(view.members), view.state) for (_, name), view in found.items()} == {
         "s.t/1": (7, 1, "Stable"),

@@ -12,10 +12,15 @@ from tests.broker.room import fill, opened, payloads, read, topic_of
 
 
 class CountingDisk(RealDisk):
-    """Counts the files that are opened to be written to."""
+    """Counts the files that are opened to be written to, and the directories that are listed."""
 
     def __init__(self) -> None:
         self.written_to: list[Path] = []
+        self.listed: list[Path] = []
+
+    def names(self, directory: Path) -> list[str]:
+        self.listed.append(directory)
+        return super().names(directory)
 
     def open(self, path: Path, *, write: bool = False) -> File:
         if write and "topics" in path.parts:
@@ -67,3 +72,22 @@ def test_a_start_after_a_clean_stop_opens_no_file_of_a_partition_to_write(tmp_pa
     assert payloads(read(broker, partition)) == [b"0", b"1", b"0"]
     broker.stop()
     assert opened(tmp_path).resolve("s.t1").partition(0).log.recovery.clean
+
+
+def test_a_start_lists_each_directory_of_a_partition_once(tmp_path: Path) -> None:
+    stopped(tmp_path, 3)
+    disk = CountingDisk()
+    opened(tmp_path, disk=disk).stop()
+    partitions = [path for path in disk.listed if path.parent.parent.name == "topics"]
+    assert len(partitions) == len(set(partitions)) == 3 * 2
+
+
+def test_files_that_came_after_the_start_are_seen(tmp_path: Path) -> None:
+    stopped(tmp_path, 1)
+    broker = opened(tmp_path)
+    topic = broker.resolve("s.t0")
+    fill(broker, topic.partition(1), 2)
+    broker.delete_partitions(topic, 1)
+    broker.add_partitions(topic, 1)
+    assert payloads(read(broker, topic.partition(1))) == []
+    broker.stop()

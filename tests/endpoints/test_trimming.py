@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lading.endpoints.base.trimming import GROWN_BYTES, QUIET_BYTES, HeapTrimmer
+from lading.endpoints.base.trimming import GROWN_BYTES, MUCH_GROWN_BYTES, QUIET_BYTES, HeapTrimmer
 
 
 @dataclass
@@ -44,5 +44,14 @@ def test_a_process_that_shrinks_by_itself_is_measured_from_there() -> None:
     figures.resident_bytes -= GROWN_BYTES
     trimmer.look()
     figures.resident_bytes += GROWN_BYTES
+    trimmer.look()
+    assert figures.trims == 1
+
+
+def test_a_process_that_has_grown_by_a_lot_is_trimmed_under_load() -> None:
+    figures = Figures()
+    trimmer = HeapTrimmer(lambda: figures.received_bytes, figures.trim, lambda: figures.resident_bytes)
+    figures.resident_bytes += MUCH_GROWN_BYTES
+    figures.received_bytes += 10 * QUIET_BYTES
     trimmer.look()
     assert figures.trims == 1

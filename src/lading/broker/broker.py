@@ -34,12 +34,13 @@ from .core.delayed_messages import DelayedMessages
 from .core.idle_logs import IdleLogs
 from .core.log_upkeep import LogUpkeep
 from .core.maintenance import Maintenance
-from .core.namespace import Namespace, PreparedLogs
+from .core.namespace import Namespace
 from .core.positions import Positions
 from .core.retention_enforcer import RetentionEnforcer
 from .core.settings import BrokerSettings, TopicSettings
 from .core.states import States
 from .core.topology import Partition, Stream, Topic
+from .core.topology_changes import TopologyCallbacks, TopologyChanges, complete
 from .core.transaction_memory import TransactionMemory
 from .core.writer_state import WriterStateManager
 from .group_view import GroupViews
@@ -129,6 +130,11 @@ class Broker:
             one.on_synced for one in self._components if type(one).on_synced is not Component.on_synced
         ]
         """Of the parts that care: every sync comes here."""
+        self.changes = TopologyChanges(
+            self._topology, self.catalog, directory, self._make_log,
+            TopologyCallbacks(self._meet, self._resized, self._abandon, self._forget),
+        )  # fmt: skip
+        """For who lets others have their turn meanwhile; what has the same name here makes a change at once."""
         self._load()
 
     @classmethod
@@ -211,7 +217,7 @@ class Broker:
 
     def create_stream(self, ident: int | None, name: str, *, now_us: int) -> Stream:
         """A new stream; without an id it takes the lowest that is free."""
-        return self._topology.create_stream(ident, name, now_us=now_us)
+        return complete(self.changes.create_stream(ident, name, now_us=now_us))
 
     def ensure_stream(self, name: str, *, now_us: int) -> Stream:
         """The stream of this name; it is created if there is none."""
@@ -219,10 +225,7 @@ class Broker:
 
     def delete_stream(self, ident: int | str) -> None:
         """The stream with its topics and all their messages."""
-        stream = self.stream(ident)
-        for topic in list(stream.topics.values()):
-            self._forget(topic)
-        self._topology.delete_stream(stream)
+        complete(self.changes.delete_stream(self.stream(ident)))
 
     def topics(self, stream_ident: int | str) -> list[Topic]:
         """All topics of a stream by id."""
@@ -246,33 +249,18 @@ class Broker:
         *,
         now_us: int,
         settings: TopicSettings | None = None,
-        prepared: PreparedLogs | None = None,
     ) -> Topic:
-        """A new topic with empty partitions; without an id it takes the lowest that is free.
-
-        ``prepared`` comes from ``prepare_logs``: with it only the catalog is waited for.
-        """
-        topic = self._topology.create_topic(
-            self.stream(stream_ident),
-            ident,
-            name,
-            partitions_count,
-            now_us=now_us,
-            settings=settings or TopicSettings(),
-            prepared=prepared,
+        """A new topic with empty partitions; without an id it takes the lowest that is free."""
+        return complete(
+            self.changes.create_topic(
+                self.stream(stream_ident),
+                ident,
+                name,
+                partitions_count,
+                now_us=now_us,
+                settings=settings or TopicSettings(),
+            )
         )
-        for partition in topic.partitions if prepared is not None else ():
-            self._adopt(partition.log)
-        self._meet(topic.partitions)
-        return topic
-
-    def prepare_logs(self, partitions_count: int) -> PreparedLogs:
-        """Make the logs of a topic to be, in a worker: a thousand take seconds."""
-        return self._topology.prepare_logs(partitions_count, self._make_log)
-
-    def discard(self, prepared: PreparedLogs) -> None:
-        """Remove logs that were prepared and not used, in a worker."""
-        self._topology.discard(prepared)
 
     def _make_topic(self, stream: str, name: str, partitions_count: int, now_us: int) -> Topic:
         found = self.ensure_stream(stream, now_us=now_us)
@@ -280,28 +268,23 @@ class Broker:
 
     def alter_topic(self, topic: Topic, settings: TopicSettings) -> None:
         """Other settings from now on."""
-        self._topology.alter_topic(topic, settings)
+        complete(self.changes.alter_topic(topic, settings))
 
     def delete_topic(self, stream_ident: int | str, topic_ident: int | str) -> None:
         """The topic with its groups, positions and messages."""
-        topic = self.topic(stream_ident, topic_ident)
-        self._forget(topic)
-        self._topology.delete_topic(topic)
+        complete(self.changes.delete_topic(self.topic(stream_ident, topic_ident)))
 
     def add_partitions(self, topic: Topic, count: int) -> None:
         """This many more, empty; groups rebalance."""
-        self._meet(self._topology.add_partitions(topic, count))
-        self._resized(topic)
+        complete(self.changes.add_partitions(topic, count))
 
     def delete_partitions(self, topic: Topic, count: int) -> None:
         """The ones with the highest numbers and their messages; groups rebalance."""
-        for partition in topic.partitions[max(len(topic.partitions) - count, 0) :] if count > 0 else ():
-            self._abandon(partition)
-        self._topology.delete_partitions(topic, count)
-        self._resized(topic)
+        complete(self.changes.delete_partitions(topic, count))
 
     def _meet(self, partitions: Sequence[Partition]) -> None:
         for partition in partitions:
+            self._adopt(partition.log)
             self._watch(partition)
             partition.log.hold_last_stable_offset(None)
         self.damages.watch(partitions)
@@ -311,8 +294,6 @@ class Broker:
             component.on_topic_resized(topic)
 
     def _forget(self, topic: Topic) -> None:
-        for partition in topic.partitions:
-            self._abandon(partition)
         for component in self._components:
             component.on_topic_deleted(topic)
 

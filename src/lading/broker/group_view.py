@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
+from ..turns import TurnCounter, Turns
 from .core.position import PositionKey
 from .core.topology import Partition, Topic
 from .iggy.consumer import IGGY, ConsumerRef, IggyConsumerKind
@@ -58,47 +59,70 @@ class GroupViews:
         self._native_groups = native
         self._kafka_groups = kafka
 
-    def list_all(self) -> list[GroupView]:
-        """All groups, by protocol and name."""
-        topics = list(self._topics())
+    def list_all(self) -> Turns[list[GroupView]]:
+        """All groups, by protocol and name, in turns."""
+        turn, topics = TurnCounter(), list(self._topics())
         places: Places = {}
         for topic in topics:
             for partition in topic.partitions:
                 for key in partition.positions:
                     places.setdefault(key, []).append(partition)
-        return sorted([*self._iggy(topics, places), *self._native(places), *self._kafka(places)])
+                if turn.is_over(1 + len(partition.positions)):
+                    yield
+        views: list[GroupView] = []
+        for group in (*self._iggy(topics), *self._native(), *self._kafka()):
+            progress: list[PartitionLag] = []
+            for partition in places.get(group.key, ()) if group.topic is None else group.topic.partitions:
+                position = partition.positions.get(group.key)
+                if position is not None:
+                    progress.append(_lag(partition, position.offset + group.next_after))
+                if turn.is_over():
+                    yield
+            views.append(GroupView(group.protocol, group.name, group.state, group.generation, group.members, progress))
+            if turn.is_over():
+                yield
+        return sorted(views)
 
-    def _iggy(self, topics: Iterable[Topic], places: Places) -> Iterator[GroupView]:
+    def _iggy(self, topics: Iterable[Topic]) -> Iterator[_FoundGroup]:
         for topic in topics:
             for group in self._iggy_groups.of_topic(topic):
                 members = [f"client {member.id}" for member in group.members]
                 key = ConsumerRef(IggyConsumerKind.GROUP, group.id).key
+                name = f"{topic.flat_name}/{group.id}"
                 # Iggy stores the offset that was consumed last
-                progress = [_one(one, key, next_after=1) for one in places.get(key, ()) if one.topic is topic]
-                yield GroupView(IGGY, f"{topic.flat_name}/{group.id}", _word(members), 0, members, progress)
+                yield _FoundGroup(IGGY, name, _word(members), 0, members, key, topic, next_after=1)
 
-    def _native(self, places: Places) -> Iterator[GroupView]:
+    def _native(self) -> Iterator[_FoundGroup]:
         for name in self._native_groups.names():
             generation, members = self._native_groups.members(name)
-            key = PositionKey(NATIVE, name)
-            progress = [_one(one, key) for one in places.get(key, ())]
-            yield GroupView(NATIVE, name, _word(members), generation, members, progress)
+            yield _FoundGroup(NATIVE, name, _word(members), generation, members, PositionKey(NATIVE, name))
 
-    def _kafka(self, places: Places) -> Iterator[GroupView]:
+    def _kafka(self) -> Iterator[_FoundGroup]:
         for name in self._kafka_groups.names():
             group = self._kafka_groups.find(name)
             if group is not None:
                 key = PositionKey(KAFKA, name)
-                progress = [_one(one, key) for one in places.get(key, ())]
-                yield GroupView(KAFKA, name, group.state.value, group.generation, list(group.members), progress)
+                yield _FoundGroup(KAFKA, name, group.state.value, group.generation, list(group.members), key)
+
+
+class _FoundGroup(NamedTuple):
+    """A group before anybody has looked how far it is; ``topic`` is the only one that it reads, if it is only one."""
+
+    protocol: str
+    name: str
+    state: str
+    generation: int
+    members: list[str]
+    key: PositionKey
+    topic: Topic | None = None
+    next_after: int = 0
 
 
 def _word(members: list[str]) -> str:
     return "Stable" if members else "Empty"
 
 
-def _one(partition: Partition, key: PositionKey, *, next_after: int = 0) -> PartitionLag:
+def _lag(partition: Partition, position: int) -> PartitionLag:
     log = partition.log
-    position = partition.positions[key].offset + next_after
     lag = max(log.last_stable_offset - max(position, log.first_offset), 0)
     return PartitionLag(partition.topic.flat_name, partition.number, position, log.last_stable_offset, lag)

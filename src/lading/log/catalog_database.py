@@ -47,6 +47,7 @@ class CatalogDatabase:
         """For a commit that is to make durable what was written at level NORMAL."""
         self._checkpoint: threading.Thread | None = None
         self._commits = 0
+        self._is_sync_deferred = False
         self._is_broken = False
         """The connection, or what SQLite believes to be on disk, cannot be relied on."""
         self._repair_due_us = 0
@@ -143,6 +144,8 @@ class CatalogDatabase:
 
     @contextlib.contextmanager
     def _transaction(self, level: Level) -> Iterator[sqlite3.Connection]:
+        if self._is_sync_deferred:
+            level = Level.NORMAL
         try:
             if self._is_broken:
                 self._reopen()
@@ -181,6 +184,15 @@ class CatalogDatabase:
         """A transaction at the level of the firmest of these kinds, for tables that have a page of their own."""
         firm = any(SYNC_LEVEL[kind] is Level.FULL for kind in kinds)
         return self._transaction(Level.FULL if firm else Level.NORMAL)
+
+    @contextlib.contextmanager
+    def defer_sync(self) -> Iterator[None]:
+        """Write at level NORMAL whatever is written in this block: the caller syncs ``wal`` before telling of it."""
+        before, self._is_sync_deferred = self._is_sync_deferred, True
+        try:
+            yield
+        finally:
+            self._is_sync_deferred = before
 
     def rows(self, question: str) -> list[tuple[Any, ...]]:
         """The answer to a SELECT, likewise."""

@@ -103,9 +103,13 @@ def partition_path(data: Path, uuid: bytes, number: int) -> Path:
 class DataDirectory:
     """The directories of all topics, changed so that a crash at any point leaves nothing half there."""
 
-    def __init__(self, data: Path, disk: Disk | None = None) -> None:
-        """Creates ``data`` where it is missing; the parent exists. ``disk`` is where partitions lie."""
+    def __init__(self, data: Path, disk: Disk | None = None, found: dict[str, list[str]] | None = None) -> None:
+        """Creates ``data`` where it is missing; the parent exists. ``disk`` is where partitions lie.
+
+        ``found`` are the files of partitions as the format gate has just found them.
+        """
         self.data = data
+        self._found = found or {}
         self._disk: Disk = disk or RealDisk()
         self.root = data / TOPICS
         data.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -127,8 +131,8 @@ class DataDirectory:
     def create(self, uuid: bytes, partitions_count: int) -> None:
         """The directory of a new topic with empty logs, on disk when this returns.
 
-        It is described last, when the catalog lists it: a directory without a description is that of a create that
-        was interrupted, one with a description belongs to a topic that somebody was told of.
+        It is described last, before the catalog lists it and anybody may write there: a directory without a description
+        is that of a create that was interrupted, one with a description is whole.
         """
         self.path(uuid).mkdir(mode=0o700)
         self.add_partitions(uuid, range(partitions_count), 1)
@@ -155,10 +159,9 @@ class DataDirectory:
         _sync(directory)
 
     def mark_deleted(self, uuid: bytes) -> None:
-        """First step of a delete; from here on the topic is gone for readers and after a crash."""
+        """First step of a delete; from here on the topic is gone for readers, and after a crash of the process."""
         path = self.path(uuid)
         path.rename(path.with_name(path.name + DELETED))
-        _sync(self.root)
 
     def list_deleted(self) -> list[bytes]:
         """Return the ids of topics whose deletion began."""
@@ -166,7 +169,8 @@ class DataDirectory:
         return [bytes.fromhex(name) for name in names if _is_topic_id(name)]
 
     def empty(self, uuid: bytes) -> None:
-        """Second step of a delete: the space is free, the name still says what is meant."""
+        """Second step of a delete: it lasts, and the space is free; the name still says what is meant."""
+        _sync(self.root)
         path = self.path(uuid)
         for entry in list(path.with_name(path.name + DELETED).iterdir()):
             if entry.is_dir():
@@ -210,9 +214,23 @@ class DataDirectory:
         _sync(self.root)
         return True
 
+    def take_names(self, partition: Path) -> list[str] | None:
+        """Return the files of a partition as they were found, once: whoever asks may change them. None if unknown."""
+        return self._found.pop(f"{partition.parent.name}/{partition.name}", None)
+
+    def forget_names(self) -> None:
+        """The start is over: from now on files come and go."""
+        self._found.clear()
+
     def partitions(self, uuid: bytes) -> set[int]:
         """Numbers of the partitions that have a directory."""
-        return {int(name) for name in RealDisk().names(self.path(uuid)) if name.isdecimal() and str(int(name)) == name}
+        return self.list_partitions(uuid)[0]
+
+    def list_partitions(self, uuid: bytes) -> tuple[set[int], bool]:
+        """Numbers of the partitions that have a directory, and whether the delete of others was interrupted."""
+        names = RealDisk().names(self.path(uuid))
+        there = {int(name) for name in names if name.isdecimal() and str(int(name)) == name}
+        return there, any(name.endswith(DELETED) for name in names)
 
     def partitions_marked_deleted(self, uuid: bytes) -> set[int]:
         """Numbers of the partitions whose delete began."""
@@ -221,8 +239,12 @@ class DataDirectory:
 
     def empty_partitions(self, uuid: bytes, count: int) -> list[int]:
         """Which of the first ``count`` partitions have a directory that holds no file at all."""
-        home = self.path(uuid)
-        return [number for number in range(count) if not self._disk.names(home / str(number))]
+        home, topic = self.path(uuid), uuid.hex()
+
+        def is_empty(number: int) -> bool:
+            return not (self._found.get(f"{topic}/{number}") or self._disk.names(home / str(number)))
+
+        return [number for number in range(count) if is_empty(number)]
 
     def holds_messages(self, uuid: bytes, number: int) -> bool:
         """Whether anything was ever written to a partition."""

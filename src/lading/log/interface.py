@@ -326,6 +326,9 @@ class KeptLog(Protocol):
     def close(self) -> None:
         """Flush, sync, mark as closed in order. The log cannot be used after it."""
 
+    def drop(self) -> None:
+        """Let go of files that are going to be deleted. The log cannot be used after it."""
+
 
 class PartitionLog(ReadableLog, AppendableLog, OverlayLog, KeptLog, Syncable, Protocol):
     """One partition. Not thread-safe: one thread (the event loop) owns it; only ``begin_sync``'s files leave it."""

@@ -25,14 +25,15 @@ class LocalLogStore:
         self.commit = commit
         self.dates = Dates()
         self._segment_bytes = segment_bytes
-        GATE.check_directory(data, self.disk)
-        self.directory = DataDirectory(data, self.disk)
+        found = GATE.check_directory(data, self.disk)
+        self.directory = DataDirectory(data, self.disk, found)
         self.catalog = Catalog(data / FILE_NAME, self.disk, self.dates)
 
     def open_log(self, path: Path, topic_id: bytes, first_epoch: int, now_us: int) -> PartitionLog:
         """Open the log in the directory ``path``, or create it; CorruptLog and OSError as ``open_partition``."""
         log = open_partition(
-            self.disk, path, topic_id, segment_bytes=self._segment_bytes, now_us=now_us, first_epoch=first_epoch
-        )
+            self.disk, path, topic_id, segment_bytes=self._segment_bytes, now_us=now_us, first_epoch=first_epoch,
+            names=self.directory.take_names(path),
+        )  # fmt: skip
         log.dates = self.dates
         return log

@@ -26,17 +26,21 @@ _INDEX_EVERY_US: Final = 1_000_000
 
 
 def open_partition(
-    disk: Disk, path: Path, topic_id: bytes, *, segment_bytes: int, now_us: int, first_epoch: int = 1
-) -> DiskPartitionLog:
+    disk: Disk, path: Path, topic_id: bytes, *, segment_bytes: int, now_us: int, first_epoch: int = 1,
+    names: list[str] | None = None,
+) -> DiskPartitionLog:  # fmt: skip
     """Open the log in the directory ``path``, or create it; what recovery found stands in ``.recovery``.
+
+    ``names`` are its files, if the caller has just listed them.
 
     Raises CorruptLog where the directory belongs to another topic or its files contradict each other, OSError where
     the disk fails. A full disk is no error: the log opens for readers and refuses appends.
     """
-    try:
-        names = disk.names(path)
-    except FileNotFoundError:
-        names = []
+    if names is None:
+        try:
+            names = disk.names(path)
+        except FileNotFoundError:
+            names = []
     if is_new(names):
         disk.make_directory(path)
         create_logs(disk, [path], topic_id, first_epoch)
@@ -252,6 +256,15 @@ class DiskPartitionLog(LogSidecars):
                 self._mark.finish(self._now_marked())
             except OSError as error:
                 self.fail_sync(error)
+        self._let_go()
+
+    def drop(self) -> None:
+        chunk, self._chunk = self._chunk, None
+        if chunk is not None:
+            chunk.release()
+        self._let_go()
+
+    def _let_go(self) -> None:
         if self._syncing is None:
             # else they are closed when the sync that knows them lets go
             self._segments.active.close()

@@ -28,9 +28,11 @@ class FoundTopics:
     def agreed(self, row: TopicRow) -> TopicRow:
         """A listed topic with the partitions that lie in its directory; interrupted deletes are finished or undone."""
         described = self._describe(row.uuid)
-        there = self._directory.partitions(row.uuid)
+        there, is_interrupted = self._directory.list_partitions(row.uuid)
         count = self._partitions_count(row, described, there)
-        self._directory.settle_partitions(row.uuid, count)
+        if is_interrupted:
+            self._directory.settle_partitions(row.uuid, count)
+            there = self._directory.partitions(row.uuid)
         if count != row.partitions:
             self._notes.append(
                 f"topic {row.name!r}: the catalog says {row.partitions} partitions, its directory "
@@ -39,7 +41,7 @@ class FoundTopics:
             epoch = max(row.next_epoch, described.next_epoch if described else 1)
             self._catalog.resize_topic(row.uuid, count, epoch)
             row = replace(row, partitions=count, next_epoch=epoch)
-        return self._with_partitions(row)
+        return self._with_partitions(row, there)
 
     def unlisted(self, uuid: bytes) -> TopicDescription | None:
         """What a directory that is not listed says of itself; None where an interrupted create left it, now removed.
@@ -74,7 +76,7 @@ class FoundTopics:
         )
         count = self._partitions_count(row, described, self._directory.partitions(row.uuid))
         self._directory.settle_partitions(row.uuid, count)
-        row = self._with_partitions(replace(row, partitions=count))
+        row = self._with_partitions(replace(row, partitions=count), self._directory.partitions(row.uuid))
         self._notes.append(
             f"topic {described.name!r} was not in the catalog and is taken in from {self._directory.path(row.uuid)} "
             f"with {count} partitions; groups, positions and commit keys that the catalog had of it are lost"
@@ -118,9 +120,9 @@ class FoundTopics:
             count += 1
         return count
 
-    def _with_partitions(self, row: TopicRow) -> TopicRow:
+    def _with_partitions(self, row: TopicRow, there: set[int]) -> TopicRow:
         """The row, if all its partitions are there; logs that begin anew in empty directories get a later epoch."""
-        missing = set(range(row.partitions)) - self._directory.partitions(row.uuid)
+        missing = set(range(row.partitions)) - there
         if missing:
             number = min(missing)
             path = self._directory.partition(row.uuid, number)

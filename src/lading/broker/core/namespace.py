@@ -6,12 +6,11 @@ that would make two spellings equal is refused.
 
 from __future__ import annotations
 
-import errno
-import uuid as uuid_module
-from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
+from uuid import uuid4
 
 from ...log.catalog import Catalog
 from ...log.catalog_rows import StreamRow, TopicRow
@@ -30,15 +29,8 @@ OpenLog = Callable[[Path, bytes, int], PartitionLog]
 """(partition directory, topic id, epoch of a log that is created new) -> the open log."""
 
 
-class PreparedLogs(NamedTuple):
-    """The logs of a topic that is not there yet, under the id that it will have."""
-
-    uuid: bytes
-    logs: list[PartitionLog]
-
-
 class Namespace:
-    """All streams, topics and partitions of a data directory; every change is in the catalog when it returns."""
+    """All streams, topics and partitions of a data directory; ``topology_changes`` changes them."""
 
     def __init__(
         self, catalog: Catalog, directory: DataDirectory, open_log: OpenLog, partitions_max: int, now_us: int
@@ -61,6 +53,7 @@ class Namespace:
         self._topics_by_uuid: dict[bytes, Topic] = {}
         self._found = FoundTopics(catalog, directory, self.notes, now_us)
         self._recover()
+        directory.forget_names()
 
     def _recover(self) -> None:
         for uuid in self._directory.list_deleted():
@@ -147,10 +140,10 @@ class Namespace:
         topic = self._topics_by_flat_name.get(flat_name(stream.name, name))
         return topic if topic is not None and topic.stream is stream and topic.name == name else None
 
-    # -- changes
+    # -- what changes are made of
 
-    def create_stream(self, ident: int | None, name: str, *, now_us: int) -> Stream:
-        """A new stream; without an id ``default`` takes the top of u32 and others the lowest that is free."""
+    def add_stream(self, ident: int | None, name: str, *, now_us: int) -> Stream:
+        """Add a stream, also to the catalog; without an id ``default`` takes the top of u32, others the lowest free."""
         if ident is None:
             ident = DEFAULT_STREAM_ID if name == DEFAULT_STREAM else _lowest_free(self._streams)
         if not 1 <= ident <= ID_MAX:
@@ -172,9 +165,15 @@ class Namespace:
     def ensure_stream(self, name: str, *, now_us: int) -> Stream:
         """The stream of this name; it is created if there is none."""
         stream = self._streams_by_name.get(name)
-        return self.create_stream(None, name, now_us=now_us) if stream is None else stream
+        return self.add_stream(None, name, now_us=now_us) if stream is None else stream
 
-    def create_topic(
+    def remove_stream(self, stream: Stream) -> None:
+        """Remove a stream without topics, also from the catalog."""
+        self._catalog.remove_stream(stream.id)
+        del self._streams[stream.id], self._streams_by_name[stream.name]
+        self.version += 1
+
+    def make_topic(
         self,
         stream: Stream,
         ident: int | None,
@@ -183,168 +182,70 @@ class Namespace:
         *,
         now_us: int,
         settings: TopicSettings,
-        prepared: PreparedLogs | None = None,
     ) -> Topic:
-        """A new topic with this many empty partitions (0 is allowed); without an id the lowest that is free.
+        """Make a topic that nobody can find yet and that may have so many partitions, but has none.
 
-        ``prepared`` are its partitions' logs where they were made before.
+        Without an id it has the lowest that is free.
         """
         if ident is None:
-            ident = _lowest_free(stream.topics)
+            ident = _lowest_free(stream.topics.keys() | stream.promised_ids)
         if not 1 <= ident <= ID_MAX:
             raise Refusal(Reason.INVALID_TOPIC_ID, f"a topic id is 1 to {ID_MAX}, not {ident}")
         _require_name(name, "topic", Reason.INVALID_TOPIC_NAME)
-        self._require_partitions(f"topic {name!r}", partitions_count)
-        if ident in stream.topics:
+        self.require_partitions(f"topic {name!r}", partitions_count)
+        topic = Topic(stream, ident, name, uuid4().bytes, self._catalog.dates.of(now_us), settings)
+        self.require_new(topic)
+        require_other(topic.flat_name, settings)
+        return topic
+
+    def require_new(self, topic: Topic) -> None:
+        """Raise Refusal unless its stream is there, and has neither the id nor the name."""
+        stream, name = topic.stream, topic.name
+        if self._streams.get(stream.id) is not stream:
+            raise Refusal(Reason.STREAM_ID_NOT_FOUND, f"stream id {stream.id} does not exist")
+        if topic.id in stream.topics:
             raise Refusal(
                 Reason.TOPIC_ID_EXISTS,
-                f"topic id {ident} of stream {stream.name!r} is {stream.topics[ident].name!r} already",
+                f"topic id {topic.id} of stream {stream.name!r} is {stream.topics[topic.id].name!r} already",
             )
         if self._find_topic(stream, name):
             raise Refusal(Reason.TOPIC_NAME_EXISTS, f"stream {stream.name!r} has a topic {name!r} already")
         self._require_unambiguous(stream, name)
-        _require_other(flat_name(stream.name, name), settings)
-        row = TopicRow(
-            uuid_module.uuid4().bytes if prepared is None else prepared.uuid,
-            stream.id,
-            ident,
-            name,
-            self._catalog.dates.of(now_us),
-            partitions_count,
-            1,
-            settings.document(),
-        )
-        topic = self._topic(row)
-        with _disk_errors(f"topic {name!r}"):
-            try:
-                # the directory first: a topic that the catalog lists has one after any crash
-                if prepared is None:
-                    self._directory.create(row.uuid, partitions_count)
-                    topic.partitions = self._open_partitions(topic, range(partitions_count))
-                else:
-                    topic.partitions = [Partition(topic, number, log) for number, log in enumerate(prepared.logs)]
-                self._catalog.add_topic(row)
-                self._describe_created(topic)
-            except (OSError, Refusal):
-                if prepared is None:
-                    _close(topic.partitions)
-                    self._directory.remove_if_empty(row.uuid)
-                raise
-        self._link_topic(topic)
-        return topic
 
-    def prepare_logs(self, partitions_count: int, make_log: OpenLog) -> PreparedLogs:
-        """Make the directories and logs of a topic to be; from any thread, since nothing refers to them yet.
+    def require_current(self, topic: Topic) -> None:
+        """Raise Refusal if the topic was deleted."""
+        if self._topics_by_uuid.get(topic.uuid) is not topic:
+            raise Refusal(Reason.TOPIC_NAME_NOT_FOUND, f"topic {topic.flat_name!r} was deleted")
 
-        Each waits for the disk several times. What is not used is removed by ``discard``, or by the next start.
-        """
-        # as many as are asked for are made before a name is looked at
-        self._require_partitions("a new topic", partitions_count)
-        prepared = PreparedLogs(uuid_module.uuid4().bytes, [])
-        with _disk_errors("a new topic"):
-            try:
-                self._directory.create(prepared.uuid, partitions_count)
-                for number in range(partitions_count):
-                    path = partition_path(self._directory.data, prepared.uuid, number)
-                    log = make_log(path, prepared.uuid, 1)
-                    prepared.logs.append(log)
-                    # thousands would use up the open files of the process before anybody counts them
-                    log.rest()
-            except OSError:
-                self.discard(prepared)
-                raise
-        return prepared
-
-    def discard(self, prepared: PreparedLogs) -> None:
-        """Remove what was prepared for a topic that could not be created; from any thread."""
-        for log in prepared.logs:
-            log.close()
-        self._directory.remove_if_empty(prepared.uuid)
-
-    def _describe_created(self, topic: Topic) -> None:
-        try:
-            self._directory.describe(_description(topic, len(topic.partitions)))
-        except OSError:
-            self._catalog.remove_topic(topic.uuid)
-            raise
-
-    def alter_topic(self, topic: Topic, settings: TopicSettings) -> None:
-        """Other settings from now on; on disk when this returns."""
-        _require_other(topic.flat_name, settings)
-        with _disk_errors(f"topic {topic.flat_name!r}"):
-            self._catalog.set_settings(topic.uuid, settings.document())
-            topic.settings = settings
-            self._directory.describe(_description(topic, len(topic.partitions)))
-
-    def delete_topic(self, topic: Topic) -> None:
-        """The topic, its groups, positions and messages; what fails half-way is finished at the next start.
-
-        Files go before the catalog is written, so that a full disk can be emptied.
-        """
-        with _disk_errors(f"topic {topic.name!r}"):
-            _close(topic.partitions)
-            self._directory.mark_deleted(topic.uuid)
-            self._unlink_topic(topic)
-            self._directory.empty(topic.uuid)
-            self._catalog.remove_topic(topic.uuid)
-            self._directory.remove(topic.uuid)
-
-    def delete_stream(self, stream: Stream) -> None:
-        """The stream with all its topics."""
-        for topic in list(stream.topics.values()):
-            self.delete_topic(topic)
-        self._catalog.remove_stream(stream.id)
-        del self._streams[stream.id], self._streams_by_name[stream.name]
-        self.version += 1
-
-    def add_partitions(self, topic: Topic, count: int) -> list[Partition]:
-        """This many more, empty, with the next numbers."""
-        if count < 1:
-            raise Refusal(Reason.TOO_MANY_PARTITIONS, f"at least 1 partition can be added, not {count}")
-        before = len(topic.partitions)
-        self._require_partitions(f"topic {topic.name!r}", before + count)
-        with _disk_errors(f"topic {topic.name!r}"):
-            self._directory.add_partitions(topic.uuid, range(before, before + count), topic.next_epoch)
-            added = self._open_partitions(topic, range(before, before + count))
-            try:
-                self._resize(topic, before + count)
-            except (OSError, Refusal):
-                _close(added)
-                raise
-        topic.partitions += added
-        return added
-
-    def delete_partitions(self, topic: Topic, count: int) -> list[Partition]:
-        """The ones with the highest numbers go, with messages and positions; more than there are means all."""
-        if count < 1:
-            raise Refusal(Reason.TOO_MANY_PARTITIONS, f"at least 1 partition can be deleted, not {count}")
-        kept = max(len(topic.partitions) - count, 0)
-        gone = topic.partitions[kept:]
-        # a partition of the same number made later must not look like the old one to a stored position
-        topic.next_epoch = max([topic.next_epoch, *(partition.log.epoch + 1 for partition in gone)])
-        with _disk_errors(f"topic {topic.name!r}"):
-            _close(gone)
-            self._directory.mark_partitions_deleted(topic.uuid, range(kept, len(topic.partitions)))
-            del topic.partitions[kept:]
-            topic.next_balanced = 0
-            self._resize(topic, kept)
-            self._directory.settle_partitions(topic.uuid, kept)
-        return gone
-
-    def close(self) -> None:
-        """Close every log."""
-        for topic in self._topics_by_uuid.values():
-            _close(topic.partitions)
-
-    # -- the parts
-
-    def _require_partitions(self, what: str, count: int) -> None:
+    def require_partitions(self, what: str, count: int) -> None:
+        """Raise Refusal if a topic may not have so many."""
         if not 0 <= count <= self._partitions_max:
             raise Refusal(
                 Reason.TOO_MANY_PARTITIONS,
                 f"{what} cannot have {count} partitions; the limit is {self._partitions_max} "
                 "(setting broker.partitions_per_topic_max)",
             )
+
+    def link_topic(self, topic: Topic) -> None:
+        """Let everybody find the topic."""
+        self.version += 1
+        topic.stream.topics[topic.id] = topic
+        self._topics_by_flat_name[topic.flat_name] = topic
+        self._topics_by_uuid[topic.uuid] = topic
+
+    def unlink_topic(self, topic: Topic) -> None:
+        """Let nobody find the topic any more."""
+        self.version += 1
+        del topic.stream.topics[topic.id]
+        del self._topics_by_flat_name[topic.flat_name]
+        del self._topics_by_uuid[topic.uuid]
+
+    def close(self) -> None:
+        """Close every log."""
+        for topic in self._topics_by_uuid.values():
+            close_logs(topic.partitions)
+
+    # -- the parts
 
     def _require_unambiguous(self, stream: Stream, name: str) -> None:
         flat = flat_name(stream.name, name)
@@ -364,8 +265,8 @@ class Namespace:
     def _open_listed(self, row: TopicRow) -> None:
         topic = self._topic(row)
         topic.partitions = self._open_partitions(topic, range(row.partitions))
-        self._link_topic(topic)
-        description = _description(topic, row.partitions)
+        self.link_topic(topic)
+        description = describe_topic(topic, row.partitions)
         if self._found.differs(description):
             with suppress(OSError):
                 # only readers without a broker miss it: a full disk must not stop the start
@@ -379,34 +280,18 @@ class Namespace:
                 path = partition_path(self._directory.data, topic.uuid, number)
                 opened.append(Partition(topic, number, self._open_log(path, topic.uuid, topic.next_epoch)))
         except OSError:
-            _close(opened)
+            close_logs(opened)
             raise
         return opened
-
-    def _resize(self, topic: Topic, partitions_count: int) -> None:
-        self._catalog.resize_topic(topic.uuid, partitions_count, topic.next_epoch)
-        self._directory.describe(_description(topic, partitions_count))
-        self.version += 1
 
     def _link_stream(self, stream: Stream) -> None:
         self.version += 1
         self._streams[stream.id] = stream
         self._streams_by_name[stream.name] = stream
 
-    def _link_topic(self, topic: Topic) -> None:
-        self.version += 1
-        topic.stream.topics[topic.id] = topic
-        self._topics_by_flat_name[topic.flat_name] = topic
-        self._topics_by_uuid[topic.uuid] = topic
 
-    def _unlink_topic(self, topic: Topic) -> None:
-        self.version += 1
-        del topic.stream.topics[topic.id]
-        del self._topics_by_flat_name[topic.flat_name]
-        del self._topics_by_uuid[topic.uuid]
-
-
-def _description(topic: Topic, partitions_count: int) -> TopicDescription:
+def describe_topic(topic: Topic, partitions_count: int) -> TopicDescription:
+    """Return what ``topic.json`` says of a topic with so many partitions."""
     return TopicDescription(
         topic.uuid,
         topic.stream.name,
@@ -419,30 +304,10 @@ def _description(topic: Topic, partitions_count: int) -> TopicDescription:
     )
 
 
-def _close(partitions: Iterable[Partition]) -> None:
+def close_logs(partitions: Iterable[Partition]) -> None:
+    """Close the logs of partitions."""
     for partition in partitions:
         partition.log.close()
-
-
-@contextmanager
-def _disk_errors(what: str) -> Iterator[None]:
-    """What the disk refuses as a Refusal, so that the request fails and nothing else."""
-    try:
-        yield
-    except OSError as error:
-        reason = _REASONS.get(error.errno or 0, Reason.READ_ONLY)
-        raise Refusal(
-            reason, f"{what} cannot be changed on the disk: {error.strerror or type(error).__name__}"
-        ) from None
-
-
-_REASONS: Final = {
-    errno.ENOSPC: Reason.DISK_FULL,
-    errno.EDQUOT: Reason.DISK_FULL,
-    errno.EMFILE: Reason.DISK_FULL,
-    errno.ENFILE: Reason.DISK_FULL,
-    errno.ENOMEM: Reason.DISK_FULL,
-}
 
 
 def _lowest_free(taken: Collection[int]) -> int:
@@ -458,6 +323,7 @@ def _require_name(name: str, what: str, reason: Reason) -> None:
         raise Refusal(reason, f"a {what} name has 1 to {NAME_BYTES_MAX} bytes, not {size_bytes}")
 
 
-def _require_other(name: str, settings: TopicSettings) -> None:
+def require_other(name: str, settings: TopicSettings) -> None:
+    """Raise SettingError if a topic of this name would be its own dead letter topic."""
     if settings.dead_letter_topic == name:
         raise SettingError(f"topic {name!r} cannot be its own dead_letter_topic; name another")

@@ -32,6 +32,8 @@ class Stream:
     name: str
     created_us: int
     topics: dict[int, Topic] = field(default_factory=dict)
+    promised_ids: set[int] = field(default_factory=set)
+    """Of topics that are being created."""
 
     @property
     def size_bytes(self) -> int:

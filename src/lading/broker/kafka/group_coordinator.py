@@ -167,18 +167,27 @@ class KafkaGroupCoordinator(Component):
 
     def delete(self, name: str, topics: Iterable[Topic]) -> None:
         """The group and its positions; GROUP_NOT_EMPTY while it has members."""
+        group = self._require_deletable(name)
+        self._catalog.remove_group(KAFKA, b"", name)
+        self.delete_positions(name, topics)
+        group.move(GroupState.DEAD)
+        del self._groups[name]
+
+    def delete_positions(self, name: str, topics: Iterable[Topic]) -> None:
+        """The positions of a group that is going to be deleted; GROUP_NOT_EMPTY while it has members."""
+        self._require_deletable(name)
+        key = PositionKey(KAFKA, name)
+        for topic in topics:
+            if any(key in partition.positions for partition in topic.partitions):
+                self._positions.remove(topic, key)
+
+    def _require_deletable(self, name: str) -> KafkaGroup:
         group = self._groups.get(name)
         if group is None:
             raise no_group(name)
         if group.state is not GroupState.EMPTY:
             raise Refusal(Reason.GROUP_NOT_EMPTY, f"group {name!r} has members; stop them, then delete it")
-        self._catalog.remove_group(KAFKA, b"", name)
-        key = PositionKey(KAFKA, name)
-        for topic in topics:
-            if any(key in partition.positions for partition in topic.partitions):
-                self._positions.remove(topic, key)
-        group.move(GroupState.DEAD)
-        del self._groups[name]
+        return group
 
     # -- positions
 

@@ -14,6 +14,7 @@ from ...broker.core.counters import Counters
 from ...kernels import engine
 from ...metrics import Gauge, Labels, Snapshot
 from ...model.version import __version__
+from ...turns import TurnCounter, Turns, finish_in_turns
 from ..base.services import Endpoint, Services
 from ..http_shared.bearer import guard_all
 from ..http_shared.documents import error_response, json_response
@@ -26,6 +27,8 @@ from .topics import AdminTopics
 
 NAME: Final = "admin"
 HEALTH: Final = "/health"
+HEALTH_ROWS_AT_ONCE: Final = 5_000
+"""Partitions that are looked at before others have their turn: about a millisecond."""
 
 
 class AdminStatus:
@@ -45,13 +48,7 @@ class AdminStatus:
         ]
 
     async def _health(self, request: Request, path: Parameters) -> Response:
-        refusing = {
-            str(partition): str(partition.log.refusal)
-            for stream in self._services.broker.streams()
-            for topic in stream.topics.values()
-            for partition in topic.partitions
-            if partition.log.refusal is not None
-        }
+        refusing = await finish_in_turns(self._list_refusing())
         damaged = self._services.broker.damages.sentences()
         problems = self._services.health.problems()
         return json_response(
@@ -64,6 +61,16 @@ class AdminStatus:
                 "problems": problems,
             }
         )
+
+    def _list_refusing(self) -> Turns[dict[str, str]]:
+        refusing, turn = {}, TurnCounter(HEALTH_ROWS_AT_ONCE)
+        for topic in [topic for stream in self._services.broker.streams() for topic in stream.topics.values()]:
+            for partition in topic.partitions:
+                if partition.log.refusal is not None:
+                    refusing[str(partition)] = str(partition.log.refusal)
+            if turn.is_over(1 + len(topic.partitions)):
+                yield
+        return refusing
 
     async def _metrics(self, request: Request, path: Parameters) -> Response:
         # scrapers that come together share one text

@@ -10,8 +10,9 @@ from starlette.responses import Response
 
 from ...broker.group_view import GroupView
 from ...broker.native.groups import Assignment
-from ...metrics import Gauge, Labels
+from ...metrics import Gauge, GaugeRow
 from ...model.errors import Reason, Refusal
+from ...turns import finish_in_turns
 from ..base.services import Services, now_us
 from ..http_shared.documents import (
     AbortTransactions,
@@ -19,6 +20,8 @@ from ..http_shared.documents import (
     GroupMemberDocument,
     NewPosition,
     NewTransaction,
+    answer_document,
+    answer_rows,
     json_response,
     parse_body,
 )
@@ -58,16 +61,15 @@ class AdminGroups:
         ]
 
     async def _list(self, request: Request, path: Parameters) -> Response:
-        return json_response(
-            [_summary(view) | {"members": len(view.members)} for view in self._broker.group_views.list_all()]
-        )
+        views = await finish_in_turns(self._broker.group_views.list_all())
+        return await answer_rows(_summary(view) | {"members": len(view.members)} for view in views)
 
     async def _show(self, request: Request, path: Parameters) -> Response:
         protocol, group = path["protocol"], path["group"]
-        for view in self._broker.group_views.list_all():
+        for view in await finish_in_turns(self._broker.group_views.list_all()):
             if (view.protocol, view.name) == (protocol, group):
-                partitions = [one._asdict() for one in view.progress]
-                return json_response(_summary(view) | {"members": view.members, "partitions": partitions})
+                document = {"members": view.members, "partitions": [one._asdict() for one in view.progress]}
+                return await answer_document(_summary(view) | document)
         raise Refusal(Reason.GROUP_NOT_FOUND, f"there is no {protocol} group {group!r}; lading group list shows all")
 
     async def _join(self, request: Request, path: Parameters) -> Response:
@@ -125,13 +127,13 @@ class AdminGroups:
 
 
 def _gauges(broker: Broker) -> Iterator[Gauge]:
-    def lag() -> Iterator[tuple[Labels, float]]:
-        for view in broker.group_views.list_all():
+    def lag() -> Iterator[GaugeRow]:
+        for view in (yield from broker.group_views.list_all()):
             for one in view.progress:
                 yield (view.protocol, view.name, one.topic, str(one.partition)), float(one.lag)
 
-    def members() -> Iterator[tuple[Labels, float]]:
-        for view in broker.group_views.list_all():
+    def members() -> Iterator[GaugeRow]:
+        for view in (yield from broker.group_views.list_all()):
             yield (view.protocol, view.name), float(len(view.members))
 
     group = ("protocol", "group")

@@ -9,13 +9,14 @@ from starlette.responses import Response
 
 from ...broker.core.settings import TopicSettings
 from ...model.errors import Reason, Refusal
-from ..base.creating import create_with_prepared_logs
+from ...turns import finish_in_turns
 from ..base.services import Services, now_us
+from ..base.sizes import measure_streams
+from ..base.topic_creation import create_topic
 from ..http_shared.documents import NewSettings, NewStream, NewTopic, answer_rows, json_response, parse_body
 from ..http_shared.routing import HttpRoute, Parameters
 
 if TYPE_CHECKING:
-    from ...broker.core.namespace import PreparedLogs
     from ...broker.core.topology import Partition, Topic
 
 
@@ -44,27 +45,29 @@ class AdminTopics:
         ]
 
     async def _streams(self, request: Request, path: Parameters) -> Response:
+        sizes = await finish_in_turns(measure_streams(self._broker.streams()))
         return json_response(
             [
                 {
                     "id": stream.id,
                     "name": stream.name,
                     "topics": len(stream.topics),
-                    "size_bytes": stream.size_bytes,
-                    "messages": stream.messages_count,
+                    "size_bytes": size.size_bytes,
+                    "messages": size.messages_count,
                 }
-                for stream in self._broker.streams()
+                for stream, size in sizes.items()
             ]
         )
 
     async def _create_stream(self, request: Request, path: Parameters) -> Response:
         wanted = await parse_body(NewStream, request, self._services.receive)
         name = require_name("stream", path["stream"], Reason.INVALID_STREAM_NAME)
-        stream = self._broker.create_stream(wanted.id, name, now_us=now_us())
+        stream = await self._services.changes.make(self._broker.changes.create_stream(wanted.id, name, now_us=now_us()))
         return json_response({"id": stream.id, "name": stream.name}, 201)
 
     async def _delete_stream(self, request: Request, path: Parameters) -> Response:
-        self._broker.delete_stream(path["stream"])
+        stream = self._broker.stream(path["stream"])
+        await self._services.changes.make(self._broker.changes.delete_stream(stream))
         return Response(status_code=204)
 
     async def _topics(self, request: Request, path: Parameters) -> Response:
@@ -79,24 +82,21 @@ class AdminTopics:
         settings = TopicSettings.parse(wanted.settings)
         require_name("stream", path["stream"], Reason.INVALID_STREAM_NAME)
         require_name("topic", path["topic"], Reason.INVALID_TOPIC_NAME)
-        stream = self._broker.ensure_stream(path["stream"], now_us=now_us())
-
-        def create(prepared: PreparedLogs) -> Topic:
-            return self._broker.create_topic(
-                stream.id, None, path["topic"], wanted.partitions, now_us=now_us(), settings=settings, prepared=prepared
-            )
-
-        topic = await create_with_prepared_logs(self._services, wanted.partitions, create)
+        topic = await create_topic(
+            self._services, path["topic"], wanted.partitions, stream=path["stream"], settings=settings
+        )
         return json_response(_document(topic), 201)
 
     async def _alter_topic(self, request: Request, path: Parameters) -> Response:
         changes = await parse_body(NewSettings, request, self._services.receive)
         topic = self._broker.topic(path["stream"], path["topic"])
-        self._broker.alter_topic(topic, topic.settings.changed(changes.model_extra or {}))
+        settings = topic.settings.changed(changes.model_extra or {})
+        await self._services.changes.make_in_turn(topic, self._broker.changes.alter_topic(topic, settings))
         return json_response(_document(topic))
 
     async def _delete_topic(self, request: Request, path: Parameters) -> Response:
-        self._broker.delete_topic(path["stream"], path["topic"])
+        topic = self._broker.topic(path["stream"], path["topic"])
+        await self._services.changes.make_in_turn(topic, self._broker.changes.delete_topic(topic))
         return Response(status_code=204)
 
 

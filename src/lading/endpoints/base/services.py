@@ -19,6 +19,7 @@ from ...settings import Address, Settings
 from ..iggy.clients import Clients
 from .admission import ConnectionBudget
 from .busy_poll import BusyPoll
+from .change_runner import ChangeRunner
 from .process import Process
 from .receive_budget import ReceiveBudget
 
@@ -46,12 +47,15 @@ class Services:
     busy_poll: BusyPoll = field(init=False)
     receive: ReceiveBudget = field(init=False)
     connection_budget: ConnectionBudget = field(init=False)
+    changes: ChangeRunner = field(init=False)
+    """Makes ``broker.changes``."""
     stopping: bool = False
     shared: dict[type, Any] = field(default_factory=dict)
     """What the faces of one protocol share, by its type."""
     _stop_callbacks: dict[object, Callable[[], None]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self.changes = ChangeRunner(self.workers)
         self.busy_poll = BusyPoll(self.settings.busy_poll_us)
         connections = self.settings.connections
         shares = share_open_files(open_files_limit(), self.settings.log.open_files_max)

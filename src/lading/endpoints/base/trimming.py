@@ -1,13 +1,18 @@
-"""Memory that was freed, given back to the system: the C library keeps what it may need again, without a limit.
+"""Memory that is not needed any more: cycles of objects are collected, and what is free goes back to the system.
 
-A thread's heap that grew for a large request stays as it is. So a broker that is quiet, and has grown since it was last
-trimmed, trims its heaps in a worker. Under load nothing is trimmed: what is free is used again then.
+Python looks for cycles by itself after a number of allocations. A look through everything takes a third of a second
+where there are ten thousand partitions, in which nobody is answered, so it is left to the moments below; the younger
+objects are looked through as ever, in a few milliseconds. And the C library keeps what it may need again, without a
+limit: a thread's heap that grew for a large request stays as it is. So a broker that is quiet, and has grown since it
+was last trimmed, collects its garbage and trims its heaps in a worker. Under load, where what is free is used again,
+nothing is trimmed unless the broker has grown by a lot.
 """
 
 from __future__ import annotations
 
 import asyncio
 import ctypes
+import gc
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,6 +24,10 @@ from .services import Services
 LOOK_S: Final = 5.0
 GROWN_BYTES: Final = 24 << 20
 """A process that has grown by less is left alone."""
+MUCH_GROWN_BYTES: Final = 256 << 20
+"""A process that has grown by so much is trimmed also under load: it may be garbage."""
+FULL_COLLECTIONS_NEVER: Final = 1 << 30
+"""So many collections of younger objects come before Python looks through all by itself."""
 QUIET_BYTES: Final = 16 << 20
 """A broker that received less than this since the look before is quiet."""
 MAPPED_BYTES: Final = 8 << 20
@@ -57,12 +66,14 @@ class HeapTrimmer:
         self._is_trimming = False
 
     def look(self) -> None:
-        """Trim if the process is quiet and has grown since the last time."""
+        """Trim if the process is quiet and has grown since the last time, or has grown by a lot."""
         resident_bytes, received_bytes = self._resident_bytes(), self._received_bytes()
         is_quiet = received_bytes - self._seen_bytes < QUIET_BYTES
         self._seen_bytes = received_bytes
         self._floor_bytes = min(self._floor_bytes, resident_bytes)
-        if resident_bytes - self._floor_bytes >= GROWN_BYTES and is_quiet and not self._is_trimming:
+        grown_bytes = resident_bytes - self._floor_bytes
+        is_due = grown_bytes >= (GROWN_BYTES if is_quiet else MUCH_GROWN_BYTES)
+        if is_due and not self._is_trimming:
             self._is_trimming = True
             self._trim()
 
@@ -73,19 +84,13 @@ class HeapTrimmer:
 
 @contextmanager
 def trimming(services: Services) -> Iterator[None]:
-    """Trim the heaps of this process until the end of the block, where the C library can."""
+    """Collect garbage until the end of the block, and trim the heaps of this process where the C library can."""
     loop = asyncio.get_running_loop()
-    try:
-        library = ctypes.CDLL(None)
-        malloc_trim = library.malloc_trim
-    except (OSError, AttributeError):
-        yield
-        return
-    library.mallopt(_M_MMAP_THRESHOLD, MAPPED_BYTES)
-    library.mallopt(_M_TRIM_THRESHOLD, HEAP_TOP_BYTES)
+    malloc_trim = _find_malloc_trim()
     received = services.metrics.received_bytes.values
 
     def trim() -> None:
+        gc.collect()
         done = loop.run_in_executor(services.workers, malloc_trim, 0)
         done.add_done_callback(lambda _: trimmer.on_trimmed())
 
@@ -100,7 +105,22 @@ def trimming(services: Services) -> Iterator[None]:
             timer = loop.call_later(LOOK_S, look)
 
     timer = loop.call_later(LOOK_S, look)
+    thresholds = gc.get_threshold()
+    gc.set_threshold(*thresholds[:2], FULL_COLLECTIONS_NEVER)
     try:
         yield
     finally:
         timer.cancel()
+        gc.set_threshold(*thresholds)
+
+
+def _find_malloc_trim() -> Callable[[int], object]:
+    """Return what gives free memory back to the system; nothing does where the C library has no such function."""
+    try:
+        library = ctypes.CDLL(None)
+        malloc_trim: Callable[[int], object] = library.malloc_trim
+    except (OSError, AttributeError):
+        return lambda _: None
+    library.mallopt(_M_MMAP_THRESHOLD, MAPPED_BYTES)
+    library.mallopt(_M_TRIM_THRESHOLD, HEAP_TOP_BYTES)
+    return malloc_trim

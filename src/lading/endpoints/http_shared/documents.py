@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ...model.errors import LadingError, MalformedMessage, Reason, Refusal
+from ...turns import TurnCounter, Turns, finish_in_turns
 from ..base.receive_budget import ReceiveBudget
 from .http import InPieces, read_body
 
@@ -157,6 +158,39 @@ def sentence(error: ValidationError, whole: str) -> str:
 def json_response(document: Any, status: int = 200) -> Response:
     """A JSON answer."""
     return Response(json.dumps(document, separators=(",", ":")), status, media_type="application/json")
+
+
+async def answer_document(document: Any) -> Response:
+    """A JSON document of any size; others have their turn while it is built and while it is sent."""
+    return InPieces(await finish_in_turns(encode_in_turns(document)), media_type="application/json")
+
+
+def encode_in_turns(document: Any, *, ascii_only: bool = True) -> Turns[str]:
+    """Return a document as JSON, encoded in turns: a megabyte in one piece keeps the loop for ten milliseconds."""
+    encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=ascii_only).encode
+    turn = TurnCounter()
+
+    def encode_value(value: Any) -> Turns[str]:
+        if turn.is_over():
+            yield
+        if isinstance(value, Mapping) and any(map(_is_nested, value.values())):
+            members = []
+            for name, member in value.items():
+                members.append(f"{encode(str(name))}:{(yield from encode_value(member))}")
+            return f"{{{','.join(members)}}}"
+        if isinstance(value, (list, tuple)):
+            rows = []
+            for row in value:
+                text = yield from encode_value(row)
+                rows.append(text)
+            return f"[{','.join(rows)}]"
+        return encode(value)
+
+    return (yield from encode_value(document))
+
+
+def _is_nested(value: Any) -> bool:
+    return isinstance(value, (Mapping, list, tuple))
 
 
 async def answer_rows(documents: Iterable[Any]) -> Response:

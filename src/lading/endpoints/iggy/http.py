@@ -32,12 +32,12 @@ from ..base.append_wait import wait_acknowledged
 from ..base.carrying import Fit
 from ..base.services import Endpoint, Services, now_us
 from ..http_shared.bearer import guard_administration
-from ..http_shared.http import HttpEndpoint, TextResponse, read_body
+from ..http_shared.http import HttpEndpoint, InPieces, TextResponse, read_body
 from ..http_shared.routing import Access, HttpRoute, Parameters, Router, parse_number
 from ..http_shared.states import StateRequests, parse_states, states_document
 from .poll import Poller, batch_of
 from .send import Sender, choice_of
-from .service import IggyService
+from .service import CHANGES, SURVEYS, IggyService
 
 NAME: Final = "iggy_http"
 
@@ -154,6 +154,12 @@ class IggyHttp:
                 # a client id of 0 is not refused here but found by nobody (iggy.md M6)
                 validate(command)
         try:
+            if isinstance(command, CHANGES):
+                await self._service.change(command)
+                return Response(status_code=row.status)
+            if type(command) in SURVEYS:
+                document = await self._service.survey(command, None, encode_answer)
+                return InPieces(document, media_type="application/json")
             answer = self._service.answer(command)
         except LadingError as error:
             return self._refusal(error, command)

@@ -6,8 +6,10 @@ Sending and polling are apart, in ``send.py`` and ``poll.py``: they are the hot 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from ...broker.core.settings import TopicSettings
 from ...broker.core.states import list_states
 from ...dialects.iggy_classic import commands as c
 from ...dialects.iggy_classic import responses as r
@@ -16,14 +18,22 @@ from ...dialects.iggy_classic.state_commands import RANGES_MAX, GetStates, Liste
 from ...dialects.iggy_classic.validation import normalise_name
 from ...model.errors import LadingError, Reason, Refusal
 from ...model.state import State
+from ...turns import TurnCounter, Turns, finish_in_turns
 from ..base.process import machine
 from ..base.services import Services, now_us
+from ..base.sizes import MeasuredStream, MeasuredTopic, measure_streams, measure_topics
 from .clients import Client
 from .poll import consumer_of
 
 if TYPE_CHECKING:
     from ...broker.core.topology import Partition, Stream, Topic
+    from ...broker.core.topology_changes import Change
     from ...broker.iggy.groups import IggyGroup
+
+
+R = TypeVar("R")
+ROWS_INLINE: Final = 100
+"""Answers of more rows are encoded in a worker."""
 
 
 class IggyService:
@@ -41,6 +51,50 @@ class IggyService:
         """
         return _HANDLERS[type(command)](self, command, client)
 
+    async def survey(self, command: c.Command, client: Client | None, encode: Callable[[Any], R]) -> R:
+        """Answer one of ``SURVEYS`` in turns, as ``answer``; ``encode`` is called in a worker if it is long."""
+        answer = await finish_in_turns(SURVEYS[type(command)](self, command, client))
+        return await self._services.run_in_worker(_count_rows(answer), ROWS_INLINE, encode, answer)
+
+    async def change(self, command: c.Command) -> bytes:
+        """Carry out one of ``CHANGES``, which wait for the disk, beside everything else; Refusal as ``answer``.
+
+        Their responses have no body.
+        """
+        changes, make = self._broker.changes, self._services.changes.make
+        match command:
+            case c.CreateStream():
+                name = normalise_name(command.name)
+                await make(changes.create_stream(command.stream_id, name, now_us=now_us()))
+            case c.DeleteStream():
+                await make(changes.delete_stream(self._broker.stream(command.stream)))
+            case c.CreateTopic():
+                stream, name = self._broker.stream(command.stream), normalise_name(command.name)
+                count = command.partitions_count
+                await make(
+                    changes.create_topic(
+                        stream, command.topic_id, name, count, now_us=now_us(), settings=TopicSettings()
+                    )
+                )
+            case c.CreateGroup() | c.DeleteGroup():
+                groups, topic = self._broker.groups, self.topic(command)
+                work = groups.create if isinstance(command, c.CreateGroup) else groups.delete
+                await make(changes.write_catalog(partial(work, topic, command.group_id)))
+            case _:
+                topic = self.topic(command)
+                await self._services.changes.make_in_turn(topic, self._change_of(topic, command))
+        return b""
+
+    def _change_of(self, topic: Topic, command: Any) -> Change[None]:
+        changes = self._broker.changes
+        match command:
+            case c.CreatePartitions():
+                return changes.add_partitions(topic, command.partitions_count)
+            case c.DeletePartitions():
+                return changes.delete_partitions(topic, command.partitions_count)
+            case _:
+                return changes.delete_topic(topic)
+
     def topic(self, command: Any) -> Topic:
         """The topic a command names."""
         return self._broker.topic(command.stream, command.topic)
@@ -55,11 +109,10 @@ class IggyService:
     def _ping(self, command: c.Ping, client: Client | None) -> None:
         return None
 
-    def _stats(self, command: c.Stats, client: Client | None) -> r.StatsInfo:
+    def _stats(self, command: c.Stats, client: Client | None) -> Turns[r.StatsInfo]:
         process = self._services.process.figures()
-        streams = self._broker.streams()
-        topics = [topic for stream in streams for topic in stream.topics.values()]
-        partitions = [partition for topic in topics for partition in topic.partitions]
+        streams = yield from measure_streams(self._broker.streams())
+        topics = [topic for stream in streams.values() for topic in stream.topics]
         return r.StatsInfo(
             process_id=process.pid,
             cpu_usage=process.cpu_percent,
@@ -70,12 +123,12 @@ class IggyService:
             start_time=process.start_time_s,
             read_bytes=process.read_bytes,
             written_bytes=process.written_bytes,
-            messages_size_bytes=sum(stream.size_bytes for stream in streams),
+            messages_size_bytes=sum(topic.size_bytes for topic in topics),
             streams_count=len(streams),
             topics_count=len(topics),
-            partitions_count=len(partitions),
-            segments_count=sum(partition.log.segments_count for partition in partitions),
-            messages_count=sum(partition.messages_count for partition in partitions),
+            partitions_count=sum(topic.partitions_count for topic in topics),
+            segments_count=sum(topic.segments_count for topic in topics),
+            messages_count=sum(topic.messages_count for topic in topics),
             clients_count=len(self._services.clients),
             groups_count=self._broker.groups.count(),
             hostname=self._machine.hostname,
@@ -92,8 +145,13 @@ class IggyService:
     def _client(self, command: c.GetClient, client: Client | None) -> r.ClientDetails:
         return self._client_details(self._services.clients.get(command.client_id))
 
-    def _clients(self, command: c.GetClients, client: Client | None) -> list[r.ClientInfo]:
-        return [self._client_info(one) for one in self._services.clients]
+    def _clients(self, command: c.GetClients, client: Client | None) -> Turns[list[r.ClientInfo]]:
+        turn, found = TurnCounter(), []
+        for one in list(self._services.clients):
+            found.append(self._client_info(one))
+            if turn.is_over():
+                yield
+        return found
 
     def _client_info(self, client: Client) -> r.ClientInfo:
         return r.ClientInfo(
@@ -109,40 +167,29 @@ class IggyService:
 
     # -- streams, topics, partitions
 
-    def _stream(self, command: c.GetStream, client: Client | None) -> r.StreamDetails:
-        stream = self._broker.stream(command.stream)
-        return r.StreamDetails(_stream_info(stream), [_topic_info(stream.topics[one]) for one in sorted(stream.topics)])
+    def _stream(self, command: c.GetStream, client: Client | None) -> Turns[r.StreamDetails]:
+        measured = yield from measure_streams([self._broker.stream(command.stream)])
+        ((stream, size),) = measured.items()
+        return r.StreamDetails(_stream_info(stream, size), [_topic_info(one) for one in size.topics])
 
-    def _streams(self, command: c.GetStreams, client: Client | None) -> list[r.StreamInfo]:
-        return [_stream_info(stream) for stream in self._broker.streams()]
+    def _streams(self, command: c.GetStreams, client: Client | None) -> Turns[list[r.StreamInfo]]:
+        measured = yield from measure_streams(self._broker.streams())
+        return [_stream_info(stream, size) for stream, size in measured.items()]
 
-    def _create_stream(self, command: c.CreateStream, client: Client | None) -> None:
-        self._broker.create_stream(command.stream_id, normalise_name(command.name), now_us=now_us())
+    def _topic(self, command: c.GetTopic, client: Client | None) -> Turns[r.TopicDetails]:
+        topic, turn = self.topic(command), TurnCounter()
+        (measured,) = yield from measure_topics([topic])
+        partitions = []
+        for partition in list(topic.partitions):
+            partitions.append(_partition_info(partition))
+            if turn.is_over():
+                yield
+        return r.TopicDetails(_topic_info(measured), partitions)
 
-    def _delete_stream(self, command: c.DeleteStream, client: Client | None) -> None:
-        self._broker.delete_stream(command.stream)
-
-    def _topic(self, command: c.GetTopic, client: Client | None) -> r.TopicDetails:
-        topic = self.topic(command)
-        return r.TopicDetails(_topic_info(topic), [_partition_info(partition) for partition in topic.partitions])
-
-    def _topics(self, command: c.GetTopics, client: Client | None) -> list[r.TopicInfo]:
+    def _topics(self, command: c.GetTopics, client: Client | None) -> Turns[list[r.TopicInfo]]:
         topics = self._broker.stream(command.stream).topics
-        return [_topic_info(topics[one]) for one in sorted(topics)]
-
-    def _create_topic(self, command: c.CreateTopic, client: Client | None) -> None:
-        self._broker.create_topic(
-            command.stream, command.topic_id, normalise_name(command.name), command.partitions_count, now_us=now_us()
-        )
-
-    def _delete_topic(self, command: c.DeleteTopic, client: Client | None) -> None:
-        self._broker.delete_topic(command.stream, command.topic)
-
-    def _create_partitions(self, command: c.CreatePartitions, client: Client | None) -> None:
-        self._broker.add_partitions(self.topic(command), command.partitions_count)
-
-    def _delete_partitions(self, command: c.DeletePartitions, client: Client | None) -> None:
-        self._broker.delete_partitions(self.topic(command), command.partitions_count)
+        measured = yield from measure_topics(topics[one] for one in sorted(topics))
+        return [_topic_info(one) for one in measured]
 
     # -- positions and groups
 
@@ -170,12 +217,6 @@ class IggyService:
 
     def _groups(self, command: c.GetGroups, client: Client | None) -> list[r.GroupInfo]:
         return [_group_info(group) for group in self._broker.groups.of_topic(self.topic(command))]
-
-    def _create_group(self, command: c.CreateGroup, client: Client | None) -> None:
-        self._broker.groups.create(self.topic(command), command.group_id)
-
-    def _delete_group(self, command: c.DeleteGroup, client: Client | None) -> None:
-        self._broker.groups.delete(self.topic(command), command.group_id)
 
     def _join(self, command: c.JoinGroup, client: Client | None) -> None:
         self._broker.groups.join(self.topic(command), command.group_id, _member(client))
@@ -211,18 +252,30 @@ class IggyService:
         return facts
 
 
+def _count_rows(answer: Any) -> int:
+    match answer:
+        case list():
+            return len(answer)
+        case r.StreamDetails():
+            return len(answer.topics)
+        case r.TopicDetails():
+            return len(answer.partitions)
+        case _:
+            return 1
+
+
 def _member(client: Client | None) -> int:
     if client is None:
         raise Refusal(Reason.FEATURE_UNAVAILABLE, "a client without a connection of its own cannot be a group member")
     return client.id
 
 
-def _stream_info(stream: Stream) -> r.StreamInfo:
-    return r.StreamInfo(stream.id, len(stream.topics), stream.size_bytes, stream.messages_count, stream.name)
+def _stream_info(stream: Stream, size: MeasuredStream) -> r.StreamInfo:
+    return r.StreamInfo(stream.id, len(size.topics), size.size_bytes, size.messages_count, stream.name)
 
 
-def _topic_info(topic: Topic) -> r.TopicInfo:
-    return r.TopicInfo(topic.id, len(topic.partitions), topic.size_bytes, topic.messages_count, topic.name)
+def _topic_info(one: MeasuredTopic) -> r.TopicInfo:
+    return r.TopicInfo(one.topic.id, one.partitions_count, one.size_bytes, one.messages_count, one.topic.name)
 
 
 def _partition_info(partition: Partition) -> r.PartitionInfo:
@@ -248,29 +301,37 @@ _FACTS: Final[Mapping[str, str]] = {
 }
 """Which field of a command is which fact."""
 
+SURVEYS: Final[Mapping[type[Any], Callable[[IggyService, Any, Client | None], Turns[Any]]]] = {
+    c.Stats: IggyService._stats,
+    c.GetClients: IggyService._clients,
+    c.GetStream: IggyService._stream,
+    c.GetStreams: IggyService._streams,
+    c.GetTopic: IggyService._topic,
+    c.GetTopics: IggyService._topics,
+}
+"""Commands that look at many topics, partitions or clients: ``survey`` answers them."""
+
+CHANGES: Final = (
+    c.CreateStream,
+    c.DeleteStream,
+    c.CreateTopic,
+    c.DeleteTopic,
+    c.CreatePartitions,
+    c.DeletePartitions,
+    c.CreateGroup,
+    c.DeleteGroup,
+)
+"""Commands that change the topology or the catalog: ``change`` carries them out."""
+
 _HANDLERS: Final[Mapping[type[Any], Callable[[IggyService, Any, Client | None], Any]]] = {
     c.Kill: IggyService._kill,
     c.Ping: IggyService._ping,
-    c.Stats: IggyService._stats,
     c.Me: IggyService._me,
     c.GetClient: IggyService._client,
-    c.GetClients: IggyService._clients,
     c.GetOffset: IggyService._offset,
     c.StoreOffset: IggyService._store_offset,
-    c.GetStream: IggyService._stream,
-    c.GetStreams: IggyService._streams,
-    c.CreateStream: IggyService._create_stream,
-    c.DeleteStream: IggyService._delete_stream,
-    c.GetTopic: IggyService._topic,
-    c.GetTopics: IggyService._topics,
-    c.CreateTopic: IggyService._create_topic,
-    c.DeleteTopic: IggyService._delete_topic,
-    c.CreatePartitions: IggyService._create_partitions,
-    c.DeletePartitions: IggyService._delete_partitions,
     c.GetGroup: IggyService._group,
     c.GetGroups: IggyService._groups,
-    c.CreateGroup: IggyService._create_group,
-    c.DeleteGroup: IggyService._delete_group,
     c.JoinGroup: IggyService._join,
     c.LeaveGroup: IggyService._leave,
     GetStates: IggyService._states,

@@ -15,7 +15,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from ...dialects.iggy_classic.commands import ROW_BY_CODE, encode_response, error_frame, ok_frame, parse_request
+from ...dialects.iggy_classic.commands import (
+    ROW_BY_CODE,
+    Command,
+    encode_response,
+    error_frame,
+    ok_frame,
+    parse_request,
+)
 from ...dialects.iggy_classic.errors import CODE_OF, GENERIC, code_of
 from ...dialects.iggy_classic.limits import REQUEST_HEADER_VALUES_BYTES_MAX, REQUEST_PAYLOADS_BYTES_MAX
 from ...dialects.iggy_classic.responses import TRANSPORT_TCP
@@ -29,7 +36,7 @@ from ..base.session import ConnectionHandle, Peer, ProtocolSession, ReceiveResul
 from .clients import Client
 from .poll import POLL, Answer, Poller
 from .send import SEND, Sender
-from .service import IggyService
+from .service import CHANGES, SURVEYS, IggyService
 from .states import SETTING_STATES, StateSetter
 
 if TYPE_CHECKING:
@@ -70,6 +77,16 @@ class IggyHandlers:
     sender: Sender
     poller: Poller
     states: StateSetter
+
+    def begin(self, command: Command, client: Client | None) -> Awaitable[bytes] | None:
+        """Begin a command that waits for the disk or takes turns, and return its body to be; None for any other."""
+        if isinstance(command, SETTING_STATES):
+            return self.states.set(command)
+        if type(command) in SURVEYS:
+            return self.service.survey(command, client, partial(encode_response, command))
+        if isinstance(command, CHANGES):
+            return self.service.change(command)
+        return None
 
 
 class IggySession(ProtocolSession):
@@ -179,8 +196,8 @@ class IggySession(ProtocolSession):
                     self._answer_later(code, answer, self._to_parts)
             else:
                 command = parse_request(code, payload)
-                if isinstance(command, SETTING_STATES):
-                    self._answer_later(code, self._handlers.states.set(command), partial(self._to_frame, code))
+                if (work := self._handlers.begin(command, self._client)) is not None:
+                    self._answer_later(code, work, partial(self._to_frame, code))
                     return
                 body = encode_response(command, self._handlers.service.answer(command, self._client))
                 self.responses.add(self._to_frame(code, body))

@@ -14,7 +14,8 @@ from ...dialects.kafka.versions import (
     LIST_CONFIG_RESOURCES,
 )
 from ...model.errors import LadingError, SettingError
-from .handling import NODE_ID, Context, Fields, Handler, Request, Session
+from ...turns import TurnCounter, Turns, take_turns
+from .handling import NODE_ID, Answer, Context, Fields, Handler, Request, Session
 from .metadata import expressible
 
 if TYPE_CHECKING:
@@ -153,9 +154,17 @@ class _Handlers:
     def __init__(self, context: Context) -> None:
         self._context = context
 
-    def describe(self, session: Session, request: Request) -> Fields:
-        synonyms = bool(request.body.include_synonyms)
-        return {"results": [self._described(one, synonyms=synonyms) for one in request.body.resources]}
+    def describe(self, session: Session, request: Request) -> Answer:
+        return take_turns(self._describe(request))
+
+    def _describe(self, request: Request) -> Turns[Fields]:
+        synonyms, turn = bool(request.body.include_synonyms), TurnCounter()
+        results = []
+        for one in request.body.resources:
+            results.append(self._described(one, synonyms=synonyms))
+            if turn.is_over(len(CONFIGS) + len(FIXED)):
+                yield
+        return {"results": results}
 
     def _described(self, asked: Any, *, synonyms: bool) -> Fields:
         row = {"resource_type": asked.resource_type, "resource_name": asked.resource_name, "error_message": None}
@@ -204,22 +213,23 @@ class _Handlers:
         }
         return [_row(name, value, _OF_BROKER, kind, read_only=True) for name, (value, kind) in values.items()]
 
-    def change(self, session: Session, request: Request) -> Fields:
+    async def change(self, session: Session, request: Request) -> Fields:
         """Some configs of a resource; the others stay."""
-        return self._all_altered(request, lambda asked: changes_of(map(_change, asked.configs)))
+        return await self._all_altered(request, lambda asked: changes_of(map(_change, asked.configs)))
 
-    def replace(self, session: Session, request: Request) -> Fields:
+    async def replace(self, session: Session, request: Request) -> Fields:
         """All configs of a resource: those that are not named go back to what they are for all."""
         unset: dict[str, Any] = {config.setting: None for config in CONFIGS.values()}
-        return self._all_altered(
+        return await self._all_altered(
             request, lambda asked: unset | changes_of((config.name, config.value) for config in asked.configs)
         )
 
-    def _all_altered(self, request: Request, changes: Callable[[Any], dict[str, Any]]) -> Fields:
+    async def _all_altered(self, request: Request, changes: Callable[[Any], dict[str, Any]]) -> Fields:
         body = request.body
-        return {"responses": [self._altered(one, changes, validate_only=body.validate_only) for one in body.resources]}
+        rows = [await self._altered(one, changes, validate_only=body.validate_only) for one in body.resources]
+        return {"responses": rows}
 
-    def _altered(self, asked: Any, changes: Callable[[Any], dict[str, Any]], *, validate_only: bool) -> Fields:
+    async def _altered(self, asked: Any, changes: Callable[[Any], dict[str, Any]], *, validate_only: bool) -> Fields:
         row = {"resource_type": asked.resource_type, "resource_name": asked.resource_name, "error_message": None}
         if asked.resource_type != TOPIC:
             return {**row, "error_code": INVALID_REQUEST, "error_message": _NO_SUCH.format(asked.resource_name)}
@@ -227,7 +237,8 @@ class _Handlers:
             topic = self._context.broker.resolve(asked.resource_name)
             settings = topic.settings.changed(changes(asked))
             if not validate_only:
-                self._context.broker.alter_topic(topic, settings)
+                change = self._context.broker.changes.alter_topic(topic, settings)
+                await self._context.services.changes.make_in_turn(topic, change)
         except SettingError as error:
             return {**row, "error_code": INVALID_CONFIG, "error_message": str(error)}
         except LadingError as error:

@@ -5,10 +5,13 @@ The coordinator of every group and transaction is this broker.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable, Mapping
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
+from ...broker.core.position import PositionKey
 from ...broker.kafka.group import (
+    KAFKA,
     GroupState,
     JoinGroupRequest,
     JoinGroupResult,
@@ -20,11 +23,17 @@ from ...broker.kafka.group_coordinator import MemberCall
 from ...dialects.kafka import versions
 from ...dialects.kafka.errors import GROUP_NOT_FOUND, INVALID_GROUP_ID, INVALID_REQUEST, NONE
 from ...model.errors import Refusal
+from ...turns import TurnCounter, Turns, finish_in_turns, take_turns
 from ..base.services import now_us
-from .handling import NODE_ID, Context, Fields, Handler, Request, Session
+from .handling import NODE_ID, Answer, Context, Fields, Handler, Request, Session
 from .pending_responses import complete_with, coordinator_code
 
+if TYPE_CHECKING:
+    from ...broker.core.topology import Topic
+
 CLASSIC: Final = "classic"
+TOPICS_AT_ONCE: Final = 100
+"""In so many topics positions of a group are deleted before others have their turn."""
 KEY_TYPES: Final = (0, 1)
 """What a coordinator is asked for: a group, a transactional id."""
 _NAMED_FIRST_FROM: Final = 4
@@ -137,41 +146,80 @@ class Groups:
             ],
         }
 
-    def describe(self, session: Session, request: Request) -> Fields:
-        found = [_described(name, self._groups.find(name), request.version) for name in request.body.groups]
+    def describe(self, session: Session, request: Request) -> Answer:
+        return take_turns(self._describe(request))
+
+    def _describe(self, request: Request) -> Turns[Fields]:
+        turn, found = TurnCounter(), []
+        for name in request.body.groups:
+            group = self._groups.find(name)
+            found.append(_described(name, group, request.version))
+            if turn.is_over(1 + (len(group.members) if group else 0)):
+                yield
         return {"groups": found}
 
-    def list(self, session: Session, request: Request) -> Fields:
-        body = request.body
+    def list(self, session: Session, request: Request) -> Answer:
+        return take_turns(self._list(request))
+
+    def _list(self, request: Request) -> Turns[Fields]:
+        body, turn = request.body, TurnCounter()
         states = _words(body.states_filter) if request.version >= 4 else set()
         types = _words(body.types_filter) if request.version >= 5 else set()
-        return {
-            "error_code": NONE,
-            "groups": [
-                {
-                    "group_id": group.name,
-                    "protocol_type": group.protocol_type,
-                    "group_state": group.state.value,
-                    "group_type": CLASSIC,
-                }
-                for group in map(self._groups.find, sorted(self._groups.names()))
-                if group is not None
-                and (not states or group.state.value.lower() in states)
-                and (not types or CLASSIC in types)
-            ],
-        }
+        found = []
+        for group in map(self._groups.find, sorted(self._groups.names())):
+            is_asked = group is not None and (not states or group.state.value.lower() in states)
+            if group is not None and is_asked and (not types or CLASSIC in types):
+                found.append(
+                    {
+                        "group_id": group.name,
+                        "protocol_type": group.protocol_type,
+                        "group_state": group.state.value,
+                        "group_type": CLASSIC,
+                    }
+                )
+            if turn.is_over():
+                yield
+        return {"error_code": NONE, "groups": found}
 
-    def delete(self, session: Session, request: Request) -> Fields:
-        topics = [topic for stream in self._context.broker.streams() for topic in stream.topics.values()]
-        results = []
-        for name in request.body.groups_names:
-            code = NONE
+    async def delete(self, session: Session, request: Request) -> Fields:
+        services, broker = self._context.services, self._context.broker
+        names = list(request.body.groups_names)
+        codes: dict[str, int] = {}
+        topics_by_group = await finish_in_turns(self._topics_read_by(names))
+
+        def attempt(name: str, work: Callable[[str, Sequence[Topic]], None], topics: Sequence[Topic]) -> None:
             try:
-                self._groups.delete(name, topics)
+                work(name, topics)
+                codes[name] = NONE
             except Refusal as refusal:
-                code = coordinator_code(refusal)
-            results.append({"group_id": name, "error_code": code})
-        return {"results": results}
+                codes[name] = coordinator_code(refusal)
+
+        def writes() -> Iterator[Callable[[], None]]:
+            for name in names:
+                topics = topics_by_group[name]
+                for at in range(0, len(topics), TOPICS_AT_ONCE):
+                    some = topics[at : at + TOPICS_AT_ONCE]
+                    yield partial(attempt, name, self._groups.delete_positions, some)
+                yield partial(attempt, name, self._groups.delete, ())
+
+        # the deletions share one sync of the catalog, for which nobody else waits
+        try:
+            await services.changes.make(broker.changes.write_all_to_catalog(writes()))
+        except Refusal as refusal:
+            codes = {name: code or coordinator_code(refusal) for name, code in codes.items()}
+        return {"results": [{"group_id": name, "error_code": codes[name]} for name in names]}
+
+    def _topics_read_by(self, groups: Iterable[str]) -> Turns[dict[str, Sequence[Topic]]]:
+        """The topics in which each of these groups has a position."""
+        wanted, turn = {PositionKey(KAFKA, name): name for name in groups}, TurnCounter()
+        found: dict[str, dict[Topic, None]] = {name: {} for name in groups}
+        for topic in [topic for stream in self._context.broker.streams() for topic in stream.topics.values()]:
+            for partition in topic.partitions:
+                for key in wanted.keys() & partition.positions.keys():
+                    found[wanted[key]][topic] = None
+            if turn.is_over(len(topic.partitions)):
+                yield
+        return {name: list(topics) for name, topics in found.items()}
 
 
 def _words(asked: Iterable[str | None] | None) -> set[str]:

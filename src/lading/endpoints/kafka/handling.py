@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ...settings import Address, KafkaSettings
+from ...turns import ROWS_AT_ONCE, TurnCounter, Turns
 from ..base.services import Services
 
 if TYPE_CHECKING:
@@ -50,9 +51,13 @@ class Framed(NamedTuple):
 
     error: int
     frame: Callable[[int], bytes]
+    rows_count: int = 0
+    """How many rows that encodes, about."""
 
 
-Handler = Callable[[Session, Request], Fields | Framed | Awaitable[Fields]]
+Answer = Fields | Awaitable[Fields]
+
+Handler = Callable[[Session, Request], Fields | Framed | Awaitable[Fields | Framed]]
 """Runs on the event loop and stays below 2 ms; what takes longer, or waits, is awaited. Errors are codes in the
 fields; what it raises closes the connection, and is logged unless it is a MalformedMessage."""
 
@@ -72,3 +77,19 @@ class Context:
     def advertised(self, session: Session) -> Address:
         """The address that clients are told to connect to: the setting, else where this one reached us."""
         return self.settings.advertised or session.here
+
+
+def rows_by_topic(
+    topics: Iterable[Any], name: str, row: Callable[[str, Any], Fields], *, rows_at_once: int = ROWS_AT_ONCE
+) -> Turns[Fields]:
+    """An answer with a row for each partition that was asked for, in turns; ``name`` is the field of a topic's name."""
+    turn = TurnCounter(rows_at_once)
+    found = []
+    for topic in topics:
+        rows = []
+        for one in topic.partitions:
+            rows.append(row(getattr(topic, name), one))
+            if turn.is_over():
+                yield
+        found.append({name: getattr(topic, name), "partitions": rows})
+    return {"topics": found}

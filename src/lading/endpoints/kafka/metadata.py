@@ -5,7 +5,7 @@ It makes topics that producers ask for.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
@@ -14,8 +14,8 @@ from ...dialects.kafka.metadata import BrokerNode, TopicMetadata, metadata_answe
 from ...dialects.kafka.names import is_legal
 from ...dialects.kafka.versions import DESCRIBE_CLUSTER, DESCRIBE_TOPIC_PARTITIONS, METADATA
 from ...model.errors import LadingError
-from ..base.services import now_us
-from .creating import create_topic
+from ...turns import TurnCounter, Turns, take_turns
+from ..base.topic_creation import find_or_create_topic
 from .fetch import topic_by_id
 from .handling import CLUSTER_ID, NODE_ID, Context, Fields, Framed, Handler, Request, Session
 
@@ -43,19 +43,46 @@ class _Handlers:
     def __init__(self, context: Context) -> None:
         self._context = context
 
-    def metadata(self, session: Session, request: Request) -> Framed:
+    def metadata(self, session: Session, request: Request) -> Framed | Awaitable[Framed]:
         body = request.body
         asked = body.topics
         if asked is None or (request.version == 0 and not asked):
-            rows = [_row(topic) for topic in expressible(self._context)]
-        else:
-            may_create = self._context.settings.auto_create and (
-                request.version < _AUTO_CREATE_IS_ASKED or body.allow_auto_topic_creation
-            )
-            rows = [self._asked(one.name, one.topic_id, may_create=may_create) for one in asked]
+            return take_turns(self._all(session, request))
+        rows = [self._asked(one.name, one.topic_id) for one in asked]
+        may_create = self._context.settings.auto_create and (
+            request.version < _AUTO_CREATE_IS_ASKED or body.allow_auto_topic_creation
+        )
+        if may_create and any(row.error == UNKNOWN_TOPIC for row in rows):
+            return self._created(session, request, rows)
+        return self._framed(session, request, rows)
+
+    def _all(self, session: Session, request: Request) -> Turns[Framed]:
+        turn, rows = TurnCounter(), []
+        for topic in expressible(self._context):
+            rows.append(_row(topic))
+            if turn.is_over(1 + len(topic.partitions)):
+                yield
+        return self._framed(session, request, rows)
+
+    async def _created(self, session: Session, request: Request, rows: list[TopicMetadata]) -> Framed:
+        """The answer when the topics that are missing are created."""
+        for at, row in enumerate(rows):
+            if row.error == UNKNOWN_TOPIC and row.name is not None:
+                try:
+                    partitions_count = self._context.settings.partitions
+                    rows[at] = _row(await find_or_create_topic(self._context.services, row.name, partitions_count))
+                except LadingError as error:
+                    rows[at] = TopicMetadata(code_of(error), row.name, _NOBODY.bytes)
+        return self._framed(session, request, rows)
+
+    def _framed(self, session: Session, request: Request, rows: list[TopicMetadata]) -> Framed:
         address = self._context.advertised(session)
         broker = BrokerNode(NODE_ID, address.host, address.port)
-        return Framed(0, lambda correlation: metadata_answer(request.version, correlation, CLUSTER_ID, broker, rows))
+        return Framed(
+            0,
+            lambda correlation: metadata_answer(request.version, correlation, CLUSTER_ID, broker, rows),
+            sum(1 + len(row.epochs) for row in rows),
+        )
 
     def partitions(self, session: Session, request: Request) -> Fields:
         """Topics by name, none asked for is all of them, a bounded number of partitions at a time from a cursor on."""
@@ -68,7 +95,7 @@ class _Handlers:
         room = max(min(body.response_partition_limit, PARTITIONS_MAX), 1)
         rows: list[Fields] = []
         for name in sorted(one for one in names if one >= start[0]):
-            row = _fields(self._asked(name, None, may_create=False))
+            row = _fields(self._asked(name, None))
             places = row["partitions"][start[1] if name == start[0] else 0 :]
             if places and not room:
                 return {"topics": rows, "next_cursor": {"topic_name": name, "partition_index": 0}}
@@ -91,7 +118,7 @@ class _Handlers:
             "brokers": [{"broker_id": NODE_ID, "host": address.host, "port": address.port, "rack": None}],
         }
 
-    def _asked(self, name: str | None, uuid: UUID | None, *, may_create: bool) -> TopicMetadata:
+    def _asked(self, name: str | None, uuid: UUID | None) -> TopicMetadata:
         if not name:
             topic_id = (uuid or _NOBODY).bytes
             topic = topic_by_id(self._context.broker, topic_id)
@@ -101,12 +128,7 @@ class _Handlers:
         try:
             return _row(self._context.broker.resolve(name))
         except LadingError:
-            if not may_create:
-                return TopicMetadata(UNKNOWN_TOPIC, name, _NOBODY.bytes)
-        try:
-            return _row(create_topic(self._context, name, self._context.settings.partitions, now_us=now_us()))
-        except LadingError as error:
-            return TopicMetadata(code_of(error), name, _NOBODY.bytes)
+            return TopicMetadata(UNKNOWN_TOPIC, name, _NOBODY.bytes)
 
 
 def expressible(context: Context) -> list[Topic]:

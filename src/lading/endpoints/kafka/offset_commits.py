@@ -21,8 +21,9 @@ from ...dialects.kafka.errors import (
     code_of,
 )
 from ...model.errors import MalformedMessage, Refusal
+from ...turns import TurnCounter, Turns, take_turns
 from ..base.services import now_us
-from .handling import Context, Fields, Handler, Request, Session
+from .handling import Answer, Context, Fields, Handler, Request, Session, rows_by_topic
 from .pending_responses import complete_with, coordinator_code
 
 METADATA_BYTES_MAX: Final = 4096
@@ -49,8 +50,10 @@ class GroupPositions:
         self._broker = context.broker
         self._groups = context.broker.coordinated_groups
 
-    def commit(self, session: Session, request: Request) -> Fields | Awaitable[Fields]:
-        body = request.body
+    def commit(self, session: Session, request: Request) -> Answer:
+        return take_turns(self._commit(request.body))
+
+    def _commit(self, body: Any) -> Turns[Fields | Awaitable[Fields]]:
         call = MemberCall(body.group_id, body.member_id, body.generation_id_or_member_epoch, body.group_instance_id)
         refused = NONE
         try:
@@ -62,45 +65,43 @@ class GroupPositions:
         def store(partition: Partition, position: StoredPosition) -> None:
             self._groups.store(call.group, partition, position)
 
-        topics = stored(self._context, body.topics, store, now, refused)
+        topics = yield from stored(self._context, body.topics, store, now, refused)
         return durable(self._context, topics) if not refused else {"topics": topics}
 
-    def fetch(self, session: Session, request: Request) -> Fields:
+    def fetch(self, session: Session, request: Request) -> Answer:
+        return take_turns(self._fetch(request))
+
+    def _fetch(self, request: Request) -> Turns[Fields]:
         body, version = request.body, request.version
         stable = version >= 7 and body.require_stable
+        turn = TurnCounter()
         if version >= _MANY_GROUPS_FROM:
-            return {
-                "groups": [
-                    {"group_id": one.group_id, "topics": self._found(one.group_id, one.topics, stable)}
-                    for one in body.groups
-                ]
-            }
-        return {"error_code": NONE, "topics": self._found(body.group_id, body.topics, stable)}
+            groups = []
+            for one in body.groups:
+                topics = yield from self._found(one.group_id, one.topics, stable, turn)
+                groups.append({"group_id": one.group_id, "topics": topics})
+            return {"groups": groups}
+        topics = yield from self._found(body.group_id, body.topics, stable, turn)
+        return {"error_code": NONE, "topics": topics}
 
-    def delete(self, session: Session, request: Request) -> Fields:
+    def delete(self, session: Session, request: Request) -> Answer:
         """Forget positions; those of topics that members have subscribed stay."""
         group = self._groups.find(request.body.group_id)
         if group is None:
             return {"error_code": GROUP_NOT_FOUND, "topics": []}
         if group.members and group.protocol_type != PROTOCOL:
             return {"error_code": GROUP_NOT_EMPTY, "topics": []}
-        subscribed = _subscribed(group)
-        return {
-            "error_code": NONE,
-            "topics": [
-                {
-                    "name": topic.name,
-                    "partitions": [
-                        {
-                            "partition_index": one.partition_index,
-                            "error_code": self._deleted(group.name, topic.name, one.partition_index, subscribed),
-                        }
-                        for one in topic.partitions
-                    ],
-                }
-                for topic in request.body.topics
-            ],
-        }
+        subscribed, name = _subscribed(group), group.name
+
+        def row(topic: str, one: Any) -> Fields:
+            code = self._deleted(name, topic, one.partition_index, subscribed)
+            return {"partition_index": one.partition_index, "error_code": code}
+
+        return take_turns(self._delete(request.body.topics, row))
+
+    def _delete(self, topics: Iterable[Any], row: Callable[[str, Any], Fields]) -> Turns[Fields]:
+        found = yield from rows_by_topic(topics, "name", row)
+        return {"error_code": NONE, **found}
 
     def _deleted(self, group: str, topic: str, number: int, subscribed: Collection[str] | None) -> int:
         try:
@@ -112,9 +113,9 @@ class GroupPositions:
             return coordinator_code(refusal)
         return NONE
 
-    def _found(self, group: str, topics: Sequence[Any] | None, stable: bool) -> list[Fields]:
+    def _found(self, group: str, topics: Sequence[Any] | None, stable: bool, turn: TurnCounter) -> Turns[list[Fields]]:
         if topics is None:
-            return self._all(group, stable)
+            return (yield from self._all(group, stable, turn))
         found: list[Fields] = []
         for topic in topics:
             rows = []
@@ -124,21 +125,24 @@ class GroupPositions:
                 except Refusal:
                     place = None
                 rows.append({"partition_index": number, **(self._row(group, place, stable) if place else _NOTHING)})
+                if turn.is_over():
+                    yield
             found.append({"name": topic.name, "partitions": rows})
         return found
 
-    def _all(self, group: str, stable: bool) -> list[Fields]:
+    def _all(self, group: str, stable: bool, turn: TurnCounter) -> Turns[list[Fields]]:
         key = PositionKey(KAFKA, group)
         found: list[Fields] = []
-        for stream in self._broker.streams():
-            for topic in stream.topics.values():
-                rows = [
-                    {"partition_index": one.number, **self._row(group, one, stable)}
-                    for one in topic.partitions
-                    if key in one.positions or self._broker.producers.waits(one, key)
-                ]
-                if rows:
-                    found.append({"name": topic.flat_name, "partitions": rows})
+        for topic in [topic for stream in self._broker.streams() for topic in stream.topics.values()]:
+            rows = [
+                {"partition_index": one.number, **self._row(group, one, stable)}
+                for one in topic.partitions
+                if key in one.positions or self._broker.producers.waits(one, key)
+            ]
+            if rows:
+                found.append({"name": topic.flat_name, "partitions": rows})
+            if turn.is_over(len(topic.partitions)):
+                yield
         return found
 
     def _row(self, group: str, partition: Partition, stable: bool) -> Fields:
@@ -192,8 +196,9 @@ def stored(
     store: Callable[[Partition, StoredPosition], None],
     now: int,
     refused: int = NONE,
-) -> list[Fields]:
+) -> Turns[list[Fields]]:
     """Give every position of a commit to ``store``; the answer's topics, with ``refused`` for all where it is set."""
+    turn = TurnCounter()
     found: list[Fields] = []
     for topic in topics:
         rows = []
@@ -213,5 +218,7 @@ def stored(
             except Refusal as refusal:
                 code = code or code_of(refusal)
             rows.append({"partition_index": one.partition_index, "error_code": code})
+            if turn.is_over():
+                yield
         found.append({"name": topic.name, "partitions": rows})
     return found

@@ -9,7 +9,8 @@ from ...broker.core import offsets_for_times
 from ...dialects.kafka.errors import FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, code_of
 from ...dialects.kafka.versions import LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH
 from ...model.errors import LadingError
-from .handling import Context, Fields, Handler, Request, Session
+from ...turns import take_turns
+from .handling import Answer, Context, Fields, Handler, Request, Session, rows_by_topic
 
 if TYPE_CHECKING:
     from ...broker.core.topology import Partition
@@ -52,17 +53,11 @@ class _Handlers:
     def __init__(self, context: Context) -> None:
         self._context = context
 
-    def list_offsets(self, session: Session, request: Request) -> Fields:
+    def list_offsets(self, session: Session, request: Request) -> Answer:
         committed = request.body.isolation_level == READ_COMMITTED
-        return {
-            "topics": [
-                {
-                    "name": topic.name,
-                    "partitions": [self._offset(topic.name, one, committed) for one in topic.partitions],
-                }
-                for topic in request.body.topics
-            ]
-        }
+        return take_turns(
+            rows_by_topic(request.body.topics, "name", lambda name, one: self._offset(name, one, committed))
+        )
 
     def _offset(self, name: str, asked: Any, committed: bool) -> Fields:
         row = {"partition_index": asked.partition_index}
@@ -85,13 +80,8 @@ class _Handlers:
             "leader_epoch": epoch,
         }
 
-    def epoch_ends(self, session: Session, request: Request) -> Fields:
-        return {
-            "topics": [
-                {"topic": topic.topic, "partitions": [self._epoch_end(topic.topic, one) for one in topic.partitions]}
-                for topic in request.body.topics
-            ]
-        }
+    def epoch_ends(self, session: Session, request: Request) -> Answer:
+        return take_turns(rows_by_topic(request.body.topics, "topic", self._epoch_end))
 
     def _epoch_end(self, name: str, asked: Any) -> Fields:
         row = {"partition": asked.partition}

@@ -10,8 +10,9 @@ from ...clock import Dates
 from ...dialects.kafka.errors import TRANSACTIONAL_ID_NOT_FOUND, code_of
 from ...dialects.kafka.versions import DESCRIBE_PRODUCERS, DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS
 from ...model.errors import LadingError
+from ...turns import TurnCounter, Turns, take_turns
 from ..base.services import now_us
-from .handling import Context, Fields, Handler, Request, Session
+from .handling import Answer, Context, Fields, Handler, Request, Session
 
 if TYPE_CHECKING:
     from ...broker.core.topology import Partition
@@ -64,13 +65,18 @@ class _Handlers:
             ]
         }
 
-    def writers(self, session: Session, request: Request) -> Fields:
-        return {
-            "topics": [
+    def writers(self, session: Session, request: Request) -> Answer:
+        return take_turns(self._writers(request))
+
+    def _writers(self, request: Request) -> Turns[Fields]:
+        turn, topics = TurnCounter(), []
+        for one in request.body.topics:
+            topics.append(
                 {"name": one.name, "partitions": [self._written(one.name, each) for each in one.partition_indexes]}
-                for one in request.body.topics
-            ]
-        }
+            )
+            if turn.is_over(len(one.partition_indexes)):
+                yield
+        return {"topics": topics}
 
     def _written(self, name: str, number: int) -> Fields:
         try:

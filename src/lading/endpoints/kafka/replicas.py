@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 from ...dialects.kafka.errors import ELECTION_NOT_NEEDED, STORAGE_ERROR, code_of
 from ...dialects.kafka.versions import DESCRIBE_LOG_DIRS, ELECT_LEADERS, LIST_PARTITION_REASSIGNMENTS
 from ...model.errors import LadingError, Refusal
-from .handling import Context, Fields, Handler, Request, Session
+from ...turns import TurnCounter, Turns, take_turns
+from .handling import Answer, Context, Fields, Handler, Request, Session
 from .metadata import expressible
 
 if TYPE_CHECKING:
@@ -32,7 +33,10 @@ class _Handlers:
     def __init__(self, context: Context) -> None:
         self._context = context
 
-    def directories(self, session: Session, request: Request) -> Fields:
+    def directories(self, session: Session, request: Request) -> Answer:
+        return take_turns(self._directories(request))
+
+    def _directories(self, request: Request) -> Turns[Fields]:
         """The data directory, its disk, and the size of the partitions asked for; null asks for all."""
         directory = self._context.services.settings.data.absolute()
         row: dict[str, Any] = {"log_dir": str(directory), "error_code": 0, "topics": []}
@@ -46,10 +50,11 @@ class _Handlers:
             found = [(topic, topic.partitions) for topic in expressible(self._context)]
         else:
             found = [place for one in asked if (place := self._place(one.topic, one.partitions)) is not None]
-        row["topics"] = [
-            {"name": topic.flat_name, "partitions": [_size(partition) for partition in partitions]}
-            for topic, partitions in found
-        ]
+        row["topics"], turn = [], TurnCounter()
+        for topic, partitions in found:
+            row["topics"].append({"name": topic.flat_name, "partitions": [_size(one) for one in partitions]})
+            if turn.is_over(len(partitions)):
+                yield
         return {"error_code": 0, "results": [row]}
 
     def _place(self, name: str, numbers: Iterable[int]) -> tuple[Topic, list[Partition]] | None:

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from ...broker.core.record_deletion import delete_before
 from ...broker.core.settings import TopicSettings
+from ...broker.core.topology_changes import TopicSpec
 from ...dialects.kafka.errors import (
     INVALID_CONFIG,
     INVALID_PARTITIONS,
@@ -23,15 +24,18 @@ from ...dialects.kafka.errors import (
 from ...dialects.kafka.names import is_legal, why_illegal
 from ...dialects.kafka.versions import CREATE_PARTITIONS, CREATE_TOPICS, DELETE_RECORDS, DELETE_TOPICS
 from ...model.errors import LadingError, Refusal, SettingError
+from ...model.names import DEFAULT_STREAM
+from ...turns import take_turns
 from ..base.services import now_us
 from .configs import changes_of, describe_topic
-from .creating import create_topic_in_worker
 from .fetch import topic_by_id
-from .handling import NODE_ID, Context, Fields, Handler, Request, Session
+from .handling import NODE_ID, Answer, Context, Fields, Handler, Request, Session, rows_by_topic
 
 _BY_ID: Final = 6
 """The first version of DeleteTopics that can name topics by id."""
 _DEFAULT: Final = -1
+TOPICS_AT_ONCE: Final = 50
+"""So many topics of one request are created together; their rows of the catalog share a sync."""
 
 
 class _Refused(Exception):
@@ -59,31 +63,52 @@ class _Handlers:
         self._broker = context.broker
 
     async def create(self, session: Session, request: Request) -> Fields:
-        body = request.body
+        body, services = request.body, self._context.services
         times = Counter(topic.name for topic in body.topics)
-        rows = []
+        rows: list[Fields] = []
+        wanted: dict[int, TopicSpec] = {}
         for asked in body.topics:
             try:
                 if times[asked.name] > 1:
                     raise _Refused(INVALID_REQUEST, f"topic {asked.name!r} is named more than once")
-                rows.append(await self._created(asked, validate_only=body.validate_only))
+                count, settings = self._checked(asked)
+                if not body.validate_only:
+                    stream = await services.changes.make(
+                        services.broker.changes.ensure_stream(DEFAULT_STREAM, now_us=now_us())
+                    )
+                    wanted[len(rows)] = TopicSpec(stream, None, asked.name, count, settings)
+                rows.append(_created_row(asked.name, count))
             except (LadingError, _Refused) as error:
-                rows.append({"name": asked.name, "error_code": _code(error), "error_message": str(error)})
+                rows.append(_failed_row(asked.name, error))
+        places = list(wanted)
+        for at in range(0, len(places), TOPICS_AT_ONCE):
+            await self._create_some(rows, {place: wanted[place] for place in places[at : at + TOPICS_AT_ONCE]})
         return {"topics": rows}
 
-    async def _created(self, asked: Any, *, validate_only: bool) -> Fields:
+    async def _create_some(self, rows: list[Fields], wanted: Mapping[int, TopicSpec]) -> None:
+        """Create topics together and complete their rows, each by itself: one that fails takes no other with it."""
+        services = self._context.services
+        try:
+            created = await services.changes.make(
+                services.broker.changes.create_topics(list(wanted.values()), now_us=now_us())
+            )
+        except LadingError as error:
+            created = [error] * len(wanted)
+        for (place, asked), topic in zip(wanted.items(), created, strict=True):
+            if isinstance(topic, Exception):
+                rows[place] = _failed_row(asked.name, topic)
+            else:
+                configs = describe_topic(self._context, topic)
+                rows[place] = {**rows[place], "topic_id": UUID(bytes=topic.uuid), "configs": configs}
+
+    def _checked(self, asked: Any) -> tuple[int, TopicSettings]:
+        """How many partitions a topic is to have, and its settings; raises what is wrong with them."""
         if not is_legal(asked.name):
             raise _Refused(INVALID_TOPIC, why_illegal(asked.name))
         if self._exists(asked.name):
             raise _Refused(TOPIC_EXISTS, f"topic {asked.name!r} already exists")
         count = self._partitions_count(asked)
-        settings = TopicSettings.parse(changes_of((one.name, one.value) for one in asked.configs))
-        row = {"name": asked.name, "error_code": 0, "error_message": None, "num_partitions": count}
-        if validate_only:
-            return {**row, "replication_factor": 1, "topic_id": UUID(int=0), "configs": []}
-        topic = await create_topic_in_worker(self._context, asked.name, count, now_us=now_us, settings=settings)
-        configs = describe_topic(self._context, topic)
-        return {**row, "replication_factor": 1, "topic_id": UUID(bytes=topic.uuid), "configs": configs}
+        return count, TopicSettings.parse(changes_of((one.name, one.value) for one in asked.configs))
 
     def _exists(self, name: str) -> bool:
         try:
@@ -105,13 +130,13 @@ class _Handlers:
         count: int = self._context.settings.partitions if asked.num_partitions == _DEFAULT else asked.num_partitions
         return _checked_count(self._context, count)
 
-    def delete(self, session: Session, request: Request) -> Fields:
+    async def delete(self, session: Session, request: Request) -> Fields:
         body = request.body
         if request.version < _BY_ID:
-            return {"responses": [self._deleted(name, None) for name in body.topic_names]}
-        return {"responses": [self._deleted(one.name, one.topic_id) for one in body.topics]}
+            return {"responses": [await self._deleted(name, None) for name in body.topic_names]}
+        return {"responses": [await self._deleted(one.name, one.topic_id) for one in body.topics]}
 
-    def _deleted(self, name: str | None, uuid: UUID | None) -> Fields:
+    async def _deleted(self, name: str | None, uuid: UUID | None) -> Fields:
         row: dict[str, Any] = {"name": name, "topic_id": uuid}
         try:
             if name is None:
@@ -121,16 +146,16 @@ class _Handlers:
             else:
                 topic = self._broker.resolve(name)
             row = {"name": topic.flat_name, "topic_id": UUID(bytes=topic.uuid)}
-            self._broker.delete_topic(topic.stream.id, topic.id)
+            await self._context.services.changes.make_in_turn(topic, self._broker.changes.delete_topic(topic))
         except (LadingError, _Refused) as error:
             return {**row, "error_code": _code(error), "error_message": str(error)}
         return {**row, "error_code": 0}
 
-    def add_partitions(self, session: Session, request: Request) -> Fields:
+    async def add_partitions(self, session: Session, request: Request) -> Fields:
         body = request.body
-        return {"results": [self._grown(one, validate_only=body.validate_only) for one in body.topics]}
+        return {"results": [await self._grown(one, validate_only=body.validate_only) for one in body.topics]}
 
-    def _grown(self, asked: Any, *, validate_only: bool) -> Fields:
+    async def _grown(self, asked: Any, *, validate_only: bool) -> Fields:
         try:
             topic = self._broker.resolve(asked.name)
             more = asked.count - len(topic.partitions)
@@ -143,18 +168,15 @@ class _Handlers:
             if asked.assignments is not None:
                 _require_here([one.broker_ids for one in asked.assignments], more)
             if not validate_only:
-                self._broker.add_partitions(topic, more)
+                await self._context.services.changes.make_in_turn(
+                    topic, self._broker.changes.add_partitions(topic, more)
+                )
         except (LadingError, _Refused) as error:
             return {"name": asked.name, "error_code": _code(error), "error_message": str(error)}
         return {"name": asked.name, "error_code": 0}
 
-    def delete_records(self, session: Session, request: Request) -> Fields:
-        return {
-            "topics": [
-                {"name": one.name, "partitions": [self._trimmed(one.name, each) for each in one.partitions]}
-                for one in request.body.topics
-            ]
-        }
+    def delete_records(self, session: Session, request: Request) -> Answer:
+        return take_turns(rows_by_topic(request.body.topics, "name", self._trimmed, rows_at_once=1))
 
     def _trimmed(self, name: str, asked: Any) -> Fields:
         try:
@@ -164,6 +186,22 @@ class _Handlers:
         except LadingError as error:
             return {"partition_index": asked.partition_index, "low_watermark": -1, "error_code": code_of(error)}
         return {"partition_index": asked.partition_index, "low_watermark": partition.log.first_offset, "error_code": 0}
+
+
+def _created_row(name: str, partitions_count: int) -> Fields:
+    return {
+        "name": name,
+        "error_code": 0,
+        "error_message": None,
+        "num_partitions": partitions_count,
+        "replication_factor": 1,
+        "topic_id": UUID(int=0),
+        "configs": [],
+    }
+
+
+def _failed_row(name: str, error: LadingError | _Refused) -> Fields:
+    return {"name": name, "error_code": _code(error), "error_message": str(error)}
 
 
 def _checked_count(context: Context, count: int) -> int:

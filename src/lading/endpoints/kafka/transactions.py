@@ -13,8 +13,9 @@ from ...broker.kafka.transactional_producer import Caller, ProducerIdAndEpoch
 from ...dialects.kafka import versions
 from ...dialects.kafka.errors import INVALID_REQUEST, NONE, OPERATION_NOT_ATTEMPTED, PRODUCER_FENCED, code_of
 from ...model.errors import Reason, Refusal
+from ...turns import Turns, take_turns
 from ..base.services import now_us
-from .handling import Context, Fields, Handler, Request, Session
+from .handling import Answer, Context, Fields, Handler, Request, Session
 from .offset_commits import durable, stored
 from .pending_responses import complete_with, coordinator_code
 
@@ -118,7 +119,10 @@ class Transactions:
             answer, lambda _: {"error_code": NONE}, lambda error: {"error_code": _code(request, error)}
         )
 
-    def commit_positions(self, session: Session, request: Request) -> Fields | Awaitable[Fields]:
+    def commit_positions(self, session: Session, request: Request) -> Answer:
+        return take_turns(self._commit_positions(request))
+
+    def _commit_positions(self, request: Request) -> Turns[Fields | Awaitable[Fields]]:
         body = request.body
         now = now_us()
         refused = NONE
@@ -131,14 +135,14 @@ class Transactions:
         def collect(partition: Partition, position: StoredPosition) -> None:
             positions[partition, key] = position
 
-        topics = stored(self._context, body.topics, collect, now)
+        topics = yield from stored(self._context, body.topics, collect, now)
         try:
             self._groups.admit(call, in_transaction=True, now_us=now)
             self._producers.store_positions(_caller(body), positions)
         except Refusal as refusal:
             refused = _code(request, refusal)
         if refused:
-            return {"topics": stored(self._context, body.topics, collect, now, refused)}
+            return {"topics": (yield from stored(self._context, body.topics, collect, now, refused))}
         return durable(self._context, topics)
 
 

@@ -15,6 +15,7 @@ from ...dialects.nsq import commands, json_text, limits
 from ...dialects.nsq.commands import COMMANDS, Command
 from ...dialects.nsq.errors import fault_of
 from ...model.errors import LadingError
+from ...turns import finish_in_turns
 from ..base.append_wait import wait_acknowledged
 from ..base.services import now_us
 from ..http_shared.http import read_body
@@ -193,7 +194,7 @@ class NsqdHttp:
         if not limits.is_name(name):
             raise HttpFault("E_TOPIC_NOT_EXIST" if self._node.strict else "INVALID_TOPIC")
         try:
-            route = self._publisher.to(self._node.publishable(name, number), command, number)
+            route = self._publisher.to(await self._publishable(name, number), command, number)
             taken = self._take(request, route, command, body)
             assert taken.append is not None
             await wait_acknowledged(taken.append)
@@ -212,6 +213,11 @@ class NsqdHttp:
             "rawsize": answer.raw_bytes,
         }
 
+    async def _publishable(self, name: str, number: int) -> Topic:
+        if not self._node.strict:
+            await self._node.create(name)
+        return self._node.publishable(name, number)
+
     def _take(self, request: Request, route: PublishRoute, command: Command, body: bytes) -> Publication:
         if command.batch:
             source = np.frombuffer(body, np.uint8)
@@ -229,7 +235,7 @@ class NsqdHttp:
         name = topic_name(request)
         told = request.query_params.get("extend", "").lower()
         form = None if not told else EXTENDED if told in _TRUE else PLAIN
-        self._node.declare(name, None, form)
+        await self._node.declare(name, None, form)
 
     async def _topic(self, work: Callable[[Topic], Any], request: Request, path: Parameters) -> None:
         work(topic_of(self._node, request))
@@ -243,7 +249,7 @@ class NsqdHttp:
 
     async def _topic_delete(self, request: Request, path: Parameters) -> None:
         if not self._node.was_deleted(topic_name(request)):
-            self._node.delete(topic_of(self._node, request))
+            await self._node.delete(topic_of(self._node, request))
 
     async def _channel_delete(self, request: Request, path: Parameters) -> None:
         if not self._node.was_deleted(topic_name(request), channel_name(request)):
@@ -280,7 +286,8 @@ class NsqdHttp:
     async def _stats(self, request: Request, path: Parameters) -> Any:
         query = request.query_params
         clients = query.get("include_clients", query.get("needClients", "true")).lower() not in ("false", "0")
-        found = statistics(self._node, query.get("topic", ""), query.get("channel", ""), clients=clients)
+        work = statistics(self._node, query.get("topic", ""), query.get("channel", ""), clients=clients)
+        found = await finish_in_turns(work)
         return found if query.get("format") == "json" else statistics_text(found)
 
 

@@ -15,6 +15,9 @@ from starlette.responses import Response
 
 from ...dialects.nsq.errors import NsqProtocolError
 from ...model.errors import LadingError, MalformedMessage, Reason, Refusal
+from ...turns import finish_in_turns
+from ..http_shared.documents import encode_in_turns
+from ..http_shared.http import InPieces
 from ..http_shared.routing import Access, Handler, Parameters
 
 USED: Final = frozenset({"create", "creat"})
@@ -94,22 +97,23 @@ def make_handler(work: Work, *, strict: bool, always_v1: bool = False) -> Handle
     async def handle(request: Request, parameters: Parameters) -> Response:
         modern = always_v1 or is_v1(request, strict)
         try:
-            return success_response(await work(request, parameters), modern)
+            return await make_response(await work(request, parameters), modern)
         except LadingError as error:
             return error_response(fault_of(error), modern)
 
     return handle
 
 
-def success_response(data: Any, modern: bool) -> Response:
-    """Success."""
+async def make_response(data: Any, modern: bool) -> Response:
+    """Success; others have their turn while a long document is encoded and sent."""
     headers = _V1_HEADERS if modern else None
     if data is None:
         return Response(b"", headers=headers, media_type=None)
     if isinstance(data, str):
         return Response(data, headers=headers, media_type=_TEXT)
     document = data if modern else {"status_code": 200, "status_txt": "OK", "data": data}
-    return Response(_dump(document), headers=headers, media_type=_JSON)
+    body = await finish_in_turns(encode_in_turns(document, ascii_only=False))
+    return InPieces(body, headers=headers, media_type=_JSON)
 
 
 def error_response(fault: HttpFault, modern: bool) -> Response:

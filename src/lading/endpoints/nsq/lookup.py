@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from ...model.errors import Refusal
+from ...turns import TurnCounter, Turns, sort_in_turns
 from .fork import VERSION
 
 if TYPE_CHECKING:
+    from ...broker.core.topology import Topic
     from ..base.services import Services
     from .node import Node
 
@@ -95,22 +98,35 @@ class Lookup:
             return False
         return sum(one.registrations_count for one in self.others) < NODES_SHARE * count_max
 
-    def producers(self) -> list[NsqdProducer]:
-        """Every node there is, our own first."""
-        return [*self._own(), *sorted(self.others, key=lambda one: one.remote_address)]
+    def _producers_of(self, topic: str) -> list[NsqdProducer]:
+        """Every node that has the topic, our own first; ours has only this one."""
+        own: list[Topic] = []
+        with suppress(Refusal):
+            own.append(self._node.find(topic))
+        producers = [*self._own({one.flat_name: self._registered(one) for one in own}), *self._sorted_others()]
+        return [one for one in producers if topic in one.topics]
 
-    def _own(self) -> list[NsqdProducer]:
+    def _producers(self) -> Turns[list[NsqdProducer]]:
+        """Every node there is with all that it has, our own first."""
+        topics, turn = {}, TurnCounter()
+        for topic in list(self._node.topics()):
+            topics[topic.flat_name] = self._registered(topic)
+            if turn.is_over(1 + len(topic.partitions)):
+                yield
+        return [*self._own(topics), *self._sorted_others()]
+
+    def _sorted_others(self) -> list[NsqdProducer]:
+        return sorted(self.others, key=lambda one: one.remote_address)
+
+    def _registered(self, topic: Topic) -> dict[int, set[str]]:
+        channels = {channel.name for channel in self._node.channels.of_topic(topic)}
+        return {partition.number: channels for partition in topic.partitions}
+
+    def _own(self, topics: dict[str, dict[int, set[str]]]) -> list[NsqdProducer]:
         node = self._node
         tcp, http = node.advertised_tcp(), node.advertised_http()
         if tcp is None:
             return []
-        topics = {
-            topic.flat_name: {
-                partition.number: {channel.name for channel in node.channels.of_topic(topic)}
-                for partition in topic.partitions
-            }
-            for topic in node.topics()
-        }
         address = str(tcp)
         http_port = http.port if http is not None else 0
         return [NsqdProducer(address, node.hostname, tcp.host, tcp.port, http_port, VERSION, topics=topics)]
@@ -147,22 +163,26 @@ class Lookup:
                 one.unregister(topic, partition, channel)
         return found
 
-    def topics(self) -> list[str]:
-        """Names of all topics."""
-        return sorted({name for one in self.producers() for name in one.topics})
+    def topics(self) -> Turns[list[str]]:
+        """Names of all topics, in turns."""
+        names: set[str] = set()
+        for one in (yield from self._producers()):
+            names.update(one.topics)
+            yield
+        return (yield from sort_in_turns(names))
 
     def channels(self, topic: str) -> list[str]:
         """Names of a topic's channels."""
-        partitions = (one.topics.get(topic, {}) for one in self.producers())
+        partitions = (one.topics.get(topic, {}) for one in self._producers_of(topic))
         return sorted({channel for some in partitions for channels in some.values() for channel in channels})
 
     def knows(self, topic: str) -> bool:
         """Whether any node has the topic."""
-        return any(topic in one.topics for one in self.producers())
+        return bool(self._producers_of(topic))
 
     def lookup(self, topic: str, partition: int = -1) -> dict[str, Any]:
         """Which nodes have a topic, and which of them each partition; partition -1 is any."""
-        found = [one for one in self.producers() if topic in one.topics and not self._buried(topic, one)]
+        found = [one for one in self._producers_of(topic) if not self._buried(topic, one)]
         numbers = {number: one for one in reversed(found) for number in one.topics[topic]}
         if partition >= 0:
             numbers = {number: one for number, one in numbers.items() if number == partition}
@@ -173,18 +193,18 @@ class Lookup:
             "partitions": {str(number): one.document() for number, one in sorted(numbers.items())},
         }
 
-    def nodes(self) -> list[dict[str, Any]]:
-        """All nodes with what they have."""
-        told = []
-        for one in self.producers():
-            topics = sorted(one.topics)
-            partitions = {name: [str(number) for number in sorted(one.topics[name])] for name in topics}
-            document = {
-                **one.document(),
-                "tombstones": [self._buried(name, one) for name in topics],
-                "topics": topics,
-                "partitions": partitions,
-            }
+    def nodes(self) -> Turns[list[dict[str, Any]]]:
+        """All nodes with what they have, in turns."""
+        told, turn = [], TurnCounter()
+        for one in (yield from self._producers()):
+            topics = yield from sort_in_turns(one.topics)
+            partitions, tombstones = {}, []
+            for name in topics:
+                partitions[name] = [str(number) for number in sorted(one.topics.get(name, ()))]
+                tombstones.append(self._buried(name, one))
+                if turn.is_over():
+                    yield
+            document = {**one.document(), "tombstones": tombstones, "topics": topics, "partitions": partitions}
             del document["id"], document["distributed_id"]
             told.append(document)
         return told

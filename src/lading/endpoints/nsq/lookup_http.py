@@ -7,6 +7,7 @@ from typing import Any, Final
 from starlette.requests import Request
 
 from ...model.errors import LadingError, Refusal
+from ...turns import TurnCounter, Turns, finish_in_turns
 from ..http_shared.routing import HttpRoute, Parameters
 from .fork import EXTENDED, PLAIN, VERSION, takes_ext
 from .http_responses import HttpFault, access_of, make_handler
@@ -87,20 +88,25 @@ class LookupHttp:
         }
 
     async def _topics(self, request: Request, path: Parameters) -> dict[str, Any]:
-        names = self._lookup.topics()
+        names = await finish_in_turns(self._lookup.topics())
         told: dict[str, Any] = {"topics": names}
         if request.query_params.get("metaInfo") == "true":
-            told["meta_info"] = [
-                {"topic_name": name, **self._meta(name), "registered_channels": self._lookup.channels(name)}
-                for name in names
-            ]
+            told["meta_info"] = await finish_in_turns(self._describe(names))
         return told
+
+    def _describe(self, names: list[str]) -> Turns[list[dict[str, Any]]]:
+        rows, turn = [], TurnCounter()
+        for name in names:
+            rows.append({"topic_name": name, **self._meta(name), "registered_channels": self._lookup.channels(name)})
+            if turn.is_over(10):
+                yield
+        return rows
 
     async def _channels(self, request: Request, path: Parameters) -> dict[str, Any]:
         return {"channels": self._lookup.channels(topic_name(request))}
 
     async def _nodes(self, request: Request, path: Parameters) -> dict[str, Any]:
-        return {"producers": self._lookup.nodes()}
+        return {"producers": await finish_in_turns(self._lookup.nodes())}
 
     async def _listlookup(self, request: Request, path: Parameters) -> None:
         """There is only this one, which nobody has to be told."""
@@ -121,12 +127,12 @@ class LookupHttp:
         # who speaks of partitions speaks the fork's language, in which a topic is plain unless it is said
         counted = bool(request.query_params.get("partition_num"))
         form = EXTENDED if extend == "true" else PLAIN if counted or extend is not None else None
-        self._node.declare(name, partitions if counted else None, form)
+        await self._node.declare(name, partitions if counted else None, form)
 
     async def _update(self, request: Request, path: Parameters) -> None:
         topic = topic_of(self._node, request)
         if request.query_params.get("upgradeext") == "true" and topic.settings.header_form != EXTENDED:
-            self._node.upgrade(topic)
+            await self._node.upgrade(topic)
 
     async def _delete(self, request: Request, path: Parameters) -> None:
         if self._node.strict and request.query_params.get("partition") != "**":
@@ -134,7 +140,7 @@ class LookupHttp:
         if self._lookup.forget(topic_name(request)) and not self._has(request):
             return
         topic = topic_of(self._node, request)
-        self._node.delete(topic)
+        await self._node.delete(topic)
         self._node.deleted_here(topic.flat_name)
 
     def _has(self, request: Request) -> bool:
@@ -158,7 +164,7 @@ class LookupHttp:
         try:
             topic = self._node.find(name)
         except LadingError:
-            topic = self._node.create(name)
+            topic = await self._node.create(name)
         self._node.open_channel(topic, channel_name(request))
 
     async def _channel_delete(self, request: Request, path: Parameters) -> None:

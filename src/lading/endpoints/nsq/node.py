@@ -11,12 +11,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Protocol
 
 from ...broker.channels import Channel, Start
+from ...broker.core.settings import TopicSettings
 from ...dialects.nsq import limits
 from ...dialects.nsq.errors import NsqProtocolError
 from ...model.errors import Reason, Refusal
 from ...model.names import DEFAULT_STREAM
 from ...settings import Address
 from ..base.services import Services, now_us
+from ..base.topic_creation import MISSING, find_or_create_topic
 from .fork import EXTENDED, YOUZAN, takes_ext
 
 if TYPE_CHECKING:
@@ -27,7 +29,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_MISSING: Final = frozenset({Reason.TOPIC_NAME_NOT_FOUND, Reason.STREAM_NAME_NOT_FOUND})
+
+def _require_countable(partitions: int) -> None:
+    if partitions > limits.PARTITIONS_MAX:
+        raise Refusal(Reason.TOO_MANY_PARTITIONS, f"NSQ counts partitions up to {limits.PARTITIONS_MAX - 1}")
+
+
 DELETED_S: Final = 10.0
 PUMP_RETRY_US: Final = 1_000_000
 
@@ -115,36 +122,45 @@ class Node:
         try:
             topic = self.find(name)
         except Refusal as refusal:
-            if self.strict or refusal.reason not in _MISSING:
+            if self.strict or refusal.reason not in MISSING:
                 raise NsqProtocolError("E_TOPIC_NOT_EXIST") from None
-            topic = self.create(name)
+            topic = self.create_at_once(name)
         if partition >= len(topic.partitions) or not topic.partitions:
             raise NsqProtocolError("E_TOPIC_NOT_EXIST")
         return topic
 
-    def create(self, name: str, partitions: int = 1, form: str | None = None) -> Topic:
-        """A new topic in stream ``default``; ``form`` as in TopicSettings.header_form."""
-        from ...broker.core.settings import TopicSettings
-
+    def create_at_once(self, name: str, partitions: int = 1, form: str | None = None) -> Topic:
+        """A new topic in stream ``default``; others wait for its files. ``form`` as in TopicSettings.header_form."""
         now = now_us()
         stream = self.broker.ensure_stream(DEFAULT_STREAM, now_us=now)
         settings = TopicSettings(header_form=form)
         return self.broker.create_topic(stream.id, None, name, partitions, now_us=now, settings=settings)
 
+    async def create(self, name: str, partitions: int = 1, form: str | None = None) -> Topic:
+        """Return the topic, created in stream ``default`` if it is missing; ``form`` as TopicSettings.header_form."""
+        return await find_or_create_topic(self.services, name, partitions, TopicSettings(header_form=form))
+
     def require_partitions(self, name: str, partitions: int, form: str | None) -> Topic:
         """Return the topic with at least so many partitions; only one that is created gets the form. Raises Refusal."""
-        topic = self._find_or_create(name, partitions, form)
+        _require_countable(partitions)
+        try:
+            topic = self.find(name)
+        except Refusal as refusal:
+            if refusal.reason not in MISSING:
+                raise
+            topic = self.create_at_once(name, partitions, form)
         if partitions > len(topic.partitions):
             self.broker.add_partitions(topic, partitions - len(topic.partitions))
         return topic
 
-    def declare(self, name: str, partitions: int | None, form: str | None) -> Topic:
+    async def declare(self, name: str, partitions: int | None, form: str | None) -> Topic:
         """Return the topic of exactly this metadata, created if it does not exist; None asks for nothing.
 
         A topic that leaves the form to its readers, as one that PUB made, agrees with both forms and becomes extended
         if that is asked for. Raises Refusal TOPIC_NAME_EXISTS, and changes nothing, if the metadata differs.
         """
-        topic = self._find_or_create(name, partitions or 1, form)
+        _require_countable(partitions or 1)
+        topic = await self.create(name, partitions or 1, form)
         fixed = topic.settings.header_form
         if partitions not in (None, len(topic.partitions)) or (fixed and form not in (None, fixed)):
             raise Refusal(
@@ -153,22 +169,13 @@ class Node:
                 f"{'with' if takes_ext(topic) else 'without'} extend support; ask for the same, or update it",
             )
         if form == EXTENDED and fixed is None:
-            self.upgrade(topic)
+            await self.upgrade(topic)
         return topic
 
-    def _find_or_create(self, name: str, partitions: int, form: str | None) -> Topic:
-        if partitions > limits.PARTITIONS_MAX:
-            raise Refusal(Reason.TOO_MANY_PARTITIONS, f"NSQ counts partitions up to {limits.PARTITIONS_MAX - 1}")
-        try:
-            return self.find(name)
-        except Refusal as refusal:
-            if refusal.reason not in _MISSING:
-                raise
-        return self.create(name, partitions, form)
-
-    def upgrade(self, topic: Topic) -> None:
+    async def upgrade(self, topic: Topic) -> None:
         """From now on clients must take the extended form; readers of the plain one are told so and disconnected."""
-        self.broker.alter_topic(topic, replace(topic.settings, header_form=EXTENDED))
+        extended = replace(topic.settings, header_form=EXTENDED)
+        await self.services.changes.make_in_turn(topic, self.broker.changes.alter_topic(topic, extended))
         for connection in list(self.connections):
             connection.topic_upgraded(topic)
 
@@ -180,9 +187,9 @@ class Node:
         """The channel, if there is one."""
         return self.channels.find(topic, name)
 
-    def delete(self, topic: Topic) -> None:
+    async def delete(self, topic: Topic) -> None:
         """The topic with its channels; their clients are disconnected."""
-        self.broker.delete_topic(topic.stream.id, topic.id)
+        await self.services.changes.make_in_turn(topic, self.broker.changes.delete_topic(topic))
 
     def deleted_here(self, topic: str, channel: str = "") -> None:
         """It was deleted by way of the lookup; tools of upstream, where a lookup only forgets, now ask nsqd too."""
@@ -204,7 +211,7 @@ class Node:
 
     def _delete_unused(self, topic: Topic) -> None:
         if topic.name.endswith(limits.EPHEMERAL) and not self.channels.of_topic(topic):
-            self.delete(topic)
+            self.broker.delete_topic(topic.stream.id, topic.id)
 
     # -- where clients are told to go
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from ...dialects.nsq.commands import ClientState
+from ...turns import TurnCounter, Turns
 from .fork import VERSION, takes_ext
 
 if TYPE_CHECKING:
@@ -15,32 +17,61 @@ if TYPE_CHECKING:
 
 _STATES = {ClientState.FRESH: 2, ClientState.SUBSCRIBED: 3, ClientState.CLOSING: 4}
 _NS_PER_MS = 1_000_000
+ROWS_AT_ONCE: Final = 50
+"""Topics, channels and clients that are told of in one turn: each has twenty members."""
 
 
-def statistics(node: Node, topic: str = "", channel: str = "", *, clients: bool = True) -> dict[str, Any]:
-    """The document; only one topic or channel where named, without ``clients`` only how many there are.
+def statistics(node: Node, topic: str = "", channel: str = "", *, clients: bool = True) -> Turns[dict[str, Any]]:
+    """The document, in turns; only one topic or channel where named, without ``clients`` only how many there are.
 
     Times in it are nanoseconds where NSQ's are.
     """
-    topics = [one for one in node.topics() if topic in ("", one.flat_name)]
+    turn = TurnCounter(ROWS_AT_ONCE)
+    publishers: dict[str, list[NodeClient]] = {}
+    subscribers: dict[Channel, list[NodeClient]] = {}
+    producers = []
+    for connection in list(node.connections):
+        for name in connection.published:
+            publishers.setdefault(name, []).append(connection)
+        if connection.published:
+            producers.append(_client(connection))
+        if connection.consumer is not None:
+            subscribers.setdefault(connection.consumer.channel, []).append(connection)
+        if turn.is_over(1 + len(connection.published)):
+            yield
+    rows = []
+    for one in list(node.topics()):
+        if topic not in ("", one.flat_name):
+            continue
+        channels = []
+        for each in list(node.channels.of_topic(one)):
+            if channel in ("", each.name):
+                readers = subscribers.get(each, [])
+                channels.append(_channel(each, readers, clients))
+                if turn.is_over(1 + len(readers)):
+                    yield
+        rows.append(_topic(node, one, channels, publishers.get(one.flat_name, [])))
+        if turn.is_over(1 + len(one.partitions)):
+            yield
     return {
         "version": VERSION,
         "health": "OK",
         "start_time": node.started_s,
-        "topics": [_topic(node, one, channel, clients) for one in topics],
-        "producers": [_client(one) for one in node.connections if one.published],
+        "topics": rows,
+        "producers": producers,
     }
 
 
-def _topic(node: Node, topic: Topic, channel: str, clients: bool) -> dict[str, Any]:
-    channels = [one for one in node.channels.of_topic(topic) if channel in ("", one.name)]
+def _topic(
+    node: Node, topic: Topic, channels: Sequence[dict[str, Any]], publishers: Iterable[NodeClient]
+) -> dict[str, Any]:
     depth = 0 if channels else topic.messages_count
     return {
         "topic_name": topic.flat_name,
         "topic_full_name": f"{topic.flat_name}-0",
         "topic_partition": "0",
         "partition_num": len(topic.partitions),
-        "channels": [_channel(node, one, clients) for one in channels],
+        "channels": channels,
         "channel_num": len(channels),
         "depth": depth,
         "backend_depth": depth,
@@ -58,16 +89,14 @@ def _topic(node: Node, topic: Topic, channel: str, clients: bool) -> dict[str, A
                 "user_agent": one.identity.user_agent,
                 "pub_count": one.published[topic.flat_name],
             }
-            for one in node.connections
-            if topic.flat_name in one.published
+            for one in publishers
         ],
         "e2e_processing_latency": {"count": 0, "percentiles": None},
     }
 
 
-def _channel(node: Node, channel: Channel, with_clients: bool) -> dict[str, Any]:
+def _channel(channel: Channel, clients: Sequence[NodeClient], with_clients: bool) -> dict[str, Any]:
     told = channel.statistics()
-    clients = [one for one in node.connections if one.consumer is not None and one.consumer.channel is channel]
     return {
         "channel_name": channel.name,
         "depth": told.depth,

@@ -1,0 +1,404 @@
+"""How streams and topics come, change and go: in steps, so that nobody else waits for the disk.
+
+A ``Change`` runs on the event loop, where everybody sees what it does, and yields what waits for the disk, which any
+thread may do meanwhile. Who makes a change runs what it yields, in a worker or at once (``complete``), and goes on when
+that is done; a change of a topic must not begin before the one before it has ended. The catalog is written without a
+sync, which costs microseconds, and brought to the disk in such a step. When a change has ended all of it is on disk.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final, NamedTuple, TypeVar
+
+from ...log.catalog import Catalog
+from ...log.catalog_rows import TopicRow
+from ...log.directory import DataDirectory
+from ...log.interface import PartitionLog
+from ...model.errors import LadingError, Reason, Refusal
+from .namespace import Namespace, OpenLog, close_logs, describe_topic, require_other
+from .settings import TopicSettings
+from .topology import Partition, Stream, Topic
+
+R = TypeVar("R")
+Change = Generator[Callable[[], object], None, R]
+"""Steps for any thread, one at a time; what a step raises is thrown into it."""
+
+TOPICS_AT_A_TIME: Final = 4
+"""Threads that make the files of new topics."""
+PARTITIONS_AT_ONCE: Final = 100
+"""So many partitions are let go on the event loop before others have their turn."""
+
+
+def complete(change: Change[R]) -> R:
+    """Make a change at once, in this thread, and return or raise what it does."""
+    try:
+        step = next(change)
+        while True:
+            try:
+                step()
+            except Exception as error:
+                step = change.throw(error)
+            else:
+                step = next(change)
+    except StopIteration as end:
+        result: R = end.value
+        return result
+
+
+class TopologyCallbacks(NamedTuple):
+    """Whom to tell of streams, topics and partitions that come and go."""
+
+    on_partitions_opened: Callable[[Sequence[Partition]], None]
+    """These are new, with logs of their own."""
+    on_topic_resized: Callable[[Topic], None]
+    """It has more or fewer partitions."""
+    on_partition_deleted: Callable[[Partition], None]
+    """Nobody may read or write it any more; its files are still there."""
+    on_topic_deleted: Callable[[Topic], None]
+    """Nor the topic; its partitions were told of before."""
+
+
+class TopicSpec(NamedTuple):
+    """A topic that is wanted; without an id it takes the lowest that is free."""
+
+    stream: Stream
+    ident: int | None
+    name: str
+    partitions_count: int
+    settings: TopicSettings
+
+
+@dataclass(slots=True, eq=False)
+class _Creation:
+    """A topic on its way into being."""
+
+    wanted: TopicSpec
+    topic: Topic | None = None
+    logs: list[PartitionLog] = field(default_factory=list)
+    error: LadingError | None = None
+
+    @property
+    def created(self) -> Topic:
+        """The topic, where it could be begun."""
+        assert self.topic is not None
+        return self.topic
+
+    @contextmanager
+    def failing(self) -> Iterator[None]:
+        """Remember why this one cannot be, so that others go on."""
+        try:
+            yield
+        except LadingError as error:
+            self.error = error
+
+    def give_id_back(self) -> None:
+        """Its id is taken by now, or free again."""
+        if self.topic is not None:
+            self.topic.stream.promised_ids.discard(self.topic.id)
+
+
+class TopologyChanges:
+    """Every change of the topology of one broker; Refusal where it cannot be, or the disk refuses it."""
+
+    def __init__(
+        self,
+        namespace: Namespace,
+        catalog: Catalog,
+        directory: DataDirectory,
+        make_log: OpenLog,
+        callbacks: TopologyCallbacks,
+    ) -> None:
+        """``make_log`` opens the log of a partition, or makes it, from any thread."""
+        self._namespace = namespace
+        self._catalog = catalog
+        self._directory = directory
+        self._make_log = make_log
+        self._callbacks = callbacks
+
+    # -- streams
+
+    def create_stream(self, ident: int | None, name: str, *, now_us: int) -> Change[Stream]:
+        """A new stream; without an id it takes the lowest that is free."""
+        with self._catalog.defer_sync():
+            stream = self._namespace.add_stream(ident, name, now_us=now_us)
+        yield from self._sync_catalog()
+        return stream
+
+    def ensure_stream(self, name: str, *, now_us: int) -> Change[Stream]:
+        """The stream of this name; it is created if there is none."""
+        version = self._namespace.version
+        with self._catalog.defer_sync():
+            stream = self._namespace.ensure_stream(name, now_us=now_us)
+        if self._namespace.version != version:
+            yield from self._sync_catalog()
+        return stream
+
+    def delete_stream(self, stream: Stream) -> Change[None]:
+        """The stream with its topics and all their messages."""
+        while stream.topics:
+            # others may create or delete one meanwhile
+            yield from self.delete_topic(next(iter(stream.topics.values())))
+        with self._catalog.defer_sync():
+            self._namespace.remove_stream(stream)
+        yield from self._sync_catalog()
+
+    # -- topics
+
+    def create_topic(
+        self,
+        stream: Stream,
+        ident: int | None,
+        name: str,
+        partitions_count: int,
+        *,
+        now_us: int,
+        settings: TopicSettings,
+    ) -> Change[Topic]:
+        """A new topic with this many empty partitions; without an id it takes the lowest that is free."""
+        wanted = TopicSpec(stream, ident, name, partitions_count, settings)
+        (created,) = yield from self.create_topics([wanted], now_us=now_us)
+        if isinstance(created, Exception):
+            raise created
+        return created
+
+    def create_topics(self, wanted: Sequence[TopicSpec], *, now_us: int) -> Change[list[Topic | LadingError]]:
+        """New topics, or why there are none, in the order of ``wanted``; their catalog rows share one sync."""
+        creations = [_Creation(one) for one in wanted]
+        try:
+            for one in creations:
+                with one.failing():
+                    one.topic = self._namespace.make_topic(*one.wanted[:4], now_us=now_us, settings=one.wanted.settings)
+                    one.topic.stream.promised_ids.add(one.topic.id)
+            yield partial(self._make_files, creations)
+            for one in creations:
+                if one.error is None:
+                    yield from self._link(one)
+        finally:
+            for one in creations:
+                one.give_id_back()
+        if any(one.error is not None and one.topic is not None for one in creations):
+            yield partial(self._remove_files, creations)
+        # messages that come before the catalog is on disk are safe: the directory says whose they are
+        yield from self._sync_catalog()
+        return [one.error or one.created for one in creations]
+
+    def _link(self, one: _Creation) -> Change[None]:
+        topic = one.created
+        with one.failing():
+            # it may have been created, or its stream deleted, meanwhile
+            self._namespace.require_new(topic)
+            with self._catalog.defer_sync():
+                self._catalog.add_topic(_row(topic, len(topic.partitions)))
+            self._callbacks.on_partitions_opened(topic.partitions)
+            self._namespace.link_topic(topic)
+        yield _do_nothing
+
+    def _make_files(self, creations: Sequence[_Creation]) -> None:
+        """Make directories and logs, several topics at a time: what each waits for the disk they wait for together."""
+        wanted = [one for one in creations if one.error is None]
+        if len(wanted) <= 1:
+            for one in wanted:
+                self._make_files_of(one)
+            return
+        with ThreadPoolExecutor(min(len(wanted), TOPICS_AT_A_TIME), "lading-create") as threads:
+            for _ in threads.map(self._make_files_of, wanted):
+                pass
+
+    def _make_files_of(self, one: _Creation) -> None:
+        topic, count = one.created, one.wanted.partitions_count
+        with one.failing(), _disk_errors(f"topic {topic.name!r}"):
+            self._directory.create(topic.uuid, count)
+            self._open_logs(topic, range(count), one.logs)
+            self._directory.describe(describe_topic(topic, count))
+            topic.partitions = [Partition(topic, number, log) for number, log in enumerate(one.logs)]
+
+    def _remove_files(self, creations: Sequence[_Creation]) -> None:
+        for one in creations:
+            if one.error is None or one.topic is None:
+                continue
+            for log in one.logs:
+                log.close()
+            with suppress(OSError):
+                # the next start does it where it cannot be done now
+                self._directory.remove_if_empty(one.topic.uuid)
+
+    def _open_logs(self, topic: Topic, numbers: range, logs: list[PartitionLog]) -> None:
+        for number in numbers:
+            log = self._make_log(self._directory.partition(topic.uuid, number), topic.uuid, topic.next_epoch)
+            logs.append(log)
+            # thousands would use up the open files of the process before anybody counts them
+            log.rest()
+
+    def alter_topic(self, topic: Topic, settings: TopicSettings) -> Change[None]:
+        """Other settings from now on."""
+        require_other(topic.flat_name, settings)
+        self._namespace.require_current(topic)
+        with self._catalog.defer_sync():
+            self._catalog.set_settings(topic.uuid, settings.document())
+        topic.settings = settings
+        yield from self._sync_catalog()
+        with _disk_errors(f"topic {topic.flat_name!r}"):
+            yield partial(self._directory.describe, describe_topic(topic, len(topic.partitions)))
+
+    def delete_topic(self, topic: Topic) -> Change[None]:
+        """The topic, its groups, positions and messages; what fails half-way is finished at the next start."""
+        self._namespace.require_current(topic)
+        with _disk_errors(f"topic {topic.name!r}"):
+            self._directory.mark_deleted(topic.uuid)
+            # from here on nobody finds it, and its name is free
+            self._namespace.unlink_topic(topic)
+            yield from self._let_go(topic.partitions)
+            self._callbacks.on_topic_deleted(topic)
+            is_removed = self._remove_row(topic)
+            yield partial(self._directory.empty, topic.uuid)
+            if not is_removed:
+                # a full disk has room again
+                with self._catalog.defer_sync():
+                    self._catalog.remove_topic(topic.uuid)
+            yield from self._sync_catalog()
+            yield partial(self._directory.remove, topic.uuid)
+
+    def _remove_row(self, topic: Topic) -> bool:
+        """Whether the catalog let go of the topic; it cannot on a full disk."""
+        try:
+            with self._catalog.defer_sync():
+                self._catalog.remove_topic(topic.uuid)
+        except Refusal:
+            return False
+        return True
+
+    def _let_go(self, partitions: Sequence[Partition]) -> Change[None]:
+        for at in range(0, len(partitions), PARTITIONS_AT_ONCE):
+            if at:
+                yield _do_nothing
+            some = partitions[at : at + PARTITIONS_AT_ONCE]
+            for partition in some:
+                self._callbacks.on_partition_deleted(partition)
+                partition.log.drop()
+
+    # -- partitions
+
+    def add_partitions(self, topic: Topic, count: int) -> Change[None]:
+        """This many more, empty, with the next numbers."""
+        if count < 1:
+            raise Refusal(Reason.TOO_MANY_PARTITIONS, f"at least 1 partition can be added, not {count}")
+        before = len(topic.partitions)
+        numbers = range(before, before + count)
+        self._namespace.require_current(topic)
+        self._namespace.require_partitions(f"topic {topic.name!r}", numbers.stop)
+        logs: list[PartitionLog] = []
+
+        def make_files() -> None:
+            self._directory.add_partitions(topic.uuid, numbers, topic.next_epoch)
+            self._open_logs(topic, numbers, logs)
+
+        with _disk_errors(f"topic {topic.name!r}"):
+            added: list[Partition] = []
+            try:
+                yield make_files
+                added = [Partition(topic, number, log) for number, log in zip(numbers, logs, strict=True)]
+                yield from self._resize(topic, numbers.stop)
+                self._namespace.require_current(topic)
+            except Exception:
+                close_logs(added)
+                raise
+        self._callbacks.on_partitions_opened(added)
+        topic.partitions += added
+        self._namespace.version += 1
+        self._callbacks.on_topic_resized(topic)
+
+    def delete_partitions(self, topic: Topic, count: int) -> Change[None]:
+        """The ones with the highest numbers go, with messages and positions; more than there are means all."""
+        if count < 1:
+            raise Refusal(Reason.TOO_MANY_PARTITIONS, f"at least 1 partition can be deleted, not {count}")
+        self._namespace.require_current(topic)
+        kept, before = max(len(topic.partitions) - count, 0), len(topic.partitions)
+        gone = topic.partitions[kept:]
+        # a partition of the same number made later must not look like the old one to a stored position
+        topic.next_epoch = max([topic.next_epoch, *(partition.log.epoch + 1 for partition in gone)])
+        del topic.partitions[kept:]
+        topic.next_balanced = 0
+        self._namespace.version += 1
+        yield from self._let_go(gone)
+        self._callbacks.on_topic_resized(topic)
+        with _disk_errors(f"topic {topic.name!r}"):
+            yield partial(self._directory.mark_partitions_deleted, topic.uuid, range(kept, before))
+            yield from self._resize(topic, kept)
+            yield partial(self._directory.settle_partitions, topic.uuid, kept)
+
+    def _resize(self, topic: Topic, partitions_count: int) -> Change[None]:
+        with self._catalog.defer_sync():
+            self._catalog.resize_topic(topic.uuid, partitions_count, topic.next_epoch)
+        yield from self._sync_catalog()
+        yield partial(self._directory.describe, describe_topic(topic, partitions_count))
+
+    # -- the catalog
+
+    def write_catalog(self, write: Callable[[], R]) -> Change[R]:
+        """Return what ``write`` does, which writes to the catalog, when that is on disk."""
+        with self._catalog.defer_sync():
+            result = write()
+        yield from self._sync_catalog()
+        return result
+
+    def write_all_to_catalog(self, writes: Iterable[Callable[[], object]]) -> Change[None]:
+        """Do what writes to the catalog, with one sync for all; others have their turn in between."""
+        for write in writes:
+            with self._catalog.defer_sync():
+                write()
+            yield _do_nothing
+        yield from self._sync_catalog()
+
+    def _sync_catalog(self) -> Change[None]:
+        wal = self._catalog.wal
+        with _disk_errors(f"the catalog {self._catalog.path.name}"):
+            for file in wal.begin_sync():
+                try:
+                    yield file.sync
+                except OSError as error:
+                    wal.fail_sync(error)
+                    raise
+
+
+def _row(topic: Topic, partitions_count: int) -> TopicRow:
+    return TopicRow(
+        topic.uuid,
+        topic.stream.id,
+        topic.id,
+        topic.name,
+        topic.created_us,
+        partitions_count,
+        topic.next_epoch,
+        topic.settings.document(),
+    )
+
+
+def _do_nothing() -> None:
+    """A step that only lets others have their turn."""
+
+
+@contextmanager
+def _disk_errors(what: str) -> Iterator[None]:
+    """What the disk refuses as a Refusal, so that the request fails and nothing else."""
+    try:
+        yield
+    except OSError as error:
+        reason = _REASONS.get(error.errno or 0, Reason.READ_ONLY)
+        raise Refusal(
+            reason, f"{what} cannot be changed on the disk: {error.strerror or type(error).__name__}"
+        ) from None
+
+
+_REASONS: Final = {
+    errno.ENOSPC: Reason.DISK_FULL,
+    errno.EDQUOT: Reason.DISK_FULL,
+    errno.EMFILE: Reason.DISK_FULL,
+    errno.ENFILE: Reason.DISK_FULL,
+    errno.ENOMEM: Reason.DISK_FULL,
+}

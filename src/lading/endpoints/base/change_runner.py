@@ -1,0 +1,70 @@
+"""Changes of streams and topics, made beside everything else: what waits for the disk waits in a worker."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakValueDictionary
+
+if TYPE_CHECKING:
+    from ...broker.core.topology import Topic
+    from ...broker.core.topology_changes import Change
+
+R = TypeVar("R")
+
+
+class ChangeRunner:
+    """Runs changes on the event loop and their steps in workers."""
+
+    def __init__(self, workers: ThreadPoolExecutor) -> None:
+        self._workers = workers
+        self._running: set[asyncio.Task[object]] = set()
+        self._turns: WeakValueDictionary[Topic, asyncio.Lock] = WeakValueDictionary()
+
+    async def make(self, change: Change[R]) -> R:
+        """Make a change and return or raise what it does; it is made whole also where the caller is cancelled."""
+        try:
+            # what needs no disk is done at once, so that who comes next sees it
+            step = next(change)
+        except StopIteration as end:
+            result: R = end.value
+            return result
+        return await self._shield(self._go_on(change, step))
+
+    async def make_in_turn(self, topic: Topic, change: Change[R]) -> R:
+        """Make a change of a topic when those of the same topic before it have ended."""
+        return await self._shield(self._wait_and_make(topic, change))
+
+    async def _shield(self, work: Coroutine[None, None, R]) -> R:
+        task = asyncio.ensure_future(work)
+        self._running.add(task)
+        task.add_done_callback(self._forget)
+        return await asyncio.shield(task)
+
+    def _forget(self, task: asyncio.Task[Any]) -> None:
+        self._running.discard(task)
+        if not task.cancelled():
+            # whoever waited has it; where nobody does any more it is nobody's fault
+            task.exception()
+
+    async def _wait_and_make(self, topic: Topic, change: Change[R]) -> R:
+        turn = self._turns.setdefault(topic, asyncio.Lock())
+        async with turn:
+            return await self._go_on(change, None)
+
+    async def _go_on(self, change: Change[R], step: Callable[[], object] | None) -> R:
+        loop = asyncio.get_running_loop()
+        try:
+            step = step or next(change)
+            while True:
+                try:
+                    await loop.run_in_executor(self._workers, step)
+                except Exception as error:
+                    step = change.throw(error)
+                else:
+                    step = next(change)
+        except StopIteration as end:
+            result: R = end.value
+            return result

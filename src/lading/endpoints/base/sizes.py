@@ -1,0 +1,61 @@
+"""How much streams and topics hold, added up in turns: each partition is looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from ...turns import TurnCounter, Turns
+
+if TYPE_CHECKING:
+    from ...broker.core.topology import Stream, Topic
+
+
+class MeasuredTopic(NamedTuple):
+    """A topic and what its partitions hold together."""
+
+    topic: Topic
+    size_bytes: int
+    messages_count: int
+    partitions_count: int
+    segments_count: int
+
+
+class MeasuredStream(NamedTuple):
+    """What the topics of a stream hold together."""
+
+    topics: Sequence[MeasuredTopic]
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all its logs."""
+        return sum(one.size_bytes for one in self.topics)
+
+    @property
+    def messages_count(self) -> int:
+        """Messages kept, by offsets."""
+        return sum(one.messages_count for one in self.topics)
+
+
+def measure_topics(topics: Iterable[Topic]) -> Turns[list[MeasuredTopic]]:
+    """Measure each of these topics."""
+    turn = TurnCounter()
+    found = []
+    for topic in list(topics):
+        logs = [partition.log for partition in topic.partitions]
+        size_bytes = sum(log.size_bytes for log in logs)
+        messages_count = sum(log.next_offset - log.first_offset for log in logs)
+        segments_count = sum(log.segments_count for log in logs)
+        found.append(MeasuredTopic(topic, size_bytes, messages_count, len(logs), segments_count))
+        if turn.is_over(1 + len(logs)):
+            yield
+    return found
+
+
+def measure_streams(streams: Iterable[Stream]) -> Turns[dict[Stream, MeasuredStream]]:
+    """Measure each of these streams."""
+    found = {}
+    for stream in streams:
+        topics = [stream.topics[ident] for ident in sorted(stream.topics)]
+        found[stream] = MeasuredStream((yield from measure_topics(topics)))
+    return found

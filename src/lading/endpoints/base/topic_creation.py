@@ -1,0 +1,47 @@
+"""Topics that clients create, by asking for it or by using them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from ...broker.core.settings import TopicSettings
+from ...model.errors import Reason, Refusal
+from ...model.names import DEFAULT_STREAM
+from .services import now_us
+
+if TYPE_CHECKING:
+    from ...broker.core.topology import Topic
+    from .services import Services
+
+MISSING: Final = frozenset({Reason.TOPIC_NAME_NOT_FOUND, Reason.STREAM_NAME_NOT_FOUND})
+"""Why a topic is not found that may be created."""
+
+
+async def create_topic(
+    services: Services, name: str, partitions_count: int, *, stream: str = DEFAULT_STREAM,
+    settings: TopicSettings | None = None,
+) -> Topic:  # fmt: skip
+    """Create a topic, and its stream if there is none; Refusal if there is one that is called the same."""
+    changes = services.broker.changes
+    found = await services.changes.make(changes.ensure_stream(stream, now_us=now_us()))
+    return await services.changes.make(
+        changes.create_topic(found, None, name, partitions_count, now_us=now_us(), settings=settings or TopicSettings())
+    )
+
+
+async def find_or_create_topic(
+    services: Services, name: str, partitions_count: int, settings: TopicSettings | None = None
+) -> Topic:
+    """Return the topic that a flat name means; create it in the default stream if there is none."""
+    try:
+        return services.broker.resolve(name)
+    except Refusal as refusal:
+        if refusal.reason not in MISSING:
+            raise
+    try:
+        return await create_topic(services, name, partitions_count, settings=settings)
+    except Refusal as refusal:
+        if refusal.reason is not Reason.TOPIC_NAME_EXISTS:
+            raise
+        # another client was sooner
+        return services.broker.resolve(name)

@@ -1,0 +1,242 @@
+"""Changes of streams and topics in steps: what waits for the disk is in the steps, so that nobody else waits for it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lading.broker.broker import Broker
+from lading.broker.core import topology_changes
+from lading.broker.core.settings import TopicSettings
+from lading.broker.core.topology_changes import Change, TopicSpec, complete
+from lading.log import disk
+from lading.log.directory import read_descriptions
+from lading.model.errors import Reason, Refusal
+from tests.broker.room import NOW, fill, opened, payloads, read, topic_of
+
+SETTINGS = TopicSettings()
+
+
+class Watched:
+    """Runs changes and counts what waits for the disk within a step and outside of it."""
+
+    def __init__(self, broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.in_steps = self.outside = 0
+        self.firm_writes: list[str] = []
+        self._in_step = False
+        for module, name in ((os, "fsync"), (disk, "_sync_data")):
+            monkeypatch.setattr(module, name, partial(self._sync, getattr(module, name)))
+        # the catalog waits for the disk where SQLite does
+        broker.catalog._db.set_trace_callback(self._note)
+
+    def _note(self, statement: str) -> None:
+        if statement == "PRAGMA synchronous = FULL":
+            self.firm_writes.append(statement)
+
+    def _sync(self, real: Callable[[int], None], handle: int) -> None:
+        self.in_steps += self._in_step
+        self.outside += not self._in_step
+        real(handle)
+
+    def run(self, change: Change[Any]) -> Any:
+        try:
+            while True:
+                step = next(change)
+                self._in_step = True
+                step()
+                self._in_step = False
+        except StopIteration as end:
+            return end.value
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Broker:
+    found = opened(tmp_path)
+    topic_of(found, 3)
+    return found
+
+
+def creating(broker: Broker, name: str, partitions: int = 1, ident: int | None = None) -> Change[Any]:
+    return broker.changes.create_topic(
+        broker.stream("s"), ident, name, partitions, now_us=NOW, settings=SETTINGS
+    )  # fmt: skip
+
+
+CHANGES: dict[str, Callable[[Broker], Change[Any]]] = {
+    "create_stream": lambda broker: broker.changes.create_stream(None, "other", now_us=NOW),
+    "delete_stream": lambda broker: broker.changes.delete_stream(broker.stream("s")),
+    "create_topic": lambda broker: creating(broker, "new", 3),
+    "alter_topic": lambda broker: broker.changes.alter_topic(broker.resolve("s.t"), TopicSettings(hide_states=True)),
+    "delete_topic": lambda broker: broker.changes.delete_topic(broker.resolve("s.t")),
+    "add_partitions": lambda broker: broker.changes.add_partitions(broker.resolve("s.t"), 2),
+    "delete_partitions": lambda broker: broker.changes.delete_partitions(broker.resolve("s.t"), 2),
+    "create_group": lambda broker: broker.changes.write_catalog(
+        lambda: broker.groups.create(broker.resolve("s.t"), 7)
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_only_steps_wait_for_the_disk(name: str, broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    # the partitions are in use: their logs would have to be closed in order if they were kept
+    for partition in broker.resolve("s.t").partitions:
+        fill(broker, partition, 2)
+    broker.groups.create(broker.resolve("s.t"), 1)
+    watched = Watched(broker, monkeypatch)
+    watched.run(CHANGES[name](broker))
+    assert (watched.outside, watched.firm_writes) == (0, [])
+    assert watched.in_steps > 0
+    broker.stop()
+
+
+def test_what_was_changed_in_steps_is_there_after_a_start(tmp_path: Path, broker: Broker) -> None:
+    for name in ("create_stream", "create_topic", "alter_topic", "add_partitions"):
+        complete(CHANGES[name](broker))
+    fill(broker, broker.resolve("s.t").partition(4), 2)
+    complete(broker.changes.delete_topic(broker.resolve("s.new")))
+    broker.stop()
+    again = opened(tmp_path)
+    assert again.notes == []
+    topic = again.resolve("s.t")
+    assert (len(topic.partitions), topic.settings.hide_states) == (5, True)
+    assert payloads(read(again, topic.partition(4))) == [b"0", b"1"]
+    assert {one.name for one in again.streams()} == {"s", "other"}
+    with pytest.raises(Refusal):
+        again.resolve("s.new")
+    again.stop()
+
+
+def test_others_have_their_turn_while_many_partitions_are_let_go(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topology_changes, "PARTITIONS_AT_ONCE", 4)
+    topic = complete(creating(broker, "many", 30))
+    gone: list[int] = []
+    deleted = 0
+
+    def count(_partition: object) -> None:
+        nonlocal deleted
+        deleted += 1
+
+    monkeypatch.setattr(
+        broker.changes, "_callbacks", broker.changes._callbacks._replace(on_partition_deleted=count)
+    )  # fmt: skip
+    change = broker.changes.delete_topic(topic)
+    for step in change:
+        gone.append(deleted)
+        step()
+    assert deleted == 30
+    assert max(later - before for before, later in zip([0, *gone], gone, strict=False)) <= 4
+    broker.stop()
+
+
+def test_a_topic_that_was_created_meanwhile_is_told_and_nothing_is_left(tmp_path: Path, broker: Broker) -> None:
+    first, second = creating(broker, "t2"), creating(broker, "t2")
+    steps = [next(first), next(second)]
+    for step in steps:
+        step()
+    topic = _finish(first)
+    with pytest.raises(Refusal) as refused:
+        _finish(second)
+    assert refused.value.reason is Reason.TOPIC_NAME_EXISTS
+    assert {one.uuid for one in read_descriptions(tmp_path)} == {topic.uuid, broker.resolve("s.t").uuid}
+    assert not broker.stream("s").promised_ids
+    broker.stop()
+
+
+def _finish(change: Change[Any]) -> Any:
+    try:
+        while True:
+            next(change)()
+    except StopIteration as end:
+        return end.value
+
+
+def test_topics_that_are_created_at_the_same_time_have_ids_of_their_own(broker: Broker) -> None:
+    first, second = creating(broker, "a"), creating(broker, "b")
+    steps = [next(first), next(second)]
+    for step in steps:
+        step()
+    assert {_finish(second).id, _finish(first).id} == {2, 3}
+    broker.stop()
+
+
+def test_topics_of_one_request_share_a_sync_and_fail_by_themselves(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    syncs = 0
+    real = broker.catalog.wal.begin_sync
+
+    def begin_sync() -> Any:
+        nonlocal syncs
+        syncs += 1
+        return real()
+
+    monkeypatch.setattr(broker.catalog.wal, "begin_sync", begin_sync)
+    stream = broker.stream("s")
+    wanted = [
+        TopicSpec(stream, None, name, count, SETTINGS)
+        for name, count in (("a", 2), ("t", 1), ("b", 1 << 30), ("c", 0), ("", 1))
+    ]
+    created = complete(broker.changes.create_topics(wanted, now_us=NOW))
+    assert syncs == 1
+    assert [one.reason if isinstance(one, Refusal) else one.name for one in created] == [  # type: ignore[union-attr]
+        "a", Reason.TOPIC_NAME_EXISTS, Reason.TOO_MANY_PARTITIONS, "c", Reason.INVALID_TOPIC_NAME,
+    ]  # fmt: skip
+    assert len(broker.resolve("s.a").partitions) == 2
+    broker.stop()
+
+
+def test_a_create_that_was_interrupted_is_whole_or_not_there(tmp_path: Path, broker: Broker) -> None:
+    for steps in range(3):
+        change = creating(broker, f"cut{steps}", 2)
+        for _ in range(steps):
+            next(change)()
+        # the process ends here
+        del change
+    broker.stop()
+    again = opened(tmp_path)
+    found = {topic.name for topic in again.topics("s")}
+    assert found >= {"t", "cut2"} and "cut0" not in found
+    for topic in again.topics("s"):
+        for partition in topic.partitions:
+            fill(again, partition, 1)
+    again.stop()
+    assert opened(tmp_path).notes == []
+
+
+def test_a_deletion_that_was_interrupted_is_finished(tmp_path: Path, broker: Broker) -> None:
+    change = broker.changes.delete_topic(broker.resolve("s.t"))
+    next(change)()
+    del change
+    broker.stop()
+    again = opened(tmp_path)
+    assert again.topics("s") == [] and list((tmp_path / "topics").iterdir()) == []
+    again.stop()
+
+
+def test_a_topic_may_be_created_again_while_its_files_are_deleted(broker: Broker) -> None:
+    fill(broker, broker.resolve("s.t").partition(0), 2)
+    former = broker.resolve("s.t")
+    change = broker.changes.delete_topic(former)
+    step = next(change)
+    topic = complete(creating(broker, "t", 1))
+    step()
+    _finish(change)
+    assert broker.resolve("s.t") is topic and topic.uuid != former.uuid
+    assert read(broker, topic.partition(0)).count == 0
+    broker.stop()
+
+
+def test_partitions_that_go_and_come_are_empty(broker: Broker) -> None:
+    topic = broker.resolve("s.t")
+    fill(broker, topic.partition(2), 2)
+    complete(broker.changes.delete_partitions(topic, 1))
+    complete(broker.changes.add_partitions(topic, 1))
+    assert read(broker, topic.partition(2)).count == 0
+    broker.stop()
