@@ -183,7 +183,7 @@ def test_a_dead_letter_topic_that_cannot_be_made_refuses_before_anything_is_mark
     source = flights(broker, dead_letter_topic="s." + "x" * 253).partition(0)
     fill(broker, source, 1)
     broker.states.set(source, [(0, 1)], State.UNAVAILABLE, now_us=NOW)
-    monkeypatch.setattr(broker._topology, "_partitions_max", 0)
+    monkeypatch.setattr(broker.topology, "_partitions_max", 0)
     with pytest.raises(Refusal, match=r"dead letter topic .* of 'flights' cannot be made"):
         broker.states.set(source, [(0, 1)], State.POISONED, now_us=NOW)
     assert list_states(source, 0, 1) == [(0, 1, State.UNAVAILABLE)]

@@ -141,10 +141,10 @@ def test_delete_and_create_again_gives_another_topic(tmp_path: Path, broker: Bro
 
 
 def test_deleting_a_stream_takes_its_topics(tmp_path: Path, broker: Broker) -> None:
-    version = broker.topology_version
+    version = broker.topology.version
     broker.delete_stream(1)
     assert broker.streams() == []
-    assert broker.topology_version > version
+    assert broker.topology.version > version
     broker.stop()
     again = opened(tmp_path)
     assert again.streams() == []

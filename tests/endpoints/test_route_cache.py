@@ -9,27 +9,27 @@ from lading.endpoints.base.route_cache import RouteCache
 
 
 def test_a_route_is_forgotten_when_topics_change() -> None:
-    topology = SimpleNamespace(topology_version=3)
+    topology = SimpleNamespace(version=3)
     routes: RouteCache[bytes, str] = RouteCache(topology)
     assert routes.get(b"head") is None
     routes.add(b"head", "here")
     assert routes.get(b"head") == "here"
-    topology.topology_version = 4
+    topology.version = 4
     assert routes.get(b"head") is None
 
 
 def test_a_route_that_created_its_topic_is_remembered_and_older_ones_are_not() -> None:
-    topology = SimpleNamespace(topology_version=3)
+    topology = SimpleNamespace(version=3)
     routes: RouteCache[bytes, str] = RouteCache(topology)
     routes.add(b"older", "there")
-    topology.topology_version = 4
+    topology.version = 4
     routes.add(b"head", "here")
     assert routes.get(b"head") == "here"
     assert routes.get(b"older") is None
 
 
 def test_made_up_heads_take_bounded_memory_and_new_ones_are_still_remembered() -> None:
-    routes: RouteCache[int, int] = RouteCache(SimpleNamespace(topology_version=1))
+    routes: RouteCache[int, int] = RouteCache(SimpleNamespace(version=1))
     for number in range(3 * route_cache.ROUTES_MAX):
         routes.add(number, number)
         assert routes.get(number) == number

@@ -73,7 +73,7 @@ class Broker:
         self._components: list[Component] = []
         """The parts, in the order in which they hear of everything; a part goes behind those that it is built on."""
         self._idle_logs = self._add(IdleLogs(settings.open_files_max))
-        self._topology = Namespace(self.catalog, directory, self._open_log, settings.partitions_per_topic_max, now_us)
+        self.topology = Namespace(self.catalog, directory, self._open_log, settings.partitions_per_topic_max, now_us)
         self._upkeep = self._add(LogUpkeep(attempts, self._idle_logs))
         self.appender = self._add(Appender(self.commit, self.counters, settings.unsynced_bytes_max))
         self._positions = self._add(Positions(self.catalog, self.counters, settings.position_flush_us))
@@ -84,7 +84,7 @@ class Broker:
         self.poller = IggyPoller(self.groups, self._positions, self.counters)
         self.native_groups = self._add(NativeGroups(self.catalog, self._positions, settings.session_timeout_us))
         self.coordinated_groups = self._add(KafkaGroupCoordinator(self.catalog, self._positions, settings))
-        self.group_views = GroupViews(self._topology.topics, self.groups, self.native_groups, self.coordinated_groups)
+        self.group_views = GroupViews(self.topology.topics, self.groups, self.native_groups, self.coordinated_groups)
         self._memory = self._add(WriterStateManager(self.appender, self.catalog, settings, attempts))
         self.native_transactions = self._add(
             NativeTransactions(self.catalog, self.counters, settings.transaction_timeout_us)
@@ -101,7 +101,7 @@ class Broker:
         )
         self.dead_letters = self._add(
             DeadLetters(
-                self.catalog, self.counters, self._topology.topic_by_uuid, self.resolve, self._make_topic,
+                self.catalog, self.counters, self.topology.topic_by_uuid, self.resolve, self._make_topic,
                 lambda partition, block, now_us: self.native_appender.append(partition, block, now_us=now_us),
             )
         )  # fmt: skip
@@ -131,7 +131,7 @@ class Broker:
         ]
         """Of the parts that care: every sync comes here."""
         self.changes = TopologyChanges(
-            self._topology, self.catalog, directory, self._make_log,
+            self.topology, self.catalog, directory, self._make_log,
             TopologyCallbacks(self._meet, self._resized, self._abandon, self._forget),
         )  # fmt: skip
         """For who lets others have their turn meanwhile; what has the same name here makes a change at once."""
@@ -175,7 +175,7 @@ class Broker:
         return self._store.open_log(path, topic_id, first_epoch, self._now_us)
 
     def _load(self) -> None:
-        topics = list(self._topology.topics())
+        topics = list(self.topology.topics())
         for partition in partitions_of(topics):
             self._watch(partition)
         for component in self._components:
@@ -190,7 +190,7 @@ class Broker:
     @property
     def notes(self) -> list[str]:
         """What opening found of catalog and topics that contradict each other, to be told to the operator."""
-        return [*self.catalog.notes, *self._topology.notes]
+        return [*self.catalog.notes, *self.topology.notes]
 
     def recoveries(self) -> list[tuple[Partition, RecoveryReport]]:
         """What opening found in logs, also in those of postponed messages, to be told to the operator."""
@@ -200,20 +200,15 @@ class Broker:
         ]
 
     def _partitions(self) -> list[Partition]:
-        return partitions_of(self._topology.topics())
-
-    @property
-    def topology_version(self) -> int:
-        """Grows whenever a stream, topic or partition comes or goes: what was looked up before may be gone."""
-        return self._topology.version
+        return partitions_of(self.topology.topics())
 
     def streams(self) -> list[Stream]:
         """All streams by id; ``default`` is there once it was needed."""
-        return self._topology.streams()
+        return self.topology.streams()
 
     def stream(self, ident: int | str) -> Stream:
         """By id or exact name."""
-        return self._topology.stream(ident)
+        return self.topology.stream(ident)
 
     def create_stream(self, ident: int | None, name: str, *, now_us: int) -> Stream:
         """A new stream; without an id it takes the lowest that is free."""
@@ -221,7 +216,7 @@ class Broker:
 
     def ensure_stream(self, name: str, *, now_us: int) -> Stream:
         """The stream of this name; it is created if there is none."""
-        return self._topology.ensure_stream(name, now_us=now_us)
+        return self.topology.ensure_stream(name, now_us=now_us)
 
     def delete_stream(self, ident: int | str) -> None:
         """The stream with its topics and all their messages."""
@@ -234,11 +229,11 @@ class Broker:
 
     def topic(self, stream_ident: int | str, topic_ident: int | str) -> Topic:
         """By ids or exact names."""
-        return self._topology.topic(stream_ident, topic_ident)
+        return self.topology.topic(stream_ident, topic_ident)
 
     def resolve(self, flat_name: str) -> Topic:
         """The topic that a one-level name means (design.md Names)."""
-        return self._topology.resolve(flat_name)
+        return self.topology.resolve(flat_name)
 
     def create_topic(
         self,
@@ -333,6 +328,6 @@ class Broker:
         self.appender.flush()
         self.commit.drain()
         self._maintenance.close(self._now_us)
-        self._topology.close()
+        self.topology.close()
         self.commit.close()
         self.catalog.close()

@@ -15,7 +15,7 @@ class Topology(Protocol):
     """What routes lead to."""
 
     @property
-    def topology_version(self) -> int:
+    def version(self) -> int:
         """Grows whenever a stream, topic or partition comes or goes."""
 
 
@@ -36,7 +36,7 @@ class RouteCache(Generic[H, R]):
 
     def get(self, head: H) -> R | None:
         """Return the route that ``head`` means, or None if it is not known."""
-        version = self._topology.topology_version
+        version = self._topology.version
         if self._version != version:
             self._version = version
             self._routes.clear()
@@ -45,7 +45,7 @@ class RouteCache(Generic[H, R]):
     def add(self, head: H, route: R) -> None:
         """Remember what ``head`` means now."""
         # finding the route may have created its topic, and what was remembered before is older than that
-        version = self._topology.topology_version
+        version = self._topology.version
         if self._version != version or len(self._routes) >= self._routes_max:
             # heads are forgotten all at once when there are too many: those in use are soon back, those of clients
             # that are gone are not, and a hit does not pay for keeping an order

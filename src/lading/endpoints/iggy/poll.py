@@ -72,7 +72,7 @@ class Poller:
         self._broker = services.broker
         self._workers = services.workers
         self._answer_bytes_max = settings.answer_bytes_max
-        self._routes: RouteCache[bytes, Route] = RouteCache(services.broker)
+        self._routes: RouteCache[bytes, Route] = RouteCache(services.broker.topology)
         self._labels = (name,)
         self._messages_out = services.metrics.messages_out.values
         self._hidden_out = services.metrics.hidden_out.values

@@ -35,7 +35,7 @@ class Sender:
     def __init__(self, services: Services, name: str) -> None:
         self._broker = services.broker
         self._random = messages.random_state()
-        self._routes: RouteCache[bytes, Route] = RouteCache(services.broker)
+        self._routes: RouteCache[bytes, Route] = RouteCache(services.broker.topology)
         self._labels = (name,)
         self._messages_in = services.metrics.messages_in.values
 

@@ -59,7 +59,7 @@ class Fetcher:
         self._messages_out = context.services.metrics.messages_out.values
         self._labels = (NAME,)
         # only topics that exist are remembered, and finding one by its id takes a look at all of them
-        self.topics: RouteCache[tuple[bool, bytes], Topic] = RouteCache(context.broker, math.inf)
+        self.topics: RouteCache[tuple[bool, bytes], Topic] = RouteCache(context.broker.topology, math.inf)
 
     def fetch(self, connection: RequestContext, frame: memoryview) -> None:
         """The request in ``frame``; MalformedMessage where the connection must be closed."""

@@ -81,7 +81,7 @@ class ProduceHandler:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._broker = context.broker
-        self._routes: RouteCache[tuple[int, bytes], ProduceRoute] = RouteCache(context.broker)
+        self._routes: RouteCache[tuple[int, bytes], ProduceRoute] = RouteCache(context.broker.topology)
         """By version and head."""
         self._default_bytes_max = int(context.settings.message_bytes_max)
         self._labels = (NAME,)

@@ -55,7 +55,7 @@ class Publisher:
     def __init__(self, node: Node, face: str) -> None:
         self._node = node
         self._broker = node.broker
-        self.routes: RouteCache[bytes, PublishRoute] = RouteCache(node.broker)
+        self.routes: RouteCache[bytes, PublishRoute] = RouteCache(node.broker.topology)
         """By the line of a command."""
         self._labels = (face,)
         self._messages_in = node.services.metrics.messages_in.values
