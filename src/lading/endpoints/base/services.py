@@ -16,7 +16,6 @@ from ...metrics import Metrics
 from ...model.errors import LocalError
 from ...open_files import open_files_limit, share_open_files
 from ...settings import Address, Settings
-from ..iggy.clients import Clients
 from .admission import ConnectionBudget
 from .busy_poll import BusyPoll
 from .change_runner import ChangeRunner
@@ -41,7 +40,6 @@ class Services:
     metrics: Metrics
     workers: ThreadPoolExecutor
     """For work too long for the event loop; bounded by ``settings.workers``."""
-    clients: Clients = field(default_factory=Clients)
     process: Process = field(default_factory=Process)
     health: Health = field(default_factory=Health)
     busy_poll: BusyPoll = field(init=False)

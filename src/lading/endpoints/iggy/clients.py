@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from ...model.errors import Reason, Refusal
+from ..base.services import Services
 
 
 @dataclass(slots=True, eq=False)
@@ -48,3 +49,9 @@ class Clients:
 
     def __len__(self) -> int:
         return len(self._clients)
+
+
+def clients_of(services: Services) -> Clients:
+    """Return the connections of this process's services, which TCP and HTTP tell of; the same each time."""
+    clients: Clients = services.shared.setdefault(Clients, Clients())
+    return clients

@@ -22,7 +22,7 @@ from ...turns import TurnCounter, Turns, finish_in_turns
 from ..base.process import machine
 from ..base.services import Services, now_us
 from ..base.sizes import MeasuredStream, MeasuredTopic, measure_streams, measure_topics
-from .clients import Client
+from .clients import Client, clients_of
 from .poll import consumer_of
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ class IggyService:
 
     def __init__(self, services: Services) -> None:
         self._services = services
+        self._connected = clients_of(services)
         self._broker = services.broker
         self._machine = machine()
 
@@ -129,7 +130,7 @@ class IggyService:
             partitions_count=sum(topic.partitions_count for topic in topics),
             segments_count=sum(topic.segments_count for topic in topics),
             messages_count=sum(topic.messages_count for topic in topics),
-            clients_count=len(self._services.clients),
+            clients_count=len(self._connected),
             groups_count=self._broker.groups.count(),
             hostname=self._machine.hostname,
             os_name=self._machine.os_name,
@@ -143,11 +144,11 @@ class IggyService:
         return self._client_details(client)
 
     def _client(self, command: c.GetClient, client: Client | None) -> r.ClientDetails:
-        return self._client_details(self._services.clients.get(command.client_id))
+        return self._client_details(self._connected.get(command.client_id))
 
     def _clients(self, command: c.GetClients, client: Client | None) -> Turns[list[r.ClientInfo]]:
         turn, found = TurnCounter(), []
-        for one in list(self._services.clients):
+        for one in list(self._connected):
             found.append(self._client_info(one))
             if turn.is_over():
                 yield

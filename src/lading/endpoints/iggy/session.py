@@ -33,7 +33,7 @@ from ..base.peer import TLS_HELLO, is_tls_hello
 from ..base.responses import Parts, Slot
 from ..base.services import Services
 from ..base.session import ConnectionHandle, Peer, ProtocolSession, ReceiveResult, SessionLimits
-from .clients import Client
+from .clients import Client, clients_of
 from .poll import POLL, Answer, Poller
 from .send import SEND, Sender
 from .service import CHANGES, SURVEYS, IggyService
@@ -104,7 +104,7 @@ class IggySession(ProtocolSession):
         super().__init__(connection)
         self._handlers = handlers
         self._broker = handlers.services.broker
-        self._clients = handlers.services.clients
+        self._clients = clients_of(handlers.services)
         self._requests = handlers.services.metrics.requests.values
         self._name = handlers.name
         self._sent_labels = (handlers.name, ROW_BY_CODE[SEND].name, "0")
