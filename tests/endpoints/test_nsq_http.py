@@ -225,6 +225,8 @@ def test_topics_are_made_and_upgraded_at_the_lookup(
     client, plain = NsqClient(broker.endpoints["nsqd_tcp"]), NsqClient(broker.endpoints["nsqd_tcp"])
     client.ask(pub(f"{topic}-p", b"before"))
     assert plain.ask(f"SUB {topic}-p ch\n".encode()) == b"OK"
+    # what the line of a command means is remembered, and not for longer than it is true
+    assert client.ask(pub(f"{topic}-p", b"early", b'{"a":"b"}')).startswith(b"E_EXT_NOT_SUPPORT")
     assert lookup.post(f"/topic/meta/update?topic={topic}-p&upgradeext=true").status_code == 200
     assert lookup.get(f"/lookup?topic={topic}-p").json()["meta"]["extend_support"] is True
     assert plain.closed()

@@ -242,6 +242,8 @@ class TopologyChanges:
         with self._catalog.defer_sync():
             self._catalog.set_settings(topic.uuid, settings.document())
         topic.settings = settings
+        # what is remembered of a topic, such as whether it takes extended messages, depends on its settings
+        self._namespace.version += 1
         yield from self._sync_catalog()
         with _disk_errors(f"topic {topic.flat_name!r}"):
             yield partial(self._directory.describe, describe_topic(topic, len(topic.partitions)))
