@@ -109,8 +109,8 @@ class Fetcher:
 
 
 def topic_by_id(broker: Broker, uuid: bytes) -> Topic | None:
-    """The topic of a 16-byte id."""
-    return next((topic for stream in broker.streams() for topic in stream.topics.values() if topic.uuid == uuid), None)
+    """Return the topic of a 16-byte id, or None."""
+    return broker.topology.topic_by_uuid(uuid)
 
 
 def _topic_named(broker: Broker, name: bytes) -> Topic | None:
