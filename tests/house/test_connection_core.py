@@ -68,6 +68,9 @@ class LineSession(ProtocolSession):
                 self.lingers = True
                 self.responses.add((b"bye",))
                 self.end()
+            elif line == b"worse":
+                # what follows is left where it is, as a worker may still look at what came before
+                self.end()
             elif line == b"turn":
                 return ReceiveResult.TURN
             elif line == b"rest":
@@ -184,6 +187,19 @@ def test_a_full_buffer_of_requests_pauses_reading(room: Room) -> None:
     for slot in session.later:
         slot.fill(())
     assert transport.events == ["pause_reading", "resume_reading"]
+
+
+def test_a_full_buffer_behind_the_last_request_is_not_read_into(room: Room) -> None:
+    """asyncio closes a connection with a traceback that gives it an empty buffer."""
+    client, transport, session = room.connect()
+    protocol: Any = client._protocol
+    client.send(b"later\n")
+    room_left = protocol.get_buffer(-1)
+    room_left[:] = b"worse\n".ljust(len(room_left), b"x")
+    protocol.buffer_updated(len(room_left))
+    assert (session.is_ended, transport.events) == (True, ["pause_reading"])
+    session.later[0].fill((b"1;",))
+    assert (transport.take(), transport.events) == (b"1;", ["pause_reading", "close"])
 
 
 def test_ticks_follow_the_clock_that_is_passed_in(room: Room) -> None:

@@ -109,15 +109,12 @@ class Guarded(GuardedConnection):
     """What connections have in common before their gate."""
 
     gate: Gate
-    _ended: bool
-    """Nothing more is read."""
 
     def release_memory(self) -> None:
         """Forget what was received, and give the memory for it back."""
 
     def stop_reading(self) -> None:
         """Read nothing more."""
-        self._ended = True
 
     def give_way(self) -> None:
         """Give back the memory of a half request, and end with it; or the memory of whole ones that were answered."""

@@ -46,6 +46,8 @@ class Connection(Guarded, asyncio.BufferedProtocol):
         """Within the session: what completes at once must not call it again."""
         self._is_held = False
         """Reading from the socket is paused."""
+        self._has_ended = False
+        """The client has sent its last byte."""
         self._is_parting = False
         """Nothing follows any more; what still comes is thrown away."""
         self._works: set[asyncio.Future[object]] = set()
@@ -105,6 +107,7 @@ class Connection(Guarded, asyncio.BufferedProtocol):
             self.proceed()
 
     def eof_received(self) -> bool:
+        self._has_ended = True
         self.session.end()
         return self.session.is_busy and not self._is_parting
 
@@ -235,9 +238,10 @@ class Connection(Guarded, asyncio.BufferedProtocol):
         session.responses.is_watched = is_waiting or is_ended or is_stopping
         if result is ReceiveResult.TURN:
             self._yield_turn()
-        # a buffer that is full has a whole request that waits at its front, or all of it was taken
-        is_full = is_waiting and inbox.full
-        is_held = (is_full or (session.is_resting and session.limits.holds_at_turn)) and not is_ended
+        # a full buffer has a whole request that waits at its front, or all of it was taken, or nothing of it matters
+        # any more: more cannot be received, and asyncio takes an empty buffer for a fault
+        is_full = (not self._has_ended if is_ended else is_waiting) and inbox.full
+        is_held = is_full or (session.is_resting and session.limits.holds_at_turn and not is_ended)
         if is_held is not self._is_held:
             self._hold(is_held)
         if result is ReceiveResult.REST:
