@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import struct
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +22,7 @@ from lading.endpoints.nsq.publish import Publisher
 from lading.endpoints.nsq.publish_coalescing import PublishCoalescer
 from lading.endpoints.nsq.session import MUCH_IN_FLIGHT, NAME, STEPS_MAX, NsqdHandlers, NsqdSession
 from lading.metrics import Metrics
+from lading.model.errors import Refusal
 from lading.settings import Address, Settings
 from tests.endpoints.nsq_client import pub, sized
 from tests.house.scripted import ScriptedLoop
@@ -33,7 +35,8 @@ OK = b"\0\0\0\6\0\0\0\0OK"
 class Wire:
     """The other half of a connection: it notes what the session asks of it."""
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: Services, receive: Callable[[], None]) -> None:
+        self._receive = receive
         self.inbox = Inbox(services.receive)
         self.sent = bytearray()
         self.due_us: int | None = None
@@ -53,7 +56,7 @@ class Wire:
         return sent
 
     def proceed(self) -> None:
-        raise AssertionError("nothing waits")
+        self._receive()
 
     def settle(self) -> None:
         self.was_settled = True
@@ -62,7 +65,7 @@ class Wire:
         self.is_waiting_for_disk = True
 
     def run(self, work: Awaitable[Any], on_done: Callable[[Any], None]) -> None:
-        raise AssertionError("nsqd awaits nothing")
+        asyncio.ensure_future(work).add_done_callback(on_done)
 
     def run_to_end(self, work: Awaitable[Any], on_done: Callable[[Any], None]) -> None:
         raise AssertionError("nsqd awaits nothing")
@@ -92,35 +95,45 @@ class Wire:
 class Client:
     """A client and its session; the time is what the test says."""
 
-    def __init__(self, broker: Broker, workers: ThreadPoolExecutor) -> None:
-        self.broker = broker
+    def __init__(self, broker: Broker, workers: ThreadPoolExecutor, loop: ScriptedLoop) -> None:
+        self.broker, self.loop = broker, loop
+        self.now_us, self.result = SECOND_US, ReceiveResult.DONE
         services = Services(broker, Settings(), Metrics(), workers)
         node = nodes.of(services)
         publisher = Publisher(node, NAME)
         requests = services.metrics.requests.values
         gathering = PublishCoalescer(publisher, NAME, requests, broker.appender.call_before_flush, lambda: None)
-        self.wire = Wire(services)
+        self.wire = Wire(services, self.receive)
         self.session = NsqdSession(NsqdHandlers(services, node, publisher, gathering), self.wire)
         sent_bytes = services.metrics.sent_bytes.values
         self.session.responses.open(self.wire, sent_bytes, (NAME,), lambda callback: None, lambda: None)
         self.session.begin(Peer("127.0.0.1", 7, Address("127.0.0.1", 8)), SECOND_US)
 
+    def receive(self) -> None:
+        self.result = self.session.receive(self.now_us)
+
     def say(self, data: bytes, now_us: int = SECOND_US) -> ReceiveResult:
+        """Have the session take ``data``, and what that begins go on to its end."""
+        self.begin(data, now_us)
+        self.loop.turn()
+        assert self.session.inbox.make_room(self.result is ReceiveResult.WAIT)
+        return self.result
+
+    def begin(self, data: bytes, now_us: int = SECOND_US) -> None:
         inbox = self.session.inbox
         while len(inbox.view) - inbox.have < len(data):
             assert inbox._resize(2 * len(inbox.view))
         inbox.view[inbox.have : inbox.have + len(data)] = data
         inbox.have += len(data)
-        result = self.session.receive(now_us)
-        assert inbox.make_room(result is ReceiveResult.WAIT)
-        return result
+        self.now_us = now_us
+        self.receive()
 
 
 @pytest.fixture
 def client(tmp_path: Path) -> Iterator[Client]:
     broker = Broker.open(tmp_path, BrokerSettings(durability="os"), now_us=SECOND_US)
-    with ScriptedLoop(), ThreadPoolExecutor(1) as workers:
-        yield Client(broker, workers)
+    with ScriptedLoop() as loop, ThreadPoolExecutor(1) as workers:
+        yield Client(broker, workers, loop)
     broker.stop()
 
 
@@ -181,7 +194,9 @@ def test_who_has_much_in_hand_and_says_little_is_read_again_later(client: Client
 
 
 def test_a_client_that_does_not_read_gets_no_further(client: Client) -> None:
-    client.say(b"  V2")
+    client.say(b"  V2" + pub("topic", b"w"))
+    client.broker.appender.flush()
+    assert client.wire.take() == OK
     client.session.block(True)
     assert client.say(pub("topic", b"x")) is ReceiveResult.WAIT
     assert client.wire.take() == b""
@@ -207,3 +222,28 @@ def test_stages_follow_what_the_client_waits_for(client: Client) -> None:
     assert client.session.stage() is Stage.PARTIAL
     client.say(b"P\n" + identify(heartbeat_interval=1000))
     assert client.session.stage() is Stage.BUSY
+
+
+def test_a_command_waits_for_its_topic_while_others_are_served(client: Client) -> None:
+    client.begin(b"  V2" + pub("new", b"x") + b"INTERNAL_CREATE_TOPIC wide 2\n" + pub("new", b"y"))
+    assert client.result is ReceiveResult.WAIT
+    with pytest.raises(Refusal):
+        client.broker.resolve("new")
+    assert client.session.stage() is Stage.BUSY
+    client.loop.turn()
+    client.broker.appender.flush()
+    assert (client.result, client.wire.take()) == (ReceiveResult.DONE, OK * 3)
+    assert client.broker.resolve("new").messages_count == 2
+    assert len(client.broker.resolve("wide").partitions) == 3
+    assert client.say(b"INTERNAL_CREATE_TOPIC wide 4\n") is ReceiveResult.DONE
+    assert (client.wire.take(), len(client.broker.resolve("wide").partitions)) == (OK, 5)
+
+
+def test_a_client_that_ends_behind_its_last_command_is_answered(client: Client) -> None:
+    client.begin(b"  V2" + pub("new", b"x") + pub("newer", b"y"))
+    client.session.end()
+    assert (client.session.is_ended, client.session.is_busy) == (False, True)
+    client.loop.turn()
+    client.broker.appender.flush()
+    assert client.wire.take() == OK * 2
+    assert (client.session.is_ended, client.session.is_busy) == (True, False)

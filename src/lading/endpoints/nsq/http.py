@@ -22,7 +22,7 @@ from ..http_shared.http import read_body
 from ..http_shared.routing import HttpRoute, Parameters
 from .fork import EXTENDED, PLAIN, VERSION
 from .http_responses import HttpFault, access_of, make_handler
-from .node import Node
+from .node import Node, TopicNeeded
 from .options import option
 from .parameters import channel_name, channel_of, topic_name, topic_of
 from .publication import Publication
@@ -214,9 +214,11 @@ class NsqdHttp:
         }
 
     async def _publishable(self, name: str, number: int) -> Topic:
-        if not self._node.strict:
-            await self._node.create(name)
-        return self._node.publishable(name, number)
+        try:
+            return self._node.publishable(name, number)
+        except TopicNeeded as needed:
+            await needed.make()
+            return self._node.publishable(name, number)
 
     def _take(self, request: Request, route: PublishRoute, command: Command, body: bytes) -> Publication:
         if command.batch:

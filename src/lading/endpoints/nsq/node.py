@@ -6,15 +6,15 @@ import asyncio
 import logging
 import platform
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ...broker.channels import Channel, Start
 from ...broker.core.settings import TopicSettings
 from ...dialects.nsq import limits
 from ...dialects.nsq.errors import NsqProtocolError
-from ...model.errors import Reason, Refusal
+from ...model.errors import LadingError, Reason, Refusal
 from ...model.names import DEFAULT_STREAM
 from ...settings import Address
 from ..base.services import Services, now_us
@@ -23,6 +23,7 @@ from .fork import EXTENDED, YOUZAN, takes_ext
 
 if TYPE_CHECKING:
     from ...broker.core.topology import Topic
+    from ...broker.core.topology_changes import Change
     from ...dialects.nsq.commands import ClientState
     from ...dialects.nsq.identify import Identity
     from .consume import NsqConsumer
@@ -37,6 +38,14 @@ def _require_countable(partitions: int) -> None:
 
 DELETED_S: Final = 10.0
 PUMP_RETRY_US: Final = 1_000_000
+
+
+class TopicNeeded(Exception):
+    """A topic has to be created, or to grow, before a command can be taken; ``make`` does it beside everything else."""
+
+    def __init__(self, make: Callable[[], Coroutine[Any, Any, object]]) -> None:
+        super().__init__("a topic is needed that does not exist yet")
+        self.make = make
 
 
 class NodeClient(Protocol):
@@ -73,6 +82,9 @@ class Node:
         self._pump_at: asyncio.TimerHandle | None = None
         self._pump_soon = False
         self._deleted: dict[tuple[str, str], float] = {}
+        self._drops: set[asyncio.Task[None]] = set()
+        self._creation_error: LadingError | None = None
+        """Why the topic could not be made for which the command waits that is being taken again."""
         self.channels.on_work = self.pump_soon
         self.channels.on_unused = self._drop
 
@@ -113,7 +125,7 @@ class Node:
         return self.broker.resolve(name)
 
     def publishable(self, name: str, partition: int) -> Topic:
-        """The topic that a client publishes to, made where it is missing; Fault where it may not be.
+        """Return the topic that a client publishes to. Raises TopicNeeded if it is missing, a Fault if it may not be.
 
         ``partition`` -1 is any. The fork's server makes no topics and takes a bad name for one that is missing.
         """
@@ -124,34 +136,60 @@ class Node:
         except Refusal as refusal:
             if self.strict or refusal.reason not in MISSING:
                 raise NsqProtocolError("E_TOPIC_NOT_EXIST") from None
-            topic = self.create_at_once(name)
+            raise self.need(lambda: self.create(name)) from None
         if partition >= len(topic.partitions) or not topic.partitions:
             raise NsqProtocolError("E_TOPIC_NOT_EXIST")
         return topic
 
-    def create_at_once(self, name: str, partitions: int = 1, form: str | None = None) -> Topic:
-        """A new topic in stream ``default``; others wait for its files. ``form`` as in TopicSettings.header_form."""
+    def need(self, make: Callable[[], Coroutine[Any, Any, object]]) -> Exception:
+        """Return what a command raises whose topic is missing: that it is needed, or why it could not be made."""
+        error, self._creation_error = self._creation_error, None
+        return error or TopicNeeded(make)
+
+    def retry(self, proceed: Callable[[], None], error: LadingError | None) -> None:
+        """Have a command taken again for which a topic was made, or could not be for ``error``."""
+        self._creation_error = error
+        try:
+            proceed()
+        finally:
+            # a client that is not read just now asks again later
+            self._creation_error = None
+
+    def create_at_once(self, name: str) -> Topic:
+        """Create a topic while others wait, for messages that are taken already and whose topic was deleted since."""
         now = now_us()
         stream = self.broker.ensure_stream(DEFAULT_STREAM, now_us=now)
-        settings = TopicSettings(header_form=form)
-        return self.broker.create_topic(stream.id, None, name, partitions, now_us=now, settings=settings)
+        return self.broker.create_topic(stream.id, None, name, 1, now_us=now)
 
     async def create(self, name: str, partitions: int = 1, form: str | None = None) -> Topic:
         """Return the topic, created in stream ``default`` if it is missing; ``form`` as TopicSettings.header_form."""
         return await find_or_create_topic(self.services, name, partitions, TopicSettings(header_form=form))
 
     def require_partitions(self, name: str, partitions: int, form: str | None) -> Topic:
-        """Return the topic with at least so many partitions; only one that is created gets the form. Raises Refusal."""
+        """Return the topic if it has so many partitions; only one that is created gets the form.
+
+        Raises TopicNeeded if it is missing or smaller, Refusal if it cannot be so large.
+        """
         _require_countable(partitions)
         try:
             topic = self.find(name)
         except Refusal as refusal:
             if refusal.reason not in MISSING:
                 raise
-            topic = self.create_at_once(name, partitions, form)
+            raise self.need(lambda: self.create(name, partitions, form)) from None
         if partitions > len(topic.partitions):
-            self.broker.add_partitions(topic, partitions - len(topic.partitions))
+            raise self.need(lambda: self._grow(topic, partitions))
         return topic
+
+    async def _grow(self, topic: Topic, partitions: int) -> None:
+        """Add partitions until there are so many; others may have added some when it is this change's turn."""
+
+        def grow() -> Change[None]:
+            missing = partitions - len(topic.partitions)
+            if missing > 0:
+                yield from self.broker.changes.add_partitions(topic, missing)
+
+        await self.services.changes.make_in_turn(topic, grow())
 
     async def declare(self, name: str, partitions: int | None, form: str | None) -> Topic:
         """Return the topic of exactly this metadata, created if it does not exist; None asks for nothing.
@@ -207,11 +245,28 @@ class Node:
             self._delete_unused(topic)
 
     def _drop(self, topic: Topic) -> None:
-        asyncio.get_running_loop().call_soon(self._delete_unused, topic)
+        drop = asyncio.ensure_future(self._drop_in_turn(topic))
+        # a task that nobody refers to may be collected before it is done
+        self._drops.add(drop)
+        drop.add_done_callback(self._drops.discard)
+
+    async def _drop_in_turn(self, topic: Topic) -> None:
+        def drop() -> Change[None]:
+            # it may be used again, or gone, when it is this change's turn
+            if self._is_unused(topic) and self.broker.topology.topic_by_uuid(topic.uuid) is topic:
+                yield from self.broker.changes.delete_topic(topic)
+
+        try:
+            await self.services.changes.make_in_turn(topic, drop())
+        except LadingError as error:
+            log.warning("topic %r, which nobody uses any more, could not be deleted: %s", topic.name, error)
 
     def _delete_unused(self, topic: Topic) -> None:
-        if topic.name.endswith(limits.EPHEMERAL) and not self.channels.of_topic(topic):
+        if self._is_unused(topic):
             self.broker.delete_topic(topic.stream.id, topic.id)
+
+    def _is_unused(self, topic: Topic) -> bool:
+        return topic.name.endswith(limits.EPHEMERAL) and not self.channels.of_topic(topic)
 
     # -- where clients are told to go
 

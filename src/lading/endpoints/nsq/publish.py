@@ -20,7 +20,7 @@ from ...model.errors import LimitExceeded
 from ..base.route_cache import RouteCache
 from .fork import takes_ext
 from .message_store import BatchStore, Bytes, MessageStore, RunStore, Store
-from .node import Node
+from .node import Node, TopicNeeded
 from .publication import Publication
 
 if TYPE_CHECKING:
@@ -61,13 +61,20 @@ class Publisher:
         self._messages_in = node.services.metrics.messages_in.values
 
     def find_route(self, line: bytes) -> PublishRoute:
-        """Return what a publishing line means that is not among ``routes`` any more; Fault as in ``resolve``."""
+        """Return what a publishing line means that is not among ``routes`` any more; Fault as in ``resolve``.
+
+        Its messages are taken already: a topic that was deleted since is created at once.
+        """
         parsed = commands.read_line(line, 0, len(line))
         assert parsed is not None
-        return self.resolve(line, parsed.command, list(parsed.parameters))
+        try:
+            return self.resolve(line, parsed.command, list(parsed.parameters))
+        except TopicNeeded:
+            self._node.create_at_once(parsed.parameters[0].decode())
+            return self.resolve(line, parsed.command, list(parsed.parameters))
 
     def resolve(self, line: bytes, command: Command, parameters: list[bytes]) -> PublishRoute:
-        """What a publishing line means, remembered; Fault where it may not be published."""
+        """What a publishing line means, remembered. Raises a Fault if it may not be published, TopicNeeded."""
         # a parameter too many is passed over, as it is by the server
         number = commands.partition_of(parameters[1]) if len(parameters) == 2 and not command.lacking else -1
         name = parameters[0].decode(errors="replace")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from asyncio import Future
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -23,7 +24,7 @@ from ..base.services import Services
 from ..base.session import ConnectionHandle, Peer, ProtocolSession, ReceiveResult, SessionLimits
 from .consume import NsqConsumer
 from .handlers import HANDLERS, require_state
-from .node import Node
+from .node import Node, TopicNeeded
 from .publication_reader import PublicationReader
 from .publish import Publisher
 from .publish_coalescing import PublishCoalescer
@@ -99,6 +100,10 @@ class NsqdSession(ProtocolSession):
         self.name = NAME
         self._has_greeted = False
         """The magic has come."""
+        self._is_creating = False
+        """The command at the front waits for its topic, which is being made."""
+        self._ends_behind = False
+        """The client has sent its last byte; the command at the front came before."""
         self._full_bytes = 0
         """So much may be on its way to a client that does not read, before commands wait."""
         self._steps_left = STEPS_MAX
@@ -128,6 +133,7 @@ class NsqdSession(ProtocolSession):
         while inbox.at < inbox.have and not self.is_ended:
             if (
                 self.is_congested
+                or self._is_creating
                 or (waiting and len(waiting) >= UNANSWERED_MAX)
                 or (self.is_blocked and self._is_overfull())
             ):
@@ -143,6 +149,12 @@ class NsqdSession(ProtocolSession):
                     break
             except NsqProtocolError as fault:
                 self._refuse(fault)
+            except TopicNeeded as needed:
+                inbox.at = at
+                self._is_creating = True
+                self.connection.run(needed.make(), self._on_created)
+                result = ReceiveResult.WAIT
+                break
             if inbox.at <= at and not self.is_ended:
                 raise no_progress_error()
         if inbox.at != begun:
@@ -169,6 +181,10 @@ class NsqdSession(ProtocolSession):
         if self.consumer is not None:
             self.consumer.subscriber.blocked = is_blocked
 
+    @property
+    def is_busy(self) -> bool:
+        return self._is_creating or not self.responses.is_empty
+
     def tick(self, now_us: int) -> int | None:
         interval_us = self.identity.heartbeat_ms * 1_000
         # half an interval less, since a beat may come a little early
@@ -182,6 +198,9 @@ class NsqdSession(ProtocolSession):
         return now_us + interval_us
 
     def end(self) -> None:
+        if self._is_creating:
+            self._ends_behind = True
+            return
         super().end()
         if self.consumer is not None:
             self.consumer.close()
@@ -193,7 +212,7 @@ class NsqdSession(ProtocolSession):
 
     def stage(self) -> Stage:
         waiting = self.responses.waiting
-        if self.is_ended or self.is_congested or len(waiting) >= UNANSWERED_MAX:
+        if self.is_ended or self.is_congested or self._is_creating or len(waiting) >= UNANSWERED_MAX:
             return Stage.BUSY
         if not self._has_greeted:
             return Stage.FIRST
@@ -303,6 +322,19 @@ class NsqdSession(ProtocolSession):
     def channel_closed(self, reason: str) -> None:
         """What it reads is deleted."""
         self.connection.close()
+
+    def _on_created(self, creation: Future[object]) -> None:
+        """Take the command again for which a topic was made, or could not be."""
+        self._is_creating = False
+        error = creation.exception()
+        if error is None or isinstance(error, LadingError):
+            self.node.retry(self.connection.proceed, error)
+            if self._ends_behind and not self._is_creating:
+                self.end()
+                self.connection.proceed()
+            return
+        log.error("a topic could not be made", exc_info=error, extra=self.connection.origin())
+        self.connection.abort()
 
     # -- answers
 

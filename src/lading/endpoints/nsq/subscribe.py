@@ -95,7 +95,7 @@ def _topic(node: Node, name: str, number: int) -> Topic:
     except Refusal:
         if node.strict:
             raise NsqProtocolError("E_TOPIC_NOT_EXIST") from None
-        topic = node.create_at_once(name)
+        raise node.need(lambda: node.create(name)) from None
     if number >= len(topic.partitions) or not topic.partitions:
         raise NsqProtocolError("E_TOPIC_NOT_EXIST")
     return topic
