@@ -101,7 +101,7 @@ class Broker:
         )
         self.dead_letters = self._add(
             DeadLetters(
-                self.catalog, self.counters, self.topology.topic_by_uuid, self.resolve, self._make_topic,
+                self.catalog, self.counters, self.topology.topic_by_uuid, self.resolve, self.create_topic_in_stream,
                 lambda partition, block, now_us: self.native_appender.append(partition, block, now_us=now_us),
             )
         )  # fmt: skip
@@ -257,7 +257,8 @@ class Broker:
             )
         )
 
-    def _make_topic(self, stream: str, name: str, partitions_count: int, now_us: int) -> Topic:
+    def create_topic_in_stream(self, stream: str, name: str, partitions_count: int, now_us: int) -> Topic:
+        """A new topic with empty partitions in a stream that is created if there is none."""
         found = self.ensure_stream(stream, now_us=now_us)
         return self.create_topic(found.id, None, name, partitions_count, now_us=now_us)
 

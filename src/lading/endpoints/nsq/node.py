@@ -157,9 +157,7 @@ class Node:
 
     def create_at_once(self, name: str) -> Topic:
         """Create a topic while others wait, for messages that are taken already and whose topic was deleted since."""
-        now = now_us()
-        stream = self.broker.ensure_stream(DEFAULT_STREAM, now_us=now)
-        return self.broker.create_topic(stream.id, None, name, 1, now_us=now)
+        return self.broker.create_topic_in_stream(DEFAULT_STREAM, name, 1, now_us())
 
     async def create(self, name: str, partitions: int = 1, form: str | None = None) -> Topic:
         """Return the topic, created in stream ``default`` if it is missing; ``form`` as TopicSettings.header_form."""
