@@ -1,4 +1,4 @@
-"""The checksum kernels against zlib and google-crc32c, and against the published check values."""
+"""The checksum kernels against zlib, google-crc32c and xxhash, and against the published check values."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from typing import Any
 import google_crc32c
 import numpy as np
 import pytest
+import xxhash
 
 from lading.kernels import engine
 
 numba = pytest.importorskip("numba")
 
-from lading.kernels import crc32, crc32c  # noqa: E402
+from lading.kernels import crc32, crc32c, xxh3  # noqa: E402
 from lading.kernels.cpu import HAS_PCLMUL, HAS_SSE42  # noqa: E402
 
 CHECK = np.frombuffer(b"123456789", np.uint8)
@@ -69,3 +70,14 @@ def test_the_cpus_without_the_instructions_get_the_tables() -> None:
     environment = {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": "", "PATH": ""}
     subprocess.run([sys.executable, "-c", program], check=True, env=environment, timeout=60)
     assert engine.get_loaded("lading.nowhere") is None
+
+
+def test_xxh3_is_xxhashs_at_every_size_and_alignment() -> None:
+    """Every size up to two blocks of 1,024 bytes: each of the four algorithms for a size, and each of their ends."""
+    xxh3_64 = callable_of(xxh3.xxh3_64)
+    # what the specification gives for no bytes
+    assert xxh3_64(NOISE, 0, 0) == 0x2D06800538D394C2
+    for size in [*range(2060), *SIZES]:
+        for start in (0, 13):
+            want = xxhash.xxh3_64_intdigest(NOISE[start : start + size].tobytes())
+            assert xxh3_64(NOISE, start, size) == want, (size, start)
