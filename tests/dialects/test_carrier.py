@@ -267,6 +267,17 @@ def test_what_nsq_takes_no_more_of_is_told() -> None:
     ]
 
 
+def test_a_carrier_counts_towards_what_a_whole_message_may_have() -> None:
+    payload = b"p" * (TARGETS["nsq"].payload_bytes_max - 20)
+    rows: list[Row] = [(None, key, [], payload, 0) for key in (b"k", None, b"k" * 4000)]
+    carried = carry(batch_of(rows), TARGETS["nsq"])
+    assert [(each.row, each.reason) for each in carried.unholdable] == [
+        (0, Reason.PAYLOAD_TOO_LARGE),
+        (2, Reason.PAYLOAD_TOO_LARGE),
+    ]
+    assert rows_of(carried.batch)[1] == rows[1]
+
+
 def test_kafka_shows_raw_bytes_and_the_carrier_has_kinds_id_and_time() -> None:
     headers: list[Header] = [("a", 2, b"x"), ("a", 1, None), ("n", 6, b"\1\0\0\0"), ("\\k4:05", 2, b"")]
     row: Row = (bytes(range(16)), b"k", headers, None, 1_700_000_000_123_456)

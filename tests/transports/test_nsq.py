@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from lading import Consumer, Headers, Producer, read_arrow, testing, u16
-from lading.model.errors import LocalError, SettingError, Unreachable
+from lading.model.errors import LimitExceeded, LocalError, SettingError, Unreachable
 from lading.transports.nsq import queue as nsq_queue
 from lading.transports.open import open_transport
 from tests.interop.go_programs import RunningNsq, Unavailable, running
@@ -157,6 +157,26 @@ def test_headers_arrive_exactly_from_our_own_nsqd(ours: testing.Running, face: s
     assert (first.key, first.payload, second.payload) == (b"N14228", b"payload", None)
     with Consumer(f"lading://{ours.endpoints['admin']}", topic, timeout_s=0.5) as native:
         assert next(native).headers == headers
+
+
+def test_a_time_goes_along_since_the_server_stamps_its_own(ours: testing.Running) -> None:
+    url = f"nsq://{ours.endpoints['nsqd_tcp']}"
+    with Producer(url) as producer:
+        producer.send("timed", b"x", timestamp=1_700_000_000_123_456)
+        producer.send("timed", b"y", headers=[("carrier", "UA")], timestamp=5)
+    with Consumer(url, "timed", channel="c", timeout_s=5.0) as consumer:
+        got = [(message.payload, message.timestamp_us) for message in islice(consumer, 2)]
+    assert got == [(b"x", 1_700_000_000_123_456), (b"y", 5)]
+    with Producer(url, strict=True) as strict, pytest.raises(LocalError, match="no form for timestamp"):
+        strict.send("timed", b"x", timestamp=5)
+
+
+def test_no_ext_is_sent_that_the_server_of_the_fork_does_not_survive(ours: testing.Running) -> None:
+    """It ends at 65,506 bytes of JSON; 65,535 are what a length of two bytes can say."""
+    with Producer(f"nsq://{ours.endpoints['nsqd_tcp']}") as producer:
+        producer.send("long", b"x", headers=[("a", "x" * 65_500)])
+        with pytest.raises(LimitExceeded, match="65506"):
+            producer.flush()
 
 
 def test_tags_choose_the_reader(ours: testing.Running) -> None:

@@ -123,7 +123,10 @@ def _with_facts(
             id=None if target.id else id_,
         )
         parts = _carrier_headers(facts, target)
-        if lost.values_bytes[at] + size_bytes(parts, target) > target.values_sum_max:
+        values_bytes = int(lost.values_bytes[at]) + size_bytes(parts, target)
+        payload_bytes = len(STAND_IN) if lost.payload[at] else int(lost.payload_bytes[at])
+        if not _has_room(values_bytes, payload_bytes, target):
+            # what headers take is a bound here: the row is looked at for itself
             light[at] = False
             continue
         rows += [at] * len(parts)
@@ -141,6 +144,12 @@ def _with_facts(
     if (light & lost.id).any():
         columns["id"] = pc.if_else(pa.array(light & lost.id), nothing, batch.column("id"))
     return with_columns(batch, columns), np.flatnonzero(lost.any & ~light)
+
+
+def _has_room(values_bytes: int, payload_bytes: int, target: Capabilities) -> bool:
+    """Whether header values and payload of these sizes fit into one message of the target."""
+    whole_max = target.whole_bytes_max
+    return values_bytes <= target.values_sum_max and (whole_max is None or values_bytes + payload_bytes <= whole_max)
 
 
 def _carrier_headers(facts: Facts, target: Capabilities) -> list[Header]:

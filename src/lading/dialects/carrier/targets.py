@@ -94,7 +94,7 @@ def _has_name(key: str, target: Capabilities) -> bool:
 class Losses:
     """Per row of a Batch: whether the target loses a header (or may: it is asked too often, never too seldom), the
     message key, the payload's null or emptiness, the id of zero bytes, the timestamp; whether it is larger than the
-    target takes; and how many bytes its header values have."""
+    target takes; and how many bytes its header values and its payload have."""
 
     headers: NDArray[np.bool_]
     key: NDArray[np.bool_]
@@ -102,6 +102,7 @@ class Losses:
     id: NDArray[np.bool_]
     time: NDArray[np.bool_]
     values_bytes: NDArray[np.int64]
+    payload_bytes: NDArray[np.int64]
     too_large: NDArray[np.bool_]
 
     def without(self, rows: NDArray[np.bool_]) -> Losses:
@@ -129,7 +130,7 @@ class Losses:
 def losses(batch: pa.RecordBatch, items: Items, target: Capabilities) -> Losses:
     """What ``target`` loses of each row, found for the whole Batch at once."""
     payload: Any = batch.column("payload")
-    sizes_bytes = numpy_of(pc.fill_null(pc.binary_length(payload), 0))
+    sizes_bytes = numpy_of(pc.fill_null(pc.binary_length(payload), 0)).astype(np.int64)
     values: Any = items.array.field("value")
     value_sizes = numpy_of(pc.fill_null(pc.binary_length(values), 0)).astype(np.int64)
     form = form_of(target)
@@ -155,6 +156,7 @@ def losses(batch: pa.RecordBatch, items: Items, target: Capabilities) -> Losses:
         id=id_,
         time=time,
         values_bytes=values_bytes,
+        payload_bytes=sizes_bytes,
         too_large=too_large,
     )
 

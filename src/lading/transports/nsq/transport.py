@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from ...dialects.nsq import limits
 from ...dialects.nsq.commands import write
-from ...dialects.nsq.protocol import DELIVERED, SENT
+from ...dialects.nsq.protocol import SENT
 from ...model.errors import LocalError, SettingError, Unreachable
 from ...model.names import DEFAULT_STREAM
 from ..fetched import FetchResult
@@ -161,7 +161,7 @@ class NsqTransport:
         from ...dialects.nsq.encode import batch_body, exts_and_bodies, item
 
         self._require_topic_name(topic)
-        pairs = exts_and_bodies(fit_to_target(fill_missing_columns(batch), DELIVERED, "NSQ", strict=strict))
+        pairs = exts_and_bodies(fit_to_target(fill_missing_columns(batch), self.capabilities, "NSQ", strict=strict))
         plain = not any(ext for ext, _ in pairs)
         command = "MPUB" if plain else "MPUB_EXT"
         waiting = [_plain_item(body) if plain else item(ext, body) for ext, body in pairs]
