@@ -139,3 +139,36 @@ TestGroupMachine = GroupMachine.TestCase
 TestGroupMachine.settings = settings(
     max_examples=300 if FULL else 8, stateful_step_count=40, deadline=None, derandomize=not FULL
 )
+
+
+def test_groups_with_names_of_their_own(tmp_path: Path) -> None:
+    """Found by number or name, kept over a restart; one made by number alone is called by it."""
+    broker = opened(tmp_path)
+    topic = topic_of(broker, 3)
+    broker.groups.create(topic, 2)
+    named = broker.groups.create(topic, None, "payments")
+    assert (named.id, broker.groups.get(topic, "payments"), broker.groups.get(topic, 1)) == (1, named, named)
+    assert broker.groups.get(topic, "2").id == 2
+    for ident, name in ((None, "payments"), (None, "2"), (1, "other")):
+        with pytest.raises(Refusal) as refused:
+            broker.groups.create(topic, ident, name)
+        assert refused.value.reason is Reason.GROUP_EXISTS
+    before = named.generation
+    broker.groups.join(topic, "payments", 7)
+    assert named.generation == before + 1
+    broker.stop()
+    broker = opened(tmp_path)
+    topic = broker.topic("s", "t")
+    assert [(group.id, group.name) for group in broker.groups.of_topic(topic)] == [(1, "payments"), (2, "2")]
+    broker.groups.delete(topic, "payments")
+    broker.stop()
+    broker = opened(tmp_path)
+    assert [group.name for group in broker.groups.of_topic(broker.topic("s", "t"))] == ["2"]
+    broker.stop()
+
+
+@pytest.mark.parametrize("name", ["", "x" * 256])
+def test_group_names_that_cannot_be(broker: Broker, name: str) -> None:
+    with pytest.raises(Refusal) as refused:
+        broker.groups.create(topic_of(broker), None, name)
+    assert refused.value.reason is Reason.INVALID_GROUP_ID

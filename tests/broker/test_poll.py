@@ -265,3 +265,23 @@ def test_a_large_read_before_does_not_unbound_a_small_one(broker: Broker) -> Non
     assert len(poll(broker, topic, First(), 1000)) == 50
     assert len(poll(broker, topic, First(), 1000, max_bytes=100_000)) <= 11
     assert len(poll(broker, topic, Offset(20), 1000, max_bytes=1)) == 1
+
+
+def test_a_member_may_name_the_partition_that_it_polls(broker: Broker) -> None:
+    """Clients that ask which partitions are theirs poll one of them, store for any, and are refused another's."""
+    topic = topic_of(broker, 2)
+    for partition in topic.partitions:
+        fill(broker, partition, 3)
+    broker.groups.create(topic, None, "readers")
+    for member in (1, 2):
+        broker.groups.join(topic, "readers", member)
+    how = {"max_bytes": 1 << 20, "now_us": NOW, "names_partition": True}
+    mine = broker.poller.poll(topic, GROUP, 2, 1, Next(), 2, True, **how)  # type: ignore[arg-type]
+    assert (mine.partition, mine.count) == (topic.partitions[1], 2)
+    with pytest.raises(Refusal) as refused:
+        broker.poller.poll(topic, GROUP, 2, 0, Next(), 2, True, **how)  # type: ignore[arg-type]
+    assert refused.value.reason is Reason.STALE_GENERATION
+    broker.poller.store_position(topic, GROUP, 2, 0, 2, now_us=NOW, names_partition=True)
+    assert [broker.poller.position(topic, GROUP, number) for number in range(2)] == [2, 1]
+    assert [broker.poller.delete_position(topic, GROUP, 0) for _ in range(2)] == [True, False]
+    assert broker.poller.position(topic, GROUP, 0) is None

@@ -26,7 +26,7 @@ class PartitionLag(NamedTuple):
 
 
 class GroupView(NamedTuple):
-    """A group; ``name`` is unique within its protocol (Iggy: topic/id). ``state`` is the protocol's own word."""
+    """A group; ``name`` is unique within its protocol (Iggy: topic/name). ``state`` is the protocol's own word."""
 
     protocol: str
     name: str
@@ -88,7 +88,7 @@ class GroupViews:
             for group in self._iggy_groups.of_topic(topic):
                 members = [f"client {member.id}" for member in group.members]
                 key = ConsumerRef(IggyConsumerKind.GROUP, group.id).key
-                name = f"{topic.flat_name}/{group.id}"
+                name = f"{topic.flat_name}/{group.name}"
                 # Iggy stores the offset that was consumed last
                 yield _FoundGroup(IGGY, name, _word(members), 0, members, key, topic, next_after=1)
 

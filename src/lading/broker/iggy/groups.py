@@ -1,13 +1,15 @@
 """Iggy consumer groups: who is in, who reads which partition (iggy.md A8).
 
 Partition i goes to member i mod n, members in the order they joined; a member may have none and then polls nothing.
-Groups belong to a topic and last; members are connections and do not.
+Groups belong to a topic and last; members are connections and do not. Clients of some releases name groups by number
+alone, those of others by number or name: a group that was made without a name is called by its number.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Final
 
 from ...log.catalog import Catalog
@@ -51,7 +53,10 @@ class IggyGroup:
 
     id: int
     topic: Topic
+    name: str
     members: list[IggyGroupMember] = field(default_factory=list)
+    generation: int = 0
+    """How often partitions were given out since the start: a member that knows another number asks again."""
 
     def member(self, ident: int) -> IggyGroupMember:
         """The member with this client id."""
@@ -65,12 +70,19 @@ class IggyGroup:
 
     def rebalance(self) -> None:
         """Assign every partition to exactly one member."""
-        count = len(self.members)
+        self.generation += 1
         for turn, member in enumerate(self.members):
-            member.assign(list(range(turn, len(self.topic.partitions), count)))
+            member.assign(list(range(turn, len(self.topic.partitions), len(self.members))))
 
 
 _PROTOCOL: Final = IGGY
+_SEPARATOR: Final = ":"
+NAME_BYTES_MAX: Final = 255
+
+
+def _row_name(ident: int, name: str) -> str:
+    """The name under which the catalog keeps a group: its number, and its own name where it has one."""
+    return str(ident) if name == str(ident) else f"{ident}{_SEPARATOR}{name}"
 
 
 class IggyGroups(Component):
@@ -87,34 +99,47 @@ class IggyGroups(Component):
         for row in self._catalog.groups():
             topic = by_uuid.get(row.scope)
             if row.protocol == _PROTOCOL and topic is not None:
-                self._groups.setdefault(topic, {})[int(row.name)] = IggyGroup(int(row.name), topic)
+                number, _, name = row.name.partition(_SEPARATOR)
+                self._groups.setdefault(topic, {})[int(number)] = IggyGroup(int(number), topic, name or number)
 
-    def create(self, topic: Topic, ident: int) -> IggyGroup:
-        """A new group; one that is there is refused and stays as it is, members included."""
+    def create(self, topic: Topic, ident: int | None, name: str | None = None) -> IggyGroup:
+        """A new group; one that is there is refused and stays as it is, members included.
+
+        Without an id it takes the lowest that is free, without a name it is called by its id.
+        """
+        of_topic = self._groups.setdefault(topic, {})
+        if ident is None:
+            ident = next(number for number in count(1) if number not in of_topic)
         if not 1 <= ident <= ID_MAX:
             raise Refusal(Reason.INVALID_GROUP_ID, f"a group id is 1 to {ID_MAX}, not {ident}")
-        of_topic = self._groups.setdefault(topic, {})
-        if ident in of_topic:
-            raise Refusal(Reason.GROUP_EXISTS, f"group {ident} already exists in topic {topic.flat_name!r}")
-        self._catalog.put_group(GroupRow(_PROTOCOL, topic.uuid, str(ident), 0))
-        group = of_topic[ident] = IggyGroup(ident, topic)
+        name = str(ident) if name is None else name
+        if not 1 <= len(name.encode()) <= NAME_BYTES_MAX:
+            raise Refusal(Reason.INVALID_GROUP_ID, f"a group name has 1 to {NAME_BYTES_MAX} bytes, not {name!r}")
+        if ident in of_topic or any(group.name == name for group in of_topic.values()):
+            raise Refusal(Reason.GROUP_EXISTS, f"group {name!r} already exists in topic {topic.flat_name!r}")
+        self._catalog.put_group(GroupRow(_PROTOCOL, topic.uuid, _row_name(ident, name), 0))
+        group = of_topic[ident] = IggyGroup(ident, topic, name)
         return group
 
-    def delete(self, topic: Topic, ident: int) -> None:
+    def delete(self, topic: Topic, ident: int | str) -> None:
         """The group goes with its positions, its members stay connected.
 
         One of the same id that comes later starts at the first message.
         """
-        self.get(topic, ident)
-        self._catalog.remove_group(_PROTOCOL, topic.uuid, str(ident))
-        del self._groups[topic][ident]
-        self._positions.remove(topic, ConsumerRef(IggyConsumerKind.GROUP, ident).key)
+        group = self.get(topic, ident)
+        self._catalog.remove_group(_PROTOCOL, topic.uuid, _row_name(group.id, group.name))
+        del self._groups[topic][group.id]
+        self._positions.remove(topic, ConsumerRef(IggyConsumerKind.GROUP, group.id).key)
 
-    def get(self, topic: Topic, ident: int) -> IggyGroup:
-        """By id."""
-        group = self._groups.get(topic, {}).get(ident)
+    def get(self, topic: Topic, ident: int | str) -> IggyGroup:
+        """By id or name."""
+        of_topic = self._groups.get(topic, {})
+        if isinstance(ident, int):
+            group = of_topic.get(ident)
+        else:
+            group = next((group for group in of_topic.values() if group.name == ident), None)
         if group is None:
-            raise Refusal(Reason.GROUP_NOT_FOUND, f"topic {topic.flat_name!r} has no group {ident}; create it first")
+            raise Refusal(Reason.GROUP_NOT_FOUND, f"topic {topic.flat_name!r} has no group {ident!r}; create it first")
         return group
 
     def of_topic(self, topic: Topic) -> list[IggyGroup]:
@@ -126,14 +151,14 @@ class IggyGroups(Component):
         """How many groups there are."""
         return sum(map(len, self._groups.values()))
 
-    def join(self, topic: Topic, ident: int, member: int) -> None:
+    def join(self, topic: Topic, ident: int | str, member: int) -> None:
         """Become a member; joining twice changes nothing."""
         group = self.get(topic, ident)
         if all(other.id != member for other in group.members):
             group.members.append(IggyGroupMember(member))
             group.rebalance()
 
-    def leave(self, topic: Topic, ident: int, member: int) -> None:
+    def leave(self, topic: Topic, ident: int | str, member: int) -> None:
         """Leave the group; does nothing if the client is not a member."""
         self._drop(self.get(topic, ident), member)
 

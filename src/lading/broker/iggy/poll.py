@@ -83,15 +83,21 @@ class IggyPoller:
         max_bytes: int,
         now_us: int,
         states: frozenset[State] | None = None,
+        names_partition: bool = False,
     ) -> PollResult:
         """``count`` messages at most; a group member's partitions take turns, whatever ``partition_number`` says.
+
+        ``names_partition``: the member polls this one of its partitions instead, and is refused any other.
 
         ``states``: only messages that have one of them, of those that the topic shows; None for all that it shows.
         ``auto_commit`` stores the last offset of an answer that is not empty, wherever it lies.
         """
         if count < 1:
             raise Refusal(Reason.INVALID_COUNT, "poll count is 0; ask for at least 1 message")
-        partition = self._partition(topic, consumer, member, partition_number)
+        if names_partition:
+            partition: Partition | None = self.named_partition(topic, consumer, member, partition_number)
+        else:
+            partition = self._partition(topic, consumer, member, partition_number)
         if partition is None:
             return PollResult(None, None, 0)
         reader = iggy_row.HIDING if topic.settings.hide_states else iggy_row.SHOWING
@@ -120,9 +126,13 @@ class IggyPoller:
         offset: int,
         *,
         now_us: int,
+        names_partition: bool = False,
     ) -> None:
-        """Store the last consumed offset; a group stores it for the partition its member polled last."""
-        if consumer.kind is IggyConsumerKind.GROUP:
+        """Store the last consumed offset; a group stores it for the partition its member polled last.
+
+        ``names_partition``: or for this one, whoever of the group has it.
+        """
+        if consumer.kind is IggyConsumerKind.GROUP and not names_partition:
             partition = self._groups.partition_of(topic, consumer.id, -1 if member is None else member)
         else:
             partition = topic.partition(partition_number)
@@ -135,6 +145,28 @@ class IggyPoller:
             # offset 0 of an empty partition was consumed by nobody; keeping it would skip the first message
             return
         self._positions.store(partition, consumer.key, StoredPosition(offset, None, None, now_us))
+
+    def delete_position(self, topic: Topic, consumer: ConsumerRef, partition_number: int) -> bool:
+        """Forget a stored offset; whether there was one."""
+        partition = topic.partition(partition_number)
+        if consumer.key not in partition.positions:
+            return False
+        self._positions.remove_from(partition, consumer.key)
+        return True
+
+    def named_partition(
+        self, topic: Topic, consumer: ConsumerRef, member: int | None, partition_number: int
+    ) -> Partition:
+        """Return the partition; Refusal for a group member that was not given it."""
+        partition = topic.partition(partition_number)
+        if consumer.kind is IggyConsumerKind.GROUP:
+            group = self._groups.get(topic, consumer.id)
+            if partition_number not in group.member(-1 if member is None else member).partitions:
+                raise Refusal(
+                    Reason.STALE_GENERATION,
+                    f"partition {partition} belongs to another member of group {group.name!r}; sync the group",
+                )
+        return partition
 
     def _partition(
         self, topic: Topic, consumer: ConsumerRef, member: int | None, partition_number: int
