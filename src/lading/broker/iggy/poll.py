@@ -95,7 +95,7 @@ class IggyPoller:
         if count < 1:
             raise Refusal(Reason.INVALID_COUNT, "poll count is 0; ask for at least 1 message")
         if names_partition:
-            partition: Partition | None = self.named_partition(topic, consumer, member, partition_number)
+            partition: Partition | None = self.require_partition(topic, consumer, member, partition_number)
         else:
             partition = self._partition(topic, consumer, member, partition_number)
         if partition is None:
@@ -154,7 +154,7 @@ class IggyPoller:
         self._positions.remove_from(partition, consumer.key)
         return True
 
-    def named_partition(
+    def require_partition(
         self, topic: Topic, consumer: ConsumerRef, member: int | None, partition_number: int
     ) -> Partition:
         """Return the partition; Refusal for a group member that was not given it."""
