@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import errno
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 import uvloop
 
 from lading.kernels import engine
+from lading.log.disk import File, RealDisk
 from lading.log.group_commit import GroupCommit, SyncNow, WriteOnly
 from lading.log.interface import Commit
 from lading.log.partition import DiskPartitionLog
@@ -122,15 +124,42 @@ def test_the_next_sync_is_under_way_before_anybody_is_told_of_the_one_before(tmp
 
 
 def test_a_log_closed_during_a_sync_keeps_its_file_until_then(tmp_path: Path) -> None:
+    class Counted(RealDisk):
+        """Knows the numbers of files that are open for writing."""
+
+        numbers: ClassVar[list[int]] = []
+
+        def open(self, path: Path, *, write: bool = False) -> File:
+            file = super().open(path, write=write)
+            if write and path.suffix == ".log":
+                self.numbers.append(file.fileno())
+            return file
+
     commit = GroupCommit(threads=1)
     for number in range(20):
-        log = opened(tmp_path / f"p{number}")
+        log = opened(tmp_path / f"p{number}", Counted())
         add(log, 3)
         log.flush()
-        commit.submit(log)
+        failed: list[OSError | None] = []
+        commit.submit(log, failed.append)
         log.close()
         del log
-    assert commit.drain()
+        # another file could have the number by now, and be synced in its place
+        place = Path(f"/proc/self/fd/{Counted.numbers[-1]}").readlink()
+        assert place.parent == tmp_path / f"p{number}"
+        assert commit.drain() and failed == [None]
     for number in range(20):
         assert len(read_all(opened(tmp_path / f"p{number}"))) == 3
     commit.close()
+
+
+def test_a_log_closed_during_a_sync_is_not_closed_in_order(tmp_path: Path) -> None:
+    """A disk tells each failure to sync once: to the sync under way, whose end the log does not wait for."""
+    log = opened(tmp_path / "p", segment_bytes=1000)
+    for _ in range(5):
+        add(log, 3)
+        log.flush()
+    assert len(log.begin_sync()) > 1, "segments rolled"
+    log.close()
+    again = opened(tmp_path / "p", segment_bytes=1000)
+    assert not again.recovery.clean and len(read_all(again)) == 15

@@ -324,7 +324,10 @@ class KeptLog(Protocol):
         """
 
     def close(self) -> None:
-        """Flush, sync, mark as closed in order. The log cannot be used after it."""
+        """Flush, sync, mark as closed in order. The log cannot be used after it.
+
+        While a sync is under way it keeps its files, and the log counts as not closed in order.
+        """
 
     def drop(self) -> None:
         """Let go of files that are going to be deleted. The log cannot be used after it."""

@@ -245,7 +245,9 @@ class DiskPartitionLog(LogSidecars):
             self.flush()
             if not self.recovery.clean and not self._mark.begun:
                 self._begin_writing()
-        if self._mark.begun and not self._read_only:
+        # while a sync is under way the log is not closed in order: an error that a file tells that sync it does not
+        # tell a second one, so that nothing here can find out whether all of it is on disk
+        if self._mark.begun and not self._read_only and self._syncing is None:
             try:
                 self._wake()
                 for file in self.begin_sync():
