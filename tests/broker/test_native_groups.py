@@ -61,6 +61,33 @@ def test_members_may_read_different_topics(broker: Broker, topic: Topic) -> None
     assert places(groups.heartbeat("g", "one", now_us=NOW)) == []
 
 
+def test_a_catalog_that_cannot_be_written_delays_a_generation_and_no_change_of_topics(
+    broker: Broker, topic: Topic
+) -> None:
+    topic_of(broker, 2, "u")
+    groups = broker.native_groups
+    for member in ("one", "two"):
+        groups.join("g", member, [topic, broker.topic("s", "u")], now_us=NOW)
+
+    def partitions_of(generation: int) -> list[list[tuple[str, int]]]:
+        found = [groups.heartbeat("g", one, generation=generation, now_us=NOW) for one in ("one", "two")]
+        return [places(one) for one in found]
+
+    # refuses the next write; the catalog repairs itself with the one after it
+    broker.catalog._db.execute("PRAGMA query_only = ON")
+    broker.delete_partitions(topic, 1)
+    assert partitions_of(2) == [[("t", 0), ("u", 0)], [("t", 1), ("u", 1)]]
+    broker.tick(NOW)
+    assert partitions_of(3) == [[("t", 0), ("u", 0)], [("t", 1), ("u", 1)]]
+    broker.catalog._db.execute("PRAGMA query_only = ON")
+    broker.delete_topic("s", "t")
+    assert [one.name for one in broker.topics("s")] == ["u"] and broker.counters.failed_maintenance == 2
+    assert partitions_of(3) == [[("u", 0)], [("u", 1)]]
+    for at in range(2):
+        broker.tick(NOW + at * SECOND)
+        assert partitions_of(4) == [[("u", 0)], [("u", 1)]]
+
+
 def test_a_silent_member_leaves(broker: Broker, topic: Topic) -> None:
     groups = broker.native_groups
     groups.join("g", "one", [topic], now_us=NOW)

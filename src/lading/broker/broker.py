@@ -69,7 +69,7 @@ class Broker:
         self._store = store
         self.dates = store.dates
         self.catalog, self.commit, directory = store.catalog, store.commit, store.directory
-        attempts = Attempts(self.counters)
+        attempts = self._attempts = Attempts(self.counters)
         self._components: list[Component] = []
         """The parts, in the order in which they hear of everything; a part goes behind those that it is built on."""
         self._idle_logs = self._add(IdleLogs(settings.open_files_max))
@@ -285,17 +285,20 @@ class Broker:
             partition.log.hold_last_stable_offset(None)
         self.damages.watch(partitions)
 
+    # a change of topics is done when parts hear of it: what the disk refuses one of them now it does later, and the
+    # others hear of it all the same
+
     def _resized(self, topic: Topic) -> None:
         for component in self._components:
-            component.on_topic_resized(topic)
+            self._attempts.attempt(component.on_topic_resized, topic)
 
     def _forget(self, topic: Topic) -> None:
         for component in self._components:
-            component.on_topic_deleted(topic)
+            self._attempts.attempt(component.on_topic_deleted, topic)
 
     def _abandon(self, partition: Partition) -> None:
         for component in reversed(self._components):
-            component.on_partition_deleted(partition)
+            self._attempts.attempt(component.on_partition_deleted, partition)
         partition.log.on_synced = None
         partition.notify_readers()
 

@@ -6,7 +6,7 @@ generation; a position stored under an older one is refused.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -41,8 +41,11 @@ class _Group:
     name: str
     generation: int
     members: dict[str, _Member] = field(default_factory=dict)
+    is_stale: bool = False
+    """Whether the assignment is one of topics as they were: the catalog could not take the generation of another."""
 
     def assign(self) -> None:
+        self.is_stale = False
         for member in self.members.values():
             member.partitions = []
         topics = {topic: None for member in self.members.values() for topic in member.topics}
@@ -122,20 +125,32 @@ class NativeGroups(Component):
 
     def on_topic_resized(self, topic: Topic) -> None:
         """The topic has other partitions now."""
-        for group in self._groups.values():
-            if any(topic in member.topics for member in group.members.values()):
-                group.assign()
-                self._next_generation(group)
+        self._assign_anew(self._groups_reading(topic), topic, len(topic.partitions))
 
     def on_topic_deleted(self, topic: Topic) -> None:
         """The topic is deleted: nobody reads it any more."""
-        for group in self._groups.values():
-            readers = [member for member in group.members.values() if topic in member.topics]
-            for member in readers:
+        groups = self._groups_reading(topic)
+        for group in groups:
+            for member in group.members.values():
                 member.topics = tuple(one for one in member.topics if one is not topic)
-            if readers:
-                group.assign()
-                self._next_generation(group)
+        self._assign_anew(groups, topic, 0)
+
+    def _groups_reading(self, topic: Topic) -> list[_Group]:
+        groups = self._groups.values()
+        return [group for group in groups if any(topic in member.topics for member in group.members.values())]
+
+    def _assign_anew(self, groups: Sequence[_Group], topic: Topic, partitions_count: int) -> None:
+        """Begin a generation, as the topic has so many partitions now; the next tick tries again what is refused.
+
+        Until then members keep what they have, but for partitions that are gone.
+        """
+        for group in groups:
+            group.is_stale = True
+            for member in group.members.values():
+                member.partitions = [
+                    one for one in member.partitions if one.topic is not topic or one.number < partitions_count
+                ]
+        self._drop_all(dict.fromkeys(groups, ()))
 
     @property
     def due_us(self) -> int:
@@ -143,16 +158,23 @@ class NativeGroups(Component):
         return SOON_US if any(group.members for group in self._groups.values()) else NEVER_US
 
     def tick(self, now_us: int) -> None:
-        """Members that were not seen for too long leave."""
-        refused: list[Refusal] = []
+        """Members that were not seen for too long leave, and groups whose topics changed get their generation."""
+        limit_us = now_us - self._session_timeout_us
+        changed = {}
         for group in self._groups.values():
-            limit_us = now_us - self._session_timeout_us
             gone = [name for name, member in group.members.items() if member.seen_us <= limit_us]
-            if gone:
-                try:
-                    self._drop(group, gone)
-                except Refusal as refusal:
-                    refused.append(refusal)
+            if gone or group.is_stale:
+                changed[group] = gone
+        self._drop_all(changed)
+
+    def _drop_all(self, members: Mapping[_Group, Sequence[str]]) -> None:
+        """Drop members of several groups; raises the first refusal when all were tried."""
+        refused: list[Refusal] = []
+        for group, names in members.items():
+            try:
+                self._drop(group, names)
+            except Refusal as refusal:
+                refused.append(refusal)
         if refused:
             raise refused[0]
 
