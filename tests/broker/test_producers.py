@@ -342,6 +342,40 @@ def test_killed_anywhere_it_ends_as_acknowledged(tmp_path: Path, full: bool) -> 
     print(f"transactions killed: {seen}, lost 0, twice 0, seen though aborted 0")
 
 
+@pytest.mark.parametrize("left", ["nothing", "an older one"])
+def test_a_full_disk_stops_no_start_that_has_to_find_aborted_ranges_again(tmp_path: Path, left: str) -> None:
+    """``states.log`` did not outlive a power cut, or ends before the last records; the log has what they said."""
+    broker = opened(tmp_path)
+    partition = topic_of(broker).partition(0)
+    caller = named(broker)
+    states = next(tmp_path.rglob(f"{0:020}.log")).with_name("states.log")
+    before = None
+    for number, payload in enumerate((b"first", b"second")):
+        begin(broker, caller, partition)
+        send(broker, caller, partition, payload, sequence=number)
+        end(broker, caller, False)
+        before = before or states.read_bytes()
+    produce(broker, partition, b"plain", producer=77, sequence=0)
+    assert committed(broker, partition) == [b"plain"]
+    disk = FailingDisk()
+    disk.suffix, disk.failing, disk.errno = "", {"write"}, errno.ENOSPC
+    states.write_bytes(before or b"") if left == "an older one" else states.unlink()
+    broker = crashed(tmp_path, broker, disk=disk)
+    partition = broker.topic("s", "t").partition(0)
+    broker.tick(NOW + SECOND)
+    # nothing aborted is shown, and nothing behind what is not on disk
+    assert committed(broker, partition) == [] == as_kafka(broker, partition)
+    disk.failing = set()
+    for at in range(2, 5):
+        broker.tick(NOW + at * SECOND)
+    assert committed(broker, partition) == [b"plain"] == as_kafka(broker, partition)
+    # what is on disk now is found there by the next one
+    broker = crashed(tmp_path, broker)
+    partition = broker.topic("s", "t").partition(0)
+    assert not partition.log.recovery.states_lost and committed(broker, partition) == [b"plain"]
+    broker.stop()
+
+
 def test_positions_wait_for_the_commit(broker: Broker, partition: Partition) -> None:
     caller = named(broker)
     broker.producers.add_offsets(caller, now_us=NOW)

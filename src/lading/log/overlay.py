@@ -123,6 +123,14 @@ class Overlay:
         self._crc = google_crc32c.extend(self._crc, data)
         self._records += 1
         self.unsynced = True
+        self._count(record)
+
+    def remember(self, record: OverlayRecord) -> None:
+        """Let a record count that could not be written; ``compact`` writes it."""
+        self._rewrite = True
+        self._count(record)
+
+    def _count(self, record: OverlayRecord) -> None:
         if record.kind != RangeKind.STATE:
             floor = self._floors[_WRITTEN]
             self._floors[_WRITTEN] = record.first if floor is None else min(floor, record.first)
@@ -158,7 +166,7 @@ class Overlay:
 
     @property
     def needs_rewrite(self) -> bool:
-        """Whether the file says something that does not hold."""
+        """Whether the file says something that does not hold, or lacks something that does."""
         return self._rewrite
 
     @property

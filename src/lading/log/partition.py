@@ -228,17 +228,31 @@ class DiskPartitionLog(LogSidecars):
                 self._begin_writing()
             if not self._mark.begun:
                 return now_us
+            self._release_readers()
         self._mark.write_when_due(self._now_marked(), now_us)
         under_way = self._mark.stale or self._syncing is not None or self._written or self._overlay.unsynced
         if -_INDEX_EVERY_US < now_us - self._index_due_us < 0:
             return now_us if under_way else self._index_due_us
         self._index_due_us = now_us + _INDEX_EVERY_US
         self._segments.active.save_index()
-        if self._overlay.wants_compaction:
+        if self._overlay.wants_compaction or self._overlay.needs_rewrite:
             with contextlib.suppress(OSError):
-                self._mark.forget_states(self._now_marked())
-                self._overlay.compact(self.first_offset)
-        return now_us if under_way else None
+                self._rewrite_states()
+                self._release_readers()
+        if under_way:
+            return now_us
+        return self._index_due_us if self._overlay.needs_rewrite else None
+
+    def _rewrite_states(self) -> None:
+        self._mark.forget_states(self._now_marked())
+        self._overlay.compact(self.first_offset)
+
+    def _release_readers(self) -> None:
+        """What readers waited for may be on disk now: aborted ranges that a full disk did not take."""
+        before = self.last_stable_offset
+        self._update_last_stable_offset()
+        if self.last_stable_offset > before and self.on_synced is not None:
+            self.on_synced()
 
     def close(self) -> None:
         with contextlib.suppress(Refusal, OSError):
@@ -300,6 +314,13 @@ class DiskPartitionLog(LogSidecars):
     # ------------------------------------------------------------------------------------------ states
 
     def sync_states(self) -> None:
+        if self._overlay.needs_rewrite and not self._overlay.lost:
+            try:
+                self._mark.wake()
+                self._rewrite_states()
+            except OSError as error:
+                raise self._refuse(error, "could not keep a state") from error
+            self._update_last_stable_offset()
         file = self._overlay.begin_sync()
         if file is None:
             return

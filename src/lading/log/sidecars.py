@@ -50,6 +50,8 @@ class LogSidecars:
             notes=[*found.report.notes, *self._overlay.notes],
             states_lost=self._overlay.lost,
         )
+        self._is_loading = True
+        """Whether what the log's own messages say of others is still being read: nothing was held back yet."""
         self._overlay.forget_from(found.next_offset)
         self._segments = Segments(disk, path, found.closed, open_tail(disk, path, found), found.gaps)
         # looked up when they are called: they are set after this
@@ -85,7 +87,7 @@ class LogSidecars:
     def _begin_writing(self) -> None:
         """The first write since opening: from now on the log is not closed in order, and the disk knows it."""
         self._wake()
-        if self._found is not None:
+        if self._found is not None or self._overlay.needs_rewrite:
             self._mend()
         self._mark.begin(self._now_marked())
 
@@ -120,7 +122,7 @@ class LogSidecars:
             self._mark.stale = True
 
     def hold_last_stable_offset(self, offset: int | None) -> None:
-        self._held = offset
+        self._held, self._is_loading = offset, False
         self._update_last_stable_offset()
         if self._overlay.lost:
             self._overlay.lost = False
@@ -142,12 +144,19 @@ class LogSidecars:
         first, end = max(first, self.first_offset), min(end, self.next_offset)
         if first >= end:
             return
-        self._require_writable()
+        record = OverlayRecord(kind, state, first, end, max(now_us, 0))
+        if not self._is_loading:
+            self._require_writable()
         try:
             self._mark.wake()
-            self._overlay.add(OverlayRecord(kind, state, first, end, max(now_us, 0)))
+            self._overlay.add(record)
         except OSError as error:
-            raise self._refuse(error, "could not keep a state") from error
+            refused = self._refuse(error, "could not keep a state")
+            if not self._is_loading:
+                raise refused from error
+            # a log on a full disk opens for readers: they wait before what is not on disk, until ``maintain`` brings it
+            self._overlay.remember(record)
+            self._mark.stale = True
         self._update_last_stable_offset()
 
     def unavailable_ranges(self, first: int, end: int) -> list[tuple[int, int, int]]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import blake2b
@@ -91,7 +91,9 @@ class DeadLetters(Component):
                 self._take_in(PendingDeadLetter(row, topic.partitions[row.partition]))
                 self._soft[row.id] = topic.partitions[row.partition]
         if gone:
-            self._store.remove(gone, firm=False)
+            # on a full disk they are found again at the next start
+            with suppress(Refusal):
+                self._store.remove(gone, firm=False)
         for marking in list(self._markings.values()):
             try:
                 self._set_again(marking)

@@ -6,12 +6,14 @@ Only partitions that the catalog names are looked at. The blocks of a chunk are 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Final
 
 from ...chunk.runs import runs
 from ...dialects import registry
 from ...dialects.sequenced import SequencedDialect
 from ...log.catalog import Catalog
+from ...model.errors import Refusal
 from .append import Appender
 from .attempts import Attempts
 from .component import Component, partitions_of
@@ -74,7 +76,9 @@ class WriterStateManager(Component):
                                 )
                             writers.add(numbered, log.high_watermark)
             at = span.end_offset
-        log.sync_states()
+        # a disk that is full or fails stops no start: readers wait before what is not on disk
+        with suppress(Refusal):
+            log.sync_states()
 
     def on_synced(self, partition: Partition) -> None:
         """Keep a snapshot when a segment was closed, best when nothing is under way."""
