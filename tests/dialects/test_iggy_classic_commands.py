@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lading.dialects.iggy_classic import commands as c
+from lading.dialects.iggy_classic.command_table import REQUEST_HEAD, RESPONSE_HEAD, CommandSpec, error_frame, ok_frame
 from lading.dialects.iggy_classic.errors import CODE_OF, ERRORS, code_of, name_of
 from lading.dialects.iggy_classic.primitives import (
     ConsumerIdentifier,
@@ -51,7 +52,7 @@ HEX = {
 
 
 def split(frame: bytes) -> tuple[int, bytes]:
-    length, code = c.REQUEST_HEAD.unpack_from(frame)
+    length, code = REQUEST_HEAD.unpack_from(frame)
     assert length == len(frame) - 4
     return code, frame[8:]
 
@@ -63,17 +64,17 @@ def test_recorded_exchange(exchange: dict[str, str]) -> None:
     if exchange["name"] == "message.poll (count 0)":
         with pytest.raises(MalformedMessage) as caught:
             c.parse_request(code, payload)
-        assert c.error_frame(code_of(caught.value)) == answer
+        assert error_frame(code_of(caught.value)) == answer
         return
     command = c.parse_request(code, payload)
     assert c.encode_request(command) == frame
-    status, length = c.RESPONSE_HEAD.unpack_from(answer)
+    status, length = RESPONSE_HEAD.unpack_from(answer)
     assert length == len(answer) - 8
     if status:
-        assert c.error_frame(status) == answer
+        assert error_frame(status) == answer
         assert ERRORS[status].name == name_of(status)
     else:
-        assert c.ok_frame(c.encode_response(command, c.parse_response(command, answer[8:]))) == answer
+        assert ok_frame(c.encode_response(command, c.parse_response(command, answer[8:]))) == answer
 
 
 STREAM, TOPIC = StreamInfo(1, 1, 100, 2, "str1"), TopicInfo(1, 2, 100, 2, "top1")
@@ -192,7 +193,7 @@ def test_what_the_real_server_reads_over_is_read_over() -> None:
     assert send.partitioning == balanced()
 
 
-@given(code=st.sampled_from([row.code for row in c.TABLE]), payload=st.binary(max_size=80))
+@given(code=st.sampled_from([row.code for row in c.TABLE.rows]), payload=st.binary(max_size=80))
 def test_any_bytes_are_a_command_or_malformed(code: int, payload: bytes) -> None:
     try:
         command = c.parse_request(code, payload)
@@ -202,8 +203,8 @@ def test_any_bytes_are_a_command_or_malformed(code: int, payload: bytes) -> None
     assert c.parse_request(frame_code, again) == command
 
 
-@given(row=st.sampled_from(c.TABLE), body=st.binary(max_size=200))
-def test_any_bytes_are_an_answer_or_malformed(row: c.CommandSpec, body: bytes) -> None:
+@given(row=st.sampled_from(c.TABLE.rows), body=st.binary(max_size=200))
+def test_any_bytes_are_an_answer_or_malformed(row: CommandSpec, body: bytes) -> None:
     try:
         result = c.parse_response(row.request, body)
     except MalformedMessage:

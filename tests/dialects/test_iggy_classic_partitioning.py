@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lading.dialects.iggy_classic.partitioning import murmur3_128, partition_of
+from lading.dialects.iggy_classic.partitioning import murmur3_128, partition_by_murmur3
 
 # key -> hash, partition of 3
 REFERENCE = [
@@ -17,10 +17,10 @@ REFERENCE = [
 @pytest.mark.parametrize(("key", "hashed", "partition"), REFERENCE)
 def test_reference_keys(key: bytes, hashed: int, partition: int) -> None:
     assert murmur3_128(key) == hashed
-    assert partition_of(key, 3) == partition
+    assert partition_by_murmur3(key, 3) == partition
 
 
 @pytest.mark.parametrize("size", range(1, 64))
 def test_every_length_lands_in_a_partition(size: int) -> None:
     for partitions in (1, 2, 7, 1000):
-        assert 1 <= partition_of(bytes(range(size)), partitions) <= partitions
+        assert 1 <= partition_by_murmur3(bytes(range(size)), partitions) <= partitions

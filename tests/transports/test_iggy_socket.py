@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from lading.dialects.iggy_classic import commands as c
-from lading.dialects.iggy_classic.commands import error_frame, ok_frame
+from lading.dialects.iggy_classic.command_table import error_frame, ok_frame
 from lading.dialects.iggy_classic.primitives import balanced
 from lading.model.errors import Reason, Refusal, RemoteError, SettingError, Unreachable
 from lading.transports.iggy.socket import ANSWER_BYTES_MAX, AnswerTooLarge, IggySocket

@@ -86,6 +86,8 @@ class Reason(StrEnum):
     UNKNOWN_COMMAND = "unknown_command"
     FEATURE_UNAVAILABLE = "feature_unavailable"
     CLIENT_NOT_FOUND = "client_not_found"
+    UNAUTHENTICATED = "unauthenticated"
+    USER_NOT_FOUND = "user_not_found"
     INVALID_CLIENT_ID = "invalid_client_id"
     STREAM_ID_NOT_FOUND = "stream_id_not_found"
     STREAM_NAME_NOT_FOUND = "stream_name_not_found"

@@ -1,17 +1,17 @@
-"""Every command of Iggy classic as a dataclass, and its bytes both ways (iggy.md A1-A3, M).
+"""Every command of Iggy 0.0.40 as a dataclass, and how it lies in bytes (iggy.md A1-A3, M).
 
-A request frame is ``[length u32 = 4 + payload][code u32][payload]``, an answer ``[status u32][length u32][body]``.
-Nothing here opens a socket or asks a broker.
+Later releases have the same commands in other bytes, and more of them: ``releases.py``. Nothing here opens a socket
+or asks a broker.
 """
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
-from ...model.errors import MalformedMessage, Reason, Refusal
+from ...model.errors import Reason
+from .command_table import CommandSpec, CommandTable
 from .primitives import (
     BOOL,
     CONSUMER,
@@ -22,7 +22,6 @@ from .primitives import (
     U32,
     U64,
     Bytes,
-    Codec,
     ConsumerIdentifier,
     Identifier,
     Partitioning,
@@ -30,7 +29,7 @@ from .primitives import (
     name_to_end,
     repeated,
 )
-from .records import layout, record, validate
+from .records import record
 from .responses import (
     NOTHING,
     ClientDetails,
@@ -44,7 +43,6 @@ from .responses import (
     StreamInfo,
     TopicDetails,
     TopicInfo,
-    parse_whole,
 )
 from .state_commands import OWN_CODES_FROM, GetStates, ListedStates, SetStates, SetStatesWhere, StatesProgress
 from .validation import (
@@ -59,12 +57,6 @@ from .validation import (
     TOPIC_ID,
     TOPIC_NAME,
 )
-
-REQUEST_HEAD: Final = struct.Struct("<II")
-"""``length`` (4 + payload) and command code."""
-
-RESPONSE_HEAD: Final = struct.Struct("<II")
-"""Status (0 is ok) and body length; a body follows only a status of 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,9 +149,12 @@ class GetStreams:
 
 @dataclass(frozen=True, slots=True)
 class CreateStream:
-    """``stream_id`` from 1; the name is stored normalised (``validation.normalised``)."""
+    """``stream_id`` from 1, None for one that is free; the name is stored normalised (``validation.normalised``).
 
-    stream_id: Annotated[int, U32, STREAM_ID]
+    Since 0.6.0 it answers StreamDetails.
+    """
+
+    stream_id: Annotated[int | None, U32, STREAM_ID]
     name: Annotated[str, name_to_end(Reason.INVALID_STREAM_NAME), STREAM_NAME]
 
 
@@ -187,12 +182,18 @@ class GetTopics:
 
 @dataclass(frozen=True, slots=True)
 class CreateTopic:
-    """``topic_id`` from 1, 0 to 100,000 partitions; the name is stored normalised."""
+    """``topic_id`` from 1, None for one that is free, 0 to 100,000 partitions; the name is stored normalised.
+
+    Later releases say how long messages are kept; since 0.6.0 it answers TopicDetails.
+    """
 
     stream: Annotated[Identifier, IDENTIFIER]
-    topic_id: Annotated[int, U32, TOPIC_ID]
+    topic_id: Annotated[int | None, U32, TOPIC_ID]
     partitions_count: Annotated[int, U32, FIRST_PARTITIONS]
     name: Annotated[str, name_to_end(Reason.INVALID_TOPIC_NAME), TOPIC_NAME]
+    expiry_us: int | None = None
+    size_bytes_max: int | None = None
+    """Of all partitions together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +228,7 @@ class GetGroup:
 
     stream: Annotated[Identifier, IDENTIFIER]
     topic: Annotated[Identifier, IDENTIFIER]
-    group_id: Annotated[int, U32, GROUP_ID]
+    group_id: Annotated[Identifier, U32, GROUP_ID]
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,11 +241,12 @@ class GetGroups:
 
 @dataclass(frozen=True, slots=True)
 class CreateGroup:
-    """``group_id`` from 1."""
+    """``group_id`` from 1, None for one that is free; groups have names since 0.0.90. Since 0.5.0: GroupDetails."""
 
     stream: Annotated[Identifier, IDENTIFIER]
     topic: Annotated[Identifier, IDENTIFIER]
-    group_id: Annotated[int, U32, GROUP_ID]
+    group_id: Annotated[int | None, U32, GROUP_ID]
+    name: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +255,7 @@ class DeleteGroup:
 
     stream: Annotated[Identifier, IDENTIFIER]
     topic: Annotated[Identifier, IDENTIFIER]
-    group_id: Annotated[int, U32, GROUP_ID]
+    group_id: Annotated[Identifier, U32, GROUP_ID]
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,7 +264,7 @@ class JoinGroup:
 
     stream: Annotated[Identifier, IDENTIFIER]
     topic: Annotated[Identifier, IDENTIFIER]
-    group_id: Annotated[int, U32, GROUP_ID]
+    group_id: Annotated[Identifier, U32, GROUP_ID]
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,7 +273,7 @@ class LeaveGroup:
 
     stream: Annotated[Identifier, IDENTIFIER]
     topic: Annotated[Identifier, IDENTIFIER]
-    group_id: Annotated[int, U32, GROUP_ID]
+    group_id: Annotated[Identifier, U32, GROUP_ID]
 
 
 Command = (
@@ -282,17 +284,7 @@ Command = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class CommandSpec:
-    """One line of the command table: code, the name metrics and logs use, the request, the body of its answer."""
-
-    code: int
-    name: str
-    request: type[Any]
-    answer: Codec[Any]
-
-
-TABLE: Final[Sequence[CommandSpec]] = (
+ROWS: Final[Sequence[CommandSpec]] = (
     CommandSpec(0, "kill", Kill, NOTHING),
     CommandSpec(1, "ping", Ping, NOTHING),
     CommandSpec(10, "stats", Stats, record(StatsInfo)),
@@ -324,55 +316,12 @@ TABLE: Final[Sequence[CommandSpec]] = (
     CommandSpec(OWN_CODES_FROM + 3, "states.set_where", SetStatesWhere, record(StatesProgress)),
 )
 
-_CODECS: Final = {row.request: record(row.request) for row in TABLE}
-_WITHOUT_FIELDS: Final = {row.request for row in TABLE if not layout(row.request)}
-ROW_BY_CODE: Final = {row.code: row for row in TABLE}
-ROW_BY_REQUEST: Final = {row.request: row for row in TABLE}
+TABLE: Final = CommandTable(ROWS)
+"""The commands of 0.0.40; those of other releases are made from these in ``releases.py``."""
 
-
-def parse_request(code: int, payload: Bytes) -> Command:
-    """The command of an intact frame, checked by the rules of iggy.md A6.
-
-    MalformedMessage carries the reason, hence the code, to answer with. Bytes behind the last field are read
-    over, as the real server does; a command without fields takes none.
-    """
-    row = ROW_BY_CODE.get(code)
-    if row is None:
-        raise MalformedMessage(f"no command has the code {code}", reason=Reason.UNKNOWN_COMMAND)
-    if row.request in _WITHOUT_FIELDS and len(payload):
-        raise MalformedMessage(f"{row.name} takes no payload, not {len(payload)} bytes")
-    command: Command = _CODECS[row.request].read(memoryview(payload), 0)[0]
-    try:
-        validate(command)
-    except Refusal as refusal:
-        raise MalformedMessage(str(refusal), reason=refusal.reason) from None
-    return command
-
-
-def encode_request(command: Command) -> bytes:
-    """The whole frame; LocalError where a value does not fit its field."""
-    row = ROW_BY_REQUEST[type(command)]
-    payload = _CODECS[row.request].write(command)
-    return REQUEST_HEAD.pack(4 + len(payload), row.code) + payload
-
-
-def encode_response(command: Command | type[Any], result: Any = None) -> bytes:
-    """The body that answers ``command`` (or a command of that class); ``result`` is what its docstring names."""
-    row = ROW_BY_REQUEST[command if isinstance(command, type) else type(command)]
-    return row.answer.write(result)
-
-
-def parse_response(command: Command | type[Any], body: Bytes) -> Any:
-    """What the body of a status 0 says; MalformedMessage where it is no answer to ``command``."""
-    row = ROW_BY_REQUEST[command if isinstance(command, type) else type(command)]
-    return parse_whole(row.answer, body, f"the answer to {row.name}")
-
-
-def ok_frame(body: bytes = b"") -> bytes:
-    """The frame of a success."""
-    return RESPONSE_HEAD.pack(0, len(body)) + body
-
-
-def error_frame(code: int) -> bytes:
-    """The frame of a failure; its code says all, there is no text."""
-    return RESPONSE_HEAD.pack(code, 0)
+ROW_BY_CODE: Final = TABLE.row_by_code
+ROW_BY_REQUEST: Final = TABLE.row_by_request
+parse_request: Final[Callable[[int, Bytes], Command]] = TABLE.parse_request
+encode_request = TABLE.encode_request
+encode_response = TABLE.encode_response
+parse_response = TABLE.parse_response

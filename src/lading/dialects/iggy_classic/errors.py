@@ -152,10 +152,10 @@ REASON_OF: Final[Mapping[int, Reason]] = {code: reason for reason, code in rever
 """The reason behind a code; where several share one, the first of ``CODE_OF``."""
 
 
-def code_of(error: LadingError) -> int:
-    """The code to answer when ``error`` ended a request."""
+def code_of(error: LadingError, codes: Mapping[Reason, int] = CODE_OF) -> int:
+    """The code to answer when ``error`` ended a request, by the ``codes`` of a release."""
     if isinstance(error, Refusal | MalformedMessage):
-        return CODE_OF.get(error.reason, GENERIC)
+        return codes.get(error.reason, GENERIC)
     return CODE_OF[Reason.MALFORMED] if isinstance(error, CorruptError) else GENERIC
 
 

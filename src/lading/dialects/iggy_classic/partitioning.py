@@ -1,18 +1,35 @@
-"""Which partition a messages key means: MurmurHash3 x64 128 of its bytes, modulo the partitions (iggy.md A2)."""
+"""Which partition a messages key means, by the hash of each release (docs/reference/protocols/iggy.md#releases)."""
 
 from __future__ import annotations
 
 import struct
 from typing import Final
 
+import xxhash
+
 _MASK: Final = (1 << 64) - 1
 _C1: Final = 0x87C37B91114253D5
 _C2: Final = 0x4CF5AD432745937F
 
 
-def partition_of(key: bytes, partitions_count: int) -> int:
-    """The partition, counted from 1 as Iggy does, of a key among ``partitions_count``."""
+def partition_by_murmur3(key: bytes, partitions_count: int) -> int:
+    """The partition, counted from 1, of a key among ``partitions_count``, as releases up to 0.0.40 choose it."""
     return murmur3_128(key) % partitions_count or partitions_count
+
+
+def partition_by_xxhash32(key: bytes, partitions_count: int) -> int:
+    """The same as releases choose it that count partitions from 1 and hash by xxHash32."""
+    return xxhash.xxh32_intdigest(key) % partitions_count or partitions_count
+
+
+def partition_by_xxhash32_from_0(key: bytes, partitions_count: int) -> int:
+    """The same, counted from 1 here, as releases choose it that count partitions from 0."""
+    return xxhash.xxh32_intdigest(key) % partitions_count + 1
+
+
+def number_of_consumer(ident: int | str) -> int:
+    """The number under which the position of a consumer is stored; that of a name is its xxHash32, as in Iggy."""
+    return xxhash.xxh32_intdigest(ident.encode()) if isinstance(ident, str) else ident
 
 
 def murmur3_128(key: bytes) -> int:

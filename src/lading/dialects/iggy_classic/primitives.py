@@ -45,10 +45,10 @@ class PollingKind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ConsumerIdentifier:
-    """A single consumer or a consumer group, by a number of the client's choice (u32)."""
+    """A single consumer or a consumer group, by a number of the client's choice (u32) or, in later releases, a name."""
 
     kind: ConsumerKind
-    id: int
+    id: Identifier
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +159,27 @@ TEXT: Codec[str] = Codec(_read_text, _write_text)
 """``[len u32][utf8]``."""
 
 
+def short_text(reason: Reason = Reason.MALFORMED) -> Codec[str]:
+    """``[len u8][utf8]``; ``reason`` is given where it is not UTF-8."""
+
+    def read(data: memoryview, at: int) -> tuple[str, int]:
+        size_bytes, text_at = U8.read(data, at)
+        raw, end = sized(data, text_at, size_bytes, "a text")
+        try:
+            return raw.decode(), end
+        except UnicodeDecodeError:
+            raise MalformedMessage("a text is not UTF-8", reason=reason, at=at) from None
+
+    def write(value: str) -> bytes:
+        raw = value.encode()
+        return U8.write(len(raw)) + raw
+
+    return Codec(read, write)
+
+
+SHORT_TEXT: Codec[str] = short_text()
+
+
 def name_to_end(reason: Reason) -> Codec[str]:
     """A name without length that runs to the end of the payload; ``reason`` is given where it is not UTF-8."""
 
@@ -227,6 +248,18 @@ CONSUMER: Codec[ConsumerIdentifier] = Codec(_read_consumer, lambda value: U8.wri
 """``[kind u8][id u32]``."""
 
 
+def _read_named_consumer(data: memoryview, at: int) -> tuple[ConsumerIdentifier, int]:
+    code, id_at = U8.read(data, at)
+    ident, end = IDENTIFIER.read(data, id_at)
+    return ConsumerIdentifier(_kind(ConsumerKind, code, "consumer", at), ident), end
+
+
+NAMED_CONSUMER: Codec[ConsumerIdentifier] = Codec(
+    _read_named_consumer, lambda value: U8.write(value.kind) + IDENTIFIER.write(value.id)
+)
+"""``[kind u8][id ident]``, of the releases since 0.0.92."""
+
+
 def check_partitioning(value: Partitioning) -> Partitioning:
     """The same value, or MalformedMessage: 204 for a partition number that is not 4 bytes, 4028 for no value."""
     if value.kind != PartitioningKind.BALANCED and not 1 <= len(value.value) <= 255:
@@ -275,6 +308,26 @@ def repeated(codec: Codec[T]) -> Codec[Sequence[T]]:
         return tuple(values), at
 
     return Codec(read, lambda values: b"".join(map(codec.write, values)))
+
+
+def ignore(codec: Codec[T], value: T) -> Codec[Any]:
+    """Bytes that nobody asks for: read over, and written as ``value``."""
+    return Codec(codec.read, lambda _value: codec.write(value))
+
+
+def imply(value: T) -> Codec[T]:
+    """No bytes at all, which mean ``value``."""
+    return Codec(lambda _data, at: (value, at), lambda _value: b"")
+
+
+def map_values(codec: Codec[Any], read_value: Callable[[Any], T], write_value: Callable[[T], Any]) -> Codec[T]:
+    """The same bytes with another meaning."""
+
+    def read(data: memoryview, at: int) -> tuple[T, int]:
+        value, end = codec.read(data, at)
+        return read_value(value), end
+
+    return Codec(read, lambda value: codec.write(write_value(value)))
 
 
 def counted(codec: Codec[T]) -> Codec[Sequence[T]]:

@@ -1,6 +1,8 @@
 """Dataclasses whose fields say how they lie in bytes: the layout of a command or block is its class body.
 
-A field is ``name: Annotated[type, codec]`` or ``Annotated[type, codec, rule]``; fields lie in class order.
+A field is ``name: Annotated[type, codec]`` or ``Annotated[type, codec, rule]``; fields lie in class order. What only
+other releases have is a plain field with a default: it has no bytes in this layout. Where a release lays a record out
+in another way, ``record(kind, name=codec, ...)`` says how.
 """
 
 from __future__ import annotations
@@ -14,7 +16,8 @@ R = TypeVar("R")
 
 
 def _fields(kind: type) -> tuple[tuple[str, tuple[Any, ...]], ...]:
-    return tuple((name, hint.__metadata__) for name, hint in get_type_hints(kind, include_extras=True).items())
+    hints = get_type_hints(kind, include_extras=True)
+    return tuple((name, hint.__metadata__) for name, hint in hints.items() if hasattr(hint, "__metadata__"))
 
 
 def layout(kind: type) -> tuple[tuple[str, Codec[Any]], ...]:
@@ -34,19 +37,25 @@ def validate(value: object) -> None:
         rule.check(getattr(value, name))
 
 
-def record(kind: type[R]) -> Codec[R]:
-    """The Codec of a whole record."""
-    codecs = tuple(codec.read for _, codec in layout(kind))
-    parts = tuple((name, codec.write) for name, codec in layout(kind))
+def record(kind: type[R], **fields: Codec[Any]) -> Codec[R]:
+    """The Codec of a whole record, as its class body says or, where there are any, as ``fields`` do.
+
+    A field whose name begins with an underscore is bytes that the record says nothing of: they are read over, and
+    written as the Codec writes None.
+    """
+    laid_out = tuple(fields.items()) or layout(kind)
+    codecs = tuple((None if name.startswith("_") else name, codec.read) for name, codec in laid_out)
+    parts = tuple((None if name.startswith("_") else name, codec.write) for name, codec in laid_out)
 
     def read(data: memoryview, at: int) -> tuple[R, int]:
-        values = []
-        for read_field in codecs:
+        values = {}
+        for name, read_field in codecs:
             value, at = read_field(data, at)
-            values.append(value)
-        return kind(*values), at
+            if name is not None:
+                values[name] = value
+        return kind(**values), at
 
     def write(value: R) -> bytes:
-        return b"".join([write_field(getattr(value, name)) for name, write_field in parts])
+        return b"".join([write_field(None if name is None else getattr(value, name)) for name, write_field in parts])
 
     return Codec(read, write)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from ...model.errors import MalformedMessage
-from .primitives import F32, REST, TEXT, U8, U32, U64, Bytes, Codec, counted, repeated
+from .primitives import BOOL, F32, REST, SHORT_TEXT, TEXT, U8, U32, U64, Bytes, Codec, counted, repeated
 from .records import record
 
 TRANSPORT_TCP, TRANSPORT_QUIC = 1, 2
@@ -23,6 +23,7 @@ class StreamInfo:
     size_bytes: Annotated[int, U64]
     messages_count: Annotated[int, U64]
     name: Annotated[str, TEXT]
+    created_us: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,9 @@ class TopicInfo:
     size_bytes: Annotated[int, U64]
     messages_count: Annotated[int, U64]
     name: Annotated[str, TEXT]
+    created_us: int = 0
+    expiry_us: int | None = None
+    size_bytes_max: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +49,7 @@ class PartitionInfo:
     current_offset: Annotated[int, U64]
     size_bytes: Annotated[int, U64]
     messages_count: Annotated[int, U64]
+    created_us: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +59,7 @@ class GroupInfo:
     id: Annotated[int, U32]
     partitions_count: Annotated[int, U32]
     members_count: Annotated[int, U32]
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +78,8 @@ class ClientInfo:
     transport: Annotated[int, U8]
     address: Annotated[str, TEXT]
     groups_count: Annotated[int, U32]
+    user_id: int = 0
+    """0: it has not logged in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +148,8 @@ class StatsInfo:
     os_name: Annotated[str, TEXT]
     os_version: Annotated[str, TEXT]
     kernel_version: Annotated[str, TEXT]
+    total_cpu_usage: float = 0.0
+    server_version: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +158,9 @@ class StoredOffset:
 
     consumer_id: Annotated[int, U32]
     offset: Annotated[int, U64]
+    partition_id: int = 0
+    current_offset: int = 0
+    """That of the last message of the partition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +169,33 @@ class PolledMessages:
 
     count: Annotated[int, U32]
     messages: Annotated[Bytes, REST]
+    partition_id: int = 0
+    current_offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class UserInfo:
+    """A user; ``status`` 1 is active, 2 is not."""
+
+    id: Annotated[int, U32]
+    created_us: Annotated[int, U64]
+    status: Annotated[int, U8]
+    name: Annotated[str, SHORT_TEXT]
+
+
+@dataclass(frozen=True, slots=True)
+class UserDetails:
+    """A user without a list of permissions, which means all."""
+
+    user: Annotated[UserInfo, record(UserInfo)]
+    permissions: Annotated[bool, BOOL] = False
+
+
+@dataclass(frozen=True, slots=True)
+class IdentityInfo:
+    """Who has logged in."""
+
+    user_id: Annotated[int, U32]
 
 
 NOTHING: Codec[None] = Codec(lambda _data, at: (None, at), lambda _value: b"")

@@ -21,6 +21,7 @@ from ...dialects import codes, registry
 from ...dialects.carrier import Carried
 from ...dialects.iggy_classic import messages
 from ...dialects.iggy_classic.commands import PollMessages, parse_request
+from ...dialects.iggy_classic.partitioning import number_of_consumer
 from ...dialects.iggy_classic.primitives import ConsumerIdentifier, ConsumerKind, PollingKind, Strategy
 from ...dialects.iggy_classic.protocol import POLLED
 from ...model.batch import SCHEMA
@@ -194,7 +195,7 @@ def strategy_of(strategy: Strategy) -> polling.PollStart:
 
 def consumer_of(consumer: ConsumerIdentifier) -> ConsumerRef:
     """The broker's word for who polls."""
-    return ConsumerRef(_CONSUMERS[consumer.kind], consumer.id)
+    return ConsumerRef(_CONSUMERS[consumer.kind], number_of_consumer(consumer.id))
 
 
 def answer_of(reading: ReadResult, fit: Fit | None = None) -> Answer:

@@ -15,7 +15,7 @@ from ...dialects import codes
 from ...dialects.iggy_classic import messages
 from ...dialects.iggy_classic.commands import SendMessages, parse_request
 from ...dialects.iggy_classic.errors import REASON_OF
-from ...dialects.iggy_classic.partitioning import partition_of
+from ...dialects.iggy_classic.partitioning import partition_by_murmur3
 from ...dialects.iggy_classic.primitives import Partitioning, PartitioningKind
 from ...model.errors import MalformedMessage, Reason
 from ..base.route_cache import RouteCache
@@ -111,4 +111,4 @@ _CHOICES: Final[dict[PartitioningKind, Callable[[bytes], PartitionChoice]]] = {
 
 
 def _partition_by_key(key: bytes, partitions_count: int) -> int:
-    return partition_of(key, partitions_count) - 1
+    return partition_by_murmur3(key, partitions_count) - 1

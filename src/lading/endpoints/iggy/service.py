@@ -13,6 +13,7 @@ from ...broker.core.settings import TopicSettings
 from ...broker.core.states import list_states
 from ...dialects.iggy_classic import commands as c
 from ...dialects.iggy_classic import responses as r
+from ...dialects.iggy_classic.partitioning import number_of_consumer
 from ...dialects.iggy_classic.primitives import PartitioningKind
 from ...dialects.iggy_classic.state_commands import RANGES_MAX, GetStates, ListedStates, StateRange
 from ...dialects.iggy_classic.validation import normalise_name
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 
 R = TypeVar("R")
+_RETENTION_MAX: Final = (1 << 63) - 1
 ROWS_INLINE: Final = 100
 """Answers of more rows are encoded in a worker."""
 
@@ -57,34 +59,41 @@ class IggyService:
         answer = await finish_in_turns(SURVEYS[type(command)](self, command, client))
         return await self._services.run_in_worker(_count_rows(answer), ROWS_INLINE, encode, answer)
 
-    async def change(self, command: c.Command) -> bytes:
+    async def change(self, command: c.Command) -> Any:
         """Carry out one of ``CHANGES``, which wait for the disk, beside everything else; Refusal as ``answer``.
 
-        Their responses have no body.
+        Return what was created, as the releases tell it that do.
         """
         changes, make = self._broker.changes, self._services.changes.make
         match command:
             case c.CreateStream():
                 name = normalise_name(command.name)
-                await make(changes.create_stream(command.stream_id, name, now_us=now_us()))
+                stream = await make(changes.create_stream(command.stream_id, name, now_us=now_us()))
+                return r.StreamDetails(_stream_info(stream, MeasuredStream([])), [])
             case c.DeleteStream():
                 await make(changes.delete_stream(self._broker.stream(command.stream)))
             case c.CreateTopic():
                 stream, name = self._broker.stream(command.stream), normalise_name(command.name)
                 count = command.partitions_count
-                await make(
+                topic = await make(
                     changes.create_topic(
-                        stream, command.topic_id, name, count, now_us=now_us(), settings=TopicSettings()
+                        stream, command.topic_id, name, count, now_us=now_us(), settings=_settings_of(command)
                     )
                 )
+                partitions = [_partition_info(partition) for partition in topic.partitions]
+                return r.TopicDetails(_topic_info(MeasuredTopic(topic, 0, 0, count, count)), partitions)
             case c.CreateGroup() | c.DeleteGroup():
                 groups, topic = self._broker.groups, self.topic(command)
-                work = groups.create if isinstance(command, c.CreateGroup) else groups.delete
-                await make(changes.write_catalog(partial(work, topic, command.group_id)))
+                if isinstance(command, c.DeleteGroup):
+                    await make(changes.write_catalog(partial(groups.delete, topic, command.group_id)))
+                else:
+                    called = None if command.name is None else normalise_name(command.name)
+                    group = await make(changes.write_catalog(partial(groups.create, topic, command.group_id, called)))
+                    return _group_details(group)
             case _:
                 topic = self.topic(command)
                 await self._services.changes.make_in_turn(topic, self._change_of(topic, command))
-        return b""
+        return None
 
     def _change_of(self, topic: Topic, command: Any) -> Change[None]:
         changes = self._broker.changes
@@ -199,7 +208,9 @@ class IggyService:
         stored = self._broker.poller.position(
             self.topic(command), consumer_of(command.consumer), command.partition_id - 1
         )
-        return r.StoredOffset(command.consumer.id, stored or 0)
+        end = self.topic(command).partition(command.partition_id - 1).log.high_watermark
+        number = number_of_consumer(command.consumer.id)
+        return r.StoredOffset(number, stored or 0, command.partition_id, max(end - 1, 0))
 
     def _store_offset(self, command: c.StoreOffset, client: Client | None) -> None:
         self._broker.poller.store_position(
@@ -212,9 +223,7 @@ class IggyService:
         )
 
     def _group(self, command: c.GetGroup, client: Client | None) -> r.GroupDetails:
-        group = self._broker.groups.get(self.topic(command), command.group_id)
-        members = [r.MemberInfo(member.id, [number + 1 for number in member.partitions]) for member in group.members]
-        return r.GroupDetails(_group_info(group), members)
+        return _group_details(self._broker.groups.get(self.topic(command), command.group_id))
 
     def _groups(self, command: c.GetGroups, client: Client | None) -> list[r.GroupInfo]:
         return [_group_info(group) for group in self._broker.groups.of_topic(self.topic(command))]
@@ -272,22 +281,57 @@ def _member(client: Client | None) -> int:
 
 
 def _stream_info(stream: Stream, size: MeasuredStream) -> r.StreamInfo:
-    return r.StreamInfo(stream.id, len(size.topics), size.size_bytes, size.messages_count, stream.name)
+    return r.StreamInfo(
+        stream.id, len(size.topics), size.size_bytes, size.messages_count, stream.name, stream.created_us
+    )
 
 
 def _topic_info(one: MeasuredTopic) -> r.TopicInfo:
-    return r.TopicInfo(one.topic.id, one.partitions_count, one.size_bytes, one.messages_count, one.topic.name)
+    topic = one.topic
+    bound = topic.settings.retention_bytes
+    return r.TopicInfo(
+        topic.id,
+        one.partitions_count,
+        one.size_bytes,
+        one.messages_count,
+        topic.name,
+        topic.created_us,
+        topic.settings.retention_age_us,
+        None if bound is None else bound * max(one.partitions_count, 1),
+    )
 
 
 def _partition_info(partition: Partition) -> r.PartitionInfo:
     log = partition.log
     return r.PartitionInfo(
-        partition.number + 1, log.segments_count, max(log.next_offset - 1, 0), log.size_bytes, partition.messages_count
+        partition.number + 1,
+        log.segments_count,
+        max(log.next_offset - 1, 0),
+        log.size_bytes,
+        partition.messages_count,
+        partition.topic.created_us,
     )
 
 
 def _group_info(group: IggyGroup) -> r.GroupInfo:
-    return r.GroupInfo(group.id, len(group.topic.partitions), len(group.members))
+    return r.GroupInfo(group.id, len(group.topic.partitions), len(group.members), group.name)
+
+
+def _group_details(group: IggyGroup) -> r.GroupDetails:
+    members = [r.MemberInfo(member.id, [number + 1 for number in member.partitions]) for member in group.members]
+    return r.GroupDetails(_group_info(group), members)
+
+
+def _settings_of(command: c.CreateTopic) -> TopicSettings:
+    """How long its creator wants a topic to be kept; what it leaves to the server is the broker's setting.
+
+    Iggy bounds a topic, Lading each partition: the bytes are divided among them.
+    """
+    bound = command.size_bytes_max
+    return TopicSettings(
+        retention_age_us=command.expiry_us and min(command.expiry_us, _RETENTION_MAX),
+        retention_bytes=bound and min(max(bound // max(command.partitions_count, 1), 1), _RETENTION_MAX),
+    )
 
 
 _FACTS: Final[Mapping[str, str]] = {

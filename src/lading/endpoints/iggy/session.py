@@ -15,12 +15,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from ...dialects.iggy_classic.command_table import error_frame, ok_frame
 from ...dialects.iggy_classic.commands import (
     ROW_BY_CODE,
     Command,
     encode_response,
-    error_frame,
-    ok_frame,
     parse_request,
 )
 from ...dialects.iggy_classic.errors import CODE_OF, GENERIC, code_of
@@ -85,8 +84,11 @@ class IggyHandlers:
         if type(command) in SURVEYS:
             return self.service.survey(command, client, partial(encode_response, command))
         if isinstance(command, CHANGES):
-            return self.service.change(command)
+            return self._change(command)
         return None
+
+    async def _change(self, command: Command) -> bytes:
+        return encode_response(command, await self.service.change(command))
 
 
 class IggySession(ProtocolSession):

@@ -8,7 +8,8 @@ import socket
 import time
 from typing import Any, Final
 
-from ...dialects.iggy_classic.commands import RESPONSE_HEAD, ROW_BY_REQUEST, Command, encode_request, parse_response
+from ...dialects.iggy_classic.command_table import RESPONSE_HEAD
+from ...dialects.iggy_classic.commands import ROW_BY_REQUEST, Command, encode_request, parse_response
 from ...dialects.iggy_classic.errors import REASON_OF, name_of
 from ...model.errors import Reason, Refusal, RemoteError, SettingError, Unreachable
 from ...model.limits import REQUEST_BYTES_MAX

@@ -1,0 +1,104 @@
+"""The commands of one release as a table: bytes of requests and of answers, both ways (iggy.md A1)."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final
+
+from ...model.errors import MalformedMessage, Reason, Refusal
+from .primitives import Bytes, Codec
+from .records import layout, record, validate
+from .responses import parse_whole
+
+REQUEST_HEAD: Final = struct.Struct("<II")
+"""``length`` (4 + payload) and command code."""
+
+RESPONSE_HEAD: Final = struct.Struct("<II")
+"""Status (0 is ok) and body length; a body follows only a status of 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommandSpec:
+    """One line of a command table: code, the name metrics and logs use, the request, the body of its answer.
+
+    ``payload`` is how the request lies in bytes, where that is not what its class says.
+    """
+
+    code: int
+    name: str
+    request: type[Any]
+    answer: Codec[Any]
+    payload: Codec[Any] | None = None
+
+
+class CommandTable:
+    """What the clients of one release may ask, and how both sides write it."""
+
+    def __init__(self, rows: Iterable[CommandSpec], not_offered: Mapping[int, str] = MappingProxyType({})) -> None:
+        self.rows: Final = tuple(rows)
+        self.not_offered: Final = not_offered
+        """Commands that clients know and this server refuses, with their names, by code."""
+        self.row_by_code: Final[Mapping[int, CommandSpec]] = {row.code: row for row in self.rows}
+        self.row_by_request: Final[Mapping[type[Any], CommandSpec]] = {row.request: row for row in self.rows}
+        self._codecs = {row.request: row.payload or record(row.request) for row in self.rows}
+        self._without_fields = {row.request for row in self.rows if not layout(row.request)}
+
+    def replace_rows(self, *rows: CommandSpec, not_offered: Mapping[int, str] | None = None) -> CommandTable:
+        """Return this table with ``rows`` instead of those of the same codes, or besides them."""
+        by_code = {row.code: row for row in (*self.rows, *rows)}
+        refused = self.not_offered if not_offered is None else not_offered
+        return CommandTable((by_code[code] for code in sorted(by_code)), refused)
+
+    def name_of(self, code: int) -> str:
+        """Return the name that metrics and logs use; ``unknown`` for a code that no command has."""
+        row = self.row_by_code.get(code)
+        return self.not_offered.get(code, "unknown") if row is None else row.name
+
+    def parse_request(self, code: int, payload: Bytes) -> Any:
+        """Return the command of an intact frame, checked by the rules of iggy.md A6.
+
+        MalformedMessage carries the reason, hence the code, to answer with. Bytes behind the last field are read
+        over, as the real server does; a command without fields takes none. Refusal for what is not offered.
+        """
+        row = self.row_by_code.get(code)
+        if code in self.not_offered:
+            raise Refusal(Reason.FEATURE_UNAVAILABLE, f"this server does not offer {self.not_offered[code]}")
+        if row is None:
+            raise MalformedMessage(f"no command has the code {code}", reason=Reason.UNKNOWN_COMMAND)
+        if row.request in self._without_fields and len(payload):
+            raise MalformedMessage(f"{row.name} takes no payload, not {len(payload)} bytes")
+        command = self._codecs[row.request].read(memoryview(payload), 0)[0]
+        try:
+            validate(command)
+        except Refusal as refusal:
+            raise MalformedMessage(str(refusal), reason=refusal.reason) from None
+        return command
+
+    def encode_request(self, command: Any) -> bytes:
+        """Return the whole frame; LocalError where a value does not fit its field."""
+        row = self.row_by_request[type(command)]
+        payload = self._codecs[row.request].write(command)
+        return REQUEST_HEAD.pack(4 + len(payload), row.code) + payload
+
+    def encode_response(self, command: Any, result: Any = None) -> bytes:
+        """Return the body that answers ``command`` (or a command of that class); ``result`` is what its class names."""
+        row = self.row_by_request[command if isinstance(command, type) else type(command)]
+        return row.answer.write(result)
+
+    def parse_response(self, command: Any, body: Bytes) -> Any:
+        """Return what the body of a status 0 says; MalformedMessage where it is no answer to ``command``."""
+        row = self.row_by_request[command if isinstance(command, type) else type(command)]
+        return parse_whole(row.answer, body, f"the answer to {row.name}")
+
+
+def ok_frame(body: bytes = b"") -> bytes:
+    """Return the frame of a success."""
+    return RESPONSE_HEAD.pack(0, len(body)) + body
+
+
+def error_frame(code: int) -> bytes:
+    """Return the frame of a failure; its code says all, there is no text."""
+    return RESPONSE_HEAD.pack(code, 0)

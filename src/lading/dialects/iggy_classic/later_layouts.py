@@ -1,0 +1,340 @@
+"""How releases after 0.0.40 lay out the same commands and answers (docs/reference/protocols/iggy.md#releases).
+
+Each table is made from the one before it: what is written here is what changed.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from ...model.errors import Reason
+from . import commands as c
+from . import later_commands as later
+from . import responses as r
+from .command_table import CommandSpec
+from .primitives import (
+    BOOL,
+    F32,
+    IDENTIFIER,
+    NAMED_CONSUMER,
+    REST,
+    SHORT_TEXT,
+    STRATEGY,
+    TEXT,
+    U8,
+    U32,
+    U64,
+    Codec,
+    counted,
+    ignore,
+    imply,
+    map_values,
+    repeated,
+    short_text,
+)
+from .records import layout, record
+from .responses import NOTHING
+
+_NEVER: Final = (1 << 64) - 1
+_MICROSECONDS: Final = 1_000_000
+
+OPTIONAL_ID: Final[Codec[int | None]] = map_values(U32, lambda value: value or None, lambda value: value or 0)
+"""An id that the server chooses where it is 0."""
+EXPIRY_S: Final[Codec[int | None]] = map_values(
+    U32,
+    lambda seconds: seconds * _MICROSECONDS or None,
+    lambda us: 0 if us is None else min(max(us // _MICROSECONDS, 1), 0xFFFF_FFFF),
+)
+"""Seconds until messages expire; 0 never."""
+EXPIRY_US: Final[Codec[int | None]] = map_values(
+    U64, lambda us: None if us in (0, _NEVER) else us, lambda us: _NEVER if us is None else us
+)
+"""Microseconds until messages expire; 0 is the server's setting, the largest number never."""
+SIZE_MAX: Final[Codec[int | None]] = map_values(U64, lambda size: size or None, lambda size: size or 0)
+"""Bytes of a topic; 0 for no bound."""
+SIZE_MAX_OR_DEFAULT: Final[Codec[int | None]] = map_values(
+    U64, lambda size: None if size in (0, _NEVER) else size, lambda size: _NEVER if size is None else size
+)
+"""The same since 0.5.0: 0 is the server's setting, the largest number no bound."""
+PARTITION: Final[Codec[int]] = map_values(U32, lambda number: number or 1, lambda number: number)
+"""A partition counted from 1; 0 means that the client names none, and then the first is taken."""
+
+
+def _read_flagged_partition(data: memoryview, at: int) -> tuple[int, int]:
+    is_named, number_at = U8.read(data, at)
+    number, end = U32.read(data, number_at)
+    return number + 1 if is_named else 1, end
+
+
+FLAGGED_PARTITION: Final[Codec[int]] = Codec(_read_flagged_partition, lambda number: b"\x01" + U32.write(number - 1))
+"""``[flag u8][partition u32]`` counted from 0, of the releases since 0.8.0; read as if counted from 1."""
+FROM_ZERO: Final[Codec[int]] = map_values(U32, lambda number: number + 1, lambda number: max(number - 1, 0))
+"""A partition counted from 0 in bytes and from 1 here."""
+
+
+def _read_login(data: memoryview, at: int) -> tuple[later.LoginUser, int]:
+    name, at = SHORT_TEXT.read(data, at)
+    password, at = SHORT_TEXT.read(data, at)
+    # what follows the version says where the client runs
+    return later.LoginUser(name, password, TEXT.read(data, at)[0] if at < len(data) else None), len(data)
+
+
+def _write_login(login: later.LoginUser) -> bytes:
+    version = b"" if login.version is None else TEXT.write(login.version) + TEXT.write("")
+    return SHORT_TEXT.write(login.name) + SHORT_TEXT.write(login.password) + version
+
+
+LOGIN: Final[Codec[later.LoginUser]] = Codec(_read_login, _write_login)
+"""``[len u8]name[len u8]password``, since 0.5.0 with ``[len u32]version[len u32]context``."""
+
+_STREAM_NAME: Final = short_text(Reason.INVALID_STREAM_NAME)
+_TOPIC_NAME: Final = short_text(Reason.INVALID_TOPIC_NAME)
+_ENTITY: Final[dict[str, Codec[Any]]] = {"stream": IDENTIFIER, "topic": IDENTIFIER}
+_UNCOMPRESSED: Final = ignore(U8, 1)
+_UNREPLICATED: Final = ignore(U8, 1)
+
+_STREAM: Final = record(
+    r.StreamInfo, id=U32, created_us=U64, topics_count=U32, size_bytes=U64, messages_count=U64, name=SHORT_TEXT
+)
+_GROUP: Final = record(r.GroupInfo, id=U32, partitions_count=U32, members_count=U32, name=SHORT_TEXT)
+_CLIENT: Final = record(r.ClientInfo, id=U32, user_id=U32, transport=U8, address=TEXT, groups_count=U32)
+_MEMBERSHIP: Final = record(r.ConsumerGroupInfo, stream_id=U32, topic_id=U32, group_id=U32)
+_CLIENT_DETAILS: Final = record(r.ClientDetails, client=_CLIENT, groups=repeated(_MEMBERSHIP))
+
+
+def _polled(partition: Codec[int]) -> Codec[r.PolledMessages]:
+    return record(r.PolledMessages, partition_id=partition, current_offset=U64, count=U32, messages=REST)
+
+
+def _stored_offset(partition: Codec[int]) -> Codec[r.StoredOffset]:
+    # the number of the consumer is not told any more
+    return record(r.StoredOffset, partition_id=partition, current_offset=U64, offset=U64, consumer_id=imply(0))
+
+
+def _at_partition(kind: type[Any], partition: Codec[int], **rest: Codec[Any]) -> Codec[Any]:
+    return record(kind, consumer=NAMED_CONSUMER, **_ENTITY, partition_id=partition, **rest)
+
+
+def _if_any(codec: Codec[Any]) -> Codec[Any]:
+    """An answer that has no bytes where there is nothing to tell."""
+    return Codec(
+        lambda data, at: codec.read(data, at) if at < len(data) else (None, at),
+        lambda value: b"" if value is None else codec.write(value),
+    )
+
+
+def _positions(partition: Codec[int]) -> tuple[CommandSpec, ...]:
+    """Polls and stored offsets, by how they name a partition."""
+    polling: dict[str, Codec[Any]] = {"strategy": STRATEGY, "count": U32, "auto_commit": BOOL}
+    numbered = FROM_ZERO if partition is FLAGGED_PARTITION else U32
+    return (
+        CommandSpec(
+            100, "message.poll", c.PollMessages, _polled(numbered), _at_partition(c.PollMessages, partition, **polling)
+        ),
+        CommandSpec(
+            120,
+            "consumer_offset.get",
+            c.GetOffset,
+            _if_any(_stored_offset(numbered)),
+            _at_partition(c.GetOffset, partition),
+        ),
+        CommandSpec(
+            121, "consumer_offset.store", c.StoreOffset, NOTHING, _at_partition(c.StoreOffset, partition, offset=U64)
+        ),
+    )
+
+
+def _topics(number: Codec[int], **later: Codec[Any]) -> tuple[Codec[Any], Codec[Any]]:
+    """A topic and one with its partitions; ``later`` is what a release tells between partitions and sizes."""
+    topic = record(
+        r.TopicInfo, id=U32, created_us=U64, partitions_count=U32, **later, size_bytes=U64, messages_count=U64,
+        name=SHORT_TEXT,
+    )  # fmt: skip
+    partition = record(
+        r.PartitionInfo, id=number, created_us=U64, segments_count=U32, current_offset=U64, size_bytes=U64,
+        messages_count=U64,
+    )  # fmt: skip
+    return topic, record(r.TopicDetails, topic=topic, partitions=repeated(partition))
+
+
+def _entities(topic: Codec[Any], topic_details: Codec[Any]) -> tuple[CommandSpec, ...]:
+    """What asks for streams and topics."""
+    stream_details = record(r.StreamDetails, stream=_STREAM, topics=repeated(topic))
+    return (
+        CommandSpec(200, "stream.get", c.GetStream, stream_details),
+        CommandSpec(201, "stream.list", c.GetStreams, repeated(_STREAM)),
+        CommandSpec(300, "topic.get", c.GetTopic, topic_details),
+        CommandSpec(301, "topic.list", c.GetTopics, repeated(topic)),
+    )
+
+
+def _group_details(number: Codec[int]) -> Codec[Any]:
+    """A group with its members; ``number`` is how a partition is counted."""
+    member = record(r.MemberInfo, id=U32, partitions=counted(number))
+    return record(r.GroupDetails, group=_GROUP, members=repeated(member))
+
+
+def _groups(number: Codec[int]) -> tuple[CommandSpec, ...]:
+    """What names a group; one is created in another way by almost every release."""
+    return (
+        CommandSpec(
+            600, "group.get", c.GetGroup, _group_details(number), record(c.GetGroup, **_ENTITY, group_id=IDENTIFIER)
+        ),
+        CommandSpec(601, "group.list", c.GetGroups, repeated(_GROUP)),
+        *(
+            CommandSpec(code, name, kind, NOTHING, record(kind, **_ENTITY, group_id=IDENTIFIER))
+            for code, name, kind in (
+                (603, "group.delete", c.DeleteGroup),
+                (604, "group.join", c.JoinGroup),
+                (605, "group.leave", c.LeaveGroup),
+            )
+        ),
+    )
+
+
+def _stats(**behind: Codec[Any]) -> Codec[r.StatsInfo]:
+    """The figures with those of all processors; ``behind`` is what a release tells after them."""
+    fields: dict[str, Codec[Any]] = {}
+    for name, codec in layout(r.StatsInfo):
+        fields[name] = codec
+        if name == "cpu_usage":
+            fields["total_cpu_usage"] = F32
+    return record(r.StatsInfo, **fields, **behind)
+
+
+_USERS: Final = (
+    CommandSpec(31, "user.get", later.GetUser, record(r.UserDetails)),
+    CommandSpec(32, "user.list", later.GetUsers, repeated(record(r.UserInfo))),
+    CommandSpec(39, "user.logout", later.LogoutUser, NOTHING),
+)
+_NEW_TOPIC: Final[dict[str, Codec[Any]]] = {"stream": IDENTIFIER, "topic_id": OPTIONAL_ID, "partitions_count": U32}
+_TOPIC_1, _TOPIC_DETAILS_1 = _topics(U32, expiry_us=EXPIRY_S)
+
+TABLE_0_0_40: Final = c.TABLE.replace_rows(
+    CommandSpec(38, "user.login", later.LoginUser, record(r.IdentityInfo), LOGIN),
+    not_offered={44: later.NOT_OFFERED[44]},
+)
+"""What a connection may send before it says more: its own clients never log in, those of all later releases do."""
+
+TABLE_0_1: Final = TABLE_0_0_40.replace_rows(
+    CommandSpec(20, "me", c.Me, _CLIENT_DETAILS),
+    CommandSpec(21, "client.get", c.GetClient, _CLIENT_DETAILS),
+    CommandSpec(22, "client.list", c.GetClients, repeated(_CLIENT)),
+    *_USERS,
+    *_positions(PARTITION),
+    *_entities(_TOPIC_1, _TOPIC_DETAILS_1),
+    CommandSpec(
+        202,
+        "stream.create",
+        c.CreateStream,
+        NOTHING,
+        record(c.CreateStream, stream_id=OPTIONAL_ID, name=_STREAM_NAME),
+    ),
+    CommandSpec(
+        302,
+        "topic.create",
+        c.CreateTopic,
+        NOTHING,
+        record(c.CreateTopic, **_NEW_TOPIC, expiry_us=EXPIRY_S, name=_TOPIC_NAME),
+    ),
+    *_groups(U32),
+    CommandSpec(
+        602,
+        "group.create",
+        c.CreateGroup,
+        NOTHING,
+        record(c.CreateGroup, **_ENTITY, group_id=OPTIONAL_ID, name=SHORT_TEXT),
+    ),
+    not_offered=later.NOT_OFFERED,
+)
+"""Users, names of groups, partition and current offset in front of polled messages."""
+
+_TOPIC_4, _TOPIC_DETAILS_4 = _topics(
+    U32, expiry_us=EXPIRY_S, _compression=_UNCOMPRESSED, size_bytes_max=SIZE_MAX, _replication=_UNREPLICATED
+)
+
+TABLE_0_4: Final = TABLE_0_1.replace_rows(
+    CommandSpec(10, "stats", c.Stats, _stats()),
+    *_entities(_TOPIC_4, _TOPIC_DETAILS_4),
+    CommandSpec(
+        302,
+        "topic.create",
+        c.CreateTopic,
+        NOTHING,
+        record(
+            c.CreateTopic,
+            **_NEW_TOPIC,
+            _compression=_UNCOMPRESSED,
+            expiry_us=EXPIRY_S,
+            size_bytes_max=SIZE_MAX,
+            _replication=_UNREPLICATED,
+            name=_TOPIC_NAME,
+        ),
+    ),
+)
+"""Topics have a compression, a bound in bytes and a replication factor."""
+
+_KEPT_6: Final[dict[str, Codec[Any]]] = {
+    "expiry_us": EXPIRY_US,
+    "_compression": _UNCOMPRESSED,
+    "size_bytes_max": SIZE_MAX_OR_DEFAULT,
+    "_replication": _UNREPLICATED,
+}
+_ASKED_6: Final[dict[str, Codec[Any]]] = {
+    "_compression": _UNCOMPRESSED,
+    "expiry_us": EXPIRY_US,
+    "size_bytes_max": SIZE_MAX_OR_DEFAULT,
+    "_replication": _UNREPLICATED,
+    "name": _TOPIC_NAME,
+}
+_TOPIC_6, _TOPIC_DETAILS_6 = _topics(U32, **_KEPT_6)
+_STREAM_DETAILS_6: Final = record(r.StreamDetails, stream=_STREAM, topics=repeated(_TOPIC_6))
+_NEW_STREAM: Final = record(c.CreateStream, stream_id=OPTIONAL_ID, name=_STREAM_NAME)
+_NEW_GROUP: Final = record(c.CreateGroup, **_ENTITY, group_id=OPTIONAL_ID, name=SHORT_TEXT)
+
+TABLE_0_6: Final = TABLE_0_4.replace_rows(
+    CommandSpec(
+        10,
+        "stats",
+        c.Stats,
+        # the version as a number, and how many figures of caches follow
+        _stats(server_version=TEXT, _semver=ignore(U32, 0), _caches=ignore(U32, 0)),
+    ),
+    CommandSpec(102, "message.flush_unsaved_buffer", later.FlushMessages, NOTHING),
+    *_entities(_TOPIC_6, _TOPIC_DETAILS_6),
+    CommandSpec(202, "stream.create", c.CreateStream, _STREAM_DETAILS_6, _NEW_STREAM),
+    CommandSpec(302, "topic.create", c.CreateTopic, _TOPIC_DETAILS_6, record(c.CreateTopic, **_NEW_TOPIC, **_ASKED_6)),
+    CommandSpec(602, "group.create", c.CreateGroup, _group_details(U32), _NEW_GROUP),
+)
+"""Times in microseconds; what was created is answered; the login says which version the client has."""
+
+_TOPIC_8, _TOPIC_DETAILS_8 = _topics(FROM_ZERO, **_KEPT_6)
+
+TABLE_0_8: Final = TABLE_0_6.replace_rows(
+    CommandSpec(12, "cluster.metadata", later.GetClusterMetadata, NOTHING),
+    *_positions(FLAGGED_PARTITION),
+    *_entities(_TOPIC_8, _TOPIC_DETAILS_8),
+    CommandSpec(
+        202,
+        "stream.create",
+        c.CreateStream,
+        _STREAM_DETAILS_6,
+        record(c.CreateStream, stream_id=imply(None), name=_STREAM_NAME),
+    ),
+    CommandSpec(
+        302,
+        "topic.create",
+        c.CreateTopic,
+        _TOPIC_DETAILS_8,
+        record(c.CreateTopic, stream=IDENTIFIER, topic_id=imply(None), partitions_count=U32, **_ASKED_6),
+    ),
+    *_groups(FROM_ZERO),
+    CommandSpec(
+        602,
+        "group.create",
+        c.CreateGroup,
+        _group_details(FROM_ZERO),
+        record(c.CreateGroup, **_ENTITY, group_id=imply(None), name=SHORT_TEXT),
+    ),
+)
+"""The server chooses ids; partitions are counted from 0, and a flag says whether one is named."""

@@ -1,0 +1,195 @@
+"""The releases of Iggy that speak the classic framing, as data: what their clients send and expect.
+
+The facts, and who measured them, are in docs/reference/protocols/iggy.md#releases. Nothing else in the code asks for
+a release by its name: endpoints take one row of ``RELEASES`` for a connection and do what it says.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from ...model.errors import MalformedMessage, Reason
+from . import later_layouts
+from .command_table import CommandTable
+from .errors import CODE_OF
+from .partitioning import partition_by_murmur3, partition_by_xxhash32, partition_by_xxhash32_from_0
+from .primitives import Bytes
+
+CREATE_TOPIC: Final = 302
+
+
+class MessageForm(Enum):
+    """How messages lie in sends and in polls."""
+
+    HEADERS_ONLY = "headers only"
+    """Sent as in 0.0.40; polled without state and checksum."""
+    CLASSIC = "classic"
+    """The stored form of ``layout.py``."""
+    ZERO_COPY_56 = "zero copy, 56 bytes"
+    """A fixed header of 56 bytes, payload, then headers; sends have an index in front."""
+    ZERO_COPY_64 = "zero copy, 64 bytes"
+    """The same with eight reserved bytes more."""
+
+
+class PollHead(NamedTuple):
+    """Where the bytes of a poll end that name consumer, topic and partition."""
+
+    identifiers_at: int
+    identifiers_count: int
+    partition_bytes: int
+
+
+NUMBERED: Final = PollHead(5, 2, 4)
+"""The consumer by number."""
+NAMED: Final = PollHead(1, 3, 4)
+"""The consumer by an identifier."""
+FLAGGED: Final = PollHead(1, 3, 5)
+"""The same, and whether a partition is named."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Release:
+    """What the clients of some versions of the crate ``iggy`` send and expect.
+
+    A connection without a login is ``UNTOLD``; a login says which release it is (``release_of_login``), as far as it
+    says a version, and a listener's setting says it for good.
+    """
+
+    name: str
+    """The oldest version of the crate, as settings and docs write it."""
+    commands: CommandTable
+    form: MessageForm = MessageForm.CLASSIC
+    version: tuple[int, ...] = ()
+    """The same as logins say it; empty for releases whose clients say none."""
+    partition_of_key: Callable[[bytes, int], int] = partition_by_xxhash32
+    """Which partition, counted from 1, a key means among so many."""
+    first_partition: int = 1
+    """How its clients count partitions."""
+    poll_head: PollHead = NAMED
+    tells_partition: bool = True
+    """Polled messages have partition and current offset in front of their number, 16 bytes in sum instead of 4."""
+    is_missing_empty: bool = False
+    """To get what does not exist is answered by nothing instead of an error."""
+    codes: Mapping[Reason, int] = field(default_factory=lambda: MappingProxyType(CODE_OF))
+    """The status by reason."""
+
+
+_LATER_CODES: Final = MappingProxyType(
+    {
+        **CODE_OF,
+        Reason.USER_NOT_FOUND: 20,
+        Reason.UNAUTHENTICATED: 40,
+        Reason.INVALID_GROUP_ID: 5002,
+        Reason.GROUP_MEMBER_NOT_FOUND: 5006,
+    }
+)
+"""Codes since there are users and groups have names."""
+
+RELEASES: Final = (
+    Release(
+        "0.0.30",
+        later_layouts.TABLE_0_0_40,
+        MessageForm.HEADERS_ONLY,
+        partition_of_key=partition_by_murmur3,
+        poll_head=NUMBERED,
+        tells_partition=False,
+    ),
+    Release(
+        "0.0.40",
+        later_layouts.TABLE_0_0_40,
+        partition_of_key=partition_by_murmur3,
+        poll_head=NUMBERED,
+        tells_partition=False,
+    ),
+    Release("0.1", later_layouts.TABLE_0_1, codes=_LATER_CODES),
+    Release("0.4", later_layouts.TABLE_0_4, codes=_LATER_CODES),
+    Release("0.5", later_layouts.TABLE_0_6, version=(0, 5), codes=_LATER_CODES),
+    Release("0.6", later_layouts.TABLE_0_6, version=(0, 6, 10), is_missing_empty=True, codes=_LATER_CODES),
+    Release(
+        "0.7",
+        later_layouts.TABLE_0_6,
+        MessageForm.ZERO_COPY_56,
+        version=(0, 7),
+        is_missing_empty=True,
+        codes=_LATER_CODES,
+    ),
+    Release(
+        "0.8",
+        later_layouts.TABLE_0_8,
+        MessageForm.ZERO_COPY_56,
+        version=(0, 8),
+        partition_of_key=partition_by_xxhash32_from_0,
+        first_partition=0,
+        poll_head=FLAGGED,
+        is_missing_empty=True,
+        codes=_LATER_CODES,
+    ),
+    Release(
+        "0.9",
+        later_layouts.TABLE_0_8,
+        MessageForm.ZERO_COPY_64,
+        version=(0, 9),
+        partition_of_key=partition_by_xxhash32_from_0,
+        first_partition=0,
+        poll_head=FLAGGED,
+        is_missing_empty=True,
+        codes=_LATER_CODES,
+    ),
+    Release(
+        "0.10",
+        later_layouts.TABLE_0_8,
+        MessageForm.ZERO_COPY_64,
+        version=(0, 10),
+        partition_of_key=partition_by_xxhash32_from_0,
+        first_partition=0,
+        poll_head=FLAGGED,
+        is_missing_empty=True,
+        codes=_LATER_CODES,
+    ),
+)
+"""Every release, oldest first."""
+
+BY_NAME: Final[Mapping[str, Release]] = {release.name: release for release in RELEASES}
+
+UNTOLD: Final = BY_NAME["0.0.40"]
+"""What a connection is before it says more."""
+SILENT: Final = BY_NAME["0.4"]
+"""What a login without a version is, until a request says otherwise: see ``release_of_topic``."""
+
+_TOLD: Final = tuple(release for release in RELEASES if release.version)
+_SILENT: Final = tuple(release for release in RELEASES if not release.version and release.tells_partition)
+_VERSION: Final = re.compile(r"(\d{1,9})\.(\d{1,9})(?:\.(\d{1,9}))?")
+
+
+def release_of_login(version: str | None) -> Release:
+    """Return the release of a client by what its login says: the newest that is not newer than ``version``.
+
+    A login without a version is ``SILENT``, as is one whose version says nothing.
+    """
+    found = _VERSION.match(version or "")
+    if found is None:
+        return SILENT
+    told = tuple(int(part or 0) for part in found.groups())
+    return next((release for release in reversed(_TOLD) if release.version <= told), _TOLD[0])
+
+
+def release_of_topic(payload: Bytes) -> Release | None:
+    """Return the release among those without a version that writes this request to create a topic.
+
+    Their requests differ in length, and the length of the name at the end says which it is. None: none of them.
+    """
+    for release in _SILENT:
+        spec = release.commands.row_by_code[CREATE_TOPIC]
+        assert spec.payload is not None
+        try:
+            _, end = spec.payload.read(memoryview(payload), 0)
+        except MalformedMessage:
+            continue
+        if end == len(payload):
+            return release
+    return None
