@@ -34,10 +34,11 @@ from .kernels import engine
 from .log_lines import logging_to_stderr
 from .metrics import Gauge, Histogram, Metrics
 from .model.errors import LocalError, Refusal
+from .model.protocol import EndpointSpec
 from .model.version import __version__
 from .open_files import open_files_limit, share_open_files
 from .owned_directory import DIRECTORY_MODE, lock_directory, tell_if_shared
-from .settings import EndpointSettings, Settings
+from .settings import Settings
 from .settings_sources import ENVIRONMENT_PREFIX
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ async def serve(
         services = Services(broker, settings, metrics, workers)
         endpoints: list[Endpoint] = []
         for name, listener in listeners.items():
-            endpoint: Endpoint = resolve_name(ENDPOINTS[name].factory)(services)
+            endpoint: Endpoint = resolve_name(_spec(name).factory)(services, name)
             await endpoint.start(listener)
             endpoints.append(endpoint)
         closing.enter_context(_duty_timer(services).running())
@@ -139,13 +140,19 @@ async def serve(
 
 def _listeners(settings: Settings) -> Iterator[tuple[str, socket.socket]]:
     """Bound sockets of all endpoints that are on; binding comes first, so that a taken port costs no recovery."""
-    for name in EndpointSettings.model_fields:
-        endpoint = getattr(settings.endpoints, name)
+    for name, endpoint in settings.endpoints.sections():
         if endpoint.enabled:
-            listener = listen(name, endpoint.address)
-            # connections have it from the socket that accepts them
-            set_keepalive(listener, settings.connections)
+            kind = _spec(name).socket_kind
+            listener = listen(name, endpoint.address, kind)
+            if kind is socket.SOCK_STREAM:
+                # connections have it from the socket that accepts them
+                set_keepalive(listener, settings.connections)
             yield name, listener
+
+
+def _spec(name: str) -> EndpointSpec:
+    """Return the spec of an endpoint, or of the endpoint that a listener is of."""
+    return ENDPOINTS[name.partition(".")[0]]
 
 
 @contextlib.contextmanager

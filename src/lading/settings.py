@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ByteSize,
-    ConfigDict,
-    Field,
-    PlainSerializer,
-    SecretStr,
-)
+from pydantic import BeforeValidator, ByteSize, Field
 
+from .endpoint_settings import EndpointSettings as EndpointSettings
+from .endpoint_settings import Section as Section
 from .log_lines import LogFormat
 from .model.address import Address as Address
 from .model.address import parse_address as parse_address
@@ -26,166 +20,12 @@ Durability = Literal["fsync", "os"]
 """``fsync``: an acknowledged message is on disk. ``os``: it is in the page cache; a power cut may take it."""
 
 
-Listen = Annotated[Address, BeforeValidator(parse_address), PlainSerializer(str, return_type=str)]
-
-
 def parse_names(value: object) -> object:
     """Return the words of a text that separates them by commas; anything else as it is."""
     return tuple(name.strip() for name in value.split(",") if name.strip()) if isinstance(value, str) else value
 
 
 Names = Annotated[tuple[str, ...], BeforeValidator(parse_names)]
-
-
-class Section(BaseModel):
-    """A table of settings; keys it does not declare are refused."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
-
-
-class EndpointSection(Section):
-    """What every endpoint has. ``remedy`` is the setting that makes a bind beyond loopback acceptable."""
-
-    remedy: ClassVar[str]
-    enabled: bool = True
-    address: Listen
-
-    @property
-    def secured(self) -> bool:
-        """Whether it may listen beyond loopback."""
-        raise NotImplementedError
-
-
-class UnauthenticatedEndpoint(EndpointSection):
-    """An endpoint whose protocol has no credentials: beyond loopback it must be allowed by name."""
-
-    remedy: ClassVar[str] = "allow_unauthenticated=true"
-    allow_unauthenticated: bool = False
-
-    @property
-    def secured(self) -> bool:
-        return self.allow_unauthenticated
-
-
-class TokenSettings(EndpointSection):
-    """An endpoint that takes a bearer token, by value or in a file that holds nothing else."""
-
-    token: SecretStr | None = Field(default=None, min_length=1)
-    token_file: Path | None = None
-
-
-class WithoutLogin(TokenSettings, UnauthenticatedEndpoint):
-    """HTTP without a login: requests that delete or administrate need ``token``, by default that of admin."""
-
-
-class IggyTcpSettings(UnauthenticatedEndpoint):
-    """The Iggy TCP endpoint, classic generation (iggy.md A1)."""
-
-    address: Listen = Address("127.0.0.1", 8090)
-    connections_max: int = Field(default=4096, ge=1)
-    idle_timeout_ms: int = Field(default=86_400_000, ge=10)
-    """A connection without a request for so long is closed; clients of Iggy keep theirs, and few open a new one."""
-    answer_bytes_max: ByteSize = Field(default=ByteSize(16 << 20), ge=1 << 16)
-    """A poll answers at most about this many bytes of messages; the first message always goes."""
-    carrier: bool = True
-    """Whether messages of other protocols have a carrier with what this one cannot hold, where a topic says nothing."""
-
-
-class IggyHttpSettings(WithoutLogin):
-    """The Iggy HTTP endpoint, classic generation (iggy.md A5)."""
-
-    address: Listen = Address("127.0.0.1", 3000)
-    connections_max: int = Field(default=1024, ge=1)
-    answer_bytes_max: ByteSize = Field(default=ByteSize(8 << 20), ge=1 << 16)
-    carrier: bool = True
-    """Whether messages of other protocols have a carrier with what this one cannot hold, where a topic says nothing."""
-
-
-class AdminSettings(TokenSettings):
-    """The admin endpoint: CLI, Spark, metrics, native data. With ``token`` every request but /health must carry it."""
-
-    remedy: ClassVar[str] = "token"
-    address: Listen = Address("127.0.0.1", 7070)
-    connections_max: int = Field(default=1024, ge=1)
-    answer_bytes_max: ByteSize = Field(default=ByteSize(16 << 20), ge=1 << 16)
-    wait_ms_max: int = Field(default=30_000, ge=0)
-    """The longest a long poll may wait."""
-
-    @property
-    def secured(self) -> bool:
-        return self.token is not None
-
-
-class KafkaSettings(UnauthenticatedEndpoint):
-    """The Kafka endpoint (kafka.md 3)."""
-
-    address: Listen = Address("127.0.0.1", 9092)
-    advertised: Listen | None = None
-    """What clients are told to connect to; unset: the address they reached."""
-    auto_create: bool = True
-    """Whether a topic that a client asks for is made where it is missing, unless the client says not to."""
-    partitions: int = Field(default=1, ge=1, le=1_000)
-    """Of topics that are made without a number of partitions."""
-    connections_max: int = Field(default=4096, ge=1)
-    request_bytes_max: ByteSize = Field(default=ByteSize(100 << 20), ge=1 << 16, le=1 << 30)
-    """The longest request; a longer one closes its connection."""
-    message_bytes_max: ByteSize = Field(default=ByteSize(1_048_588), ge=1024)
-    """The largest record batch, where a topic says nothing else (Kafka: message.max.bytes)."""
-    answer_bytes_max: ByteSize = Field(default=ByteSize(4 << 20), ge=1 << 16)
-    """A fetch answers at most about this many bytes, whatever it asks for (Kafka: fetch.max.bytes)."""
-    carrier: bool = True
-    """Whether messages of other protocols have a carrier with what this one cannot hold, where a topic says nothing."""
-
-
-class NsqEndpointSettings(UnauthenticatedEndpoint):
-    """What the faces of the NSQ node have in common (nsq.md 1, 5)."""
-
-    connections_max: int = Field(default=4096, ge=1)
-
-
-class NsqdTcpSettings(NsqEndpointSettings):
-    """The NSQ endpoint that clients publish to and read from."""
-
-    address: Listen = Address("127.0.0.1", 4150)
-    advertised: Listen | None = None
-    """Where lookups send clients; unset: where it listens."""
-    carrier: bool = True
-    """Whether messages of other protocols have a carrier with what this one cannot hold, where a topic says nothing."""
-
-
-class NsqdHttpSettings(NsqEndpointSettings, WithoutLogin):
-    """The HTTP face of the same."""
-
-    address: Listen = Address("127.0.0.1", 4151)
-    advertised: Listen | None = None
-    """Where lookups send clients; unset: where it listens."""
-
-
-class NsqlookupdTcpSettings(NsqEndpointSettings):
-    """Where nodes of NSQ say what they have."""
-
-    address: Listen = Address("127.0.0.1", 4160)
-    registrations_max: int = Field(default=20_000, ge=1)
-    """Partitions and channels that one node may register; all nodes together ten times as many."""
-
-
-class NsqlookupdHttpSettings(NsqEndpointSettings, WithoutLogin):
-    """Where clients of NSQ look topics up."""
-
-    address: Listen = Address("127.0.0.1", 4161)
-
-
-class EndpointSettings(Section):
-    """One table an endpoint; an endpoint that is not built is an unknown key."""
-
-    iggy_tcp: IggyTcpSettings = IggyTcpSettings()
-    iggy_http: IggyHttpSettings = IggyHttpSettings()
-    kafka: KafkaSettings = KafkaSettings()
-    nsqd_tcp: NsqdTcpSettings = NsqdTcpSettings()
-    nsqd_http: NsqdHttpSettings = NsqdHttpSettings()
-    nsqlookupd_tcp: NsqlookupdTcpSettings = NsqlookupdTcpSettings()
-    nsqlookupd_http: NsqlookupdHttpSettings = NsqlookupdHttpSettings()
-    admin: AdminSettings = AdminSettings()
 
 
 class ConnectionSettings(Section):

@@ -9,12 +9,13 @@ import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_origin
 
 from pydantic import SecretStr, ValidationError
 
+from .endpoint_settings import EndpointSection, TokenSettings, endpoint_key
 from .model.errors import SettingError
-from .settings import SECRETS, EndpointSection, EndpointSettings, Section, Settings, TokenSettings
+from .settings import SECRETS, EndpointSettings, Section, Settings
 from .settings_sources import Given, from_environment, from_file, from_options, nest, read_token_file
 
 
@@ -42,11 +43,28 @@ def load(config: Path | None = None, sets: Sequence[str] = (), env: Mapping[str,
         raise SettingError(_sentence(error, given)) from None
     settings = _with_token_files(settings)
     _require_credentials(settings)
-    return Loaded(settings, {key: item.origin for key, item in given.items()})
+    return Loaded(settings, {key: item.origin for key, item in given.items()} | _inherited_origins(settings, given))
+
+
+def _inherited_origins(settings: Settings, given: Mapping[str, Given]) -> dict[str, str]:
+    """Return where listeners have what they do not set themselves from."""
+    origins: dict[str, str] = {}
+    for name, _ in settings.endpoints.sections():
+        endpoint = f"endpoints.{name.partition('.')[0]}."
+        key = endpoint_key(name) + "."
+        for other, item in given.items():
+            if key != endpoint and other.startswith(endpoint) and key + other.removeprefix(endpoint) not in given:
+                origins[key + other.removeprefix(endpoint)] = item.origin
+    return origins
 
 
 def _section_of(field_type: Any) -> type[Section] | None:
     return field_type if isinstance(field_type, type) and issubclass(field_type, Section) else None
+
+
+def _named_section_of(field_type: Any) -> type[Section] | None:
+    """Return the section of each of several tables that users name, such as listeners; None for any other type."""
+    return _section_of(get_args(field_type)[1]) if get_origin(field_type) is Mapping else None
 
 
 def keys(section: type[Section] = Settings, prefix: str = "") -> list[str]:
@@ -61,7 +79,11 @@ def keys(section: type[Section] = Settings, prefix: str = "") -> list[str]:
 def _require_known(key: str, value: Any, origin: str) -> None:
     section: type[Section] = Settings
     path = key.split(".")
+    is_named = False
     for depth, name in enumerate(path):
+        if is_named:
+            is_named = False
+            continue
         field = section.model_fields.get(name)
         parent = ".".join(path[:depth])
         if field is None:
@@ -71,7 +93,9 @@ def _require_known(key: str, value: Any, origin: str) -> None:
                 near = difflib.get_close_matches(key, keys(), 1, 0.6)
             advice = f"did you mean {near[0]}?" if near else f"there are {', '.join(siblings)}"
             raise SettingError(f"unknown setting {key} ({origin}); {advice}")
-        inner = _section_of(field.annotation)
+        named = _named_section_of(field.annotation)
+        is_named = named is not None
+        inner = named or _section_of(field.annotation)
         if inner is None and depth < len(path) - 1:
             raise SettingError(
                 f"setting {'.'.join(path[: depth + 1])} takes a value and has no keys below it ({origin})"
@@ -79,12 +103,16 @@ def _require_known(key: str, value: Any, origin: str) -> None:
         if inner is None:
             return
         section = inner
-    raise SettingError(f"setting {key} is a table of {', '.join(section.model_fields)}: set one of those ({origin})")
+    what = "a table of tables, by name, with" if is_named else "a table of"
+    raise SettingError(f"setting {key} is {what} {', '.join(section.model_fields)}: set one of those ({origin})")
 
 
 def _sentence(error: ValidationError, given: Mapping[str, Given]) -> str:
     first = error.errors()[0]
-    key = ".".join(str(part) for part in first["loc"] if str(part) in _NAMES)
+    path = [str(part) for part in first["loc"]]
+    key = ".".join(
+        part for part, above in zip(path, ["", *path], strict=False) if part in _NAMES or above == "listeners"
+    )
     origin = given[key].origin if key in given else "default"
     reason = str(first.get("ctx", {}).get("error") or first["msg"])
     shown = "that" if key in SECRETS else repr(first["input"])
@@ -106,12 +134,12 @@ def _with_token_files(settings: Settings) -> Settings:
 
 
 def _require_credentials(settings: Settings) -> None:
-    for name in EndpointSettings.model_fields:
-        endpoint: EndpointSection = getattr(settings.endpoints, name)
+    for name, endpoint in settings.endpoints.sections():
         if endpoint.enabled and not endpoint.address.loopback and not endpoint.secured:
+            key = endpoint_key(name)
             raise SettingError(
-                f"endpoints.{name}.address {endpoint.address} can be reached from other machines: set "
-                f"endpoints.{name}.{endpoint.remedy}, or listen on 127.0.0.1"
+                f"{key}.address {endpoint.address} can be reached from other machines: set "
+                f"{key}.{endpoint.remedy}, or listen on 127.0.0.1"
             )
 
 

@@ -32,7 +32,7 @@ class Room:
         self.loop = loop
         self.services = services
         self.now_us = 1
-        server = endpoint(services)
+        server = endpoint(services, "nsqlookupd_tcp")
         server.clock = lambda: self.now_us  # type: ignore[attr-defined]
         with unbound_listener() as listener:
             loop.finish(server.start(listener))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -170,3 +171,62 @@ def test_a_token_and_a_token_file_are_one_too_many(tmp_path: Path) -> None:
     path.write_text("s3cret")
     with pytest.raises(SettingError, match="set one of them"):
         load(None, [f"endpoints.admin.token_file={path}"], {"LADING__ENDPOINTS__ADMIN__TOKEN": "other"})
+
+
+def test_listeners_take_what_they_do_not_set_from_their_endpoint(tmp_path: Path) -> None:
+    path = file(
+        tmp_path,
+        """
+        [endpoints.iggy_tcp]
+        connections_max = 7
+        tls = { enabled = true, certificate = "one.pem" }
+        [endpoints.iggy_tcp.listeners.old]
+        address = "127.0.0.1:1"
+        release = "0.0.30"
+        tls.certificate = "other.pem"
+        """,
+    )
+    loaded = load(path, ["endpoints.iggy_tcp.listeners.plain.address=127.0.0.1:2"],
+                  {"LADING__ENDPOINTS__IGGY_TCP__LISTENERS__PLAIN__CONNECTIONS_MAX": "9"})  # fmt: skip
+    endpoint = loaded.settings.endpoints.iggy_tcp
+    old, plain = endpoint.listeners["old"], endpoint.listeners["plain"]
+    assert [(each.address.port, each.connections_max, each.release) for each in (endpoint, old, plain)] == [
+        (8090, 7, None),
+        (1, 7, "0.0.30"),
+        (2, 9, None),
+    ]
+    assert [str(each.tls.certificate) for each in (endpoint, old, plain)] == ["one.pem", "other.pem", "one.pem"]
+    assert all(each.tls.enabled for each in (endpoint, old, plain))
+    assert loaded.origins["endpoints.iggy_tcp.listeners.old.connections_max"] == str(path)
+    assert loaded.origins["endpoints.iggy_tcp.listeners.plain.connections_max"].startswith("environment")
+    names = [name for name, _ in loaded.settings.endpoints.sections()]
+    assert names[:3] == ["iggy_tcp", "iggy_tcp.old", "iggy_tcp.plain"]
+    assert loaded.settings.endpoints.section("iggy_tcp.old") is old
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["old.connections_max=7"], [r"endpoints\.iggy_tcp\.listeners\.old\.address", "required"]),
+        (["old.address=0.0.0.0:1"], [r"listeners\.old\.address 0\.0\.0\.0:1", "allow_unauthenticated=true"]),
+        (["old.adress=127.0.0.1:1"], [r"did you mean endpoints\.iggy_tcp\.listeners\.old\.address"]),
+        (["old=127.0.0.1:1"], [r"listeners\.old is a table"]),
+        (["Old.address=127.0.0.1:1"], ["listeners", "pattern"]),
+        (["old.address=127.0.0.1:1", "old.connections_max=0"], [r"listeners\.old\.connections_max", "--set"]),
+        (["old.address=127.0.0.1:1", "old.tls.certificate=x"], [r"tls\.enabled=true"]),
+        (["old.address=127.0.0.1:1", "old.tls.key=x", "old.tls.enabled=true"], ["key is set without certificate"]),
+    ],
+)
+def test_a_wrong_listener_is_named(options: list[str], words: list[str]) -> None:
+    with pytest.raises(SettingError) as raised:
+        load(None, [f"endpoints.iggy_tcp.listeners.{option}" for option in options])
+    assert "\n" not in str(raised.value)
+    for word in words:
+        assert re.search(word, str(raised.value)), str(raised.value)
+
+
+def test_client_certificates_stand_for_consent_beyond_loopback() -> None:
+    wide = ["endpoints.iggy_tcp.address=0.0.0.0:0", "endpoints.iggy_tcp.tls.enabled=true"]
+    with pytest.raises(SettingError, match="allow_unauthenticated"):
+        load(None, wide)
+    assert load(None, [*wide, "endpoints.iggy_tcp.tls.client_ca=ca.pem"]).settings.endpoints.iggy_tcp.secured

@@ -414,7 +414,7 @@ def converse(conversation: Conversation, directory: Path) -> list[str | bytes]:
         if log != "late":
             broker.appender.on_pending = lambda: loop.call_soon(broker.appender.flush)
         services = Services(broker, settings, Metrics(), workers)
-        server = resolve_name(ENDPOINTS[conversation.endpoint].factory)(services)
+        server = resolve_name(ENDPOINTS[conversation.endpoint].factory)(services, conversation.endpoint)
         with unbound_listener() as listener:
             loop.finish(server.start(listener))
         driver = Driver(loop, broker, server, services, late=log == "late")

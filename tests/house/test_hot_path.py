@@ -184,7 +184,7 @@ def connected(directory: Path, endpoint: str, durability: Durability) -> Iterato
     with ScriptedLoop() as loop, ThreadPoolExecutor(1) as workers:
         broker.appender.on_pending = lambda: loop.call_soon(broker.appender.flush)
         factory = resolve_name(ENDPOINTS[endpoint].factory)
-        server = factory(Services(broker, settings, Metrics(), workers))
+        server = factory(Services(broker, settings, Metrics(), workers), endpoint)
         with unbound_listener() as listener:
             loop.finish(server.start(listener))
         client = loop.connect()

@@ -32,7 +32,7 @@ def setting_rows(loaded: Loaded) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
 
     def walk(prefix: str, value: Any) -> None:
-        if isinstance(value, dict) and value:
+        if isinstance(value, dict):
             for name, inner in value.items():
                 walk(f"{prefix}.{name}" if prefix else name, inner)
             return

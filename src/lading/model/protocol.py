@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from socket import SocketKind
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, runtime_checkable
 from typing import Protocol as Interface
 
@@ -139,10 +140,14 @@ class Scheme(NamedTuple):
 
 
 class EndpointSpec(NamedTuple):
-    """A listening endpoint: its key in the settings, and ``module:function`` that makes it from the services."""
+    """A listening endpoint: its key in the settings, and ``module:function`` that makes it.
+
+    The function is given the services and the name of the endpoint, or of one of its listeners: ``iggy_tcp.old``.
+    """
 
     name: str
     factory: str
+    socket_kind: SocketKind = SocketKind.SOCK_STREAM
 
 
 class DialectSpec(NamedTuple):

@@ -21,9 +21,9 @@ from ..columns.contract import (
     parse_type,
     refuse_near_miss,
 )
+from ..endpoint_settings import Listen
 from ..model.errors import SettingError
 from ..model.state import STATE_BY_WORD, State
-from ..settings import Listen
 from ..tables.files import OWN
 from ..tables.formats.registry import FORMATS, split_target
 

@@ -26,7 +26,7 @@ EDITS: Final[dict[str, Edit]] = {
     "lading.dialects.protocols": Edit(
         '    "tests.house.toy_protocol.dialect.protocol",', '    "lading.dialects.native.protocol",\n'
     ),
-    "lading.settings": Edit(
+    "lading.endpoint_settings": Edit(
         '    toy: UnauthenticatedEndpoint = UnauthenticatedEndpoint(address=Address("127.0.0.1", 7777))',
         "    admin: AdminSettings = AdminSettings()\n",
     ),

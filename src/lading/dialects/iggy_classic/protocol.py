@@ -52,7 +52,7 @@ PROTOCOL: Final = Protocol(
     title="Iggy",
     dialects=(DialectSpec(IGGY_CLASSIC, "iggy_classic", "lading.dialects.iggy_classic.dialect:DIALECT"),),
     endpoints=(
-        EndpointSpec("iggy_tcp", "lading.endpoints.iggy.endpoint:endpoint"),
+        EndpointSpec("iggy_tcp", "lading.endpoints.iggy.endpoint:create_tcp"),
         EndpointSpec("iggy_http", "lading.endpoints.iggy.http:endpoint"),
     ),
     schemes={"iggy": Scheme("lading.transports.iggy.transport:IggyTransport", 8090, "iggy://127.0.0.1:8090")},

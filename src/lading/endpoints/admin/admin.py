@@ -146,7 +146,7 @@ def _gauges(services: Services) -> list[Gauge]:
     return gauges
 
 
-def endpoint(services: Services) -> Endpoint:
+def endpoint(services: Services, name: str) -> Endpoint:
     """Create the endpoint; called by ``serve``."""
     settings = services.settings.endpoints.admin
     rooms = (

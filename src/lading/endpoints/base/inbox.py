@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from .receive_budget import ReceiveBudget
+from .responses import Bytes
 
 BUFFER_BYTES = 16 << 10
 IDLE_BUFFER_BYTES_MAX = 1 << 20
@@ -17,11 +18,12 @@ BUSY_BUFFER_BYTES_MAX = 4 << 20
 class Inbox:
     """Unread bytes are ``view[at:have]``. A length that a client claims never takes memory: only bytes that came do."""
 
-    __slots__ = ("_account", "_budget", "array", "at", "data", "have", "view")
+    __slots__ = ("_account", "_budget", "_elsewhere_bytes", "array", "at", "data", "have", "view")
 
     def __init__(self, budget: ReceiveBudget) -> None:
         self._budget = budget
         self._account = budget.open()
+        self._elsewhere_bytes = 0
         self.at = self.have = 0
         self.data = bytearray(BUFFER_BYTES)
         self.view = memoryview(self.data)
@@ -30,6 +32,38 @@ class Inbox:
     def open_account(self, peer: str, give_way: Callable[[], None]) -> None:
         """Take memory in the name of ``peer`` from now on; before anything is received."""
         self._account = self._budget.open(peer, give_way)
+
+    def share_account(self, other: Inbox) -> None:
+        """Take memory from the account of another inbox of this connection; before anything is received."""
+        self._account = other._account
+
+    def append(self, data: Bytes) -> bool:
+        """Add bytes behind the unread ones. Return whether there is memory for them."""
+        if self.at == self.have:
+            self.at = self.have = 0
+        wanted, size = self.have - self.at + len(data), len(self.view)
+        if self.have + len(data) > size:
+            while size < wanted:
+                size *= 2
+            if not self._resize(size):
+                return False
+        end = self.have + len(data)
+        self.view[self.have : end] = data
+        self.have = end
+        return True
+
+    def hold_elsewhere(self, size_bytes: int) -> bool:
+        """Count so much memory, instead of what was told before, for what lies outside of the buffer on its way here.
+
+        Return whether there is so much; if not, what was counted before still is.
+        """
+        more = size_bytes - self._elsewhere_bytes
+        if more > 0 and not self._account.take(more):
+            return False
+        if more < 0:
+            self._account.give(-more)
+        self._elsewhere_bytes = size_bytes
+        return True
 
     @property
     def unread(self) -> memoryview:
@@ -60,6 +94,7 @@ class Inbox:
     def drop(self) -> None:
         """Forget everything and give the memory back."""
         self.at = self.have = 0
+        self.hold_elsewhere(0)
         self._resize(BUFFER_BYTES)
 
     def _resize(self, size_bytes: int) -> bool:

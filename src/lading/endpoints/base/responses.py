@@ -49,7 +49,7 @@ class ResponseQueue:
 
     __slots__ = (
         "_call_soon", "_is_blocked", "_is_piece_due", "_joined_bytes", "_labels", "_on_flushed", "_outgoing",
-        "_piece_bytes", "_sent_bytes", "_sink", "is_watched", "waiting",
+        "_piece_bytes", "_sent_bytes", "_sink", "is_single", "is_watched", "waiting",
     )  # fmt: skip
 
     def __init__(self, joined_bytes: int, piece_bytes: int) -> None:
@@ -60,6 +60,8 @@ class ResponseQueue:
         """Places of responses that are not sent yet; the first one has none."""
         self.is_watched = False
         """Whether something waits for responses to be sent: requests behind them, or the end of the connection."""
+        self.is_single = False
+        """Whether the sink gets each response whole and by itself, in one call, also if it is empty."""
         self._outgoing: deque[Bytes] = deque()
         """What the sink did not get yet of large responses."""
         self._is_piece_due = self._is_blocked = False
@@ -117,13 +119,19 @@ class ResponseQueue:
         waiting = self.waiting
         if waiting and (parts := waiting[0].parts) is not None:
             waiting.popleft()
-            if waiting and waiting[0].parts is not None:
-                parts = list(parts)
-                while waiting and (more := waiting[0].parts) is not None:
-                    parts += more
-                    waiting.popleft()
-            if parts:
+            if self.is_single:
                 self._send(parts)
+                while waiting and (parts := waiting[0].parts) is not None:
+                    waiting.popleft()
+                    self._send(parts)
+            else:
+                if waiting and waiting[0].parts is not None:
+                    parts = list(parts)
+                    while waiting and (more := waiting[0].parts) is not None:
+                        parts += more
+                        waiting.popleft()
+                if parts:
+                    self._send(parts)
         if self.is_watched:
             self._on_flushed()
 
@@ -139,7 +147,9 @@ class ResponseQueue:
         is_one = len(parts) == 1
         size_bytes = len(parts[0]) if is_one else sum(map(len, parts))
         self._sent_bytes[self._labels] += size_bytes
-        if size_bytes > self._piece_bytes or self._outgoing:
+        if self.is_single:
+            self._sink.writelines(parts)
+        elif size_bytes > self._piece_bytes or self._outgoing:
             self._outgoing += parts
             self._send_piece()
         elif is_one:

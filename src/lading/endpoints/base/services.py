@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from ...clock import now_us as now_us
+from ...endpoint_settings import endpoint_key
 from ...health import Health
 from ...metrics import Metrics
 from ...model.errors import LocalError
@@ -93,27 +94,30 @@ class Endpoint(Protocol):
     async def stop(self) -> None: ...
 
 
-def listen(name: str, address: Address) -> socket.socket:
+def listen(name: str, address: Address, kind: socket.SocketKind = socket.SOCK_STREAM) -> socket.socket:
     """A socket bound to the address of endpoint ``name``; LocalError in one sentence that names the setting."""
-    key = f"endpoints.{name}.address"
+    key = f"{endpoint_key(name)}.address"
     try:
-        family, kind, protocol, _, place = socket.getaddrinfo(
-            address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        family, _, protocol, _, place = socket.getaddrinfo(
+            address.host, address.port, type=kind, flags=socket.AI_PASSIVE
         )[0]
     except socket.gaierror as error:
         raise LocalError(f"{key} {address} names no address of this machine: {error.strerror}") from None
     listener = socket.socket(family, kind, protocol)
     try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if kind is socket.SOCK_STREAM:
+            # for datagrams it would let a second process take them away from this one
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(place)
-        listener.listen(LISTEN_BACKLOG)
+        if kind is socket.SOCK_STREAM:
+            listener.listen(LISTEN_BACKLOG)
         listener.setblocking(False)
     except OSError as error:
         listener.close()
         if error.errno == errno.EADDRINUSE:
             raise LocalError(
                 f"{address} is taken by another program: set {key} to another port (port 0 takes a free one), "
-                f"or switch the endpoint off with endpoints.{name}.enabled=false"
+                f"or switch it off with {endpoint_key(name)}.enabled=false"
             ) from None
         raise LocalError(f"cannot listen on {key} {address}: {error.strerror}") from None
     return listener

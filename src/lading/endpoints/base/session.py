@@ -1,9 +1,9 @@
 """The protocol's half of a connection: bytes and the time in, responses out; no loop, no socket, no clock.
 
 A session takes whole requests out of its inbox, as far as order and bounds allow, and gives responses to its queue. The
-other half (``endpoints/io/tcp.py``) is the same for all protocols; what differs there is ``SessionLimits``. To put a
-protocol on it: subclass ``ProtocolSession``, begin with ``receive``, and hand the class to ``TcpServer``. Threads:
-event loop only.
+other half (``endpoints/io``) is the same for all protocols; what differs there is ``SessionLimits``. To put a protocol
+on it: subclass ``ProtocolSession``, begin with ``receive``, and hand the class to ``TcpServer``. Threads: event loop
+only.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from asyncio import Future
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import ClassVar, Final, NamedTuple, Protocol, TypeVar
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 from ...settings import Address
 from .deadlines import Stage
 from .inbox import Inbox
-from .responses import ResponseQueue
+from .responses import Bytes, ResponseQueue, Sink
 
 R = TypeVar("R")
 
@@ -119,7 +119,8 @@ class ConnectionHandle(Protocol):
 class ProtocolSession(ABC):
     """One client of one protocol."""
 
-    limits: ClassVar[SessionLimits]
+    limits: SessionLimits
+    """The same for all sessions of a class, unless it passes on those of another session."""
 
     def __init__(self, connection: ConnectionHandle) -> None:
         self.connection = connection
@@ -151,9 +152,30 @@ class ProtocolSession(ABC):
         """Return what a client is told for which there is no place."""
         return b""
 
+    def wrap(self, sink: Sink) -> Sink:
+        """Return where responses go so that they reach ``sink``, in another form if the session gives them one."""
+        return sink
+
     @abstractmethod
     def receive(self, now_us: int) -> ReceiveResult:
         """Take all that is whole and may begin."""
+
+    def is_one_request(self, received: Bytes) -> bool:
+        """Return whether these bytes are one request, not less and not more.
+
+        Asked where requests arrive one at a time, as messages of a WebSocket and streams of QUIC; what is none is
+        refused there, so that each of them has one response.
+        """
+        raise NotImplementedError
+
+    @property
+    def unread(self) -> memoryview:
+        """What was received and is not understood yet."""
+        return self.inbox.unread
+
+    def release_memory(self) -> None:
+        """Forget what was received, and give the memory for it back."""
+        self.inbox.drop()
 
     @abstractmethod
     def refuse_memory(self) -> None:
@@ -170,6 +192,9 @@ class ProtocolSession(ABC):
     def end(self) -> None:
         """Take no more: the client has sent its last byte, or what it sends cannot be understood."""
         self.is_ended = self.responses.is_watched = True
+
+    def say_goodbye(self) -> None:  # noqa: B027 - most have nothing to say
+        """Send what stands at the end of a connection that closes in order; all responses are with the sink."""
 
     @abstractmethod
     def lose(self) -> None:

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from .routing import Access, Guard, HttpRoute
 
 if TYPE_CHECKING:
-    from ...settings import EndpointSettings, TokenSettings
+    from ...endpoint_settings import EndpointSettings, TokenSettings
 
 
 def guard_all(settings: EndpointSettings) -> Guard:

@@ -263,7 +263,7 @@ def refuse(error: LadingError) -> Response:
     return Response(document, status, media_type="application/json")
 
 
-def endpoint(services: Services) -> Endpoint:
+def endpoint(services: Services, name: str) -> Endpoint:
     """Create the endpoint; called by ``serve``."""
     face = IggyHttp(services)
     settings = services.settings.endpoints.iggy_http

@@ -35,7 +35,7 @@ from .clients import Client
 
 if TYPE_CHECKING:
     from ...broker.core.topology import Topic
-    from ...settings import IggyHttpSettings, IggyTcpSettings
+    from ...endpoint_settings import IggyHttpSettings, IggyListener
 
 POLL: Final = 100
 UNBOUNDED: Final = 1 << 62
@@ -68,7 +68,7 @@ NOTHING: Final = Answer(0, ())
 class Poller:
     """Answers poll requests; one for all connections of a face."""
 
-    def __init__(self, services: Services, name: str, settings: IggyTcpSettings | IggyHttpSettings) -> None:
+    def __init__(self, services: Services, name: str, settings: IggyListener | IggyHttpSettings) -> None:
         self._carrying = Carrying(services, name, POLLED, default=settings.carrier)
         self._broker = services.broker
         self._workers = services.workers

@@ -65,7 +65,7 @@ class Connection(Guarded, asyncio.BufferedProtocol):
         self.inbox.open_account(host, self.give_way)
         call_soon = asyncio.get_running_loop().call_soon
         sent_bytes = self._services.metrics.sent_bytes.values
-        session.responses.open(transport, sent_bytes, self._labels, call_soon, self.proceed)
+        session.responses.open(session.wrap(transport), sent_bytes, self._labels, call_soon, self.proceed)
         if not (session.begin(Peer(host, port, Address(*here[:2])), self._clock()) and self._server.admit(self, host)):
             self._refuse(transport)
 
@@ -131,10 +131,10 @@ class Connection(Guarded, asyncio.BufferedProtocol):
         return (self.session.requests_count << 40) - self.unsent_bytes()
 
     def unread(self) -> memoryview:
-        return self.inbox.unread
+        return self.session.unread
 
     def release_memory(self) -> None:
-        self.inbox.drop()
+        self.session.release_memory()
 
     def stop_reading(self) -> None:
         self.session.end()
@@ -147,6 +147,7 @@ class Connection(Guarded, asyncio.BufferedProtocol):
     def close(self) -> None:
         """Close the connection when all that was written is sent."""
         if self._transport is not None:
+            self.session.say_goodbye()
             self._transport.close()
 
     def abort(self) -> None:
@@ -283,8 +284,9 @@ class Connection(Guarded, asyncio.BufferedProtocol):
     def _end(self) -> None:
         """Close when everything is answered; linger where bytes may come that nobody reads."""
         session, transport = self.session, self._transport
-        if session.is_busy or self._is_parting or transport is None:
+        if session.is_busy or self._is_parting or transport is None or transport.is_closing():
             return
+        session.say_goodbye()
         limits, is_stopping = session.limits, self._services.stopping
         if not session.lingers or (is_stopping and not limits.lingers_at_stop):
             transport.close()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from ..base.services import Endpoint, Services
 
 
-def endpoint(services: Services) -> Endpoint:
+def endpoint(services: Services, name: str) -> Endpoint:
     """Create the endpoint; called by ``serve``."""
     from .server import KafkaServer
 

@@ -6,7 +6,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from ...settings import Address, KafkaSettings
+from ...endpoint_settings import KafkaSettings
+from ...settings import Address
 from ...turns import ROWS_AT_ONCE, TurnCounter, Turns
 from ..base.services import Services
 

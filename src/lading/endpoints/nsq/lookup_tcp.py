@@ -296,7 +296,7 @@ _COMMANDS: Final[Mapping[bytes, Callable[[LookupSession, list[bytes], bytes], by
 }
 
 
-def endpoint(services: Services) -> Endpoint:
+def endpoint(services: Services, name: str) -> Endpoint:
     """Create the endpoint; called by ``serve``."""
     settings = services.settings.endpoints.nsqlookupd_tcp
     handlers = LookupHandlers(lookups.of(services), node_of(services), settings.registrations_max)

@@ -32,6 +32,6 @@ class _Endpoint(HttpEndpoint):
         await super().start(listener)
 
 
-def endpoint(services: Services) -> Endpoint:
+def endpoint(services: Services, name: str) -> Endpoint:
     """Create the endpoint; called by ``serve``."""
     return _Endpoint(services)

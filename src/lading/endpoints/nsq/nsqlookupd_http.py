@@ -11,7 +11,7 @@ from .http_responses import missing, refuse
 from .lookup_http import NAME, LookupHttp
 
 
-def endpoint(services: Services) -> Endpoint:
+def endpoint(services: Services, name: str) -> Endpoint:
     """Create the endpoint; called by ``serve``."""
     own = node.of(services)
     routes = LookupHttp(own, lookup.of(services)).routes()

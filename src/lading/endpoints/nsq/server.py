@@ -39,6 +39,6 @@ class NsqdServer(TcpServer):
         await super().start(listener)
 
 
-def endpoint(services: Services) -> Endpoint:
+def endpoint(services: Services, name: str) -> Endpoint:
     """Create the endpoint; called by ``serve``."""
     return NsqdServer(services)

@@ -17,7 +17,7 @@ NAME: Final = "toy"
 CONNECTIONS_MAX: Final = 256
 
 
-def endpoint(services: Services) -> Endpoint:
+def endpoint(services: Services, name: str) -> Endpoint:
     """Create the endpoint; called by ``serve``."""
     handlers = ToyHandlers(NAME, services, Carrying(services, NAME, READ, default=True))
     return TcpServer(services, NAME, Gate(services, NAME, CONNECTIONS_MAX), partial(ToySession, handlers))

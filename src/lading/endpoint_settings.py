@@ -1,0 +1,272 @@
+"""Settings of endpoints: one table each, with what they listen on, whom they let in and what they answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Self
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ByteSize,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    SecretStr,
+    StringConstraints,
+    model_validator,
+)
+
+from .model.address import Address, parse_address
+
+Listen = Annotated[Address, BeforeValidator(parse_address), PlainSerializer(str, return_type=str)]
+
+
+class Section(BaseModel):
+    """A table of settings; keys it does not declare are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
+
+
+class EndpointSection(Section):
+    """What every endpoint has. ``remedy`` is the setting that makes a bind beyond loopback acceptable."""
+
+    remedy: ClassVar[str]
+    enabled: bool = True
+    address: Listen
+
+    @property
+    def secured(self) -> bool:
+        """Whether it may listen beyond loopback."""
+        raise NotImplementedError
+
+
+class UnauthenticatedEndpoint(EndpointSection):
+    """An endpoint whose protocol has no credentials: beyond loopback it must be allowed by name."""
+
+    remedy: ClassVar[str] = "allow_unauthenticated=true"
+    allow_unauthenticated: bool = False
+
+    @property
+    def secured(self) -> bool:
+        return self.allow_unauthenticated
+
+
+class TokenSettings(EndpointSection):
+    """An endpoint that takes a bearer token, by value or in a file that holds nothing else."""
+
+    token: SecretStr | None = Field(default=None, min_length=1)
+    token_file: Path | None = None
+
+
+class WithoutLogin(TokenSettings, UnauthenticatedEndpoint):
+    """HTTP without a login: requests that delete or administrate need ``token``, by default that of admin."""
+
+
+class CertificateSettings(Section):
+    """The certificate of a listener that is always encrypted."""
+
+    certificate: Path | None = None
+    """PEM, with those that signed it behind it; unset: one that the broker makes for itself and keeps."""
+    key: Path | None = None
+    """PEM, without a password; unset: it stands in the file of the certificate."""
+
+    @model_validator(mode="after")
+    def _require_certificate(self) -> Self:
+        if self.key is not None and self.certificate is None:
+            raise ValueError("key is set without certificate; set both, or neither")
+        return self
+
+
+class TlsSettings(CertificateSettings):
+    """TLS of a listener that may be plain."""
+
+    enabled: bool = False
+    client_ca: Path | None = None
+    """PEM: only clients with a certificate that one of these has signed may connect."""
+
+    @model_validator(mode="after")
+    def _require_enabled(self) -> Self:
+        if not self.enabled and (self.certificate is not None or self.client_ca is not None):
+            raise ValueError("certificates are set, but TLS is off; set tls.enabled=true, or leave them out")
+        return self
+
+
+ListenerName = Annotated[str, StringConstraints(pattern="^[a-z0-9_-]+$")]
+
+
+class WithListeners(EndpointSection):
+    """An endpoint that may listen on more addresses, each with settings of its own.
+
+    A subclass has ``listeners``, by name. What a listener does not set it takes from its endpoint, but for the address.
+    """
+
+    @model_validator(mode="before")
+    @classmethod
+    def _complete_listeners(cls, values: Any) -> Any:
+        if not isinstance(values, Mapping) or not isinstance(values.get("listeners"), Mapping):
+            return values
+        own = {name: value for name, value in values.items() if name not in ("listeners", "address")}
+        listeners = {
+            name: merge_tables(own, given) if isinstance(given, Mapping) else given
+            for name, given in values["listeners"].items()
+        }
+        return {**values, "listeners": listeners}
+
+
+def merge_tables(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keys of both tables, those of tables within them too; where both have one, ``above`` wins."""
+    merged = {**below, **above}
+    for name in below.keys() & above.keys():
+        if isinstance(below[name], Mapping) and isinstance(above[name], Mapping):
+            merged[name] = merge_tables(below[name], above[name])
+    return merged
+
+
+class IggyListener(UnauthenticatedEndpoint):
+    """An address for Iggy's binary protocol, whatever carries it."""
+
+    release: str | None = None
+    """The release of Iggy that its clients are of, where their first bytes do not tell it; unset: they do."""
+    connections_max: int = Field(default=4096, ge=1)
+    idle_timeout_ms: int = Field(default=86_400_000, ge=10)
+    """A connection without a request for so long is closed; clients of Iggy keep theirs, and few open a new one."""
+    answer_bytes_max: ByteSize = Field(default=ByteSize(16 << 20), ge=1 << 16)
+    """A poll answers at most about this many bytes of messages; the first message always goes."""
+    carrier: bool = True
+    """Whether messages of other protocols have a carrier with what this one cannot hold, where a topic says nothing."""
+
+
+class IggyTcpListener(IggyListener):
+    """An address for Iggy over TCP."""
+
+    tls: TlsSettings = TlsSettings()
+
+    @property
+    def secured(self) -> bool:
+        return self.allow_unauthenticated or self.tls.client_ca is not None
+
+
+class IggyTcpSettings(IggyTcpListener, WithListeners):
+    """The Iggy TCP endpoint (iggy.md A1)."""
+
+    address: Listen = Address("127.0.0.1", 8090)
+    listeners: Mapping[ListenerName, IggyTcpListener] = {}
+
+
+class IggyHttpSettings(WithoutLogin):
+    """The Iggy HTTP endpoint, classic generation (iggy.md A5)."""
+
+    address: Listen = Address("127.0.0.1", 3000)
+    connections_max: int = Field(default=1024, ge=1)
+    answer_bytes_max: ByteSize = Field(default=ByteSize(8 << 20), ge=1 << 16)
+    carrier: bool = True
+    """Whether messages of other protocols have a carrier with what this one cannot hold, where a topic says nothing."""
+
+
+class AdminSettings(TokenSettings):
+    """The admin endpoint: CLI, Spark, metrics, native data. With ``token`` every request but /health must carry it."""
+
+    remedy: ClassVar[str] = "token"
+    address: Listen = Address("127.0.0.1", 7070)
+    connections_max: int = Field(default=1024, ge=1)
+    answer_bytes_max: ByteSize = Field(default=ByteSize(16 << 20), ge=1 << 16)
+    wait_ms_max: int = Field(default=30_000, ge=0)
+    """The longest a long poll may wait."""
+
+    @property
+    def secured(self) -> bool:
+        return self.token is not None
+
+
+class KafkaSettings(UnauthenticatedEndpoint):
+    """The Kafka endpoint (kafka.md 3)."""
+
+    address: Listen = Address("127.0.0.1", 9092)
+    advertised: Listen | None = None
+    """What clients are told to connect to; unset: the address they reached."""
+    auto_create: bool = True
+    """Whether a topic that a client asks for is made where it is missing, unless the client says not to."""
+    partitions: int = Field(default=1, ge=1, le=1_000)
+    """Of topics that are made without a number of partitions."""
+    connections_max: int = Field(default=4096, ge=1)
+    request_bytes_max: ByteSize = Field(default=ByteSize(100 << 20), ge=1 << 16, le=1 << 30)
+    """The longest request; a longer one closes its connection."""
+    message_bytes_max: ByteSize = Field(default=ByteSize(1_048_588), ge=1024)
+    """The largest record batch, where a topic says nothing else (Kafka: message.max.bytes)."""
+    answer_bytes_max: ByteSize = Field(default=ByteSize(4 << 20), ge=1 << 16)
+    """A fetch answers at most about this many bytes, whatever it asks for (Kafka: fetch.max.bytes)."""
+    carrier: bool = True
+    """Whether messages of other protocols have a carrier with what this one cannot hold, where a topic says nothing."""
+
+
+class NsqEndpointSettings(UnauthenticatedEndpoint):
+    """What the faces of the NSQ node have in common (nsq.md 1, 5)."""
+
+    connections_max: int = Field(default=4096, ge=1)
+
+
+class NsqdTcpSettings(NsqEndpointSettings):
+    """The NSQ endpoint that clients publish to and read from."""
+
+    address: Listen = Address("127.0.0.1", 4150)
+    advertised: Listen | None = None
+    """Where lookups send clients; unset: where it listens."""
+    carrier: bool = True
+    """Whether messages of other protocols have a carrier with what this one cannot hold, where a topic says nothing."""
+
+
+class NsqdHttpSettings(NsqEndpointSettings, WithoutLogin):
+    """The HTTP face of the same."""
+
+    address: Listen = Address("127.0.0.1", 4151)
+    advertised: Listen | None = None
+    """Where lookups send clients; unset: where it listens."""
+
+
+class NsqlookupdTcpSettings(NsqEndpointSettings):
+    """Where nodes of NSQ say what they have."""
+
+    address: Listen = Address("127.0.0.1", 4160)
+    registrations_max: int = Field(default=20_000, ge=1)
+    """Partitions and channels that one node may register; all nodes together ten times as many."""
+
+
+class NsqlookupdHttpSettings(NsqEndpointSettings, WithoutLogin):
+    """Where clients of NSQ look topics up."""
+
+    address: Listen = Address("127.0.0.1", 4161)
+
+
+class EndpointSettings(Section):
+    """One table an endpoint; an endpoint that is not built is an unknown key."""
+
+    iggy_tcp: IggyTcpSettings = IggyTcpSettings()
+    iggy_http: IggyHttpSettings = IggyHttpSettings()
+    kafka: KafkaSettings = KafkaSettings()
+    nsqd_tcp: NsqdTcpSettings = NsqdTcpSettings()
+    nsqd_http: NsqdHttpSettings = NsqdHttpSettings()
+    nsqlookupd_tcp: NsqlookupdTcpSettings = NsqlookupdTcpSettings()
+    nsqlookupd_http: NsqlookupdHttpSettings = NsqlookupdHttpSettings()
+    admin: AdminSettings = AdminSettings()
+
+    def sections(self) -> Iterator[tuple[str, EndpointSection]]:
+        """Yield every endpoint, and behind it its listeners: ``iggy_tcp``, ``iggy_tcp.old``."""
+        for name in type(self).model_fields:
+            endpoint: EndpointSection = getattr(self, name)
+            yield name, endpoint
+            listeners: Mapping[str, EndpointSection] = getattr(endpoint, "listeners", {})
+            yield from ((f"{name}.{listener}", section) for listener, section in listeners.items())
+
+    def section(self, name: str) -> EndpointSection:
+        """Return an endpoint, or one of its listeners, by the name that ``sections`` gives it."""
+        endpoint, _, listener = name.partition(".")
+        section: EndpointSection = getattr(self, endpoint)
+        return getattr(section, "listeners", {})[listener] if listener else section
+
+
+def endpoint_key(name: str) -> str:
+    """Return the dotted key of an endpoint, or of one of its listeners, by the name that ``sections`` gives it."""
+    endpoint, _, listener = name.partition(".")
+    return f"endpoints.{endpoint}.listeners.{listener}" if listener else f"endpoints.{endpoint}"

@@ -1,0 +1,121 @@
+"""A session around another one: what lies between the bytes of a connection and those of its protocol.
+
+TLS and the frames of a WebSocket are such layers. To its connection a layer is a session like any other, so that
+admission, deadlines, memory, turns and the end of a connection are what they are without it; to the session within it
+is the connection. Both share one queue of responses, whose sink is the layer. Threads: event loop only.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+from ..base.deadlines import Stage
+from ..base.inbox import Inbox
+from ..base.services import Services
+from ..base.session import ConnectionHandle, Peer, ProtocolSession, ReceiveResult, SessionFactory
+
+
+class InnerConnection:
+    """The connection as the session within a layer sees it."""
+
+    def __init__(self, connection: ConnectionHandle, inbox: Inbox) -> None:
+        self.inbox = inbox
+        self._connection = connection
+        self.session: ProtocolSession | None = None
+        self.proceed = connection.proceed
+        self.settle = connection.settle
+        self.run = connection.run
+        self.run_to_end = connection.run_to_end
+        self.run_in_worker = connection.run_in_worker
+        self.tick_at = connection.tick_at
+        self.unsent_bytes = connection.unsent_bytes
+        self.close = connection.close
+        self.abort = connection.abort
+        self.origin = connection.origin
+        self.count_dropped = connection.count_dropped
+
+    def wait_for_disk(self) -> None:
+        """Begin no more requests until the disk has caught up."""
+        if self.session is not None:
+            self.session.is_congested = True
+        self._connection.wait_for_disk()
+
+
+class LayeredSession(ProtocolSession):
+    """A layer; a subclass fills the inbox of the session within, and is the sink of its responses."""
+
+    def __init__(self, services: Services, new_session: SessionFactory, connection: ConnectionHandle) -> None:
+        handle = InnerConnection(connection, Inbox(services.receive))
+        self.inner = handle.session = new_session(handle)
+        self.limits = self.inner.limits
+        super().__init__(connection)
+        self.responses = self.inner.responses
+
+    @abstractmethod
+    def fill(self) -> bool:
+        """Move what was received into the inbox of the session within, as far as it is understood and there is room.
+
+        Return whether more can be moved once that session has read what is there.
+        """
+
+    # -- what the connection calls
+
+    def begin(self, peer: Peer, now_us: int) -> bool:
+        self.inner.inbox.share_account(self.inbox)
+        return self.inner.begin(peer, now_us)
+
+    def receive(self, now_us: int) -> ReceiveResult:
+        inner = self.inner
+        inner.is_congested, inner.is_resting = self.is_congested, False
+        while True:
+            is_more = self.fill()
+            result = inner.receive(now_us)
+            is_waiting = result is ReceiveResult.WAIT or result is ReceiveResult.TURN
+            if not (inner.is_ended or inner.inbox.make_room(is_waiting)):
+                inner.refuse_memory()
+            self.requests_count = inner.requests_count
+            inner.is_resting = result is ReceiveResult.TURN
+            if inner.is_ended and not self.is_ended:
+                self.lingers = inner.lingers
+                self.end()
+            if not is_more or is_waiting or self.is_ended:
+                return result
+
+    def refuse_memory(self) -> None:
+        self.inner.refuse_memory()
+        self.end()
+
+    def release_memory(self) -> None:
+        super().release_memory()
+        self.inner.release_memory()
+
+    def block(self, is_blocked: bool) -> None:
+        super().block(is_blocked)
+        self.inner.block(is_blocked)
+
+    def tick(self, now_us: int) -> int | None:
+        return self.inner.tick(now_us)
+
+    def end(self) -> None:
+        super().end()
+        if not self.inner.is_ended:
+            self.inner.end()
+
+    def lose(self) -> None:
+        self.inner.is_lost = True
+        self.inner.lose()
+        self.inner.is_ended = True
+        self.inner.release_memory()
+
+    # -- what deadlines and the end of the connection depend on
+
+    @property
+    def unread(self) -> memoryview:
+        return self.inner.unread
+
+    def stage(self) -> Stage:
+        return self.inner.stage()
+
+    @property
+    def is_busy(self) -> bool:
+        return self.inner.is_busy
