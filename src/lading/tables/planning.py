@@ -33,10 +33,10 @@ class Planner:
 
     @property
     def transport(self) -> Transport:
-        """The open transport."""
+        """The open transport; a queue's spool is filled while it is used."""
+        self._filling.start(self.options)
         if self._transport is None:
             refuse_queue(self.options)
-            self._filling.start(self.options)
             self._transport = open_transport(self.options.from_, **self.options.transport)
         return self._transport
 

@@ -13,9 +13,11 @@ import sys
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import IO, Any, Final
 
 from ..model.errors import LadingError, RemoteError, SettingError
+from ..spool.spool_log import SpoolLocked, lock_spool
 from ..transports.open import is_queue
 from .options import SourceOptions
 
@@ -69,15 +71,26 @@ class SpoolProcess:
 
     def __init__(self) -> None:
         self._child: subprocess.Popen[bytes] | None = None
+        self._is_taken = False
+        """Whether another process filled the spool when this one looked last."""
         self._done = 0
 
     def start(self, options: SourceOptions) -> None:
         """Start it where the options are a queue's; returns when what waited there has been taken (10 s at most).
 
-        RemoteError with its sentence where it fails.
+        To be called before every look into the spool: a process that has ended is started again, with a line in the
+        log, and one that another process was in the way of when that has ended. RemoteError with its sentence where it
+        fails.
         """
-        if not isinstance(options, Spooled) or self._child is not None:
+        if not isinstance(options, Spooled):
             return
+        if self._child is not None:
+            code = self._child.poll()
+            if code is None or (self._is_taken and _is_locked(Path(options.from_))):
+                return
+            if not self._is_taken:
+                LOG.warning("the spool process of %s ended (%s); starting another", options.queue, _describe_exit(code))
+            self.stop()
         more = dict(options.queue_options)
         if options.spool_keep_s is not None:
             more["keep_s"] = options.spool_keep_s
@@ -85,12 +98,14 @@ class SpoolProcess:
         command = [sys.executable, "-m", "lading.spool", *arguments]
         self._child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         atexit.register(self.stop)
+        self._done = 0
         assert self._child.stdout is not None
         told = _first_line(self._child.stdout)
         if told.get("event") not in ("caught_up", "taken"):
             self.stop()
             raise RemoteError(f"cannot consume from {options.queue}: {told.get('message', 'the spool process exited')}")
-        if told["event"] == "taken":
+        self._is_taken = told["event"] == "taken"
+        if self._is_taken:
             LOG.info("%s", told["message"])
 
     def release(self, offset: int) -> None:
@@ -115,6 +130,18 @@ class SpoolProcess:
             child.kill()
             child.wait()
         child.stdout.close()
+
+
+def _is_locked(spool: Path) -> bool:
+    try:
+        with lock_spool(spool):
+            return False
+    except SpoolLocked:
+        return True
+
+
+def _describe_exit(code: int) -> str:
+    return f"exit code {code}" if code >= 0 else f"signal {-code}"
 
 
 def _first_line(stream: IO[bytes]) -> dict[str, Any]:

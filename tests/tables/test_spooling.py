@@ -1,0 +1,77 @@
+"""The process that fills a queue's spool, as a stream uses it: it is there as long as the stream is."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lading import Producer, testing
+from lading.spool.spool_log import lock_spool
+from lading.tables.options import SourceOptions
+from lading.tables.planning import Planner
+from lading.tables.spooling import resolve_spool
+
+DEADLINE_S = 60.0
+
+
+def planner_of(broker: testing.Running, topic: str, spool: Path) -> Planner:
+    """A stream's view of a queue."""
+    options = {"from": f"nsq://{broker.endpoints['nsqd_tcp']}", "topic": topic, "spool": str(spool)}
+    return Planner(resolve_spool(SourceOptions.parse(options)))
+
+
+def publish(broker: testing.Running, topic: str, count: int) -> None:
+    with Producer(f"nsq://{broker.endpoints['nsqd_tcp']}") as producer:
+        for number in range(count):
+            producer.send(topic, b"%d" % number)
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def end_of(planner: Planner) -> int:
+    return planner.end_offsets()[0].offset
+
+
+def test_a_spool_process_that_ended_is_started_again(
+    broker: testing.Running, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    planner = planner_of(broker, "spooled.again", tmp_path / "spool")
+    publish(broker, "spooled.again", 10)
+    assert end_of(planner) == 10
+    child = planner._filling._child
+    assert child is not None
+    os.kill(child.pid, signal.SIGKILL)
+    child.wait(DEADLINE_S)
+    publish(broker, "spooled.again", 5)
+    wait_until(lambda: end_of(planner) == 15)
+    assert [record.message for record in caplog.records if "spool process" in record.message] == [
+        f"the spool process of nsq://{broker.endpoints['nsqd_tcp']} ended (signal 9); starting another"
+    ]
+    planner.close()
+
+
+def test_a_spool_that_another_process_filled_is_filled_when_that_has_ended(
+    broker: testing.Running, tmp_path: Path
+) -> None:
+    first = planner_of(broker, "spooled.taken", tmp_path / "spool")
+    second = planner_of(broker, "spooled.taken", tmp_path / "spool")
+    publish(broker, "spooled.taken", 10)
+    assert (end_of(first), end_of(second)) == (10, 10)
+    publish(broker, "spooled.taken", 5)
+    wait_until(lambda: end_of(second) == 15)
+    first.close()
+    publish(broker, "spooled.taken", 5)
+    wait_until(lambda: end_of(second) == 20)
+    second.close()
+    with lock_spool(tmp_path / "spool"):
+        pass
