@@ -13,6 +13,7 @@ import pytest
 
 from lading.dialects.iggy_classic import limits, messages
 from lading.dialects.iggy_classic.encode import encode_sent, encode_stored
+from lading.dialects.iggy_messages.ids import IDS_PER_SEED
 from lading.dialects.registry import dialect, to_batch
 from lading.model.batch import SCHEMA
 from lading.model.errors import LimitExceeded
@@ -70,7 +71,7 @@ def test_the_real_servers_own_ids_have_the_same_form() -> None:
 
 def test_ids_are_seeded_anew_by_the_system(half: str) -> None:
     state = messages.random_state()
-    state[4] = messages._IDS_PER_SEED
+    state[4] = IDS_PER_SEED
     before = state.copy()
     target = np.zeros(messages.room(len(sent(id_=0))), np.uint8)
     messages.restamp(octets(sent(id_=0)), 0, len(sent()), target, 0, 0, 0, state)

@@ -10,7 +10,7 @@ from .memory import load8, load64, memcpy, store8, store64
 from .signature import Data, inline, routine, uint64
 from .text import UTF8_BAD, ascii_only, store_hex, utf8_check
 
-_BACKSLASH, _LOWER_X = b"\\x"
+_BACKSLASH, _LOWER_X, _LOWER_K, _COLON, _DIGIT = b"\\xk:0"
 _ZERO, _BYTE, _SLASH = uint64(0), uint64(255), uint64(_BACKSLASH)
 _HIGH_BITS = uint64(0x8080808080808080)
 SHORT_BYTES = 64
@@ -65,6 +65,30 @@ def copy_odd_text(target: Data, to: int, source: Data, at: int, size: int) -> in
         return size + 1
     memcpy(target, to, source, at, size)
     return size
+
+
+@inline
+def typed_text_size(kind: int, size: int) -> int:
+    """Bytes of a key of another kind than text as text: kind in decimal and two for each of its bytes."""
+    digits = 1 if kind < 10 else 2 if kind < 100 else 3
+    return 3 + digits + 2 * size
+
+
+@routine
+def copy_typed_text(target: Data, to: int, source: Data, at: int, size: int, kind: int) -> int:
+    """Copy a key of another kind than text as its text; the size of that."""
+    end = to + typed_text_size(kind, size) - 2 * size
+    store8(target, to, _BACKSLASH)
+    store8(target, to + 1, _LOWER_K)
+    store8(target, end - 1, _COLON)
+    store_hex(target, end, source, at, size)
+    digit = end - 2
+    rest = kind
+    while digit > to + 1:
+        store8(target, digit, _DIGIT + rest % 10)
+        rest //= 10
+        digit -= 1
+    return end - to + 2 * size
 
 
 @inline

@@ -2,50 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
 from lading.kernels.arrays import Bytes, Longs
-from lading.model.names import key_text
 
-from .layout import (
-    ARROW_BYTES_MAX,
-    BAD_HEADERS,
-    BAD_KIND,
-    BAD_POSITION,
-    BAD_STATE,
-    CHECKSUMS,
-    COUNT,
-    CUT,
-    FINE,
-    HEADER_BYTES_MIN,
-    HEADER_COUNT,
-    IDS,
-    KEY_BYTES,
-    KEY_ENDS,
-    KEYS,
-    KINDS,
-    LIST_ENDS,
-    ODD_KEYS,
-    OFFSETS,
-    PAYLOAD_BYTES,
-    PAYLOAD_ENDS,
-    PAYLOADS,
-    POSITION_MAX,
-    STATES,
-    STORED_KIND_MAX,
-    TIMESTAMPS,
-    TOO_LARGE,
-    VALUE_BYTES,
-    VALUE_ENDS,
-    VALUES,
-    WANT_HEADERS,
-    WANT_PAYLOAD,
-    WHERE,
-)
-from .stored_fallback import KNOWN_STATES, StoredMessage, headers, read_stored
+from ..iggy_messages.layout import BAD_POSITION, BAD_STATE, FINE, POSITION_MAX, UNTYPED
+from ..iggy_messages.scanning_fallback import list_messages, scan_messages, write_buffers
+from .layout import LIST_ENDS, PAYLOADS
+from .stored_fallback import KNOWN_STATES, StoredMessage, read_stored
 
 
 def scan(
@@ -65,96 +30,14 @@ def scan(
     kinds: NDArray[np.int8],
     totals: Longs,
 ) -> int:
-    """Find the next messages with first <= offset < end and count what their columns will take; a reason or 0.
-
-    Goes on at ``cursor`` (chunk, position or -1) and leaves it behind the last row, or at the message it refuses. Fills
-    ``rows`` with positions, ``starts``, ``lengths`` and ``kinds`` of shape (asked keys, rows) with the last value of
-    each key in ``keys`` (ending at ``key_ends``), and ``totals``. Stops before ``max_rows`` or ``max_bytes`` are
-    passed, but never before one row. Header blocks are looked into only when headers or keys are wanted.
-    """
-    data = region.data
-    totals[:] = 0
-    ends = [0, *key_ends.tolist()]
-    asked = {keys[ends[k] : ends[k + 1]].tobytes(): k for k in range(len(key_ends))}
-    want_headers = bool(wants & WANT_HEADERS)
-    chunk, at = (int(position) for position in cursor)
-    reason = FINE
-    full = False
-    while chunk < len(chunks) and not full:
-        body_end = int(chunks[chunk, 1])
-        if at < 0:
-            skipped = chunks[chunk, 4] < first or chunks[chunk, 2] >= end
-            at = body_end if skipped else int(chunks[chunk, 0])
-        if at < 0 or body_end > region.size or body_end < at:
-            reason = CUT
-            break
-        while at < body_end:
-            count = int(totals[COUNT])
-            if count == max_rows:
-                full = True
-                break
-            message = read_stored(data, at, body_end)
-            if message is None:
-                reason = CUT
-                break
-            if message.offset <= POSITION_MAX and not first <= message.offset < end:
-                at = message.end
-                continue
-            reason = _sound(message)
-            if reason:
-                break
-            payload_size = message.end - message.payload_at if wants & WANT_PAYLOAD else 0
-            these_headers = these_keys = these_values = these_odd = 0
-            if want_headers or asked:
-                starts[:, count], lengths[:, count], kinds[:, count] = 0, -1, 0
-                for place in headers(data, message.headers_at, message.length_at):
-                    if place is None:
-                        reason = BAD_HEADERS
-                        break
-                    if place.kind > STORED_KIND_MAX:
-                        reason = BAD_KIND
-                        break
-                    key = bytes(data[place.key_at : place.key_at + place.key_size])
-                    if want_headers:
-                        text = key_text(key).encode()
-                        these_headers += 1
-                        these_keys += len(text)
-                        these_values += place.value_size
-                        these_odd |= text != key or not key.isascii()
-                    if key in asked:
-                        index = asked[key]
-                        starts[index, count] = place.value_at
-                        lengths[index, count] = place.value_size
-                        kinds[index, count] = place.kind
-                if reason:
-                    break
-            cost = payload_size + these_keys + these_values + HEADER_BYTES_MIN * these_headers
-            if cost > ARROW_BYTES_MAX:
-                reason = TOO_LARGE
-                break
-            used = int(totals[KEY_BYTES] + totals[VALUE_BYTES] + totals[PAYLOAD_BYTES])
-            if count and used + HEADER_BYTES_MIN * int(totals[HEADER_COUNT]) + cost > max_bytes:
-                full = True
-                break
-            rows[count] = at
-            totals[COUNT] += 1
-            totals[ODD_KEYS] |= these_odd
-            totals[HEADER_COUNT] += these_headers
-            totals[KEY_BYTES] += these_keys
-            totals[VALUE_BYTES] += these_values
-            totals[PAYLOAD_BYTES] += payload_size
-            at = message.end
-        if reason:
-            break
-        if not full:
-            chunk, at = chunk + 1, -1
-    cursor[:] = chunk, at
-    totals[WHERE] = at
-    return reason
+    """See ``scanning_fallback.scan_messages``."""
+    span = (cursor, first, end, max_rows, max_bytes, wants)
+    tables = (rows, starts, lengths, kinds, totals)
+    return scan_messages(read_stored, _judge, UNTYPED, region, chunks, *span, keys, key_ends, *tables)
 
 
-def _sound(message: StoredMessage) -> int:
-    if message.offset > POSITION_MAX or message.timestamp_us > POSITION_MAX:
+def _judge(message: StoredMessage) -> int:
+    if message.timestamp_us > POSITION_MAX:
         return BAD_POSITION
     return FINE if message.state in KNOWN_STATES else BAD_STATE
 
@@ -166,43 +49,23 @@ def fill(region: Bytes, rows: Longs, odd: int, memory: Bytes, places: Longs) -> 
     nobody asked for. Header keys become text (names.key_text); ``odd`` = 0 promises that all of them are plain ASCII
     without a leading backslash.
     """
-    data = region.data
-    facts: list[StoredMessage] = []
-    keys, values, payloads = bytearray(), bytearray(), bytearray()
-    kinds: list[int] = []
-    list_ends, key_ends, value_ends, payload_ends = [0], [0], [0], [0]
-    for at in rows.tolist():
-        message = read_stored(data, at, region.size)
-        assert message is not None, "scan found this row"
-        facts.append(message)
-        for place in headers(data, message.headers_at, message.length_at) if places[LIST_ENDS] >= 0 else ():
-            assert place is not None, "scan checked this block"
-            keys += key_text(bytes(data[place.key_at : place.key_at + place.key_size])).encode()
-            values += data[place.value_at : place.value_at + place.value_size]
-            kinds.append(place.kind)
-            key_ends.append(len(keys))
-            value_ends.append(len(values))
-        list_ends.append(len(kinds))
-        if places[PAYLOADS] >= 0:
-            payloads += data[message.payload_at : message.end]
-            payload_ends.append(len(payloads))
-    written: dict[int, Any] = {
-        OFFSETS: np.array([message.offset for message in facts], np.int64),
-        STATES: np.array([message.state for message in facts], np.int8),
-        TIMESTAMPS: np.array([message.timestamp_us for message in facts], np.int64),
-        IDS: b"".join(message.id for message in facts),
-        CHECKSUMS: np.array([message.checksum for message in facts], np.uint32),
-        LIST_ENDS: np.array(list_ends, np.int32),
-        KEY_ENDS: np.array(key_ends, np.int32),
-        KEYS: keys,
-        KINDS: np.array(kinds, np.int8),
-        VALUE_ENDS: np.array(value_ends, np.int32),
-        VALUES: values,
-        PAYLOAD_ENDS: np.array(payload_ends, np.int32),
-        PAYLOADS: payloads,
-    }
-    for buffer, content in written.items():
-        place_at = int(places[buffer])
-        if place_at >= 0:
-            octets = np.frombuffer(content, np.uint8)
-            memory[place_at : place_at + octets.size] = octets
+    headers, payloads = places[LIST_ENDS] >= 0, places[PAYLOADS] >= 0
+    listed = list_messages(read_stored, UNTYPED, region, rows, headers=headers, payloads=payloads)
+    messages: list[StoredMessage] = list(listed.messages)
+    # in the order of layout.OFFSETS and what follows
+    buffers = (
+        np.array([message.offset for message in messages], np.int64),
+        np.array([message.state for message in messages], np.int8),
+        np.array([message.timestamp_us for message in messages], np.int64),
+        b"".join(message.id for message in messages),
+        np.array([message.checksum for message in messages], np.uint32),
+        listed.list_ends,
+        listed.key_ends,
+        listed.keys,
+        listed.kinds,
+        listed.value_ends,
+        listed.values,
+        listed.payload_ends,
+        listed.payloads,
+    )
+    write_buffers(memory, places[: len(buffers)], buffers)

@@ -12,24 +12,22 @@ from __future__ import annotations
 
 from typing import Final
 
-KEY_BYTES_MAX: Final = 255
-VALUE_BYTES_MAX: Final = 255
-"""Header keys and values have 1 to 255 bytes."""
-KIND_MAX: Final = 15
+from ..iggy_messages.limits import HEADERS_TOO_LARGE as HEADERS_TOO_LARGE
+from ..iggy_messages.limits import INVALID_HEADER_KEY as INVALID_HEADER_KEY
+from ..iggy_messages.limits import INVALID_HEADER_VALUE as INVALID_HEADER_VALUE
+from ..iggy_messages.limits import KEY_BYTES_MAX as KEY_BYTES_MAX
+from ..iggy_messages.limits import KIND_MAX as KIND_MAX
+from ..iggy_messages.limits import MALFORMED as MALFORMED
+from ..iggy_messages.limits import NO_MESSAGES as NO_MESSAGES
+from ..iggy_messages.limits import NO_ROOM as NO_ROOM
+from ..iggy_messages.limits import OK as OK
+from ..iggy_messages.limits import PAYLOAD_TOO_LARGE as PAYLOAD_TOO_LARGE
+from ..iggy_messages.limits import VALUE_BYTES_MAX as VALUE_BYTES_MAX
+
 REQUEST_HEADER_VALUES_BYTES_MAX: Final = 100 * 1024
 """Header values of one send request, in sum; keys do not count."""
 REQUEST_PAYLOADS_BYTES_MAX: Final = 10 * 1024 * 1024
 """Payloads of one send request, in sum."""
 PARTITION_KEY_BYTES_MAX: Final = 255
 
-OK: Final = 0
-NO_ROOM: Final = 1
-"""Error: the target array was smaller than ``room`` says; a fault of the caller, never of the sender."""
-MALFORMED: Final = 3
-"""InvalidCommand: lengths that do not add up, an unknown header kind."""
-NO_MESSAGES: Final = 4009
-HEADERS_TOO_LARGE: Final = 4017
-INVALID_HEADER_KEY: Final = 4018
-INVALID_HEADER_VALUE: Final = 4019
-PAYLOAD_TOO_LARGE: Final = 4022
 EMPTY_PAYLOAD: Final = 4024

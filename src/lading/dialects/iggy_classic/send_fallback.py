@@ -11,43 +11,16 @@ from numpy.typing import NDArray
 from lading.kernels.arrays import Bytes, Ints, Kinds, Longs
 from lading.model.state import State
 
+from ..iggy_messages.header_checks_fallback import RefusedMessage, check_header
+from ..iggy_messages.header_writing_fallback import write_headers
+from ..iggy_messages.ids import draw_uuid4
+from ..iggy_messages.layout import FITS, NO_PAYLOAD, UNTYPED
 from . import layout, limits
 from .layout import SENT_BYTES_MIN, SENT_HEADERS, STORED_EXTRA_BYTES
 
 _U32 = struct.Struct("<I")
-_KIND_AND_SIZE = struct.Struct("<BI")
 _STORED_HEAD = struct.Struct("<QBQ16sI")
-_MASK = (1 << 64) - 1
 _NO_ID = bytes(16)
-
-
-class _Refused(Exception):
-    """The request breaks a rule; the argument is Iggy's code."""
-
-
-def _rotate(word: int, bits: int) -> int:
-    return (word << bits | word >> 64 - bits) & _MASK
-
-
-def uuid4(state: NDArray[np.uint64]) -> bytes:
-    """The next random UUID (version 4) from xoshiro256**, four words in ``state[:4]``; counted in ``state[4]``."""
-    s0, s1, s2, s3 = state[:4].tolist()
-    words = []
-    for _ in range(2):
-        words.append(_rotate(s1 * 5 & _MASK, 7) * 9 & _MASK)
-        shifted = s1 << 17 & _MASK
-        s2 ^= s0
-        s3 ^= s1
-        s1 ^= s2
-        s0 ^= s3
-        s2 ^= shifted
-        s3 = _rotate(s3, 45)
-    state[:4] = s0, s1, s2, s3
-    state[4] += np.uint64(1)
-    uuid = bytearray(struct.pack("<2Q", *words))
-    uuid[6] = uuid[6] & 0x0F | 0x40
-    uuid[8] = uuid[8] & 0x3F | 0x80
-    return bytes(uuid)
 
 
 def restamp(
@@ -81,78 +54,52 @@ def restamp(
             payload_size = _U32.unpack_from(data, length_at)[0]
             payload_at = length_at + layout.LENGTH_BYTES
             if payload_size == 0:
-                raise _Refused(limits.EMPTY_PAYLOAD)
+                raise RefusedMessage(limits.EMPTY_PAYLOAD)
             if end - payload_at < payload_size:
-                raise _Refused(limits.MALFORMED)
+                raise RefusedMessage(limits.MALFORMED)
             payloads += payload_size
             if payloads > limits.REQUEST_PAYLOADS_BYTES_MAX:
-                raise _Refused(limits.PAYLOAD_TOO_LARGE)
+                raise RefusedMessage(limits.PAYLOAD_TOO_LARGE)
             message_end = payload_at + payload_size
             id_ = bytes(data[at : at + len(_NO_ID)])
             crc = zlib.crc32(data[payload_at:message_end])
             times = base_offset + count, State.AVAILABLE, now_us + count
-            head = _STORED_HEAD.pack(*times, uuid4(random) if id_ == _NO_ID else id_, crc)
+            head = _STORED_HEAD.pack(*times, draw_uuid4(random) if id_ == _NO_ID else id_, crc)
             message = head + data[at + layout.SENT_HEADERS_LENGTH : message_end]
             target[write : write + len(message)] = np.frombuffer(message, np.uint8)
             write += len(message)
             at = message_end
             count += 1
-    except _Refused as refused:
-        return refused.args[0], count, 0
+    except RefusedMessage as refused:
+        return refused.code, count, 0
     return (limits.OK if count else limits.NO_MESSAGES), count, write - to
 
 
 def _headers(data: memoryview, at: int, end: int, values: int) -> tuple[int, int]:
     """Check the headers of the sent message at ``at``: (where its payload length lies, bytes of header values)."""
     if end - at < SENT_BYTES_MIN:
-        raise _Refused(limits.MALFORMED)
+        raise RefusedMessage(limits.MALFORMED)
     here = at + SENT_HEADERS
     length_at = here + _U32.unpack_from(data, at + layout.SENT_HEADERS_LENGTH)[0]
     if length_at + layout.LENGTH_BYTES > end:
-        raise _Refused(limits.MALFORMED)
+        raise RefusedMessage(limits.MALFORMED)
     keys: list[bytes] = []
     value_bytes = 0
     while here < length_at:
-        if length_at - here < layout.HEADER_BYTES_MIN:
-            raise _Refused(limits.MALFORMED)
-        key_size = _U32.unpack_from(data, here)[0]
-        if not 1 <= key_size <= limits.KEY_BYTES_MAX:
-            raise _Refused(limits.INVALID_HEADER_KEY)
-        kind_at = here + layout.LENGTH_BYTES + key_size
-        if length_at - kind_at < _KIND_AND_SIZE.size:
-            raise _Refused(limits.MALFORMED)
-        key = bytes(data[here + layout.LENGTH_BYTES : kind_at])
-        if not _is_utf8(key):
-            raise _Refused(limits.INVALID_HEADER_KEY)
-        kind, value_size = _KIND_AND_SIZE.unpack_from(data, kind_at)
-        if not 1 <= kind <= limits.KIND_MAX:
-            raise _Refused(limits.MALFORMED)
-        if not 1 <= value_size <= limits.VALUE_BYTES_MAX:
-            raise _Refused(limits.INVALID_HEADER_VALUE)
-        here = kind_at + _KIND_AND_SIZE.size + value_size
-        if here > length_at:
-            raise _Refused(limits.MALFORMED)
+        key, value_size, here = check_header(data, here, length_at, UNTYPED)
         value_bytes += value_size
         if values + value_bytes > limits.REQUEST_HEADER_VALUES_BYTES_MAX:
-            raise _Refused(limits.HEADERS_TOO_LARGE)
+            raise RefusedMessage(limits.HEADERS_TOO_LARGE)
         if len(keys) < _FEW_HEADERS and key in keys:
-            raise _Refused(limits.INVALID_HEADER_KEY)
+            raise RefusedMessage(limits.INVALID_HEADER_KEY)
         keys.append(key)
     if len(set(keys)) < len(keys):
-        raise _Refused(limits.INVALID_HEADER_KEY)
+        raise RefusedMessage(limits.INVALID_HEADER_KEY)
     return length_at, value_bytes
 
 
 _FEW_HEADERS = 16
 """Up to here a repeated key is found at once, beyond at the end of its message."""
-
-
-def _is_utf8(data: bytes) -> bool:
-    try:
-        data.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def write(
@@ -165,6 +112,7 @@ def write(
     list_ends: Ints,
     key_ends: Ints,
     keys: Bytes,
+    key_kinds: Kinds,
     kinds: Kinds,
     value_ends: Ints,
     values: Bytes,
@@ -183,19 +131,12 @@ def write(
         where[0] = row
         payload = payloads[payload_ends[row] : payload_ends[row + 1]].tobytes()
         if not payload:
-            return layout.NO_PAYLOAD
+            return NO_PAYLOAD
         block = bytearray()
-        for header in range(int(list_ends[row]), int(list_ends[row + 1])):
-            where[1] = header
-            key = keys[key_ends[header] : key_ends[header + 1]].tobytes()
-            value = values[value_ends[header] : value_ends[header + 1]].tobytes()
-            if not 1 <= len(key) <= limits.KEY_BYTES_MAX:
-                return layout.KEY_SIZE
-            if not 1 <= kinds[header] <= limits.KIND_MAX:
-                return layout.UNKNOWN_KIND
-            if not 1 <= len(value) <= limits.VALUE_BYTES_MAX:
-                return layout.VALUE_SIZE
-            block += _U32.pack(len(key)) + key + _KIND_AND_SIZE.pack(kinds[header], len(value)) + value
+        headers = (key_ends, keys, key_kinds, kinds, value_ends, values)
+        reason = write_headers(block, int(list_ends[row]), int(list_ends[row + 1]), UNTYPED, *headers, where)
+        if reason:
+            return reason
         id_ = ids[16 * row : 16 * row + 16].tobytes()
         if sent:
             out += id_
@@ -204,4 +145,4 @@ def write(
             out += _STORED_HEAD.pack(offsets[row], states[row], timestamps[row], id_, checksum)
         out += _U32.pack(len(block)) + block + _U32.pack(len(payload)) + payload
     target[: len(out)] = np.frombuffer(out, np.uint8)
-    return layout.FITS
+    return FITS

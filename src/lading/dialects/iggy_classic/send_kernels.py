@@ -26,18 +26,17 @@ from lading.kernels.signature import (
     step,
     uint64,
 )
-from lading.kernels.text import UTF8_BAD, ascii_only, utf8_check
 from lading.model.state import State
 
+from ..iggy_messages.drawing import draw_uuid4
+from ..iggy_messages.header_checks import check_header
+from ..iggy_messages.header_writing import write_headers
+from ..iggy_messages.layout import FITS, HEADER_BYTES_MIN, NO_PAYLOAD, UNTYPED
 from . import limits
 from .layout import (
     CHECKSUM,
-    FITS,
-    HEADER_BYTES_MIN,
     HEADERS_LENGTH,
     ID,
-    KEY_SIZE,
-    NO_PAYLOAD,
     OFFSET,
     SENT_BYTES_MIN,
     SENT_HEADERS,
@@ -46,8 +45,6 @@ from .layout import (
     STATE,
     STORED_EXTRA_BYTES,
     TIMESTAMP,
-    UNKNOWN_KIND,
-    VALUE_SIZE,
 )
 
 _OK, _NO_ROOM, _MALFORMED, _NO_MESSAGES = limits.OK, limits.NO_ROOM, limits.MALFORMED, limits.NO_MESSAGES
@@ -60,29 +57,7 @@ _AVAILABLE = int(State.AVAILABLE)
 _FEW_HEADERS = 16
 """So many keys are compared with each other; more go through a hash table."""
 _ZERO = uint64(0)
-_UUID_KEEP_LOW, _UUID_VERSION = uint64(0xFF0FFFFFFFFFFFFF), uint64(0x0040000000000000)
-_UUID_KEEP_HIGH, _UUID_VARIANT = uint64(0xFFFFFFFFFFFFFF3F), uint64(0x80)
 _MIX = uint64(0x9E3779B97F4A7C15)
-
-
-@inline
-def _rotate(word: int, bits: int) -> int:
-    return (word << uint64(bits)) | (word >> uint64(64 - bits))
-
-
-@inline
-def _next(state: Data) -> int:
-    """xoshiro256**: the next 64 bits, from four words at an address."""
-    s0, s1, s2, s3 = load64(state, 0), load64(state, 8), load64(state, 16), load64(state, 24)
-    result = _rotate(s1 * uint64(5), 7) * uint64(9)
-    shifted = s1 << uint64(17)
-    s2 ^= s0
-    s3 ^= s1
-    store64(state, 0, s0 ^ s3)
-    store64(state, 8, s1 ^ s2)
-    store64(state, 16, s2 ^ shifted)
-    store64(state, 24, _rotate(s3, 45))
-    return result
 
 
 @inline
@@ -140,24 +115,9 @@ def _check_headers(data: Data, at: int, end: int, values_bytes: int, seen: Data)
     while at < end:
         # in bounds: each length is read only if it lies before ``end``; behind a key lie 8 bytes at least, of its kind
         # and value and the length of the payload, and ``seen`` has room for _FEW_HEADERS positions
-        if end - at < HEADER_BYTES_MIN:
-            return _MALFORMED, headers, values_bytes
-        key_size = int64(load32(data, at))
-        if key_size < 1 or key_size > _KEY_MAX:
-            return _BAD_KEY, headers, values_bytes
-        kind_at = at + 4 + key_size
-        if end - kind_at < 5:
-            return _MALFORMED, headers, values_bytes
-        if not ascii_only(data, at + 4, key_size) and utf8_check(data, at + 4, key_size) == UTF8_BAD:
-            return _BAD_KEY, headers, values_bytes
-        kind = load8(data, kind_at)
-        if kind < 1 or kind > _KIND_MAX:
-            return _MALFORMED, headers, values_bytes
-        value_size = int64(load32(data, kind_at + 1))
-        if value_size < 1 or value_size > _VALUE_MAX:
-            return _BAD_VALUE, headers, values_bytes
-        if end - kind_at - 5 < value_size:
-            return _MALFORMED, headers, values_bytes
+        status, value_size, next_at = check_header(data, at, end, UNTYPED)
+        if status != _OK:
+            return status, headers, values_bytes
         values_bytes += value_size
         if values_bytes > _VALUES_MAX:
             return _HEADERS_TOO_LARGE, headers, values_bytes
@@ -167,7 +127,7 @@ def _check_headers(data: Data, at: int, end: int, values_bytes: int, seen: Data)
                     return _BAD_KEY, headers, values_bytes
             store64(seen, 8 * headers, at)
         headers += 1
-        at = kind_at + 5 + value_size
+        at = next_at
     return _OK, headers, values_bytes
 
 
@@ -180,9 +140,7 @@ def _stamp(
     low = load64(data, at)
     high = load64(data, at + 8)
     if low == _ZERO and high == _ZERO:
-        low = (_next(draw) & _UUID_KEEP_LOW) | _UUID_VERSION
-        high = (_next(draw) & _UUID_KEEP_HIGH) | _UUID_VARIANT
-        store64(draw, 32, load64(draw, 32) + uint64(1))
+        low, high = draw_uuid4(draw)
     store64(out, to + OFFSET, offset)
     store8(out, to + STATE, _AVAILABLE)
     store64(out, to + TIMESTAMP, now_us)
@@ -252,6 +210,7 @@ def restamp(
         INTS,
         BYTES,
         KINDS,
+        KINDS,
         INTS,
         BYTES,
         INTS,
@@ -270,6 +229,7 @@ def write(
     list_ends: Ints,
     key_ends: Ints,
     keys: Bytes,
+    key_kinds: Kinds,
     kinds: Kinds,
     value_ends: Ints,
     values: Bytes,
@@ -278,8 +238,7 @@ def write(
     target: Bytes,
     where: Longs,
 ) -> int:
-    out, key_data, value_data = base(target), base(keys), base(values)
-    payload_data, id_data = base(payloads), base(ids)
+    out, payload_data, id_data = base(target), base(payloads), base(ids)
     # in bounds: Arrow's ends lie inside their data, and the caller made ``target`` as large as all parts add up to
     at = 0
     for row in range(offsets.size):
@@ -299,26 +258,11 @@ def write(
         memcpy(out, at + SENT_ID if sent else at + ID, id_data, 16 * row, 16)
         length_at = at + (SENT_HEADERS_LENGTH if sent else HEADERS_LENGTH)
         at = length_at + 4
-        for header in range(list_ends[row], list_ends[row + 1]):
-            where[1] = header
-            key_at = int64(key_ends[header])
-            key_size = int64(key_ends[header + 1]) - key_at
-            value_at = int64(value_ends[header])
-            value_size = int64(value_ends[header + 1]) - value_at
-            kind = kinds[header]
-            if key_size < 1 or key_size > _KEY_MAX:
-                return KEY_SIZE
-            if kind < 1 or kind > _KIND_MAX:
-                return UNKNOWN_KIND
-            if value_size < 1 or value_size > _VALUE_MAX:
-                return VALUE_SIZE
-            store32(out, at, key_size)
-            memcpy(out, at + 4, key_data, key_at, key_size)
-            at += 4 + key_size
-            store8(out, at, kind)
-            store32(out, at + 1, value_size)
-            memcpy(out, at + 5, value_data, value_at, value_size)
-            at += 5 + value_size
+        headers = (list_ends[row], list_ends[row + 1])
+        columns = (key_ends, keys, key_kinds, kinds, value_ends, values)
+        reason, at = write_headers(out, at, headers[0], headers[1], UNTYPED, *columns, where)
+        if reason != FITS:
+            return reason
         store32(out, length_at, at - length_at - 4)
         store32(out, at, payload_size)
         memcpy(out, at + 4, payload_data, payload_at, payload_size)

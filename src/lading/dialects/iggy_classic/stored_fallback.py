@@ -4,27 +4,18 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from lading.kernels.arrays import Bytes, Longs
 from lading.model.state import State
 
-from .layout import (
-    BAD_POSITION,
-    CUT,
-    FINE,
-    HEADER_BYTES_MIN,
-    HEADERS,
-    LENGTH_BYTES,
-    POSITION_MAX,
-    STATE,
-    STORED_BYTES_MIN,
-)
+from ..iggy_messages.cutting_fallback import cut_messages, find_intact_messages, survey_messages
+from ..iggy_messages.header_places import list_headers
+from ..iggy_messages.layout import POSITION_MAX, UNTYPED
+from .layout import HEADERS, LENGTH_BYTES, OFFSET, STATE, STORED_BYTES_MIN
 
 _HEAD = struct.Struct("<QBQ16sII")
 _U32 = struct.Struct("<I")
-_KIND_AND_SIZE = struct.Struct("<BI")
 KNOWN_STATES = frozenset(int(state) for state in State)
 """State bytes that mean one."""
 
@@ -38,19 +29,14 @@ class StoredMessage(NamedTuple):
     id: bytes
     checksum: int
     headers_at: int
-    length_at: int
+    headers_end: int
     payload_at: int
     end: int
 
-
-class HeaderPlace(NamedTuple):
-    """One header inside a block: where its key and value lie, and its kind."""
-
-    key_at: int
-    key_size: int
-    kind: int
-    value_at: int
-    value_size: int
+    @property
+    def payload_end(self) -> int:
+        """Where the message ends."""
+        return self.end
 
 
 def read_stored(data: memoryview, at: int, end: int) -> StoredMessage | None:
@@ -68,91 +54,16 @@ def read_stored(data: memoryview, at: int, end: int) -> StoredMessage | None:
     return StoredMessage(offset, state, timestamp_us, id_, checksum, at + HEADERS, length_at, payload_at, message_end)
 
 
-def headers(data: memoryview, at: int, end: int) -> Iterator[HeaderPlace | None]:
-    """The headers of the block ``data[at:end]`` in order; None, and no more, where its lengths do not add up."""
-    while at < end:
-        if end - at < HEADER_BYTES_MIN:
-            yield None
-            return
-        key_at = at + LENGTH_BYTES
-        key_size = _U32.unpack_from(data, at)[0]
-        if end - key_at < key_size + 5:
-            yield None
-            return
-        kind, value_size = _KIND_AND_SIZE.unpack_from(data, key_at + key_size)
-        value_at = key_at + key_size + 5
-        at = value_at + value_size
-        if at > end:
-            yield None
-            return
-        yield HeaderPlace(key_at, key_size, kind, value_at, value_size)
-
-
 def cut(
     region: Bytes, chunks: Longs, first: int, end: int, max_messages: int, max_bytes: int, parts: Longs
 ) -> tuple[int, int, int, int, int]:
-    """The byte ranges of stored messages with first <= offset < end: (parts, messages, last offset, reason, where).
-
-    At most ``max_messages``; stops before ``max_bytes`` are passed but never before one message, and when ``parts``
-    (shape (n, 2), start and end) is full. A part lies in one chunk.
-    """
-    data = region.data
-    part = count = size = 0
-    last = -1
-    for body_start, body_end, base, held, chunk_last in chunks[:, :5].tolist():
-        if part == len(parts) or count >= max_messages:
-            break
-        if chunk_last < first or base >= end:
-            continue
-        if body_start < 0 or body_end > region.size or body_end < body_start:
-            return part, count, last, CUT, body_start
-        start = at = body_start
-        full = False
-        whole = base >= first and chunk_last < end and count + held <= max_messages
-        if whole and held > 0 and size + body_end - at <= max_bytes:
-            size, count, last, at = size + body_end - at, count + held, chunk_last, body_end
-        while at < body_end:
-            message = read_stored(data, at, body_end)
-            if message is None:
-                return part, count, last, CUT, at
-            if message.offset < first:
-                start = at = message.end
-                continue
-            too_large = count > 0 and size + message.end - at > max_bytes
-            if message.offset > POSITION_MAX or message.offset >= end or count >= max_messages or too_large:
-                full = True
-                break
-            size += message.end - at
-            count += 1
-            last = message.offset
-            at = message.end
-        if at > start:
-            parts[part] = start, at
-            part += 1
-        if full:
-            break
-    return part, count, last, FINE, 0
+    """See ``cutting_fallback.cut_messages``."""
+    return cut_messages(read_stored, region, chunks, first, end, max_messages, max_bytes, parts)
 
 
 def survey(region: Bytes, start: int, end: int) -> tuple[int, int, int, int, int, int]:
-    """What lies in ``region[start:end]``: (messages, first and last offset, lowest and highest timestamp, reason).
-
-    Offsets have to rise. Where the bytes are not whole messages the count is -1 and the second number the position.
-    """
-    data = region.data
-    at, last = start, -1
-    count = first = low = high = 0
-    while at < end:
-        message = read_stored(data, at, end)
-        if message is None:
-            return -1, at, last, low, high, CUT
-        if not last < message.offset <= POSITION_MAX or message.timestamp_us > POSITION_MAX:
-            return -1, at, last, low, high, BAD_POSITION
-        if not count:
-            first, low, high = message.offset, message.timestamp_us, message.timestamp_us
-        low, high = min(low, message.timestamp_us), max(high, message.timestamp_us)
-        last, count, at = message.offset, count + 1, message.end
-    return count, first, last, low, high, FINE
+    """See ``cutting_fallback.survey_messages``."""
+    return survey_messages(read_stored, region, start, end)
 
 
 def set_states(array: Bytes, start: int, firsts: Longs, ends: Longs, states: Bytes) -> int:
@@ -176,37 +87,15 @@ def set_states(array: Bytes, start: int, firsts: Longs, ends: Longs, states: Byt
 
 
 def intact(body: Bytes, base_offset: int, count: int, found: Longs, budget: int) -> int:
-    """Fill ``found`` with offset, start and end of whole messages in a damaged body whose CRC-32 holds: how many.
+    """See ``cutting_fallback.find_intact_messages``."""
+    span = (base_offset, count, found, budget)
+    return find_intact_messages(read_stored, _is_sound, _is_unchanged, OFFSET, STORED_BYTES_MIN, body, *span)
 
-    A message that follows the one before it must have the next offset, else its offset is what is damaged. Where one
-    does not parse or its checksum does not match, the search goes on at the next byte at which a message with one of
-    the following offsets begins. ``budget`` bounds the bytes that are checked in all.
-    """
-    data = body.data
-    at = kept = 0
-    expected = base_offset
-    aligned = True
-    while at + STORED_BYTES_MIN <= body.size and expected < base_offset + count and 3 * kept < len(found):
-        offset, state = struct.unpack_from("<QB", data, at)
-        likely = aligned or expected <= offset < base_offset + count
-        message = read_stored(data, at, body.size) if likely and state in KNOWN_STATES else None
-        if (
-            message is not None
-            and message.timestamp_us <= POSITION_MAX
-            and None not in headers(data, message.headers_at, message.length_at)
-        ):
-            budget -= message.end - at
-            if budget < 0:
-                return kept
-            if zlib.crc32(data[message.payload_at : message.end]) == message.checksum:
-                if offset == expected or not aligned:
-                    found[3 * kept : 3 * kept + 3] = offset, at, message.end
-                    kept += 1
-                    expected = offset
-                expected += 1
-                at = message.end
-                aligned = True
-                continue
-        aligned = False
-        at += 1
-    return kept
+
+def _is_sound(data: memoryview, message: StoredMessage) -> bool:
+    headers = list_headers(data, message.headers_at, message.headers_end, UNTYPED)
+    return message.state in KNOWN_STATES and message.timestamp_us <= POSITION_MAX and None not in headers
+
+
+def _is_unchanged(data: memoryview, message: StoredMessage) -> bool:
+    return zlib.crc32(data[message.payload_at : message.end]) == message.checksum

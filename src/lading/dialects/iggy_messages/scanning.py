@@ -1,0 +1,229 @@
+"""Stored messages to columns inside kernels, whatever their generation: a dialect says where the parts of one lie.
+
+``scan_messages`` and ``fill_messages`` are compiled for the functions they are given. ``find(data, at, end)`` gives
+(end of the message or -1 if it does not lie before ``end``, offset, where its headers begin and end, where its payload
+begins, size of the payload); ``judge(data, at)`` a reason to refuse a message that was found, or FINE;
+``place(data, at)`` gives the same places of a message that was found;
+``copy_fixed(out, places, row, data, at)`` writes the fields that have a place and a size of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from lading.kernels.arrays import Bytes, KindTable, Longs, Table
+from lading.kernels.memory import base, memcpy, store32, store64
+from lading.kernels.signature import Data, step
+from lading.model import chunk_table
+
+from .header_block import (
+    copy_headers,
+    copy_headers_at_edge,
+    locate_headers,
+    locate_headers_at_edge,
+    measure_headers,
+    measure_headers_at_edge,
+)
+from .layout import (
+    ARROW_BYTES_MAX,
+    BAD_POSITION,
+    COUNT,
+    CUT,
+    FINE,
+    HEADER_BYTES_MIN,
+    HEADER_COUNT,
+    KEY_BYTES,
+    ODD_KEYS,
+    PAYLOAD_BYTES,
+    SPARE_BYTES,
+    TOO_LARGE,
+    UNTYPED,
+    VALUE_BYTES,
+    WANT_HEADERS,
+    WANT_PAYLOAD,
+    WHERE,
+)
+
+MessageParts = tuple[int, int, int, int, int, int]
+FindMessage = Callable[[Data, int, int], MessageParts]
+PlaceParts = Callable[[Data, int], tuple[int, int, int, int]]
+JudgeMessage = Callable[[Data, int], int]
+CopyFixed = Callable[[Data, Any, int, Data, int], None]
+
+
+@step
+def scan_messages(
+    find: FindMessage,
+    judge: JudgeMessage,
+    typed: int,
+    region: Bytes,
+    chunks: Table,
+    cursor: Longs,
+    first: int,
+    end: int,
+    max_rows: int,
+    max_bytes: int,
+    wants: int,
+    keys: Bytes,
+    key_ends: Longs,
+    rows: Longs,
+    starts: Table,
+    lengths: Table,
+    kinds: KindTable,
+    totals: Longs,
+) -> int:
+    """What ``scan`` of a dialect does; its fallback says what that is."""
+    count = 0
+    header_count = 0
+    key_bytes = 0
+    value_bytes = 0
+    payload_bytes = 0
+    odd = 0
+    reason = FINE
+    want_headers = wants & WANT_HEADERS != 0
+    want_payload = wants & WANT_PAYLOAD != 0
+    asked = key_ends.size
+    room = starts.shape[1]
+    data = base(region)
+    key_data = base(keys)
+    key_end_data = base(key_ends)
+    start_data = base(starts)
+    length_data = base(lengths)
+    kind_data = base(kinds)
+    row_data = base(rows)
+    chunk = cursor[0]
+    at = cursor[1]
+    full = False
+    while chunk < chunks.shape[0] and not full:
+        body_end = chunks[chunk, chunk_table.BODY_END]
+        if at < 0:
+            at = chunks[chunk, chunk_table.BODY_START]
+            if chunks[chunk, chunk_table.LAST_OFFSET] < first or chunks[chunk, chunk_table.BASE_OFFSET] >= end:
+                at = body_end
+        if at < 0 or body_end > region.size or body_end < at:
+            reason = CUT
+            break
+        while at < body_end:
+            if count == max_rows:
+                full = True
+                break
+            # in bounds: ``find`` finds the whole message before body_end, which is not behind the region
+            message_end, offset, headers_at, headers_end, _, payload_size = find(data, at, body_end)
+            if message_end < 0:
+                reason = CUT
+                break
+            if offset >= 0 and (offset < first or offset >= end):
+                at = message_end
+                continue
+            reason = BAD_POSITION if offset < 0 else judge(data, at)
+            if reason != FINE:
+                break
+            # without kinds of keys, so many bytes of values and payload follow each key anyway
+            spare = typed == UNTYPED or headers_end + SPARE_BYTES <= region.size
+            cost = payload_size if want_payload else 0
+            these_headers = 0
+            these_keys = 0
+            these_values = 0
+            these_odd = 0
+            if want_headers:
+                if spare:
+                    measured = measure_headers(data, headers_at, headers_end, typed)
+                else:
+                    measured = measure_headers_at_edge(data, headers_at, headers_end, typed)
+                these_headers, these_keys, these_values, these_odd = measured
+                if these_headers < 0:
+                    reason = -these_headers
+                    break
+                cost += these_keys + these_values + HEADER_BYTES_MIN * these_headers
+            if asked > 0:
+                sought = (key_data, key_end_data, asked)
+                places = (start_data + 8 * count, length_data + 8 * count, kind_data + count, room)
+                if spare:
+                    reason = locate_headers(data, headers_at, headers_end, typed, *sought, *places)
+                else:
+                    reason = locate_headers_at_edge(data, headers_at, headers_end, typed, *sought, *places)
+                if reason != FINE:
+                    break
+            if cost > ARROW_BYTES_MAX:
+                reason = TOO_LARGE
+                break
+            used = key_bytes + value_bytes + payload_bytes + HEADER_BYTES_MIN * header_count
+            if count > 0 and used + cost > max_bytes:
+                full = True
+                break
+            # in bounds: ``rows`` has room for max_rows, and ``count`` is below that
+            store64(row_data, 8 * count, at)
+            count += 1
+            odd |= these_odd
+            header_count += these_headers
+            key_bytes += these_keys
+            value_bytes += these_values
+            if want_payload:
+                payload_bytes += payload_size
+            at = message_end
+        if reason != FINE:
+            break
+        if not full:
+            chunk += 1
+            at = -1
+    cursor[0] = chunk
+    cursor[1] = at
+    totals[COUNT] = count
+    totals[HEADER_COUNT] = header_count
+    totals[KEY_BYTES] = key_bytes
+    totals[VALUE_BYTES] = value_bytes
+    totals[PAYLOAD_BYTES] = payload_bytes
+    totals[ODD_KEYS] = odd
+    totals[WHERE] = at
+    return reason
+
+
+@step
+def fill_messages(
+    place: PlaceParts,
+    copy_fixed: CopyFixed,
+    typed: int,
+    region: Bytes,
+    rows: Longs,
+    odd: int,
+    memory: Bytes,
+    fixed: Any,
+    headers: tuple[int, int, int, int, int, int],
+    payload_ends: int,
+    payloads: int,
+) -> None:
+    """What ``fill`` of a dialect does.
+
+    ``fixed`` are the places that ``copy_fixed`` takes; ``headers`` those of the ends of lists, keys, kinds and values.
+    """
+    # in bounds: ``scan`` found these messages whole, and the caller made each buffer as large as its totals say
+    data, size, out = base(region), region.size, base(memory)
+    list_ends, key_ends, keys, kinds, value_ends, values = headers
+    want_headers, want_payloads = list_ends >= 0, payload_ends >= 0
+    header = 0
+    key = 0
+    value = 0
+    payload = 0
+    if want_headers:
+        store32(out, list_ends, 0)
+        store32(out, key_ends, 0)
+        store32(out, value_ends, 0)
+    if want_payloads:
+        store32(out, payload_ends, 0)
+    for row in range(rows.size):
+        at = rows[row]
+        headers_at, headers_end, payload_at, payload_size = place(data, at)
+        copy_fixed(out, fixed, row, data, at)
+        if want_headers:
+            into = (out, key_ends, keys, kinds, value_ends, values, header, key, value)
+            spare = headers_end + SPARE_BYTES <= size
+            if typed == UNTYPED or spare:
+                header, key, value = copy_headers(*into, data, headers_at, headers_end, typed, odd, spare)
+            else:
+                header, key, value = copy_headers_at_edge(*into, data, headers_at, headers_end, typed, odd)
+            store32(out, list_ends + 4 * row + 4, header)
+        if want_payloads:
+            memcpy(out, payloads + payload, data, payload_at, payload_size)
+            payload += payload_size
+            store32(out, payload_ends + 4 * row + 4, payload)
