@@ -22,6 +22,20 @@ MESSAGES_MAX: Final = 10_000
 """How many messages of a batch are looked at, before its tasks begin, unless they have all headers earlier."""
 FETCH_BYTES: Final = 1 << 18
 
+_checked: set[str] = set()
+"""The DataFrames whose headers were looked at in this process, which plans one action after the other."""
+
+
+def warn_once_of_absent_headers(
+    frame: str, transport: Transport, reading: ScanSpec, ranges: Sequence[OffsetRange]
+) -> None:
+    """As ``warn_of_absent_headers``, but once for the actions on one DataFrame.
+
+    A process that planned nothing for a minute is ended by Spark, and the next one looks again.
+    """
+    if frame not in _checked and warn_of_absent_headers(transport, reading, ranges) and frame:
+        _checked.add(frame)
+
 
 def warn_of_absent_headers(transport: Transport, reading: ScanSpec, ranges: Sequence[OffsetRange]) -> bool:
     """Log a warning for each header of ``reading`` that the first messages of ``ranges`` do not have.

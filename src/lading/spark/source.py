@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
@@ -14,7 +15,7 @@ from ..tables.planning import Planner
 from ..tables.ranges import OffsetRange
 from ..tables.scan import read_range
 from ..tables.spooling import refuse_queue, resolve_spool
-from .absent_headers import warn_of_absent_headers
+from .absent_headers import warn_once_of_absent_headers
 from .scan import conform_batches, plan_scan
 from .types import default_schema, resolve_schema
 from .workers import freeze_modules
@@ -31,6 +32,11 @@ if TYPE_CHECKING:
 class LadingSource(DataSource):
     """``spark.read.format("lading")``; options in docs/reference/spark.md."""
 
+    def __init__(self, options: dict[str, str]) -> None:
+        """One for each DataFrame; Spark has a copy of it plan each action."""
+        super().__init__(options)
+        self._frame = uuid4().hex
+
     @classmethod
     def name(cls) -> str:
         """The format's name."""
@@ -45,7 +51,7 @@ class LadingSource(DataSource):
         options = SourceOptions.parse(self.options)
         refuse_queue(options)
         made = LadingReader if not options.pushdown else PushingReader
-        return made(options, schema)
+        return made(options, schema, self._frame)
 
     def streamReader(self, schema: StructType) -> LadingStreamReader:
         """For ``spark.readStream``."""
@@ -73,17 +79,19 @@ class LadingSource(DataSource):
 class LadingReader(DataSourceReader):
     """One batch read: a Spark partition per offset range of a topic partition."""
 
-    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+    def __init__(self, options: SourceOptions, schema: StructType, frame: str = "") -> None:
+        """``frame`` is the name of the DataFrame, whose headers are looked at once."""
         self.options = options
         self.wanted = resolve_schema(schema, options.columns, options.encodings)
         self.reading = plan_scan(options, self.wanted)
+        self._frame = frame
 
     def partitions(self) -> Sequence[InputPartition]:
         """The ranges from startingOffsets to endingOffsets, as the topic is now."""
         planner = Planner(self.options)
         try:
             ranges = self.prune(planner.batch())
-            warn_of_absent_headers(planner.transport, self.reading, ranges)
+            warn_once_of_absent_headers(self._frame, planner.transport, self.reading, ranges)
             return [InputPartition(piece) for piece in ranges]
         finally:
             planner.close()
@@ -104,8 +112,8 @@ class LadingReader(DataSourceReader):
 class PushingReader(LadingReader):
     """A batch read that takes over Spark's simple filters; Spark refuses it while its pushdown is switched off."""
 
-    def __init__(self, options: SourceOptions, schema: StructType) -> None:
-        super().__init__(options, schema)
+    def __init__(self, options: SourceOptions, schema: StructType, frame: str = "") -> None:
+        super().__init__(options, schema, frame)
         self.pushed: Pushed | None = None
 
     def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:

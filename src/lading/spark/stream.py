@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -15,6 +17,8 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from ..client.patience import Patience
+from ..model.errors import LadingError, Unreachable
 from ..tables.offsets import OffsetsDocument, PartitionOffsets, document, parse_document
 from ..tables.options import SourceOptions
 from ..tables.planning import Planner
@@ -26,11 +30,16 @@ from .types import resolve_schema
 if TYPE_CHECKING:
     import pyarrow as pa
 
+LOG = logging.getLogger("lading.spark")
+PAUSE_MAX_S: Final = 1.0
+"""How long Spark waits for an answer while the server is away: a query that is stopped waits for it too."""
+
 
 class LadingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """``spark.readStream.format("lading")``: which offsets each micro-batch takes, and its messages as Arrow batches.
 
     All state is in Spark's checkpoint; ``commit`` is a hint that never comes for the last batch, so nothing is done.
+    A server that goes away after the first answer is waited for, by the driver and by tasks.
     """
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
@@ -40,10 +49,14 @@ class LadingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.reading = plan_scan(options, self.wanted)
         self._target: PartitionOffsets | None = None
         self._headers_checked = False
+        self._patience = Patience(f"the server of {options.topic!r}", _pause, LOG)
+        self._has_answer = False
 
     def initialOffset(self) -> OffsetsDocument:
         """Where the stream begins without a checkpoint."""
-        return document(self.options.topic, self.planner.initial_offsets())
+        found = document(self.options.topic, self.planner.initial_offsets())
+        self._has_answer = True
+        return found
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """maxRowsPerTrigger, else maxBytesPerTrigger, else everything."""
@@ -54,17 +67,30 @@ class LadingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> OffsetsDocument:
-        """Where the next batch ends; equal to ``start`` when there is nothing new.
+        """Where the next batch ends; equal to ``start`` when there is nothing new, or while the server is away.
 
         DataLoss where messages after ``start`` are gone and failOnDataLoss is on.
         """
         since = parse_document(self.options.topic, start)
-        # Spark asks when the batch before is committed
-        return document(self.options.topic, self.planner.next_offsets(since, *self._limits(limit), self._target))
+        try:
+            # Spark asks when the batch before is committed
+            end = self.planner.next_offsets(since, *self._limits(limit), self._target)
+        except LadingError as error:
+            # for Trigger.AvailableNow nothing new means that all is read
+            if self._target is not None or not self._has_answer:
+                raise
+            self._patience.wait(error)
+            return document(self.options.topic, since)
+        self._has_answer = True
+        self._patience.reset()
+        return document(self.options.topic, end)
 
-    def reportLatestOffset(self) -> OffsetsDocument:
-        """Where the topic ends now: the lag in Spark's progress."""
-        return document(self.options.topic, self.planner.end_offsets())
+    def reportLatestOffset(self) -> OffsetsDocument | None:
+        """Where the topic ends now: the lag in Spark's progress; None while the server is away."""
+        try:
+            return document(self.options.topic, self.planner.end_offsets())
+        except Unreachable:
+            return None
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Remember what is there now; later messages are for the next run."""
@@ -80,7 +106,9 @@ class LadingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The messages of one range."""
-        yield from conform_batches(read_range(self.reading, partition.value), self.wanted.schema)
+        patience = Patience(f"the server of {self.options.topic!r}", log=LOG)
+        batches = read_range(self.reading, partition.value, patience=patience)
+        yield from conform_batches(batches, self.wanted.schema)
 
     def stop(self) -> None:
         """Close the connection."""
@@ -92,3 +120,7 @@ class LadingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return None, None
         rows = limit.max_rows if isinstance(limit, ReadMaxRows) else self.options.max_rows_per_trigger
         return rows, limit.max_bytes if isinstance(limit, ReadMaxBytes) else self.options.max_bytes_per_trigger
+
+
+def _pause(seconds: float) -> None:
+    time.sleep(min(seconds, PAUSE_MAX_S))

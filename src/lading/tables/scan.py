@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
+from ..client.patience import Patience
 from ..columns.assemble import PLAIN, ColumnBuilders, assemble, to_decoded
 from ..columns.contract import FIELD_TYPES, PLACE_FIELDS, Projection, type_word
 from ..filter.filter import Filter
 from ..filter.parse import parse
 from ..filter.selection import select_fields, select_keys
 from ..model.chunk_table import LAST_OFFSET
-from ..model.errors import ChecksumMismatch, DataLoss, LocalError, Unreachable
+from ..model.errors import ChecksumMismatch, DataLoss, LadingError, LocalError, Unreachable
 from ..model.limits import BATCH_BYTES, BATCH_ROWS
 from ..model.run import Decoded
 from ..model.scan_request import ScanRequest
@@ -31,6 +33,7 @@ from ..transports.open import open_transport
 from .offsets import PartitionOffset, find_loss
 from .ranges import OffsetRange
 
+R = TypeVar("R")
 LOG = logging.getLogger("lading.spark")
 FETCH_BYTES = 8 << 20
 QUIET_TIMEOUT_S = 10.0
@@ -101,15 +104,17 @@ class Counts:
     bad_values: int = 0
 
 
-def read_range(reading: ScanSpec, piece: OffsetRange, counts: Counts | None = None) -> Iterator[ScannedBatch]:
-    """The messages of one range, in order.
+def read_range(
+    reading: ScanSpec, piece: OffsetRange, counts: Counts | None = None, patience: Patience | None = None
+) -> Iterator[ScannedBatch]:
+    """The messages of one range, in order; with ``patience`` a server that goes away is waited for.
 
     DataLoss where some of it is gone (with ``fail_on_data_loss``; else a warning and the rest), ChecksumMismatch,
     LocalError for an unreadable header value when those fail: each names topic, partition and offset.
     """
     transport = open_transport(reading.from_, **reading.transport)
     try:
-        yield from _RangeReader(transport, reading, piece, counts or Counts()).parts()
+        yield from _RangeReader(transport, reading, piece, counts or Counts(), patience).parts()
     finally:
         transport.close()
 
@@ -135,8 +140,16 @@ def fetch_range(reading: ScanSpec, piece: OffsetRange) -> Iterator[FetchedRange]
 
 
 class _RangeReader:
-    def __init__(self, transport: Transport, reading: ScanSpec, piece: OffsetRange, counts: Counts) -> None:
+    def __init__(
+        self,
+        transport: Transport,
+        reading: ScanSpec,
+        piece: OffsetRange,
+        counts: Counts,
+        patience: Patience | None = None,
+    ) -> None:
         self._transport = transport
+        self._patience = patience
         self._reading = reading
         self._piece = piece
         self._counts = counts
@@ -154,11 +167,25 @@ class _RangeReader:
                 yield FetchedRange(fetched, position, end, self._place)
 
     def _begin(self) -> tuple[int, int]:
-        piece = self._piece
-        meta = fill_epochs(self._transport, self._transport.topic(piece.topic), {piece.partition: piece.epoch})
+        piece, transport = self._piece, self._transport
+        meta = self._ask(lambda: fill_epochs(transport, transport.topic(piece.topic), {piece.partition: piece.epoch}))
         part = _partition(meta, piece.partition)
         self._place = {"stream": meta.stream, "topic": meta.topic, "partition": part.number}
         return self._still_there(meta, part)
+
+    def _ask(self, request: Callable[[], R]) -> R:
+        """Return what the server answers; one that is away is waited for, if that is wanted."""
+        while True:
+            try:
+                answer = request()
+            except LadingError as error:
+                if self._patience is None:
+                    raise
+                self._patience.wait(error)
+            else:
+                if self._patience is not None:
+                    self._patience.reset()
+                return answer
 
     def parts(self) -> Iterator[ScannedBatch]:
         start, end = self._begin()
@@ -230,7 +257,11 @@ class _RangeReader:
         piece = self._piece
         deadline = time.monotonic() + QUIET_TIMEOUT_S
         while True:
-            fetched = self._transport.fetch(piece.topic, piece.partition, position, max_bytes=FETCH_BYTES, wait_ms=200)
+            fetched = self._ask(
+                lambda: self._transport.fetch(
+                    piece.topic, piece.partition, position, max_bytes=FETCH_BYTES, wait_ms=200
+                )
+            )
             self._check_same(fetched.topic_id)
             cut = next_epoch_start(piece.epoch, fetched.epochs)
             if fetched.end_offset > position or (cut is not None and cut < end):
@@ -271,10 +302,11 @@ class _RangeReader:
         position = start
         deadline = time.monotonic() + QUIET_TIMEOUT_S
         while position < end:
-            found = transport.query(
-                piece.topic, piece.partition, position, end=end, where=reading.where, states=reading.states,
-                columns=columns, headers_only=columns is None and "payload" not in self._fields,
+            query = partial(
+                transport.query, piece.topic, piece.partition, position, end=end, where=reading.where,
+                states=reading.states, columns=columns, headers_only=columns is None and "payload" not in self._fields,
             )  # fmt: skip
+            found = self._ask(query)
             self._check_same(found.topic_id)
             self._tell_damaged(found.damaged)
             for batch in found.batches:
