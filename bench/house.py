@@ -1,8 +1,9 @@
 """Two work trees under the same benches, by turns in one run: ``python -m bench.house BEFORE AFTER [NAME ...]``.
 
-Each turn is one process a tree that runs ``bench/NAME.py`` of that tree on its own sources, so that neither side
-profits from what the other loaded. The two take turns in being first. Figures are medians over the turns; ``spread``
-is how far the turns of BEFORE lie apart, as a share of their median: a ratio within it says nothing.
+The faces are driven side by side (``bench/_faces.py``). Of every other bench, each turn is one process a tree that runs
+``bench/NAME.py`` of that tree on its own sources, so that neither side profits from what the other loaded; the two take
+turns in being first. Figures are then medians over the turns; ``spread`` is how far the turns of BEFORE lie apart, as a
+share of their median: a ratio within it says nothing.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
+from bench._faces import Row, compare_iggy, compare_kafka, compare_nsq
 from bench.measure import median
 from lading.cli.output import Output, print_table
 
-NAMES: Final = ("iggy_face", "kafka_face", "nsq_face", "decode", "start_memory")
+FACES: Final = {"iggy_face": compare_iggy, "kafka_face": compare_kafka, "nsq_face": compare_nsq}
+NAMES: Final = (*FACES, "decode", "start_memory")
 TURNS: Final = 5
 _SCRIPT: Final = """
 import contextlib, importlib, json, sys
@@ -27,8 +30,6 @@ with contextlib.redirect_stdout(sys.stderr):
     rows = importlib.import_module("bench." + sys.argv[1]).run(sys.argv[2] == "quick")
 print(json.dumps(rows, default=str))
 """
-
-Row = dict[str, Any]
 
 
 def main() -> int:
@@ -40,7 +41,10 @@ def main() -> int:
     parser.add_argument("--whole", action="store_true", help="whole inputs in every turn; takes hours")
     arguments = parser.parse_args()
     for name in arguments.names or NAMES:
-        rows = compare(arguments.before, arguments.after, name, arguments.turns, arguments.whole)
+        if name in FACES:
+            rows = FACES[name](arguments.before.resolve(), arguments.after.resolve(), arguments.turns)
+        else:
+            rows = compare(arguments.before, arguments.after, name, arguments.turns, arguments.whole)
         columns = {key: key for key in dict.fromkeys(key for row in rows for key in row)}
         print_table(rows, columns, output=Output.TEXT, title=f"{name}: {arguments.after} ÷ {arguments.before}")
     return 0

@@ -36,7 +36,7 @@ def run(quick: bool) -> list[dict[str, Any]]:
     with _null_server() as address:
         most = {
             (batch, connections): median(
-                _load(program, "send", address, 1, batch, count // scale, connections)["rate"] for _ in range(rounds)
+                load(program, "send", address, 1, batch, count // scale, connections)["rate"] for _ in range(rounds)
             )
             for batch, count in MESSAGES.items()
             for connections in (1, 4)
@@ -71,10 +71,10 @@ def _measured(
     taken: dict[str, list[dict[str, float]]] = {"send": [], "poll": []}
     for _ in range(rounds):
         topic = next(topics)
-        _create(address, topic, connections)
+        create(address, topic, connections)
         for what in ("send", "poll"):
             began_cpu_s = cpu_s(broker.pid)
-            figures = _load(program, what, address, topic, batch, count, connections)
+            figures = load(program, what, address, topic, batch, count, connections)
             figures["cpu"] = (cpu_s(broker.pid) - began_cpu_s) / count * 1e6
             taken[what].append(figures)
     return [
@@ -95,9 +95,10 @@ def _measured(
     ]
 
 
-def _load(
+def load(
     program: str, what: str, address: str, topic: int, batch: int, count: int, connections: int
 ) -> dict[str, float]:
+    """Let the client send or poll; return what it tells, and ``rate`` in messages/s."""
     figures: dict[str, float] = rust_client.run(
         Path(program), what, address, str(STREAM), str(topic), str(batch), str(count), str(connections)
     )[0]
@@ -105,7 +106,8 @@ def _load(
     return figures
 
 
-def _create(address: str, topic: int, partitions: int) -> None:
+def create(address: str, topic: int, partitions: int) -> None:
+    """Create a topic, and its stream where it is missing."""
     frames = Frames(address)
     frames.ask(202, struct.pack("<I", STREAM) + b"bench")
     name = f"topic{topic}".encode()

@@ -20,7 +20,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from bench.measure import anonymous_mb, cpu_s, kernels_loaded, median
+from bench.measure import anonymous_mb, kernels_loaded, median, threads_cpu_s
 from lading import testing
 from tests.interop import kafka_broker
 
@@ -36,7 +36,7 @@ _numbers = count(1)
 
 
 @dataclass
-class _Side:
+class KafkaSide:
     """A broker and what was seen of it."""
 
     name: str
@@ -63,11 +63,7 @@ def run(quick: bool) -> list[dict[str, Any]]:
     messages, rounds = (MESSAGES // 10, 1) if quick else (MESSAGES, ROUNDS)
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as directory:
-        lines = Path(directory) / "lines"
-        # letters that lz4 finds something in, as in a row of text
-        lines.write_text(
-            "".join(f"{number:010d},{'EWR,IAH,UA,1545,N14228,' * 4}"[:100] + "\n" for number in range(messages))
-        )
+        lines = write_lines(Path(directory) / "lines", messages)
         try:
             for synced in (False, True):
                 with _sides(Path(directory) / f"synced-{synced}", synced=synced) as sides:
@@ -79,7 +75,7 @@ def run(quick: bool) -> list[dict[str, Any]]:
                         turns = sides if number % 2 else sides[::-1]
                         for codec in CODECS:
                             for side in turns:
-                                _round(side, codec, lines, messages)
+                                drive(side, codec, lines, messages)
                         for side in turns:
                             _latency(side)
                     rows += _rows(sides, synced=synced)
@@ -88,8 +84,14 @@ def run(quick: bool) -> list[dict[str, Any]]:
     return rows
 
 
+def write_lines(path: Path, count: int) -> Path:
+    """Write one payload of 100 bytes a line: letters that lz4 finds something in, as in a row of text."""
+    path.write_text("".join(f"{number:010d},{'EWR,IAH,UA,1545,N14228,' * 4}"[:100] + "\n" for number in range(count)))
+    return path
+
+
 @contextmanager
-def _sides(directory: Path, *, synced: bool) -> Iterator[tuple[_Side, _Side]]:
+def _sides(directory: Path, *, synced: bool) -> Iterator[tuple[KafkaSide, KafkaSide]]:
     with ExitStack() as stack:
         begun = time.perf_counter()
         ours = stack.enter_context(testing.broker(durability="fsync" if synced else "os"))
@@ -99,12 +101,12 @@ def _sides(directory: Path, *, synced: bool) -> Iterator[tuple[_Side, _Side]]:
         kernels_loaded(ours)
         flush = {"flush.messages": "1"} if synced else {}
         yield (
-            _Side("lading", ours.endpoints["kafka"], ours.pid, ready - begun, {}),
-            _Side("kafka", theirs.address, theirs.pid, started - ready, flush),
+            KafkaSide("lading", ours.endpoints["kafka"], ours.pid, ready - begun, {}),
+            KafkaSide("kafka", theirs.address, theirs.pid, started - ready, flush),
         )
 
 
-def _topic(side: _Side) -> str:
+def _topic(side: KafkaSide) -> str:
     from confluent_kafka.admin import AdminClient
     from confluent_kafka.cimpl import NewTopic
 
@@ -115,7 +117,8 @@ def _topic(side: _Side) -> str:
     return name
 
 
-def _round(side: _Side, codec: str, lines: Path, messages: int) -> None:
+def drive(side: KafkaSide, codec: str, lines: Path, messages: int) -> None:
+    """Produce and consume all lines once on a new topic; rates and CPU go into ``side``."""
     topic = _topic(side)
     common = ["kcat", "-b", side.address, "-q"]
     send = ["-P", "-t", topic, *HEADERS, "-z", codec, "-X", "linger.ms=5", "-X", "batch.size=1000000"]
@@ -124,16 +127,16 @@ def _round(side: _Side, codec: str, lines: Path, messages: int) -> None:
     read = ["-C", "-t", topic, "-o", "beginning", "-c", str(messages), "-f", "%o\\n"]
     read += ["-X", "queued.min.messages=10000000"]
     for what, arguments in (("produce", send), ("consume", read)):
-        wall_s, broker_s = time.perf_counter(), cpu_s(side.pid)
+        wall_s, broker_s = time.perf_counter(), threads_cpu_s(side.pid)
         done = subprocess.run([*common, *arguments], stdout=subprocess.PIPE, check=True, timeout=300)
-        wall_s, broker_s = time.perf_counter() - wall_s, cpu_s(side.pid) - broker_s
+        wall_s, broker_s = time.perf_counter() - wall_s, threads_cpu_s(side.pid) - broker_s
         if what == "consume" and done.stdout.count(b"\n") != messages:
             raise RuntimeError(f"{side.name}: {done.stdout.count(bytes([10]))} of {messages} messages were read")
         side.rates.setdefault((what, codec), []).append(messages / wall_s)
         side.cpu.setdefault((what, codec), []).append(broker_s / messages * 1e6)
 
 
-def _latency(side: _Side) -> None:
+def _latency(side: KafkaSide) -> None:
     from confluent_kafka import Producer
 
     topic = _topic(side)
@@ -158,7 +161,7 @@ def _latency(side: _Side) -> None:
     side.p99_us.append(taken_us[len(taken_us) * 99 // 100])
 
 
-def _rows(sides: tuple[_Side, _Side], *, synced: bool) -> list[dict[str, Any]]:
+def _rows(sides: tuple[KafkaSide, KafkaSide], *, synced: bool) -> list[dict[str, Any]]:
     ours, theirs = sides
     rows = []
 

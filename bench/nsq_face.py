@@ -23,7 +23,7 @@ from typing import Any
 import httpx
 import numpy as np
 
-from bench.measure import cpu_s, kernels_loaded, median
+from bench.measure import kernels_loaded, median, threads_cpu_s
 from lading import testing
 from tests.endpoints.connection import Connection
 from tests.interop import go_programs
@@ -40,7 +40,7 @@ _numbers = count(1)
 
 
 @dataclass
-class _Side:
+class NsqSide:
     """A server and what was seen of it."""
 
     name: str
@@ -60,17 +60,17 @@ def run(quick: bool) -> list[dict[str, Any]]:
         with ExitStack() as stack:
             directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
             nsqd = stack.enter_context(go_programs.running(directory))
-            sides = [_Side("nsqd", nsqd.nsqd_tcp, nsqd.nsqd_http, nsqd.nsqd_pid)]
+            sides = [NsqSide("nsqd", nsqd.nsqd_tcp, nsqd.nsqd_http, nsqd.nsqd_pid)]
             for name, durability in (("lading", "os"), ("lading synced", "fsync")):
                 broker = stack.enter_context(testing.broker(durability=durability))
                 kernels_loaded(broker)
-                sides.append(_Side(name, broker.endpoints["nsqd_tcp"], broker.endpoints["nsqd_http"], broker.pid))
+                sides.append(NsqSide(name, broker.endpoints["nsqd_tcp"], broker.endpoints["nsqd_http"], broker.pid))
             client = go_programs.Conversation(program)
             stack.callback(client.close)
             for _ in range(rounds):
                 for side in sides:
-                    _round(client, side, scale)
-                    _by_socket(side, SOCKET_COUNT // scale)
+                    drive(client, side, scale)
+                    consume_by_socket(side, SOCKET_COUNT // scale)
                 for side in sides[1:]:
                     _ext(side, scale)
     except go_programs.Unavailable as missing:
@@ -79,7 +79,7 @@ def run(quick: bool) -> list[dict[str, Any]]:
     return _rows(sides)
 
 
-def _topic(side: _Side, channel: bool, ext: bool = False) -> str:
+def _topic(side: NsqSide, channel: bool, ext: bool = False) -> str:
     name = f"bench_{next(_numbers)}"
     if ext:
         connection = Connection(side.tcp)
@@ -93,7 +93,8 @@ def _topic(side: _Side, channel: bool, ext: bool = False) -> str:
     return name
 
 
-def _round(client: go_programs.Conversation, side: _Side, scale: int) -> None:
+def drive(client: go_programs.Conversation, side: NsqSide, scale: int) -> None:
+    """Publish, consume and take latencies once, ``1 / scale`` of the messages; rates and CPU go into ``side``."""
     kept = _topic(side, channel=True)
     runs: list[tuple[str, dict[str, Any]]] = [
         ("PUB", {"op": "publish", "batch": 1, "publishers": 1, "topic": _topic(side, channel=False)}),
@@ -103,23 +104,23 @@ def _round(client: go_programs.Conversation, side: _Side, scale: int) -> None:
     ]
     for what, request in runs:
         messages = COUNTS[what] // scale
-        used_s = cpu_s(side.pid)
+        used_s = threads_cpu_s(side.pid)
         told = _asked(client, side, size=SIZE, count=messages, **request)
         side.rates.setdefault(what, []).append(messages / told["seconds"])
-        side.cpu.setdefault(what, []).append((cpu_s(side.pid) - used_s) / messages * 1e6)
+        side.cpu.setdefault(what, []).append((threads_cpu_s(side.pid) - used_s) / messages * 1e6)
     request = {"op": "latency", "channel": "bench", "in_flight": 100, "topic": _topic(side, channel=True)}
     told = _asked(client, side, size=SIZE, count=LATENCY_COUNT // scale, per_second=PER_SECOND, **request)
     side.latency.append((told["p50_us"], told["p99_us"]))
 
 
-def _asked(client: go_programs.Conversation, side: _Side, **request: Any) -> dict[str, Any]:
+def _asked(client: go_programs.Conversation, side: NsqSide, **request: Any) -> dict[str, Any]:
     told = client.ask(address=side.tcp, **request)
     if told["error"]:
         raise RuntimeError(f"{side.name}, {request['op']}: {told['error']}")
     return told
 
 
-def _ext(side: _Side, scale: int) -> None:
+def _ext(side: NsqSide, scale: int) -> None:
     """PUB_EXT one by one, and MPUB_EXT of 200, each after the answer of the one before."""
     item = struct.pack(">H", len(EXT)) + EXT + b"x" * SIZE
     single = struct.pack(">I", len(item)) + item
@@ -132,17 +133,17 @@ def _ext(side: _Side, scale: int) -> None:
         connection = Connection(side.tcp)
         connection.socket.sendall(b"  V2")
         requests = (400_000 // scale if messages > 1 else 20_000 // scale) // messages
-        used_s, begun = cpu_s(side.pid), time.perf_counter()
+        used_s, begun = threads_cpu_s(side.pid), time.perf_counter()
         for _ in range(requests):
             connection.socket.sendall(command)
             _told_ok(side, connection)
         took = time.perf_counter() - begun
         connection.close()
         side.rates.setdefault(what, []).append(requests * messages / took)
-        side.cpu.setdefault(what, []).append((cpu_s(side.pid) - used_s) / requests / messages * 1e6)
+        side.cpu.setdefault(what, []).append((threads_cpu_s(side.pid) - used_s) / requests / messages * 1e6)
 
 
-def _by_socket(side: _Side, messages: int) -> None:
+def consume_by_socket(side: NsqSide, messages: int) -> None:
     """Consume what MPUB has filled a topic with: frames are of one size, so that a read is finished in one step."""
     connection = Connection(side.tcp)
     topic = _topic(side, channel=True).encode()
@@ -158,7 +159,7 @@ def _by_socket(side: _Side, messages: int) -> None:
     buffer = bytearray(READY * frame_bytes)
     view, array = memoryview(buffer), np.frombuffer(buffer, np.uint8)
     fins = np.tile(np.frombuffer(b"FIN " + bytes(16) + b"\n", np.uint8), (READY, 1))
-    used_s, begun = cpu_s(side.pid), time.perf_counter()
+    used_s, begun = threads_cpu_s(side.pid), time.perf_counter()
     connection.socket.sendall(b"RDY %d\n" % READY)
     have = done = 0
     while done < messages:
@@ -178,16 +179,16 @@ def _by_socket(side: _Side, messages: int) -> None:
     took = time.perf_counter() - begun
     connection.close()
     side.rates.setdefault(BY_SOCKET, []).append(messages / took)
-    side.cpu.setdefault(BY_SOCKET, []).append((cpu_s(side.pid) - used_s) / messages * 1e6)
+    side.cpu.setdefault(BY_SOCKET, []).append((threads_cpu_s(side.pid) - used_s) / messages * 1e6)
 
 
-def _told_ok(side: _Side, connection: Connection) -> None:
+def _told_ok(side: NsqSide, connection: Connection) -> None:
     answer = connection.receive(10)
     if not answer.endswith(b"OK"):
         raise RuntimeError(f"{side.name}: {answer!r}")
 
 
-def _rows(sides: list[_Side]) -> list[dict[str, Any]]:
+def _rows(sides: list[NsqSide]) -> list[dict[str, Any]]:
     theirs, *ours = sides
     rows: list[dict[str, Any]] = []
     for what in ours[0].rates:
