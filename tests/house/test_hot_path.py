@@ -32,18 +32,18 @@ from tests.endpoints.nsq_client import pub
 from tests.house.scripted import ScriptedConnection, ScriptedLoop, unbound_listener
 
 CALLS_MAX: Final = {
-    ("Iggy send", "os"): 87,
-    ("Iggy send", "fsync"): 109,
-    ("Iggy poll", "os"): 91,
-    ("Iggy poll", "fsync"): 91,
-    ("Kafka Produce", "os"): 132,
-    ("Kafka Produce", "fsync"): 147,
-    ("Kafka Fetch", "os"): 144,
-    ("Kafka Fetch", "fsync"): 144,
-    ("NSQ PUB", "os"): 79,
-    ("NSQ PUB", "fsync"): 105,
-    ("NSQ 64 FINs", "os"): 50,
-    ("NSQ 64 FINs", "fsync"): 50,
+    ("Iggy send", "os"): 85,
+    ("Iggy send", "fsync"): 107,
+    ("Iggy poll", "os"): 89,
+    ("Iggy poll", "fsync"): 89,
+    ("Kafka Produce", "os"): 130,
+    ("Kafka Produce", "fsync"): 145,
+    ("Kafka Fetch", "os"): 142,
+    ("Kafka Fetch", "fsync"): 142,
+    ("NSQ PUB", "os"): 77,
+    ("NSQ PUB", "fsync"): 104,
+    ("NSQ 64 FINs", "os"): 48,
+    ("NSQ 64 FINs", "fsync"): 48,
 }
 """Calls a request, by what is asked and durability ("fsync": the sync itself ends within the pass)."""
 

@@ -18,13 +18,15 @@ BUSY_BUFFER_BYTES_MAX = 4 << 20
 class Inbox:
     """Unread bytes are ``view[at:have]``. A length that a client claims never takes memory: only bytes that came do."""
 
-    __slots__ = ("_account", "_budget", "_elsewhere_bytes", "array", "at", "data", "have", "view")
+    __slots__ = ("_account", "_budget", "_elsewhere_bytes", "array", "at", "data", "have", "is_large", "view")
 
     def __init__(self, budget: ReceiveBudget) -> None:
         self._budget = budget
         self._account = budget.open()
         self._elsewhere_bytes = 0
         self.at = self.have = 0
+        self.is_large = False
+        """Whether the buffer has grown so far that it may have to be given back."""
         self.data = bytearray(BUFFER_BYTES)
         self.view = memoryview(self.data)
         self.array = np.frombuffer(self.view, np.uint8)
@@ -83,7 +85,7 @@ class Inbox:
         if self.at == self.have:
             self.at = self.have = 0
             size = len(self.view)
-            if size > IDLE_BUFFER_BYTES_MAX and (size > BUSY_BUFFER_BYTES_MAX or not self._budget.ample):
+            if self.is_large and (size > BUSY_BUFFER_BYTES_MAX or not self._budget.ample):
                 self._resize(BUFFER_BYTES)
         elif self.have == len(self.view):
             if self.at:
@@ -112,6 +114,7 @@ class Inbox:
         fresh = memoryview(self.data)
         fresh[: len(unread)] = unread
         self.at, self.have = 0, len(unread)
+        self.is_large = size_bytes > IDLE_BUFFER_BYTES_MAX
         self.view, self.array = fresh, np.frombuffer(fresh, np.uint8)
         return True
 

@@ -142,23 +142,27 @@ class ResponseQueue:
             self._send_piece()
 
     def _send(self, parts: Parts) -> None:
-        if self._sink is None:
+        sink = self._sink
+        if sink is None:
             return
-        is_one = len(parts) == 1
-        size_bytes = len(parts[0]) if is_one else sum(map(len, parts))
+        data: Bytes | None
+        if len(parts) == 1:
+            data = parts[0]
+            size_bytes = len(data)
+        else:
+            size_bytes = sum(map(len, parts))
+            # below this one copy is cheaper than one more buffer in a write
+            data = b"".join(parts) if size_bytes <= self._joined_bytes else None
         self._sent_bytes[self._labels] += size_bytes
         if self.is_single:
-            self._sink.writelines(parts)
+            sink.writelines(parts)
         elif size_bytes > self._piece_bytes or self._outgoing:
             self._outgoing += parts
             self._send_piece()
-        elif is_one:
-            self._sink.write(parts[0])
-        elif size_bytes <= self._joined_bytes:
-            # below this one copy is cheaper than one more buffer in a write
-            self._sink.write(b"".join(parts))
+        elif data is not None:
+            sink.write(data)
         else:
-            self._sink.writelines(parts)
+            sink.writelines(parts)
 
     def _send_piece(self) -> None:
         """Send the next piece of what is on its way; others have their turn before the one after."""

@@ -27,6 +27,10 @@ DRAIN_TIMEOUT_S: Final = 5.0
 """When the broker stops, a client that does not read its responses is cut after this."""
 
 
+_DONE: Final = ReceiveResult.DONE
+"""As a global: Python looks a member of an enumeration up in its class each time."""
+
+
 class Connection(Guarded, asyncio.BufferedProtocol):
     """One client connection: the only BufferedProtocol of the house."""
 
@@ -231,11 +235,19 @@ class Connection(Guarded, asyncio.BufferedProtocol):
             finally:
                 self._is_receiving = False
         result, is_ended = self._result, session.is_ended
+        is_stopping = self._services.stopping
+        if result is _DONE and inbox.at == inbox.have and not (is_ended or is_stopping or self._is_held):
+            # nearly every read ends here: all was taken, nothing waits, and the socket is read on
+            session.responses.is_watched = False
+            if inbox.is_large:
+                inbox.make_room(False)
+            else:
+                inbox.at = inbox.have = 0
+            return
         is_waiting = result is ReceiveResult.WAIT or result is ReceiveResult.TURN
         if not is_ended and not inbox.make_room(is_waiting):
             session.refuse_memory()
             is_ended = session.is_ended
-        is_stopping = self._services.stopping
         session.responses.is_watched = is_waiting or is_ended or is_stopping
         if result is ReceiveResult.TURN:
             self._yield_turn()

@@ -21,6 +21,8 @@ from .publish_coalescing import COMMAND_BYTES_MAX, PublishCoalescer
 
 _SIZE: Final = struct.Struct(">i")
 _SIZE_BYTES: Final = 4
+_NO_LINE: Final = b"\n"
+"""No publication begins with it."""
 
 
 class PublishingClient(Protocol):
@@ -51,6 +53,8 @@ class PublicationReader:
         self._inbox = client.inbox
         self._face = face
         self._requests = requests
+        self._line = _NO_LINE
+        """That of the last publication, if it was gathered with others and each one like it may be."""
 
     def take_first(self, line: Line, now_us: int) -> Publication | None:
         """A publication by a line that is not known yet: its size is looked at before its topic."""
@@ -74,6 +78,30 @@ class PublicationReader:
             raise fault from None
         return self.take(route, known, line.end, now_us)
 
+    def take_repeated(self, now_us: int) -> Publication | None:
+        """All that was received, if it is just one publication by the line of the one before; else None.
+
+        Only for a connection of which nothing waits for an answer, with its inbox read from the front.
+        """
+        inbox, line = self._inbox, self._line
+        end, body = inbox.have, len(line) + _SIZE_BYTES
+        if (
+            not body < end <= COMMAND_BYTES_MAX
+            or not inbox.data.startswith(line)
+            or _SIZE.unpack_from(inbox.data, body - _SIZE_BYTES)[0] != end - body
+        ):
+            return None
+        # the topic may be gone since, or be another one of that name
+        route = self.publisher.routes.get(line)
+        if route is None:
+            return None
+        inbox.at = end
+        self.published[route.name] += 1
+        try:
+            return self._gathering.publish(route, line, body - _SIZE_BYTES, inbox.array[:end], self, now_us)
+        except LadingError as error:
+            raise fault_of(error, route.failure) from None
+
     def take(self, route: PublishRoute, line: bytes, line_end: int, now_us: int) -> Publication | None:
         """The publication at the front, or a run of them with the same ``line``; None where it is not whole."""
         inbox, command = self._inbox, route.command
@@ -94,6 +122,8 @@ class PublicationReader:
         try:
             if is_alone and route.joins and end <= COMMAND_BYTES_MAX:
                 self.published[route.name] += 1
+                if route.size_max >= COMMAND_BYTES_MAX:
+                    self._line = line
                 return self._gathering.publish(route, line, line_end, inbox.array[:end], self, now_us)
             return self._publish_run(route, start, body, end, now_us)
         except LadingError as error:
