@@ -7,6 +7,7 @@ and gives names to what comes out. Ids are the 16 bytes of the wire (a little-en
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +20,7 @@ from lading.model.run import Decoded, Run
 from lading.model.scan_request import ScanRequest
 
 from ..iggy_messages import stored
-from ..iggy_messages.ids import random_state, refresh_random_state
+from ..iggy_messages.ids import DRAWN, IDS_PER_SEED, random_state
 from ..iggy_messages.layout import UNTYPED
 from ..iggy_messages.stored import Slices, StoredForm
 from . import fallback, layout, send_fallback, stored_fallback
@@ -65,9 +66,8 @@ def decode_columns(run: Run, request: ScanRequest = ScanRequest()) -> Iterator[D
     return stored.decode_columns(FORM, run, request)
 
 
-def slices(run: Run, first: int, end: int, max_messages: int, max_bytes: int) -> Slices:
-    """The stored bytes of messages with first <= offset < end, for an Iggy reader; see ``stored.slices``."""
-    return stored.slices(FORM, run, first, end, max_messages, max_bytes)
+slices = partial(stored.slices, FORM)
+"""Stored bytes of some messages for an Iggy reader, see ``stored.slices``; no call of its own, which each poll pays."""
 
 
 def polled_run(data: bytes | bytearray | memoryview | Bytes, start: int = layout.POLLED_HEAD_BYTES) -> Run:
@@ -131,7 +131,8 @@ def restamp(
     Message i gets offset ``base_offset`` + i, time ``now_us`` + i, state available, its payload's CRC-32 and, where its
     id is 0, a random UUID from ``random`` (see ``random_state``). What was written at a fault means nothing.
     """
-    refresh_random_state(random)
+    if random[DRAWN] >= IDS_PER_SEED:
+        random[:] = random_state()
     code, count, size_bytes = (engine.get_loaded(SEND_KERNEL_MODULE) or send_fallback).restamp(
         source, start, end, target, to, base_offset, now_us, random
     )

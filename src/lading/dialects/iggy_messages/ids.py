@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 _MASK: Final = (1 << 64) - 1
 IDS_PER_SEED: Final = 1 << 16
-COUNT, SEED, WORDS = 4, 5, 6
+DRAWN, SEED, WORDS = 4, 5, 6
 """Of the six words: behind the four of the generator, how many ids were drawn, and a seed for hashing."""
 
 
@@ -21,12 +21,6 @@ def random_state() -> NDArray[np.uint64]:
     Seeded by the operating system, and again after every 65,536 ids: ids are unique and well spread, but no secret.
     """
     return np.frombuffer(os.urandom(32) + bytes(8) + os.urandom(8), np.uint64).copy()
-
-
-def refresh_random_state(state: NDArray[np.uint64]) -> None:
-    """Seed anew if enough ids were drawn."""
-    if state[COUNT] >= IDS_PER_SEED:
-        state[:] = random_state()
 
 
 def _rotate(word: int, bits: int) -> int:
@@ -47,7 +41,7 @@ def draw_uuid4(state: NDArray[np.uint64]) -> bytes:
         s2 ^= shifted
         s3 = _rotate(s3, 45)
     state[:4] = s0, s1, s2, s3
-    state[COUNT] += np.uint64(1)
+    state[DRAWN] += np.uint64(1)
     uuid = bytearray(struct.pack("<2Q", *words))
     uuid[6] = uuid[6] & 0x0F | 0x40
     uuid[8] = uuid[8] & 0x3F | 0x80
