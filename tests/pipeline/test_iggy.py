@@ -30,8 +30,32 @@ def test_an_iggy_source(place: Place, served: testing.Running) -> None:
     assert Driver(place.write(_at(iggy))).run() == {}
 
 
+def test_a_route_sets_states_over_iggy_as_well(place: Place, served: testing.Running) -> None:
+    def poison(text: str) -> str:
+        route = '[[route]]\nwhere = "delay = 7 OR offset BETWEEN 300 AND 399"\nset_state = "poisoned"\n\n[[route]]'
+        return _at(f"iggy://{served.endpoints['iggy_tcp']}")(text.replace("[[route]]", route, 1))
+
+    file = place.write(poison)
+    assert checked(file) == []
+    Driver(file).run()
+    hit = [row for row in range(ROWS) if row % 200 == 7 or 300 <= row < 400]
+    hit = [row for row in hit if fate(row) in ("flights", "late")]
+    for partition in range(PARTITIONS):
+        states = place.transport.states(place.topic, partition)
+        assert [row for first, end, _ in states for row in range(first, end)] == hit
+        assert {state.word for _, _, state in states} == {"poisoned"}
+
+
 def test_states_need_a_broker_that_has_them(place: Place, served: testing.Running) -> None:
+    def poison(url: str) -> Callable[[str], str]:
+        return lambda text: _at(url)(text).replace('to = "parquet:./tables/late"', 'set_state = "poisoned"')
+
+    (problem,) = checked(place.write(poison(f"kafka://{served.endpoints['kafka']}")))
+    assert (problem.part, "a route sets states, and at kafka://" in problem.sentence) == ("set_state", True)
     iggy = f"iggy://{served.endpoints['iggy_tcp']}"
-    file = place.write(lambda text: _at(iggy)(text).replace('to = "parquet:./tables/late"', 'set_state = "poisoned"'))
-    (problem,) = checked(file)
-    assert (problem.part, "a route sets states, and at iggy://" in problem.sentence) == ("set_state", True)
+
+    def beside(text: str) -> str:
+        return poison(iggy)(text).replace(f'from = "{iggy}"', f'from = "{served.data_dir}"')
+
+    (problem,) = [one for one in checked(place.write(beside)) if one.part == "set_state"]
+    assert f"at {iggy} cannot be told to be the one in {served.data_dir}" in problem.sentence

@@ -20,8 +20,7 @@ from ..tables.options import SourceOptions
 from ..tables.planning import Planner
 from ..tables.spooling import resolve_spool
 from ..tables.state import PipelineStateDirectory
-from ..transports.interface import TopicMeta
-from ..transports.lading.transport import LadingTransport
+from ..transports.interface import Marking, TopicMeta
 from ..transports.open import is_queue
 from .job import PipelineJob, SourcePlace, schema_text
 from .metrics import PipelineMetrics, serve_metrics
@@ -165,16 +164,19 @@ def check_servers(settings: PipelineSettings, plan: Plan, sources: list[tuple[So
     for source, meta in sources:
         url = settings.server(source)
         with open_server(url, settings.access(url)) as transport:
-            if not isinstance(transport, LadingTransport):
+            if not isinstance(transport, Marking):
                 raise LocalError(
                     f"{settings.name}: a route sets states, and at {url} none can be set; set_state takes a source "
-                    "behind a lading:// server, or a data directory whose broker is named: source.server = "
-                    '"lading://host:port"'
+                    "behind a broker of Lading's (lading://host:port, or iggy://host:port), or a data directory whose "
+                    'broker is named: source.server = "lading://host:port"'
                 )
             there = transport.topic(meta.name)
+            # Iggy's own server is found out by asking
+            transport.states(meta.name, 0, end=1)
         if there.topic_id != meta.topic_id:
+            found = "is not the one in" if there.topic_id else "cannot be told to be the one in"
             raise LocalError(
-                f"{settings.name}: the topic {meta.name!r} at {url} is not the one in {source.from_}; name the broker "
+                f"{settings.name}: the topic {meta.name!r} at {url} {found} {source.from_}; name the broker "
                 'of that directory: source.server = "lading://host:port"'
             )
 

@@ -22,8 +22,7 @@ from ..tables.manifest import TABLE, DataFile, Manifest
 from ..tables.options import transport_options
 from ..tables.state import PipelineStateDirectory as PipelineState
 from ..tables.table_commit import delete_staged, staging_path
-from ..transports.interface import HeaderAwareTransport, Transport
-from ..transports.lading.transport import LadingTransport
+from ..transports.interface import HeaderAwareTransport, Marking, Transport
 from ..transports.open import open_transport
 from ..transports.topics import UnknownTopic
 from .range_writer import COPIES, STATES
@@ -126,20 +125,22 @@ def _by_partition(batches: Iterable[pa.RecordBatch], partitions: int) -> Iterato
 def _set_states(server: str, batches: Iterable[pa.RecordBatch], reason: str, access: Mapping[str, Any]) -> None:
     """Long ranges one by one, scattered messages many at once."""
     with open_server(server, access) as transport:
-        if not isinstance(transport, LadingTransport):
-            raise LocalError(f"states cannot be set at {server}; set_state takes a lading:// server")
+        if not isinstance(transport, Marking):
+            raise LocalError(f"states cannot be set at {server}; set_state takes a broker of Lading's")
         scattered: dict[tuple[str, int, int], list[int]] = {}
         for batch in batches:
             for row in batch.to_pylist():
                 topic, partition, first, end, state = (row[name] for name in batch.schema.names)
                 if end - first >= LONG_RANGE:
-                    transport.set_state(topic, partition, first, end, State(state), reason)
+                    whole = {"first": first, "end": end, "state": State(state).word, "reason": reason}
+                    transport.put_states(topic, whole, partition)
                 else:
                     scattered.setdefault((topic, partition, state), []).extend(range(first, end))
         for (topic, partition, state), offsets in scattered.items():
             for at in range(0, len(offsets), OFFSETS_AT_ONCE):
                 some = offsets[at : at + OFFSETS_AT_ONCE]
-                transport.set_state_of(topic, partition, some, State(state), reason)
+                single = {"offsets": some, "state": State(state).word, "reason": reason}
+                transport.put_states(topic, single, partition)
 
 
 def _batches(state: PipelineState, files: Iterable[DataFile]) -> Iterator[pa.RecordBatch]:
