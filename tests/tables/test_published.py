@@ -1,4 +1,5 @@
-"""What was published is looked at when a run starts: manifests by their checksum, files by their size."""
+"""What was published is looked at when a run starts: manifests by their checksum, files by their bytes, older ones by
+their size."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from lading.model.errors import CorruptLog
+from lading.tables import table_commit
 from lading.tables.engine import TableRun, begin
 from lading.tables.files import OWN, STAGED
 from lading.tables.formats.directory import hash_of
@@ -55,8 +57,9 @@ def test_a_run_that_finds_all_as_it_was_says_nothing(tmp_path: Path, caplog: pyt
         (lambda path: path.unlink(), "is missing"),
         (lambda path: path.write_bytes(path.read_bytes()[:50]), "has 50 bytes instead of 109"),
         (lambda path: path.write_bytes(b""), "has 0 bytes"),
+        (lambda path: path.write_bytes(path.read_bytes()[:-5] + b"xPAR1"), "has other bytes than it had"),
     ],
-    ids=["deleted", "cut", "emptied"],
+    ids=["deleted", "cut", "emptied", "changed"],
 )
 def test_a_published_file_that_changed_is_told_by_the_next_run(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, damage: Callable[[Path], object], found: str
@@ -67,6 +70,19 @@ def test_a_published_file_that_changed_is_told_by_the_next_run(
     begin_next_run(state)
     (told,) = caplog.records
     assert str(path) in told.getMessage() and found in told.getMessage() and "10 rows" in told.getMessage()
+
+
+def test_the_newest_files_are_read_as_far_as_that_is_quick(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = published(tmp_path)
+    for path in parquet(state):
+        path.write_bytes(bytes(path.stat().st_size))
+    monkeypatch.setattr(table_commit, "HASHED_BYTES_MAX", 2 * 110)
+    begin_next_run(state)
+    told = [record.getMessage() for record in caplog.records]
+    assert len(told) == 2 and all("has other bytes" in one for one in told)
+    assert all(str(path) in one for path, one in zip(parquet(state)[1:], told, strict=True))
 
 
 def test_a_manifest_that_changed_is_refused(tmp_path: Path) -> None:

@@ -13,13 +13,16 @@ from typing import Final
 
 from ..model.errors import CorruptLog, LocalError
 from .failures import translate_disk_errors
-from .formats.interface import Rename
+from .formats.interface import Rename, Table
 from .formats.registry import open_table
 from .manifest import TABLE, DataFile, Manifest, Schemas, advance, cover, overlap, same_ranges
 from .ranges import OffsetRange, merge_ranges
 from .state import PipelineStateDirectory
 
 MANIFESTS_CHECKED: Final = 1_000
+"""So many of the newest manifests are looked at when a run begins."""
+HASHED_BYTES_MAX: Final = 256 << 20
+"""So many bytes of the newest files are read then, some tenths of a second; older ones are compared by size."""
 """So many of the newest manifests are held against their tables when a run begins."""
 
 
@@ -184,30 +187,49 @@ def recover(
 def find_changed_files(state: PipelineStateDirectory) -> list[str]:
     """Return a sentence for each manifest of which files, or itself, are not as they were published.
 
-    The newest MANIFESTS_CHECKED are looked at. Files are compared by their size; nothing is read anew or changed.
+    The newest MANIFESTS_CHECKED are looked at. Files are compared by their size, and from the newest one on also by
+    their bytes, of which HASHED_BYTES_MAX are read.
     """
     problems = []
-    for number in state.manifests.numbers()[-MANIFESTS_CHECKED:]:
+    left = HASHED_BYTES_MAX
+    for number in reversed(state.manifests.numbers()[-MANIFESTS_CHECKED:]):
         try:
             manifest = state.manifests.read(number)
         except CorruptLog as error:
             problems.append(f"{error}; what it published is not looked at")
             continue
-        changed = [
-            (file, directory / file.name, size)
-            for directory, files in _by_table(state, manifest).items()
-            for file in files
-            if (size := open_table(directory).file_bytes(file)) != file.size_bytes
-        ]
+        changed: list[tuple[DataFile, Path, str]] = []
+        for directory, files in _by_table(state, manifest).items():
+            table = open_table(directory)
+            for file in files:
+                is_read = file.size_bytes <= left
+                left -= file.size_bytes if is_read else 0
+                change = _find_change(table, file, is_read=is_read)
+                if change is not None:
+                    changed.append((file, directory / file.name, change))
         if changed:
-            file, path, size = changed[0]
-            found = "is missing" if size is None else f"has {size} bytes instead of {file.size_bytes}"
+            _, path, found = changed[0]
             others = f" (and {len(changed) - 1} more of its files)" if len(changed) > 1 else ""
             problems.append(
                 f"table file {path}: {found}{others}, with {sum(one.rows for one, _, _ in changed)} rows that manifest "
                 f"{number} of pipeline {manifest.pipeline!r} published; restore what is missing"
             )
-    return problems
+    return problems[::-1]
+
+
+def _find_change(table: Table, file: DataFile, *, is_read: bool) -> str | None:
+    """Return in words how a published file differs from what its manifest says."""
+    size = table.file_bytes(file)
+    if size is None:
+        return "is missing"
+    if size != file.size_bytes:
+        return f"has {size} bytes instead of {file.size_bytes}"
+    if not is_read:
+        return None
+    try:
+        return None if table.file_hash(file) == file.hash else "has other bytes than it had"
+    except OSError as error:
+        return f"cannot be read ({error.strerror})"
 
 
 def _sweep(tables: Iterable[Path], needed: Collection[str] = ()) -> int:

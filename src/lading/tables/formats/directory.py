@@ -103,6 +103,10 @@ class DirectoryTable:
         except FileNotFoundError:
             return None
 
+    def file_hash(self, file: DataFile) -> str:
+        """Return the hash of the bytes of a published file, as manifests hold it."""
+        return hash_of(self.directory / file.name)
+
 
 def form_of(owner: Mapping[str, Any]) -> str:
     """Return the form that the owner's document of a table names."""

@@ -74,3 +74,6 @@ class Table(Protocol):
 
     def file_bytes(self, file: DataFile) -> int | None:
         """Return the size of a published file, or None if it was deleted."""
+
+    def file_hash(self, file: DataFile) -> str:
+        """Return the hash of the bytes of a published file, as manifests hold it. OSError if it cannot be read."""
