@@ -155,7 +155,7 @@ class Metrics:
         """Export one more metric."""
         self._sources.append(source)
 
-    async def snapshot(self) -> Snapshot:
+    async def snapshot(self) -> MetricsSnapshot:
         """Return the present values, copied in pieces so that the event loop serves others in between.
 
         A gauge's ``read`` may therefore not iterate over what changes while it is read.
@@ -172,11 +172,11 @@ class Metrics:
                 if row is None or len(rows) % ROWS_AT_ONCE == 0:
                     await asyncio.sleep(0)
             frozen.append(replace(source, read=partial(iter, rows)))
-        return Snapshot(frozen)
+        return MetricsSnapshot(frozen)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Snapshot:
+class MetricsSnapshot:
     """Metrics as they were at one moment."""
 
     sources: Sequence[Counter | Histogram | Gauge]

@@ -29,7 +29,7 @@ from .duty_timer import DutyTimer
 from .endpoints.base.admission import set_keepalive
 from .endpoints.base.services import Endpoint, Services, format_bound_address, listen
 from .endpoints.base.trimming import trimming
-from .endpoints.base.watchdog import watched
+from .endpoints.base.watchdog import watch_loop
 from .kernels import engine
 from .log_lines import logging_to_stderr
 from .metrics import Gauge, Histogram, Metrics
@@ -125,7 +125,7 @@ async def serve(
             await endpoint.start(listener)
             endpoints.append(endpoint)
         closing.enter_context(_duty_timer(services).running())
-        closing.enter_context(watched(loop, settings.broker.stall_timeout_ms))
+        closing.enter_context(watch_loop(loop, settings.broker.stall_timeout_ms))
         closing.enter_context(trimming(services))
         letters = loop.create_task(_copy_dead_letters(services))
         (announce or _print)(_ready_line(settings, listeners, output))

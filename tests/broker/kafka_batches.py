@@ -71,7 +71,7 @@ def as_kafka(broker: Broker, partition: Partition, first: int = 0) -> list[bytes
     from lading.dialects.kafka import messages
 
     reading = read(broker, partition, first, reader=kafka_row.COMMITTED)
-    aborted = broker.producers.aborted(partition, first, reading.end_offset)
+    aborted = broker.producers.list_aborted(partition, first, reading.end_offset)
     found: list[bytes] = []
     for run, _, _ in reading.pieces:
         table = messages.read_batches_of(run, first).table

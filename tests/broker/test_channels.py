@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from lading.broker.broker import Broker
-from lading.broker.channels import Channel, HeaderFilter, Start, filters, in_flight, partition_dispatcher, store
+from lading.broker.channels import Channel, ChannelStart, HeaderFilter, filters, in_flight, partition_dispatcher, store
 from lading.broker.channels.fallback import finish as finish_twin
 from lading.broker.channels.pattern_cost import pattern_cost
 from lading.broker.core.pending_append import Append
@@ -56,7 +56,7 @@ def test_the_first_channel_gets_what_was_kept_a_later_one_what_comes(broker: Bro
     put(broker, topic.partition(0), b"kept")
     first = Reader().subscribe(broker.channels.open(topic, "first"), 10)
     later = Reader().subscribe(broker.channels.open(topic, "later"), 10)
-    at_end = Reader().subscribe(broker.channels.open(topic_of(broker, name="u"), "c", start=Start.END), 10)
+    at_end = Reader().subscribe(broker.channels.open(topic_of(broker, name="u"), "c", start=ChannelStart.END), 10)
     put(broker, at_end.channel.topic.partition(0), b"fresh")
     put(broker, topic.partition(1), b"fresh")
     pump(broker)

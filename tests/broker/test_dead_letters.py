@@ -215,7 +215,7 @@ def test_settings_that_cannot_be(document: dict[str, Any], sentence: str) -> Non
 
 def test_settings_change_member_by_member_and_last(tmp_path: Path, broker: Broker) -> None:
     topic = flights(broker, retention_age_us=5)
-    broker.alter_topic(topic, topic.settings.changed({"hide_states": True, "retention_age_us": None}))
+    broker.alter_topic(topic, topic.settings.merge({"hide_states": True, "retention_age_us": None}))
     broker.stop()
     again = opened(tmp_path)
     assert again.resolve("flights").settings == TopicSettings(hide_states=True, dead_letter_topic="dead")

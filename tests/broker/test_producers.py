@@ -175,7 +175,7 @@ def test_an_aborted_one_is_never_seen(broker: Broker, partition: Partition) -> N
     for first in range(partition.log.next_offset):
         seen = as_kafka(broker, partition, first)
         assert seen == [b"b1", b"a3"][(first > 1) + (first > 5) :]
-    assert broker.producers.aborted(partition, 0, 9) == [(one.producer_id, 0)]
+    assert broker.producers.list_aborted(partition, 0, 9) == [(one.producer_id, 0)]
     assert partition.log.aborted_ranges(0, 9) == [(0, 1), (2, 3)]
 
 
@@ -210,7 +210,7 @@ def test_an_identity_can_be_asked_for_again(broker: Broker) -> None:
 def test_epochs_run_out(broker: Broker, partition: Partition) -> None:
     caller = named(broker)
     producer = broker.producers._names["tx"]
-    broker.producers._put(producer, producer.moved(ProducerState.EMPTY, epoch=(1 << 15) - 2))
+    broker.producers._put(producer, producer.transition(ProducerState.EMPTY, epoch=(1 << 15) - 2))
     renewed = named(broker)
     assert renewed.producer_id != caller.producer_id
     assert renewed.epoch == 0

@@ -59,4 +59,4 @@ def test_the_kernel_is_its_twin() -> None:
     kernels = engine.load(envelope.KERNEL_MODULE)
     generator = random.Random(3)
     for changed in [0, 1, 0x80, 0xFFFFFFFF, *(generator.getrandbits(32) for _ in range(50))]:
-        assert kernels.flipped_bit(changed, 90) == fallback.flipped_bit(changed, 90)
+        assert kernels.find_flipped_bit(changed, 90) == fallback.find_flipped_bit(changed, 90)

@@ -29,7 +29,7 @@ NOW_US = 1_700_000_000_000_000
 
 
 def decoded(stored: bytes) -> pa.RecordBatch:
-    run = messages.polled_run(stored, 0)
+    run = messages.parse_polled_run(stored, 0)
     (batch,) = map(to_batch, dialect("iggy_classic").decode(run, ScanRequest(max_rows=1 << 20, max_bytes=1 << 30)))
     return batch
 

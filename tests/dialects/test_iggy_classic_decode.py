@@ -46,7 +46,7 @@ def values(located: Located) -> list[bytes | None]:
 def test_the_real_servers_files_are_the_messages_of_their_json(half: str, partition: str, max_rows: int) -> None:
     found = []
     for log in written_logs(partition):
-        for decoded in IGGY.decode(messages.polled_run(log, 0), ScanRequest(keys=("trace",), max_rows=max_rows)):
+        for decoded in IGGY.decode(messages.parse_polled_run(log, 0), ScanRequest(keys=("trace",), max_rows=max_rows)):
             batch = to_batch(decoded)
             batch.validate(full=True)
             times = batch.column("timestamp").cast(pa.int64()).to_pylist()
@@ -74,7 +74,7 @@ def test_the_polled_vectors_decode_to_what_they_say(half: str) -> None:
     assert len(polled) >= 5
     for entry in polled:
         told = entry["decoded"]
-        (row,) = rows(messages.polled_run(bytes.fromhex(entry["hex"]), 0))
+        (row,) = rows(messages.parse_polled_run(bytes.fromhex(entry["hex"]), 0))
         assert (row["offset"], row["state"], row["checksum"]) == (told["offset"], told["state"], told["checksum"])
         assert int.from_bytes(row["id"], "little") == told["id"]
         assert row["payload"] == told["payload"].encode()
@@ -84,13 +84,13 @@ def test_the_polled_vectors_decode_to_what_they_say(half: str) -> None:
 
 def test_a_polls_answer_is_a_run(half: str) -> None:
     answer = bytes.fromhex(vectors()["A.poll.response.seed002_sample"]["hex"])
-    run = messages.polled_run(answer)
+    run = messages.parse_polled_run(answer)
     assert run.chunks[:, 2:5].tolist() == [[0, 2, 1]]
     assert [row["payload"] for row in rows(run)] == [b"orders_data_2", b"orders_data_3"]
-    assert len(messages.polled_run(bytes(4)).chunks) == 0
+    assert len(messages.parse_polled_run(bytes(4)).chunks) == 0
     for wrong in (b"", bytes(3), b"\x03" + answer[1:], answer[:-1], answer + answer[4:]):
         with pytest.raises(MalformedMessage):
-            messages.polled_run(wrong)
+            messages.parse_polled_run(wrong)
 
 
 def test_only_what_was_asked_for_is_built(half: str) -> None:
@@ -254,7 +254,7 @@ def test_intact_messages_of_a_damaged_chunk_are_found(half: str) -> None:
     chunk = np.array([[0, len(damaged), 0, 100, 99, 0, 0, 0]], np.int64)
     saved = IGGY.salvage(Run(2, octets(damaged), chunk))
     assert sorted(set(range(100)) - set(saved.chunks[:, 2].tolist())) == [3, 10, 50, 99]
-    whole = {row["offset"]: row for row in rows(messages.polled_run(log, 0))}
+    whole = {row["offset"]: row for row in rows(messages.parse_polled_run(log, 0))}
     assert rows(saved) == [whole[offset] for offset in saved.chunks[:, 2].tolist()]
 
 

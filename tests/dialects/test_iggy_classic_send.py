@@ -63,7 +63,7 @@ def test_a_missing_id_becomes_a_uuid_of_version_4(half: str) -> None:
 
 
 def test_the_real_servers_own_ids_have_the_same_form() -> None:
-    batch = to_batch(next(iter(dialect("iggy_classic").decode(messages.polled_run(written_logs("1")[0], 0)))))
+    batch = to_batch(next(iter(dialect("iggy_classic").decode(messages.parse_polled_run(written_logs("1")[0], 0)))))
     ids: list[bytes] = batch.column("id").to_pylist()  # type: ignore[assignment]
     made = [uuid.UUID(bytes=id_) for id_ in ids if int.from_bytes(id_, "little") > 1 << 64]
     assert made and {(id_.version, id_.variant) for id_ in made} == {(4, uuid.RFC_4122)}
@@ -180,12 +180,12 @@ def test_encode_is_what_clients_send_and_servers_store(half: str) -> None:
 def test_the_real_servers_files_come_out_as_they_went_in(half: str) -> None:
     for partition in ("1", "2"):
         for log in written_logs(partition):
-            decoded = dialect("iggy_classic").decode(messages.polled_run(log, 0), ScanRequest(max_rows=33))
+            decoded = dialect("iggy_classic").decode(messages.parse_polled_run(log, 0), ScanRequest(max_rows=33))
             assert b"".join(encode_stored(to_batch(some)) for some in decoded) == log
 
 
 def test_slices_of_a_batch_encode_alone(half: str) -> None:
-    (decoded,) = dialect("iggy_classic").decode(messages.polled_run(written_logs("2")[0], 0))
+    (decoded,) = dialect("iggy_classic").decode(messages.parse_polled_run(written_logs("2")[0], 0))
     batch = to_batch(decoded)
     parts = [encode_stored(batch.slice(at, 7)) for at in range(0, batch.num_rows, 7)]
     assert b"".join(parts) == written_logs("2")[0]

@@ -44,7 +44,7 @@ def test_a_topic_upgraded_half_way_stays_readable() -> None:
 
 def test_records_become_messages_of_ours() -> None:
     (found,) = disk.read(vector("disk_ext_json_attempts3")["bytes"])
-    data = disk.stored(found)
+    data = disk.to_record(found)
     run = Run(5, np.frombuffer(data, np.uint8), np.array([[0, len(data), 0, 1, 0, 0, 0, 0]]))
     (row,) = to_batch(next(iter(dialect("nsq").decode(run)))).to_pylist()
     assert (row["payload"], row["id"]) == (b"hello", found.id)

@@ -42,7 +42,7 @@ class Loop:
         """Requests at even distances; how many turns did not sleep meanwhile."""
         turns = 0
         for _ in range(times):
-            self.poll.served()
+            self.poll.record_response()
             turns += self.pass_us(every_us)
         return turns
 
@@ -90,7 +90,7 @@ def test_the_running_loop_sleeps_when_nobody_asks() -> None:
 
         poll = BusyPoll(1_000, give_way=turn)
         for _ in range(2 * RUN):
-            poll.served()
+            poll.record_response()
         await asyncio.sleep(0.05)
         used, begun = resource.getrusage(resource.RUSAGE_THREAD), time.monotonic()
         await asyncio.sleep(0.3)

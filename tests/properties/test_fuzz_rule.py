@@ -156,7 +156,7 @@ def test_decoding_gives_columns_or_malformed(cases: Any) -> None:
     for data in cases(STORED):
         region = np.frombuffer(data, np.uint8)
         try:
-            for decoded in iggy.decode(messages.polled_run(region, 0), ScanRequest(keys=("carrier",))):
+            for decoded in iggy.decode(messages.parse_polled_run(region, 0), ScanRequest(keys=("carrier",))):
                 to_batch(decoded).validate(full=True)
         except MalformedMessage:
             continue

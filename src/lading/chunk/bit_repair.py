@@ -37,7 +37,7 @@ def repair_chunk(region: NDArray[np.uint8], start: int, end: int) -> NDArray[np.
     if changed.bit_count() == 1:
         bit = 8 * CRC + changed.bit_length() - 1
     elif changed:
-        found = int(kernels.flipped_bit(changed, length))
+        found = int(kernels.find_flipped_bit(changed, length))
         if found < 0:
             return None
         bit = 8 * LENGTH_COUNTS_FROM + found

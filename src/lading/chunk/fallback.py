@@ -102,9 +102,10 @@ def walk(
     return filled, at, layout.FINE
 
 
-def flipped_bit(changed: int, size_bytes: int) -> int:
-    """Which bit of ``size_bytes`` bytes changes their CRC-32C by ``changed`` when it flips (bit 0 is the lowest of the
-    first byte); -1 where no single one does.
+def find_flipped_bit(changed: int, size_bytes: int) -> int:
+    """Return the bit whose flip changes the CRC-32C of ``size_bytes`` bytes by ``changed``, or -1 if none does.
+
+    Bit 0 is the lowest of the first byte.
     """
     # the last byte's highest bit meets eight steps of the division, each bit before it one more
     state = 0x80

@@ -158,7 +158,7 @@ def walk(region: Bytes, start: int, end: int, verify: bool, rows: Table, dialect
 
 
 @kernel(LONG(LONG, LONG))
-def flipped_bit(changed: int, size_bytes: int) -> int:
+def find_flipped_bit(changed: int, size_bytes: int) -> int:
     wanted = uint32(changed)
     one = uint32(1)
     state = uint32(0x80)

@@ -177,7 +177,7 @@ def _is_own_group(gid: int) -> bool:
 
 
 def _fingerprint() -> str:
-    sources = sorted(frozen_sources())
+    sources = sorted(list_frozen_sources())
     digest = hashlib.sha256()
     for path in sources:
         digest.update(str(path).encode() + b"\0" + path.read_bytes() + b"\0")
@@ -186,8 +186,8 @@ def _fingerprint() -> str:
     return digest.hexdigest()[:16]
 
 
-def frozen_sources() -> set[Path]:
-    """Every module of ours that a home imports, however far: layouts, limits and kinds are frozen into kernels."""
+def list_frozen_sources() -> set[Path]:
+    """Return the kernel modules and all that they import, directly or not: their constants are frozen into kernels."""
     found: set[Path] = set()
     left = [*PACKAGE.rglob("*kernels.py"), *(PACKAGE / "kernels").glob("*.py")]
     while left:

@@ -31,8 +31,8 @@ _ZERO = uint64(0)
 
 
 @inline
-def passed_space(data: Data, at: int, end: int) -> int:
-    """The next position that is no white space."""
+def skip_space(data: Data, at: int, end: int) -> int:
+    """Return the next position that is not white space."""
     while at < end:
         space = byte(data, at)
         if space != _SPACE and space != _TAB and space != _LINE_FEED and space != _RETURN:
@@ -82,7 +82,7 @@ def _nested_end(data: Data, at: int, end: int) -> int:
     depth = 0
     objects = 0
     while True:
-        at = passed_space(data, at, end)
+        at = skip_space(data, at, end)
         if at >= end:
             return -1
         here = byte(data, at)
@@ -92,7 +92,7 @@ def _nested_end(data: Data, at: int, end: int) -> int:
                 return -1
             is_object = 1 if here == OBJECT else 0
             objects = (objects & ~(1 << depth)) | (is_object << depth)
-            at = passed_space(data, at + 1, end)
+            at = skip_space(data, at + 1, end)
             if at >= end or byte(data, at) != here + 2:
                 if is_object == 1:
                     at = _name_end(data, at, end)
@@ -112,7 +112,7 @@ def _nested_end(data: Data, at: int, end: int) -> int:
                 return -1
         more = False
         while depth > 0 and not more:
-            at = passed_space(data, at, end)
+            at = skip_space(data, at, end)
             if at >= end:
                 return -1
             here = byte(data, at)
@@ -135,13 +135,13 @@ def _nested_end(data: Data, at: int, end: int) -> int:
 @routine
 def _name_end(data: Data, at: int, end: int) -> int:
     """Behind the name and colon that come next, -1 where they do not."""
-    at = passed_space(data, at, end)
+    at = skip_space(data, at, end)
     if at >= end or byte(data, at) != QUOTE:
         return -1
     at, _ = string_end(data, at + 1, end)
     if at < 0:
         return -1
-    at = passed_space(data, at + 1, end)
+    at = skip_space(data, at + 1, end)
     if at >= end or byte(data, at) != COLON:
         return -1
     return at + 1
@@ -197,10 +197,10 @@ def read_member(data: Data, at: int, end: int) -> tuple[int, int, int, int, int,
     name_end, name_found = string_end(data, name, end)
     if name_end < 0:
         return name, name, NO_VALUE, at, -1, NO_VALUE
-    at = passed_space(data, name_end + 1, end)
+    at = skip_space(data, name_end + 1, end)
     if at >= end or byte(data, at) != COLON:
         return name, name_end, name_found, at, -1, NO_VALUE
-    at = passed_space(data, at + 1, end)
+    at = skip_space(data, at + 1, end)
     stop, found = value_end(data, at, end)
     return name, name_end, name_found, at, stop, found
 
@@ -208,11 +208,11 @@ def read_member(data: Data, at: int, end: int) -> tuple[int, int, int, int, int,
 @step
 def pass_member(data: Data, at: int, end: int) -> tuple[int, int]:
     """Return what stands behind a value in an object, COMMA or OBJECT_END (-1: neither), and where it goes on."""
-    at = passed_space(data, at, end)
+    at = skip_space(data, at, end)
     if at >= end:
         return -1, at
     here = byte(data, at)
-    return here if here in (COMMA, OBJECT_END) else -1, passed_space(data, at + 1, end)
+    return here if here in (COMMA, OBJECT_END) else -1, skip_space(data, at + 1, end)
 
 
 @inline

@@ -1,4 +1,4 @@
-"""Following a run of a pipeline: progress for people, figures for Prometheus, the report at the end."""
+"""Monitoring of a pipeline run: progress for people, metrics for Prometheus, the report at the end."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..tables.engine import Start, TableRun
+from ..tables.engine import RunStart, TableRun
 from ..tables.manifest import Manifest
 from ..tables.watch import ManifestWatch
 from .metrics import PipelineMetrics
 from .plan import Plan
 
 LAG_INTERVAL_S = 1.0
-"""How often the sources are asked how far they are while nothing is published."""
+"""How often the sources are asked for their ends while nothing is published."""
 
 
 @dataclass(frozen=True, slots=True)
 class PipelineProgress:
-    """How far a run is; ``lag`` counts messages that still wait."""
+    """How far a run is; ``lag`` is the number of source messages not yet processed."""
 
     read: int
     good: int
@@ -33,8 +33,11 @@ class PipelineProgress:
 
 @dataclass(frozen=True)
 class RunReport:
-    """What one run published: ``counts`` as manifests have them, read = good + routed + quarantined; with SQL steps
-    read = passed + quarantined, and good and routed are rows that the steps made."""
+    """What a run published: ``counts`` as in manifests.
+
+    read = good + routed + quarantined. With SQL steps read = passed + quarantined, and good and routed count the rows
+    that the steps returned.
+    """
 
     counts: Mapping[str, int]
     batches: int
@@ -50,17 +53,17 @@ class RunReport:
 
     @property
     def rows_per_s(self) -> float:
-        """Messages read a second."""
+        """Messages read per second."""
         return self.counts.get("read", 0) / self.seconds if self.seconds else 0.0
 
 
 class PipelineWatch:
-    """Follows one run of a pipeline: its progress, its figures, and what it reports at the end."""
+    """Monitors one run of a pipeline: its progress, its metrics, and its report at the end."""
 
     def __init__(
         self,
         run: TableRun,
-        start: Start,
+        start: RunStart,
         on_progress: Callable[[PipelineProgress], None],
         figures: PipelineMetrics | None,
     ) -> None:
@@ -107,7 +110,7 @@ class PipelineWatch:
         figures.lag = self._manifests.lag
 
     def _batch_seconds(self, manifest: Manifest) -> float:
-        """From the note that the batch begins to its manifest; an earlier run's counts from this one's start."""
+        """Return the seconds from the start of a batch, or of this run if that is later, to its manifest."""
         run_begun_s = self._manifests.begun_s
         begun_s = self._checkpoint.begun_s or run_begun_s
         return max(0.0, manifest.written_us / 1e6 - max(begun_s, run_begun_s))

@@ -1,4 +1,4 @@
-"""Running a pipeline on the table path: what was there at start, or a batch every so often until told to stop."""
+"""Runs of a pipeline: up to the end of its sources at the start, or one batch after another until stopped."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ..model.errors import DataLoss, LocalError, SettingError
 from ..settings import Address
 from ..tables import engine
-from ..tables.engine import Start, TableRun
+from ..tables.engine import RunStart, TableRun
 from ..tables.executor import Executor
 from ..tables.failures import translate_disk_errors
 from ..tables.options import SourceOptions
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 __all__ = ["SESSION", "PipelineProgress", "RunReport", "run"]
 
 SESSION: Final[dict[str, Any]] = {"spark.executorEnv.LADING_TASKS": "lading.pipeline.sink"}
-"""Settings for a session that is made to run a pipeline: workers begin with all loaded that its tasks need."""
+"""Settings of a session that is created to run a pipeline: workers start with all that its tasks need loaded."""
 
 
 def run(
@@ -56,14 +56,15 @@ def run(
 ) -> RunReport:
     """Validate, route and publish all source messages; with ``follow`` keep running until interrupted.
 
-    Every message that is read is in the good table, a route or quarantine, once, whatever crashes and whatever the
-    settings become in between. Tasks run on ``executor``, else on Spark: ``session`` is asked for a session when all
-    else is ready, and always where there are SQL steps. ``accept_batch`` publishes the one batch that the breaker
-    refused last; ``resume`` begins a new checkpoint where the manifests end. ``metrics`` is where figures for
-    Prometheus are shown meanwhile, else where the settings say; ``on_metrics`` is told where that is. When ``stopped``
-    says so, a run that follows ends, and another one raises KeyboardInterrupt.
-    LocalError when the breaker stops the run, and for tables of others, changed columns, a lost checkpoint; DataLoss
-    when messages are gone; transports' errors as they were raised.
+    Every message that is read is in the good table, a route or quarantine exactly once, whatever crashes, and however
+    the settings change in between. Tasks run on ``executor``, else on Spark: ``session`` is called for a session when
+    all else is ready, and always if there are SQL steps. ``accept_batch`` publishes the one batch that the breaker
+    rejected last; ``resume`` starts a new checkpoint where the manifests end. ``metrics`` is the address that serves
+    metrics for Prometheus during the run, by default that of the settings; ``on_metrics`` is called with it. When
+    ``stopped`` returns true, a run with ``follow`` ends, and any other raises KeyboardInterrupt.
+
+    Raises LocalError if the breaker stops the run, and for tables of other writers, changed columns, a lost checkpoint;
+    DataLoss if source messages were deleted; and the errors of transports.
     """
     if executor is not None and settings.document.step:
         raise SettingError(f"{settings.name}: SQL steps are run by Spark; leave them out, or run this on Spark")
@@ -95,7 +96,7 @@ def run(
 def to_table_run(
     settings: PipelineSettings, state: PipelineStateDirectory, plan: Plan, planners: Sequence[Planner]
 ) -> TableRun:
-    """Return the pipeline as the engine runs it."""
+    """Return the pipeline in the form that the engine runs."""
     return TableRun(
         f"pipeline {settings.id!r}", state, planners, plan.schemas, command(settings, "--resume"),
         lambda manifest: apply_side_effects(state, manifest, settings.access), plan.forms,
@@ -104,7 +105,7 @@ def to_table_run(
 
 @contextmanager
 def _sources(settings: PipelineSettings) -> Iterator[list[Planner]]:
-    """A planner for each source, by the flat names of their topics."""
+    """Give a planner for each source, whose options have the flat name of its topic; close them at the end."""
     planners: list[Planner] = []
     try:
         for source in settings.document.source:
@@ -125,7 +126,7 @@ def _sources(settings: PipelineSettings) -> Iterator[list[Planner]]:
 
 
 def source_options(settings: PipelineSettings, source: SourceSection) -> SourceOptions:
-    """How a source is read; SettingError for a starting position or transport option that cannot be."""
+    """Return how a source is read. Raises SettingError for an invalid starting position or transport option."""
     try:
         options = SourceOptions.parse(_options(settings, source, source.topic, _starting_text(source)))
     except SettingError as error:
@@ -158,7 +159,7 @@ def _starting_text(source: SourceSection) -> str:
 
 
 def check_servers(settings: PipelineSettings, plan: Plan, sources: list[tuple[SourceSection, TopicMeta]]) -> None:
-    """LocalError where a route sets states and the server to set them at is not the one that owns the source."""
+    """Raise LocalError if a route sets states and the server for that is not the one that owns the source."""
     if not any(one.state is not None for one in plan.destinations):
         return
     for source, meta in sources:
@@ -182,7 +183,7 @@ def check_servers(settings: PipelineSettings, plan: Plan, sources: list[tuple[So
 
 
 def command(settings: PipelineSettings, *more: str) -> str:
-    """The command that runs this pipeline."""
+    """Return the command that runs this pipeline."""
     return shlex.join(["lading", "pipeline", "run", settings.name, *more])
 
 
@@ -222,7 +223,7 @@ def _drive(
     executor: Executor | None,
     job: PipelineJob,
     table_run: TableRun,
-    start: Start,
+    start: RunStart,
     *,
     follow: bool,
     watch: PipelineWatch,
@@ -262,7 +263,7 @@ def _figures(
 
 @contextmanager
 def _told(settings: PipelineSettings) -> Iterator[None]:
-    """Name options of Spark's source as the file calls them."""
+    """Rename options of Spark's source in errors to the keys of the file."""
     try:
         yield
     except DataLoss as error:

@@ -57,7 +57,7 @@ class TableRun:
         return list({*self.schemas, self.state.directory})
 
 
-class Start(NamedTuple):
+class RunStart(NamedTuple):
     """Where a run goes on: the last manifest, and the position of every source that the checkpoint does not know."""
 
     last: Manifest | None
@@ -75,7 +75,7 @@ def finish_last_batch(run: TableRun) -> int:
     return recover(run.state, run.places, run.deliver)
 
 
-def begin(run: TableRun, *, resume: bool) -> Start:
+def begin(run: TableRun, *, resume: bool) -> RunStart:
     """Finish what an earlier run left, and find where this one begins.
 
     Without a checkpoint that is where the manifests end, which takes ``resume``, else where the first run began.
@@ -101,7 +101,7 @@ def begin(run: TableRun, *, resume: bool) -> Start:
     first, done = state.begin, {} if last is None else last.positions
     topics = [planner.options.topic for planner in run.planners]
     known = dict.fromkeys([*first, *done, *topics])
-    return Start(last, {topic: {**first.get(topic, {}), **done.get(topic, {})} for topic in known})
+    return RunStart(last, {topic: {**first.get(topic, {}), **done.get(topic, {})} for topic in known})
 
 
 def _note_begin(run: TableRun) -> None:
@@ -118,7 +118,7 @@ def _note_begin(run: TableRun) -> None:
 
 def drive(
     run: TableRun,
-    start: Start,
+    start: RunStart,
     executor: Executor,
     *,
     stage: Stage,

@@ -1,10 +1,10 @@
 """Channels: a topic as a queue that subscribers share, by tag and filter, message by message."""
 
 from .channel import Channel
-from .channels import Channels, Start
+from .channels import Channels, ChannelStart
 from .filters import HeaderFilter
 from .pages import Page
 from .statistics import ChannelStatistics
 from .subscriber import Delivery, Subscriber
 
-__all__ = ["Channel", "ChannelStatistics", "Channels", "Delivery", "HeaderFilter", "Page", "Start", "Subscriber"]
+__all__ = ["Channel", "ChannelStart", "ChannelStatistics", "Channels", "Delivery", "HeaderFilter", "Page", "Subscriber"]

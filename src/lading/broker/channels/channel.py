@@ -61,7 +61,7 @@ class Channel:
         """There may be something to deliver."""
         self._owner.wake(self)
 
-    def released(self) -> None:
+    def wake_waiting(self) -> None:
         """A subscriber has free capacity: wake the channel if messages are waiting."""
         for lane in self.lanes:
             if lane.waits:

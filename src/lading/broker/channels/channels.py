@@ -30,7 +30,7 @@ RETRY_US: Final = 1_000_000
 """A channel that failed is tried again after so long."""
 
 
-class Start(Enum):
+class ChannelStart(Enum):
     """Where a new channel begins."""
 
     KEPT = "kept"
@@ -66,7 +66,7 @@ class Channels(Component):
         """The channels that are stored, as they were."""
         by_uuid = {topic.uuid: topic for topic in topics}
         lanes = self._store.lanes()
-        self._paused = {by_uuid[uuid] for uuid in self._store.paused_topics() if uuid in by_uuid}
+        self._paused = {by_uuid[uuid] for uuid in self._store.list_paused_topics() if uuid in by_uuid}
         for (uuid, name), stored in lanes.items():
             topic = by_uuid.get(uuid)
             if topic is not None and name == ORIGIN:
@@ -91,7 +91,7 @@ class Channels(Component):
                 lane.restore(after_cut(one, partition))
         self._channels.setdefault(topic, {})[name] = channel
 
-    def open(self, topic: Topic, name: str, *, start: Start = Start.KEPT) -> Channel:
+    def open(self, topic: Topic, name: str, *, start: ChannelStart = ChannelStart.KEPT) -> Channel:
         """The channel of that name, made where it is missing; on disk when this returns."""
         found = self.find(topic, name)
         if found is not None:
@@ -102,7 +102,7 @@ class Channels(Component):
                 Reason.INVALID_CHANNEL_NAME, f"a channel name has 1 to {NAME_BYTES_MAX} bytes, not {size_bytes}"
             )
         channel = self._new_channel(topic, name)
-        first = start is Start.KEPT and not self._channels.get(topic)
+        first = start is ChannelStart.KEPT and not self._channels.get(topic)
         origins = self._origins.get(topic, {})
         for partition in topic.partitions:
             log = partition.log
@@ -119,7 +119,7 @@ class Channels(Component):
     def _add_lane(self, channel: Channel, partition: Partition, offset: int) -> PartitionDispatcher:
         def make(statistics: ChannelStatistics) -> PartitionDispatcher:
             lane = PartitionDispatcher(partition, offset, statistics, self._counters, self._rules, channel.wake)
-            lane.released = channel.released
+            lane.on_released = channel.wake_waiting
             lane.on_exhausted = lambda place, at, attempts: self.on_exhausted(channel, place, at, attempts)
             return lane
 

@@ -56,7 +56,7 @@ class InFlightTracker:
         self.in_flight = 0
         self._statistics = statistics
         self._wake = wake
-        self.released = wake
+        self.on_released = wake
         """Called when subscribers take more: ``wake``, unless the owner knows when it is of no use."""
         self._subscribers: dict[int, Subscriber] = {}
         self._again: list[int] = []
@@ -87,7 +87,7 @@ class InFlightTracker:
             due_us = NEVER_US if owner == WAITING else self.window.deadline_us(offset)
             attempts = self.window.attempts(offset)
             self.out_of_window.put(
-                offset, OutOfWindowMessage(owner, due_us, attempts, self.window.delivered_us(offset))
+                offset, OutOfWindowMessage(owner, due_us, attempts, self.window.last_delivery_us(offset))
             )
         self.window.drop(offsets)
         return True
@@ -100,7 +100,7 @@ class InFlightTracker:
     def state(self) -> DispatcherState:
         """What has to be stored so that nothing is lost and little is delivered twice."""
         pending = self.window.pending()
-        retried = self.window.retried().tolist()
+        retried = self.window.find_retried().tolist()
         entries = [(offset, 0, self.window.attempts(offset)) for offset in retried]
         for offset, entry in self.out_of_window.items():
             entries.append((offset, _stored_due_us(entry), entry.attempts))
@@ -172,7 +172,7 @@ class InFlightTracker:
     def _require_in_flight(self, subscriber: Subscriber, offset: int) -> tuple[int, int]:
         """(attempts, when delivered) of a message that is with the subscriber."""
         if self.window.owner(offset) == subscriber.number:
-            return self.window.attempts(offset), self.window.delivered_us(offset)
+            return self.window.attempts(offset), self.window.last_delivery_us(offset)
         entry = self.out_of_window.get(offset)
         if entry is None or entry.owner != subscriber.number:
             raise Refusal(
@@ -185,7 +185,7 @@ class InFlightTracker:
     def expire(self, now_us: int) -> bool:
         """Take back what was not answered in time, and what was put off until now; whether anything was."""
         self._now_us = now_us
-        late = self.window.expired(now_us)
+        late = self.window.find_expired(now_us)
         if len(late):
             for number, count in zip(*np.unique(self.window.owners(late), return_counts=True), strict=True):
                 self._timed_out(int(number), int(count))
@@ -208,7 +208,7 @@ class InFlightTracker:
         subscriber.in_flight -= count
         self.in_flight -= count
         self.changed = True
-        self.released()
+        self.on_released()
 
     def _wait(self, offsets: NDArray[np.int64]) -> None:
         """Messages that were with somebody wait for the next one."""

@@ -62,8 +62,8 @@ class Page:
                 found.append(data[starts[at] : starts[at] + lengths[at]].tobytes() if held else None)
         return found
 
-    def tagged(self, header: str, tags: Sequence[str]) -> NDArray[np.int16]:
-        """Per message 0, or 1 + the index of its tag in ``tags``, which is the text of ``header``, always the same."""
+    def find_tags(self, header: str, tags: Sequence[str]) -> NDArray[np.int16]:
+        """Return for each message 1 + the index of its tag in ``tags``, or 0; ``header`` is the same in every call."""
         if self._tags is None:
             self._tags = self._located(header)
         codes = [np.zeros(count, np.int16) for _, count in self._tags]

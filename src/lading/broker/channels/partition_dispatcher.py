@@ -23,7 +23,7 @@ from .out_of_window import DEFERRED
 from .pages import Page, PageSlice, fitting, offsets_in, pages_of, size_of
 from .rules import ChannelRules
 from .statistics import ChannelStatistics
-from .subscriber import Delivery, Subscriber, SubscribersByTag, TagSubscribers, sampled
+from .subscriber import Delivery, Subscriber, SubscribersByTag, TagSubscribers, select_sample
 
 LOOKAHEAD_MAX: Final = 1 << 18
 PAGE_MESSAGES: Final = 8192
@@ -83,7 +83,7 @@ class PartitionDispatcher(InFlightTracker):
 
     def remove(self, subscriber: Subscriber) -> None:
         """A reader is gone: what it had goes back, as if it had not been delivered."""
-        mine = self.window.owned(subscriber.number)
+        mine = self.window.find_owned(subscriber.number)
         self.window.give_back(mine, uncounted=True)
         offsets = mine.tolist()
         for offset, entry in self.out_of_window.items():
@@ -119,7 +119,7 @@ class PartitionDispatcher(InFlightTracker):
         tags = self.points.tags
         if not tags:
             return (("", PageSlice(page, offsets)),)
-        codes = page.tagged(self._rules.tag_header, tags)
+        codes = page.find_tags(self._rules.tag_header, tags)
         if len(offsets) < len(page.offsets):
             codes = codes[np.searchsorted(page.offsets, offsets)]
         sorted_out = ((tag, offsets[codes == number]) for number, tag in enumerate(("", *tags)))
@@ -259,7 +259,7 @@ class PartitionDispatcher(InFlightTracker):
         if subscriber.header_filter is not None:
             mask = subscriber.header_filter.mask(portion.page)[np.searchsorted(portion.page.offsets, rest)]
         if subscriber.sample_percent:
-            mask &= sampled(rest, subscriber.sample_percent)
+            mask &= select_sample(rest, subscriber.sample_percent)
         wanted = np.flatnonzero(mask)[:count]
         looked_at = int(wanted[-1]) + 1 if len(wanted) == count else len(rest)
         taken = portion.take(looked_at)

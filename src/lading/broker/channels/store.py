@@ -58,8 +58,8 @@ class ChannelStore:
             if row.protocol == CHANNEL:
                 yield row.scope, row.name
 
-    def paused_topics(self) -> set[bytes]:
-        """Ids of the topics that are paused."""
+    def list_paused_topics(self) -> set[bytes]:
+        """Return the ids of the topics that are paused."""
         return {row.scope for row in self._catalog.groups() if row.protocol == PAUSED_TOPIC}
 
     def set_paused(self, topic: Topic, paused: bool) -> None:

@@ -161,7 +161,7 @@ class SubscribersByTag:
         return tags
 
 
-def sampled(offsets: NDArray[np.int64], percent: int) -> NDArray[np.bool_]:
-    """About ``percent`` of the messages: the same ones however often they are asked for."""
+def select_sample(offsets: NDArray[np.int64], percent: int) -> NDArray[np.bool_]:
+    """Return a mask of about ``percent`` of the messages: the same ones in every call."""
     mixed = offsets.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) >> np.uint64(40)
     return mixed % np.uint64(100) < percent

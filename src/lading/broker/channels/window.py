@@ -100,8 +100,8 @@ class Window:
         """How often a message of the window was delivered."""
         return int(self._attempts[offset & self._mask])
 
-    def delivered_us(self, offset: int) -> int:
-        """When a message of the window was delivered last."""
+    def last_delivery_us(self, offset: int) -> int:
+        """When a message of the window was last delivered."""
         return int(self._delivered[offset & self._mask])
 
     def deadline_us(self, offset: int) -> int:
@@ -162,8 +162,8 @@ class Window:
         """Let go of what is done at the front."""
         _, self.first = self._kernels(0).finish(_NOTHING, 0, self._owners, self.first, self.end, 0)
 
-    def expired(self, now_us: int) -> NDArray[np.int64]:
-        """Offsets whose deadline has passed, at most ``LATE_MAX`` at once."""
+    def find_expired(self, now_us: int) -> NDArray[np.int64]:
+        """Return offsets whose deadline has passed, at most ``LATE_MAX`` at once."""
         if self.soonest_us > now_us:
             return _NOTHING
         late = np.empty(min(len(self), LATE_MAX), np.int64)
@@ -172,16 +172,16 @@ class Window:
         )
         return late[:found]
 
-    def owned(self, owner: int) -> NDArray[np.int64]:
-        """The offsets that are with a subscriber."""
+    def find_owned(self, owner: int) -> NDArray[np.int64]:
+        """Return the offsets that are in flight to a subscriber."""
         return self._those(lambda slots: self._owners[slots] == owner)
 
     def pending(self) -> NDArray[np.int64]:
         """The offsets that are not done."""
         return self._those(lambda slots: self._owners[slots] != DONE)
 
-    def retried(self) -> NDArray[np.int64]:
-        """The offsets that are not done and were delivered before."""
+    def find_retried(self) -> NDArray[np.int64]:
+        """Return the offsets that are not done and were delivered before."""
         return self._those(lambda slots: (self._owners[slots] != DONE) & (self._attempts[slots] > 0))
 
     def _those(self, condition: Callable[[NDArray[np.int64]], NDArray[np.bool_]]) -> NDArray[np.int64]:

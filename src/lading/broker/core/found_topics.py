@@ -25,8 +25,8 @@ class FoundTopics:
         self._notes = notes
         self._described: dict[bytes, TopicDescription | None] = {}
 
-    def agreed(self, row: TopicRow) -> TopicRow:
-        """A listed topic with the partitions that lie in its directory; interrupted deletes are finished or undone."""
+    def reconcile(self, row: TopicRow) -> TopicRow:
+        """Return a listed topic with the partitions that its directory has; finish or undo interrupted deletes."""
         described = self._describe(row.uuid)
         there, is_interrupted = self._directory.list_partitions(row.uuid)
         count = self._partitions_count(row, described, there)
@@ -43,10 +43,10 @@ class FoundTopics:
             row = replace(row, partitions=count, next_epoch=epoch)
         return self._with_partitions(row, there)
 
-    def unlisted(self, uuid: bytes) -> TopicDescription | None:
-        """What a directory that is not listed says of itself; None where an interrupted create left it, now removed.
+    def describe_unlisted(self, uuid: bytes) -> TopicDescription | None:
+        """Return the description in a directory that is not listed; None if an interrupted create left it (removed).
 
-        CorruptLog where it holds messages and does not say whose.
+        Raises CorruptLog if it holds messages and no description.
         """
         path = self._directory.path(uuid)
         described = read_description(path)
@@ -62,8 +62,8 @@ class FoundTopics:
         self._described[uuid] = described
         return described
 
-    def adopted(self, described: TopicDescription, stream_id: int, topic_id: int) -> TopicRow:
-        """The row of a topic that is taken in."""
+    def adopt(self, described: TopicDescription, stream_id: int, topic_id: int) -> TopicRow:
+        """Add a topic that only its directory knows to the catalog; return its row."""
         row = TopicRow(
             described.uuid,
             stream_id,

@@ -68,7 +68,7 @@ class Namespace:
                     f"topic {topic_row.name!r} is in the catalog, but its directory {path} is missing; put it back, "
                     "or move the catalog file away to start from the directories that are there"
                 )
-            self._open_listed(self._found.agreed(topic_row))
+            self._open_listed(self._found.reconcile(topic_row))
         for uuid in sorted(self._directory.list_topic_ids() - set(self._topics_by_uuid)):
             self._adopt(uuid)
 
@@ -77,7 +77,7 @@ class Namespace:
 
         CorruptLog where it holds messages and cannot be taken in: its name must not be given to another topic.
         """
-        described = self._found.unlisted(uuid)
+        described = self._found.describe_unlisted(uuid)
         if described is None:
             return
         other = self._topics_by_flat_name.get(described.name)
@@ -90,7 +90,7 @@ class Namespace:
             )
         stream = self.ensure_stream(described.stream, now_us=described.created_us)
         ident = described.topic_id if described.topic_id not in stream.topics else _lowest_free(stream.topics)
-        row = self._found.adopted(described, stream.id, ident)
+        row = self._found.adopt(described, stream.id, ident)
         self._catalog.add_topic(row)
         # who wrote there with numbers or in transactions is told by the log alone
         self._catalog.add_writer_partitions(uuid, row.partitions)

@@ -14,7 +14,7 @@ from ...chunk.envelope import ENVELOPE_BYTES
 from ...model.protocol import VisibilityRule
 from .chunk_range import ChunkRange
 from .counters import Counters
-from .read import read_chunk_range, skipped_ranges
+from .read import find_skipped_ranges, read_chunk_range
 from .topology import Partition
 
 _AHEAD_CHUNKS_MAX: Final = 64
@@ -92,7 +92,7 @@ def whole_chunks(
         size_bytes += ends[behind] - starts[behind]
         behind += 1
     end_offset = lasts[behind - 1] + 1
-    if skipped_ranges(log, offset, end_offset, reader):
+    if find_skipped_ranges(log, offset, end_offset, reader):
         return None
     data = run.region.data
     bodies = [data[start:end] for start, end in zip(starts[first:behind], ends[first:behind], strict=True)]

@@ -92,7 +92,7 @@ def read(
             damaged.append((at, stretch.base_offset))
             at = stretch.base_offset
         end = min(stretch.end_offset, limit)
-        skipped = skipped_ranges(log, at, end, reader)
+        skipped = find_skipped_ranges(log, at, end, reader)
         lost: list[tuple[int, int]] = []
         if stretch.damaged:
             kept = stretch.parts[0].bases if stretch.parts else ()
@@ -136,7 +136,7 @@ def newest(
     if (
         reader.states is not UnavailableMessages.HIDDEN
         or reader.aborted is AbortedRecords.LISTED
-        or skipped_ranges(log, base, stop, reader)
+        or find_skipped_ranges(log, base, stop, reader)
     ):
         return None
     counters.reads += 1
@@ -172,8 +172,8 @@ def _likely_bytes(log: ReadableLog, messages: int) -> int:
     return max(READ_BYTES_MIN, 2 * messages * log.size_bytes // max(kept, 1))
 
 
-def skipped_ranges(log: ReadableLog, first: int, end: int, reader: VisibilityRule) -> list[tuple[int, int]]:
-    """Offset ranges that a reader passes over, rising and apart."""
+def find_skipped_ranges(log: ReadableLog, first: int, end: int, reader: VisibilityRule) -> list[tuple[int, int]]:
+    """Return the offset ranges that a reader passes over, ascending and disjoint."""
     ranges: list[tuple[int, int]] = []
     if reader.aborted is AbortedRecords.SKIPPED:
         ranges += log.aborted_ranges(first, end)
@@ -197,7 +197,7 @@ def _unchosen(
 
 def _after_skipped(log: ReadableLog, offset: int, limit: int, reader: VisibilityRule) -> int:
     """``offset``, or the end of the skipped range it lies in: however much was aborted is not walked through."""
-    ranges = skipped_ranges(log, offset, limit, reader) if offset < limit else []
+    ranges = find_skipped_ranges(log, offset, limit, reader) if offset < limit else []
     return ranges[0][1] if ranges and ranges[0][0] <= offset else offset
 
 

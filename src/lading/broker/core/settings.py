@@ -110,8 +110,8 @@ class TopicSettings:
                 raise SettingError(f"topic setting {name} takes {takes}, not {value!r}")
         return cls(**{name: value for name, value in document.items() if value is not None})
 
-    def changed(self, document: Mapping[str, Any]) -> Self:
-        """These settings with the members of ``document``; null takes one back. SettingError as in ``parse``."""
+    def merge(self, document: Mapping[str, Any]) -> Self:
+        """Return these settings changed by ``document``; null resets one. Raises SettingError as ``parse`` does."""
         return self.parse({**self.document(), **document})
 
 

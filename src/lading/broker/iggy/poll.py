@@ -15,7 +15,7 @@ from ..core.counters import Counters
 from ..core.offsets_for_times import offset_at
 from ..core.position import StoredPosition
 from ..core.positions import Positions
-from ..core.read import ReadResult, read, skipped_ranges
+from ..core.read import ReadResult, find_skipped_ranges, read
 from ..core.topology import Partition, Topic
 from .consumer import ConsumerRef, IggyConsumerKind
 from .groups import IggyGroups
@@ -202,7 +202,7 @@ def last_offset(partition: Partition, count: int, reader: VisibilityRule) -> int
     """Where the last ``count`` messages begin that the reader sees."""
     log = partition.log
     end = log.last_stable_offset
-    for first, stop in reversed(skipped_ranges(log, log.first_offset, end, reader)):
+    for first, stop in reversed(find_skipped_ranges(log, log.first_offset, end, reader)):
         if end - count >= stop:
             break
         count -= end - stop

@@ -164,8 +164,8 @@ class KafkaAppender:
             found.append(ActiveProducer(ProducerIdAndEpoch(producer_of(writer), known.epoch), last, first_open))
         return found
 
-    def aborted(self, partition: Partition, first: int, end: int) -> list[tuple[int, int]]:
-        """(producer id, first offset) of each aborted transaction with batches in ``first`` to ``end``, by offset.
+    def list_aborted(self, partition: Partition, first: int, end: int) -> list[tuple[int, int]]:
+        """Return (producer id, first offset) of each aborted transaction in ``first`` to ``end``, by offset.
 
         The first offset is that of the first such batch; a reader leaves out what the producer has from there up to
         its next control record.

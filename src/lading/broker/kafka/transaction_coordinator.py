@@ -225,9 +225,9 @@ class TransactionCoordinator(Component):
                 )
         return self._produced.append(partition, batch, room_bytes, write, source)
 
-    def aborted(self, partition: Partition, first: int, end: int) -> list[tuple[int, int]]:
-        """See ``KafkaAppender.aborted``."""
-        return self._produced.aborted(partition, first, end)
+    def list_aborted(self, partition: Partition, first: int, end: int) -> list[tuple[int, int]]:
+        """See ``KafkaAppender.list_aborted``."""
+        return self._produced.list_aborted(partition, first, end)
 
     @property
     def due_us(self) -> int:
@@ -323,7 +323,7 @@ class TransactionCoordinator(Component):
         self._require_idle(producer)
         if producer.state is not ProducerState.ONGOING:
             deadline_us = now_us + producer.row.timeout_us
-            self._put(producer, producer.moved(ProducerState.ONGOING, deadline_us=deadline_us, updated_us=now_us))
+            self._put(producer, producer.transition(ProducerState.ONGOING, deadline_us=deadline_us, updated_us=now_us))
             producer.ended = PendingResult()
             self._busy.add(producer)
 
@@ -333,7 +333,9 @@ class TransactionCoordinator(Component):
         producer_id, epoch = before.producer_id, before.epoch + 1
         if before.epoch >= EPOCH_MAX:
             producer_id, epoch = self._take_id(), 0
-        row = producer.moved(ProducerState.EMPTY, id=producer_id, epoch=epoch, timeout_us=timeout_us, updated_us=now_us)
+        row = producer.transition(
+            ProducerState.EMPTY, id=producer_id, epoch=epoch, timeout_us=timeout_us, updated_us=now_us
+        )
         self._put(producer, row)
         producer.before = before
         del self._ids[before.producer_id]
@@ -345,7 +347,7 @@ class TransactionCoordinator(Component):
 
     def _decide(self, producer: TransactionalProducer, committed: bool, now_us: int, *, fence: bool = False) -> None:
         epoch = producer.row.epoch + fence
-        row = producer.moved(DECIDED[committed], epoch=epoch, updated_us=now_us)
+        row = producer.transition(DECIDED[committed], epoch=epoch, updated_us=now_us)
         made_true = dict(producer.pending_offsets) if committed else {}
         self._table.decide(row, [_row(*place, stored) for place, stored in made_true.items()])
         producer.row = row
@@ -384,7 +386,7 @@ class TransactionCoordinator(Component):
         if ended is None or producer.unacknowledged:
             return
         if not producer.partitions:
-            producer.row = producer.moved(ended)
+            producer.row = producer.transition(ended)
             self._busy.discard(producer)
         if not producer.ended.done:
             producer.ended.finish(None)

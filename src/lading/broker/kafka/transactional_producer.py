@@ -83,8 +83,8 @@ class TransactionalProducer:
         """What it is doing."""
         return ProducerState(self.row.state)
 
-    def moved(self, state: ProducerState, **changes: Any) -> ProducerRow:
-        """Its row in the next state; only those of TRANSITIONS."""
+    def transition(self, state: ProducerState, **changes: Any) -> ProducerRow:
+        """Return the producer's row in the next state, which must be one of TRANSITIONS."""
         if state not in TRANSITIONS[self.state]:
             raise AssertionError(f"{describe(self)} cannot go from {self.state} to {state}")
         return replace(self.row, state=state, **changes)

@@ -114,5 +114,5 @@ class NativeAppender:
                 SequencedBatch(*facts, transaction=header.transaction_id), partition.log.high_watermark
             )
         if header.transaction_id:
-            self._transactions.appended(header.transaction_id, partition)
+            self._transactions.add_partition(header.transaction_id, partition)
         return append.base_offset, append.end_offset

@@ -115,8 +115,8 @@ class NativeTransactions(Component):
             )
         return transaction
 
-    def appended(self, transaction_id: int, partition: Partition) -> None:
-        """A block of it is in the partition: nothing after it is shown before the decision."""
+    def add_partition(self, transaction_id: int, partition: Partition) -> None:
+        """Record that the partition has a block of the transaction: nothing after it is visible before the decision."""
         transaction = self._open[transaction_id]
         if partition not in transaction.partitions:
             transaction.partitions.add(partition)

@@ -94,7 +94,7 @@ def without_carriers(carried: Carried) -> tuple[Carried, int]:
     distinct = names.filter(pa.array(reserved)).unique().to_pylist()
     ours = pa.array([name for name in distinct if is_reserved(name)], pa.string())
     reserved = numpy_of(pc.is_in(names, value_set=ours)).astype(np.bool_)
-    batch = with_columns(carried.batch, {"headers": items.kept(~reserved).column()})
+    batch = with_columns(carried.batch, {"headers": items.select(~reserved).column()})
     return Carried(batch, carried.unholdable), len(np.unique(items.rows[reserved]))
 
 
@@ -131,7 +131,7 @@ def _with_facts(
             continue
         rows += [at] * len(parts)
         headers += parts
-    columns: dict[str, Any] = {"headers": items.appended(rows, headers).column()} if rows else {}
+    columns: dict[str, Any] = {"headers": items.append(rows, headers).column()} if rows else {}
     nothing: Any = pa.scalar(None, pa.null())
     checksum = batch.column("checksum")
     if not target.key:

@@ -207,10 +207,10 @@ def make(
 
 
 @inline
-def opened(data: Data, start: int, end: int) -> tuple[int, int, int, int, int]:
-    """Of the carrier ``data[start:end]``, by address: (flags, time, id, count of entries, end of its body).
+def open_carrier(data: Data, start: int, end: int) -> tuple[int, int, int, int, int]:
+    """Return where the parts of the carrier ``data[start:end]`` are: (flags, time, id, count of entries, end of body).
 
-    All but the flags are positions. The flags are 0 where it is none of those that ``make`` writes.
+    All but the flags are positions. The flags are 0 if it is not one that ``make`` writes.
     """
     # in bounds: a carrier without head, body and CRC is not looked at, and its parts only if they lie in the body
     body_end = end - CRC_BYTES
@@ -251,7 +251,7 @@ def _undone(
         if end < 0:
             return False
         carrier, start = plain, 0
-    flags, time_at, id_at, at, body_end = opened(carrier, start, end)
+    flags, time_at, id_at, at, body_end = open_carrier(carrier, start, end)
     if flags == 0 or int64(load8(carrier, at)) != last - first:
         return False
     at += 1

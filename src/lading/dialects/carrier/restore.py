@@ -14,7 +14,7 @@ from ...model.headers import Header
 from ...model.kinds import Kind
 from .carry import STAND_IN
 from .encoding import NAME, Entry, Facts, PayloadWas, Replaced, Typed, decode, fingerprints, part_name
-from .rows import Row, items_of, patched, replace_rows, rows_at, with_columns
+from .rows import Row, items_of, patch_column, replace_rows, rows_at, with_columns
 from .typed import without_typed_carriers
 
 _STAND_IN_CHECKSUMS = (None, zlib.crc32(STAND_IN))
@@ -54,15 +54,15 @@ def restore(batch: pa.RecordBatch) -> pa.RecordBatch:
             done.append(int(items.rows[at]))
             found.append(facts)
     if done:
-        columns = {"headers": items.kept(~drop).column()}
+        columns = {"headers": items.select(~drop).column()}
         keyed = [(at, facts.key) for at, facts in zip(done, found, strict=True) if facts.key is not None]
         if keyed:
-            columns["key"] = patched(batch, "key", *zip(*keyed, strict=True))
+            columns["key"] = patch_column(batch, "key", *zip(*keyed, strict=True))
         timed = [
             (at, facts.timestamp_us) for at, facts in zip(done, found, strict=True) if facts.timestamp_us is not None
         ]
         if timed:
-            columns["timestamp"] = patched(batch, "timestamp", *zip(*timed, strict=True))
+            columns["timestamp"] = patch_column(batch, "timestamp", *zip(*timed, strict=True))
         batch = with_columns(batch, columns)
         rows = np.setdiff1d(rows, done)
     return replace_rows(batch, rows, [restore_row(row) for row in rows_at(batch, rows)])

@@ -57,7 +57,7 @@ def replace_rows(batch: pa.RecordBatch, at: NDArray[np.int64], rows: Sequence[Ro
         "checksum": [row.checksum for row in rows],
         "timestamp": [row.timestamp_us for row in rows],
     }
-    return with_columns(batch, {name: patched(batch, name, at, values) for name, values in fresh.items()})
+    return with_columns(batch, {name: patch_column(batch, name, at, values) for name, values in fresh.items()})
 
 
 def with_columns(batch: pa.RecordBatch, columns: dict[str, Any]) -> pa.RecordBatch:
@@ -65,8 +65,8 @@ def with_columns(batch: pa.RecordBatch, columns: dict[str, Any]) -> pa.RecordBat
     return pa.RecordBatch.from_arrays([columns.get(name, batch.column(name)) for name in SCHEMA.names], schema=SCHEMA)
 
 
-def patched(batch: pa.RecordBatch, name: str, at: Sequence[int] | NDArray[np.int64], values: Sequence[Any]) -> Any:
-    """A column with these values at these positions."""
+def patch_column(batch: pa.RecordBatch, name: str, at: Sequence[int] | NDArray[np.int64], values: Sequence[Any]) -> Any:
+    """Return column ``name`` of the batch with ``values`` at the rows ``at``."""
     order = np.arange(batch.num_rows)
     order[np.asarray(at)] = batch.num_rows + np.arange(len(at))
     fresh = pa.array(values, SCHEMA.field(name).type)
@@ -88,8 +88,8 @@ class Items:
         ends: Any = pa.array(offsets)
         return pa.ListArray.from_arrays(ends, self.array, type=HEADERS_TYPE)
 
-    def appended(self, rows: Sequence[int], headers: Sequence[Header]) -> Items:
-        """The same with one header more at the end of each of these rows (a row may come more than once)."""
+    def append(self, rows: Sequence[int], headers: Sequence[Header]) -> Items:
+        """Return the items with one more header at the end of each of these rows (a row may occur more than once)."""
         names, kinds, values = zip(*headers, strict=True)
         fresh = pa.StructArray.from_arrays(
             [pa.array(names, pa.string()), pa.array(kinds, pa.int8()), pa.array(values, pa.binary())],
@@ -115,8 +115,8 @@ class Items:
         all_rows[places], all_rows[kept] = rows, self.rows
         return Items(pa.concat_arrays([self.array, fresh]).take(pa.array(order)), all_rows, self.rows_count)
 
-    def kept(self, keep: NDArray[np.bool_]) -> Items:
-        """The same without the headers where ``keep`` is False."""
+    def select(self, keep: NDArray[np.bool_]) -> Items:
+        """Return the items without the headers for which ``keep`` is False."""
         return Items(self.array.filter(pa.array(keep)), self.rows[keep], self.rows_count)
 
 

@@ -74,7 +74,7 @@ def without_typed_carriers(batch: pa.RecordBatch, items: Items, rows: NDArray[np
         return batch, done == 1
     keep = np.ones(len(items.rows), np.bool_)
     keep[np.searchsorted(items.rows, mended, "right") - 1] = False
-    kept = Items(_with_kinds(items.array, found), items.rows, items.rows_count).kept(keep)
+    kept = Items(_with_kinds(items.array, found), items.rows, items.rows_count).select(keep)
     fresh: dict[str, Any] = {"headers": kept.column()}
     if (changed & layout.TIME_FLAG).any():
         told: Any = pa.array(times).cast(_TIME_TYPE)

@@ -43,7 +43,7 @@ from .layout import (
     VALUE_ENDS,
     VALUES,
 )
-from .stored_kernels import find_message, known_state
+from .stored_kernels import find_message, is_known_state
 
 FixedPlaces = tuple[int, int, int, int, int]
 
@@ -53,7 +53,7 @@ def _judge(data: Data, at: int) -> int:
     # in bounds: callers have found the whole message
     if loadi64(data, at + TIMESTAMP) < 0:
         return BAD_POSITION
-    return FINE if known_state(load8(data, at + STATE)) else BAD_STATE
+    return FINE if is_known_state(load8(data, at + STATE)) else BAD_STATE
 
 
 @step

@@ -25,11 +25,11 @@ from .primitives import (
     U32,
     U64,
     Codec,
-    counted,
     ignore,
     imply,
     map_values,
-    repeated,
+    repeat_counted,
+    repeat_to_end,
     short_text,
 )
 from .records import layout, record
@@ -99,7 +99,7 @@ _STREAM: Final = record(
 _GROUP: Final = record(r.GroupInfo, id=U32, partitions_count=U32, members_count=U32, name=SHORT_TEXT)
 _CLIENT: Final = record(r.ClientInfo, id=U32, user_id=U32, transport=U8, address=TEXT, groups_count=U32)
 _MEMBERSHIP: Final = record(r.ConsumerGroupInfo, stream_id=U32, topic_id=U32, group_id=U32)
-_CLIENT_DETAILS: Final = record(r.ClientDetails, client=_CLIENT, groups=repeated(_MEMBERSHIP))
+_CLIENT_DETAILS: Final = record(r.ClientDetails, client=_CLIENT, groups=repeat_to_end(_MEMBERSHIP))
 
 
 def _polled(partition: Codec[int]) -> Codec[r.PolledMessages]:
@@ -154,24 +154,24 @@ def _topics(number: Codec[int], **later: Codec[Any]) -> tuple[Codec[Any], Codec[
         r.PartitionInfo, id=number, created_us=U64, segments_count=U32, current_offset=U64, size_bytes=U64,
         messages_count=U64,
     )  # fmt: skip
-    return topic, record(r.TopicDetails, topic=topic, partitions=repeated(partition))
+    return topic, record(r.TopicDetails, topic=topic, partitions=repeat_to_end(partition))
 
 
 def _entities(topic: Codec[Any], topic_details: Codec[Any]) -> tuple[CommandSpec, ...]:
     """What asks for streams and topics."""
-    stream_details = record(r.StreamDetails, stream=_STREAM, topics=repeated(topic))
+    stream_details = record(r.StreamDetails, stream=_STREAM, topics=repeat_to_end(topic))
     return (
         CommandSpec(200, "stream.get", c.GetStream, stream_details),
-        CommandSpec(201, "stream.list", c.GetStreams, repeated(_STREAM)),
+        CommandSpec(201, "stream.list", c.GetStreams, repeat_to_end(_STREAM)),
         CommandSpec(300, "topic.get", c.GetTopic, topic_details),
-        CommandSpec(301, "topic.list", c.GetTopics, repeated(topic)),
+        CommandSpec(301, "topic.list", c.GetTopics, repeat_to_end(topic)),
     )
 
 
 def _group_details(number: Codec[int]) -> Codec[Any]:
     """A group with its members; ``number`` is how a partition is counted."""
-    member = record(r.MemberInfo, id=U32, partitions=counted(number))
-    return record(r.GroupDetails, group=_GROUP, members=repeated(member))
+    member = record(r.MemberInfo, id=U32, partitions=repeat_counted(number))
+    return record(r.GroupDetails, group=_GROUP, members=repeat_to_end(member))
 
 
 def _groups(number: Codec[int]) -> tuple[CommandSpec, ...]:
@@ -180,7 +180,7 @@ def _groups(number: Codec[int]) -> tuple[CommandSpec, ...]:
         CommandSpec(
             600, "group.get", c.GetGroup, _group_details(number), record(c.GetGroup, **_ENTITY, group_id=IDENTIFIER)
         ),
-        CommandSpec(601, "group.list", c.GetGroups, repeated(_GROUP)),
+        CommandSpec(601, "group.list", c.GetGroups, repeat_to_end(_GROUP)),
         *(
             CommandSpec(code, name, kind, NOTHING, record(kind, **_ENTITY, group_id=IDENTIFIER))
             for code, name, kind in (
@@ -204,7 +204,7 @@ def _stats(**behind: Codec[Any]) -> Codec[r.StatsInfo]:
 
 _USERS: Final = (
     CommandSpec(31, "user.get", later.GetUser, record(r.UserDetails)),
-    CommandSpec(32, "user.list", later.GetUsers, repeated(record(r.UserInfo))),
+    CommandSpec(32, "user.list", later.GetUsers, repeat_to_end(record(r.UserInfo))),
     CommandSpec(39, "user.logout", later.LogoutUser, NOTHING),
 )
 _NEW_TOPIC: Final[dict[str, Codec[Any]]] = {"stream": IDENTIFIER, "topic_id": OPTIONAL_ID, "partitions_count": U32}
@@ -219,7 +219,7 @@ TABLE_0_0_40: Final = c.TABLE.replace_rows(
 TABLE_0_1: Final = TABLE_0_0_40.replace_rows(
     CommandSpec(20, "me", c.Me, _CLIENT_DETAILS),
     CommandSpec(21, "client.get", c.GetClient, _CLIENT_DETAILS),
-    CommandSpec(22, "client.list", c.GetClients, repeated(_CLIENT)),
+    CommandSpec(22, "client.list", c.GetClients, repeat_to_end(_CLIENT)),
     *_USERS,
     *_positions(PARTITION),
     *_entities(_TOPIC_1, _TOPIC_DETAILS_1),
@@ -288,7 +288,7 @@ _ASKED_6: Final[dict[str, Codec[Any]]] = {
     "name": _TOPIC_NAME,
 }
 _TOPIC_6, _TOPIC_DETAILS_6 = _topics(U32, **_KEPT_6)
-_STREAM_DETAILS_6: Final = record(r.StreamDetails, stream=_STREAM, topics=repeated(_TOPIC_6))
+_STREAM_DETAILS_6: Final = record(r.StreamDetails, stream=_STREAM, topics=repeat_to_end(_TOPIC_6))
 _NEW_STREAM: Final = record(c.CreateStream, stream_id=OPTIONAL_ID, name=_STREAM_NAME)
 _NEW_GROUP: Final = record(c.CreateGroup, **_ENTITY, group_id=OPTIONAL_ID, name=SHORT_TEXT)
 

@@ -31,7 +31,7 @@ __all__ = [
     "decode_columns",
     "encode_sent",
     "encode_stored",
-    "polled_run",
+    "parse_polled_run",
     "random_state",
     "restamp",
     "room",
@@ -70,10 +70,10 @@ slices = partial(stored.slices, FORM)
 """Stored bytes of some messages for an Iggy reader, see ``stored.slices``; no call of its own, which each poll pays."""
 
 
-def polled_run(data: bytes | bytearray | memoryview | Bytes, start: int = layout.POLLED_HEAD_BYTES) -> Run:
-    """A Run over polled messages that begin at byte ``start`` (default: behind the count of a poll's answer).
+def parse_polled_run(data: bytes | bytearray | memoryview | Bytes, start: int = layout.POLLED_HEAD_BYTES) -> Run:
+    """Return a Run over polled messages that start at byte ``start`` (default: after the count in a poll's response).
 
-    With no message the Run has no chunk. MalformedMessage where the bytes are not whole messages of rising
+    With no message the Run has no chunk. Raises MalformedMessage if the bytes are not whole messages of rising
     offsets, or not as many as the count in front of them says.
     """
     region = data if isinstance(data, np.ndarray) else np.frombuffer(data, np.uint8)

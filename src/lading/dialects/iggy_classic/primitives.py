@@ -65,7 +65,7 @@ class Partitioning:
 
 
 def balanced() -> Partitioning:
-    """The server takes the partitions of the topic by turns."""
+    """Let the server choose partitions round robin."""
     return Partitioning(PartitioningKind.BALANCED)
 
 
@@ -133,8 +133,8 @@ def _read_bool(data: memoryview, at: int) -> tuple[bool, int]:
 BOOL: Codec[bool] = Codec(_read_bool, lambda value: b"\x01" if value else b"\x00")
 
 
-def sized(data: memoryview, at: int, size_bytes: int, what: str) -> tuple[bytes, int]:
-    """``size_bytes`` bytes from ``at`` and the position behind them; MalformedMessage where the data ends before."""
+def read_bytes(data: memoryview, at: int, size_bytes: int, what: str) -> tuple[bytes, int]:
+    """Return ``size_bytes`` bytes and the position after them. Raises MalformedMessage if the data ends earlier."""
     end = at + size_bytes
     if end > len(data):
         raise MalformedMessage(f"{what} claims {size_bytes} bytes but {len(data) - at} are left", at=at)
@@ -143,7 +143,7 @@ def sized(data: memoryview, at: int, size_bytes: int, what: str) -> tuple[bytes,
 
 def _read_text(data: memoryview, at: int) -> tuple[str, int]:
     size_bytes, at = U32.read(data, at)
-    raw, end = sized(data, at, size_bytes, "a text")
+    raw, end = read_bytes(data, at, size_bytes, "a text")
     try:
         return raw.decode(), end
     except UnicodeDecodeError:
@@ -164,7 +164,7 @@ def short_text(reason: Reason = Reason.MALFORMED) -> Codec[str]:
 
     def read(data: memoryview, at: int) -> tuple[str, int]:
         size_bytes, text_at = U8.read(data, at)
-        raw, end = sized(data, text_at, size_bytes, "a text")
+        raw, end = read_bytes(data, text_at, size_bytes, "a text")
         try:
             return raw.decode(), end
         except UnicodeDecodeError:
@@ -205,7 +205,7 @@ _NUMERIC, _NAMED = 1, 2
 def _read_identifier(data: memoryview, at: int) -> tuple[Identifier, int]:
     kind, size_at = U8.read(data, at)
     size_bytes, value_at = U8.read(data, size_at)
-    raw, end = sized(data, value_at, size_bytes, "an identifier")
+    raw, end = read_bytes(data, value_at, size_bytes, "an identifier")
     if kind == _NUMERIC and size_bytes == 4:
         return int.from_bytes(raw, "little"), end
     if kind == _NAMED and size_bytes:
@@ -277,7 +277,7 @@ def _read_partitioning(data: memoryview, at: int) -> tuple[Partitioning, int]:
     code, size_at = U8.read(data, at)
     size_bytes, value_at = U8.read(data, size_at)
     kind = _kind(PartitioningKind, code, "partitioning", at)
-    raw, end = sized(data, value_at, size_bytes, "a partitioning value")
+    raw, end = read_bytes(data, value_at, size_bytes, "a partitioning value")
     return check_partitioning(Partitioning(kind, b"" if kind == PartitioningKind.BALANCED else raw)), end
 
 
@@ -297,8 +297,8 @@ STRATEGY: Codec[Strategy] = Codec(_read_strategy, lambda value: U8.write(value.k
 """``[kind u8][value u64]``."""
 
 
-def repeated(codec: Codec[T]) -> Codec[Sequence[T]]:
-    """Blocks of one kind up to the end of the bytes, without a count."""
+def repeat_to_end(codec: Codec[T]) -> Codec[Sequence[T]]:
+    """Return the codec of any number of values, without a count, up to the end of the bytes."""
 
     def read(data: memoryview, at: int) -> tuple[Sequence[T], int]:
         values = []
@@ -330,8 +330,8 @@ def map_values(codec: Codec[Any], read_value: Callable[[Any], T], write_value: C
     return Codec(read, lambda value: codec.write(write_value(value)))
 
 
-def counted(codec: Codec[T]) -> Codec[Sequence[T]]:
-    """``[count u32]`` and as many blocks."""
+def repeat_counted(codec: Codec[T]) -> Codec[Sequence[T]]:
+    """Return the codec of a list: ``[count u32]`` and as many values."""
 
     def read(data: memoryview, at: int) -> tuple[Sequence[T], int]:
         count, at = U32.read(data, at)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from ...model.errors import MalformedMessage
-from .primitives import BOOL, F32, REST, SHORT_TEXT, TEXT, U8, U32, U64, Bytes, Codec, counted, repeated
+from .primitives import BOOL, F32, REST, SHORT_TEXT, TEXT, U8, U32, U64, Bytes, Codec, repeat_counted, repeat_to_end
 from .records import record
 
 TRANSPORT_TCP, TRANSPORT_QUIC = 1, 2
@@ -42,7 +42,7 @@ class TopicInfo:
 
 @dataclass(frozen=True, slots=True)
 class PartitionInfo:
-    """A partition, counted from 1; ``current_offset`` is that of the last message, 0 also when there is none."""
+    """A partition, repeat_counted from 1; ``current_offset`` is that of the last message, 0 also when there is none."""
 
     id: Annotated[int, U32]
     segments_count: Annotated[int, U32]
@@ -67,7 +67,7 @@ class MemberInfo:
     """A member of a group, by client id, and the partitions it holds."""
 
     id: Annotated[int, U32]
-    partitions: Annotated[Sequence[int], counted(U32)]
+    partitions: Annotated[Sequence[int], repeat_counted(U32)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class StreamDetails:
     """A stream and its topics."""
 
     stream: Annotated[StreamInfo, record(StreamInfo)]
-    topics: Annotated[Sequence[TopicInfo], repeated(record(TopicInfo))]
+    topics: Annotated[Sequence[TopicInfo], repeat_to_end(record(TopicInfo))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ class TopicDetails:
     """A topic and its partitions."""
 
     topic: Annotated[TopicInfo, record(TopicInfo)]
-    partitions: Annotated[Sequence[PartitionInfo], repeated(record(PartitionInfo))]
+    partitions: Annotated[Sequence[PartitionInfo], repeat_to_end(record(PartitionInfo))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ class GroupDetails:
     """A group and its members."""
 
     group: Annotated[GroupInfo, record(GroupInfo)]
-    members: Annotated[Sequence[MemberInfo], repeated(record(MemberInfo))]
+    members: Annotated[Sequence[MemberInfo], repeat_to_end(record(MemberInfo))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ class ClientDetails:
     """A connection and the groups it is in."""
 
     client: Annotated[ClientInfo, record(ClientInfo)]
-    groups: Annotated[Sequence[ConsumerGroupInfo], repeated(record(ConsumerGroupInfo))]
+    groups: Annotated[Sequence[ConsumerGroupInfo], repeat_to_end(record(ConsumerGroupInfo))]
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from typing import Annotated, Final
 
 from ...model.errors import LocalError, MalformedMessage, Reason
 from ...model.state import State
-from .primitives import BOOL, IDENTIFIER, TEXT, U8, U32, U64, Codec, Identifier, repeated
+from .primitives import BOOL, IDENTIFIER, TEXT, U8, U32, U64, Codec, Identifier, repeat_to_end
 from .records import record
 from .validation import Rule
 
@@ -124,7 +124,7 @@ class ListedStates:
     """The first ranges of an answer, and the offset to ask on from (the end of the request: no more)."""
 
     next_offset: Annotated[int, U64]
-    ranges: Annotated[Sequence[StateRange], repeated(record(StateRange))]
+    ranges: Annotated[Sequence[StateRange], repeat_to_end(record(StateRange))]
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,8 +57,8 @@ def find_message(data: Data, at: int, end: int) -> MessageParts:
 
 
 @inline
-def known_state(state: int) -> bool:
-    """Whether a state byte means one."""
+def is_known_state(state: int) -> bool:
+    """Whether a byte is the code of a state."""
     code = int64(state)
     return code < 64 and (_KNOWN_STATES >> code) & 1 == 1
 
@@ -98,7 +98,7 @@ def set_states(array: Bytes, start: int, firsts: Longs, ends: Longs, states: Byt
 @step
 def _is_sound(data: Data, at: int, message: MessageParts) -> bool:
     # in bounds: callers have found the whole message
-    fields = known_state(load8(data, at + STATE)) and loadi64(data, at + TIMESTAMP) >= 0
+    fields = is_known_state(load8(data, at + STATE)) and loadi64(data, at + TIMESTAMP) >= 0
     return fields and headers_add_up(data, message[2], message[3], UNTYPED)
 
 

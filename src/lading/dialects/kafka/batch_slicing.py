@@ -81,11 +81,11 @@ def slice_stored(run: Run, first: int, end: int, max_bytes: int, *, force: bool)
             parts.append(data[start:stop])
             total += stop - start
             after = last + 1
-    return Passed(joined(parts, total), total, after)
+    return Passed(join_small(parts, total), total, after)
 
 
-def joined(parts: Sequence[Bytes], size_bytes: int) -> Sequence[Bytes]:
-    """The same in one piece where they are many small ones."""
+def join_small(parts: Sequence[Bytes], size_bytes: int) -> Sequence[Bytes]:
+    """Join many small parts into one, so that a response does not consist of thousands of buffers."""
     if len(parts) > JOINED_CHUNKS and size_bytes < len(parts) * JOINED_BYTES:
         return (b"".join(parts),)
     return parts

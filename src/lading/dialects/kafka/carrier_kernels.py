@@ -24,7 +24,7 @@ from lading.kernels.signature import (
 from lading.kernels.varint import varint32
 
 from ..carrier.kernel_text import is_text, read_text
-from ..carrier.kernels import opened, put_varint
+from ..carrier.kernels import open_carrier, put_varint
 from ..carrier.layout import (
     ENTRY_BYTES,
     HEADERS_MAX,
@@ -92,7 +92,7 @@ def undo(
             if end < 0:
                 return row
             carrier, begin = plain_data, 0
-        flags, time_at, id_at, at, body_end = opened(carrier, begin, end)
+        flags, time_at, id_at, at, body_end = open_carrier(carrier, begin, end)
         headers = rows[row, HEADERS_COUNT] - 1
         if flags == 0 or headers > HEADERS_MAX or int64(load8(carrier, at)) != headers:
             return row

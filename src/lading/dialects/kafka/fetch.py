@@ -6,7 +6,7 @@ import struct
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from .fields import INT32, INT64, NO_TAGS, Reader, count, malformed, text
+from .fields import INT32, INT64, NO_TAGS, Reader, count, raise_malformed, text
 from .requests import RequestHeader
 from .versions import FETCH, SERVED
 
@@ -84,7 +84,7 @@ _ROWS: Final = {version: _row(version) for version in _VERSIONS}
 """Of a partition, its number, the epoch of its leader, the offset and the bytes at most."""
 
 
-@malformed
+@raise_malformed
 def parse_fetch_request(frame: memoryview, head: RequestHeader) -> FetchRequest:
     """The body of a Fetch of a version that is served; MalformedMessage where it is cut short or its lengths lie."""
     version = head.version

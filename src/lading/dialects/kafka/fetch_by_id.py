@@ -8,7 +8,7 @@ from typing import Final
 from lading.model.errors import MalformedMessage
 
 from .commands import FETCH, READ_COMMITTED, FetchResponse
-from .fields import INT16, INT32, INT64, NO_TAGS, Reader, malformed, uvarint
+from .fields import INT16, INT32, INT64, NO_TAGS, Reader, raise_malformed, uvarint
 from .requests import HEAD
 
 VERSION: Final = 13
@@ -51,7 +51,7 @@ def encode_fetch_by_id(
     return INT32.pack(len(frame)) + frame
 
 
-@malformed
+@raise_malformed
 def parse_fetch_by_id(answer: memoryview) -> FetchResponse:
     """The answer to it, from the correlation id on; the batches themselves are not looked at. MalformedMessage."""
     reader = Reader(answer, INT32.size, True)

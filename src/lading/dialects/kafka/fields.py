@@ -9,7 +9,7 @@ from typing import Final, ParamSpec, TypeVar
 
 from lading.model.errors import MalformedMessage
 
-from .requests import skip_tags, unsigned
+from .requests import read_uvarint, skip_tags
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -71,13 +71,13 @@ class Reader:
 
     def _length(self, layout: struct.Struct) -> int:
         if self.flexible:
-            value, self.at = unsigned(self.frame, self.at)
+            value, self.at = read_uvarint(self.frame, self.at)
             return value - 1
         return self.number(layout)
 
 
-def malformed(read: Callable[P, R]) -> Callable[P, R]:
-    """What is cut short is a MalformedMessage."""
+def raise_malformed(read: Callable[P, R]) -> Callable[P, R]:
+    """Make ``read`` raise MalformedMessage if the bytes end too early."""
 
     @wraps(read)
     def wrapped(*args: P.args, **named: P.kwargs) -> R:

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from .fields import INT16, INT32, NO_TAGS, Reader, count, malformed, text
+from .fields import INT16, INT32, NO_TAGS, Reader, count, raise_malformed, text
 from .requests import LENGTH_BYTES, RequestHeader
 from .versions import PRODUCE, SERVED
 
@@ -43,7 +43,7 @@ class Outcome(NamedTuple):
     message: str | None = None
 
 
-@malformed
+@raise_malformed
 def parse_produce_request(frame: memoryview, head: RequestHeader) -> ProduceRequest:
     """The body of a Produce of any version; MalformedMessage where it is cut short or its lengths lie."""
     reader = Reader(frame, head.body_at, head.version >= FLEXIBLE)

@@ -52,20 +52,20 @@ def parse_request_header(frame: memoryview) -> RequestHeader:
 
 def skip_tags(frame: memoryview, at: int) -> int:
     """The position behind the tagged fields at ``at``; MalformedMessage."""
-    count, at = unsigned(frame, at)
+    count, at = read_uvarint(frame, at)
     if count > TAGS_MAX:
         raise MalformedMessage(f"the request claims {count} tagged fields", at=at)
     for _ in range(count):
-        _, at = unsigned(frame, at)
-        size, at = unsigned(frame, at)
+        _, at = read_uvarint(frame, at)
+        size, at = read_uvarint(frame, at)
         at += size
         if at > len(frame):
             raise MalformedMessage("the request ends inside a tagged field", at=len(frame))
     return at
 
 
-def unsigned(frame: memoryview, at: int) -> tuple[int, int]:
-    """An unsigned varint of at most 32 bits, and the position behind it; MalformedMessage."""
+def read_uvarint(frame: memoryview, at: int) -> tuple[int, int]:
+    """Return an unsigned varint of at most 32 bits and the position after it. Raises MalformedMessage."""
     value = shift = 0
     while shift < 35:
         if at >= len(frame):
@@ -105,8 +105,8 @@ def encode_answer(key: int, version: int, correlation: int, fields: Mapping[str,
     return bytes(answer.encode(header=True, framed=True))
 
 
-def unsupported_versions(correlation: int, keys: Collection[int]) -> bytes:
-    """The whole answer to an ApiVersions of a version that is not served: version 0, with an error."""
+def encode_unsupported_versions(correlation: int, keys: Collection[int]) -> bytes:
+    """Return the whole response to an ApiVersions of a version that is not supported: version 0, with an error."""
     rows = b"".join(struct.pack(">hhh", key, SERVED[key].low, SERVED[key].high) for key in keys)
     body = _INT32.pack(correlation) + struct.pack(">hi", UNSUPPORTED_VERSION, len(keys)) + rows
     return _INT32.pack(len(body)) + body

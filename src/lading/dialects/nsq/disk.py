@@ -97,8 +97,8 @@ def upgrade_record(message: DiskMessage) -> DiskMessage:
     return message._replace(marked=True)
 
 
-def stored(message: DiskMessage) -> bytes:
-    """The same message as it lies in our log: its id and attempts stay as they were."""
+def to_record(message: DiskMessage) -> bytes:
+    """Return the message as a record of our log, with its id and attempts."""
     return encode.record(
         message.time_ns, message.id, message.version, message.ext, message.body, attempts=message.attempts
     )

@@ -96,8 +96,8 @@ def id_text(message_id: bytes) -> str:
     return "[" + " ".join(map(str, message_id)) + "]"
 
 
-def refused(reason: int, size: int, size_max: int, topic: str, *, traced: bool = False) -> NsqProtocolError:
-    """What a publication is refused with: a reason of send_layout, the ``size`` its command gave, and the topic."""
+def publication_error(reason: int, size: int, size_max: int, topic: str, *, traced: bool = False) -> NsqProtocolError:
+    """Return the error of a publication from a reason of send_layout, the ``size`` of its command, and the topic."""
     texts = {
         NO_BODY: ("E_BAD_BODY", f"invalid body size {size}"),
         TOO_LARGE: ("E_BAD_MESSAGE", f"message too big {size} > {size_max}"),

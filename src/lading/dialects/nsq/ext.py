@@ -20,7 +20,7 @@ from lading.model.names import key_text
 
 from ..carrier.encoding import NAME as CARRIER
 from . import json_mark
-from .json_text import JsonMember, NotJson, is_beyond, members, text_of, unescaped, value_of
+from .json_text import JsonMember, NotJson, is_beyond, members, text_of, unescape, value_of
 from .layout import JSON_EXT, NO_EXT, TAG_EXT
 from .limits import CARRIER_NAME, TAG_NAME, TRACE_NAME
 
@@ -57,7 +57,7 @@ def headers_of(version: int, ext: bytes) -> list[Header]:
 
 
 def _header(member: JsonMember) -> Header:
-    name = unescaped(member.name)
+    name = unescape(member.name)
     kind, value = value_of(member.value)
     if name == CARRIER_NAME.encode() and kind == Kind.STRING and value is not None:
         try:

@@ -45,7 +45,7 @@ class JsonMember(NamedTuple):
 def value_of(text: bytes) -> tuple[int, bytes | None]:
     """Kind and bytes of a JSON value, from its text."""
     if text[:1] == b'"':
-        return text_of(unescaped(text[1:-1]))
+        return text_of(unescape(text[1:-1]))
     if text in _WORDS:
         return _WORDS[text]
     # Python refuses to make a number of very many digits
@@ -88,8 +88,8 @@ def _escape(found: re.Match[bytes]) -> bytes:
     return b"\\" + byte if byte in (b'"', b"\\") else b"\\u%04x" % byte[0]
 
 
-def unescaped(text: bytes) -> bytes:
-    """A JSON string with its escapes undone; an escape that is none stays as it stands."""
+def unescape(text: bytes) -> bytes:
+    """Replace the escapes of a JSON string; an invalid escape stays unchanged."""
     if b"\\" not in text:
         return text
     try:

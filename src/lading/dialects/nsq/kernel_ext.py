@@ -22,8 +22,8 @@ from lading.kernels.json_text import (
     decimal,
     integer,
     pass_member,
-    passed_space,
     read_member,
+    skip_space,
     unescape,
 )
 from lading.kernels.memory import load64, store64
@@ -112,12 +112,12 @@ def take_ext(data: Data, at: int, end: int, headers: Data, first: int) -> int:
     """Note the headers of a flat JSON object from row ``first`` on: how many, or -1 for what is left to Python."""
     row = first * (8 * HEADER_WORDS)
     count = 0
-    at = passed_space(data, at, end)
+    at = skip_space(data, at, end)
     if at >= end or byte(data, at) != OBJECT:
         return -1
-    at = passed_space(data, at + 1, end)
+    at = skip_space(data, at + 1, end)
     if at < end and byte(data, at) == OBJECT_END:
-        return 0 if passed_space(data, at + 1, end) == end else -1
+        return 0 if skip_space(data, at + 1, end) == end else -1
     while True:
         name, name_end, name_found, at, stop, found = read_member(data, at, end)
         if stop < 0 or not _is_name(data, name, name_end - name, name_found):

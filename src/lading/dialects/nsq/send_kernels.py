@@ -18,8 +18,8 @@ from lading.kernels.json_text import (
     PLAIN,
     WIDE,
     pass_member,
-    passed_space,
     read_member,
+    skip_space,
     value_end,
 )
 from lading.kernels.memory import base, load8, memcpy, store8
@@ -106,17 +106,17 @@ def _is_trace(data: Data, at: int, size: int) -> bool:
 @routine
 def _check_ext(data: Data, at: int, end: int) -> tuple[bool, int, int]:
     """Whether servers take this as JSON; where its first trace id is (0: none, -1: no text), and its size."""
-    at = passed_space(data, at, end)
+    at = skip_space(data, at, end)
     trace_at = 0
     trace_bytes = 0
     if at >= end:
         return False, trace_at, trace_bytes
     if byte(data, at) != OBJECT:
         at, _ = value_end(data, at, end)
-        return at >= 0 and passed_space(data, at, end) == end, trace_at, trace_bytes
-    at = passed_space(data, at + 1, end)
+        return at >= 0 and skip_space(data, at, end) == end, trace_at, trace_bytes
+    at = skip_space(data, at + 1, end)
     if at < end and byte(data, at) == OBJECT_END:
-        return passed_space(data, at + 1, end) == end, trace_at, trace_bytes
+        return skip_space(data, at + 1, end) == end, trace_at, trace_bytes
     while True:
         name, name_end, _, at, stop, found = read_member(data, at, end)
         if stop < 0:

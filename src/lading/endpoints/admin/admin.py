@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from ...broker.core.counters import Counters
 from ...kernels import engine
-from ...metrics import Gauge, Labels, Snapshot
+from ...metrics import Gauge, Labels, MetricsSnapshot
 from ...model.version import __version__
 from ...turns import TurnCounter, Turns, finish_in_turns
 from ..base.services import Endpoint, Services
@@ -82,7 +82,7 @@ class AdminStatus:
 
     async def _render(self) -> tuple[bytes, str]:
         snapshot = await self._services.metrics.snapshot()
-        return await self._services.run_in_worker(1, 0, Snapshot.render, snapshot)
+        return await self._services.run_in_worker(1, 0, MetricsSnapshot.render, snapshot)
 
     def _forget_rendering(self, task: asyncio.Task[tuple[bytes, str]]) -> None:
         self._rendering = None

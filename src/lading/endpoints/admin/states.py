@@ -22,8 +22,8 @@ from ..http_shared.states import (
     StateChangeProgress,
     StateRequests,
     TopicStatesDocument,
+    clip_ranges,
     counts,
-    left_of,
     parse_states,
     state_of,
     states_document,
@@ -87,7 +87,7 @@ class AdminStates:
         done = StateChangeProgress()
         left: dict[str, list[int]] = {}
         until_s = time.monotonic() + WORK_S
-        for number, first, end in left_of(wanted.ranges, topic.partitions):
+        for number, first, end in clip_ranges(wanted.ranges, topic.partitions):
             at = first
             # the first one always gets on, so that a request that is repeated comes to its end
             if first < end and (time.monotonic() < until_s or not done.seen):

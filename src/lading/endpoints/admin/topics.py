@@ -90,7 +90,7 @@ class AdminTopics:
     async def _alter_topic(self, request: Request, path: Parameters) -> Response:
         changes = await parse_body(NewSettings, request, self._services.receive)
         topic = self._broker.topic(path["stream"], path["topic"])
-        settings = topic.settings.changed(changes.model_extra or {})
+        settings = topic.settings.merge(changes.model_extra or {})
         await self._services.changes.make_in_turn(topic, self._broker.changes.alter_topic(topic, settings))
         return json_response(_document(topic))
 

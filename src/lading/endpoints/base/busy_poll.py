@@ -20,7 +20,7 @@ RUN: Final = 8
 
 
 class BusyPoll:
-    """One for the loop; endpoints say ``served`` when they have answered somebody who may ask again at once."""
+    """One for the loop; endpoints call ``record_response`` after a response whose client may send again at once."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class BusyPoll:
         self._run = 0
         self._looking = False
 
-    def served(self) -> None:
+    def record_response(self) -> None:
         """Record that a response was sent."""
         now_ns = self._clock_ns()
         if now_ns - self._served_ns >= self._limit_ns:

@@ -78,8 +78,8 @@ class DeadlineWatch:
         """Forget a connection that is closed."""
         self._seen.pop(connection, None)
 
-    def unchanged_s(self, connection: WatchedConnection) -> float:
-        """Return for how long a connection has been where it is, as far as the looks can tell."""
+    def measure_unchanged_s(self, connection: WatchedConnection) -> float:
+        """Return for how long a connection has not changed its stage, as far as the checks have seen."""
         stage, progress, since_s = self._seen.get(connection, (None, 0, 0.0))
         if connection.stage() is not stage or connection.progress() != progress:
             return 0.0

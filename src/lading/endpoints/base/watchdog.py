@@ -50,8 +50,8 @@ class Watchdog:
 
 
 @contextmanager
-def watched(loop: asyncio.AbstractEventLoop, stall_timeout_ms: int) -> Iterator[None]:
-    """Watch ``loop`` until the end of the block; ``stall_timeout_ms`` 0 does not."""
+def watch_loop(loop: asyncio.AbstractEventLoop, stall_timeout_ms: int) -> Iterator[None]:
+    """Watch ``loop`` until the end of the block, unless ``stall_timeout_ms`` is 0."""
     if not stall_timeout_ms:
         yield
         return

@@ -246,8 +246,13 @@ def _require_same(find: Callable[[], Partition], partition: Partition) -> None:
         raise Refusal(Reason.PARTITION_NOT_FOUND, f"partition {partition} was deleted")
 
 
-def left_of(ranges: dict[str, tuple[int, int]] | None, partitions: Sequence[Partition]) -> list[tuple[int, int, int]]:
-    """(partition, first, end) that a request for a topic is about, clipped to what is kept; Refusal for other names."""
+def clip_ranges(
+    ranges: dict[str, tuple[int, int]] | None, partitions: Sequence[Partition]
+) -> list[tuple[int, int, int]]:
+    """Return (partition, first, end) that a request for a topic is about, clipped to what is kept.
+
+    Raises Refusal for names that are no partitions of the topic.
+    """
     if ranges is None:
         return [(one.number, one.log.first_offset, one.log.last_stable_offset) for one in partitions]
     left = []

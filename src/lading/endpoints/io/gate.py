@@ -83,7 +83,7 @@ class Gate:
 
     def has_rested(self, connection: GuardedConnection) -> bool:
         """Return whether a connection has been idle for long enough to make room for another one."""
-        return connection.stage() is Stage.IDLE and self.watch.unchanged_s(connection) >= RESTED_S
+        return connection.stage() is Stage.IDLE and self.watch.measure_unchanged_s(connection) >= RESTED_S
 
     def expire(self, connection: GuardedConnection, stage: Stage) -> None:
         """Close a connection that was at ``stage`` for too long, with a line in the log."""

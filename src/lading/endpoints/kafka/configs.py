@@ -235,7 +235,7 @@ class _Handlers:
             return {**row, "error_code": INVALID_REQUEST, "error_message": _NO_SUCH.format(asked.resource_name)}
         try:
             topic = self._context.broker.resolve(asked.resource_name)
-            settings = topic.settings.changed(changes(asked))
+            settings = topic.settings.merge(changes(asked))
             if not validate_only:
                 change = self._context.broker.changes.alter_topic(topic, settings)
                 await self._context.services.changes.make_in_turn(topic, change)

@@ -203,7 +203,7 @@ class DelayedFetch:
         log = partition.log
         aborted: Sequence[tuple[int, int]] = ()
         if self._request.committed and batches.end_offset > wanted.offset:
-            aborted = self._fetcher.broker.producers.aborted(partition, wanted.offset, batches.end_offset)
+            aborted = self._fetcher.broker.producers.list_aborted(partition, wanted.offset, batches.end_offset)
         return FetchedPartition(
             wanted.partition,
             0,

@@ -84,7 +84,7 @@ class FetchReader:
         if whole is not None:
             # none of it is marked: ``reader`` is one from whom that would be hidden
             return PartitionRecords(
-                batch_slicing.joined(whole.bodies, whole.size_bytes),
+                batch_slicing.join_small(whole.bodies, whole.size_bytes),
                 whole.size_bytes,
                 whole.end_offset,
                 whole.messages_count,

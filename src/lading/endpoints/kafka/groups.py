@@ -69,7 +69,7 @@ class Groups:
 
     def find_coordinator(self, session: Session, request: Request) -> Fields:
         body = request.body
-        place = self._context.advertised(session)
+        place = self._context.choose_address(session)
         here = {"node_id": NODE_ID, "host": place.host, "port": place.port, "error_code": NONE, "error_message": None}
         nowhere = {"node_id": -1, "host": "", "port": -1, "error_code": INVALID_REQUEST, "error_message": "key type"}
         found = here if request.version == 0 or body.key_type in KEY_TYPES else nowhere

@@ -75,8 +75,8 @@ class Context:
         """The broker."""
         return self.services.broker
 
-    def advertised(self, session: Session) -> Address:
-        """The address that clients are told to connect to: the setting, else where this one reached us."""
+    def choose_address(self, session: Session) -> Address:
+        """Return the address that clients are to connect to: the setting, or else the one that this client reached."""
         return self.settings.advertised or session.here
 
 

@@ -76,7 +76,7 @@ class _Handlers:
         return self._framed(session, request, rows)
 
     def _framed(self, session: Session, request: Request, rows: list[TopicMetadata]) -> Framed:
-        address = self._context.advertised(session)
+        address = self._context.choose_address(session)
         broker = BrokerNode(NODE_ID, address.host, address.port)
         return Framed(
             0,
@@ -109,7 +109,7 @@ class _Handlers:
         return {"topics": rows, "next_cursor": None}
 
     def cluster(self, session: Session, request: Request) -> Fields:
-        address = self._context.advertised(session)
+        address = self._context.choose_address(session)
         return {
             "error_code": 0,
             "endpoint_type": request.body.endpoint_type,

@@ -65,7 +65,7 @@ class GroupPositions:
         def store(partition: Partition, position: StoredPosition) -> None:
             self._groups.store(call.group, partition, position)
 
-        topics = yield from stored(self._context, body.topics, store, now, refused)
+        topics = yield from store_offsets(self._context, body.topics, store, now, refused)
         return durable(self._context, topics) if not refused else {"topics": topics}
 
     def fetch(self, session: Session, request: Request) -> Answer:
@@ -190,14 +190,14 @@ def durable(context: Context, topics: list[Fields]) -> Fields | Awaitable[Fields
     return complete_with(context.broker.catalog_commit.confirm(), lambda _: {"topics": topics}, refused)
 
 
-def stored(
+def store_offsets(
     context: Context,
     topics: Iterable[Any],
     store: Callable[[Partition, StoredPosition], None],
     now: int,
     refused: int = NONE,
 ) -> Turns[list[Fields]]:
-    """Give every position of a commit to ``store``; the answer's topics, with ``refused`` for all where it is set."""
+    """Pass every position of a commit to ``store``; return the topics of the response, ``refused`` if that is set."""
     turn = TurnCounter()
     found: list[Fields] = []
     for topic in topics:

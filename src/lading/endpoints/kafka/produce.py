@@ -38,7 +38,7 @@ from ...dialects.kafka.produce import (
     parse_produce_request,
     response_layout,
 )
-from ...dialects.kafka.requests import parse_request_header, unsigned
+from ...dialects.kafka.requests import parse_request_header, read_uvarint
 from ...dialects.kafka.validation import BatchHeader, BatchRejected, OldFormat, Times
 from ...dialects.kafka.versions import PRODUCE, PRODUCE_LOW, SERVED
 from ...model.errors import LadingError, MalformedMessage
@@ -109,7 +109,7 @@ class ProduceHandler:
             return None
         if version >= FLEXIBLE:
             (index,) = _INT32.unpack_from(inbox.data, at)
-            size, batch_at = unsigned(inbox.view, at + 4)
+            size, batch_at = read_uvarint(inbox.view, at + 4)
             size_bytes, tail_bytes = size - 1, _TAGS_BYTES
         else:
             index, size_bytes = _PARTITION.unpack_from(inbox.data, at)

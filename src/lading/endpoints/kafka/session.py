@@ -17,8 +17,8 @@ from ...dialects.kafka.requests import (
     LENGTH_BYTES,
     decode_request,
     encode_answer,
+    encode_unsupported_versions,
     parse_request_header,
-    unsupported_versions,
 )
 from ...model.errors import MalformedMessage
 from ..base.deadlines import Stage
@@ -214,7 +214,7 @@ class KafkaSession(ProtocolSession):
         if not served.low <= head.version <= served.high:
             if head.key != versions.API_VERSIONS:
                 raise MalformedMessage(f"{served.name} version {head.version} is not supported")
-            self.responses.add((unsupported_versions(head.correlation, self._handlers.advertised_keys),))
+            self.responses.add((encode_unsupported_versions(head.correlation, self._handlers.advertised_keys),))
             return
         body = decode_request(head.key, head.version, frame[head.body_at :])
         answer = handler(self._client, Request(head.key, head.version, head.client_id, body))

@@ -16,7 +16,7 @@ from ...model.errors import Reason, Refusal
 from ...turns import Turns, take_turns
 from ..base.services import now_us
 from .handling import Answer, Context, Fields, Handler, Request, Session
-from .offset_commits import durable, stored
+from .offset_commits import durable, store_offsets
 from .pending_responses import complete_with, coordinator_code
 
 _FENCED_FROM: Final = {versions.INIT_PRODUCER_ID: 4, versions.TXN_OFFSET_COMMIT: versions.NEVER}
@@ -135,14 +135,14 @@ class Transactions:
         def collect(partition: Partition, position: StoredPosition) -> None:
             positions[partition, key] = position
 
-        topics = yield from stored(self._context, body.topics, collect, now)
+        topics = yield from store_offsets(self._context, body.topics, collect, now)
         try:
             self._groups.admit(call, in_transaction=True, now_us=now)
             self._producers.store_positions(_caller(body), positions)
         except Refusal as refusal:
             refused = _code(request, refusal)
         if refused:
-            return {"topics": (yield from stored(self._context, body.topics, collect, now, refused))}
+            return {"topics": (yield from store_offsets(self._context, body.topics, collect, now, refused))}
         return durable(self._context, topics)
 
 

@@ -102,7 +102,7 @@ class NsqConsumer:
             return
         loop = asyncio.get_running_loop()
         fit = self._carrying.fit(self.channel.topic)
-        work = loop.run_in_executor(self._services.workers, carried_records, page, fit)
+        work = loop.run_in_executor(self._services.workers, convert_records, page, fit)
         work.add_done_callback(partial(self._converted, page))
 
     def _converted(self, page: Page, work: asyncio.Future[Records]) -> None:
@@ -252,8 +252,8 @@ def _failed(verb: str, shown: str, refusal: Refusal) -> NsqProtocolError:
     return NsqProtocolError(f"E_{verb}_FAILED", f"{verb} {shown} failed {why}")
 
 
-def carried_records(page: Page, fit: Fit) -> Records:
-    """Messages of another dialect as NSQ's readers get them; from any thread."""
+def convert_records(page: Page, fit: Fit) -> Records:
+    """Convert messages of another dialect into what NSQ's readers get. Callable from any thread."""
     made: list[bytes] = []
     offsets: list[Any] = []
     for some in registry.decode(page.run, ScanRequest(page.first, page.end)):

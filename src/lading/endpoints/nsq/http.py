@@ -28,7 +28,7 @@ from .parameters import channel_name, channel_of, topic_name, topic_of
 from .publication import Publication
 from .publish import Publisher, PublishRoute
 from .statistics import statistics, statistics_text
-from .subscribe import parsed_start, seek_channel
+from .subscribe import parse_start, seek_channel
 
 if TYPE_CHECKING:
     from ...broker.channels import Channel
@@ -103,7 +103,7 @@ class NsqdHttp:
 
     async def _info(self, request: Request, path: Parameters) -> dict[str, Any]:
         node = self._node
-        tcp, http = node.advertised_tcp(), node.advertised_http()
+        tcp, http = node.tcp_address(), node.http_address()
         return {
             "version": VERSION,
             "broadcast_address": (tcp or http).host if tcp or http else "",  # type: ignore[union-attr]
@@ -273,7 +273,7 @@ class NsqdHttp:
         channel, number = channel_of(self._node, request), _partition(request)
         if number >= len(channel.topic.partitions):
             raise HttpFault("E_TOPIC_NOT_EXIST", 404)
-        start = parsed_start((await self._body(request, _PLACE_BYTES_MAX, "BODY_TOO_BIG")).decode(errors="replace"))
+        start = parse_start((await self._body(request, _PLACE_BYTES_MAX, "BODY_TOO_BIG")).decode(errors="replace"))
         if start is None:
             raise HttpFault("INVALID_OFFSET")
         seek_channel(channel, number if number >= 0 else None, start)
@@ -294,7 +294,7 @@ class NsqdHttp:
 
 
 def _name_of(name: bytes) -> bytes:
-    return json_text.unescaped(name).lower()
+    return json_text.unescape(name).lower()
 
 
 def _no_constant(word: str) -> Any:

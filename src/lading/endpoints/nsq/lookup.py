@@ -124,7 +124,7 @@ class Lookup:
 
     def _own(self, topics: dict[str, dict[int, set[str]]]) -> list[NsqdProducer]:
         node = self._node
-        tcp, http = node.advertised_tcp(), node.advertised_http()
+        tcp, http = node.tcp_address(), node.http_address()
         if tcp is None:
             return []
         address = str(tcp)

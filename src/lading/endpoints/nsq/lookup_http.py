@@ -141,7 +141,7 @@ class LookupHttp:
             return
         topic = topic_of(self._node, request)
         await self._node.delete(topic)
-        self._node.deleted_here(topic.flat_name)
+        self._node.record_deletion(topic.flat_name)
 
     def _has(self, request: Request) -> bool:
         try:
@@ -172,4 +172,4 @@ class LookupHttp:
             return
         channel = channel_of(self._node, request)
         self._node.channels.delete(channel)
-        self._node.deleted_here(channel.topic.flat_name, channel.name)
+        self._node.record_deletion(channel.topic.flat_name, channel.name)

@@ -51,7 +51,7 @@ class LookupHandlers:
 
     def describe_own(self) -> dict[str, Any]:
         """What a node is told of this one."""
-        tcp, http = self.node.advertised_tcp(), self.node.advertised_http()
+        tcp, http = self.node.tcp_address(), self.node.http_address()
         return {
             "tcp_port": tcp.port if tcp else 0,
             "http_port": http.port if http else 0,

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ...broker.core.append import WriteResult
 from ...dialects.nsq import limits, publishing, send_layout
 from ...dialects.nsq.commands import Command
-from ...dialects.nsq.errors import NsqProtocolError, refused
+from ...dialects.nsq.errors import NsqProtocolError, publication_error
 from ...dialects.nsq.ext import first_text
 from ...dialects.nsq.publishing import Stored
 
@@ -73,7 +73,7 @@ class BatchStore:
     def __init__(self, command: Command, topic: str, takes_ext: bool, source: Bytes, body: int, end: int) -> None:
         size_bytes = end - body
         if command.form == send_layout.EXT and not takes_ext:
-            raise refused(send_layout.PLAIN_TOPIC, size_bytes, limits.MESSAGE_BYTES_MAX, topic)
+            raise publication_error(send_layout.PLAIN_TOPIC, size_bytes, limits.MESSAGE_BYTES_MAX, topic)
         self._command, self._topic, self._takes_ext = command, topic, takes_ext
         self._source, self._body, self.end = source, body, end
         self._count = require_count(_size_at(source, body) if size_bytes >= _COUNT_BYTES else -1)
@@ -125,7 +125,7 @@ def _refused(stored: Stored, command: Command, topic: str, published: Bytes) -> 
         return NsqProtocolError("E_BAD_BODY", f"invalid body size {size} with ext json header enabled")
     if stored.reason == send_layout.BAD_ITEM:
         return NsqProtocolError("E_BAD_BODY", f"invalid body size {size} with trace id enabled")
-    return refused(stored.reason, size, most, topic, traced=traced)
+    return publication_error(stored.reason, size, most, topic, traced=traced)
 
 
 def _item_at(body: Bytes, index: int) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from ...broker.channels import Channel, Start
+from ...broker.channels import Channel, ChannelStart
 from ...broker.core.settings import TopicSettings
 from ...dialects.nsq import limits
 from ...dialects.nsq.errors import NsqProtocolError
@@ -217,7 +217,7 @@ class Node:
 
     def open_channel(self, topic: Topic, name: str) -> Channel:
         """The channel, made where it is missing."""
-        return self.channels.open(topic, name, start=Start.END if self.strict else Start.KEPT)
+        return self.channels.open(topic, name, start=ChannelStart.END if self.strict else ChannelStart.KEPT)
 
     def find_channel(self, topic: Topic, name: str) -> Channel | None:
         """The channel, if there is one."""
@@ -227,8 +227,8 @@ class Node:
         """The topic with its channels; their clients are disconnected."""
         await self.services.changes.make_in_turn(topic, self.broker.changes.delete_topic(topic))
 
-    def deleted_here(self, topic: str, channel: str = "") -> None:
-        """It was deleted by way of the lookup; tools of upstream, where a lookup only forgets, now ask nsqd too."""
+    def record_deletion(self, topic: str, channel: str = "") -> None:
+        """Record a deletion through the lookup: tools repeat it at nsqd, since upstream's lookup only forgets."""
         now_s = time.monotonic()
         self._deleted = {key: until_s for key, until_s in self._deleted.items() if until_s > now_s}
         self._deleted[topic, channel] = now_s + DELETED_S
@@ -268,12 +268,12 @@ class Node:
 
     # -- where clients are told to go
 
-    def advertised_tcp(self) -> Address | None:
-        """The address of nsqd for clients of lookups; None where it is off."""
+    def tcp_address(self) -> Address | None:
+        """Return the TCP address of nsqd for clients of lookups, or None if that endpoint is off."""
         return self.services.settings.endpoints.nsqd_tcp.advertised or self.tcp
 
-    def advertised_http(self) -> Address | None:
-        """The same for its HTTP face."""
+    def http_address(self) -> Address | None:
+        """Return the HTTP address of nsqd for clients of lookups, or None if that endpoint is off."""
         return self.services.settings.endpoints.nsqd_http.advertised or self.http
 
 

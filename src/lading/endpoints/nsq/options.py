@@ -19,7 +19,7 @@ _MS_NS: Final = 1_000_000
 
 OPTIONS: Final[Mapping[str, Callable[[Node], Any]]] = {
     "auth_http_addresses": lambda node: [],
-    "broadcast_address": lambda node: address.host if (address := node.advertised_tcp()) else "",
+    "broadcast_address": lambda node: address.host if (address := node.tcp_address()) else "",
     "http_address": lambda node: str(node.http or ""),
     "max_body_size": lambda node: limits.REQUEST_BYTES_MAX,
     "max_deflate_level": lambda node: DEFLATE_LEVEL_MAX,

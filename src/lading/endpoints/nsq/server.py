@@ -26,7 +26,7 @@ class NsqdServer(TcpServer):
             NAME,
             services.metrics.requests.values,
             services.broker.appender.call_before_flush,
-            services.busy_poll.served,
+            services.busy_poll.record_response,
         )
         handlers = NsqdHandlers(services, self._node, publisher, gathering)
         gate = Gate(services, NAME, services.settings.endpoints.nsqd_tcp.connections_max)

@@ -71,8 +71,8 @@ def parse_subscribe(node: Node, line: Line) -> SubscribeRequest:
     return SubscribeRequest(topic, channel, number if number >= 0 else None, start)
 
 
-def parsed_start(text: str) -> Start | None:
-    """A place such as ``timestamp:1700000000``; None where the text names none."""
+def parse_start(text: str) -> Start | None:
+    """Parse a start such as ``timestamp:1700000000``; return None for other text."""
     found = _START.fullmatch(text)
     return None if found is None else (found[1], int(found[2]))
 
@@ -81,7 +81,7 @@ def _parsed_start(node: Node, line: Line) -> Start | None:
     if line.command.name != "SUB_ADVANCED":
         return None
     text = line.parameters[3].decode(errors="replace")
-    found = parsed_start(text)
+    found = parse_start(text)
     if found is None:
         raise NsqProtocolError("E_INVALID", f"invalid consume offset:{text}")
     if node.strict and found[0] != "special":

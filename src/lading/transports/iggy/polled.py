@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...dialects.iggy_classic.layout import POLLED_HEAD_BYTES
-from ...dialects.iggy_classic.messages import polled_run
+from ...dialects.iggy_classic.messages import parse_polled_run
 from ...model.chunk_table import BASE_OFFSET, COUNT, LAST_OFFSET, MIN_TIMESTAMP_US
 from ...model.run import Run
 
@@ -46,4 +46,4 @@ class Polled:
 
 def parse_poll_response(body: bytearray) -> Polled:
     """The messages in the body of a poll's answer; MalformedMessage where they are none."""
-    return Polled(polled_run(body), len(body) - POLLED_HEAD_BYTES)
+    return Polled(parse_polled_run(body), len(body) - POLLED_HEAD_BYTES)

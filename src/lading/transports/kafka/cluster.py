@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 
 from ...dialects.kafka import errors
 from ...model.errors import Refusal, RemoteError, Unreachable
-from .socket import Access, KafkaSocket
+from .socket import KafkaSecurity, KafkaSocket
 
 FIRST_PAUSE_S: Final = 0.05
 LONGEST_PAUSE_S: Final = 2.0
@@ -60,7 +60,7 @@ class KafkaCluster:
     cluster of which no broker ever answered is Unreachable at once.
     """
 
-    def __init__(self, bootstrap: Sequence[Address], access: Access, *, timeout_s: float, retries: int) -> None:
+    def __init__(self, bootstrap: Sequence[Address], access: KafkaSecurity, *, timeout_s: float, retries: int) -> None:
         self.retries = retries
         self.timeout_s = timeout_s
         self._bootstrap = list(bootstrap)

@@ -30,7 +30,7 @@ _LENGTH: Final = struct.Struct(">ii")
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class KafkaSecurity:
     """How brokers are reached: over TLS or not, and as whom. The password is in no message."""
 
     tls: bool = False
@@ -39,7 +39,7 @@ class Access:
     password: str | None = None
 
     def __repr__(self) -> str:
-        return f"Access(tls={self.tls}, username={self.username!r})"
+        return f"KafkaSecurity(tls={self.tls}, username={self.username!r})"
 
 
 class KafkaSocket:
@@ -48,7 +48,7 @@ class KafkaSocket:
     Answers come in the order of requests. ``timeout_s`` bounds each wait for bytes.
     """
 
-    def __init__(self, host: str, port: int, access: Access, timeout_s: float) -> None:
+    def __init__(self, host: str, port: int, access: KafkaSecurity, timeout_s: float) -> None:
         self.place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         self._address = (host, port)
         self._access = access

@@ -16,7 +16,7 @@ from ..interface import Membership, SendResult, TopicMeta, TransactionDecision
 from .cluster import Address, KafkaCluster, kafka_error, raise_for_code
 from .offsets import epoch_ends, list_offsets
 from .reader import KafkaReader
-from .socket import Access, KafkaSocket
+from .socket import KafkaSecurity, KafkaSocket
 from .topics import KafkaTopics
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class KafkaTransport:
         self._reading_timeout_s = reading_timeout_s
         if password is not None and username is None:
             raise SettingError("a password was given without a username")
-        access = Access(_yes("tls", tls) or ca_file is not None, ca_file, username, password)
+        access = KafkaSecurity(_yes("tls", tls) or ca_file is not None, ca_file, username, password)
         self._cluster = KafkaCluster(bootstrap(url), access, timeout_s=timeout_s, retries=retries)
         self._topics = KafkaTopics(self._cluster, url)
         self._reader = KafkaReader(self._cluster, self._topics, url)
