@@ -28,7 +28,7 @@ class Address:
 
 
 def parse_address(text: object) -> Address:
-    """``host:port``, ``[v6]:port`` or ``:port`` (all interfaces); ValueError with a sentence otherwise."""
+    """Parse ``host:port``, ``[v6]:port`` or ``:port`` (all interfaces). Raises ValueError, worded for people."""
     if isinstance(text, Address):
         return text
     host, colon, digits = str(text).rpartition(":")

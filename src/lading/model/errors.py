@@ -1,4 +1,4 @@
-"""Every error Lading raises, split by who can mend it."""
+"""Every error that Lading raises, by who can fix its cause."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class LocalError(LadingError):
 
 
 class SettingError(LocalError):
-    """A setting, option or argument is unknown, has the wrong type or a value that cannot hold."""
+    """A setting, option or argument is unknown, has the wrong type or an invalid value."""
 
 
 class FilterError(LocalError):
@@ -26,7 +26,7 @@ class FilterError(LocalError):
 
 
 class UnseenHeaderWarning(UserWarning):
-    """A declared header, or one of a filter, that no message of a run had; told by ``warnings``, not raised."""
+    """No message of a run had a header that was declared or filtered by; issued by ``warnings``, not raised."""
 
 
 class LimitExceeded(LocalError):
@@ -38,17 +38,17 @@ class HeadersSealed(LocalError):
 
 
 class DataLoss(LocalError):
-    """Messages between a stored position and the first kept offset are gone; see ``failOnDataLoss``."""
+    """Messages between a stored position and the first offset kept were deleted; see ``failOnDataLoss``."""
 
 
 def directory_error(what: str, directory: object, error: OSError) -> LocalError:
-    """Return the error for a directory that a user named for writing and that cannot be made or written to."""
+    """Return the error for a directory that a user named for writing and that cannot be created or written to."""
     reason = "a file is in its place" if isinstance(error, FileExistsError) else error.strerror
     return LocalError(f"{what} {directory}: cannot be written to: {reason}; name a directory that you may write to")
 
 
 class RemoteError(LadingError):
-    """The other side refused or failed; ``code`` is its protocol's number, where it has one."""
+    """The server refused or failed; ``code`` is its protocol's error number, if it has one."""
 
     def __init__(self, message: str, *, code: int | None = None) -> None:
         super().__init__(message)
@@ -64,11 +64,11 @@ class CorruptError(LadingError):
 
 
 class ChecksumMismatch(CorruptError):
-    """A checksum does not match its bytes, also after the one repeated request."""
+    """A checksum does not match its bytes, and did not after the request was repeated once."""
 
 
 class CorruptLog(CorruptError):
-    """A directory or file is no log of this kind, or is damaged where recovery may not guess."""
+    """A directory or file is not a log of this kind, or is damaged in a way that recovery may not guess about."""
 
 
 class NewerFormat(CorruptLog):
@@ -76,7 +76,7 @@ class NewerFormat(CorruptLog):
 
 
 class Reason(StrEnum):
-    """Why a request is refused, in words no protocol owns.
+    """Why a request is refused, in terms of no protocol.
 
     Each dialect's ``errors.py`` maps these to its own codes; a reason without a row there maps to the
     dialect's generic error.
@@ -146,7 +146,7 @@ class Reason(StrEnum):
 
 
 class Refusal(LadingError):
-    """A decision against one request; the connection and everybody else live on."""
+    """One request is refused; its connection stays open, and no other client notices."""
 
     def __init__(self, reason: Reason, message: str = "") -> None:
         super().__init__(message or reason.value.replace("_", " "))
@@ -154,7 +154,7 @@ class Refusal(LadingError):
 
 
 class MalformedMessage(CorruptError):
-    """Bytes that no message or command of the dialect can be: the only error a decoder raises.
+    """Bytes are not a message or command of the dialect: the only error that a decoder raises.
 
     ``reason`` lets an endpoint answer with its protocol's own code; ``at`` is the byte position.
     """

@@ -1,4 +1,4 @@
-"""Typed getters of header values: the value where kind and range allow it, else an error that names both."""
+"""Typed getters of header values: the value if its kind and range allow it, else an error that names both."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ _NUMBERS = frozenset({*INTEGERS, *FLOATS})
 
 
 class TypedGetters:
-    """``as_u16()`` and its like, for whatever has a kind and bytes.
+    """``as_u16()`` and the other getters, for anything that has a kind and bytes.
 
-    Each gives the value when it is of that kind, or a number of another kind that fits (a float as an integer only when
-    it is whole). LocalError names the header, its kind and the limit otherwise, null included; CorruptError
-    where the bytes cannot be what the kind declares.
+    Each returns the value if it is of that kind, or a number of another kind that fits (a float as an integer only if
+    it is whole). Raises LocalError, which names the header, its kind and the limit, for any other value and for null;
+    CorruptError if the bytes cannot be what the kind declares.
     """
 
     __slots__ = ()
 
     def _parts(self) -> tuple[str, int, bytes | None]:
-        """How messages call it, its kind and its bytes."""
+        """Return how error messages name it, its kind and its bytes."""
         raise NotImplementedError
 
     def as_raw(self) -> bytes:
-        """The bytes of a raw value, or of a kind that is not known here."""
+        """Return the bytes of a raw value, or of a kind that this version does not know."""
         name, kind, data = self._parts()
         if data is None or (kind in set(Kind) and kind != Kind.RAW):
             raise _refused(name, kind, data, "raw bytes")
         return data
 
     def as_str(self) -> str:
-        """The text of a string, or of a raw value that is UTF-8: Kafka declares no kinds."""
+        """Return the text of a string, or of a raw value that is UTF-8, as Kafka declares no kinds."""
         name, kind, data = self._parts()
         if data is None or kind not in (Kind.STRING, Kind.RAW):
             raise _refused(name, kind, data, "a string")
@@ -42,58 +42,58 @@ class TypedGetters:
             raise _refused(name, kind, data, "a string: its bytes are not UTF-8") from None
 
     def as_bool(self) -> bool:
-        """The truth of a bool."""
+        """Return a bool."""
         name, kind, data = self._parts()
         if kind != Kind.BOOL or data is None:
             raise _refused(name, kind, data, "a bool")
         return bool(decode_value(kind, data))
 
     def as_i8(self) -> int:
-        """An integer from -128 to 127."""
+        """Return an integer from -128 to 127."""
         return self._integer(Kind.INT8)
 
     def as_i16(self) -> int:
-        """An integer of 16 bits, signed."""
+        """Return a signed integer of 16 bits."""
         return self._integer(Kind.INT16)
 
     def as_i32(self) -> int:
-        """An integer of 32 bits, signed."""
+        """Return a signed integer of 32 bits."""
         return self._integer(Kind.INT32)
 
     def as_i64(self) -> int:
-        """An integer of 64 bits, signed."""
+        """Return a signed integer of 64 bits."""
         return self._integer(Kind.INT64)
 
     def as_i128(self) -> int:
-        """An integer of 128 bits, signed."""
+        """Return a signed integer of 128 bits."""
         return self._integer(Kind.INT128)
 
     def as_u8(self) -> int:
-        """An integer from 0 to 255."""
+        """Return an integer from 0 to 255."""
         return self._integer(Kind.UINT8)
 
     def as_u16(self) -> int:
-        """An integer of 16 bits, not negative."""
+        """Return an unsigned integer of 16 bits."""
         return self._integer(Kind.UINT16)
 
     def as_u32(self) -> int:
-        """An integer of 32 bits, not negative."""
+        """Return an unsigned integer of 32 bits."""
         return self._integer(Kind.UINT32)
 
     def as_u64(self) -> int:
-        """An integer of 64 bits, not negative."""
+        """Return an unsigned integer of 64 bits."""
         return self._integer(Kind.UINT64)
 
     def as_u128(self) -> int:
-        """An integer of 128 bits, not negative."""
+        """Return an unsigned integer of 128 bits."""
         return self._integer(Kind.UINT128)
 
     def as_f32(self) -> float:
-        """A number rounded to float32; NaN and infinities are kept, finite numbers beyond its range refused."""
+        """Return a number rounded to float32; NaN and infinities are kept, finite numbers beyond its range refused."""
         return self._float(Kind.FLOAT32)
 
     def as_f64(self) -> float:
-        """A number rounded to float64; NaN and infinities are kept."""
+        """Return a number rounded to float64; NaN and infinities are kept."""
         return self._float(Kind.FLOAT64)
 
     def _number(self, wanted: Kind) -> int | float:

@@ -27,7 +27,7 @@ class Header(_Header, TypedGetters):
 
     @property
     def typed(self) -> str | bytes | bool | int | float | None:
-        """The Python value its kind declares; raises CorruptError where the bytes cannot be that kind."""
+        """The Python value that its kind declares. Raises CorruptError if the bytes cannot be of that kind."""
         return decode_value(self.kind, self.value)
 
     def __str__(self) -> str:
@@ -35,11 +35,11 @@ class Header(_Header, TypedGetters):
 
 
 HeadersLike = Mapping[str, Any] | Iterable["Header | tuple[str, Scalar | HeaderValue]"] | None
-"""What may be handed in as headers: a mapping, pairs, existing headers, or nothing."""
+"""What callers may pass as headers: a mapping, pairs, existing headers, or nothing."""
 
 
 class Headers:
-    """Ordered headers; duplicates and nulls are legal, nothing is merged.
+    """The headers of a message, in order; duplicates and nulls are legal, nothing is merged.
 
     ``headers["k"]`` is the typed value of the last ``k``; iteration gives Header in insertion order. After
     ``seal()`` (which sending does) every change raises HeadersSealed; ``Headers(other)`` is a writable copy.
@@ -60,7 +60,7 @@ class Headers:
 
     @classmethod
     def of(cls, headers: list[Header]) -> Headers:
-        """Headers around this very list, unchecked: for decoders, which made every Header themselves."""
+        """Return Headers around this very list, unchecked: for decoders, which created every Header themselves."""
         made = cls.__new__(cls)
         made._list, made._sealed = headers, False
         return made
@@ -80,41 +80,41 @@ class Headers:
         return self
 
     def remove(self, key: str) -> Headers:
-        """Drop every header with this key; none is no error. Returns self."""
+        """Remove every header with this key, if there is one; returns self."""
         self._writable()
         _require_key(key)
         self._list[:] = [header for header in self._list if header.key != key]
         return self
 
     def last(self, key: str) -> Header | None:
-        """The header with this key that was added last (KIP-82 ``lastHeader``), or None."""
+        """Return the header with this key that was added last (KIP-82 ``lastHeader``), or None."""
         _require_key(key)
         return next((header for header in reversed(self._list) if header.key == key), None)
 
     def all(self, key: str) -> Iterator[Header]:
-        """Every header with this key, in order (KIP-82 ``headers(key)``)."""
+        """Return every header with this key, in order (KIP-82 ``headers(key)``)."""
         _require_key(key)
         return (header for header in self._list if header.key == key)
 
     def get(self, key: str, default: Scalar = None) -> Scalar:
-        """The typed value of the last header with this key, or ``default`` where there is none."""
+        """Return the typed value of the last header with this key, or ``default`` if there is none."""
         header = self.last(key)
         return default if header is None else header.typed
 
     def get_all(self, key: str) -> list[Scalar]:
-        """The typed values of every header with this key, in order."""
+        """Return the typed values of all headers with this key, in order."""
         return [header.typed for header in self.all(key)]
 
     def keys(self) -> list[str]:
-        """Distinct keys in order of first occurrence."""
+        """Return the distinct keys in order of first occurrence."""
         return list(dict.fromkeys(header.key for header in self._list))
 
     def items(self) -> list[tuple[str, Scalar]]:
-        """(key, typed value) of every header in order, duplicates included."""
+        """Return (key, typed value) of every header in order, duplicates included."""
         return [(header.key, header.typed) for header in self._list]
 
     def seal(self) -> Headers:
-        """Make read-only for good; returns self."""
+        """Make the headers read-only for good; returns self."""
         self._sealed = True
         return self
 

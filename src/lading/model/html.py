@@ -19,7 +19,7 @@ _GREY: Final = "color:#888"
 
 
 def headers_table(headers: Sequence[HeaderRow]) -> str:
-    """Return the headers in order: key, kind, value."""
+    """Return a table of headers, in order: key, kind, value."""
     if not headers:
         return f'<span style="{_GREY}">no headers</span>'
     rows = "".join(f"<tr><td>{escape(key)}</td>{_typed_cells(kind, value)}</tr>" for key, kind, value in headers)
@@ -29,7 +29,7 @@ def headers_table(headers: Sequence[HeaderRow]) -> str:
 def message_table(
     facts: Iterable[tuple[str, str]], key: bytes | None, headers: Sequence[HeaderRow], payload: bytes | None
 ) -> str:
-    """Return the facts of a message, its key, its headers and the beginning of its payload."""
+    """Return a table of a message: ``facts``, its key, its headers and the first bytes of its payload."""
     cells = [(name, escape(text)) for name, text in facts]
     cells += [("key", _bytes(key)), ("headers", headers_table(headers)), ("payload", _bytes(payload))]
     rows = "".join(f"<tr><th>{name}</th><td>{cell}</td></tr>" for name, cell in cells)

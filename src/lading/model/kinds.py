@@ -74,9 +74,9 @@ FIXED_SIZE_BYTES: dict[int, int] = {
 
 
 def decode_value(kind: int, data: bytes | None) -> str | bytes | bool | int | float | None:
-    """The Python value of ``data`` as its kind declares; unknown kinds give the bytes.
+    """Return the Python value of ``data`` as its kind declares; for an unknown kind, the bytes.
 
-    Raises CorruptError where length or content cannot be that kind (servers do not check them).
+    Raises CorruptError if length or content cannot be of that kind (servers do not check them).
     """
     if data is None:
         return None

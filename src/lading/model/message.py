@@ -1,4 +1,4 @@
-"""Message: the single-message view of a Batch row."""
+"""Message: one row of a Batch."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(slots=True)
 class Message:
-    """A message as read: payload, headers and envelope facts.
+    """A message as it was read: payload, headers, and where and when it was stored.
 
-    ``timestamp_us`` is microseconds since 1970 UTC; ``id`` 16 bytes or None; ``checksum`` the dialect's
+    ``timestamp_us`` is in microseconds since 1970 UTC, ``id`` is 16 bytes or None, ``checksum`` the dialect's
     CRC-32 of the payload or None; ``offset`` counts from 0 within (``stream``, ``topic``, ``partition``).
     """
 
@@ -33,7 +33,7 @@ class Message:
 
     @property
     def timestamp(self) -> datetime:
-        """``timestamp_us`` as an aware datetime in UTC; outside the years 1 to 9999 the nearest that Python has."""
+        """``timestamp_us`` as an aware datetime in UTC; outside the years 1 to 9999, the nearest that Python has."""
         try:
             return EPOCH + timedelta(microseconds=self.timestamp_us)
         except OverflowError:

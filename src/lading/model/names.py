@@ -8,28 +8,28 @@ from .errors import MalformedMessage
 
 DEFAULT_STREAM: Final = "default"
 DEFAULT_STREAM_ID: Final = (1 << 32) - 1
-"""The top of u32, where no client's counting gets to."""
+"""The maximum of u32, which no client reaches by counting up."""
 
 _TEXT = 2
 """Kind code of a text key."""
 
 
 def flat_name(stream: str, topic: str) -> str:
-    """The one-level name that Kafka and NSQ clients and the Python API see: ``t`` in ``default``, else ``s.t``."""
+    """Return the one-level name in Kafka, NSQ and the Python API: ``t`` in stream ``default``, else ``s.t``."""
     return topic if stream == DEFAULT_STREAM else f"{stream}.{topic}"
 
 
 def spellings(name: str) -> list[tuple[str, str]]:
-    """Every (stream, topic) whose ``flat_name`` is ``name``, the topic in ``default`` first."""
+    """Return every (stream, topic) whose ``flat_name`` is ``name``, the topic in ``default`` first."""
     dots = [at for at, letter in enumerate(name) if letter == "."]
     pairs = [(name[:at], name[at + 1 :]) for at in dots]
     return [(DEFAULT_STREAM, name), *(pair for pair in pairs if all(pair) and pair[0] != DEFAULT_STREAM)]
 
 
 def key_text(key: bytes, kind: int = _TEXT) -> str:
-    """The text of a header key: UTF-8 as it is, else an escape: ``\\x`` + hex, or ``\\k`` + kind + ``:`` + hex.
+    """Return the text of a header key: its UTF-8, else an escape: ``\\x`` + hex, or ``\\k`` + kind + ``:`` + hex.
 
-    A key that really begins with a backslash gets a second one (design.md Message).
+    A key that itself starts with a backslash gets a second one (design.md Message).
     """
     if kind != _TEXT:
         return f"\\k{kind}:{key.hex()}"
@@ -41,7 +41,7 @@ def key_text(key: bytes, kind: int = _TEXT) -> str:
 
 
 def key_bytes(text: str) -> tuple[bytes, int]:
-    """The bytes and kind of a header key text: the inverse of ``key_text``; MalformedMessage for a wrong escape."""
+    """Return the bytes and kind of a text by ``key_text``. Raises MalformedMessage for a wrong escape."""
     try:
         if not text.startswith("\\"):
             return text.encode(), _TEXT

@@ -1,4 +1,4 @@
-"""Text from messages and names as a terminal may show it: nothing in it moves the cursor, hides or reorders text."""
+"""Text from messages and names, escaped for terminals: nothing in it moves the cursor, hides or reorders text."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _UNSEEN_IN_LINES: Final = re.compile(f"(?!\n)[{_UNSEEN}]")
 
 
 def escape_unseen(text: str) -> str:
-    r"""Return ``text`` with what a terminal would act on instead of show as ``\x1b``, ``\n`` or ``\u202e``."""
+    r"""Return ``text`` with escapes such as ``\x1b``, ``\n`` or ``\u202e`` for what a terminal would act on."""
     return _UNSEEN_CHARACTER.sub(_escaped, text)
 
 
 def escape_unseen_in_lines(text: str) -> str:
-    """Return what ``escape_unseen`` does, with line ends as they are: for sentences of several lines."""
+    """Return what ``escape_unseen`` does, but keep line ends: for text of several lines."""
     return _UNSEEN_IN_LINES.sub(_escaped, text)
 
 

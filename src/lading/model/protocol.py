@@ -1,7 +1,7 @@
-"""What a protocol is, as data: one row for each, which every room reads instead of asking for a protocol by name.
+"""What a protocol is, as data: one row for each, which the rest of the code reads instead of branching on its name.
 
-A row lies in ``dialects/<name>/protocol.py`` and is listed in ``dialects/protocols.py``. Rows import limits and nothing
-else, so that whoever asks for a port or a rule loads no codec.
+A row is in ``dialects/<name>/protocol.py`` and is listed in ``dialects/protocols.py``. Rows import limits and nothing
+else, so that looking up a port or a rule loads no codec.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .headers import Header
 
 BYTES_MAX: Final = (1 << 31) - 1
-"""Stands for no limit: no batch holds a longer value."""
+"""Means no limit: no batch holds a longer value."""
 KIND_MAX: Final = 127
 
 
@@ -50,68 +50,68 @@ class VisibilityRule:
     aborted: AbortedRecords
     states: UnavailableMessages
     chosen_states: frozenset[int] = frozenset()
-    """The states that a reader asks for, if ``states`` is CHOSEN; available is one of them or not."""
+    """The states that a reader requests, if ``states`` is CHOSEN; they may or may not include available."""
 
 
 @runtime_checkable
 class HeaderForm(Interface):
-    """Another way to show headers than as bytes with a kind, such as JSON; what it changes travels by carrier."""
+    """Another encoding of headers than bytes with a kind, such as JSON; a carrier keeps what it changes."""
 
     names: tuple[str, ...]
-    """Names of headers that the form itself uses, or that not every value fits."""
+    """Names of headers that the form itself uses, or that cannot have every value."""
 
     def render(self, headers: Mapping[int, Header]) -> dict[int, Header]:
-        """Return the headers of one message as they are read back, by place, without those that have no form."""
+        """Return the headers of one message as readers get them, by index, without those that have no form."""
         ...
 
     def size_bytes(self, headers: Iterable[Header]) -> int:
-        """Return at most how many bytes rendered headers take, a carrier among them."""
+        """Return an upper bound of the bytes that rendered headers take, a carrier among them."""
         ...
 
     def limit_sizes(self, name_sizes: NDArray[np.int64], value_sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return for each of many headers what its form does not exceed, name included."""
+        """Return for each of many headers an upper bound of its rendered bytes, name included."""
         ...
 
     def is_exact(self, kinds: NDArray[np.int8], values: Any) -> NDArray[np.bool_]:
-        """Return which of many headers are surely read back as they are; ``values`` is an Arrow array."""
+        """Return a mask of the headers that are certainly read back unchanged; ``values`` is an Arrow array."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What a message keeps in a protocol's own form; what it loses goes by carrier, or is refused by ``strict``."""
+    """What a message keeps in a protocol's own form; a carrier brings along the rest, or ``strict`` refuses it."""
 
     duplicate_keys: bool = True
     order: bool = True
-    """Of headers; without their order several of one key cannot be told apart, so that these are lost with it."""
+    """Of headers. A protocol that loses their order also loses duplicates, which only their order distinguishes."""
     nulls: bool = True
     empties: bool = True
-    """Header values that are null, and those of no bytes."""
+    """Header values that are null or empty."""
     key: bool = True
     null_payload: bool = True
     empty_payload: bool = True
     kind_max: int | None = KIND_MAX
-    """Kinds from 1 on; None: headers are shown as raw bytes, or as ``form`` has it."""
+    """Kinds with codes from 1 to this are kept; None: readers get raw bytes, or what ``form`` makes of a value."""
     id: bool = True
     zero_id: bool = True
-    """Whether an id of 16 zero bytes is one; otherwise it stands for none."""
+    """Whether 16 zero bytes are an id; otherwise they mean that there is none."""
     time_step_us: int | None = 1
     """None: the server stamps its own time."""
     time_us_min: int = -(1 << 63)
     binary_names: bool = True
-    """Whether header names may be bytes that are no UTF-8."""
+    """Whether header names may be bytes that are not UTF-8."""
     name_bytes_min: int = 0
     name_bytes_max: int = BYTES_MAX
     value_bytes_max: int = BYTES_MAX
     values_sum_max: int = BYTES_MAX
-    """The header values of one message in sum, or all its headers in ``form``."""
+    """The sum of the header values of one message, or of all its headers in ``form``."""
     payload_bytes_max: int = BYTES_MAX
     whole_bytes_max: int | None = None
     """Headers and payload of one message together."""
     form: str | None = None
     """``module:object`` of a HeaderForm."""
     text_carrier: bool = False
-    """Whether carriers are printable, because readers may take any header for text."""
+    """Whether carriers are printable, because readers may assume that every header is text."""
 
     @property
     def keeps_shape(self) -> bool:
@@ -120,7 +120,7 @@ class Capabilities:
         return headers and self.key and self.null_payload and self.empty_payload and self.time_step_us is not None
 
     def with_carrier(self) -> Capabilities:
-        """Return what a message may be if a carrier brings along what has no form: only sums still bound it."""
+        """Return the capabilities if a carrier brings along what has no form: only sums are still bounded."""
         return Capabilities(
             values_sum_max=self.values_sum_max,
             payload_bytes_max=self.payload_bytes_max,
@@ -136,13 +136,13 @@ class Scheme(NamedTuple):
     port: int | None
     example: str
     is_queue: bool = False
-    """Whether reading takes messages: there is nothing to seek in, and nothing to read twice."""
+    """Whether reading consumes messages, so that there is no seeking and no reading twice."""
 
 
 class EndpointSpec(NamedTuple):
-    """A listening endpoint: its key in the settings, and ``module:function`` that makes it.
+    """A listening endpoint: its key in the settings, and ``module:function`` that creates it.
 
-    The function is given the services and the name of the endpoint, or of one of its listeners: ``iggy_tcp.old``.
+    The function is called with the services and the name of the endpoint, or of one of its listeners: ``iggy_tcp.old``.
     """
 
     name: str
@@ -151,7 +151,7 @@ class EndpointSpec(NamedTuple):
 
 
 class DialectSpec(NamedTuple):
-    """A byte format in the log: its code in chunk envelopes, its name, and ``module:object`` of what reads it."""
+    """A byte format in the log: its code in chunk envelopes, its name, and ``module:object`` of its Dialect."""
 
     code: int
     name: str
@@ -160,22 +160,22 @@ class DialectSpec(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Protocol:
-    """One protocol: what it is called, who reads its bytes, where it listens, and what it cannot show."""
+    """One protocol: its name, the dialects of its bytes, its endpoints, and what it cannot express."""
 
     name: str
-    """As positions and groups are stored under it; it never changes."""
+    """The name that stored positions and groups have; it never changes."""
     title: str
-    """As people know it."""
+    """The name for people."""
     dialects: tuple[DialectSpec, ...]
-    """Those of its generations; its readers are given the first."""
+    """The dialects of its generations; its readers get the first."""
     endpoints: tuple[EndpointSpec, ...]
     schemes: Mapping[str, Scheme]
     visibility: tuple[VisibilityRule, ...]
     capabilities: Mapping[str, Capabilities]
-    """By use: ``""`` what its readers get, ``"sent"`` what a sender can give, and others where servers differ."""
+    """By use: ``""`` what its readers get, ``"sent"`` what a sender can pass, and others if servers differ."""
     topic_error: Callable[[str, int], str | None]
-    """Why clients cannot see a topic of this flat name with so many partitions, or not all of it; None if they can."""
+    """Return why clients cannot see a topic of this flat name and number of partitions whole; None if they can."""
 
 
 def accept_any_topic(name: str, partitions: int) -> None:
-    """Return None: the protocol can show every topic."""
+    """Return None: clients of the protocol can see every topic."""

@@ -1,4 +1,4 @@
-"""Ranges of offsets as (first, end), ``end`` not included: joined, subtracted, and made of single offsets."""
+"""Ranges of offsets as (first, end), ``end`` exclusive: merged, subtracted, and built from single offsets."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 
 OffsetSpan = tuple[int, int]
 MarkedSpan = tuple[int, int, int]
-"""A range with a number that it has, such as a state."""
+"""(first, end, mark): a range with a number, such as a state."""
 
 
 def merge_ranges(ranges: Iterable[OffsetSpan]) -> list[OffsetSpan]:
-    """Ranges in order, joined where they touch or overlap."""
+    """Return the ranges in order, those that touch or overlap as one."""
     merged: list[OffsetSpan] = []
     for first, end in sorted(ranges):
         if merged and first <= merged[-1][1]:
@@ -24,7 +24,7 @@ def merge_ranges(ranges: Iterable[OffsetSpan]) -> list[OffsetSpan]:
 
 
 def subtract_ranges(left_out: Iterable[OffsetSpan | MarkedSpan], first: int, end: int) -> list[OffsetSpan]:
-    """What of ``first`` to ``end`` is in none of the ranges ``left_out``, whose firsts rise."""
+    """Return the parts of ``first`` to ``end`` that are in none of the ranges ``left_out``, sorted by their first."""
     kept: list[OffsetSpan] = []
     for one in left_out:
         start, stop = one[0], one[1]
@@ -41,9 +41,9 @@ def subtract_ranges(left_out: Iterable[OffsetSpan | MarkedSpan], first: int, end
 
 
 def split_by_mark(marked: Iterable[MarkedSpan], first: int, end: int) -> Iterator[tuple[int, int, int | None]]:
-    """Yield ``first`` to ``end`` whole, in order, cut where a mark begins or ends; what has none has None.
+    """Yield all of ``first`` to ``end``, in order, split where a mark begins or ends; None if a part has no mark.
 
-    The marked ranges rise and do not overlap.
+    The marked ranges are sorted and do not overlap.
     """
     for start, stop, mark in marked:
         if stop <= first:
@@ -59,7 +59,7 @@ def split_by_mark(marked: Iterable[MarkedSpan], first: int, end: int) -> Iterato
 
 
 def write_marks(values: NDArray[np.int8], offsets: NDArray[np.int64], marked: Iterable[MarkedSpan]) -> NDArray[np.int8]:
-    """A copy of ``values``, one for each of the rising ``offsets``, with the mark where one lies in a marked range."""
+    """Return a copy of ``values``, one per ascending offset, with the mark for every offset in a marked range."""
     changed = values.copy()
     for first, end, mark in marked:
         changed[slice(*np.searchsorted(offsets, (first, end)))] = mark
@@ -67,12 +67,12 @@ def write_marks(values: NDArray[np.int8], offsets: NDArray[np.int64], marked: It
 
 
 def ranges_of(offsets: Iterable[int]) -> list[OffsetSpan]:
-    """Single offsets, in any order, as ranges, joined where they touch."""
+    """Return single offsets, in any order, as ranges; those that touch are one range."""
     return merge_ranges((offset, offset + 1) for offset in offsets)
 
 
 def ranges_of_rising(offsets: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Offsets that rise as ranges, one a row: what ``ranges_of`` gives, for many offsets at once."""
+    """Return ascending offsets as ranges, one per row of an int64 array: ``ranges_of`` for many offsets at once."""
     cuts = np.flatnonzero(np.diff(offsets) != 1) + 1
     firsts = np.concatenate((offsets[:1], offsets[cuts]))
     ends = np.concatenate((offsets[cuts - 1], offsets[-1:])) + 1

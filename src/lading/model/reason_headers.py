@@ -1,6 +1,6 @@
-"""Headers that say why a copy of a message lies where it does: in a quarantine topic, or in a dead letter topic.
+"""Headers that say why a message was copied to a quarantine topic or a dead letter topic.
 
-They stand behind the message's own headers. Whoever makes a copy of a copy replaces them, so headers never grow.
+They follow the message's own headers. A copy of a copy replaces them, so that headers never grow.
 """
 
 from __future__ import annotations
@@ -8,9 +8,9 @@ from __future__ import annotations
 REASON = "lading-reason"
 """One word: a check of a pipeline, or the state that was set."""
 REASON_HEADER = "lading-reason-header"
-"""The header that the check was about."""
+"""The header that the check concerned."""
 DETAIL = "lading-reason-detail"
-"""A sentence for people."""
+"""A message for people."""
 ORIGIN = "lading-origin"
 """``topic/partition/offset`` of the message."""
 PIPELINE = "lading-pipeline"

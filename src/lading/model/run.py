@@ -1,7 +1,7 @@
-"""Where messages lie in memory, and what a dialect makes of them: the terms in which dialects and columns meet.
+"""Where messages are in memory, and what a dialect decodes them into: the interface of dialects and columns.
 
 A reader maps or receives whole chunks; consecutive chunks of one dialect form a Run. A dialect decodes a
-Run into Decoded: Arrow columns for the message fields that were asked for, and Located values for the
+Run into Decoded: Arrow columns for the message fields that were requested, and Located values for the
 headers that will become typed columns, so that typing happens once, for all dialects, in ``columns``.
 """
 
@@ -33,9 +33,9 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Located:
-    """Per message, where the last value of one header key lies: ``data[start : start + length]``.
+    """For each message the position of the last value of one header key: ``data[start : start + length]``.
 
-    ``length`` is -1 where the header is absent and -2 where its value is null; ``kind`` is its code, 0 if absent.
+    ``length`` is -1 if the header is absent and -2 if its value is null; ``kind`` is its code, 0 if absent.
     """
 
     data: NDArray[np.uint8]
@@ -46,7 +46,7 @@ class Located:
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """Some messages of a Run: the Arrow columns asked for, by Batch field name, and the headers located, by key."""
+    """Some messages of a Run: the requested Arrow columns by Batch field name, and the located headers by key."""
 
     count: int
     columns: Mapping[str, pa.Array[Any]]

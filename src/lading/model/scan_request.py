@@ -1,4 +1,4 @@
-"""ScanRequest: which messages of stored bytes a reader wants and what of each; it goes whole to the dialect."""
+"""ScanRequest: which messages of stored bytes a reader wants, and which parts of each."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ ALL_FIELDS: Final = frozenset(FIELDS)
 
 
 class ScanRequest(NamedTuple):
-    """Messages with ``first`` <= offset < ``end``, as columns for ``fields``, with the headers ``keys`` located.
+    """A request for messages with ``first`` <= offset < ``end``: ``fields`` as columns, the headers ``keys`` located.
 
-    They come in portions of at most ``max_rows`` rows and about ``max_bytes`` bytes, at least one row each. What a
-    carrier header holds is put back, unless ``carrier`` is False.
+    Results are batches of at most ``max_rows`` rows and about ``max_bytes`` bytes, at least one row each. What a
+    carrier header holds is restored, unless ``carrier`` is False.
     """
 
     first: int = 0

@@ -1,4 +1,4 @@
-"""Whether a message may be consumed: the four states of the Iggy seed, with its codes."""
+"""Whether a message may be consumed: the four states of Iggy's reference implementation, with its codes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class State(IntEnum):
         return self.word
 
     def __format__(self, spec: str) -> str:
-        """Return the word, laid out as a text; the number if ``spec`` ends in ``d``."""
+        """Return the word, formatted as a string; the number if ``spec`` ends in ``d``."""
         return format(int(self) if spec.endswith("d") else self.word, spec)
 
 

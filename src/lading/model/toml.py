@@ -1,4 +1,4 @@
-"""Values as TOML writes them; the standard library only reads it."""
+"""Formatting of values as TOML, which the standard library only reads."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _BEYOND_ASCII: Final = re.compile(r"[^\x20-\x7e]")
 
 
 def toml_key(name: str) -> str:
-    """Return ``name`` as a key: bare if it may be, else in quotes."""
+    """Return ``name`` as a key: bare if that is allowed, else in quotes."""
     return name if _BARE_KEY.fullmatch(name) else toml_text(name)
 
 
@@ -23,7 +23,7 @@ def toml_text(text: str) -> str:
 
 
 def toml_value(value: Any) -> str:
-    """Return a value as it stands behind ``=``: texts, numbers, booleans, lists, and mappings as inline tables."""
+    """Return the text of a value: strings, numbers, booleans, lists, and mappings as inline tables."""
     match value:
         case bool():
             return "true" if value else "false"

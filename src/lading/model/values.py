@@ -12,7 +12,7 @@ from .getters import TypedGetters
 from .kinds import FLOATS, INTEGERS, KIND_BY_WORD, Kind, decode_value
 
 Scalar = str | bytes | bool | int | float | None | UUID | datetime
-"""What users may hand in as a header value without saying its kind."""
+"""What callers may pass as a header value without a kind."""
 
 PLAIN_INTEGER_ORDER = (Kind.INT64, Kind.UINT64, Kind.INT128, Kind.UINT128)
 
@@ -25,7 +25,7 @@ class _HeaderValue(NamedTuple):
 
 
 def format_value(kind: int, data: bytes | None) -> str:
-    """Return a header value for people: kind and value, ``uint16: 12``; bytes that are no text as hex digits."""
+    """Return a header value for people: kind and value, ``uint16: 12``; bytes that are not text as hex digits."""
     word = _WORDS.get(kind, f"kind {kind}")
     if data is None:
         return f"{word}: null"
@@ -50,7 +50,7 @@ class HeaderValue(_HeaderValue, TypedGetters):
 
     @property
     def typed(self) -> str | bytes | bool | int | float | None:
-        """The Python value its kind declares; raises CorruptError where the bytes cannot be that kind."""
+        """The Python value that its kind declares. Raises CorruptError if the bytes cannot be of that kind."""
         return decode_value(self.kind, self.data)
 
     def __str__(self) -> str:
@@ -86,24 +86,24 @@ def _float(value: float, kind: Kind) -> HeaderValue:
 
 
 def f32(value: float) -> HeaderValue:
-    """A float32 header value; NaN and infinities are kept, finite values beyond its range are a LocalError."""
+    """Return a float32; NaN and infinities are kept. Raises LocalError for finite values beyond its range."""
     return _float(value, Kind.FLOAT32)
 
 
 def f64(value: float) -> HeaderValue:
-    """A float64 header value; NaN and infinities are kept."""
+    """Return a float64; NaN and infinities are kept."""
     return _float(value, Kind.FLOAT64)
 
 
 def raw(value: bytes) -> HeaderValue:
-    """Bytes without a declared meaning."""
+    """Return bytes without a declared type."""
     if not isinstance(value, bytes | bytearray | memoryview):
         raise LocalError(f"a header of kind raw takes bytes, not {type(value).__name__} {value!r}")
     return HeaderValue(Kind.RAW, bytes(value))
 
 
 def string(value: str) -> HeaderValue:
-    """UTF-8 text; a str that UTF-8 cannot hold (lone surrogates) is a LocalError."""
+    """Return UTF-8 text. Raises LocalError for a str that UTF-8 cannot encode (lone surrogates)."""
     if not isinstance(value, str):
         raise LocalError(f"a header of kind string takes a str, not {type(value).__name__} {value!r}")
     try:
@@ -113,14 +113,14 @@ def string(value: str) -> HeaderValue:
 
 
 def boolean(value: bool) -> HeaderValue:
-    """A bool header value, one byte 0 or 1."""
+    """Return a bool, one byte 0 or 1."""
     if not isinstance(value, bool):
         raise LocalError(f"a header of kind bool takes True or False, not {value!r}")
     return HeaderValue(Kind.BOOL, b"\x01" if value else b"\x00")
 
 
 def encode_value(value: Scalar | HeaderValue) -> HeaderValue:
-    """The header value of a plain Python value.
+    """Return the header value of a plain Python value.
 
     str, UUID and datetime become strings (ISO 8601), bytes raw, bool bool, float float64, None a null raw
     value; int takes the first of int64, uint64, int128, uint128 that holds it. A NumPy scalar keeps its own kind.
@@ -156,7 +156,7 @@ def encode_value(value: Scalar | HeaderValue) -> HeaderValue:
 
 
 def _from_numpy(value: Any) -> HeaderValue | None:
-    """NumPy names its scalar types as kinds are named: an int16 stays an int16."""
+    """Return a NumPy scalar as its own kind, since NumPy's names are those of kinds; None for other values."""
     kind = KIND_BY_WORD.get(type(value).__name__.rstrip("_"))
     if kind in INTEGERS:
         return _integer(kind)(int(value))

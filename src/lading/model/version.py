@@ -1,4 +1,4 @@
-"""The version of Lading, as packages and reports name it."""
+"""The version of Lading, for packages and reports."""
 
 from __future__ import annotations
 
