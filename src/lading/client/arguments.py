@@ -1,4 +1,4 @@
-"""Arguments of the Python API that cannot be: each is refused with the nearest thing that works."""
+"""Refusal of invalid arguments of the Python API; each error names the nearest argument that exists."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _MEANT: Final[Mapping[str, tuple[str, ...]]] = {
     "sasl_plain_username": ("username",), "sasl_plain_password": ("password",), "ssl_cafile": ("ca_file",),
     "security_protocol": ("tls",), "max_in_flight": ("in_flight",), "n": ("limit",),
 }  # fmt: skip
-"""What other clients call an argument, in lower case: the names here, of which the first that is known is meant."""
+"""Argument names of other clients, in lower case, and names here, of which the first that exists is suggested."""
 _SENTENCES: Final = {
     "bootstrap_servers": "the first argument is the address: 'kafka://host:9092'",
     "nsqd_tcp_addresses": "the first argument is the address: 'nsq://host:4150'",
@@ -45,9 +45,9 @@ _SINGLE_VALUE = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
 
 
 def open_for(caller: Callable[..., Any], url: object, options: Mapping[str, Any]) -> Transport:
-    """Open the transport behind ``url`` for a class or function of the API, ``options`` being the rest of its keywords.
+    """Open the transport of ``url`` for a class or function of the API; ``options`` are its remaining keywords.
 
-    Raises SettingError for a URL that is none, and for an option that neither ``caller`` nor the transport has.
+    Raises SettingError for an invalid URL, and for an option that neither ``caller`` nor the transport has.
     """
     name = caller.__name__
     known: list[str] = []
@@ -92,7 +92,7 @@ def _unknown(caller: Callable[..., Any], option: str, transport_options: list[st
 
 
 def to_microseconds(timestamp: datetime | int | None) -> int | None:
-    """Return a timestamp as microseconds since 1970. Raises LocalError if it names no moment."""
+    """Return a timestamp as microseconds since 1970 UTC. Raises LocalError if it is not a point in time."""
     if isinstance(timestamp, datetime):
         if timestamp.tzinfo is None:
             raise LocalError(f"timestamp {timestamp} has no time zone; say which, e.g. datetime.now(UTC)")

@@ -1,4 +1,4 @@
-"""The bulk form: topics as Arrow tables, in and out, without a Python object a message."""
+"""The bulk form: topics read and written as Arrow tables, without a Python object per message."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .unseen import DeclaredHeaders
 
 FETCH_BYTES = 4 << 20
 WRITE_ROWS = 32_768
-"""Rows that become headers at once: enough for the kernels, few enough to stay in the cache."""
+"""Rows that are converted to headers at once: enough for the kernels, few enough to stay in the CPU's cache."""
 
 
 def read_arrow(
@@ -37,13 +37,13 @@ def read_arrow(
     on_loss: OnLoss = "fail",
     **options: Any,
 ) -> pa.Table:
-    """What a topic holds, as a table: partition after partition, in offset order within each.
+    """Return the messages of a topic as a table: partition after partition, in offset order within each.
 
     ``columns`` names message fields and typed headers, ``"offset, carrier string, delay int"``
     (docs/reference/contract), or is a list of such parts; without it the table has the Batch schema. ``start``,
-    ``end``, ``where`` and ``states`` are those of Consumer; the end is where the topic ends now. ``limit`` bounds the
-    rows. Header values that cannot be read as the type asked for are null; a header that no message has is told by a
-    warning. Other ``options`` go to the transport.
+    ``end``, ``where`` and ``states`` are those of Consumer; by default reading ends at the present end of the topic.
+    ``limit`` bounds the rows. Header values that cannot be read as the declared type are null. Warns of a header that
+    no message has. Other ``options`` go to the transport.
     """
     if limit is not None and limit < 0:
         raise SettingError(f"limit is 0 or more, not {limit}")
@@ -87,11 +87,11 @@ def write_arrow(
     partition: int | None = None,
     **options: Any,
 ) -> int:
-    """Send each row as a message; all are acknowledged when this returns how many.
+    """Send each row as a message; return how many, after all are acknowledged.
 
     ``headers`` names the columns that become headers (a mapping is header key → column); their Arrow types choose the
-    kinds (docs/reference/python-api). Without it a ``headers`` column in the Batch form is sent as it is. ``key``,
-    ``payload`` and ``timestamp`` name columns too; left out, they are the columns of that name where there are such.
+    kinds (docs/reference/python-api). Without it a ``headers`` column in the Batch schema is sent unchanged. ``key``,
+    ``payload`` and ``timestamp`` name columns too; by default the columns of these names, if the table has them.
     ``nulls`` says whether a null becomes a null header or none. Other ``options`` go to Producer, which creates
     a missing topic.
     """

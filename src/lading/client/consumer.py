@@ -1,4 +1,4 @@
-"""Consumer: reads messages from any transport, one at a time, by the poll, or as Arrow batches."""
+"""Consumer: reads messages from any transport, one at a time, by polling, or as Arrow batches."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ if TYPE_CHECKING:
 
 
 class Consumer:
-    """Iterates the messages of one or several topics at ``url``, or of a transport that is open (it is closed here).
+    """Iterates over the messages of one or several topics at ``url``, or of an open transport (which it closes).
 
     ``start`` is ``earliest``, ``latest``, an offset, -N for the last N, a datetime, or one of these by partition (a
-    mapping reads only the partitions it names); ``end`` likewise stops there. ``timeout_s`` ends the iteration when
-    nothing new came for that long; None waits for ever, 0 stops at the end of what is there.
+    mapping reads only the partitions that it names); ``end`` is the same for where to stop. ``timeout_s`` ends the
+    iteration when no new message arrived for that long; None waits for ever, 0 stops at the present end.
 
-    ``where`` keeps the messages of which it is true; it runs in the broker over ``lading://``, here elsewhere.
-    ``states="all"`` shows unavailable, poisoned and marked messages too. With ``verify_checksum`` a payload that does
-    not match its CRC-32 is asked for once more, then ChecksumMismatch names it.
+    ``where`` keeps the messages for which it is true; over ``lading://`` the broker evaluates it, else the client.
+    ``states="all"`` includes unavailable, poisoned and marked messages. With ``verify_checksum`` a payload that does
+    not match its CRC-32 is requested once more, then ChecksumMismatch names it.
 
-    With ``group`` the partitions are shared among its members and begin where the group stopped. With ``auto_commit``
-    positions are stored while reading and at the end; a message counts as done when the next one is asked for, or at
+    With ``group`` the partitions are shared among its members and start where the group stopped. With ``auto_commit``
+    positions are stored while reading and at the end; a message counts as done when the next one is requested, or at
     a ``close`` without error. A member that does not read for the group's session time-out (over ``kafka://``, where a
-    thread keeps it alive: for ``reading_timeout_s``) loses its partitions to others.
+    thread sends its heartbeats: for ``reading_timeout_s``) loses its partitions to others.
 
-    Over ``nsq://`` the group is the ``channel``; the option ``tag`` asks for the messages with that tag. There a
-    message that was not done with comes again, and offsets only number what this consumer received.
+    Over ``nsq://`` the group is the ``channel``; the option ``tag`` subscribes to the messages with that tag. There a
+    message that was not finished is delivered again, and offsets only number what this consumer received.
 
-    ``on_loss`` says what to do when messages at the position are gone: ``fail`` with DataLoss, or ``skip`` with a
+    ``on_loss`` says what to do if messages at the position were deleted: ``fail`` with DataLoss, or ``skip`` with a
     warning. Other ``options`` go to the transport.
     """
 
@@ -128,18 +128,17 @@ class Consumer:
         return self._hand()
 
     def poll(self, max_messages: int = 500, timeout_s: float = 1.0) -> list[Message]:
-        """Up to ``max_messages``, as soon as there is one; an empty list after ``timeout_s`` without any."""
+        """Return up to ``max_messages`` as soon as there is one, or an empty list after ``timeout_s`` without any."""
         self._mark_delivered_done()
         if not self._ready and not self._load(timeout_s):
             return []
         return [self._hand() for _ in range(min(max_messages, len(self._ready)))]
 
     def batches(self, columns: str | Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
-        """The same messages as Arrow batches, without a Python object each; ends as the iteration does.
+        """Yield the same messages as Arrow batches, without a Python object each; ends as the iteration does.
 
-        In the Batch schema, or with ``columns`` (``"offset, carrier string, delay int"`` or a list of such parts) as
-        these; a header that no message has is told by a warning at the end. Deserialisers and interceptors do not see
-        them.
+        Batches have the Batch schema, or ``columns`` (``"offset, carrier string, delay int"`` or a list of such parts).
+        Warns at the end of a header that no message has. Deserialisers and interceptors are not called.
         """
         selection = self._selection
         if columns is not None:
@@ -189,7 +188,7 @@ class Consumer:
             self._maintain_membership()
 
     def _load(self, timeout_s: float | None) -> bool:
-        """Fill the queue of messages; False when time is up or everything is read."""
+        """Fill the queue of messages; return False if time is up or everything is read."""
         if self._error is not None:
             error, self._error = self._error, None
             raise error
@@ -209,9 +208,9 @@ class Consumer:
         return False
 
     def _prepare(self, topic: str, messages: list[Message]) -> Sequence[Message]:
-        """Return the messages deserialised and as interceptors leave them.
+        """Return the messages after deserialisers and interceptors.
 
-        The error of a deserialiser waits until the messages before it were handed out.
+        The error of a deserialiser is raised after the messages before it were returned.
         """
         if self._key_deserializer is not None or self._value_deserializer is not None:
             count, self._error = deserialize(topic, messages, self._key_deserializer, self._value_deserializer)
@@ -241,14 +240,14 @@ class Consumer:
     # positions
 
     def positions(self) -> dict[TopicPartition, int]:
-        """By (topic, partition): the offset of the next message to be handed out."""
+        """Return the offset of the next message of each (topic, partition)."""
         found = {place: position.offset for place, position in self._readers.positions().items()}
         if self._at is not None:
             found[self._at.place] = self._ready[0].offset if self._ready else self._at.after.offset
         return found
 
     def lag(self) -> dict[TopicPartition, int]:
-        """By (topic, partition): how many offsets lie between the position and the end, as of now."""
+        """Return for each (topic, partition) how many offsets there are from the position to the present end."""
         ends = {
             (name, part.number): part.end_offset
             for name in self._names
@@ -257,7 +256,7 @@ class Consumer:
         return {place: max(0, ends.get(place, 0) - offset) for place, offset in self.positions().items()}
 
     def seek(self, partition: int, offset: int, topic: str | None = None) -> None:
-        """Go on at ``offset`` of a partition; ``topic`` may be left out where there is one."""
+        """Continue at ``offset`` of a partition; ``topic`` may be omitted if there is only one."""
         self._usable()
         if topic is None and len(self._names) > 1:
             raise LocalError(f"this consumer reads several topics ({', '.join(self._names)}); pass topic= to seek")
@@ -270,7 +269,7 @@ class Consumer:
         self._done[place] = Position(offset)
 
     def commit(self) -> None:
-        """Store the group's positions behind everything handed out so far."""
+        """Store the group's positions after all messages returned so far."""
         if self._member is None:
             raise LocalError("commit() needs a consumer group; use Consumer(..., group='name')")
         self._usable()
@@ -326,9 +325,9 @@ class Consumer:
     # life
 
     def close(self, *, failed: bool = False) -> None:
-        """Store positions (with ``auto_commit``), leave the group, let go of the connection.
+        """Store positions (with ``auto_commit``), leave the group, close the connection. Further calls do nothing.
 
-        ``failed`` leaves out the last message handed out: it is read again. Further calls do nothing.
+        With ``failed`` the last message returned does not count as done, so that it is read again.
         """
         if self._closed:
             return
@@ -363,13 +362,13 @@ class Consumer:
             raise LocalError("this consumer is closed")
 
     def _back_to(self, offset: int) -> None:
-        """Read again from ``offset`` of the partition whose messages are being handed out."""
+        """Read again from ``offset`` of the partition whose messages are being returned."""
         assert self._at is not None
         self._readers.rewind(self._at.place, offset)
         self._at.after = Position(offset, self._at.after.epoch)
 
     def _forget_ready(self) -> None:
-        """Go back to what was read but not handed out."""
+        """Discard messages that were read but not returned; they are read again."""
         if self._at is not None and self._at.handed is not None:
             self._done[self._at.place] = Position(self._at.handed, self._at.after.epoch)
         if self._ready:
@@ -380,10 +379,10 @@ class Consumer:
 
 @dataclass(slots=True)
 class _Reading:
-    """The messages of one read on their way to the user: of which partition, and how far.
+    """The messages of one read of a partition, and how far the caller is with them.
 
-    ``after`` is the position behind all of them, ``handed`` behind the last one handed out, ``finished`` behind the
-    last one that the user is done with.
+    ``after`` is the position after all of them, ``handed`` after the last one returned, ``finished`` after the
+    last one that the caller has processed.
     """
 
     place: TopicPartition

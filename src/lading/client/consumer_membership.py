@@ -1,4 +1,4 @@
-"""A consumer as a member of its group: it says that it lives, and stores how far it is."""
+"""A consumer as a member of its group: heartbeats, and the positions that it commits."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from .read_bounds import TopicPartition
 HEARTBEAT_S = 2.0
 STORE_ATTEMPTS = 3
 COMMIT_S = 5.0
-"""With ``auto_commit`` positions are stored at most this long after messages were done with."""
+"""With ``auto_commit`` positions are stored at most this long after messages were processed."""
 
 
 class ConsumerMembership:
-    """Heartbeats and positions over a ``membership``; ``reassigned`` until its partitions were looked at again."""
+    """Heartbeats and commits over a ``membership``; ``reassigned`` until its partitions were read again."""
 
     def __init__(self, membership: Membership, interceptors: Sequence[ConsumerInterceptor]) -> None:
         self.membership = membership
@@ -28,18 +28,18 @@ class ConsumerMembership:
 
     @property
     def store_due(self) -> bool:
-        """Whether positions were last stored long ago."""
+        """Whether the last commit is COMMIT_S ago."""
         return time.monotonic() - self._commit_at >= COMMIT_S
 
     def heartbeat_when_due(self, *, changing: bool) -> None:
-        """Every two seconds, and at once where the assignment is ``changing``."""
+        """Send a heartbeat every two seconds, and at once if the assignment is ``changing``."""
         now = time.monotonic()
         if changing or now - self._heartbeat_at >= HEARTBEAT_S:
             self._heartbeat_at = now
             self.reassigned |= self.membership.heartbeat()
 
     def store(self, done: Mapping[TopicPartition, Position]) -> None:
-        """Store what changed; a partition that another member has now is left to it."""
+        """Store the positions that changed, except of partitions that another member has now."""
         self._commit_at = time.monotonic()
         changed = {place: position for place, position in done.items() if self._stored.get(place) != position}
         stored = {place: position for place, position in changed.items() if self._store_one(place, position)}
@@ -50,7 +50,7 @@ class ConsumerMembership:
         )
 
     def _store_one(self, place: TopicPartition, position: Position) -> bool:
-        """Whether it was stored; not so when the partition went to another member."""
+        """Store one position; return False if the partition was assigned to another member."""
         for _ in range(STORE_ATTEMPTS):
             try:
                 self.membership.store(*place, position)

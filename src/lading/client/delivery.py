@@ -1,8 +1,8 @@
-"""How what many tasks send becomes visible: once, whole or not at all, as far as the target can promise it.
+"""How messages sent by many tasks become visible: once, all or none of them, as far as the target can promise it.
 
 A Lading broker and a Kafka cluster with a transactional id hide what tasks send until one process decides, so that
-each piece of work is there once. Elsewhere work that is tried again is sent again: then every message has a header
-that is the same in each try, by which readers find repetitions.
+each piece of work is visible exactly once. Elsewhere a retry sends messages again: then each message has a header
+that is the same in every attempt, by which readers find duplicates.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ _WORK_BYTES = 8
 
 
 class DeliveryTarget(NamedTuple):
-    """Where messages go, and what is known of how they may become visible there."""
+    """Where messages go, and the options that decide how they become visible there."""
 
     url: str
     """What the user typed, for errors."""
     topic: str
     key_prefix: str
-    """Stands before the name of a piece of work in the keys of a Lading broker, such as ``spark/``."""
+    """Prefix of the name of a piece of work in the keys of a Lading broker, such as ``spark/``."""
     transactional_id: str | None = None
     transaction_timeout_s: float | None = None
     dedupe_header: str | None = None
 
 
 class Task(NamedTuple):
-    """One attempt of one task: of which work all tasks together do, which part, which try."""
+    """One attempt of one task: the work that all tasks do together, the part of it, and the number of the attempt."""
 
     work: str
     number: int
@@ -58,7 +58,7 @@ class Task(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SentByTask:
-    """What one task attempt sent: its transaction (None where there is none to decide about), for which work."""
+    """What one task attempt sent: the work, and its transaction (None if there is none to decide about)."""
 
     transaction: int | PreparedTransaction | None
     work: str
@@ -66,23 +66,23 @@ class SentByTask:
 
 
 class CommitProtocol(Protocol):
-    """One way. ``write`` runs in tasks, the others in one process, with what has a transaction."""
+    """How one kind of target commits. ``write`` runs in tasks, the others in one process, with the transactions."""
 
     def write(self, parts: Parts, task: Task) -> SentByTask:
-        """Send what one task attempt has."""
+        """Send the messages of one task attempt."""
         ...
 
     def commit(self, work: str, sent: Sequence[SentByTask]) -> None:
-        """Make all that the winning attempts sent readable; a repeat changes nothing."""
+        """Make the messages of the winning attempts visible. Idempotent."""
         ...
 
     def abort(self, work: str, sent: Sequence[SentByTask]) -> None:
-        """Take back what was sent, as far as it can be."""
+        """Discard what was sent, as far as the target can."""
         ...
 
 
 def choose_commit_protocol(transport: Transport, target: DeliveryTarget) -> CommitProtocol:
-    """Return the way for this target; SettingError for options that it has no use for."""
+    """Return the protocol for this target. Raises SettingError for options that do not apply to it."""
     if target.transactional_id is not None:
         if not isinstance(transport, TransactionalTransport):
             raise SettingError(
@@ -97,7 +97,7 @@ def choose_commit_protocol(transport: Transport, target: DeliveryTarget) -> Comm
 
 
 class LadingTransactionCommit:
-    """To a Lading broker: one transaction an attempt; the driver commits those that won under the work's key."""
+    """To a Lading broker: one transaction per attempt; the driver commits the winning ones under the work's key."""
 
     def __init__(self, transport: LadingTransport, target: DeliveryTarget) -> None:
         self._transport = transport
@@ -105,35 +105,35 @@ class LadingTransactionCommit:
         self._key_prefix = target.key_prefix
 
     def write(self, parts: Parts, task: Task) -> SentByTask:
-        """Append under an open transaction."""
+        """Append in a transaction, which stays open."""
         name = f"{task.work}/{task.number}/{task.attempt}"
         writer_id = hashlib.blake2b(name.encode(), digest_size=WRITER_ID_BYTES).digest()
         transaction, count = _send_in_transaction(self._transport, self._topic, task.work, parts, writer_id)
         return SentByTask(transaction, task.work, count)
 
     def commit(self, work: str, sent: Sequence[SentByTask]) -> None:
-        """Make all readable at once."""
+        """Commit all transactions together."""
         mine = [one.transaction for one in sent if isinstance(one.transaction, int)]
         self._transport.commit(f"{self._key_prefix}{work}", mine)
 
     def abort(self, work: str, sent: Sequence[SentByTask]) -> None:
-        """What stays open the broker aborts when its time is over.
+        """Do nothing: the broker aborts open transactions when they time out.
 
-        What a commit showed already, whose answer was lost, stays: the batch comes again and finds its key.
+        If a commit succeeded but its response was lost, its messages stay: the retried batch finds its key.
         """
         with suppress(LadingError):
             self._transport.abort([one.transaction for one in sent if isinstance(one.transaction, int)])
 
 
 class KafkaTransactionCommit:
-    """To a Kafka cluster with a transactional id: one transaction a task, decided about together."""
+    """To a Kafka cluster with a transactional id: one transaction per task, decided about together."""
 
     def __init__(self, decision: TransactionDecision, target: DeliveryTarget) -> None:
         self._decision = decision
         self._topic = target.topic
 
     def write(self, parts: Parts, task: Task) -> SentByTask:
-        """Send in an open transaction; nothing where the work was decided about already."""
+        """Send in a transaction, which stays open; send nothing if the work is decided already."""
         if self._decision.last_decided() == task.work:
             for _ in parts:
                 pass
@@ -148,20 +148,20 @@ class KafkaTransactionCommit:
             raise
 
     def commit(self, work: str, sent: Sequence[SentByTask]) -> None:
-        """Decide, then commit one transaction after the other."""
+        """Record the decision, then commit one transaction after the other."""
         self._decision.decide(
             work, [one.transaction for one in sent if isinstance(one.transaction, PreparedTransaction)]
         )
 
     def abort(self, work: str, sent: Sequence[SentByTask]) -> None:
-        """Abort them, unless they were decided about."""
+        """Abort the transactions, unless their commit was decided."""
         self._decision.withdraw(
             work, [one.transaction for one in sent if isinstance(one.transaction, PreparedTransaction)]
         )
 
 
 class AtLeastOnce:
-    """To all others: what is tried again is sent again, with the same mark."""
+    """To all other targets: a retry sends messages again, with the same mark."""
 
     def __init__(self, transport: Transport, target: DeliveryTarget) -> None:
         self._transport = transport
@@ -171,15 +171,15 @@ class AtLeastOnce:
         self._header = None if bare else target.dedupe_header
 
     def write(self, parts: Parts, task: Task) -> SentByTask:
-        """Send, each message with its mark."""
+        """Send each message with its mark."""
         marked = parts if self._header is None else self._all_marked(parts, task)
         return SentByTask(None, task.work, _send_all(self._transport, self._topic, marked))
 
     def commit(self, work: str, sent: Sequence[SentByTask]) -> None:
-        """Everything is readable already."""
+        """Do nothing: all messages are visible already."""
 
     def abort(self, work: str, sent: Sequence[SentByTask]) -> None:
-        """What was sent stays."""
+        """Do nothing: what was sent stays."""
 
     def _all_marked(self, parts: Parts, task: Task) -> Parts:
         count = 0
@@ -188,7 +188,7 @@ class AtLeastOnce:
             count += batch.num_rows
 
     def _marked(self, batch: pa.RecordBatch, task: Task, before: int) -> pa.RecordBatch:
-        """The messages with their mark: the work, the task, and which of its messages each is."""
+        """Return the messages with their mark: the work, the task, and the number of the message in it."""
         work = hashlib.blake2b(task.work.encode(), digest_size=_WORK_BYTES).hexdigest()
         numbers: Any = pa.array(np.arange(before, before + batch.num_rows)).cast(pa.string())
         prefix: Any = pa.scalar(f"{work}-{task.number}-")
@@ -200,8 +200,10 @@ class AtLeastOnce:
 
 
 def send_once(transport: Transport, topic: str, key: str, parts: Parts) -> int:
-    """Send from this process alone and return how many messages; over ``lading://`` under ``key``, so that they are
-    there once however often this is repeated."""
+    """Send from this process alone; return how many messages.
+
+    Over ``lading://`` they are committed under ``key``, so that they are visible once however often this is repeated.
+    """
     if not isinstance(transport, LadingTransport):
         return _send_all(transport, topic, parts)
     transaction, count = _send_in_transaction(transport, topic, key, parts, None)
@@ -210,7 +212,7 @@ def send_once(transport: Transport, topic: str, key: str, parts: Parts) -> int:
 
 
 def _send_all(transport: Transport, topic: str, parts: Parts) -> int:
-    """Send, several batches under way at a time if the transport can; how many messages."""
+    """Send, with several batches in flight if the transport can; return how many messages."""
     if isinstance(transport, PipeliningTransport):
         return transport.send_all(topic, parts)
     return sum(transport.send(topic, number, batch).count for number, batch in parts)
@@ -219,7 +221,7 @@ def _send_all(transport: Transport, topic: str, parts: Parts) -> int:
 def _send_in_transaction(
     transport: LadingTransport, topic: str, scope: str, parts: Parts, writer_id: bytes | None
 ) -> tuple[int, int]:
-    """Append under a transaction that stays open: its id, and how many messages. An error aborts it."""
+    """Append in a transaction that stays open; return its id and how many messages. An error aborts it."""
     transaction = transport.begin(scope)
     try:
         writer = transport.writer(writer_id, 0, transaction)

@@ -1,4 +1,4 @@
-"""The client's kernels as plain Python, same names and signatures."""
+"""The client's kernels in plain Python, with the same names and signatures."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ def spread(
     places: NDArray[np.int32],
     target: NDArray[np.uint8],
 ) -> None:
-    """Put the values of a column where they belong among those of ``width`` columns that lie row by row.
+    """Copy the values of one column into a target in which the values of ``width`` columns are stored row by row.
 
-    Value ``row`` begins at ``data[ends[row]]``, and in ``target`` it is number ``row * width + place`` of those that
-    ``places`` bounds; that has no bytes for it where it is null.
+    Value ``row`` starts at ``data[ends[row]]``; in ``target`` it is number ``row * width + place`` of those that
+    ``places`` bounds, which reserves no bytes for a null.
     """
     for row in range(len(ends) - 1):
         to, end = places[row * width + place : row * width + place + 2].tolist()

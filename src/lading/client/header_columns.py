@@ -1,4 +1,4 @@
-"""Typed Arrow columns to headers: one header a column, of the kind its type declares (docs/reference/python-api)."""
+"""Typed Arrow columns to headers: one header per column, of the kind of its type (docs/reference/python-api)."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from . import fallback
 
 KERNEL_MODULE = "lading.client.kernels"
 VALUES_BYTES_MAX = (1 << 31) - 1
-"""What one Arrow column of binary values can hold."""
+"""The bytes that one Arrow column of binary values can hold."""
 
 Nulls = Literal["null", "absent"]
-"""What a null in a column becomes: a header without a value, or no header."""
+"""What a null in a column becomes: a header whose value is null, or no header."""
 
 
 class ColumnEncoder(NamedTuple):
-    """How a column type becomes header values: which kind, and the column as binary."""
+    """How a column type becomes header values: the kind, and the conversion to a binary column."""
 
     kind: Kind
     binary: Callable[[Any], Any]
@@ -39,7 +39,7 @@ def _validity(column: Any) -> pa.Buffer | None:
 
 
 def _fixed(width_bytes: int) -> Callable[[Any], Any]:
-    """Values of fixed width as they lie in Arrow's buffer: little-endian, as header values are."""
+    """Return the conversion of values of fixed width: Arrow's buffer unchanged, little-endian as header values are."""
 
     def binary(column: Any) -> Any:
         rows = len(column)
@@ -59,7 +59,7 @@ def _text(column: Any) -> Any:
 
 
 def _instant(column: Any) -> Any:
-    """ISO 8601 with six digits of seconds; ``Z`` where the column has a time zone (the instant is in UTC then)."""
+    """Return ISO 8601 with microseconds; with ``Z`` if the column has a time zone (the instant is in UTC then)."""
     zone = "Z" if column.type.tz else ""
     exact = column.cast(pa.timestamp("us", "UTC" if zone else None), safe=False)
     return pc.strftime(exact, format="%Y-%m-%dT%H:%M:%S" + zone).cast(pa.binary())
@@ -82,7 +82,7 @@ FORMS: dict[pa.DataType, ColumnEncoder] = {
     pa.date64(): ColumnEncoder(Kind.STRING, lambda column: _text(column.cast(pa.date32()))),
     pa.null(): ColumnEncoder(Kind.RAW, lambda column: column.cast(pa.binary())),
 }
-"""By exact type."""
+"""Encoders by exact type."""
 
 FAMILIES: tuple[tuple[Callable[[pa.DataType], bool], ColumnEncoder], ...] = (
     (pa.types.is_string, ColumnEncoder(Kind.STRING, _text)),
@@ -95,11 +95,11 @@ FAMILIES: tuple[tuple[Callable[[pa.DataType], bool], ColumnEncoder], ...] = (
     (pa.types.is_decimal, ColumnEncoder(Kind.STRING, _text)),
     (pa.types.is_timestamp, ColumnEncoder(Kind.STRING, _instant)),
 )
-"""By family, the first that fits."""
+"""Encoders by family of types; the first that fits is used."""
 
 
 def form_of(name: str, type_: pa.DataType) -> ColumnEncoder:
-    """The form of a column; LocalError names a column whose type no header kind can say."""
+    """Return the encoder of a column. Raises LocalError, which names the column, if no header kind has its type."""
     found = FORMS.get(type_) or next((form for fits, form in FAMILIES if fits(type_)), None)
     if found is None:
         raise LocalError(f"column {name!r} is {type_}; no header holds that. Cast it, to string for example")
@@ -107,7 +107,10 @@ def form_of(name: str, type_: pa.DataType) -> ColumnEncoder:
 
 
 def headers_of(batch: pa.RecordBatch, columns: Mapping[str, str], nulls: Nulls) -> Any:
-    """The headers column of a batch: for each row one header a column, in order; ``columns`` is header key → column."""
+    """Return the headers column of a batch: in each row one header per column, in order.
+
+    ``columns`` maps header keys to column names.
+    """
     rows, width = batch.num_rows, len(columns)
     if not width:
         raise LocalError("name at least one column to become a header")
@@ -135,7 +138,7 @@ def headers_of(batch: pa.RecordBatch, columns: Mapping[str, str], nulls: Nulls) 
 
 
 def _row_by_row(parts: Sequence[Any], rows: int) -> Any:
-    """The values of binary columns of ``rows`` rows, row by row."""
+    """Return the values of binary columns of ``rows`` rows as one array, row by row."""
     width = len(parts)
     sizes = np.empty((rows, width), np.int64)
     valid = None if not any(part.null_count for part in parts) else np.ones((rows, width), np.bool_)
@@ -164,7 +167,7 @@ def _row_by_row(parts: Sequence[Any], rows: int) -> Any:
 
 @lru_cache(2)
 def _repeated(texts: tuple[str, ...], kinds: tuple[int, ...], times: int) -> tuple[Any, Any]:
-    """Keys and kinds over and over; those of the last are kept, since all batches of a table but one are alike."""
+    """Return keys and kinds, ``times`` times. The last result is cached: all batches of a table but one are alike."""
     keys = [text.encode() for text in texts]
     ends = np.zeros(len(keys) * times + 1, np.int32)
     np.cumsum(np.tile([len(key) for key in keys], times), out=ends[1:])
@@ -174,7 +177,7 @@ def _repeated(texts: tuple[str, ...], kinds: tuple[int, ...], times: int) -> tup
 
 
 def with_header(headers: Any, key: str, values: Any) -> Any:
-    """A headers column with one raw header more at the end of each row; ``values`` are binary, one a row."""
+    """Return a headers column with one more raw header at the end of each row; ``values`` are binary, one per row."""
     rows = len(headers)
     counts = pc.list_value_length(headers).to_numpy(zero_copy_only=False)
     ends = np.zeros(rows + 1, np.int32)
@@ -192,5 +195,5 @@ def with_header(headers: Any, key: str, values: Any) -> Any:
 
 
 def header_names(headers: Sequence[str] | Mapping[str, str]) -> dict[str, str]:
-    """Header key → column, from a mapping or from column names that are the keys."""
+    """Return a mapping of header key to column, from such a mapping or from column names that are also the keys."""
     return dict(headers) if isinstance(headers, Mapping) else {name: name for name in headers}

@@ -1,7 +1,7 @@
-"""Interceptors: code that sees every message on its way out or in, in KIP-82's shape (kafka.md 1.3).
+"""Interceptors: code that is called with every message sent or received, as in KIP-82 (kafka.md 1.3).
 
-They may read and change headers. What an interceptor raises is logged and swallowed: the chain goes on with the last
-good message.
+They may read and change headers. An error of an interceptor is logged and not raised: the chain continues with the
+last good message.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class Outgoing:
-    """A message before it is sent; ``payload`` and ``key`` are still the user's values, ``headers`` writable."""
+    """A message before it is sent: ``payload`` and ``key`` as the caller passed them, ``headers`` writable."""
 
     topic: str
     payload: Any
@@ -31,35 +31,35 @@ class Outgoing:
 
 
 class ProducerInterceptor:
-    """Base of producer interceptors; override what you need."""
+    """Base class of producer interceptors; override what you need."""
 
     def on_send(self, message: Outgoing) -> Outgoing:
-        """Before serialisers and partitioning; what is returned goes on."""
+        """Return the message to send. Called before serialisers and partitioning."""
         return message
 
     def on_acknowledged(self, message: Outgoing, offset: int | None, error: Exception | None) -> None:
-        """After the server answered, ``error`` None when the message is in; ``offset`` where the server says it."""
+        """Called after the response: ``error`` is None on success, ``offset`` None if the server does not report it."""
 
     def close(self) -> None:
-        """When the producer closes."""
+        """Called when the producer closes."""
 
 
 class ConsumerInterceptor:
-    """Base of consumer interceptors; override what you need."""
+    """Base class of consumer interceptors; override what you need."""
 
     def on_consume(self, messages: Sequence[Message]) -> Sequence[Message]:
-        """Before the user sees the messages; what is returned goes on. Headers are writable here."""
+        """Return the messages that the caller gets. Their headers are still writable."""
         return messages
 
     def on_commit(self, positions: Mapping[tuple[str, int], int]) -> None:
-        """After positions were stored, by (topic, partition): the next offset."""
+        """Called after positions were stored: the next offset by (topic, partition)."""
 
     def close(self) -> None:
-        """When the consumer closes."""
+        """Called when the consumer closes."""
 
 
 def apply_interceptors(calls: Sequence[Callable[[T], T]], value: T) -> T:
-    """``value`` through every call in order; a call that raises is logged and left out."""
+    """Pass ``value`` through all calls in order; an error is logged and that call skipped."""
     for call in calls:
         try:
             returned = call(value)
@@ -74,7 +74,7 @@ def apply_interceptors(calls: Sequence[Callable[[T], T]], value: T) -> T:
 
 
 def notify_interceptors(calls: Sequence[Callable[..., None]], *arguments: Any) -> None:
-    """Call every one with the arguments; one that raises is logged."""
+    """Call all with the arguments; errors are logged."""
     for call in calls:
         try:
             call(*arguments)

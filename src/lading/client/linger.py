@@ -1,7 +1,7 @@
-"""The thread that sends what a producer gathered, and what happens to it when the interpreter ends or forks.
+"""The thread that sends a producer's waiting messages, and what happens to them when the interpreter ends or forks.
 
-A producer with messages that wait is held here, so that one that its owner dropped still sends them. Threads are
-daemons that run until the interpreter is taken down: at exit they are still there, when no new thread can be started.
+This module references producers with waiting messages, so that one that its owner dropped still sends them. Threads
+are daemons that run until the interpreter shuts down: they exist at exit, when no new thread can be started.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ import weakref
 from typing import Final, Protocol
 
 EXIT_FLUSH_S: Final = 10.0
-"""How long the end of the program waits for messages on their way, over all producers."""
+"""How long the end of the program waits for unsent messages, of all producers together."""
 
 
 class Lingering(Protocol):
     """A producer as its thread sees it."""
 
     def flush_late(self) -> None:
-        """Send all that waits; keep an error for the next call."""
+        """Send all waiting messages; keep an error for the next call."""
 
     def describe_lost(self) -> str | None:
         """Return how many messages were not sent, to where and why; None if all were."""
 
     def forget_in_child(self) -> None:
-        """Be of no use in a forked process: messages and connection belong to the parent."""
+        """Make the producer unusable in a forked process: messages and connection belong to the parent."""
 
 
 class Linger:
-    """The background flush of one producer, ``linger_s`` after the first message that waits; None flushes at exit."""
+    """The background flush of one producer, ``linger_s`` after its first waiting message; None flushes only at exit."""
 
     def __init__(self, linger_s: float | None) -> None:
         self._linger_s = linger_s
@@ -50,7 +50,7 @@ class Linger:
         self._stopped = False
 
     def begin(self, producer: Lingering, *, timed: bool = True) -> None:
-        """Messages of ``producer`` wait from now on: for their time, or with ``timed`` False for the end only."""
+        """Messages of ``producer`` wait: flush them when it is time, or with ``timed`` False only at exit."""
         with self._changed:
             if self._waiting is None:
                 self._waiting = producer
@@ -63,13 +63,13 @@ class Linger:
                 self._thread.start()
 
     def end(self) -> None:
-        """Nothing waits any more: the producer can be collected."""
+        """No message waits any more: release the producer for garbage collection."""
         with self._changed:
             self._waiting = self._due_s = None
             _WAITING.discard(self)
 
     def stop(self) -> None:
-        """End the thread; what waits is no longer sent by it."""
+        """End the thread without sending what waits."""
         with self._changed:
             self._stopped = True
             self._waiting = None
@@ -77,13 +77,13 @@ class Linger:
             self._changed.notify_all()
 
     def flush_now(self) -> None:
-        """Let the thread flush at once."""
+        """Have the thread flush at once."""
         with self._changed:
             self._due_s = 0.0
             self._changed.notify_all()
 
     def wait_flushed(self, deadline_s: float) -> Lingering | None:
-        """Wait until the thread flushed, up to the monotonic ``deadline_s``; the producer if it still has messages."""
+        """Wait until the thread flushed, up to the monotonic ``deadline_s``; return the producer if any are left."""
         with self._changed:
             while self._waiting is not None and (self._due_s is not None or self._flushing):
                 if not self._changed.wait(max(deadline_s - time.monotonic(), 0.0)):
@@ -91,7 +91,7 @@ class Linger:
             return self._waiting
 
     def forget_in_child(self) -> None:
-        """Drop thread and messages in a forked process, where locks may be held for ever."""
+        """Forget thread and messages in a forked process, where locks may be held for ever."""
         producer = self._waiting
         self._reset()
         self._stopped = True
@@ -116,7 +116,7 @@ class Linger:
 
 
 _WAITING: Final[set[Linger]] = set()
-"""Those with messages that wait."""
+"""Lingers whose producers have waiting messages."""
 _LINGERS: Final[weakref.WeakSet[Linger]] = weakref.WeakSet()
 _PRODUCERS: Final[weakref.WeakSet[Lingering]] = weakref.WeakSet()
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Outbox:
-    """Closed batches in order, each with its messages if interceptors need them, and the one that is being gathered."""
+    """Closed batches in order, each with its messages if interceptors need them, and the batch still being filled."""
 
     __slots__ = ("gathering", "messages", "waiting")
 
@@ -23,7 +23,7 @@ class Outbox:
         self.waiting: deque[tuple[pa.RecordBatch, list[Outgoing]]] = deque()
 
     def close_batch(self) -> None:
-        """Close the batch that is being gathered, if it has messages."""
+        """Close the batch that is being filled, if it has messages."""
         if self.gathering.count:
             self.waiting.append((self.gathering.batch(), self.messages))
             self.gathering, self.messages = BatchBuilder(), []

@@ -1,4 +1,4 @@
-"""Messages on their way out, as Arrow: checked against what the target can hold, gathered, made into batches."""
+"""Outgoing messages as Arrow: checked against what the target can hold, collected, built into batches."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from ..model.state import State
 OUT_SCHEMA = SCHEMA.set(SCHEMA.get_field_index("timestamp"), pa.field("timestamp", pa.timestamp("us", tz="UTC")))
 """The Batch schema as it is sent: a null timestamp means the time of the append."""
 ENVELOPE_BYTES = 48
-"""What a message weighs in a batch besides its key, headers and payload, about."""
+"""About how many bytes a message takes in a batch besides its key, headers and payload."""
 PLACES = frozenset({"stream", "topic", "partition"})
-"""Columns that say where messages were read; they are left behind when a batch is sent on."""
+"""Columns that say where messages were read; sending a batch ignores them."""
 
 
 class BatchBuilder:
-    """Messages for one partition, column by column, until they become a batch."""
+    """Collects messages for one partition, column by column, until they become a batch."""
 
     __slots__ = (
         "count",
@@ -50,7 +50,7 @@ class BatchBuilder:
     def add(
         self, key: bytes | None, headers: Headers, payload: bytes | None, timestamp_us: int | None, size_bytes: int
     ) -> None:
-        """Take one message; it has passed ``weigh``."""
+        """Add one message, which ``weigh`` has accepted."""
         for header_key, kind, value in headers:
             self.header_keys.append(header_key)
             self.header_kinds.append(kind)
@@ -63,7 +63,7 @@ class BatchBuilder:
         self.size_bytes += size_bytes
 
     def batch(self) -> pa.RecordBatch:
-        """All messages so far in OUT_SCHEMA."""
+        """Return all messages so far in OUT_SCHEMA."""
         entries = pa.StructArray.from_arrays(
             [
                 pa.array(self.header_keys, pa.string()),
@@ -85,7 +85,7 @@ class BatchBuilder:
 
 
 def complete(rows: int, columns: dict[str, pa.Array[Any]]) -> pa.RecordBatch:
-    """A batch in OUT_SCHEMA of these columns; what is missing is null, available, without headers."""
+    """Return a batch in OUT_SCHEMA of these columns; by default values are null, states available, headers empty."""
     import numpy as np
 
     def absent(name: str) -> Any:
@@ -105,9 +105,9 @@ def complete(rows: int, columns: dict[str, pa.Array[Any]]) -> pa.RecordBatch:
 
 
 def normal(batch: pa.RecordBatch | pa.Table) -> list[pa.RecordBatch]:
-    """A user's batch or table in OUT_SCHEMA; some of the Batch columns are enough.
+    """Return a user's batch or table in OUT_SCHEMA; some of the Batch columns are enough.
 
-    LocalError for a column that is none of a message, or whose type cannot be cast.
+    Raises LocalError for a column that is not a message field, or whose type cannot be cast.
     """
     strange = [name for name in batch.schema.names if name not in SCHEMA.names and name not in PLACES]
     if strange:
@@ -126,7 +126,7 @@ def normal(batch: pa.RecordBatch | pa.Table) -> list[pa.RecordBatch]:
 
 
 def as_field(column: Any, shown: str, field: str) -> Any:
-    """The column in the type of a message field; LocalError names it as ``shown`` where that cannot be."""
+    """Return the column cast to the type of a message field. Raises LocalError with its name ``shown`` otherwise."""
     wanted = OUT_SCHEMA.field(field).type
     if column.type == wanted:
         return column
@@ -149,7 +149,8 @@ def weigh(
 ) -> int:
     """Return about how many bytes the message takes in a batch.
 
-    LimitExceeded, naming header and limit, where the target cannot take it; LocalError for what it has no form for.
+    Raises LimitExceeded, naming header and limit, if the message is too large for the target; LocalError if the target
+    cannot express it.
     """
     values_bytes = keys_bytes = 0
     key_min, key_max, value_max = limits.name_bytes_min, limits.name_bytes_max, limits.value_bytes_max
@@ -181,7 +182,7 @@ def weigh(
 def _refuse(
     limits: Capabilities, key: bytes | None, headers: Headers, payload: bytes | None, timestamp_us: int | None
 ) -> None:
-    """Raise LocalError for the first fact that the target has no form for."""
+    """Raise LocalError for the first part of the message that the target cannot express."""
     entries = list(headers)
     names = [header.key for header in entries]
     repeated = [name for at, name in enumerate(names) if name in names[:at]]

@@ -22,7 +22,7 @@ POSITIVE = 0x7FFFFFFF
 
 
 def murmur2(key: bytes) -> int:
-    """32-bit MurmurHash2 with Kafka's seed, unsigned."""
+    """Return the 32-bit MurmurHash2 with Kafka's seed, unsigned."""
     size = len(key)
     value = SEED ^ size
     whole = size & ~3
@@ -38,12 +38,12 @@ def murmur2(key: bytes) -> int:
 
 @lru_cache(65_536)
 def partition_of(key: bytes, partitions: int) -> int:
-    """The partition of a key among ``partitions``."""
+    """Return the partition of a key among ``partitions``."""
     return (murmur2(key) & POSITIVE) % partitions
 
 
 def partitions_of(keys: pa.Array[Any], partitions: int) -> NDArray[np.int64]:
-    """``partition_of`` for a column of keys, without a Python object a key; -1 where the key is null.
+    """Return ``partition_of`` for a column of keys, without a Python object per key; -1 for a null key.
 
     Hashes the distinct keys, four bytes of all of them at a time.
     """
@@ -78,7 +78,7 @@ class PartitionChooser:
     def split(
         self, topic: str, batch: pa.RecordBatch, partition: int | None, count: int
     ) -> list[tuple[int, pa.RecordBatch]]:
-        """Return the batch by partition as ``choose`` does; without keys, ``batch_count`` rows go to each in turn."""
+        """Split the batch by partition as ``choose`` does; without keys ``batch_count`` rows go to each in turn."""
         if partition is not None or count == 1:
             return [(self.choose(topic, partition, None, count), batch)]
         import pyarrow as pa

@@ -1,4 +1,4 @@
-"""Waiting for a server that went away: for those who asked to wait without end."""
+"""Waiting for a server that is unreachable, for readers without a time-out."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ PAUSE_MAX_S: Final = 10.0
 
 
 class Patience:
-    """Doubling pauses while a server is away, with one line in the log when it goes and one when it is back."""
+    """Doubling pauses while a server is unreachable, with a log line when that begins and one when it ends."""
 
     def __init__(self, server: str, sleep: Callable[[float], None] = time.sleep, log: logging.Logger = LOG) -> None:
-        """``server`` is what the lines begin with; ``sleep`` may raise, which ends the waiting."""
+        """``server`` is the start of the log lines; ``sleep`` may raise, which ends the waiting."""
         self._server = server
         self._sleep = sleep
         self._log = log
         self._pause_s = 0.0
 
     def wait(self, error: LadingError) -> None:
-        """Pause before the next attempt. Raises ``error`` if waiting does not mend it."""
+        """Pause before the next attempt. Raises ``error`` if waiting cannot help."""
         stopping = isinstance(error, Refusal) and error.reason is Reason.STOPPING
         if not isinstance(error, Unreachable) and not stopping:
             raise error
@@ -35,7 +35,7 @@ class Patience:
         self._sleep(self._pause_s)
 
     def reset(self) -> None:
-        """The server answers."""
+        """The server responds again: forget the pauses."""
         if self._pause_s:
             self._log.warning("%s is back; going on", self._server)
             self._pause_s = 0.0

@@ -1,4 +1,4 @@
-"""Producer: sends messages, gathered into batches, to any transport."""
+"""Producer: sends messages in batches to any transport."""
 
 from __future__ import annotations
 
@@ -24,26 +24,27 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 RETRIABLE_REASONS = (Reason.DISK_FULL, Reason.READ_ONLY, Reason.STOPPING)
-"""Refusals after which the same messages may be sent again; after others they are given up, with the error."""
+"""Refusals after which the same messages may be sent again; after others they are dropped, with the error."""
 Place = tuple[str, int]
 
 
 class Producer:
-    """Sends messages to one server, ``lading://`` or ``iggy://``, or by a transport that is open (it is closed here).
+    """Sends messages to the server at ``url`` (any scheme), or by an open transport (which it closes).
 
-    ``send`` gathers; messages go out when a partition's batch has ``batch_count`` messages or ``batch_bytes``, after
-    ``linger_ms``, on ``flush``, on ``close`` and at the end of a ``with`` block. An error of the thread that sends what
-    has waited is raised by the next call. ``linger_ms`` None leaves out waiting by time. When the program ends, what
-    waits is sent, for ten seconds at most, and what cannot be is told on standard error with its count.
+    ``send`` collects; messages leave when a partition's batch has ``batch_count`` messages or ``batch_bytes``, after
+    ``linger_ms``, on ``flush``, on ``close`` and at the end of a ``with`` block. With ``linger_ms`` None they do not
+    leave by time. The next call raises an error of the thread that sends by time. When the program ends, waiting
+    messages are sent for at most ten seconds; those that are not are reported on standard error with their number.
 
-    Threads may share a producer. After a fork it belongs to the parent: the child makes its own.
+    Threads may share a producer. After a fork it belongs to the parent: the child must create its own.
 
-    What the target cannot hold goes by carrier, or is refused when ``strict``. Over ``lading://`` batches are numbered
-    per partition: a batch that is sent again after a broken connection is not doubled. ``retries`` and ``timeout_s``
-    go to the transport. A missing topic is created with ``partitions`` partitions unless ``create_topics`` is False.
+    What the target cannot hold goes by carrier, or is refused if ``strict``. Over ``lading://`` batches have a sequence
+    number per partition, so that a batch that is sent again after a broken connection is not duplicated. ``retries``
+    and ``timeout_s`` go to the transport. A missing topic is created with ``partitions`` partitions unless
+    ``create_topics`` is False.
 
-    When sending fails and time may mend it (unreachable, disk full), the batch is kept: ``flush`` tries again,
-    ``unsent`` counts. Whatever ``send`` raises, its own message was not taken and its headers stay writable.
+    If sending fails for a reason that may pass (unreachable, disk full), the batch is kept: ``flush`` retries,
+    ``unsent`` counts. If ``send`` raises, its own message was not accepted and its headers stay writable.
     """
 
     def __init__(
@@ -114,12 +115,13 @@ class Producer:
         partition: int | None = None,
         timestamp: datetime | int | None = None,
     ) -> None:
-        """Take one message; it is on its way, not yet acknowledged, when this returns.
+        """Accept one message; it is not yet acknowledged when this returns.
 
-        ``payload`` and ``key`` are bytes, str or None, or what the serialisers take. ``headers`` is a mapping, pairs,
-        or Headers; a Headers object handed in is read-only afterwards (one that already was is copied when
-        somebody adds to it). Without ``partition`` the key chooses by murmur2 as Kafka does, without a key it is by
-        turns. ``timestamp`` is a datetime or microseconds since 1970; None means when the server appends it.
+        ``payload`` and ``key`` are bytes, str or None, or what the serialisers accept. ``headers`` is a mapping, pairs,
+        or Headers; a Headers object is read-only afterwards (one that already was is copied if an interceptor or
+        serialiser adds to it). Without ``partition`` the key chooses by murmur2 as in Kafka; without a key partitions
+        are chosen round robin. ``timestamp`` is a datetime or microseconds since 1970 UTC; None means the time of the
+        append.
         """
         with self._lock:
             self._usable()
@@ -152,11 +154,11 @@ class Producer:
             self._drain([((topic, number), outbox)])
 
     def send_batch(self, topic: str, batch: pa.RecordBatch | pa.Table, *, partition: int | None = None) -> None:
-        """Send messages that are Arrow already; all are acknowledged when this returns.
+        """Send messages that are in Arrow form; all are acknowledged when this returns.
 
-        Some of the Batch columns are enough (``payload``, ``headers``, ``key``, ``timestamp``, ``id``). Goes after
-        what ``send`` gathered; interceptors and serialisers do not see it. When it raises for a reason that time may
-        mend, the batch is kept for ``flush``.
+        Some of the Batch columns are enough (``payload``, ``headers``, ``key``, ``timestamp``, ``id``). They follow
+        what ``send`` collected; interceptors and serialisers are not called. If it raises for a reason that may pass,
+        the batch is kept for ``flush``.
         """
         self._usable()
         parts = normal(batch)
@@ -172,10 +174,9 @@ class Producer:
     def send_batches(
         self, topic: str, batches: Iterable[pa.RecordBatch | pa.Table], *, partition: int | None = None
     ) -> int:
-        """Send many batches as ``send_batch`` does each; all are acknowledged when this returns how many messages.
+        """Send many batches, each as ``send_batch`` does; return how many messages, after all are acknowledged.
 
-        Over ``kafka://`` the next goes out while those before are on their way. When it raises, nothing is kept, and
-        some may have been sent.
+        Over ``kafka://`` several are in flight at a time. If it raises, no batch is kept, and some may have been sent.
         """
         self._usable()
         count = self._partition_count(topic)
@@ -193,7 +194,7 @@ class Producer:
             return sum(self.transport.send(topic, number, rows, **options).count for number, rows in parts)
 
     def flush(self) -> None:
-        """Send all that waits; every message taken so far is acknowledged when this returns."""
+        """Send all waiting messages; every message accepted so far is acknowledged when this returns."""
         self._belongs_here()
         late, lost = self._take_late()
         try:
@@ -207,11 +208,11 @@ class Producer:
 
     @property
     def unsent(self) -> int:
-        """How many messages wait here, gathered or after a failure."""
+        """How many messages wait: collected, or kept after a failure."""
         return sum(outbox.count for outbox in list(self._outboxes.values()))
 
     def close(self) -> None:
-        """Flush and let go of the connection, also when flushing fails; further calls do nothing."""
+        """Flush, then close the connection, even if flushing fails. Further calls do nothing."""
         if self._closed or self._forked:
             return
         try:
@@ -276,7 +277,7 @@ class Producer:
             return self.transport.topic(topic)
 
     def _closed_batches(self, topic: str | None = None) -> list[tuple[Place, Outbox]]:
-        """Close what is gathered, of one topic or of all; the outboxes with something to send."""
+        """Close the batches being filled, of one topic or of all; return the outboxes with something to send."""
         with self._lock:
             chosen = [item for item in self._outboxes.items() if topic is None or item[0][0] == topic]
             for _, outbox in chosen:
@@ -327,7 +328,7 @@ class Producer:
     # the thread, the end of the program, and forks: see linger.py
 
     def flush_late(self) -> None:
-        """Send all that waits; keep an error for the next call."""
+        """Send all waiting messages; keep an error for the next call."""
         before = self._given_up_count
         try:
             self._drain(self._closed_batches())
@@ -345,7 +346,7 @@ class Producer:
         return f"{count:,} message{'s' * (count > 1)} to {self.transport.url} not sent: {why}"
 
     def forget_in_child(self) -> None:
-        """Be of no use in a forked process: messages and connection belong to the parent."""
+        """Make the producer unusable in a forked process: messages and connection belong to the parent."""
         self._forked = True
         self._make_locks()
         self._outboxes, self._late, self._late_lost = {}, None, 0

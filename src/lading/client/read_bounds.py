@@ -1,4 +1,4 @@
-"""Where reading begins and ends: from the words a user says to one offset a partition."""
+"""Where reading starts and ends: from what a user specifies to one offset per partition."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Bound = OffsetSpec | Mapping[int, OffsetSpec] | Mapping[TopicPartition, OffsetSp
 
 
 class ReadBounds(NamedTuple):
-    """What to read of one partition; ``sure`` when the user named the offset, ``end`` None for no end."""
+    """What to read of one partition: ``end`` is None for no end, ``sure`` is true if the user named the offset."""
 
     meta: TopicMeta
     partition: int
@@ -30,7 +30,7 @@ class ReadBounds(NamedTuple):
 def spans(
     transport: Transport, metas: Sequence[TopicMeta], start: Bound, end: Bound | None
 ) -> dict[TopicPartition, ReadBounds]:
-    """One span a partition; a mapping as ``start`` chooses the partitions, one as ``end`` bounds those it names."""
+    """Return the bounds of each partition. A mapping as ``start`` selects the partitions, as ``end`` it bounds them."""
     found: dict[TopicPartition, ReadBounds] = {}
     for meta in metas:
         for part in meta.partitions:
@@ -50,7 +50,7 @@ def spans(
 
 
 def resolve_offset(transport: Transport, meta: TopicMeta, part: PartitionMeta, where: OffsetSpec) -> int:
-    """The offset that ``where`` means in a partition; SettingError for words that mean none."""
+    """Return the offset that ``where`` means in a partition. Raises SettingError for an unknown word."""
     if isinstance(where, str):
         words = {"earliest": part.first_offset, "latest": part.end_offset}
         if where in words:

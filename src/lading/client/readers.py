@@ -1,4 +1,4 @@
-"""Several partition readers taking turns: who reads next, and how to wait when nobody has news."""
+"""Several partition readers, round robin: which reads next, and how to wait if none has new messages."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 LONG_POLL_MS = 500
-"""The longest one request waits for news; an idle reader looks after other duties this often."""
+"""The longest that one request waits for new messages; an idle consumer does its maintenance this often."""
 IDLE_LOOK_S = 0.05
-"""With several partitions: how often an idle reader asks whether any has news."""
+"""With several partitions: how often an idle reader checks whether one has new messages."""
 
 
 class Readers:
-    """The partitions one consumer reads, by (topic, partition); each is asked in turn."""
+    """The partitions that one consumer reads, by (topic, partition), round robin."""
 
     def __init__(self, transport: Transport, max_bytes: int) -> None:
         self._transport = transport
@@ -47,7 +47,7 @@ class Readers:
         is_explicit: bool = True,
         epoch: int = 0,
     ) -> None:
-        """Read a partition from ``offset`` on, from now; the meaning of the rest is PartitionReader's."""
+        """Start reading a partition at ``offset``; the other arguments are those of PartitionReader."""
         place = (meta.name, partition)
         if place not in self._readers:
             self._turn.append(place)
@@ -56,35 +56,35 @@ class Readers:
         )
 
     def keep(self, places: Collection[TopicPartition]) -> None:
-        """Stop reading all others."""
+        """Stop reading all partitions but these."""
         self._readers = {place: reader for place, reader in self._readers.items() if place in places}
         self._turn = deque(place for place in self._turn if place in self._readers)
 
     def seek(self, place: TopicPartition, offset: int) -> None:
-        """Go on at an offset that somebody named."""
+        """Continue at an offset that the caller named."""
         reader = self._readers[place]
         self.add(reader.meta, place[1], offset, end=reader.end, epoch=0)
 
     def rewind(self, place: TopicPartition, offset: int) -> None:
-        """Read again from an offset that was read before."""
+        """Continue at an offset that was read before."""
         if place in self._readers:
             self._readers[place].position = offset
 
     def meta(self, place: TopicPartition) -> TopicMeta:
-        """The topic of a place, as it was when reading began."""
+        """Return the topic of a partition, as it was when reading began."""
         return self._readers[place].meta
 
     def position(self, place: TopicPartition) -> Position:
-        """Where the next read of a place begins."""
+        """Return where the next read of a partition starts."""
         reader = self._readers[place]
         return Position(reader.position, reader.epoch)
 
     def positions(self) -> dict[TopicPartition, Position]:
-        """Where the next read of each place begins."""
+        """Return where the next read of each partition starts."""
         return {place: self.position(place) for place in self._readers}
 
     def spans(self) -> list[ReadBounds]:
-        """What is still to be read of each partition."""
+        """Return what is still to be read of each partition."""
         return [
             ReadBounds(reader.meta, place[1], reader.position, False, reader.end if reader.end != MAX_OFFSET else None)
             for place, reader in self._readers.items()
@@ -99,10 +99,10 @@ class Readers:
         on_round: Callable[[], None],
         endless: bool,
     ) -> tuple[TopicPartition, list[pa.RecordBatch]] | None:
-        """Batches of the next place in turn that has some; None when time is up, or all is read and not ``endless``.
+        """Return batches of the next partition that has some; None if time is up, or all is read and not ``endless``.
 
-        ``passed`` hears of places whose position moved over messages nobody sees; ``on_round`` is called before each
-        round, at least every half second. Without ``timeout_s`` a server that goes away is waited for.
+        ``passed`` is called with partitions whose position moved without a message for the caller; ``on_round`` before
+        each round, at least every half second. Without ``timeout_s`` an unreachable server is waited for.
         """  # fmt: skip
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         self._wait_ms = 0
@@ -132,7 +132,7 @@ class Readers:
     def _round(
         self, selection: Selection, passed: Callable[[TopicPartition], None]
     ) -> tuple[tuple[TopicPartition, list[pa.RecordBatch]] | None, bool]:
-        """Ask each place in turn up to the first with batches; these, and whether a position moved over nothing."""
+        """Read the partitions round robin up to the first with batches; return these, and whether a position moved."""
         moved = False
         for _ in range(len(self._turn)):
             place = self._turn[0]
@@ -148,7 +148,7 @@ class Readers:
         return None, moved
 
     def _wait_for_news(self, longest_s: float) -> None:
-        """Sleep until some partition has something new: one request a topic instead of one a partition."""
+        """Sleep until a partition has something new, with one request per topic instead of one per partition."""
         waiting = {place: reader.position for place, reader in self._readers.items() if not reader.done}
         if waiting and isinstance(self._transport, LongPollTransport):
             self._transport.wait_for_news(waiting, int(longest_s * 1000))

@@ -1,4 +1,4 @@
-"""Reading one partition in Arrow: fetch, decode, verify, filter, project; what Consumer and the bulk form share."""
+"""Reading one partition as Arrow, for Consumer and the bulk form: fetch, decode, verify, filter, project."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ CHECKED = ("payload", "checksum")
 
 @dataclass(frozen=True)
 class Selection:
-    """What is read of each message, and of which: columns (None is the whole Batch), condition, states, checks.
+    """Which messages are read, and what of each: columns (None is the whole Batch), condition, states, checks.
 
-    ``columns`` and ``where`` are also kept as texts, for servers that filter and project themselves.
+    ``columns`` and ``where`` are also kept as text, for servers that filter and project themselves.
     """
 
     columns: str | None = None
@@ -48,7 +48,7 @@ class Selection:
 
     @staticmethod
     def parse(columns: str | None, where: str | None, states: States, verify: bool, on_loss: OnLoss) -> Selection:
-        """From the user's texts; SettingError or FilterError where they are wrong."""
+        """Parse the user's texts. Raises SettingError or FilterError if they are invalid."""
         from ..columns.contract import parse_columns
 
         projection = parse_columns(columns) if columns is not None else None
@@ -71,12 +71,12 @@ class Selection:
 
     @property
     def schema(self) -> pa.Schema:
-        """What batches have."""
+        """The schema of the batches."""
         return SCHEMA if self.projection is None else self.projection.schema
 
 
 def columns_text(columns: str | Sequence[str] | None) -> str | None:
-    """Return the columns as one text: a list of parts is joined. SettingError for what is neither text nor parts."""
+    """Return the columns as one text: a list of parts is joined. Raises SettingError for anything else."""
     if columns is None or isinstance(columns, str):
         return columns
     parts = list(columns) if isinstance(columns, Sequence) else [columns]
@@ -88,10 +88,10 @@ def columns_text(columns: str | Sequence[str] | None) -> str | None:
 
 
 class PartitionReader:
-    """One partition from ``offset`` up to ``end``, forward.
+    """Reads one partition from ``offset`` up to ``end``.
 
-    ``position`` is where the next read begins; it moves past messages that are hidden or do not match. ``sure`` says
-    that ``offset`` was read or named before, so that a gap before the first kept message is a loss.
+    ``position`` is where the next read starts; it moves past messages that are not visible or do not match. ``sure``
+    says that ``offset`` was read or named before, so that a gap before the first message kept is a loss.
     """
 
     def __init__(
@@ -124,10 +124,10 @@ class PartitionReader:
         return self.position >= self.end
 
     def read(self, selection: Selection, wait_ms: int = 0) -> list[pa.RecordBatch]:
-        """The next batches; none when there is nothing new (after ``wait_ms``) or nothing of it matches.
+        """Return the next batches; none if there is nothing new after ``wait_ms``, or nothing of it matches.
 
-        ChecksumMismatch where a payload is wrong also when asked for once more; what lies before it is returned
-        first. DataLoss where messages between the position and what is there are gone.
+        Raises ChecksumMismatch if a payload is still wrong when requested once more, after the messages before it were
+        returned; DataLoss if messages between the position and the first one kept were deleted.
         """
         if self._error is not None:
             error, self._error = self._error, None
@@ -179,7 +179,7 @@ class PartitionReader:
                 return fetched
 
     def _compare(self, selection: Selection) -> None:
-        """Look whether the log was cut back since the position was stored, where the server tells it on request."""
+        """Check whether the log was truncated since the position was stored, if the server reports it on request."""
         parts = fill_epochs(self._transport, self.meta, {self.partition: self.epoch}).partitions
         (part,) = [part for part in parts if part.number == self.partition]
         where = (self.meta.name, self.partition)
@@ -197,7 +197,7 @@ class PartitionReader:
         self.position = max(self.position, min(fetched.first_offset, self.end))
 
     def _loss(self, fetched: FetchResult | Queried) -> str:
-        """What is lost at the position, in words, which then is where reading goes on; empty if nothing is."""
+        """Return what is lost at the position, in words, or ""; after a truncation the position moves back as well."""
         where = f"topic {self.meta.name!r}, partition {self.partition}"
         # before the first read a position that nobody named is wherever the log begins
         position = ReaderPosition(self._topic_id, self.epoch or None, self.position if self._sure else None)
@@ -220,7 +220,7 @@ class PartitionReader:
         return ""
 
     def _query(self, transport: Filtering, selection: Selection) -> list[pa.RecordBatch] | None:
-        """Batches that the server filtered; None when there is nothing new."""
+        """Return batches that the server filtered, or None if there is nothing new."""
         checked = selection.verify and selection.projection is None
         for attempt in (1, 2):
             begun = self.position

@@ -1,4 +1,4 @@
-"""Serialisers and deserialisers: values to bytes and back, with the headers in hand (kafka.md 1.1, 1.3).
+"""Serialisers and deserialisers: values to bytes and back, with access to the headers (kafka.md 1.1, 1.3).
 
 A serialiser is any ``(topic, headers, value) -> bytes | None`` and may add headers; a deserialiser is any
 ``(topic, headers, data) -> value``. Headers are the message's own object.
@@ -18,7 +18,7 @@ Deserializer = Callable[[str, Headers, bytes | None], Any]
 
 
 def to_bytes(topic: str, headers: Headers, value: Any) -> bytes | None:
-    """The default: bytes as they are, str as UTF-8, None as null; LocalError for anything else."""
+    """Return bytes unchanged, str as UTF-8, None as null: the default. Raises LocalError for any other type."""
     if value is None or type(value) is bytes:
         return value
     if isinstance(value, str):
@@ -32,7 +32,7 @@ def to_bytes(topic: str, headers: Headers, value: Any) -> bytes | None:
 
 
 def to_json(topic: str, headers: Headers, value: Any) -> bytes | None:
-    """Compact JSON in UTF-8; None stays null."""
+    """Return compact JSON in UTF-8; None stays null."""
     if value is None:
         return None
     try:
@@ -42,7 +42,7 @@ def to_json(topic: str, headers: Headers, value: Any) -> bytes | None:
 
 
 def from_json(topic: str, headers: Headers, data: bytes | None) -> Any:
-    """The JSON value; null stays None; CorruptError for bytes that are no JSON."""
+    """Return the value of JSON; null stays None. Raises CorruptError for bytes that are not JSON."""
     if data is None:
         return None
     try:
@@ -52,7 +52,7 @@ def from_json(topic: str, headers: Headers, data: bytes | None) -> Any:
 
 
 def from_text(topic: str, headers: Headers, data: bytes | None) -> str | None:
-    """UTF-8 text; null stays None; CorruptError for other bytes."""
+    """Return UTF-8 text; null stays None. Raises CorruptError for other bytes."""
     try:
         return None if data is None else data.decode()
     except UnicodeDecodeError as error:

@@ -16,7 +16,7 @@ OFFSETS_AT_ONCE = 10_000
 
 
 class Changed(NamedTuple):
-    """Messages that were looked at, that matched, and whose state is another one now."""
+    """How many messages were examined, how many matched, and the state of how many changed."""
 
     seen: int
     matched: int
@@ -39,12 +39,12 @@ def set_state(
 ) -> Changed:
     """Set the state of the messages that ``where`` selects, of ``offsets``, or of ``first`` up to ``end``.
 
-    ``url`` is a broker's, ``lading://host:port`` or ``iggy://host:port``, or an open transport. A filter looks at all
-    partitions, or at one and a range of it; it may ask for the state a message has, e.g.
-    ``"state = 'available' AND delay > 60"``. Offsets and ranges are of one ``partition``, which may be left out where
-    the topic has only one. ``reason`` (at most 1,000 characters) goes with the copies in the dead letter topic, if the
-    topic has one. ``on_progress`` hears about once a second what is done so far. What has the state already is not
-    changed, so that a call may be repeated.
+    ``url`` is a broker's, ``lading://host:port`` or ``iggy://host:port``, or an open transport. A filter applies to all
+    partitions, or to one and a range of it; it may test the state of a message, e.g.
+    ``"state = 'available' AND delay > 60"``. Offsets and ranges are of one ``partition``, which may be omitted if the
+    topic has only one. ``reason`` (at most 1,000 characters) goes with the copies in the dead letter topic, if the
+    topic has one. ``on_progress`` is called about once a second with what is done so far. Messages that have the state
+    already do not change, so that a call may be repeated.
     """
     from ..filter.parse import parse
     from ..transports.interface import Marking

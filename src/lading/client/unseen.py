@@ -1,4 +1,4 @@
-"""The warning about declared headers that no message of a run had: a mistyped name would show as nulls otherwise."""
+"""The warning about declared headers that no message of a run had, since a mistyped name otherwise only gives nulls."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 LOOKED_AT: Final = 10_000
-"""Messages whose header names are looked at, once a header seems to be missing."""
+"""How many messages are searched for header names once a header seems to be missing."""
 _FETCH_BYTES: Final = 1 << 20
 
 
@@ -32,13 +32,13 @@ class DeclaredHeaders:
         self._rows = 0
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Count in the rows that a reader gets."""
+        """Count the rows that a reader gets."""
         self._rows += batch.num_rows
         for name in [name for name in self._without_value if batch.column(name).null_count < batch.num_rows]:
             del self._without_value[name]
 
     def doubtful(self) -> tuple[str, ...]:
-        """Header keys without any value: those of columns, and of the filter if it selected nothing."""
+        """Return header keys without any value: those of columns, and of the filter if it selected nothing."""
         if self._rows:
             return tuple(dict.fromkeys(self._without_value.values()))
         return self._selection.keys
@@ -70,7 +70,7 @@ class DeclaredHeaders:
                 warnings.warn(sentence, UnseenHeaderWarning, stacklevel=stacklevel + 1)
 
     def warn(self, topic: str, stacklevel: int) -> None:
-        """Warn of each doubtful header without looking at messages again, which a group or queue cannot do."""
+        """Warn of each doubtful header without reading messages again, which a group or queue cannot do."""
         if self._rows:
             for key in self.doubtful():
                 sentence = unseen_sentence(key, None, f"the {self._rows:,} messages of {topic!r}")
