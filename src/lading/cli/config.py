@@ -1,4 +1,4 @@
-"""``lading config``: what is set, and where each value came from."""
+"""``lading config``: the settings, and the source of each value."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ app = typer.Typer(help="Settings and where they come from.", no_args_is_help=Tru
 
 @app.callback()
 def _nouns() -> None:
-    """Keep ``show`` a sub-command although it is the only one."""
+    """Keep ``show`` a sub-command, although it is the only one."""
 
 
 @app.command()
@@ -30,7 +30,7 @@ def show(
 ) -> None:
     """Show every setting. Later sources override earlier ones: file, LADING__* environment, --set.
 
-    The text is a settings file as --config takes it. Tokens are not shown.
+    The output is a settings file for --config. Tokens are not shown.
 
     Examples:
 
@@ -49,7 +49,7 @@ def show(
 
 
 def toml_lines(rows: Sequence[Mapping[str, Any]], *, origin: bool) -> Iterator[str]:
-    """Yield the settings as the lines of a TOML file; what is not set, or secret, stands as a comment."""
+    """Yield the settings as lines of a TOML file, with those that are not set, or secret, as comments."""
     from ..model.toml import toml_key, toml_value
     from ..settings import SECRETS
 

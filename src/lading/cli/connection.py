@@ -1,4 +1,4 @@
-"""What commands share to reach a broker or a directory: opening it, its settings, its rows for tables."""
+"""What commands share to reach a broker or a directory: opening it, settings, rows of tables."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 
 def load_settings(config: Path | None, sets: Sequence[str]) -> Loaded:
-    """Return the settings of the file, the environment and ``--set``; the later ones win."""
+    """Return the settings of the file, the environment and ``--set``; later ones override earlier ones."""
     from ..settings_loading import load
 
     return load(config, sets, os.environ)
 
 
 def setting_rows(loaded: Loaded) -> list[dict[str, Any]]:
-    """One row a setting: dotted name, value, and where the value came from."""
+    """Return a row per setting: dotted name, value, and the source of the value."""
     rows: list[dict[str, Any]] = []
 
     def walk(prefix: str, value: Any) -> None:
@@ -44,7 +44,7 @@ def setting_rows(loaded: Loaded) -> list[dict[str, Any]]:
 
 @contextmanager
 def open_source(url: str) -> Iterator[Transport]:
-    """The transport behind ``url`` (or directory), closed at the end."""
+    """Open the transport of a URL or directory; it is closed at the end of the block."""
     from ..transports.open import open_transport
 
     transport = open_transport(url)
@@ -56,7 +56,7 @@ def open_source(url: str) -> Iterator[Transport]:
 
 @contextmanager
 def admin(url: str) -> Iterator[LadingTransport]:
-    """The admin endpoint behind ``url``; LocalError where the URL is of another protocol."""
+    """Open the admin endpoint at ``url``. Raises LocalError if the URL is of another protocol."""
     from ..transports.lading.transport import LadingTransport
 
     with open_source(url) as transport:
@@ -77,7 +77,7 @@ def confirm(question: str, yes: bool) -> None:
 
 
 def topic_row(meta: TopicMeta) -> dict[str, Any]:
-    """A topic as the topic table shows it."""
+    """Return the row of a topic in the table of topics."""
     from .output import format_size
 
     return {
@@ -91,7 +91,7 @@ def topic_row(meta: TopicMeta) -> dict[str, Any]:
 
 
 def partition_row(part: PartitionMeta) -> dict[str, Any]:
-    """A partition as ``lading topic show`` shows it."""
+    """Return the row of a partition in ``lading topic show``."""
     return {
         "partition": part.number,
         "first_offset": part.first_offset,
@@ -102,16 +102,16 @@ def partition_row(part: PartitionMeta) -> dict[str, Any]:
 
 
 LOOKED_AT = 10_000
-"""Messages whose headers are looked at to say why a filter found nothing."""
+"""How many messages are searched for headers to explain why a filter found nothing."""
 
 
 def absent_headers(
     from_: str, topic: str, where: str, states: States = "available", *, found: bool = False
 ) -> Iterator[str]:
-    """Yield a sentence for each header that a filter names and no message has, with the nearest one that some have.
+    """Yield a message for each header that a filter names and no message has, with the nearest one that exists.
 
-    If the filter ``found`` messages, only names that may be texts without quotes are looked for. Only the first
-    LOOKED_AT messages are looked at, and none of a queue, from which they would be taken.
+    If the filter ``found`` messages, only names that may be texts without quotes are checked. Only the first
+    LOOKED_AT messages are read, and none of a queue, where reading would consume them.
     """
     from ..filter.parse import parse
 
@@ -121,7 +121,7 @@ def absent_headers(
 
 
 def absent_columns(from_: str, topic: str, columns: str, states: States = "available") -> Iterator[str]:
-    """Yield a sentence for each header that becomes a column and that no message has."""
+    """Yield a message for each header that becomes a column and that no message has."""
     from ..columns.contract import parse_columns
 
     yield from _absent(from_, topic, parse_columns(columns).header_keys, (), states)
@@ -142,9 +142,9 @@ def _absent(from_: str, topic: str, keys: Sequence[str], unquoted: Sequence[str]
 
 
 def absent_contract(settings: PipelineSettings) -> Iterator[str]:
-    """Yield a sentence for each header that a pipeline may do without and no message of its sources has.
+    """Yield a message for each optional header of a pipeline that no message of its sources has.
 
-    What cannot be read is left to the pipeline, which says so; a required header is told by the quarantine.
+    Sources that cannot be read are skipped: the pipeline reports them. A missing required header shows in quarantine.
     """
     from ..columns.seen_headers import unseen_sentence
     from ..columns.statistics import HeaderStatistics
@@ -173,9 +173,9 @@ def header_statistics(
     from_: str, topic: str, *, where: str | None = None, states: States = "available", limit: int | None = None,
     on_rows: Callable[[int], None] = lambda rows: None, transport: Mapping[str, Any] | None = None,
 ) -> HeaderStatistics:  # fmt: skip
-    """The header table of a topic's messages; ``on_rows`` hears how many more were read.
+    """Return the header statistics of a topic's messages. ``on_rows`` is called with how many more were read.
 
-    ``transport`` are options of the connection.
+    ``transport`` holds options of the connection.
     """
     from ..client.consumer import Consumer
     from ..columns.statistics import HeaderStatistics

@@ -1,4 +1,4 @@
-"""``lading contract``: the headers that a topic has, as a contract, and what drifted against one."""
+"""``lading contract``: a contract inferred from the headers of a topic, and drift from an existing one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DRIFT = {"header": "header", "kind": "drift", "messages": "messages", "sentence"
 
 @app.callback()
 def root() -> None:
-    """What all its commands share."""
+    """Group of the contract commands."""
 
 
 @app.command()
@@ -36,7 +36,7 @@ def infer(
 ) -> None:
     """Infer a header contract from a topic, as a pipeline file section, or report drift from an existing one.
 
-    With --against the exit code is 1 when something drifted.
+    With --against the exit code is 1 if the topic has drifted.
 
     Examples:
 

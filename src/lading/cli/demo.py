@@ -1,4 +1,4 @@
-"""``lading demo``: the flights of 2013, from messages with typed headers to tables, good and bad ones apart."""
+"""``lading demo``: the flights of 2013, from messages with typed headers to tables of good and of bad flights."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TOPIC = "flights"
 SCHEMA = "carrier string, dest string, dep_delay int, tail string"
 MARK = ".lading-demo"
 QUICK_COMPILER = "-XX:TieredStopAtLevel=1"
-"""A JVM that lives for half a minute spends more on optimising what it runs than it saves."""
+"""JVM option: a JVM that lives for half a minute spends more on optimising code than it saves."""
 
 
 def demo(
@@ -40,7 +40,8 @@ def demo(
     """Run a guided demo: send 336,776 flights over three protocols and read them back as a typed table.
 
     Some flights are damaged on the way, on purpose. The first screen needs no Java. Then Spark reads the same log,
-    and a pipeline sorts it into tables of good, late and broken flights, mends what can be mended and adds up.
+    and a pipeline sorts it into tables of good, late and broken flights, redrives what can be repaired, and checks that
+    the counts add up.
 
     Examples:
 
@@ -74,7 +75,7 @@ def demo(
 
 
 def _clear(directory: Path) -> None:
-    """Empty the demo's own directory; never anybody else's."""
+    """Empty the demo's own directory, and no other."""
     from ..tables.files import make_directory
 
     if directory.is_dir() and any(directory.iterdir()):
@@ -86,7 +87,7 @@ def _clear(directory: Path) -> None:
 
 
 def _send(flights: pa.Table, endpoints: dict[str, str]) -> int:
-    """Half over Iggy TCP, a few by a Kafka client, the others natively; returns how many were sent."""
+    """Send half over Iggy TCP, a few by a Kafka client, the rest natively; return how many."""
     from ..client.producer import Producer
     from . import demo_kafka
     from .flights import batches
@@ -140,7 +141,7 @@ def _through_kafka(address: str, parts: Iterable[pa.RecordBatch]) -> Iterator[in
 
 
 def _careless(flights: pa.Table) -> Iterator[pa.RecordBatch]:
-    """A sender that damages some payloads and says some delays in words."""
+    """Yield the flights as a careless sender would: some payloads damaged, some delays written as words."""
     from .demo_faults import with_faults
     from .flights import batches
 

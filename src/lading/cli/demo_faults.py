@@ -1,4 +1,4 @@
-"""What goes wrong with some of the demo's flights, on purpose: broken headers, damaged payloads, a poisoned carrier."""
+"""Faults in some of the demo's flights, on purpose: broken headers, damaged payloads, a poisoned carrier."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from ..model.kinds import Kind
 from ..model.state import State
 
 DAMAGED_EVERY, MISTYPED_EVERY = 4_999, 2_503
-"""Of so many flights one has a byte of its payload changed on the way, one says its delay in words."""
+"""One flight in so many has a byte of its payload changed; one in so many has its delay in words."""
 POISONED = "carrier = 'HA'"
 SENT = pa.schema([SCHEMA.field("checksum"), SCHEMA.field("headers"), SCHEMA.field("payload")])
 
 
 def with_faults(batch: pa.RecordBatch, first: int) -> list[pa.RecordBatch]:
-    """The batch, whose first message is the ``first``-th of all, as a careless sender sends it.
+    """Return a batch, whose first message is the ``first``-th of all, with faults.
 
-    Every message has the CRC-32 of what its payload should be; the broken ones come in a batch of their own.
+    Every message has the CRC-32 of its correct payload; damaged messages are in a batch of their own.
     """
     at = first + np.arange(batch.num_rows)
     damaged, mistyped = at % DAMAGED_EVERY == 7, at % MISTYPED_EVERY == 11
@@ -43,7 +43,7 @@ def with_faults(batch: pa.RecordBatch, first: int) -> list[pa.RecordBatch]:
 
 
 def poison(url: str, topic: str) -> int:
-    """Mark the messages that POISONED chooses: readers who ask for what is available do not see them any more."""
+    """Set the messages that POISONED selects to poisoned, so that readers of available messages no longer see them."""
     from ..client.states import set_state
 
     return set_state(url, topic, State.POISONED, where=POISONED).changed

@@ -11,11 +11,11 @@ from ..model.kinds import decode_value
 
 TIMEOUT_MS = 10_000
 SHARE, MOST = 20, 3_000
-"""One flight in so many is sent by the Kafka client, and no more than this: it takes one message at a time."""
+"""The Kafka client sends one flight in SHARE, at most MOST: it sends one message at a time."""
 
 
 def share(flights: int) -> int:
-    """How many of the flights the Kafka client sends."""
+    """Return how many of the flights the Kafka client sends."""
     return min(-(-flights // SHARE), MOST)
 
 
@@ -33,7 +33,7 @@ def send(address: str, topic: str, batch: pa.RecordBatch) -> None:
 
 
 def first(address: str, topic: str) -> list[tuple[str, bytes | None]]:
-    """The headers of the first message of the topic, as kafka-python reads them."""
+    """Return the headers of the first message of the topic, as kafka-python reads them."""
     from kafka import KafkaConsumer, TopicPartition
 
     consumer = KafkaConsumer(
@@ -48,7 +48,7 @@ def first(address: str, topic: str) -> list[tuple[str, bytes | None]]:
 
 
 def _as_text(batch: pa.RecordBatch) -> Iterator[tuple[list[tuple[str, bytes]], bytes]]:
-    """Headers as Kafka clients write them; this one can write no null."""
+    """Yield headers as Kafka clients write them; kafka-python cannot write nulls."""
     for message in batch.to_pylist():
         held: list[Any] = message["headers"]
         yield (

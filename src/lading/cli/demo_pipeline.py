@@ -1,4 +1,4 @@
-"""The end of the demo: a pipeline from one TOML file over flights good and bad, and sending again what was mended."""
+"""The last part of the demo: a pipeline of one TOML file over good and bad flights, and redriving the repaired ones."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def pipeline(
     adds_up: Callable[[str, int, int], None],
     stopped: Callable[[], bool],
 ) -> None:
-    """Run the pipeline of FILE, mend its contract, send again what failed for it; every count is checked."""
+    """Run the pipeline of FILE, correct its contract, redrive what had failed because of it; check every count."""
     file = directory / FILE
     file.write_text(TOML.format(url=url, topic=topic, tail=STRICT))
     print_note(f"[bold]\n5  A pipeline: {file}[/]")
@@ -111,7 +111,7 @@ def _why(file: Path) -> None:
 
 
 def _run(spark: SparkSession, file: Path, stopped: Callable[[], bool]) -> Counts:
-    """Run to the end of the topic; the messages of each table."""
+    """Run to the end of the topic; return the number of messages in each table."""
     from ..pipeline.run import run
 
     with meter("   pipeline", None) as progress:
@@ -132,7 +132,7 @@ def _settings(file: Path) -> PipelineSettings:
 
 
 def _shown(text: str) -> list[str]:
-    """The file's lines without empty ones."""
+    """Return the lines of the file that are not empty."""
     return [line for line in text.splitlines() if line]
 
 

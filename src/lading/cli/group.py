@@ -1,4 +1,4 @@
-"""``lading group``: groups of all protocols, who is in them and how far they are."""
+"""``lading group``: consumer groups of all protocols, their members and their lag."""
 
 from __future__ import annotations
 

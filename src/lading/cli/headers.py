@@ -1,4 +1,4 @@
-"""``lading headers``: which header keys a topic has, of which kinds, how often, with examples."""
+"""``lading headers``: the header keys of a topic: kinds, frequency, examples."""
 
 from __future__ import annotations
 

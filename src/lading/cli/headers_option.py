@@ -63,7 +63,7 @@ FORMS = "write -H key=value (string), -H key:uint16=3 (typed), -H key:raw=0x00ff
 
 
 def parse_headers(options: list[str]) -> Headers:
-    """The headers that repeated ``-H`` options mean, in order, duplicates kept; LocalError says what to write."""
+    """Parse repeated ``-H`` options, in order, keeping duplicates. Raises LocalError, which says what to write."""
     headers = Headers()
     for option in options:
         name, equals, text = option.partition("=")

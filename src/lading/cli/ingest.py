@@ -1,4 +1,4 @@
-"""``lading ingest``: a topic into a Parquet table by the table path."""
+"""``lading ingest``: a topic copied into a Parquet table."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def ingest(
 ) -> None:
     """Copy a topic into a Parquet table with typed header columns, exactly once. Rerun to continue.
 
-    Without --columns the columns that are taken are printed as a proposal, with what was found in comments.
+    Without --columns the inferred columns are printed as a proposal, with what was found as comments.
 
     Examples:
 
@@ -139,18 +139,18 @@ def ingest(
 
 
 BEFORE, AFTER = ("partition", "offset", "timestamp", "key"), ("payload",)
-"""The message fields of a table whose columns nobody named, before and behind its headers."""
+"""The message fields of a table without --columns, before and after its header columns."""
 
 
 def spark_executor(spark: SparkSession, topic: str, to: str) -> Executor:
-    """Return where tasks run unless they stay on this machine."""
+    """Return the executor that runs tasks on Spark."""
     from ..spark.tasks import SparkExecutor
 
     return SparkExecutor(spark, f"lading ingest {topic}", f"the table {to}")
 
 
 def infer_columns(statistics: HeaderStatistics) -> str:
-    """Return columns for the message fields and for each header key, with the type that its kinds share."""
+    """Return columns for the message fields and for each header key, with the common type of its kinds."""
     if not statistics.messages:
         raise LocalError(
             "the topic holds no messages yet, so its columns cannot be found out; name them with --columns"
@@ -159,7 +159,7 @@ def infer_columns(statistics: HeaderStatistics) -> str:
 
 
 def proposal(statistics: HeaderStatistics, columns: str) -> Iterator[str]:
-    """Yield the columns as lines of comments, with what was seen of each header, and how to choose others."""
+    """Yield the columns as comment lines, with the statistics of each header, and how to choose others."""
     among = f"the first {statistics.messages:,}" if statistics.messages >= SAMPLE_MESSAGES else statistics.messages
     yield f"# columns, with types that {among} messages suggest; what does not fit a type becomes null"
     yield f"#   {', '.join(BEFORE)}"

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM while Spark starts and works: nothing is left running, no stacks of the JVM's calls are shown."""
+"""Ctrl-C and SIGTERM while Spark starts and works: no process is left running, no stack traces of the JVM appear."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Made = TypeVar("Made")
 EXIT_CODE = 130
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 GIVEN_UP_WAIT_S = 2.0
-"""How long a call to the JVM has to notice that it is given up."""
+"""How long a call to the JVM has to return after it was abandoned."""
 SHOW_CURSOR = "\x1b[?25h"
 
 
@@ -30,11 +30,11 @@ def _say() -> None:
 
 
 class Interruption:
-    """Raises KeyboardInterrupt where that harms nothing; once Spark runs, ``came`` says so to who asks.
+    """Raises KeyboardInterrupt while that is safe; once Spark runs, only sets ``is_requested``, to be polled.
 
-    An exception in the middle of a call to the JVM, and PySpark's own handler, would leave pages of stacks, or a JVM
-    that waits forever. The second signal ends the process where it stands, as a crash would: what is published by then
-    is whole, and the next run goes on.
+    An exception in the middle of a call to the JVM, and PySpark's own handler, would leave pages of stack traces, or a
+    JVM that waits for ever. The second signal ends the process at once, as a crash would: what is published by then is
+    complete, and the next run continues from it.
     """
 
     def __init__(self) -> None:
@@ -53,12 +53,12 @@ class Interruption:
                 signal.signal(number, handler)
 
     def check(self) -> None:
-        """KeyboardInterrupt when it came."""
+        """Raise KeyboardInterrupt if a signal was received."""
         if self.is_requested:
             raise KeyboardInterrupt
 
     def run_interruptibly(self, work: Callable[[], Made]) -> Made:
-        """What ``work`` returns or raises; it is done in another thread, so that only the wait is interrupted."""
+        """Return or raise what ``work`` does. It runs in another thread, so that only the wait is interrupted."""
         self.check()
         done: list[Made] = []
         failed: list[BaseException] = []
@@ -87,9 +87,9 @@ class Interruption:
 
     @contextmanager
     def spark(self, name: str, starts: Callable[[], None] = _say, **conf: Any) -> Iterator[Callable[[], SparkSession]]:
-        """Makes a Spark session when it is called, which takes seconds; what was made is stopped at the end.
+        """Give a function that creates the Spark session, which takes seconds; the session is stopped at the end.
 
-        From then on signals are only noted: ask ``came``, or use ``waited`` for what takes long.
+        From then on signals are only recorded: poll ``is_requested``, or use ``run_interruptibly`` for long work.
         """
 
         def start() -> SparkSession:

@@ -1,4 +1,4 @@
-"""The ``lading`` command: assembles the nouns and turns every expected error into one sentence."""
+"""The ``lading`` command: registers the commands and prints every expected error as one message."""
 
 from __future__ import annotations
 
@@ -73,11 +73,11 @@ def root(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """What all commands share."""
+    """Options of ``lading`` itself."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line; exit codes: 0 done, 1 ran and found something wrong, 2 could not, 130 interrupted."""
+    """Run the command line. Exit codes: 0 success, 1 a check failed, 2 an error, 130 interrupted."""
     # commands have sentences of their own on headers that no message has
     warnings.simplefilter("ignore", UnseenHeaderWarning)
     try:
@@ -103,7 +103,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _close_output() -> None:
-    """Let what is still buffered for stdout go nowhere, so that Python does not try to write it again at exit."""
+    """Discard what is still buffered for stdout, so that Python does not try to write it again at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

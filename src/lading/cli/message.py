@@ -178,7 +178,7 @@ def _bound(offset: str) -> str | int | datetime:
 
 
 def as_json(message: Message) -> dict[str, Any]:
-    """A message as one JSON object; bytes that are no UTF-8 text stand as ``{"base64": …}``."""
+    """Return a message as one JSON object; bytes that are not UTF-8 become ``{"base64": …}``."""
     return {
         "stream": message.stream, "topic": message.topic, "partition": message.partition, "offset": message.offset,
         "state": message.state.word, "timestamp_us": message.timestamp_us,
@@ -220,7 +220,7 @@ def _json_bytes(data: bytes | None) -> Any:
 
 
 def show(message: Message, output: Output) -> None:
-    """One message on stdout."""
+    """Print one message to stdout."""
     if output is Output.JSON:
         json_line(as_json(message))
         return

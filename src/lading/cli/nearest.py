@@ -1,4 +1,4 @@
-"""What a mistaken command line is told: the nearest command or option that works."""
+"""Suggestions for a mistaken command line: the nearest command or option that exists."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from typing import Any, Final
 from typer.core import TyperGroup
 
 OPTION_TWINS: Final = {"--server": "--from", "-s": "--from", "--from": "--server", "-f": "--server"}
-"""Commands that only read take a directory as well, so that the option is called otherwise there."""
+"""Commands that only read accept a directory as well, so that their option has another name."""
 SYNONYMS: Final = {
     "read": "poll", "consume": "poll", "get": "poll", "fetch": "poll", "follow": "tail", "produce": "send",
     "publish": "send", "put": "send", "describe": "show", "info": "show", "ls": "list", "rm": "delete",
     "remove": "delete", "add": "create", "new": "create", "start": "serve", "broker": "serve", "replay": "redrive",
 }  # fmt: skip
-"""Words of other tools for a command of ours."""
+"""Names that other tools have for our commands."""
 SHOWN_MAX: Final = 4
 
 
 class NearestGroup(TyperGroup):
-    """A group of commands that looks for a mistaken word or option in all others too."""
+    """A group of commands that searches all other groups, too, for a mistaken word or option."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Find the command; the usage error for one that is not here names where it is."""
+        """Return the command. Raises a usage error that names the group of a command that is not in this one."""
         try:
             return super().resolve_command(ctx, args)
         except Exception as error:
@@ -35,7 +35,7 @@ class NearestGroup(TyperGroup):
             raise
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command; the usage error for an option that it does not have names the one it has for that."""
+        """Run the command. The usage error for an unknown option names the one that the command has instead."""
         try:
             return super().invoke(ctx)
         except Exception as error:
@@ -47,7 +47,7 @@ class NearestGroup(TyperGroup):
 
 
 def _elsewhere(ctx: Any, word: str) -> Iterator[str]:
-    """Yield the commands whose last word is ``word`` or means the same, those of the group first that was asked."""
+    """Yield the commands whose last word is ``word`` or a synonym, those of the group in question first."""
     own = ctx.command_path.split()
     whole = list(_commands(ctx.find_root().command, ctx.find_root().command_path))
     asked = [path for path in whole if path.split()[: len(own)] == own]

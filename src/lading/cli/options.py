@@ -1,4 +1,4 @@
-"""Options that several commands share, so that they read alike everywhere."""
+"""Options that several commands share, so that they are the same everywhere."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DEFAULT_SERVER = "lading://127.0.0.1:7070"
 
 
 def word(known: Sequence[str]) -> Callable[[str], str]:
-    """What reads an option that takes one of these words; BadParameter names the nearest."""
+    """Return the parser of an option with these words as values. It raises BadParameter, which names the nearest."""
 
     def parsed(text: str) -> str:
         if text not in known:
@@ -27,7 +27,7 @@ def word(known: Sequence[str]) -> Callable[[str], str]:
 
 
 def local_path(text: str | Path) -> Path:
-    """Read an option that takes a path of this machine; its default comes as the path that it is.
+    """Parse an option whose value is a local path; a default is a Path already.
 
     Raises BadParameter for the URL of an object store.
     """

@@ -1,4 +1,4 @@
-"""How results and progress look: text for people, JSON for programs; colours only on a terminal."""
+"""Output of results and progress: text for people, JSON for programs, colours only on a terminal."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ class Output(StrEnum):
 
 
 STYLES = ("bold", "dim", "green", "yellow", "red")
-"""What notes write in brackets before a styled part, and ``[/]`` behind it; any other bracket is text."""
+"""Styles that notes may use: ``[bold]text[/]``; any other bracket is text."""
 
 
 def print_note(text: str) -> None:
-    """One line for the person at the terminal, on stderr, so that stdout stays data.
+    """Print one line for people to stderr, so that stdout is data only.
 
-    Names and values that users chose may stand in it as they are: brackets in them neither vanish nor fail, and what a
-    terminal would act on is escaped.
+    Names and values that users chose need no escaping: brackets in them are printed unchanged, and what a terminal
+    would act on is escaped.
     """
     from rich.console import Console
 
@@ -55,20 +55,20 @@ def apply_styles(text: str) -> Text:
 
 
 def json_line(value: Any) -> None:
-    """One JSON document on one line of stdout, flushed so that pipes see it at once."""
+    """Print one JSON document as one line to stdout, flushed so that pipes get it at once."""
     sys.stdout.write(escape_unseen_in_json(json.dumps(value, ensure_ascii=False, default=str)) + "\n")
     sys.stdout.flush()
 
 
 def print_document(value: Any) -> None:
-    """One indented JSON document on stdout."""
+    """Print one indented JSON document to stdout."""
     sys.stdout.write(escape_unseen_in_json(json.dumps(value, ensure_ascii=False, indent=2, default=str)) + "\n")
 
 
 def print_table(
     rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str], *, output: Output, title: str = ""
 ) -> None:
-    """``rows`` as a table whose ``columns`` map keys to headings, or as one JSON list with every key."""
+    """Print ``rows`` as a table whose ``columns`` map keys to headings, or as one JSON list with every key."""
     if output is Output.JSON:
         print_document(list(rows))
         return
@@ -95,7 +95,7 @@ def print_table(
 
 
 def cell(value: Any) -> str:
-    """A value as a table shows it: thousands separated, null as a dash, markup taken literally."""
+    """Format a value for a table: thousands separated, null as a dash, markup taken literally."""
     match value:
         case None:
             return "[dim]-[/]"
@@ -110,14 +110,14 @@ def cell(value: Any) -> str:
 
 
 def literal(text: str) -> str:
-    """Text that users chose as Rich takes it: no markup, and nothing that a terminal would act on."""
+    """Escape text that users chose for Rich: no markup, and nothing that a terminal would act on."""
     from rich.markup import escape
 
     return escape(escape_unseen(text))
 
 
 def format_size(size_bytes: float) -> str:
-    """Bytes in the unit people read: ``1.5 MB``."""
+    """Format a number of bytes for people: ``1.5 MB``."""
     for unit in ("B", "kB", "MB", "GB"):
         if size_bytes < 1000:
             return f"{size_bytes:.0f} {unit}" if unit == "B" else f"{size_bytes:.1f} {unit}"
@@ -126,31 +126,31 @@ def format_size(size_bytes: float) -> str:
 
 
 class Meter:
-    """Progress of one long piece of work: drawn on a terminal, silent elsewhere."""
+    """Progress of long work: drawn on a terminal, silent elsewhere."""
 
     def __init__(self, progress: Progress | None, task: TaskID | None) -> None:
         self._progress = progress
         self._task = task
 
     def advance(self, count: int) -> None:
-        """``count`` more are done."""
+        """Add ``count`` to what is done."""
         if self._progress is not None and self._task is not None:
             self._progress.advance(self._task, count)
 
     def reach(self, done: int, total: int | None = None) -> None:
-        """``done`` of ``total`` are done."""
+        """Set what is done, and ``total`` if given."""
         if self._progress is not None and self._task is not None:
             self._progress.update(self._task, completed=done, total=total)
 
     def label(self, text: str) -> None:
-        """What stands before the bar."""
+        """Set the text before the bar."""
         if self._progress is not None and self._task is not None:
             self._progress.update(self._task, description=escape_unseen(text))
 
 
 @contextmanager
 def meter(label: str, total: int | None, unit: str = "messages") -> Iterator[Meter]:
-    """A progress bar on stderr with rate and time left; nothing is drawn where stderr is no terminal."""
+    """Show a progress bar on stderr with rate and time left, or nothing if stderr is not a terminal."""
     if not sys.stderr.isatty():
         yield Meter(None, None)
         return
@@ -182,5 +182,5 @@ def meter(label: str, total: int | None, unit: str = "messages") -> Iterator[Met
 
 
 def line(text: str) -> None:
-    """A line of text on stdout."""
+    """Print a line of text to stdout."""
     sys.stdout.write(escape_unseen(text) + "\n")

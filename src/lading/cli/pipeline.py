@@ -1,4 +1,4 @@
-"""``lading pipeline``: topics judged by a contract, routed by filters, written to tables, each message once."""
+"""``lading pipeline``: topics validated by a contract, routed by filters, written to tables, exactly once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``lading quarantine``: what failed in a pipeline and why, and sending it again."""
+"""``lading quarantine``: messages that failed in a pipeline, why, and redriving them."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def show(
     message: Annotated[str, typer.Argument(metavar="TOPIC/PARTITION/OFFSET", help="As `list` shows it.")],
     output: AsOutput = Output.TEXT,
 ) -> None:
-    """One message in quarantine, whole: reason, headers, payload.
+    """Show one quarantined message: reason, headers, payload.
 
     Examples:
 

@@ -1,4 +1,4 @@
-"""``lading spool``: a queue into a directory that pipelines, Spark and Python read like any other."""
+"""``lading spool``: a queue copied into a data directory for pipelines, Spark and Python."""
 
 from __future__ import annotations
 

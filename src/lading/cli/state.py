@@ -1,4 +1,4 @@
-"""``lading state``: which messages may be consumed, set by filter, offset or range, and counted."""
+"""``lading state``: message states, set by filter, offset or range, and counted."""
 
 from __future__ import annotations
 

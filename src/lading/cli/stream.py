@@ -1,4 +1,4 @@
-"""``lading stream``: the topmost level of names, as Iggy clients see it."""
+"""``lading stream``: streams, Iggy's top-level namespaces."""
 
 from __future__ import annotations
 

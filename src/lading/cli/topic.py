@@ -1,4 +1,4 @@
-"""``lading topic``: topics, their partitions, and the names they have elsewhere."""
+"""``lading topic``: topics, their partitions and settings, and their names in each protocol."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SettingWords = Annotated[
 
 @app.command("list")
 def list_topics(from_: From = DEFAULT_SERVER, output: AsOutput = Output.TEXT) -> None:
-    """All topics of a broker or of a data directory.
+    """List the topics of a broker or of a data directory.
 
     Examples:
 

@@ -20,12 +20,12 @@ _NUMBER: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*")
 
 
 def duration_us(text: str) -> int:
-    """Microseconds; SettingError where it is no duration."""
+    """Return a duration in microseconds. Raises SettingError for other text."""
     return _amount(text, _MICROSECONDS, "a duration like 90s, 1h or 7d")
 
 
 def parse_size_bytes(text: str) -> int:
-    """Bytes; SettingError where it is no size."""
+    """Return a size in bytes. Raises SettingError for other text."""
     return _amount(text, _BYTES, "a size like 500MB or 1GiB")
 
 
@@ -37,7 +37,7 @@ def _amount(text: str, units: Mapping[str, int], wanted: str) -> int:
 
 
 def topic_settings(given: list[str]) -> dict[str, Any]:
-    """Settings of a topic from ``KEY=VALUE`` words; an empty value takes a setting back."""
+    """Parse topic settings from ``KEY=VALUE`` words; an empty value resets a setting to its default."""
     settings: dict[str, Any] = {}
     for word in given:
         key, equals, text = word.partition("=")
@@ -60,7 +60,7 @@ def _value(key: str, text: str) -> Any:
 
 
 def format_duration(microseconds: float) -> str:
-    """A duration in the unit people read: ``1.5 h``."""
+    """Format a duration for people: ``1.5 h``."""
     if microseconds < 1_000_000:
         return f"{microseconds / 1_000:.0f} ms"
     for unit, length in (("d", 86_400e6), ("h", 3_600e6), ("min", 60e6)):
