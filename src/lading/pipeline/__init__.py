@@ -1,1 +1,1 @@
-"""The pipeline: a topic judged by its contract, routed by filters, written to tables, each message exactly once."""
+"""The pipeline: topics validated by a contract, routed by filters, written to tables, each message exactly once."""

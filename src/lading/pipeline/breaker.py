@@ -1,4 +1,4 @@
-"""The breaker: when too much of a batch fails, something is wrong with all of it, and nothing is published."""
+"""The circuit breaker: a batch of which too many messages fail is not published, as all of it is suspect."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ REASONS_SHOWN = 3
 def check_failure_ratio(
     job: PipelineJob, state: PipelineStateDirectory, ranges: Sequence[OffsetRange], counts: Mapping[str, int]
 ) -> None:
-    """Let a batch be published; LocalError where more of it failed than the settings allow and nobody accepted it."""
+    """Raise LocalError if more of a batch failed than the settings allow, unless it was accepted."""
     quality = job.settings.document.quality
     read, failed = counts.get("read", 0), counts.get("quarantined", 0)
     if read < quality.min_messages or failed <= quality.max_failure_ratio * read:

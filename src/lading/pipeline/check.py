@@ -1,4 +1,4 @@
-"""Looking a pipeline over without running it: settings, filters, sources, tables, states; every problem at once."""
+"""Checks of a pipeline without running it: settings, filters, sources, tables, states; all problems at once."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something that would stop a run, and the part of the pipeline it is in."""
+    """Something that would stop a run, and the part of the pipeline that has it."""
 
     part: str
     sentence: str
 
 
 def check(settings: PipelineSettings, session: Callable[[], SparkSession]) -> list[Problem]:
-    """Every problem that can be found without reading messages; empty when a run would start.
+    """Return every problem that can be found without reading messages; an empty list if a run would start.
 
-    ``session`` is asked for a Spark session where there are SQL steps: what they make is known to Spark alone.
+    ``session`` is called for a Spark session if there are SQL steps, whose columns only Spark knows.
     """
     found = [Problem("settings", sentence) for sentence in problems(settings)]
     if found:

@@ -1,4 +1,4 @@
-"""Judging messages in bulk: contract, checksum, routes; one verdict a message, in Arrow, no Python per row."""
+"""Classification of messages in bulk by contract, checksum and routes, in Arrow, without Python per row."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ ABSENT, NULL = -1, -2
 
 @dataclass(frozen=True, slots=True)
 class ClassifiedBatch:
-    """Some messages and what became of them.
+    """Some messages, each with its failure or its destination.
 
-    ``batch`` has the columns of the plan's projection. ``failure`` is per message the index of what is wrong in the
-    plan's failures, -1 where nothing is; ``destination`` the index of where it goes, -1 for those that failed.
+    ``batch`` has the columns of the plan's projection. For each message ``failure`` is the index of its failure among
+    those of the plan, -1 if it has none; ``destination`` the index of its destination, -1 if it failed.
     """
 
     batch: pa.RecordBatch
@@ -34,12 +34,12 @@ class ClassifiedBatch:
 
     @property
     def failed(self) -> bool:
-        """Whether something is wrong with any of them."""
+        """Whether any of the messages failed."""
         return bool((self.failure >= 0).any())
 
 
 def classify_messages(plan: Plan, decoded: Decoded, place: Mapping[str, str | int]) -> ClassifiedBatch:
-    """Every message checked and given to the first destination that takes it; a null condition takes nothing."""
+    """Check every message and assign the first destination whose condition is true for it; null counts as false."""
     made = assemble(decoded, plan.projection, place, REPEATING)
     failure = np.full(decoded.count, -1, np.int16)
     for at, rows in enumerate(_failing(plan, decoded, made.bad)):
@@ -58,7 +58,7 @@ def classify_messages(plan: Plan, decoded: Decoded, place: Mapping[str, str | in
 
 
 def _typed_before(plan: Plan, made: Assembled) -> TypedHeaders:
-    """What routes need not type again: declared headers have the same type for them."""
+    """Return the headers that routes need not convert again, because the contract declares them with the same type."""
     return {
         (column.header, column.type, column.encoding): (made.batch.column(column.name), made.bad.get(column.name))
         for column in plan.contract.headers
@@ -66,7 +66,7 @@ def _typed_before(plan: Plan, made: Assembled) -> TypedHeaders:
 
 
 def _failing(plan: Plan, decoded: Decoded, bad: Mapping[str, pa.BooleanArray]) -> Iterator[NDArray[np.bool_] | None]:
-    """Per failure of the plan, in its order, which messages have it; None where no message can."""
+    """Yield for each failure of the plan, in order, a mask of the messages that have it; None if no message can."""
     for column in plan.contract.headers:
         if column.required:
             length = decoded.located[column.header].length

@@ -1,4 +1,4 @@
-"""A contract from the messages that are there, and what drifted against one that was written before."""
+"""Contracts inferred from the messages of a topic, and drift of messages from an existing contract."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from ..model.toml import toml_key, toml_text
 from ..transports.fetched import States
 
 COMMENT_AT = 40
-"""Comments begin at this column, where the line before them is not longer."""
+"""Comments start at this column, or after a line that is longer."""
 ABSENT, NULL = -1, -2
 
 
 @dataclass
 class Survey:
-    """What was found in a topic: the header table, and per declared column how many messages break it in which way."""
+    """The profile of a topic: header statistics, and for each declared column how many messages violate it how."""
 
     statistics: HeaderStatistics = field(default_factory=HeaderStatistics)
     breaches: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -34,7 +34,7 @@ class Survey:
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """One way in which messages are not what a contract says."""
+    """One way in which messages differ from a contract."""
 
     header: str
     kind: str
@@ -46,7 +46,7 @@ def profile_topic(
     from_: str, topic: str, *, contract: Projection | None = None, states: States = "available",
     limit: int | None = None, on_rows: Callable[[int], None] = lambda rows: None,
 ) -> Survey:  # fmt: skip
-    """Look at the messages of a topic, or the first ``limit`` of them; errors are those of reading it."""
+    """Return the profile of a topic, or of its first ``limit`` messages. Raises the errors of reading it."""
     found = Survey()
     with Consumer(from_, topic, states=states, start="earliest", timeout_s=0, verify_checksum=False) as consumer:
         for batch in consumer.batches():
@@ -61,7 +61,7 @@ def profile_topic(
 
 
 def headers_section(statistics: HeaderStatistics, topic: str) -> str:
-    """The [headers] of a pipeline's file that holds for these messages, with shares and examples as comments."""
+    """Return the [headers] section of a pipeline file for these messages, with shares and examples as comments."""
     lines = [f"[headers]{'':<{COMMENT_AT - 9}}# from {statistics.messages:,} messages of {json.dumps(topic)}"]
     taken = {name.lower() for name in FIELD_TYPES}
     for row in statistics.rows():
@@ -83,7 +83,7 @@ def headers_section(statistics: HeaderStatistics, topic: str) -> str:
 
 
 def drift(found: Survey, contract: Projection) -> list[Drift]:
-    """Everything in which the messages differ from the contract, the most frequent first."""
+    """Return every difference between the messages and the contract, the most frequent first."""
     return sorted(_drifts(found, contract), key=lambda one: -one.messages)
 
 

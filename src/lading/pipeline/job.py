@@ -1,4 +1,4 @@
-"""What tasks and the driver's commit need to know of one run; it travels to them as JSON."""
+"""What tasks, and the commit in the driver, need to know about a run; it is passed to them as JSON."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from .settings import PipelineSettings
 
 
 def schema_text(schema: pa.Schema) -> str:
-    """An Arrow schema as text."""
+    """Return an Arrow schema as text."""
     return base64.b64encode(schema.serialize()).decode()
 
 
 def schema_of_text(text: str) -> pa.Schema:
-    """The inverse of ``schema_text``."""
+    """Return the schema that ``schema_text`` wrote."""
     return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))
 
 
 @dataclass(frozen=True)
 class SourcePlace:
-    """Where the messages of one topic come from, and the broker that owns them."""
+    """The source of one topic, and the broker that owns its messages."""
 
     from_: str
     server: str
@@ -42,7 +42,7 @@ class SourcePlace:
 
 @dataclass(frozen=True)
 class PipelineJob:
-    """One run of one pipeline; ``sources`` by flat topic name, ``accepted`` are ranges that the breaker lets pass."""
+    """One run of a pipeline; ``sources`` by flat topic name, ``accepted`` are the ranges that the breaker lets pass."""
 
     document: Mapping[str, Any]
     base: str
@@ -55,15 +55,15 @@ class PipelineJob:
     sources: Mapping[str, SourcePlace]
     accepted: tuple[Mapping[str, Any], ...] = ()
     step_schema: str | None = None
-    """The columns that the steps make, as ``schema_text`` writes them."""
+    """The columns that the steps return, as ``schema_text`` writes them."""
 
     def text(self) -> str:
-        """As JSON."""
+        """Return the job as JSON."""
         return json.dumps({**asdict(self), "document": self.document}, default=str)
 
     @classmethod
     def parse(cls, text: str) -> PipelineJob:
-        """The inverse of ``text``."""
+        """Return the job that ``text`` wrote."""
         held = json.loads(text)
         held["sources"] = {topic: SourcePlace(**row) for topic, row in held["sources"].items()}
         held["accepted"] = tuple(held["accepted"])
@@ -71,16 +71,16 @@ class PipelineJob:
 
     @cached_property
     def settings(self) -> PipelineSettings:
-        """The settings as the file says."""
+        """The settings in the file."""
         return PipelineSettings(self.document, Path(self.base), self.name)
 
     @cached_property
     def plan(self) -> Plan:
-        """What they mean."""
+        """The plan of the settings."""
         return Plan.of(self.settings, None if self.step_schema is None else schema_of_text(self.step_schema))
 
     def reading(self, piece: OffsetRange) -> ScanSpec:
-        """How a range is read."""
+        """Return how a range is read."""
         source = self.sources[piece.topic]
         return ScanSpec(
             source.from_,

@@ -1,4 +1,4 @@
-"""The ledger of redrives: what was sent again and what was parked, so that no message is sent twice."""
+"""The ledger of redrives: which messages were redriven or parked, so that none is sent twice."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from ..tables.files import read_document, write_document
 from ..tables.state import PipelineStateDirectory
 
 MessageIdentity = tuple[str, int, int, int]
-"""A quarantined message: topic, partition, offset, and when it was quarantined (microseconds): offsets come again when
-a topic is deleted and made anew."""
+"""A quarantined message: topic, partition, offset, and when it was quarantined (microseconds since 1970 UTC), because
+offsets repeat after a topic was deleted and created again."""
 VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerEntry:
-    """One step of a redrive: messages sent to a topic under one key. Not ``done``: they may have arrived or not."""
+    """One step of a redrive: messages sent to a topic under one key. Until ``done`` they may have arrived or not."""
 
     number: int
     key: str
@@ -31,7 +31,7 @@ class LedgerEntry:
     done: bool
 
     def document(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return the entry as JSON."""
         return {
             "version": VERSION, "number": self.number, "key": self.key, "server": self.server, "topic": self.topic,
             "messages": [list(one) for one in self.messages], "done": self.done,
@@ -39,7 +39,7 @@ class LedgerEntry:
 
     @classmethod
     def parse(cls, path: Path) -> LedgerEntry:
-        """The entry in a file; CorruptLog where it is none."""
+        """Read the entry in a file. Raises CorruptLog if it is not one."""
         held: Mapping[str, Any] = read_document(path)
         try:
             messages = tuple((str(one[0]), int(one[1]), int(one[2]), int(one[3])) for one in held["messages"])
@@ -49,7 +49,7 @@ class LedgerEntry:
 
 
 class Ledger:
-    """The entries in the state directory of one pipeline, a file each, numbered."""
+    """The entries of one pipeline: numbered files in its state directory."""
 
     def __init__(self, state: PipelineStateDirectory) -> None:
         self._directory = state.own / "redrive"
@@ -67,30 +67,30 @@ class Ledger:
             yield
 
     def entries(self) -> list[LedgerEntry]:
-        """All entries, oldest first."""
+        """Return all entries, oldest first."""
         return [LedgerEntry.parse(path) for path in sorted(self._directory.glob("[0-9]*.json"))]
 
     def list_sent(self) -> set[MessageIdentity]:
-        """Return every message that was sent again, or may have been."""
+        """Return every message that was redriven, or may have been."""
         return {one for entry in self.entries() for one in entry.messages}
 
     def list_parked(self) -> set[MessageIdentity]:
-        """Return every message that reached the cap of redrives."""
+        """Return every message that reached the limit of redrives."""
         held = read_document(self._directory / "parked.json")
         return set() if held is None else {(row[0], row[1], row[2], row[3]) for row in held["messages"]}
 
     def park(self, messages: Iterable[MessageIdentity]) -> None:
-        """Remember that these had been sent again too often."""
+        """Record that these messages were redriven too often."""
         every = sorted(self.list_parked() | set(messages))
         write_document(self._directory / "parked.json", {"version": VERSION, "messages": [list(one) for one in every]})
 
     def unpark(self, messages: Iterable[MessageIdentity]) -> None:
-        """A higher cap lets these go again."""
+        """Record that these messages may be redriven again, as the limit was raised."""
         every = sorted(self.list_parked() - set(messages))
         write_document(self._directory / "parked.json", {"version": VERSION, "messages": [list(one) for one in every]})
 
     def begin(self, server: str, topic: str, messages: Iterable[MessageIdentity]) -> LedgerEntry:
-        """Write down what will be sent, before it is: whoever comes after a crash sends it under the same key."""
+        """Record what will be sent before it is sent, so that after a crash it is sent under the same key."""
         numbers = [int(path.stem) for path in self._directory.glob("[0-9]*.json")]
         number = max(numbers, default=0) + 1
         entry = LedgerEntry(number, f"{self._pipeline}/redrive/{number}", server, topic, tuple(messages), False)
@@ -98,11 +98,11 @@ class Ledger:
         return entry
 
     def mark_done(self, entry: LedgerEntry) -> None:
-        """It was sent."""
+        """Record that the messages of an entry were sent."""
         self._write(LedgerEntry(entry.number, entry.key, entry.server, entry.topic, entry.messages, True))
 
     def withdraw(self, entry: LedgerEntry) -> None:
-        """Nothing of it was sent, and nothing will be: its messages wait again."""
+        """Delete an entry of which nothing was sent: its messages wait again."""
         (self._directory / f"{entry.number:08d}.json").unlink()
 
     def _write(self, entry: LedgerEntry) -> None:

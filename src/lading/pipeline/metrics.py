@@ -1,4 +1,4 @@
-"""Figures of a running pipeline for Prometheus, on a small HTTP server of their own (docs/reference/metrics.md)."""
+"""Metrics of a running pipeline for Prometheus, on an HTTP server of their own (docs/reference/metrics.md)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OUTCOMES = ("read", "passed", "good", "routed", "quarantined")
 
 
 class PipelineMetrics:
-    """What one run has done so far; ``lag`` and ``published_us`` are set by whoever follows it."""
+    """What a run has done so far; PipelineWatch sets ``lag`` and ``published_us``."""
 
     def __init__(self, pipeline: str) -> None:
         self._pipeline = (pipeline,)
@@ -74,16 +74,16 @@ class PipelineMetrics:
         self.published_us = manifest.written_us
 
     def collect(self) -> Iterable[Metric]:
-        """Every figure as Prometheus sees it."""
+        """Yield every metric in the form of Prometheus: the protocol of a collector."""
         for source in self._sources:
             yield from source.families()
 
 
 @contextmanager
 def serve_metrics(figures: PipelineMetrics, address: Address) -> Iterator[Address]:
-    """Answer ``GET /metrics`` at ``address`` for a while; gives the address with the port that was taken.
+    """Serve ``GET /metrics`` at ``address`` until the end of the block; give the address with its actual port.
 
-    LocalError where nothing can listen there.
+    Raises LocalError if the address cannot be bound.
     """
     from prometheus_client import CollectorRegistry, ProcessCollector, start_http_server
 

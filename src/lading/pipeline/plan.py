@@ -1,4 +1,4 @@
-"""What a pipeline's settings mean: destinations with their filters, tables with their columns; all checked together."""
+"""The plan of a pipeline: destinations with their filters, tables with their columns, checked together."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .settings import Good, PipelineSettings, Route
 from .steps import default_columns, select_step_columns
 
 QUARANTINE_FIELDS = ("stream", "topic", "partition", *FIELDS)
-"""The message as it was, bytes and headers."""
+"""The original message, bytes and headers."""
 _VERDICT: list[pa.Field[Any]] = [
     pa.field("reason", pa.string()),
     pa.field("header", pa.string()),
@@ -35,7 +35,7 @@ _VERDICT: list[pa.Field[Any]] = [
     pa.field("quarantined_at", pa.timestamp("us", tz="UTC")),
 ]
 VERDICT = pa.schema(_VERDICT)
-"""What quarantine adds to a message: why, and how often it has been sent again before."""
+"""The columns that quarantine adds to a message: why it failed, and how often it was redriven before."""
 
 
 @dataclass(frozen=True)
@@ -47,19 +47,21 @@ class TablePlan:
 
     @cached_property
     def schema(self) -> pa.Schema:
-        """Its Arrow schema, as Spark sees it."""
+        """Its Arrow schema, with the types of Spark."""
         return table_schema(self.projection)
 
     @property
     def repeating(self) -> tuple[str, ...]:
-        """The columns whose values repeat."""
+        """The columns that are dictionary-encoded, because their values repeat."""
         return tuple(column.name for column in self.projection.headers)
 
 
 @dataclass(frozen=True)
 class Destination:
-    """Where messages go: a route, good, or SQL steps. ``filter`` None takes all that is left, ``counter`` is its name
-    among the counts of a manifest."""
+    """Where messages go: a route, good, or SQL steps.
+
+    A ``filter`` of None selects all that remain; ``counter`` is the destination's name among the counts of a manifest.
+    """
 
     name: str
     filter: Filter | None
@@ -70,7 +72,7 @@ class Destination:
 
 @dataclass(frozen=True)
 class StepDestination:
-    """Where rows go that SQL steps made: a route with its condition in Spark's SQL, or good."""
+    """Where rows of SQL steps go: a route with its condition in Spark's SQL, or good."""
 
     name: str
     where: str | None
@@ -85,8 +87,10 @@ class StepDestination:
 
 @dataclass(frozen=True)
 class Plan:
-    """A pipeline ready to judge messages. With SQL steps the only destination is the steps, and ``results`` are where
-    the rows go that they make."""
+    """A pipeline, ready to classify messages.
+
+    With SQL steps the steps are the only destination, and ``results`` are the destinations of the rows they return.
+    """
 
     contract: Projection
     destinations: tuple[Destination, ...]
@@ -94,16 +98,16 @@ class Plan:
     failures: tuple[Failure, ...]
     verify_checksum: bool
     step_schema: pa.Schema | None = None
-    """The columns that the steps make."""
+    """The columns that the steps return."""
     results: tuple[StepDestination, ...] = ()
     forms: Mapping[Path, str] = field(default_factory=dict)
-    """The form of every table that a destination names."""
+    """The format of every table that a destination names."""
 
     @classmethod
     def of(cls, settings: PipelineSettings, made: pa.Schema | None = None) -> Plan:
-        """The plan of these settings, with ``made`` as the columns that its steps make, where it has steps.
+        """Return the plan of these settings; ``made`` are the columns that the SQL steps return, if there are steps.
 
-        SettingError with the first problem there is.
+        Raises SettingError with the first problem found.
         """
         for problem in problems(settings):
             raise SettingError(problem)
@@ -111,13 +115,13 @@ class Plan:
 
     @property
     def tables(self) -> list[TablePlan]:
-        """Every table that messages are written to by the tasks that judge them, each once."""
+        """Every table that the tasks write messages to, without duplicates."""
         found = {one.table.path: one.table for one in self.destinations if one.table is not None}
         return list(found.values())
 
     @property
     def places(self) -> dict[str, Path]:
-        """The table of every destination that has one, by its name."""
+        """The tables of the destinations that have one, by the destination's name."""
         judged = {one.name: one.table.path for one in self.destinations if one.table and one.counter != "passed"}
         return {**judged, **{one.name: one.path for one in self.results}, "quarantine": self.quarantine}
 
@@ -129,7 +133,7 @@ class Plan:
 
     @cached_property
     def schemas(self) -> dict[Path, pa.Schema]:
-        """Every table with its columns."""
+        """The columns of every table."""
         direct = {
             one.table.path: one.table.schema for one in self.destinations if one.table and one.counter != "passed"
         }
@@ -138,7 +142,7 @@ class Plan:
 
     @cached_property
     def projection(self) -> Projection:
-        """All that some table holds: every message is typed once, for all of them."""
+        """The columns of all tables together: every message is converted once, for all of them."""
         fields = {name for table in self.tables for name in table.projection.fields} | {"offset"}
         return Projection(tuple(name for name in FIELD_TYPES if name in fields), self.contract.headers)
 
@@ -159,7 +163,7 @@ class Plan:
 
 
 def problems(settings: PipelineSettings) -> Iterator[str]:
-    """Everything that is wrong with the settings as they stand, without looking at sources or tables."""
+    """Yield every problem of the settings themselves, without a look at sources or tables."""
     document = settings.document
     topics = [source.topic for source in document.source]
     for topic in {topic for topic in topics if topics.count(topic) > 1}:
@@ -232,7 +236,7 @@ def problems(settings: PipelineSettings) -> Iterator[str]:
 
 
 def _names(topic: str) -> set[str]:
-    """A topic's name and the other spellings of it."""
+    """Return all spellings of a topic's name."""
     return {topic, topic.removeprefix(f"{DEFAULT_STREAM}."), f"{DEFAULT_STREAM}.{topic}"}
 
 
@@ -260,7 +264,7 @@ def _plan(settings: PipelineSettings, made: pa.Schema | None) -> Plan:
 
 
 def _steps(settings: PipelineSettings) -> tuple[Destination, ...]:
-    """What passes the checks is staged in the state directory, with the columns that steps can see."""
+    """Return the one destination of a pipeline with SQL steps: a table in its state directory, with what steps see."""
     columns = select_step_columns([step.sql for step in settings.document.step], settings.contract)
     table = TablePlan(local_directory("pipeline.state", settings.state_directory), columns)
     return (Destination("steps", None, table, counter="passed"),)
@@ -305,7 +309,7 @@ def _destinations(settings: PipelineSettings) -> tuple[Destination, ...]:
 
 
 def _failures(contract: Projection, *, verify_checksum: bool) -> Iterator[Failure]:
-    """What can be wrong with a message, in the order of the checks; the judge relies on it."""
+    """Yield every possible failure of a message, in the order of the checks, on which classification relies."""
     for column in contract.headers:
         if column.required:
             yield Failure.of("missing_header", column.header)

@@ -1,4 +1,4 @@
-"""Plots of a report: columns and bars as HTML and SVG that need nothing from elsewhere and fit any screen."""
+"""Plots of a report: columns and bars as HTML and SVG without external resources, for screens of any width."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from html import escape
 from typing import Final
 
 LABELS = 8
-"""Labels below a plot at most: on a telephone there is no room for more."""
+"""The maximum number of labels below a plot: a telephone has no room for more."""
 COLUMN_REM = 4
-"""How wide a column may become when there are few."""
+"""The maximum width of a column, in rem."""
 STYLE: Final = """
 :root{--text:#1c2530;--soft:#5a6675;--line:#e3e8ee;--back:#fff;--good:#2b7a4b;--routed:#2f5d9b;--quarantined:#b3472f}
 @media(prefers-color-scheme:dark){:root{--text:#dbe2ea;--soft:#93a1b1;--line:#2c3541;--back:#12161c;--good:#4ba673;
@@ -43,7 +43,7 @@ linear-gradient(var(--line),var(--line)) 0 50%/100% 1px no-repeat}
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One column of a plot: its label, its parts from below with their classes, and what it says when pointed at."""
+    """One column of a plot: its label, its parts from the bottom up with their classes, and its tooltip."""
 
     label: str
     parts: tuple[tuple[float, str], ...]
@@ -51,7 +51,7 @@ class Bar:
 
 
 def columns(bars: Sequence[Bar], unit: str) -> str:
-    """Columns side by side, the axis as high as the highest of them."""
+    """Return a plot of columns side by side, with an axis as high as the highest of them."""
     top = max(sum(value for value, _ in bar.parts) for bar in bars) or 1.0
     every = -(-len(bars) // LABELS)
     # whole groups of columns, so that labels stand below theirs
@@ -76,7 +76,7 @@ def columns(bars: Sequence[Bar], unit: str) -> str:
 
 
 def bars(head: str, unit: str, rows: Sequence[tuple[str, int]]) -> str:
-    """One line a row with its number, its share of all and a bar as long as it is large."""
+    """Return a line per row with its number, its share of all and a bar of proportional length."""
     most, whole = max(count for _, count in rows), sum(count for _, count in rows)
     lines = "".join(
         f'<tr><td>{escape(label)}</td><td class="n">{count:,}</td><td class="n">{100 * count / whole:.1f} %</td>'
@@ -87,7 +87,7 @@ def bars(head: str, unit: str, rows: Sequence[tuple[str, int]]) -> str:
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table whose first column is text and whose others are numbers."""
+    """Return a table whose first column is text and whose other columns are numbers."""
 
     def line(tag: str, cells: Sequence[str]) -> str:
         return "".join(f"<{tag}{' class=n' if at else ''}>{escape(cell)}</{tag}>" for at, cell in enumerate(cells))
@@ -97,7 +97,7 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def compact(value: float) -> str:
-    """A number that fits beside an axis: 813, 12.3k, 4M."""
+    """Format a number for an axis: 813, 12.3k, 4M."""
     for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if value >= size:
             return f"{value / size:.3g}{unit}"
@@ -105,7 +105,7 @@ def compact(value: float) -> str:
 
 
 def duration(at_ms: float) -> str:
-    """A time span in the unit people read: 1 ms, 16 s, 1.1 min."""
+    """Format a duration for people: 1 ms, 16 s, 1.1 min."""
     for unit, size_ms in (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000)):
         if at_ms >= size_ms:
             return f"{at_ms / size_ms:.2g} {unit}"

@@ -1,4 +1,4 @@
-"""Working the quarantine table: what is in it and why, and sending it again, capped, each message once."""
+"""The quarantine table: listing what is in it and why, and redriving it, each message once and not too often."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ from .side_effects import NoHeadersThere, send_copies
 from .state import existing
 
 CHUNK_ROWS = 10_000
-"""Messages that are sent again under one key, and so become readable together."""
+"""Messages that are redriven under one key, and so become visible together."""
 MAX_REPLAYS = 3
 PLACE = pa.schema(
     cast("list[pa.Field[Any]]", [pa.field("stream", pa.string()), pa.field("topic", pa.string()), COPY_SCHEMA.field(0)])
 )
 SHAPE = pa.schema([*VERDICT, *PLACE, *SCHEMA])
-"""The quarantine table with the message fields as Batch has them."""
+"""The columns of the quarantine table, with message fields as in Batch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Redriven:
-    """What a redrive did, or with ``dry_run`` would do; ``resumed`` were found unfinished from an earlier one."""
+    """What a redrive did, or with ``dry_run`` would do; ``resumed`` counts messages of an interrupted redrive."""
 
     sent: int
     parked: int
@@ -52,7 +52,7 @@ class Redriven:
 
 
 class Quarantine:
-    """The quarantine of one pipeline: its table and its ledger. LocalError before the pipeline's first run."""
+    """The quarantine of one pipeline: its table and its ledger. Raises LocalError before the pipeline's first run."""
 
     def __init__(self, settings: PipelineSettings) -> None:
         self._settings = settings
@@ -60,9 +60,9 @@ class Quarantine:
         self.ledger = Ledger(existing(settings))
 
     def batches(self, where: str | None = None, reasons: Collection[str] = ()) -> Iterator[pa.RecordBatch]:
-        """The messages of SHAPE that ``where`` (a filter over the original messages) and ``reasons`` choose.
+        """Yield the messages that ``where`` (a filter on the original messages) and ``reasons`` select, in SHAPE.
 
-        FilterError and SettingError for a wrong filter or a reason that there is not.
+        Raises FilterError for an invalid filter and SettingError for an unknown reason.
         """
         for reason in reasons:
             if reason not in SENTENCES:
@@ -86,7 +86,7 @@ class Quarantine:
     def rows(
         self, where: str | None = None, reasons: Collection[str] = (), limit: int | None = None
     ) -> Iterator[dict[str, Any]]:
-        """One row a message: place, reason, header, how often it was sent again, and its status."""
+        """Yield a row per message: its coordinates, reason, header, how often it was redriven, and its status."""
         sent, parked = self.ledger.list_sent(), self.ledger.list_parked()
         count = 0
         for batch in self.batches(where, reasons):
@@ -103,7 +103,7 @@ class Quarantine:
                 }  # fmt: skip
 
     def find(self, message: str) -> list[dict[str, Any]]:
-        """Every row of one message, ``TOPIC/PARTITION/OFFSET``, whole; LocalError where there is none."""
+        """Return every row of one message, ``TOPIC/PARTITION/OFFSET``, whole. Raises LocalError if there is none."""
         name, _, rest = message.rpartition("/")
         topic, _, partition = name.rpartition("/")
         if not (topic and partition.isdigit() and rest.isdigit()):
@@ -119,7 +119,7 @@ class Quarantine:
         return found
 
     def histogram(self, where: str | None = None) -> list[dict[str, Any]]:
-        """One row a reason and header, the most frequent first: how many, and of them sent again or parked."""
+        """Return a row per reason and header, the most frequent first: how many, and how many redriven or parked."""
         sent, parked = self.ledger.list_sent(), self.ledger.list_parked()
         counts: Counter[tuple[str, str | None]] = Counter()
         by_status: Counter[tuple[str, str | None, str]] = Counter()
@@ -145,11 +145,11 @@ class Quarantine:
         dry_run: bool = False,
         on_sent: Callable[[int], None] = lambda count: None,
     ) -> Redriven:
-        """Send waiting messages to their topic again, to the partition they came from, with one counter raised.
+        """Send waiting messages back to their topic and partition, with their counter of redrives increased by one.
 
-        A message is sent once, whenever this stops and is called again: what is to be sent is in the ledger before,
-        and over ``lading://`` goes under a key. One that was sent ``max_replays`` times before is parked. ``to`` names
-        another topic.
+        Each is sent once, even if this is interrupted and called again: the ledger records what is to be sent before it
+        is, and over ``lading://`` it is committed under a key. Messages that were redriven ``max_replays`` times before
+        are parked. ``to`` names another topic.
         """
         if dry_run:
             return self._sorted_out(where, reasons, max_replays, limit, lambda batch: 0, dry_run=True, resumed=0)
@@ -197,7 +197,7 @@ class Quarantine:
         return Redriven(count, len(parked), already, resumed, steps, dry_run)
 
     def _finish(self, on_sent: Callable[[int], None]) -> int:
-        """Send what an interrupted redrive had written down: what had arrived does not arrive again."""
+        """Send what an interrupted redrive had recorded; messages that arrived then are not duplicated."""
         done = 0
         open_ = [entry for entry in self.ledger.entries() if not entry.done]
         for entry in open_:
@@ -213,7 +213,7 @@ class Quarantine:
         return done
 
     def _sent(self, entry: LedgerEntry, parts: list[pa.RecordBatch]) -> None:
-        """Send what an entry names; one whose topic can take nothing is withdrawn, so that nobody tries it for ever."""
+        """Send the messages of an entry. If its topic cannot accept them, withdraw it: a retry would never end."""
         try:
             send_copies(entry.server, entry.topic, entry.key, parts, self._settings.access(entry.server))
         except (UnknownTopic, NoHeadersThere):
@@ -230,7 +230,7 @@ class Quarantine:
 
 
 def identities(batch: pa.RecordBatch) -> list[MessageIdentity]:
-    """Who the messages are, for the ledger."""
+    """Return the identities of the messages in the ledger."""
     columns = [batch.column(name).to_pylist() for name in ("stream", "topic", "partition", "offset")]
     times: list[Any] = batch.column("quarantined_at").cast(pa.int64()).to_pylist()
     return [
@@ -254,7 +254,7 @@ def _by_topic(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
 
 
 def _shaped(part: pa.RecordBatch) -> pa.RecordBatch:
-    """A batch of the table in SHAPE, whoever wrote the Parquet file."""
+    """Return a batch of the table in SHAPE, whichever program wrote the Parquet file."""
     arrays = []
     for field in SHAPE:
         column = part.column(field.name)

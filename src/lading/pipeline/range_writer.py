@@ -1,4 +1,4 @@
-"""The executor's half: one offset range judged and staged as files of all destinations. Rows never enter the JVM."""
+"""The part of executors: one offset range classified and staged as files. Rows never enter the JVM."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from .job import PipelineJob
 from .rows import COPY_SCHEMA, copies, quarantine_columns
 
 COPIES, STATES, PASSED = "copies", "states", "passed"
-"""Kinds of staged files that are no table's: copies for the quarantine topic, states to set at the source, messages
-that SQL steps are to read."""
+"""Kinds of staged files that belong to no table: copies for the quarantine topic, states to set at the source,
+messages for SQL steps."""
 _STATE_FIELDS: list[pa.Field[Any]] = [
     pa.field("topic", pa.string()), pa.field("partition", pa.int32()), pa.field("first", pa.int64()),
      pa.field("end", pa.int64()), pa.field("state", pa.int8()),
@@ -39,13 +39,13 @@ _STATE_FIELDS: list[pa.Field[Any]] = [
 STATE_SCHEMA = pa.schema(_STATE_FIELDS)
 DELAY_UNIT_US = 1000
 TASK_US = "task_us"
-"""The count of the time that tasks took, from the first byte asked for to the last one staged."""
+"""The count of the time that tasks took, from the first byte requested to the last one staged."""
 
 
 def write_range(job: PipelineJob, piece: OffsetRange, attempt: str) -> StagedRange:
-    """Judge every message of one range and stage what becomes of it, synced.
+    """Classify every message of one range and stage it for its destination; the files are synced on return.
 
-    Errors are those of reading; LocalError where a disk refuses. What was begun is deleted then.
+    Raises the errors of reading, and LocalError if a disk fails; the files begun are deleted then.
     """
     work, begun_ns = _Range(job, piece, attempt), time.perf_counter_ns()
     try:
@@ -91,7 +91,7 @@ class _Range:
         self.counts: Counter[str] = Counter(dict.fromkeys(begun, 0))
 
     def take(self, stretch: FetchedRange) -> None:
-        """Judge what one fetch brought."""
+        """Classify and stage the messages of one fetch."""
         source = self._job.sources[self._piece.topic]
         request = ScanRequest(stretch.first, stretch.end, self._plan.fields, self._plan.keys, TASK_ROWS)
         for decoded in stretch.fetched.decode(request, states=source.states):
@@ -104,7 +104,7 @@ class _Range:
                     self._quarantine(stretch, judged, now_us)
 
     def finish(self) -> list[tuple[int, DataFile]]:
-        """Close everything; every file with the number that orders it."""
+        """Close the files; return each with the number that orders it."""
         files = [entry for table in (*self._files.values(), self._failed) for entry in table.finish()]
         if self._copies is not None:
             files.append((self._piece.start, self._copies.close()))
@@ -113,7 +113,7 @@ class _Range:
         return files
 
     def discard(self) -> None:
-        """Delete everything of this attempt."""
+        """Delete the files of this attempt."""
         for table in (*self._files.values(), self._failed):
             table.discard()
         for path in (Path(self._job.state) / OWN / STAGED).glob(f"{self._stem}-*"):
@@ -163,7 +163,7 @@ class _Range:
         self._marked += [(first, end, int(state)) for first, end in ranges_of_rising(offsets).tolist()]
 
     def _quarantine(self, stretch: FetchedRange, judged: ClassifiedBatch, now_us: int) -> None:
-        """The messages that failed are decoded once more, whole: most batches have none."""
+        """Stage the messages that failed, decoded once more and whole: most batches have none."""
         rows = np.flatnonzero(judged.failure >= 0)
         offsets = judged.batch.column("offset").to_numpy()[rows]
         request = ScanRequest(int(offsets[0]), int(offsets[-1]) + 1)
@@ -203,7 +203,7 @@ class _Range:
 
 
 class _Staged:
-    """A staged Arrow file of the state directory."""
+    """A staged Arrow file in the state directory."""
 
     def __init__(self, job: PipelineJob, name: str, schema: pa.Schema, kind: str, target: str) -> None:
         directory = Path(job.state) / OWN / STAGED

@@ -1,4 +1,4 @@
-"""Why a message goes to quarantine: every reason there is, with the sentence that people read."""
+"""Why a message goes to quarantine: all reasons, with their messages for people."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ SENTENCES: Final[dict[str, str]] = {
     "bad_value": "the header {header!r} has a value that is no {type} under encoding {encoding}",
     "checksum_mismatch": "the payload is not what its checksum says",
 }
-"""Reason → sentence; the order of checks is that of the contract, the checksum comes last."""
+"""Reason to message; checks run in the order of the contract, the checksum last."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """One thing that can be wrong with a message of one contract: the reason, the header it is about, the sentence."""
+    """One way in which a message can violate a contract: the reason, the header concerned, the message for people."""
 
     reason: str
     header: str | None
@@ -24,7 +24,7 @@ class Failure:
 
     @classmethod
     def of(cls, reason: str, header: str | None = None, **words: str) -> Failure:
-        """The failure with its sentence filled in."""
+        """Return the failure with its message filled in."""
         return cls(reason, header, SENTENCES[reason].format(header=header, **words))
 
     @property
@@ -34,7 +34,7 @@ class Failure:
 
 
 def reason_of(counter: str) -> tuple[str, str] | None:
-    """Reason and header (empty where it is about none) of a counter; None for a counter of something else."""
+    """Return reason and header (empty if it concerns none) of a counter, or None for a counter of something else."""
     word, _, rest = counter.partition(".")
     if word != "reason":
         return None

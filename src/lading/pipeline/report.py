@@ -1,4 +1,4 @@
-"""The report of a pipeline as one HTML page without anything from elsewhere: counts, rates, delays, reasons."""
+"""The report of a pipeline as one HTML page without external resources: counts, rates, delays, reasons."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ BATCHES_SHOWN = 200
 
 
 def report(state: PipelineStateDirectory, pipeline: str, first: int = 1) -> str:
-    """The page over all manifests from number ``first`` on; without any it says so.
+    """Return the page for all manifests starting at number ``first``; it also covers the case of none.
 
-    A page over everything also says how many messages were sent again from quarantine.
+    A page for all manifests includes how many messages were redriven from quarantine.
     """
     manifests = [state.manifests.read(number) for number in state.manifests.numbers() if number >= first]
     return page(pipeline, manifests, state.directory, len(Ledger(state).list_sent()) if first == 1 else 0)
 
 
 def page(pipeline: str, manifests: Sequence[Manifest], directory: Path, redriven: int = 0) -> str:
-    """The page over these manifests; their tables are named relative to ``directory``.
+    """Return the page for these manifests; their tables are named relative to ``directory``.
 
-    ``redriven`` of the messages in quarantine were sent again: they are read, and counted, once more.
+    ``redriven`` messages of the quarantine were sent again, so that they are read, and counted, once more.
     """
     counts: Counter[str] = Counter()
     for manifest in manifests:
@@ -110,7 +110,7 @@ def _batches(manifests: Sequence[Manifest]) -> list[Bar]:
 
 
 def _rates(manifests: Sequence[Manifest]) -> list[str]:
-    """How fast tasks were at work, and how fast batches followed one another within a run."""
+    """Return lines with the throughput of tasks, and that of the batches of a run, one after the other."""
     work = [
         _rate(manifest, manifest.counts[TASK_US] / 1e6)
         for manifest in manifests[-BATCHES_SHOWN:]
@@ -138,7 +138,7 @@ def _rate(manifest: Manifest, seconds: float) -> Bar:
 
 
 def _delays(counts: Counter[str]) -> list[str]:
-    """Powers of two of milliseconds, as tasks count them."""
+    """Return lines with the delays, which tasks count by powers of two of milliseconds."""
     powers = {int(name.partition(".")[2]): count for name, count in counts.items() if name.startswith("delay.")}
     if not powers:
         return []
@@ -160,7 +160,7 @@ def _delays(counts: Counter[str]) -> list[str]:
 
 
 def _quantile(powers: dict[int, int], share: float) -> int:
-    """The power below or in which ``share`` of the messages are."""
+    """Return the power of two that bounds the delays of ``share`` of the messages."""
     whole, seen = sum(powers.values()), 0
     for power in sorted(powers):
         seen += powers[power]

@@ -1,4 +1,4 @@
-"""Messages as quarantine holds them, as its topic gets them, and as they are sent again: whole, in Arrow."""
+"""Quarantined messages as rows of the table, as copies for the quarantine topic, and as redriven, in Arrow."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from ..model.reason_headers import DETAIL, ORIGIN, PIPELINE, REASON, REASON_HEAD
 from .reasons import Failure
 
 REPLAYS = "lading-replays"
-"""The one header that a redrive sets: how often the message was sent again, in decimal digits.
+"""The one header that a redrive sets: how often the message was redriven, in decimal digits.
 
-Of kind raw, which every system holds as it is: no carrier is needed for it. Before it was uint32, which is read too.
+It is of kind raw, which every system keeps unchanged, without a carrier. It used to be uint32, which is still read.
 """
 COPY_SCHEMA = pa.schema([pa.field("partition", pa.int32()), *OUT_SCHEMA])
-"""A copy with the partition it came from."""
+"""The columns of a copy, with the partition of the original."""
 
 
 def replays_of(headers: pa.Array[Any]) -> pa.Array[Any]:
-    """Per message how often it was sent again before: 0 where the header is absent or no number."""
+    """Return how often each message was redriven before: 0 if the header is absent or not a number."""
     counted: Any = convert_column(locate(headers, [REPLAYS])[REPLAYS], pa.int32())[0]
     return cast("pa.Array[Any]", counted.fill_null(0))
 
@@ -56,7 +56,7 @@ def quarantine_columns(
 
 
 def copies(quarantine: Mapping[str, pa.Array[Any]], topic: str, pipeline: str) -> pa.RecordBatch:
-    """The messages for the quarantine topic: as they were, with the reason headers set."""
+    """Return the messages for the quarantine topic: unchanged, with the reason headers set."""
     rows = len(quarantine["offset"])
     parts: list[Any] = [
         pa.repeat(pa.scalar(topic), rows),
@@ -79,7 +79,7 @@ def copies(quarantine: Mapping[str, pa.Array[Any]], topic: str, pipeline: str) -
 
 
 def replay(messages: pa.RecordBatch) -> pa.RecordBatch:
-    """Quarantined messages as they are sent again: their own headers, one counter raised by one, the rest null."""
+    """Return quarantined messages for a redrive: with their headers, the counter increased by one, the rest null."""
     numbers: Any = messages.column("replays").to_numpy(zero_copy_only=False)
     raised: Any = pa.array(numbers.astype(np.int64) + 1).cast(pa.string()).cast(pa.binary())
     headers = with_headers(messages.column("headers"), {REPLAYS: raised}, {REPLAYS: Kind.RAW}, drop=(REPLAYS,))

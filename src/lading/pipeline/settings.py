@@ -1,4 +1,4 @@
-"""The settings of a pipeline: one TOML file as typed models; errors name file, key and a better one."""
+"""The settings of a pipeline: a TOML file as typed models; errors name the file, the key and the nearest valid key."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from ..tables.formats.registry import FORMATS, split_target
 
 DEFAULT_SERVER = "lading://127.0.0.1:7070"
 SEVERAL = ("source", "step", "route")
-"""Sections that may be there more than once; one alone may be written as a plain table."""
+"""Sections that may occur several times; a single one may be written as a plain table."""
 UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 
@@ -70,26 +70,26 @@ Compression = Literal["snappy", "zstd", "gzip", "lz4", "none"]
 
 
 class PipelineFileSection(BaseModel):
-    """A table of the file; keys that it does not declare are refused."""
+    """A table of the file; undeclared keys are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=False)
 
 
 class PipelineSection(PipelineFileSection):
-    """[pipeline]: who it is and how its batches are made."""
+    """[pipeline]: its id, and how batches are formed."""
 
     id: NonEmpty | None = None
     state: NonEmpty | None = None
     trigger: Seconds = 30.0
     max_rows: int = Field(default=4_000_000, ge=1)
-    """Messages of one batch, and so of one manifest."""
+    """Maximum messages per batch, and so per manifest."""
     max_rows_per_task: int = Field(default=500_000, ge=1)
     file_size: ByteSize = Field(default=ByteSize(256 << 20), ge=1 << 10)
     compression: Compression = "snappy"
 
 
 class SourceSection(PipelineFileSection):
-    """[source] or one of several [[source]]: a topic, and where it is."""
+    """[source] or one of several [[source]]: a topic and its location."""
 
     from_: NonEmpty = Field(alias="from")
     topic: NonEmpty
@@ -97,40 +97,40 @@ class SourceSection(PipelineFileSection):
     states: Literal["available", "all"] = "available"
     fail_on_data_loss: bool = True
     server: NonEmpty | None = None
-    """The broker that owns a data directory: where states are set."""
+    """The broker that owns a data directory, for setting states."""
     transport: dict[str, str | int | float] = Field(default_factory=dict)
     spool: NonEmpty | None = None
-    """Where a queue's messages are kept to be read; beside the state unless set."""
+    """The spool directory of a queue. Default: next to the state."""
     spool_keep_s: int | None = Field(default=None, ge=1)
-    """So long, at least, what was published stays in the spool; a day unless set."""
+    """The minimum time in seconds that published messages stay in the spool. Default: a day."""
     channel: NonEmpty | None = None
-    """The channel of a queue; the pipeline's id unless set."""
+    """The channel of a queue. Default: the pipeline's id."""
 
 
 class Quality(PipelineFileSection):
-    """[quality]: what is checked besides the contract, and when a batch is too bad to be published."""
+    """[quality]: checks besides the contract, and the failure ratio at which a batch is not published."""
 
     verify_checksum: bool = True
     max_failure_ratio: float = Field(default=0.2, ge=0, le=1)
     min_messages: int = Field(default=1, ge=1)
-    """Batches with fewer messages are published whatever fails in them."""
+    """Batches with fewer messages are always published."""
 
 
 class Step(PipelineFileSection):
-    """One [[step]]: a query of Spark's SQL over what passed the checks, or over what the step before made of it."""
+    """One [[step]]: a query in Spark's SQL over the messages that passed the checks, or over the previous step."""
 
     sql: NonEmpty
 
 
 class Good(PipelineFileSection):
-    """[good]: the table that takes what no route takes."""
+    """[good]: the table for all that no route takes."""
 
     to: Table
     columns: tuple[str, ...] | None = Field(default=None, min_length=1)
 
 
 class Route(PipelineFileSection):
-    """One [[route]]: what it takes, and what becomes of that."""
+    """One [[route]]: its condition, and the table or state for messages that satisfy it."""
 
     where: NonEmpty
     to: Table | None = None
@@ -139,7 +139,7 @@ class Route(PipelineFileSection):
 
 
 class QuarantineSection(PipelineFileSection):
-    """[quarantine]: the table, and perhaps the topic, of messages that fail."""
+    """[quarantine]: the table, and optionally the topic, for messages that fail."""
 
     to: Table | None = None
     topic: NonEmpty | None = None
@@ -147,7 +147,7 @@ class QuarantineSection(PipelineFileSection):
 
 
 class MetricsSection(PipelineFileSection):
-    """[metrics]: where figures for Prometheus are shown while the pipeline runs."""
+    """[metrics]: the address that serves metrics for Prometheus while the pipeline runs."""
 
     address: Listen | None = None
 
@@ -167,9 +167,9 @@ class Document(PipelineFileSection):
 
 
 class PipelineSettings:
-    """A pipeline as its file describes it; ``base`` is the directory that relative paths are relative to.
+    """The settings of a pipeline; relative paths are relative to the directory ``base``.
 
-    SettingError names the file, the key and, where one is near, a better one.
+    A SettingError names the file, the key and the nearest valid key, if there is one.
     """
 
     def __init__(self, document: Mapping[str, Any], base: Path, name: str) -> None:
@@ -195,7 +195,7 @@ class PipelineSettings:
 
     @classmethod
     def load(cls, file: Path) -> PipelineSettings:
-        """The settings in ``file``; SettingError when it cannot be read or is wrong."""
+        """Load ``file``. Raises SettingError if it cannot be read or is invalid."""
         try:
             document = tomllib.loads(file.read_text())
         except OSError as error:
@@ -208,54 +208,54 @@ class PipelineSettings:
 
     @property
     def id(self) -> str:
-        """The pipeline's id: the one that is set, else the file's name without its ending."""
+        """The pipeline's id: as set, else the file's name without its suffix."""
         return self.document.pipeline.id or Path(self.name).stem
 
     @property
     def state_directory(self) -> str:
-        """Where manifests, checkpoint and ledger lie: as set, else beside the good table."""
+        """The directory of manifests, checkpoint and ledger: as set, else next to the good table."""
         state = self.document.pipeline.state
         return self.place(self.document.good.to) if state is None else self._relative(state)
 
     def spool(self, source: SourceSection) -> str:
-        """The directory that a queue's messages are taken into."""
+        """Return the spool directory of a queue."""
         if source.spool is not None:
             return self._relative(source.spool)
         return str(Path(self.state_directory) / OWN / "spools" / source.topic)
 
     @property
     def quarantine_table(self) -> str:
-        """The directory of the quarantine table: as set, else beside the good table."""
+        """The directory of the quarantine table: as set, else next to the good table."""
         to = self.document.quarantine.to
         return f"{self.place(self.document.good.to).rstrip('/')}_quarantine" if to is None else self.place(to)
 
     def place(self, to: str) -> str:
-        """The directory behind a table's target; an object store's URL as it is."""
+        """Return the directory of a table's target, made absolute; URLs of object stores stay unchanged."""
         return self._relative(split_target(to)[1].strip())
 
     @property
     def forms(self) -> dict[str, str]:
-        """The form of every table that a destination names, by the place behind its target."""
+        """The format of every table that a destination names, by its place."""
         targets = (*(route.to for route in self.document.route), self.document.good.to)
         return {self.place(to): split_target(to)[0] for to in targets if to is not None}
 
     def url(self, from_: str) -> str:
-        """A source's URL or directory, absolute."""
+        """Return a source's URL or absolute directory."""
         return self._relative(from_)
 
     def server(self, source: SourceSection) -> str:
-        """The broker that owns a source: where states are set and copies go unless told otherwise."""
+        """Return the broker that owns a source: where states are set, and by default copies go."""
         if source.server is not None:
             return source.server
         return source.from_ if "://" in source.from_ and not source.from_.startswith("file:") else DEFAULT_SERVER
 
     @property
     def quarantine_server(self) -> str:
-        """Where the quarantine topic is."""
+        """The server of the quarantine topic."""
         return self.document.quarantine.server or self.server(self.document.source[0])
 
     def access(self, server: str) -> dict[str, Any]:
-        """Transport options by which a server is reached, such as credentials: those of the source that is there."""
+        """Return the transport options of a server, such as credentials: those of a source on it."""
         sources = self.document.source
         return next((dict(one.transport) for one in sources if self.server(one) == server == one.from_), {})
 
@@ -306,7 +306,7 @@ def _header_column(name: str, value: object) -> HeaderColumn:
 
 
 def _sentence(error: ValidationError, single: Collection[str]) -> str:
-    """The first error, unknown keys before all others: a key that is missing is most often one that is misspelt."""
+    """Return the first error in words, unknown keys first: a missing key is most often a misspelt one."""
     first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
     place = list(first["loc"])
     key = "".join(_steps(place, single))

@@ -1,6 +1,6 @@
 """Side effects of a committed batch: copies to the quarantine topic and message states at the source.
 
-Both are done from staged files that the manifest lists, and may be begun again at any point.
+Both work from staged files that the manifest lists, and can be restarted at any point.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from .range_writer import COPIES, STATES
 
 LONG_RANGE = 64
 OFFSETS_AT_ONCE = 20_000
-"""Messages whose states are set by one request; a range of LONG_RANGE has one of its own."""
+"""Messages whose states one request sets; a range of LONG_RANGE has a request of its own."""
 Access = Callable[[str], Mapping[str, Any]]
-"""The transport options by which a server is reached, such as credentials; manifests hold none."""
+"""Returns the transport options of a server, such as credentials, which manifests do not contain."""
 
 
 class NoHeadersThere(LocalError):
-    """A topic's servers know no headers, without which a copy could not say what it is."""
+    """A server does not support headers, without which a copy could not say what it is."""
 
 
 def apply_side_effects(state: PipelineState, manifest: Manifest, access: Access) -> None:
     """Apply the side effects of a manifest. Idempotent: a second call does nothing.
 
-    Over ``lading://`` copies are sent under a transaction whose key is pipeline and manifest, so that they are in the
-    topic once whatever happens; to other servers they may be doubled by a crash between sending and noting it.
+    Over ``lading://`` copies are sent in a transaction whose key is pipeline and manifest, so that they are in the
+    topic exactly once; at other servers a crash between sending and recording it duplicates them.
     """
     marker = state.own / "delivered.json"
     known = read_document(marker)
@@ -62,10 +62,10 @@ def apply_side_effects(state: PipelineState, manifest: Manifest, access: Access)
 
 
 def send_copies(server: str, topic: str, key: str, batches: Iterable[pa.RecordBatch], access: Mapping[str, Any]) -> int:
-    """Send messages, each to the partition it came from, made to fit; under ``key`` they arrive once. How many.
+    """Send messages, fitted to the target, each to the partition it came from; return how many.
 
-    ``access`` are the transport options by which the server is reached. UnknownTopic and NoHeadersThere are raised
-    before anything is sent.
+    Under ``key`` they arrive once. ``access`` holds the transport options of the server. Raises UnknownTopic and
+    NoHeadersThere before anything is sent.
     """
     with open_server(server, access) as transport:
         partitions = _partitions(transport, server, topic)
@@ -73,13 +73,13 @@ def send_copies(server: str, topic: str, key: str, batches: Iterable[pa.RecordBa
 
 
 def check_topic(server: str, topic: str, access: Mapping[str, Any]) -> None:
-    """NoHeadersThere where the topic could hold no copies; transports' errors where its server cannot be asked."""
+    """Raise NoHeadersThere if the topic cannot hold copies, or the transport's error if its server is unreachable."""
     with open_server(server, access) as transport, suppress(UnknownTopic):
         _partitions(transport, server, topic)
 
 
 def ensure_topic(server: str, topic: str, partitions: int, access: Mapping[str, Any]) -> None:
-    """Make the quarantine topic where it is missing; NoHeadersThere where it could hold no copies."""
+    """Create the quarantine topic if it is missing. Raises NoHeadersThere if it could not hold copies."""
     with open_server(server, access) as transport:
         try:
             _partitions(transport, server, topic)
@@ -93,7 +93,7 @@ def ensure_topic(server: str, topic: str, partitions: int, access: Mapping[str, 
 
 @contextmanager
 def open_server(url: str, access: Mapping[str, Any]) -> Iterator[Transport]:
-    """A server, reached by the options of the pipeline's file."""
+    """Open a server with the options of the pipeline's file; it is closed at the end of the block."""
     transport = open_transport(url, **transport_options({f"transport.{name}": str(access[name]) for name in access}))
     try:
         yield transport
@@ -102,7 +102,7 @@ def open_server(url: str, access: Mapping[str, Any]) -> Iterator[Transport]:
 
 
 def _partitions(transport: Transport, server: str, topic: str) -> int:
-    """How many partitions the topic has."""
+    """Return how many partitions the topic has. Raises NoHeadersThere if it cannot hold copies."""
     count = len(transport.topic(topic).partitions)
     if isinstance(transport, HeaderAwareTransport) and not transport.takes_headers(topic):
         raise NoHeadersThere(
@@ -114,7 +114,7 @@ def _partitions(transport: Transport, server: str, topic: str) -> int:
 
 
 def _by_partition(batches: Iterable[pa.RecordBatch], partitions: int) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The messages by the partition that they came from."""
+    """Yield the messages by the partition that they came from."""
     for batch in batches:
         numbers: Any = batch.column("partition")
         for number in pc.unique(numbers).to_pylist():
@@ -123,7 +123,7 @@ def _by_partition(batches: Iterable[pa.RecordBatch], partitions: int) -> Iterato
 
 
 def _set_states(server: str, batches: Iterable[pa.RecordBatch], reason: str, access: Mapping[str, Any]) -> None:
-    """Long ranges one by one, scattered messages many at once."""
+    """Set states: one request per long range, many scattered messages per request."""
     with open_server(server, access) as transport:
         if not isinstance(transport, Marking):
             raise LocalError(f"states cannot be set at {server}; set_state takes a broker of Lading's")

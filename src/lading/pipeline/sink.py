@@ -1,4 +1,4 @@
-"""What tasks do with ranges and with rows that SQL steps made, and the driver with a batch."""
+"""What tasks do with ranges and with rows of SQL steps, and the driver with a batch."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class PipelineWriter:
-    """Of one run of one pipeline; to tasks it travels as its job."""
+    """The writer of one run of a pipeline; tasks get it as its job."""
 
     def __init__(self, job: PipelineJob) -> None:
         self.job = job
@@ -33,15 +33,15 @@ class PipelineWriter:
         return _writer, (type(self), self.job.text())
 
     def stage_range(self, piece: OffsetRange, attempt: str) -> StagedRange:
-        """In a task: judge and stage the messages of one range."""
+        """In a task: classify and stage the messages of one range."""
         return write_range(self.job, piece, attempt)
 
     def stage_rows(self, rows: Iterator[pa.RecordBatch]) -> StagedStepRows:
-        """In a task: stage rows that SQL steps made."""
+        """In a task: stage rows that SQL steps returned."""
         return stage_rows(self.job, rows, task_number(), attempt_name())
 
     def admit(self, batch: StagedBatch) -> None:
-        """LocalError where too much of a batch failed, unless it was published before."""
+        """Raise LocalError if too much of a batch failed, unless it was published before."""
         ranges = merge_ranges(result.piece for result in batch.written)
         last = self.state.manifests.last()
         if last is None or not same_ranges(last.ranges, ranges):

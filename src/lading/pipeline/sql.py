@@ -1,7 +1,7 @@
-"""SQL steps in Spark: what they make is known before anything is read; each batch goes through them and is published.
+"""SQL steps in Spark: their columns are resolved before anything is read, then each batch is passed through them.
 
-The checks stay in Arrow: what passed them is staged as Parquet, Spark reads that natively, and the rows that the steps
-make are staged by destination in tasks, so that one manifest publishes a batch as ever.
+The checks stay in Arrow: messages that passed are staged as Parquet, which Spark reads natively, and the rows that the
+steps return are staged by destination in tasks, so that one manifest publishes a batch, as without steps.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
     from .sink import PipelineWriter
 
 LOGGER: Final = "SQLQueryContextLogger"
-"""Where PySpark tells a second time, with stacks, what it raises."""
+"""The logger in which PySpark repeats, with stack traces, what it raises."""
 _NO_COLUMN: Final = (pa.types.is_null, pa.types.is_duration, pa.types.is_interval)
 
 
 def resolve_step_schema(spark: SparkSession, settings: PipelineSettings) -> pa.Schema:
-    """The columns that the steps make; SettingError with the first problem of steps, conditions or columns."""
+    """Return the columns of the steps. Raises SettingError with the first problem of steps, conditions or columns."""
     schema, found = examine(spark, settings)
     if schema is None or found:
         raise SettingError(found[0])
@@ -46,7 +46,7 @@ def resolve_step_schema(spark: SparkSession, settings: PipelineSettings) -> pa.S
 
 
 def examine(spark: SparkSession, settings: PipelineSettings) -> tuple[pa.Schema | None, list[str]]:
-    """The columns that the steps make (None where a step is wrong), and every problem, without reading messages."""
+    """Return the columns of the steps (None if a step is invalid) and every problem, without reading messages."""
     contract, name = settings.contract, settings.name
     every = spark.createDataFrame([], schema_of(every_column(contract)))
     with quiet(LOGGER):
@@ -75,7 +75,7 @@ def examine(spark: SparkSession, settings: PipelineSettings) -> tuple[pa.Schema 
 
 
 def apply_steps(spark: SparkSession, settings: PipelineSettings, every: DataFrame) -> DataFrame:
-    """What the steps make of ``every``, lazily; SettingError, with the place in its text, for a step that is wrong."""
+    """Return the result of the steps on ``every``, lazily. Raises SettingError, with the position, for invalid SQL."""
     shown = [column for column in default_columns(settings.contract) if column in every.columns]
     every.createOrReplaceTempView(EVERY)
     frame = every.select(*(F.col(f"`{column}`") for column in shown))
@@ -91,14 +91,14 @@ def apply_steps(spark: SparkSession, settings: PipelineSettings, every: DataFram
 
 
 class Steps:
-    """Hands what passed the checks of a batch to the steps, and publishes what they make."""
+    """Passes the messages of a batch that passed the checks to the steps, and publishes the result."""
 
     def __init__(self, spark: SparkSession, writer: PipelineWriter) -> None:
         self._spark = spark
         self._writer = writer
 
     def publish(self, batch: StagedBatch) -> None:
-        """``batch`` is what tasks made of the ranges of a batch. LocalError where a step fails at its messages."""
+        """Run the steps on a batch that tasks have staged, and publish it. Raises LocalError if a step fails."""
         writer = self._writer
         passed = [file for file in batch.files if file.kind == PASSED]
         judged = StagedBatch([_without(result, passed) for result in batch.written])
@@ -138,7 +138,7 @@ class Steps:
 
 
 def _staging(writer: PipelineWriter) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Stages the rows of a task; one text a task."""
+    """Return a function that stages the rows of a task and yields one text per task."""
 
     def staged(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield pa.record_batch({"derived": pa.array([writer.stage_rows(rows).text()], pa.string())})
@@ -147,7 +147,7 @@ def _staging(writer: PipelineWriter) -> Callable[[Iterator[pa.RecordBatch]], Ite
 
 
 def _assign_destinations(frame: DataFrame, results: Sequence[StepDestination]) -> DataFrame:
-    """The rows with the number of their destination: the first whose condition holds, a null one does not."""
+    """Add the number of its destination to each row: the first whose condition is true; null counts as false."""
     tried = [F.when(F.expr(one.where), F.lit(at)) for at, one in enumerate(results) if one.where is not None]
     return frame.withColumn(DESTINATION, F.coalesce(*tried, F.lit(len(results) - 1)))
 
@@ -157,7 +157,7 @@ def _without(written: StagedRange, passed: Sequence[DataFile]) -> StagedRange:
 
 
 def _schema(name: str, frame: DataFrame) -> pa.Schema:
-    """The columns of what the last step makes; every one may be null, as Spark's guess at that is no promise."""
+    """Return the columns of the last step, all nullable, since Spark's nullability is only a guess."""
     names = [column.lower() for column in frame.columns]
     if twice := next((column for column in names if names.count(column) > 1), None):
         raise SettingError(f"{name}: the last step makes the column {twice!r} twice; give one another name: … AS other")
@@ -183,7 +183,7 @@ _NOISE = re.compile(
 
 
 def _explained(error: PySparkException, *texts: str) -> str:
-    """What Spark says of a text, without its plans, and below it the place in the text."""
+    """Return Spark's message about a text, without plans, and below it the position in the text."""
     said = str(error)
     sentence = " ".join(_NOISE.sub("", said).split())
     if error.getCondition() == "TABLE_OR_VIEW_NOT_FOUND":

@@ -1,4 +1,4 @@
-"""What a pipeline keeps beside manifests: how tables are named in them, and the batch that the breaker refused."""
+"""What a pipeline stores besides manifests: the names of tables in them, and the batch that the breaker rejected."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .settings import PipelineSettings
 
 
 def existing(settings: PipelineSettings) -> PipelineStateDirectory:
-    """The state of a pipeline that has run; LocalError before its first run."""
+    """Return the state of a pipeline. Raises LocalError before its first run."""
     directory = Path(settings.state_directory)
     if not (directory / OWN / "pipeline.json").exists():
         raise LocalError(f"pipeline {settings.id!r} has not run yet: there is no state in {directory}")
@@ -24,18 +24,18 @@ def existing(settings: PipelineSettings) -> PipelineStateDirectory:
 def save_rejected_batch(
     state: PipelineStateDirectory, ranges: Sequence[OffsetRange], counts: Mapping[str, int]
 ) -> None:
-    """Remember the batch that was refused, so that it, and no other, can be accepted."""
+    """Store the batch that was rejected, so that it, and no other, can be accepted."""
     write_document(
         state.own / "refused.json", {"ranges": [piece.document() for piece in ranges], "counts": dict(counts)}
     )
 
 
 def read_rejected_batch(state: PipelineStateDirectory) -> tuple[Mapping[str, Any], ...]:
-    """The ranges of the batch that was refused last; empty where none waits."""
+    """Return the ranges of the batch that was rejected last; empty if there is none."""
     known = read_document(state.own / "refused.json")
     return () if known is None else tuple(known["ranges"])
 
 
 def clear_rejected_batch(state: PipelineStateDirectory) -> None:
-    """The refused batch was published after all."""
+    """Delete the record of the rejected batch, which was published after all."""
     (state.own / "refused.json").unlink(missing_ok=True)

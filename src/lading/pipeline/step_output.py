@@ -1,4 +1,4 @@
-"""Rows that SQL steps made: staged by destination in tasks."""
+"""Rows of SQL steps, staged by destination in tasks."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from ..tables.table_commit import StagedStepRows
 from .job import PipelineJob
 
 DESTINATION: Final = "_lading_destination"
-"""The column that says which destination takes a row."""
+"""The column with the number of a row's destination."""
 
 
 def stage_rows(job: PipelineJob, batches: Iterator[pa.RecordBatch], task: int, attempt: str) -> StagedStepRows:
-    """Stage what the steps made, by destination, synced; LocalError where a disk refuses: what was begun is deleted."""
+    """Stage the rows by destination, synced. Raises LocalError if a disk fails, after deleting the files begun."""
     results, options = job.plan.results, job.settings.document.pipeline
     stem = f"{job.run}-{attempt}-sql-{task:05d}"
     files: dict[Path, TableFiles] = {}

@@ -1,4 +1,4 @@
-"""SQL steps as the settings name them: which messages and columns they can see."""
+"""The messages and columns that SQL steps can see."""
 
 from __future__ import annotations
 
@@ -10,23 +10,22 @@ from ..columns.contract import FIELD_TYPES, Projection
 
 BEFORE_HEADERS = ("topic", "partition", "offset", "timestamp", "key")
 AFTER_HEADERS = ("payload",)
-"""The message fields of a table that names no columns, around those of the contract."""
+"""The message fields of a table without columns of its own, before and after the headers of the contract."""
 MESSAGES: Final = "messages"
-"""The view that a step reads: what passed the checks with the columns of a table that names none, or what the step
-before made."""
+"""The view that a step reads: messages that passed the checks, with the default columns, or the previous step."""
 EVERY: Final = "messages_all"
-"""The view of what passed the checks with every message field, for any step."""
+"""The view, for every step, of the messages that passed the checks with every message field."""
 _COUNTED = re.compile(r"\bcount\s*\(\s*\*\s*\)", re.IGNORECASE)
 _QUOTED = re.compile(r"'(?:[^'\\]|\\.|'')*'|--[^\n]*|/\*.*?\*/", re.DOTALL)
 
 
 def default_columns(contract: Projection) -> tuple[str, ...]:
-    """The columns of a table that names none."""
+    """Return the columns of a table without columns of its own."""
     return (*BEFORE_HEADERS, *(column.name for column in contract.headers), *AFTER_HEADERS)
 
 
 def every_column(contract: Projection) -> Projection:
-    """All that a step can see."""
+    """Return all columns that a step can see."""
     names = default_columns(contract)
     order = (*names, *(name for name in FIELD_TYPES if name not in names))
     return _projection(order, contract)
@@ -35,7 +34,7 @@ def every_column(contract: Projection) -> Projection:
 def select_step_columns(texts: Sequence[str], contract: Projection) -> Projection:
     """Return the columns that these steps may read, without those that no step names and no ``*`` includes.
 
-    It errs on the side of too many: a name anywhere in the text counts, and so does every asterisk.
+    It rather returns too many: a name anywhere in the text counts, and so does every asterisk.
     """
     said = " ".join(_QUOTED.sub(" ", _COUNTED.sub(" ", text)) for text in texts).lower()
     every = every_column(contract).order
