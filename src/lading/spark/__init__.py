@@ -1,4 +1,4 @@
-"""Spark: the data source ``lading``, the table path, the sink, header functions. PySpark is needed only here."""
+"""Spark: the data source ``lading``, the sink, header functions, the executor of ingest. Needs PySpark."""
 
 from .session import register, session
 

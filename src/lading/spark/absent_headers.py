@@ -1,4 +1,4 @@
-"""The driver's warning of headers that a query names and no message has: their columns would be null throughout."""
+"""The driver's warning about headers that a query names and no message has, whose columns would be all null."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ..transports.interface import Transport
 
 LOG = logging.getLogger("lading.spark")
 MESSAGES_MAX: Final = 10_000
-"""How many messages of a batch are looked at, before its tasks begin, unless they have all headers earlier."""
+"""How many messages of a batch are searched before its tasks start, unless all headers are found earlier."""
 FETCH_BYTES: Final = 1 << 18
 
 _checked: set[str] = set()
@@ -40,7 +40,7 @@ def warn_once_of_absent_headers(
 def warn_of_absent_headers(transport: Transport, reading: ScanSpec, ranges: Sequence[OffsetRange]) -> bool:
     """Log a warning for each header of ``reading`` that the first messages of ``ranges`` do not have.
 
-    Returns whether there were messages to look at. What cannot be read is left to the tasks, which say so.
+    Returns whether there were messages. Errors of reading are ignored here: the tasks report them.
     """
     condition = reading.condition()
     if not ranges:
@@ -64,7 +64,7 @@ def warn_of_absent_headers(transport: Transport, reading: ScanSpec, ranges: Sequ
 
 
 def _sample(transport: Transport, reading: ScanSpec, ranges: Sequence[OffsetRange]) -> Iterator[pa.Array[Any]]:
-    """Yield the headers of the ranges' messages, first of the beginning of each range, then of what follows."""
+    """Yield headers of messages: first of the start of each range, then of the rest."""
     positions = {piece: piece.start for piece in ranges}
     while positions:
         for piece, position in list(positions.items()):

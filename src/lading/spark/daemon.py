@@ -1,7 +1,7 @@
-"""The process that Spark forks its Python workers from, with all that our tasks need loaded before the first fork.
+"""The process from which Spark forks its Python workers, with all that our tasks need loaded before the first fork.
 
-Spark starts it by name (``spark.python.daemon.module``); a session of ``lading.spark.session`` does. Every worker would
-load the same things otherwise: 1.2 s of CPU time each, and a query has at least one worker a core.
+Spark starts it by name (``spark.python.daemon.module``), which ``lading.spark.session`` sets. Otherwise every worker
+loads the same modules: 1.2 s of CPU time each, and a query has at least one worker per core.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typing import Any, Final
 from pyspark import daemon
 
 TASKS: Final = "LADING_TASKS"
-"""Environment variable (``spark.executorEnv.LADING_TASKS``): modules that tasks of this session need besides."""
+"""Environment variable (``spark.executorEnv.LADING_TASKS``): further modules that tasks of this session need."""
 
 
 def load() -> None:
-    """Import what reads and writes topics, and the kernels where they are compiled already."""
+    """Import what reads and writes topics, and the kernels if they are compiled already."""
     import pyarrow as pa
 
     from ..dialects.protocols import SCHEMES
@@ -40,7 +40,7 @@ def load() -> None:
 
 
 def main() -> None:
-    """Be Spark's daemon. What cannot be loaded here is said by the task that needs it."""
+    """Run as Spark's daemon. Import errors are ignored here: the task that needs the module reports them."""
     with suppress(Exception):
         load()
     # workers share these pages with each other as long as no collection touches them
@@ -51,11 +51,11 @@ def main() -> None:
 
 
 def acknowledging(worker: Callable[..., int]) -> Callable[..., int]:
-    """A worker that acknowledges at once what Spark sends of a task.
+    """Return a worker that acknowledges at once (TCP_QUICKACK) what Spark sends of a task.
 
-    Spark sends it in small pieces, each of which waits until the one before is acknowledged, and a system that has
-    nothing to answer yet puts that off for 40 ms: as long as reading 100,000 messages. Linux forgets the wish when
-    something is answered, so it is told for every task.
+    Spark sends it in small pieces, each of which waits for the acknowledgement of the one before, and a system that
+    has nothing to send delays it by 40 ms: the time of reading 100,000 messages. Linux resets the option whenever
+    something is sent, so that it is set for every task.
     """
 
     def acknowledges(connection: socket.socket, *more: Any) -> int:

@@ -1,4 +1,4 @@
-"""What went wrong in a worker, told as it was raised there: Spark wraps it into pages of stack traces."""
+"""Errors of workers as they were raised there, without the pages of stack traces that Spark wraps them in."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _DISK_WORDS = re.compile("|".join(re.escape(os.strerror(number)) for number in s
 
 
 def disk_refused(error: BaseException, who: str) -> LocalError | None:
-    """What a disk refused to Spark itself, for what it spills and shuffles; None for another error."""
+    """Return the error for a disk that Spark itself cannot spill or shuffle to; None for another error."""
     found = None if isinstance(error, OSError) else _DISK_WORDS.search(str(error))
     return (
         None
@@ -34,10 +34,10 @@ def disk_refused(error: BaseException, who: str) -> LocalError | None:
 
 
 def lead_with_own_errors() -> None:
-    """Let exceptions of Spark that an error of ours caused consist of that error alone, as it was raised.
+    """Reduce the text of Spark's exceptions to our error that caused them, if there is one.
 
-    They keep their classes, and their stacks where ``spark.sql.pyspark.jvmStacktrace.enabled`` asks for them. PySpark
-    has no hook for this; its own text has ours between a worker's frames and the JVM's. Doing it again changes nothing.
+    They keep their classes, and their stack traces if ``spark.sql.pyspark.jvmStacktrace.enabled`` is set. PySpark has
+    no hook for this; its own text has ours between frames of a worker and of the JVM. Idempotent.
     """
     from pyspark.errors.exceptions import captured
 
@@ -50,7 +50,7 @@ def lead_with_own_errors() -> None:
 
 
 class _OwnFirst:
-    """PySpark's conversion of a JVM exception, without the worker's frames and the JVM's around an error of ours."""
+    """PySpark's conversion of a JVM exception, without the frames of worker and JVM around an error of ours."""
 
     def __init__(self, convert: Callable[[Any], Any]) -> None:
         self._convert = convert
@@ -81,7 +81,7 @@ def _own(text: str) -> str | None:
 
 
 def cause(error: BaseException) -> LadingError | None:
-    """The error of ours that this is, or that is inside an exception of Spark, as its own class; None without one."""
+    """Return ``error`` if it is ours, or our error inside an exception of Spark, with its own class; else None."""
     if isinstance(error, LadingError):
         return error
     found = list(_RAISED.finditer(str(error)))
@@ -96,7 +96,7 @@ def cause(error: BaseException) -> LadingError | None:
 
 
 def _rebuild(kind: type[LadingError], sentence: str) -> LadingError:
-    """Return an error of class ``kind`` with ``sentence``, or of its nearest root if ``kind`` takes other arguments."""
+    """Return an error of class ``kind``, or of its nearest base class that takes only a message, with ``sentence``."""
     # a class may expect a reason or a code, and fail with any error, or make another sentence of this one
     with suppress(Exception):
         made = kind(sentence)

@@ -1,7 +1,7 @@
 """A typed filter as a Spark Column, equal to its evaluation on Arrow (docs/reference/filter).
 
-Operands are read by the evaluator's own typing, one Arrow function each; comparisons, lists, patterns and
-three-valued logic are Spark's expressions. Nothing throws: what does not convert is null.
+Operands are converted by the evaluator's own typing, in one Arrow function each; comparisons, lists, patterns and
+three-valued logic are Spark's expressions. Evaluation does not fail: a value that does not convert is null.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ from ..model.run import Decoded
 from .functions import arrow_function, as_headers
 
 Form = Domain | Literal["null"]
-"""What of an operand is asked: its value in a domain, or whether it has none."""
+"""What is needed of an operand: its value in a domain, or whether it is null."""
 
 NUMBER: Final = pa.struct([("whole", INTEGER_DECIMAL), ("double", pa.float64())])
-"""A number as it is compared: whole ones exactly, others, and all with others, as doubles."""
+"""A number in a comparison: two integers are compared exactly, any other numbers as doubles."""
 TYPES: Final[dict[str, pa.DataType]] = {
     **{str(domain): type_ for domain, type_ in DOMAIN_TYPES.items()},
     Domain.NUMBER: NUMBER,
@@ -61,9 +61,9 @@ _OPERATORS: Final[dict[tree.Operator, Callable[[Column, Column], Column]]] = {
 
 
 def column(condition: Filter | str, contract: Projection | None = None, headers: str = "headers") -> Column:
-    """The condition over a frame that has the message fields it reads and the header array ``headers``.
+    """Return the condition for a frame with the message fields that it reads and the header array ``headers``.
 
-    FilterError where a text is wrong. Use: ``frame.where(column("delay > 15 AND carrier = 'UA'"))``.
+    Raises FilterError for an invalid text. Example: ``frame.where(column("delay > 15 AND carrier = 'UA'"))``.
     """
     made = condition if isinstance(condition, Filter) else parse(condition, contract)
     return _condition(made.tree, headers)
@@ -103,7 +103,7 @@ def _predicate(node: tree.Predicate, headers: str) -> Column:
 
 
 def _whole_predicate(node: tree.Predicate, headers: str) -> Column:
-    """A predicate over every value of a header, whole in Arrow: Spark's lambdas take no Python functions."""
+    """Return a predicate over every value of a header, wholly in Arrow: Spark's lambdas accept no Python functions."""
     condition = Filter("", node)
     fields = sorted(condition.fields - {"headers"})
 
@@ -135,7 +135,7 @@ def _innermost(operand: Operand) -> Operand:
 
 
 def _constant(operand: Operand, form: Form) -> Column | None:
-    """A constant operand as a literal; None for others."""
+    """Return a constant operand as a literal; None for others."""
     if not isinstance(_innermost(operand), tree.Literal):
         return None
     nothing = Messages(Decoded(0, {}, {}))
@@ -161,7 +161,7 @@ def _literal(value: Any, form: Form) -> Column:
 
 
 def _read(operand: Operand, form: Form, headers: str) -> Column:
-    """The operand in a form: a literal, or one Arrow function over the column that it begins with."""
+    """Return the operand in a form: a literal, or one Arrow function of the column that it is based on."""
     constant = _constant(operand, form)
     if constant is not None:
         return constant

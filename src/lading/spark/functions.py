@@ -1,8 +1,8 @@
-"""Headers in DataFrames that have a header array: as Column functions and as SQL functions.
+"""Header functions for DataFrames with a header array, as Column functions and as SQL functions.
 
-``headers`` is ``array<struct<key string, kind tinyint, value binary>>``, as ``format("lading")`` gives it, or without
-``kind``, as Spark's Kafka connector gives it (all values are raw then). Promoted columns of the source are faster: use
-these where the header array is already there.
+``headers`` is ``array<struct<key string, kind tinyint, value binary>>``, as from ``format("lading")``, or without
+``kind``, as from Spark's Kafka connector (all values are raw then). Declared header columns of the source are faster:
+use these functions if a frame has only the header array.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ SQL_HEADERS = "ARRAY<STRUCT<key: STRING, kind: TINYINT, value: BINARY>>"
 
 
 def header_value(headers: str | Column, key: str) -> Column:
-    """The bytes of the last value of header ``key``; null where it is absent or null."""
+    """Return the bytes of the last value of header ``key``; null if it is absent or null."""
     from pyspark.sql import functions as F
 
     last: Column = F.try_element_at(_entries(headers, key), F.lit(-1))
@@ -64,16 +64,16 @@ def header_value(headers: str | Column, key: str) -> Column:
 
 
 def header_values(headers: str | Column, key: str) -> Column:
-    """The bytes of all values of header ``key``, in order; empty where it is absent."""
+    """Return the bytes of all values of header ``key``, in order; empty if it is absent."""
     from pyspark.sql import functions as F
 
     return F.transform(_entries(headers, key), lambda entry: entry.getField("value"))
 
 
 def header_get(headers: str | Column, key: str, type_: str = "string", encoding: str = "auto") -> Column:
-    """The last value of header ``key`` as ``type_`` by the typing rules of the contract; null where it cannot be.
+    """Return the last value of header ``key`` as ``type_`` by the typing rules of the contract, or null.
 
-    SettingError for a type or encoding that does not exist.
+    Raises SettingError for a type or encoding that does not exist.
     """
     from pyspark.sql import functions as F
 
@@ -95,7 +95,7 @@ def show_headers(headers: str | Column) -> Column:
 
 
 def state_word(state: str | Column) -> Column:
-    """Return the word of a message state, ``poisoned`` for 20; null for a number that is no state."""
+    """Return the word of a message state, ``poisoned`` for 20; null for a number that is not a state."""
     from pyspark.sql import functions as F
 
     code = F.col(state) if isinstance(state, str) else state
@@ -107,10 +107,10 @@ def state_word(state: str | Column) -> Column:
 
 
 def typed(frame: DataFrame, contract: str, headers: str = "headers") -> DataFrame:
-    """The columns of ``contract`` ("offset, carrier string, delay int be") from a frame with a header array.
+    """Select the columns of ``contract`` ("offset, carrier string, delay int be") from a frame with a header array.
 
-    Plain names are columns of the frame; names with a type are headers. One pass over the array makes all of them.
-    SettingError names a column that is not there.
+    Plain names are columns of the frame; names with a type are headers, all converted in one pass over the array.
+    Raises SettingError, which names the column, if the frame does not have it.
     """
     from pyspark.sql import functions as F
 
@@ -130,7 +130,7 @@ def typed(frame: DataFrame, contract: str, headers: str = "headers") -> DataFram
 
 
 def register_functions(spark: SparkSession) -> None:
-    """Register the SQL functions: ``header_value``, ``header_int`` and their like, ``show_headers``, ``state_word``."""
+    """Register the SQL functions: ``header_value``, ``header_int`` and so on, ``show_headers``, ``state_word``."""
     for name, returns, body, meaning in SQL_FUNCTIONS:
         spark.sql(
             f"CREATE OR REPLACE TEMPORARY FUNCTION {name}(headers {SQL_HEADERS}, name STRING) RETURNS {returns} "
@@ -147,7 +147,7 @@ def register_functions(spark: SparkSession) -> None:
 
 
 def as_headers(lists: pa.Array[Any]) -> pa.Array[Any]:
-    """A header array of any writer in our own type; without kinds all values are raw, null lists are empty."""
+    """Return a header array of any writer in our own type; without kinds all values are raw; null lists are empty."""
     if not pa.types.is_list(lists.type) or not pa.types.is_struct(lists.type.value_type):
         raise LocalError(f"a header array is array<struct<key, kind, value>>, not {lists.type}")
     nested: Any = lists
@@ -163,7 +163,7 @@ def as_headers(lists: pa.Array[Any]) -> pa.Array[Any]:
 
 
 def all_values(lists: pa.Array[Any], key: str, convert: Callable[[Any], pa.Array[Any]]) -> pa.Array[Any]:
-    """Every value of header ``key`` as one list a message, converted by ``convert(located)``."""
+    """Return all values of header ``key`` as one list per message, converted by ``convert(located)``."""
     entries = Entries.of(as_headers(lists))
     found, parents = entries.every(key)
     ends = np.searchsorted(parents, np.arange(entries.rows + 1)).astype(np.int32)
@@ -213,7 +213,7 @@ def _sql_typed(wanted: pa.DataType) -> Any:
 
 
 def arrow_function(function: Callable[..., pa.Array[Any]], returns: pa.DataType) -> Any:
-    """A Column function that calls ``function`` with the Arrow arrays of its columns, batch by batch."""
+    """Return a Column function that calls ``function`` with the Arrow arrays of its columns, batch by batch."""
     from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]
     from pyspark.sql.pandas.types import from_arrow_type
 

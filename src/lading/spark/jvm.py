@@ -1,6 +1,6 @@
-"""The JVM behind a session while it starts: known from its first moment, ended when nobody waits for it any more.
+"""The JVM of a session while it starts: known from its first moment, ended if its start is abandoned.
 
-PySpark forgets a JVM whose start was interrupted, and that JVM then waits forever to be asked something.
+PySpark forgets a JVM whose start was interrupted, and that JVM then waits for a connection for ever.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from .java import NOTED
 
 _NOTE_WAIT_S = 5.0
 _starting: list[Path] = []
-"""The directories of the starts that are under way."""
+"""The directories of the starts in progress."""
 
 
 @contextmanager
 def starting() -> Iterator[None]:
-    """While a session is made. What is raised inside ends the JVM, unless PySpark holds it and would use it again."""
+    """The context in which a session is created. An error ends the JVM, unless PySpark kept it and would reuse it."""
     place = Path(tempfile.mkdtemp(prefix="lading-jvm-"))
     os.environ[NOTED] = str(place / "pid")
     _starting.append(place)
@@ -43,13 +43,13 @@ def starting() -> Iterator[None]:
 
 
 def kill_starting_jvms() -> None:
-    """End the JVM of every start that is under way, in whichever thread; that start fails then."""
+    """End the JVM of every start in progress, in any thread; those starts then fail."""
     while _starting:
         _end(_starting.pop())
 
 
 def _end(place: Path) -> None:
-    """A Java that begins from now on finds no place for its note, and goes; the one that wrote it is ended."""
+    """End the Java that wrote its process id; one that starts later cannot write it, and exits."""
     aside = place.with_name(f"{place.name}.given-up")
     try:
         place.rename(aside)

@@ -1,4 +1,4 @@
-"""Spark's simple filters, decided on Arrow batches before rows reach the JVM, and on ranges before anything is read."""
+"""Pushdown: Spark's simple filters applied to Arrow batches before rows reach the JVM, and to ranges before reading."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from pyspark.sql.datasource import (
 from ..tables.ranges import OffsetRange
 
 Mask = Callable[[pa.RecordBatch], Any]
-"""A batch to a three-valued mask."""
+"""Returns the three-valued mask of a batch."""
 
 _COMPARE: dict[type[Filter], Callable[[Any, Any], Any]] = {
     EqualTo: pc.equal,
@@ -47,20 +47,20 @@ _TEXT: dict[type[Filter], Callable[[Any, str], Any]] = {
 
 @dataclass(frozen=True)
 class Pushed:
-    """The filters that were taken: all must hold. ``pruning`` names the message fields by which ranges are cut."""
+    """The filters that were pushed down: all must hold. ``pruning`` names the message fields by which ranges shrink."""
 
     filters: tuple[Filter, ...]
     masks: tuple[Mask, ...]
     pruning: frozenset[str]
 
     def filter(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows for which all conditions are true."""
+        """Return the rows for which all conditions are true."""
         if not self.masks:
             return batch
         return batch.filter(reduce(pc.and_kleene, (mask(batch) for mask in self.masks)))
 
     def prune(self, ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
-        """The ranges cut to what conditions on ``partition`` and ``offset`` leave."""
+        """Return the ranges reduced by the conditions on ``partition`` and ``offset``."""
         kept = list(ranges)
         condition: Any
         for condition in self.filters:
@@ -72,7 +72,7 @@ class Pushed:
 
 
 def push(filters: Iterable[Filter], schema: pa.Schema, fields: Iterable[str]) -> tuple[Pushed, list[Filter]]:
-    """What can be decided here exactly as Spark would, and what Spark has to do itself.
+    """Return the filters that give exactly Spark's result here, and those that Spark has to apply itself.
 
     ``fields`` are the columns of ``schema`` that are message fields, not headers.
     """

@@ -1,7 +1,7 @@
 """The Python that Spark's workers run on: this interpreter, with the installed PySpark instead of Spark's archive.
 
-Spark hands its workers PySpark as an archive without compiled modules, which every kind of worker process compiles
-anew: half a second each, and a streaming query has seven kinds.
+Spark passes PySpark to its workers as an archive without compiled modules, which every kind of worker process compiles
+again: half a second each, and a streaming query has seven kinds.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ PYTHONPATH=$kept exec {python} "$@"
 
 
 def worker_python() -> str:
-    """The program to start workers with: a script in the user's cache, or this interpreter where that cannot be.
+    """Return the program to start workers with: a script in the user's cache, or this interpreter if that fails.
 
-    One script an interpreter, so that environments do not change each other's.
+    There is a script for each interpreter, so that environments do not change each other's.
     """
     import pyspark
 

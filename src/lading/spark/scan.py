@@ -1,4 +1,4 @@
-"""The scan that a query asks for, from options and requested columns, and its batches in the schema of the query."""
+"""The scan of a query, from options and requested columns, and its batches in the schema of the query."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def plan_scan(options: SourceOptions, requested: RequestedSchema) -> ScanSpec:
-    """Return how tasks read ranges for these options and columns. Raises FilterError for a wrong ``where``."""
+    """Return how tasks read ranges for these options and columns. Raises FilterError for an invalid ``where``."""
     spec = ScanSpec(
         from_=options.from_,
         projection=requested.projection,
@@ -36,7 +36,7 @@ def plan_scan(options: SourceOptions, requested: RequestedSchema) -> ScanSpec:
 
 
 def conform_batches(parts: Iterator[ScannedBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Yield the batches of a range in exactly the schema that Spark asked for."""
+    """Yield the batches of a range in exactly the schema that Spark requires."""
     for part in parts:
         columns = dict(zip(part.batch.schema.names, part.batch.columns, strict=True))
         if part.checksum_ok is not None and CHECKSUM_OK not in columns:

@@ -1,4 +1,4 @@
-"""``session()``: a Spark session that works on a bare machine; ``register()``: the format in any other session."""
+"""``session()``: a Spark session without any set-up; ``register()``: the format in an existing session."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ LOCAL = {
     "spark.python.daemon.module": "lading.spark.daemon",
     "spark.sql.streaming.forceDeleteTempCheckpointLocation": "true",
 }
-"""Settings of a local session, unless the caller sets them otherwise."""
+"""Default settings of a local session."""
 
 
 class SparkMissing(LocalError, ImportError):
@@ -51,11 +51,11 @@ if importlib.util.find_spec("pyspark") is None:
 
 
 def session(app_name: str = "lading", master: str = MASTER, **conf: Any) -> SparkSession:
-    """The running session of this process, or a new one with the format ``lading`` registered.
+    """Return the running session of this process, or a new one, with the format ``lading`` registered.
 
-    ``conf`` are Spark settings with ``_`` for ``.`` where no dot can stand: ``spark_ui_enabled=True``, or a mapping
-    ``**{"spark.ui.enabled": "true"}``. A new local session listens on loopback only, speaks UTC, shows no UI and logs
-    errors only; its workers run this interpreter. LocalError where there is no Java.
+    ``conf`` are Spark settings, with ``_`` for ``.`` in keywords: ``spark_ui_enabled=True``, or a mapping
+    ``**{"spark.ui.enabled": "true"}``. A new local session listens on loopback only, uses UTC, has no UI and logs
+    errors only; its workers run this interpreter. Raises LocalError if there is no Java.
     """
     from pyspark.sql import SparkSession
 
@@ -79,17 +79,17 @@ def session(app_name: str = "lading", master: str = MASTER, **conf: Any) -> Spar
 
 
 def activate(spark: SparkSession) -> None:
-    """Make ``spark`` the session of this thread too; Spark finds formats in the one of the thread that asks."""
+    """Make ``spark`` the session of this thread as well: Spark looks up formats in the session of its caller."""
     from pyspark.sql import SparkSession
 
     SparkSession._get_j_spark_session_class(spark._jvm).setActiveSession(spark._jsparkSession)
 
 
 def register(spark: SparkSession) -> None:
-    """Add the format ``lading`` and the header functions (docs/reference/spark.md) to a session.
+    """Add the format ``lading`` and the header functions (docs/reference/spark.md) to a session. Idempotent.
 
-    Errors of ours that Spark passes on are shown alone, without its stacks. On a cluster the executors need the package
-    too. Doing it again changes nothing.
+    Our errors inside Spark's are then shown alone, without its stack traces. On a cluster the executors need the
+    package, too.
     """
     from .functions import register_functions
     from .source import LadingSource
@@ -116,7 +116,7 @@ def _java_options(settings: dict[str, str]) -> str:
 
 @contextmanager
 def _surroundings(java: Java, local: bool) -> Iterator[None]:
-    """The environment that Spark's launcher and workers read; JAVA_HOME is put back when the JVM runs."""
+    """Set the environment that Spark's launcher and workers read; restore JAVA_HOME when the JVM runs."""
     if local:
         # any other interpreter would lack the packages of this one
         os.environ["PYSPARK_PYTHON"], os.environ["PYSPARK_DRIVER_PYTHON"] = worker_python(), sys.executable
@@ -134,7 +134,7 @@ def _surroundings(java: Java, local: bool) -> Iterator[None]:
 
 @contextmanager
 def quiet(logger: str) -> Iterator[None]:
-    """Let a logger say nothing for a while: what it would say is raised and told as well."""
+    """Silence a logger in this block, because what it would log is raised and reported as well."""
     log = logging.getLogger(logger)
     before = log.level
     log.setLevel(logging.CRITICAL)

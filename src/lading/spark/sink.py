@@ -1,7 +1,7 @@
-"""DataFrames into topics: rows become messages in Arrow, and a batch becomes visible once, whole, or not at all.
+"""DataFrames into topics: rows become messages in Arrow, and a batch becomes visible once, whole or not at all.
 
 What a target can promise is in ``client.delivery``: exactly once to a Lading broker, and to Kafka with a transactional
-id; else at least once, with a header by which repetitions are found.
+id; else at least once, with a header by which duplicates are found.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from .types import arrow_schema
 from .workers import freeze_modules
 
 OWN = ("payload", "key", "timestamp", "headers", "id")
-"""Columns that are parts of a message; ``partition`` chooses where it goes."""
+"""Columns that are parts of a message; the column ``partition`` chooses where it goes."""
 READ_ONLY = ("stream", "topic", "offset", "state", "checksum")
-"""What a read frame has besides and the target gives anew: left behind, so that it can be written as it was read."""
+"""Columns that reading adds and the target sets itself: ignored, so that a frame can be written as it was read."""
 Messages = list[WriterCommitMessage | None]
 
 
@@ -48,7 +48,7 @@ class ColumnMapping:
 
     @classmethod
     def of(cls, schema: StructType, headers: tuple[str, ...]) -> ColumnMapping:
-        """The mapping of a schema; SettingError names a column that has no place, or a wrong type."""
+        """Return the mapping of a schema. Raises SettingError with the name of an unknown column or a wrong type."""
         arrow = arrow_schema(schema)
         names = arrow.names
         missing = [name for name in headers if name not in names]
@@ -74,7 +74,7 @@ class ColumnMapping:
         return cls(fields, headers, "partition" in names)
 
     def batch(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """The messages of some rows; LocalError where a value cannot be part of one."""
+        """Return the messages of some rows. Raises LocalError if a value cannot be part of a message."""
         made = {name: _part(rows.column(name), OUT_SCHEMA.field(name).type) for name in self.fields}
         if self.headers:
             made["headers"] = headers_of(rows, {name: name for name in self.headers}, "null")
@@ -98,13 +98,13 @@ def _part(column: Any, wanted: pa.DataType) -> Any:
 
 @dataclass
 class TaskCommit(WriterCommitMessage):
-    """What one task attempt sent, as Spark brings it to the driver."""
+    """What one task attempt sent, as Spark passes it to the driver."""
 
     sent: SentByTask
 
 
 class _Writer:
-    """What batch and streaming writes share."""
+    """The common part of batch and streaming writes."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         self.options = options
@@ -119,9 +119,9 @@ class _Writer:
         )
 
     def send(self, batches: Iterator[pa.RecordBatch], work: str) -> TaskCommit:
-        """Send the rows of one task attempt; where the target can hide them, until the driver commits.
+        """Send the rows of one task attempt. If the target can hide them, they become visible when the driver commits.
 
-        ``work`` names what all attempts and tasks together do.
+        ``work`` is the name of what all tasks and attempts do together.
         """
         context = _context()
         number = context.partitionId()
@@ -135,14 +135,14 @@ class _Writer:
         return TaskCommit(sent)
 
     def commit_all(self, messages: Messages) -> None:
-        """Make all that the winning attempts sent readable; a repeat changes nothing."""
+        """Make the messages of the winning attempts visible. Idempotent."""
         sent = _sent(messages)
         if sent:
             with self._open() as transport:
                 choose_commit_protocol(transport, self._target).commit(sent[0].work, sent)
 
     def abort_all(self, messages: Messages) -> None:
-        """Take back what was sent, as far as it can be."""
+        """Discard what was sent, as far as the target can."""
         sent = _sent(messages)
         if sent:
             with suppress(LadingError), self._open() as transport:
@@ -159,7 +159,7 @@ class _Writer:
     def _parts(
         self, batches: Iterator[pa.RecordBatch], partitions: int, turn: int
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """Messages by the partition they go to: the row's own, else by key, else whole batches by turns."""
+        """Yield messages by the partition they go to: the row's own, else by key, else whole batches round robin."""
         for rows in batches:
             if not rows.num_rows:
                 continue
@@ -178,7 +178,7 @@ class _Writer:
 
 
 class BatchWriter(_Writer, DataSourceArrowWriter):
-    """``df.write.format("lading")``: all rows become readable together when the job ends."""
+    """``df.write.format("lading")``: all rows become visible together when the job ends."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         super().__init__(options, schema)
@@ -190,16 +190,16 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
         return self.send(iterator, f"job/{self._job}")
 
     def commit(self, messages: Messages) -> None:
-        """Make the job's messages readable."""
+        """Make the job's messages visible."""
         self.commit_all(messages)
 
     def abort(self, messages: Messages) -> None:
-        """Take back what was sent."""
+        """Discard what was sent."""
         self.abort_all(messages)
 
 
 class StreamWriter(_Writer, DataSourceStreamArrowWriter):
-    """``df.writeStream.format("lading")``: a batch becomes readable once, whatever fails and is tried again."""
+    """``df.writeStream.format("lading")``: a batch becomes visible once, whatever fails and is retried."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommit:  # type: ignore[override]
         """Send the rows of one task attempt."""
@@ -208,11 +208,11 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
         return self.send(iterator, f"{query}/{batch}")
 
     def commit(self, messages: Messages, batchId: int) -> None:
-        """Make the batch's messages readable, once."""
+        """Make the batch's messages visible, once."""
         self.commit_all(messages)
 
     def abort(self, messages: Messages, batchId: int) -> None:
-        """Take back what was sent."""
+        """Discard what was sent."""
         self.abort_all(messages)
 
 
@@ -223,7 +223,7 @@ def _context() -> TaskContext:
 
 
 def _sent(messages: Messages) -> list[SentByTask]:
-    """What has a transaction to decide about."""
+    """Return what the tasks sent in transactions."""
     sent = [one.sent for one in messages if isinstance(one, TaskCommit)]
     return [one for one in sent if one.transaction is not None]
 

@@ -39,28 +39,28 @@ class LadingSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The format's name."""
+        """Return the format's name."""
         return "lading"
 
     def schema(self) -> StructType:
-        """Where a message was read and all its fields, when the user names no schema."""
+        """Return the default schema: where a message was read, and all its fields."""
         return default_schema(SourceOptions.parse(self.options).headers)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """For ``spark.read``."""
+        """Return the reader of ``spark.read``."""
         options = SourceOptions.parse(self.options)
         refuse_queue(options)
         made = LadingReader if not options.pushdown else PushingReader
         return made(options, schema, self._frame)
 
     def streamReader(self, schema: StructType) -> LadingStreamReader:
-        """For ``spark.readStream``."""
+        """Return the reader of ``spark.readStream``."""
         from .stream import LadingStreamReader
 
         return LadingStreamReader(resolve_spool(SourceOptions.parse(self.options)), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
-        """For ``df.write``, appending."""
+        """Return the writer of ``df.write``, which appends."""
         from .sink import BatchWriter
 
         if overwrite:
@@ -68,7 +68,7 @@ class LadingSource(DataSource):
         return BatchWriter(SinkOptions.parse(self.options), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
-        """For ``df.writeStream`` with output mode append."""
+        """Return the writer of ``df.writeStream`` with output mode append."""
         from .sink import StreamWriter
 
         if overwrite:
@@ -77,7 +77,7 @@ class LadingSource(DataSource):
 
 
 class LadingReader(DataSourceReader):
-    """One batch read: a Spark partition per offset range of a topic partition."""
+    """A batch read: a Spark partition per offset range of a topic partition."""
 
     def __init__(self, options: SourceOptions, schema: StructType, frame: str = "") -> None:
         """``frame`` is the name of the DataFrame, whose headers are looked at once."""
@@ -87,7 +87,7 @@ class LadingReader(DataSourceReader):
         self._frame = frame
 
     def partitions(self) -> Sequence[InputPartition]:
-        """The ranges from startingOffsets to endingOffsets, as the topic is now."""
+        """Return the ranges from startingOffsets to endingOffsets, for the present state of the topic."""
         planner = Planner(self.options)
         try:
             ranges = self.prune(planner.batch())
@@ -98,11 +98,11 @@ class LadingReader(DataSourceReader):
             freeze_modules()
 
     def prune(self, ranges: list[OffsetRange]) -> list[OffsetRange]:
-        """The ranges that can hold anything that is asked for."""
+        """Return the ranges that can contain requested messages."""
         return ranges
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The messages of one range as Arrow batches."""
+        """Yield the messages of one range as Arrow batches."""
         piece = partition.value
         # Spark asks for one empty partition where there are no ranges
         if piece is not None:
@@ -110,24 +110,24 @@ class LadingReader(DataSourceReader):
 
 
 class PushingReader(LadingReader):
-    """A batch read that takes over Spark's simple filters; Spark refuses it while its pushdown is switched off."""
+    """A batch read with pushdown of simple filters; Spark refuses such a reader if its pushdown is disabled."""
 
     def __init__(self, options: SourceOptions, schema: StructType, frame: str = "") -> None:
         super().__init__(options, schema, frame)
         self.pushed: Pushed | None = None
 
     def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:
-        """Take what Arrow decides exactly as Spark does; the rest goes back to Spark."""
+        """Accept the filters that Arrow evaluates exactly as Spark does; yield the others back to Spark."""
         from .pushdown import push
 
         self.pushed, rest = push(filters, self.wanted.schema, self.wanted.projection.fields)
         return iter(rest)
 
     def prune(self, ranges: list[OffsetRange]) -> list[OffsetRange]:
-        """The ranges left by conditions on ``partition`` and ``offset``."""
+        """Return the ranges reduced by the conditions on ``partition`` and ``offset``."""
         return self.pushed.prune(ranges) if self.pushed else ranges
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The messages of one range that the conditions let through."""
+        """Yield the messages of one range that satisfy the conditions."""
         for batch in super().read(partition):
             yield self.pushed.filter(batch) if self.pushed else batch

@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger("lading.spark")
 PAUSE_MAX_S: Final = 1.0
-"""How long Spark waits for an answer while the server is away: a query that is stopped waits for it too."""
+"""How long Spark waits for a response while the server is unreachable; stopping a query waits for that, too."""
 
 
 class LadingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """``spark.readStream.format("lading")``: which offsets each micro-batch takes, and its messages as Arrow batches.
+    """``spark.readStream.format("lading")``: the offsets of each micro-batch, and its messages as Arrow batches.
 
-    All state is in Spark's checkpoint; ``commit`` is a hint that never comes for the last batch, so nothing is done.
-    A server that goes away after the first answer is waited for, by the driver and by tasks.
+    All state is in Spark's checkpoint. ``commit`` does nothing, because Spark never calls it for the last batch.
+    If the server becomes unreachable after its first response, driver and tasks wait for it.
     """
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
@@ -53,13 +53,13 @@ class LadingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._has_answer = False
 
     def initialOffset(self) -> OffsetsDocument:
-        """Where the stream begins without a checkpoint."""
+        """Return where the stream starts without a checkpoint."""
         found = document(self.options.topic, self.planner.initial_offsets())
         self._has_answer = True
         return found
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """maxRowsPerTrigger, else maxBytesPerTrigger, else everything."""
+        """Return maxRowsPerTrigger, else maxBytesPerTrigger, else no limit."""
         if self.options.max_rows_per_trigger is not None:
             return ReadMaxRows(self.options.max_rows_per_trigger)
         if self.options.max_bytes_per_trigger is not None:
@@ -67,9 +67,9 @@ class LadingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> OffsetsDocument:
-        """Where the next batch ends; equal to ``start`` when there is nothing new, or while the server is away.
+        """Return where the next batch ends; equal to ``start`` if there is nothing new, or the server is unreachable.
 
-        DataLoss where messages after ``start`` are gone and failOnDataLoss is on.
+        Raises DataLoss if messages after ``start`` were deleted and failOnDataLoss is on.
         """
         since = parse_document(self.options.topic, start)
         try:
@@ -86,18 +86,18 @@ class LadingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return document(self.options.topic, end)
 
     def reportLatestOffset(self) -> OffsetsDocument | None:
-        """Where the topic ends now: the lag in Spark's progress; None while the server is away."""
+        """Return the present end of the topic, for the lag in Spark's progress; None if the server is unreachable."""
         try:
             return document(self.options.topic, self.planner.end_offsets())
         except Unreachable:
             return None
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Remember what is there now; later messages are for the next run."""
+        """Fix the present end of the topic as the end of this run."""
         self._target = self.planner.end_offsets()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """One Spark partition per offset range, the same for the same offsets."""
+        """Return one Spark partition per offset range; the same for the same offsets."""
         topic = self.options.topic
         ranges = self.planner.ranges(parse_document(topic, start), parse_document(topic, end))
         if not self._headers_checked:
@@ -105,7 +105,7 @@ class LadingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [InputPartition(piece) for piece in ranges]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The messages of one range."""
+        """Yield the messages of one range."""
         patience = Patience(f"the server of {self.options.topic!r}", log=LOG)
         batches = read_range(self.reading, partition.value, patience=patience)
         yield from conform_batches(batches, self.wanted.schema)
@@ -115,7 +115,7 @@ class LadingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.planner.close()
 
     def _limits(self, limit: ReadLimit) -> tuple[int | None, int | None]:
-        """Messages and bytes of a batch."""
+        """Return the maximum messages and bytes of a batch."""
         if isinstance(limit, ReadAllAvailable):
             return None, None
         rows = limit.max_rows if isinstance(limit, ReadMaxRows) else self.options.max_rows_per_trigger

@@ -1,7 +1,7 @@
 """Ingest with Spark as the executor (docs/reference/spark.md).
 
-Spark distributes, schedules and retries the tasks. Its own streaming costs more to start than a million messages to
-read, so that only the tasks are its.
+Spark distributes, schedules and retries the tasks. Its streaming is not used, because starting it costs more than
+reading a million messages.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 def ingest(spark: SparkSession, from_: str | Path, topic: str, to: str | Path, **options: Any) -> IngestReport:
-    """Write what ``topic`` holds into the Parquet table ``to``, and go on there when called again.
+    """Copy the messages of ``topic`` into the Parquet table ``to``; a later call continues there.
 
-    ``options``, what is promised and what is raised: ``lading.tables.ingest.ingest``.
+    For ``options``, guarantees and errors see ``lading.tables.ingest.ingest``.
     """
     executor = SparkExecutor(spark, f"lading ingest {topic}", f"the table {to}")
     return ingest_with(executor, from_, topic, to, **options)

@@ -1,4 +1,4 @@
-"""Ranges as tasks of Spark, a task each: what they did comes back to the driver, and they can be given up."""
+"""Ranges as Spark tasks, one each: their results return to the driver, and they can be cancelled."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ class SparkExecutor:
     """Runs tasks on Spark, which schedules, distributes and retries them."""
 
     def __init__(self, spark: SparkSession, description: str, run_name: str) -> None:
-        """``description`` is what Spark's pages show, ``run_name`` what sentences about the run begin with."""
+        """``description`` is for Spark's UI, ``run_name`` is how messages about the run start."""
         self.spark = spark
         self._description = description
         self._run_name = run_name
         self._tag = f"lading-{secrets.token_hex(4)}"
 
     def write(self, stage: Stage, ranges: Sequence[OffsetRange]) -> list[StagedRange]:
-        """Call ``stage`` with every range, in a task each. Errors are Spark's, around those of ``stage``."""
+        """Call ``stage`` with every range, in a task each. Raises Spark's errors, which contain those of ``stage``."""
         # half of what a DataFrame of the same costs
         pieces = self.spark.sparkContext.parallelize(ranges, len(ranges))
         return pieces.mapPartitions(_staging(stage)).collect()
 
     def run_watched(self, work: Callable[[], None], on_poll: Callable[[], None]) -> None:
-        """Do ``work`` under a tag of this run; if ``on_poll`` raises, the jobs with the tag are cancelled."""
+        """Run ``work`` with a job tag of this run; if ``on_poll`` raises, the jobs with the tag are cancelled."""
         context = self.spark.sparkContext
 
         def tagged() -> None:
@@ -53,11 +53,11 @@ class SparkExecutor:
         watch_thread(tagged, on_poll, cancel)
 
     def original_error(self, error: Exception) -> Exception:
-        """Return the error of ours inside Spark's, or what a disk refused to Spark, else ``error``."""
+        """Return our error inside Spark's, or the one for a disk that failed Spark, else ``error``."""
         return cause(error) or disk_refused(error, self._run_name) or error
 
     def close(self) -> None:
-        """Leave the session to whom it belongs."""
+        """Do nothing: the session belongs to the caller."""
 
 
 def _staging(stage: Stage) -> Callable[[Iterable[OffsetRange]], Iterator[StagedRange]]:
@@ -71,13 +71,13 @@ def _staging(stage: Stage) -> Callable[[Iterable[OffsetRange]], Iterator[StagedR
 
 
 def attempt_name() -> str:
-    """In a task: a name that no other attempt of it, and no other task, has."""
+    """In a task: return a name that no other attempt and no other task has."""
     context = _context()
     return f"{context.stageId()}-{context.taskAttemptId()}"
 
 
 def task_number() -> int:
-    """In a task: which one of its job it is, whatever attempt."""
+    """In a task: return its number in its job, the same for all attempts."""
     return _context().partitionId()
 
 

@@ -1,7 +1,7 @@
-"""Between Spark's types and Arrow's: the default schema, what a user's schema asks for, batches as Spark wants them.
+"""Conversion between Spark's types and Arrow's: the default schema, and a user's schema as what to decode.
 
-Spark takes a batch only when its Arrow schema equals the declared one exactly: names, order, types and which columns
-may be null, down to the fields inside a list.
+Spark accepts a batch only if its Arrow schema equals the declared one exactly: names, order, types and nullability,
+down to the fields inside a list.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ HEADERS = ArrayType(
     ),
     False,
 )
-"""The raw header column: ``array<struct<key string, kind tinyint, value binary>>``, in order, duplicates included."""
+"""The raw header column: ``array<struct<key string, kind tinyint, value binary>>``, in order, with duplicates."""
 
 CHECKSUM_OK = "checksum_ok"
-"""A boolean column that says of each message whether its payload has its checksum; null where it has none."""
+"""The name of a boolean column: whether the payload matches its checksum; null if the message has none."""
 
 FIELD_TYPES: dict[str, DataType] = {
     "offset": LongType(),
@@ -65,11 +65,11 @@ FIELD_TYPES: dict[str, DataType] = {
 }
 PLACE_TYPES: dict[str, DataType] = {"stream": StringType(), "topic": StringType(), "partition": IntegerType()}
 KNOWN: dict[str, DataType] = {**PLACE_TYPES, **FIELD_TYPES, CHECKSUM_OK: BooleanType()}
-"""Every column that is no header, by name."""
+"""The types of all columns that are not headers, by name."""
 
 
 def default_schema(headers: bool = True) -> StructType:
-    """Where a message was read and all its fields: the schema of a read that names none."""
+    """Return the schema of a read that declares none: where a message was read, and all its fields."""
     fields = [StructField(name, type_, False) for name, type_ in PLACE_TYPES.items()]
     for name, type_ in FIELD_TYPES.items():
         if headers or name != "headers":
@@ -78,7 +78,7 @@ def default_schema(headers: bool = True) -> StructType:
 
 
 def schema_of(projection: Projection) -> StructType:
-    """The Spark schema of a projection, as tables and the default read show it."""
+    """Return the Spark schema of a projection, as in tables and the default read."""
     types = {name: KNOWN[name] for name in projection.fields}
     types |= {column.name: from_arrow_type(column.type) for column in projection.headers}
     never_null = {name for name in projection.fields if name in PLACE_TYPES or not SCHEMA.field(name).nullable}
@@ -87,7 +87,7 @@ def schema_of(projection: Projection) -> StructType:
 
 @dataclass(frozen=True, slots=True)
 class RequestedSchema:
-    """What a schema asks for: what to decode and type, which extra columns to make, and the exact Arrow schema."""
+    """A schema as what to decode and convert, which extra columns to compute, and the exact Arrow schema."""
 
     projection: Projection
     checksum_ok: bool
@@ -95,10 +95,10 @@ class RequestedSchema:
 
 
 def resolve_schema(schema: StructType, columns: Mapping[str, str], encodings: Mapping[str, str]) -> RequestedSchema:
-    """What the user's schema asks for; ``columns`` and ``encodings`` are the options ``column.*`` and ``encoding.*``.
+    """Return what the user's schema requires.
 
-    Both are keyed by column name in lower case, because Spark's options do not keep the case. SettingError names the
-    column and what it may be.
+    ``columns`` and ``encodings`` are the options ``column.*`` and ``encoding.*``, keyed by column name in lower case,
+    because Spark's options do not preserve case. Raises SettingError, which names the column and its possible types.
     """
     names = {field.name.lower() for field in schema.fields}
     for option, given in (("column", columns), ("encoding", encodings)):
@@ -130,7 +130,7 @@ def resolve_schema(schema: StructType, columns: Mapping[str, str], encodings: Ma
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """The one Arrow schema that Spark takes for ``schema``."""
+    """Return the only Arrow schema that Spark accepts for ``schema``."""
     made: pa.Schema = to_arrow_schema(schema, timezone="UTC")
     return made
 

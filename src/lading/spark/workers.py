@@ -1,4 +1,4 @@
-"""What our tasks do for the Python workers of Spark that run them."""
+"""What our tasks do for the Python workers of Spark that run them: less garbage collection."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import gc
 import sys
 
 DAEMONS = ("pyspark.daemon", "lading.spark.daemon")
-"""What a worker of Spark was started as, before it was forked."""
+"""The modules that a process of Spark's workers was started as, before it forked."""
 
 _modules = 0
-"""Loaded when the worker settled last."""
+"""The number of modules when they were last frozen."""
 
 
 def freeze_modules() -> None:
-    """At the end of a task: the modules loaded by now are no garbage, and need not be gone through again.
+    """Exclude the modules loaded so far from garbage collection (``gc.freeze``). Called at the end of a task.
 
     Spark collects garbage after each task. With Arrow, Numba and the protocols loaded that takes 50 to 120 ms of CPU
-    time, as much as reading 200,000 messages. Outside a worker nothing is done: the process is somebody else's.
+    time, as much as reading 200,000 messages. Does nothing outside a worker, in processes that are not ours.
     """
     global _modules
     started_as = getattr(sys.modules["__main__"].__spec__, "name", "")
