@@ -1,1 +1,1 @@
-"""Bytes that last: segments of chunks, their index, the state overlay, recovery and group commit (design.md Log)."""
+"""The durable log: segments of chunks, their index, the state overlay, recovery and group commit (design.md Log)."""

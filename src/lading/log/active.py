@@ -1,4 +1,4 @@
-"""The segment that is written to: bytes arrive by ``pwrite``, the file grows ahead of them as a hole."""
+"""The segment being written: bytes are added by ``pwrite``, and the file grows ahead of them as a hole."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _GROWTH_MAX: Final = 16 << 20
 
 
 class ActiveSegment(Segment):
-    """The writing side. ``written`` is where the next chunk goes; readers are held below it by their limit."""
+    """A segment with its writing side. ``written`` is where the next chunk goes; readers end at or before it."""
 
     def __init__(self, disk: Disk, directory: Path, base_offset: int, *, resting_bytes: int | None = None) -> None:
-        """Opens the file, or creates it; what it holds is told by ``resume``.
+        """Open the file, or create it; the caller then describes its content with ``resume``.
 
-        With ``resting_bytes``, its size, the file is there already and stays closed until ``wake``.
+        With ``resting_bytes``, its size, the file exists and stays closed until ``wake``.
         """
         super().__init__(disk, directory, base_offset)
         self.resting = resting_bytes is not None
-        """Whether the file is closed for now."""
+        """Whether the file is closed until ``wake``."""
         self.written = LogPosition(base_offset, 0)
         if resting_bytes is None:
             self.file: File = disk.open(self.path, write=True)
@@ -36,7 +36,7 @@ class ActiveSegment(Segment):
         self._bucket = -1
 
     def resume(self, index: Index, written: LogPosition, max_timestamp_us: int) -> None:
-        """Go on after ``written``, with the index of what lies before it."""
+        """Continue after ``written``, with the index of what is before it."""
         self._index, self._index_saved = index, 0
         self._bucket = index.positions[-1] >> INDEX_EVERY_SHIFT if len(index) else -1
         self.written, self.max_timestamp_us = written, max_timestamp_us
@@ -48,30 +48,30 @@ class ActiveSegment(Segment):
         self.unmap()
 
     def close(self) -> None:
-        """Let go of the file; maps stay valid."""
+        """Close the file; maps stay valid."""
         if not self.resting:
             self.file.close()
 
     def wake(self) -> None:
-        """Open the file again; OSError if that is refused, and then it goes on resting."""
+        """Open the file again. Raises OSError if that fails, and the file stays closed."""
         if self.resting:
             self.file = self._disk.open(self.path, write=True)
             self.resting = False
 
     def on_truncated(self) -> None:
-        """Recovery made the file shorter: a map of its former size must not be used."""
+        """Recovery truncated the file: drop the map of its former size."""
         self._capacity = self.file.size()
         self._map = None
 
     def to_segment(self) -> Segment:
-        """Return the same segment for readers only, after ``finish``: it holds no file open."""
+        """Return the same segment for readers only, after ``finish``; it holds no file open."""
         segment = Segment(self._disk, self.path.parent, self.base_offset)
         segment.end, segment.max_timestamp_us, segment.damage = self.written, self.max_timestamp_us, self.damage
         segment._map, segment._index, segment._checked = self._map, self._index, self._checked
         return segment
 
     def append(self, data: Data, end_offset: int, max_timestamp_us: int) -> None:
-        """Write one chunk; OSError where it cannot be written whole, and then nothing has changed."""
+        """Write one chunk. Raises OSError if it cannot be written whole, and then nothing has changed."""
         position = self.written.position
         stop = position + len(data)
         if stop > self._capacity:
@@ -86,7 +86,7 @@ class ActiveSegment(Segment):
         self.written = LogPosition(end_offset, stop)
 
     def forget_partial_write(self) -> None:
-        """Give back what a failed ``append`` may have written."""
+        """Release the space of what a failed ``append`` may have written."""
         if self.resting:
             # it was not even opened
             return
@@ -117,7 +117,7 @@ class ActiveSegment(Segment):
             file.close()
 
     def save_index(self) -> None:
-        """Append new entries to the index file. It may fail or be lost: it is rebuilt then."""
+        """Append new entries to the index file. It may fail or be lost: the index is then rebuilt."""
         if self._index_saved == len(self._index) and self._index.end is None:
             return
         data = self._index.pack(self._index_saved)
@@ -131,7 +131,7 @@ class ActiveSegment(Segment):
                 file.close()
 
     def finish(self) -> None:
-        """Give back the room ahead and note the end, so that the next one to open need not look for it."""
+        """Release the space ahead and write the end to the index, so that the next opening need not search for it."""
         if self.file.size() != self.written.position:
             self.file.resize(self.written.position)
             self._capacity = self.written.position

@@ -1,4 +1,4 @@
-"""Memory in which open chunks are put together, shared by all partitions so that only busy ones hold some."""
+"""Memory for open chunks, shared by all partitions so that only busy ones hold some."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _KEPT_EACH: Final = (64, 16, 8, 2)
 
 
 class Buffer:
-    """Bytes as an array for kernels and as a view for the file."""
+    """A buffer as an array for kernels and as a view for the file."""
 
     __slots__ = ("array", "size", "view")
 
@@ -23,14 +23,14 @@ class Buffer:
 
 
 class BufferPool:
-    """Buffers of a few sizes, kept for the next chunk; what is larger than the largest size is not kept."""
+    """Buffers of a few sizes, kept for reuse; larger ones are not kept."""
 
     def __init__(self) -> None:
         self._free: dict[int, list[Buffer]] = {size: [] for size in _SIZES}
         self._kept = dict(zip(_SIZES, _KEPT_EACH, strict=True))
 
     def take(self, size: int) -> Buffer:
-        """A buffer of at least ``size`` bytes, with anything in it."""
+        """Return a buffer of at least ``size`` bytes with undefined content."""
         for fit in _SIZES:
             if size <= fit:
                 free = self._free[fit]
@@ -38,7 +38,7 @@ class BufferPool:
         return Buffer(np.empty(size, np.uint8))
 
     def give(self, buffer: Buffer) -> None:
-        """Give it back; nobody may use it any more."""
+        """Return a buffer to the pool; the caller may not use it any more."""
         free = self._free.get(buffer.size)
         if free is not None and len(free) < self._kept[buffer.size]:
             free.append(buffer)

@@ -1,7 +1,7 @@
-"""The catalog: one SQLite file that lasts, with everything about a data directory that is no message.
+"""The catalog: one SQLite file with everything about a data directory except messages.
 
-Streams, topics, groups, positions, transactions and commit keys. Who writes what how firmly is in ``SYNC_LEVEL``
-(docs/reference/catalog): FULL is on disk when the call returns; NORMAL survives the end of the process at once
+Streams, topics, groups, positions, transactions and commit keys. ``SYNC_LEVEL`` says how durable each kind is
+(docs/reference/catalog): FULL is on disk when the call returns; NORMAL survives the end of the process at once,
 and a power cut after the next checkpoint.
 """
 
@@ -25,21 +25,21 @@ class Catalog(CatalogDatabase):
     # -- streams and topics
 
     def streams(self) -> list[StreamRow]:
-        """All streams by id."""
+        """Return all streams by id."""
         return [StreamRow(*row) for row in self._db.execute("SELECT id, name, created_us FROM streams ORDER BY id")]
 
     def add_stream(self, row: StreamRow) -> None:
-        """A new stream; its id and name are free (the caller has checked)."""
+        """Add a stream. The caller has checked that id and name are free."""
         with self.write(CatalogRecordKind.STREAM) as db:
             db.execute("INSERT INTO streams VALUES (?, ?, ?)", (row.id, row.name, row.created_us))
 
     def remove_stream(self, stream_id: int) -> None:
-        """A stream without topics."""
+        """Remove a stream, which has no topics."""
         with self.write(CatalogRecordKind.STREAM) as db:
             db.execute("DELETE FROM streams WHERE id = ?", (stream_id,))
 
     def topics(self) -> list[TopicRow]:
-        """All topics by stream and id."""
+        """Return all topics by stream and id."""
         rows = self._db.execute(
             "SELECT uuid, stream_id, id, name, created_us, partitions, next_epoch, settings FROM topics "
             "ORDER BY stream_id, id"
@@ -50,7 +50,7 @@ class Catalog(CatalogDatabase):
         ]
 
     def add_topic(self, row: TopicRow) -> None:
-        """A new topic of an existing stream."""
+        """Add a topic to an existing stream."""
         with self.write(CatalogRecordKind.TOPIC) as db:
             db.execute(
                 "INSERT INTO topics (uuid, stream_id, id, name, created_us, partitions, next_epoch, settings) "
@@ -68,7 +68,7 @@ class Catalog(CatalogDatabase):
             )
 
     def remove_topic(self, uuid: bytes) -> None:
-        """The topic with its groups and positions."""
+        """Remove a topic with its groups and positions."""
         with self.write(CatalogRecordKind.TOPIC) as db:
             db.execute("DELETE FROM topics WHERE uuid = ?", (uuid,))
             db.execute("DELETE FROM groups WHERE scope = ?", (uuid,))
@@ -76,12 +76,12 @@ class Catalog(CatalogDatabase):
             db.execute("DELETE FROM writer_partitions WHERE topic = ?", (uuid,))
 
     def set_settings(self, uuid: bytes, settings: Mapping[str, Any]) -> None:
-        """Other settings of a topic."""
+        """Replace the settings of a topic."""
         with self.write(CatalogRecordKind.TOPIC) as db:
             db.execute("UPDATE topics SET settings = ? WHERE uuid = ?", (json.dumps(dict(settings)), uuid))
 
     def resize_topic(self, uuid: bytes, partitions: int, next_epoch: int) -> None:
-        """A new partition count; positions of partitions that are no more go away."""
+        """Set the number of partitions; positions of partitions that no longer exist are deleted."""
         with self.write(CatalogRecordKind.TOPIC) as db:
             db.execute(
                 "UPDATE topics SET partitions = ?, next_epoch = ? WHERE uuid = ?", (partitions, next_epoch, uuid)
@@ -92,11 +92,11 @@ class Catalog(CatalogDatabase):
     # -- groups and positions
 
     def groups(self) -> list[GroupRow]:
-        """All groups of all protocols."""
+        """Return all groups of all protocols."""
         return [GroupRow(*row) for row in self._db.execute("SELECT protocol, scope, name, generation FROM groups")]
 
     def put_group(self, row: GroupRow, kind: CatalogRecordKind = CatalogRecordKind.GROUP) -> None:
-        """A new group, or a new generation of it."""
+        """Add a group, or a new generation of it."""
         with self.write(kind) as db:
             db.execute(
                 "INSERT INTO groups VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET generation = excluded.generation",
@@ -104,19 +104,19 @@ class Catalog(CatalogDatabase):
             )
 
     def remove_group(self, protocol: str, scope: bytes, name: str) -> None:
-        """The group without its positions (those go by ``remove_positions``)."""
+        """Remove a group, but not its positions (see ``remove_positions``)."""
         with self.write(CatalogRecordKind.GROUP) as db:
             db.execute("DELETE FROM groups WHERE protocol = ? AND scope = ? AND name = ?", (protocol, scope, name))
 
     def positions(self) -> list[PositionRow]:
-        """All positions of all protocols."""
+        """Return all positions of all protocols."""
         rows = self._db.execute(
             "SELECT protocol, topic, partition, consumer, offset, epoch, extra, updated_us FROM positions"
         )
         return [PositionRow(*row) for row in rows]
 
     def put_positions(self, rows: Iterable[PositionRow]) -> None:
-        """Many positions in one transaction, each over the one before."""
+        """Store many positions in one transaction, each replacing the previous one."""
         with self.write(CatalogRecordKind.POSITION) as db:
             db.executemany(
                 PUT_POSITION,
@@ -127,7 +127,7 @@ class Catalog(CatalogDatabase):
             )
 
     def remove_positions(self, protocol: str, topic: bytes, consumer: str, partition: int | None = None) -> None:
-        """Every position of one consumer or group in one topic; only that in ``partition`` where it is given."""
+        """Remove the positions of one consumer or group in one topic, or only that of ``partition`` if given."""
         with self.write(CatalogRecordKind.POSITION) as db:
             db.execute(
                 "DELETE FROM positions WHERE protocol = ?1 AND topic = ?2 AND consumer = ?3 "
@@ -138,22 +138,22 @@ class Catalog(CatalogDatabase):
     # -- writers and transactions
 
     def writer_partitions(self) -> set[tuple[bytes, int]]:
-        """(topic uuid, partition number) where native writers wrote in sequence or in a transaction."""
+        """Return (topic uuid, partition number) of partitions with sequenced or transactional native writes."""
         return set(self._db.execute("SELECT topic, partition FROM writer_partitions"))
 
     def add_writer_partition(self, topic: bytes, partition: int) -> None:
-        """Note it before the first such block, so that the others need not be searched at start."""
+        """Record the partition before its first such block, so that others need not be searched at start."""
         with self.write(CatalogRecordKind.WRITER) as db:
             db.execute("INSERT OR IGNORE INTO writer_partitions VALUES (?, ?)", (topic, partition))
 
     def add_writer_partitions(self, topic: bytes, count: int) -> None:
-        """Note it for all partitions of a topic of which nothing is known."""
+        """Record all partitions of a topic, if it is unknown which have such writes."""
         with self.write(CatalogRecordKind.WRITER) as db:
             rows = [(topic, number) for number in range(count)]
             db.executemany("INSERT OR IGNORE INTO writer_partitions VALUES (?, ?)", rows)
 
     def skip_transaction_ids(self, highest: int) -> None:
-        """Give out no transaction id up to ``highest`` any more."""
+        """Never assign transaction ids up to ``highest`` again."""
         with self.write(CatalogRecordKind.TRANSACTION) as db:
             db.execute("DELETE FROM sqlite_sequence WHERE name = 'transactions' AND seq < ?", (highest,))
             db.execute(
@@ -163,7 +163,7 @@ class Catalog(CatalogDatabase):
             )
 
     def begin(self, scope: str, deadline_us: int) -> int:
-        """A new open transaction; its id was never given before."""
+        """Begin a transaction; return its id, which was never assigned before."""
         with self.write(CatalogRecordKind.TRANSACTION) as db:
             cursor = db.execute(
                 "INSERT INTO transactions (scope, state, deadline_us) VALUES (?, 'open', ?)",
@@ -172,13 +172,13 @@ class Catalog(CatalogDatabase):
             return int(cursor.lastrowid or 0)
 
     def transactions(self) -> list[TransactionRow]:
-        """All transactions that are remembered."""
+        """Return all transactions that are stored."""
         return [
             TransactionRow(*row) for row in self._db.execute("SELECT id, scope, state, deadline_us FROM transactions")
         ]
 
     def commit_key(self, key: str) -> tuple[int, ...] | None:
-        """The transactions that were committed under ``key``; None where the key is new."""
+        """Return the transactions that were committed under ``key``, or None for a new key."""
         try:
             row = self._db.execute("SELECT winners FROM commit_keys WHERE key = ?", (key,)).fetchone()
         except sqlite3.DatabaseError as error:
@@ -186,7 +186,7 @@ class Catalog(CatalogDatabase):
         return None if row is None else tuple(json.loads(row[0]))
 
     def settle(self, key: str | None, committed: Iterable[int], aborted: Iterable[int], now_us: int) -> None:
-        """Key, winners and losers in one transaction: all of it or nothing is remembered."""
+        """Store a key with its committed and aborted transactions, all or nothing."""
         winners = sorted(committed)
         now_us = self.dates.of(now_us)
         with self.write(CatalogRecordKind.TRANSACTION, CatalogRecordKind.COMMIT_KEY) as db:
@@ -197,7 +197,7 @@ class Catalog(CatalogDatabase):
             db.executemany(settle, [("aborted", now_us, one) for one in aborted])
 
     def forget_transactions(self, before_us: int) -> None:
-        """Drop transactions and keys settled before ``before_us``; no partition may still need to ask for them."""
+        """Delete transactions and keys settled before ``before_us``, which no partition may need any more."""
         before_us = self.dates.of(before_us)
         with self.write(CatalogRecordKind.TRANSACTION, CatalogRecordKind.COMMIT_KEY) as db:
             db.execute("DELETE FROM transactions WHERE settled_us < ?", (before_us,))

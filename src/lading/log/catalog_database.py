@@ -20,36 +20,36 @@ from .formats import CATALOG, GATE
 
 LOG: Final = logging.getLogger("lading.log")
 CHECKPOINT_COMMITS: Final = 500
-"""SQLite's log is moved to the file after so many writes."""
+"""SQLite's write-ahead log is checkpointed after so many writes."""
 REPAIR_US: Final = 1_000_000
-"""While the catalog cannot be written it is tried so often whether it can again."""
+"""The interval of retries while the catalog cannot be written."""
 
 
 class CatalogDatabase:
-    """The file of a catalog, as transactions. Not thread-safe: one thread of the owning process uses it.
+    """Transactions on the file of a catalog. Not thread-safe: one thread of the owning process uses it.
 
-    A write that fails changes nothing and is a Refusal: DISK_FULL where space is missing, else READ_ONLY. After an
-    I/O error the file is opened anew before the next write: a mended disk needs no restart.
+    A failed write changes nothing and raises Refusal: DISK_FULL if there is no space, else READ_ONLY. After an
+    I/O error the file is reopened before the next write, so that a repaired disk needs no restart.
     """
 
     def __init__(self, path: Path, disk: Disk | None = None, dates: Dates | None = None) -> None:
-        """Opens or creates the file at ``path``; CorruptLog where it is no catalog or of a later version.
+        """Open or create the file at ``path``. Raises CorruptLog if it is not a catalog or has a later version.
 
-        ``disk`` is where its log is synced. Times are kept as ``dates`` of what callers give.
+        ``disk`` syncs its write-ahead log. Times are stored as the ``dates`` of the times that callers pass.
         """
         self.path = path
         self.created = False
-        """There was nothing in it: either a new data directory, or its catalog is lost."""
+        """Whether the file was empty: either the data directory is new, or its catalog is lost."""
         self.dates = dates or Dates()
         self.problem: str | None = None
-        """Why the last write failed; None from the next one on that does not."""
+        """Why the last write failed; None after one that succeeded."""
         self.wal = CatalogWal(path, disk or RealDisk(), self._wal_failed)
-        """For a commit that is to make durable what was written at level NORMAL."""
+        """The write-ahead log, for commits that make durable what was written at level NORMAL."""
         self._checkpoint: threading.Thread | None = None
         self._commits = 0
         self._is_sync_deferred = False
         self._is_broken = False
-        """The connection, or what SQLite believes to be on disk, cannot be relied on."""
+        """Whether the connection, or what SQLite assumes to be on disk, is unreliable."""
         self._repair_due_us = 0
         self._opening = CatalogOpening(path)
         try:
@@ -89,11 +89,11 @@ class CatalogDatabase:
 
     @property
     def notes(self) -> list[str]:
-        """Sentences about what is lost of the catalog that was used last."""
+        """Messages about what is lost of the catalog that was used last."""
         return self._opening.notes
 
     def _require_known_version(self) -> None:
-        """Ask on a connection that changes nothing: a file of a later Lading keeps every byte, its log too."""
+        """Check the version on a read-only connection: files of a later Lading, its log included, keep every byte."""
         if not self.path.exists() or not self.path.stat().st_size:
             return
         # without a log beside it a read-only connection would begin one
@@ -103,7 +103,7 @@ class CatalogDatabase:
         GATE.require_known(CATALOG, version, self.path)
 
     def _reopen(self) -> None:
-        """Move what SQLite's log holds into the file by a new connection, which takes the place of the old one."""
+        """Checkpoint SQLite's log with a new connection, which replaces the old one."""
         if self._checkpoint is not None:
             self._checkpoint.join()
         self.wal.reopen()
@@ -116,7 +116,7 @@ class CatalogDatabase:
         self._is_broken = bool(busy)
 
     def repair_when_due(self, now_us: int) -> None:
-        """Try whether a catalog that could not be written can be again."""
+        """Retry a catalog that could not be written, if it is time."""
         if self.problem is not None and not 0 < self._repair_due_us - now_us <= REPAIR_US:
             self._repair_due_us = now_us + REPAIR_US
             with self._transaction(Level.FULL) as db:
@@ -181,13 +181,13 @@ class CatalogDatabase:
         return Refusal(Reason.DISK_FULL if code == sqlite3.SQLITE_FULL else Reason.READ_ONLY, problem)
 
     def write(self, *kinds: CatalogRecordKind) -> contextlib.AbstractContextManager[sqlite3.Connection]:
-        """A transaction at the level of the firmest of these kinds, for tables that have a page of their own."""
+        """Open a transaction at the most durable level of these kinds, for tables in modules of their own."""
         firm = any(SYNC_LEVEL[kind] is Level.FULL for kind in kinds)
         return self._transaction(Level.FULL if firm else Level.NORMAL)
 
     @contextlib.contextmanager
     def defer_sync(self) -> Iterator[None]:
-        """Write at level NORMAL whatever is written in this block: the caller syncs ``wal`` before telling of it."""
+        """Write at level NORMAL in this block; the caller syncs ``wal`` before it acknowledges anything."""
         before, self._is_sync_deferred = self._is_sync_deferred, True
         try:
             yield
@@ -195,13 +195,13 @@ class CatalogDatabase:
             self._is_sync_deferred = before
 
     def rows(self, question: str) -> list[tuple[Any, ...]]:
-        """The answer to a SELECT, likewise."""
+        """Return the rows of a SELECT, for the same tables."""
         return self._db.execute(question).fetchall()
 
     def checkpoint_when_due(self) -> None:
-        """Move what was written from SQLite's log to the file, in another thread, once it is worth it.
+        """Checkpoint SQLite's log in another thread, once it is long enough.
 
-        This syncs, which takes milliseconds that no event loop has; writers do not wait for it.
+        This syncs, which takes milliseconds that an event loop does not have; writers do not wait for it.
         """
         running = self._checkpoint is not None and self._checkpoint.is_alive()
         if self._commits >= CHECKPOINT_COMMITS and not running:
@@ -210,7 +210,7 @@ class CatalogDatabase:
             self._checkpoint.start()
 
     def close(self) -> None:
-        """Checkpoint and close; what was written is in the one file then."""
+        """Checkpoint and close; everything is then in the one file."""
         if self._checkpoint is not None:
             self._checkpoint.join()
         self.wal.reopen()

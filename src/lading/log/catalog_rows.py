@@ -1,4 +1,4 @@
-"""The rows of the catalog's tables, as its callers see them."""
+"""The rows of the catalog's tables."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class StreamRow:
 
 @dataclass(frozen=True, slots=True)
 class TopicRow:
-    """A topic as stored; ``uuid`` is 16 bytes; ``next_epoch`` is where a partition that is made again starts."""
+    """A topic as stored; ``uuid`` is 16 bytes; ``next_epoch`` is the first epoch of a partition created again."""
 
     uuid: bytes
     stream_id: int
@@ -31,7 +31,7 @@ class TopicRow:
 
 @dataclass(frozen=True, slots=True)
 class GroupRow:
-    """A group: ``scope`` is the topic's uuid where groups belong to a topic (Iggy), empty otherwise."""
+    """A group; ``scope`` is the topic's uuid if groups belong to topics (Iggy), else empty."""
 
     protocol: str
     scope: bytes
@@ -41,7 +41,7 @@ class GroupRow:
 
 @dataclass(frozen=True, slots=True)
 class PositionRow:
-    """A position in its protocol's own terms (design.md Names): Iggy the last consumed offset, native the next one."""
+    """A position in its protocol's terms (design.md Names): in Iggy the last offset consumed, natively the next one."""
 
     protocol: str
     topic: bytes

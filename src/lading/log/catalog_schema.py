@@ -1,4 +1,4 @@
-"""What tables the catalog has, and how firmly what is written to each (docs/reference/catalog)."""
+"""The tables of the catalog, and how durable writes to each are (docs/reference/catalog)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Level(Enum):
 
 
 class CatalogRecordKind(Enum):
-    """What the catalog holds."""
+    """The kinds of records in the catalog."""
 
     STREAM = "streams"
     TOPIC = "topics"
@@ -45,7 +45,7 @@ SYNC_LEVEL: Final[Mapping[CatalogRecordKind, Level]] = {
     CatalogRecordKind.MARKING_PROGRESS: Level.NORMAL,
     CatalogRecordKind.PRODUCER: Level.FULL,
 }
-"""How firmly each kind is written; the table of docs/reference/catalog."""
+"""How durable each kind is; the table of docs/reference/catalog."""
 
 SCHEMA: Final = """
 CREATE TABLE streams (

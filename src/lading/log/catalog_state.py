@@ -1,9 +1,9 @@
-"""Whether the catalog that is opened is the one that was used last, whole: what SQLite itself never says.
+"""Detection of a lost or outdated catalog, which SQLite does not report.
 
-SQLite takes a catalog that was emptied, cut, exchanged for an older copy or robbed of its write-ahead log for a good
-one. Each opening therefore gets a number, kept in the catalog (its ``application_id``) and in a file beside it; a
+SQLite accepts a catalog that was emptied, truncated, replaced by an older copy or separated from its write-ahead log.
+Each opening therefore gets a number, stored in the catalog (its ``application_id``) and in a file next to it; a
 catalog with a lower number than the file is not the last one. Damage in the write-ahead log ends SQLite's reading of
-it without an error; commits that lie behind that place tell.
+it without an error; commits after that position reveal it.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ _FRAME_HEADER: Final = struct.Struct(">6I")
 
 
 def wal_path(catalog: Path) -> Path:
-    """The write-ahead log of a catalog."""
+    """Return the path of a catalog's write-ahead log."""
     return catalog.with_name(f"{catalog.name}-wal")
 
 
 class CatalogOpening:
-    """The number of this opening; ``notes`` says what is wrong with the catalog that was found."""
+    """The number of this opening; ``notes`` are messages about faults of the catalog that was found."""
 
     def __init__(self, path: Path) -> None:
-        """Looks at the files before SQLite changes them."""
+        """Examine the files before SQLite changes them."""
         self.notes: list[str] = []
         self._catalog = path
         self._path = path.with_name(path.name + SUFFIX)
@@ -41,7 +41,7 @@ class CatalogOpening:
         self._had_catalog, self._wal = path.exists(), read_all(RealDisk(), wal)
 
     def begin(self, db: sqlite3.Connection) -> None:
-        """Compare, and give this opening the next number; on a full disk it keeps the last one."""
+        """Compare the numbers and assign the next one to this opening; on a full disk it keeps the last one."""
         found = db.execute("PRAGMA application_id").fetchone()[0]
         wal, self._wal = self._wal, None
         if wal:
@@ -67,7 +67,7 @@ class CatalogOpening:
             self._write("open")
 
     def end(self) -> None:
-        """The catalog is going to be closed in order."""
+        """Record that the catalog is about to be closed cleanly."""
         if self._number is not None:
             with contextlib.suppress(OSError):
                 self._write("closed")
@@ -85,7 +85,7 @@ class CatalogOpening:
 
 
 def _read(path: Path) -> tuple[int | None, bool]:
-    """(number of the last opening, whether it was not closed); None where no file says."""
+    """Return (number of the last opening or None if unknown, whether it was left unclosed)."""
     try:
         number, state = (read_all(RealDisk(), path) or b"").decode().split()
         return int(number), state == "open"
@@ -105,7 +105,7 @@ def _is_header_whole(wal: bytes) -> bool:
 
 
 def _last_commit(wal: bytes) -> int:
-    """Number, from 1, of the last frame of this log that ends a transaction, whole or not; 0 for none."""
+    """Return the number, from 1, of the last frame that ends a transaction, intact or not; 0 if there is none."""
     _, _, page_bytes, _, *salts, _, _ = _WAL_HEADER.unpack_from(wal)
     last = 0
     frame_bytes = _FRAME_HEADER.size + page_bytes

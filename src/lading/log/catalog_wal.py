@@ -1,8 +1,8 @@
-"""The catalog's write-ahead log as a commit syncs it: many writes that do not wait for the disk share one sync.
+"""Group commit for the catalog's write-ahead log: many writes share one sync.
 
-SQLite writes at level NORMAL without a sync. What is to be durable before it is acknowledged is written so on the
-event loop, which costs microseconds, and then synced by a sync thread as messages are. All locks of SQLite are on
-other files, so that this descriptor of the log disturbs none.
+SQLite writes at level NORMAL without a sync. What must be durable before it is acknowledged is written at that level
+on the event loop, which costs microseconds, and then synced by a sync thread, like messages. All locks of SQLite are
+on other files, so that this descriptor of the log interferes with none.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from .disk import Disk, File
 
 
 class CatalogWal:
-    """The log file beside the catalog; what ``Commit.submit`` takes."""
+    """The log file next to the catalog, as an argument of ``Commit.submit``."""
 
     def __init__(self, path: Path, disk: Disk, on_failed: Callable[[OSError], None]) -> None:
-        """``on_failed`` is called with what a sync ended with."""
+        """``on_failed`` is called with the error of a failed sync."""
         self._path = wal_path(path)
         self._disk = disk
         self._on_failed = on_failed
@@ -32,14 +32,14 @@ class CatalogWal:
         return (self._file,)
 
     def complete_sync(self) -> None:
-        """Everything that was written before ``begin_sync`` is on disk."""
+        """Record that everything written before ``begin_sync`` is on disk."""
 
     def fail_sync(self, error: OSError) -> None:
-        """It may not be; the catalog is opened anew before anything more is written."""
+        """Record that it may not be: the catalog is reopened before the next write."""
         self.reopen()
         self._on_failed(error)
 
     def reopen(self) -> None:
-        """Let go of the file: SQLite may make another one."""
+        """Close the file, since SQLite may create another one."""
         # a sync thread may still work on it: it is closed with its last reference
         self._file = None

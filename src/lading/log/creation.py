@@ -1,4 +1,4 @@
-"""New logs, made together: what each waits for the disk is waited for once by all, not by one after the other."""
+"""Creation of many logs together, so that they share the waits for the disk."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from .segment import LOG_SUFFIX
 
 
 def create_logs(disk: Disk, directories: Sequence[Path], topic_id: bytes, first_epoch: int) -> None:
-    """Make a log without messages in each of these directories, which are there and hold none; on disk on return.
+    """Create an empty log in each of these existing directories; on disk on return.
 
-    A crash in between leaves directories without a watermark or with one that is whole. Raises OSError.
+    A crash meanwhile leaves directories without a watermark file or with a complete one. Raises OSError.
     """
     content = watermark.pack(topic_id, 0, 0, 0, 0, [(first_epoch, 0)], clean=True)
     temporary = [directory / f"{watermark.FILE_NAME}.tmp" for directory in directories]

@@ -1,7 +1,7 @@
-"""Markings: messages whose state was set and that are still to be copied to a dead letter topic.
+"""Dead letter intents: messages whose state was set and that have yet to be copied to a dead letter topic.
 
-A marking is written before the states it stands for, so that a crash between the two, or before the last copy, is
-made good at the next start. ``confirmed`` says that the states are on disk.
+An intent is written before the states that it announces, so that after a crash between the two, or before the last
+copy, the next start completes it. ``confirmed`` says that the states are on disk.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _COLUMNS: Final = "topic, partition, ranges, target, target_partition, confirmed
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterIntentRow:
-    """Offset ``ranges`` of a partition of ``topic`` (16 bytes) that are still to be copied to ``target``.
+    """Offset ``ranges`` of a partition of ``topic`` (16 bytes) that have yet to be copied to ``target``.
 
-    ``id`` is never given twice; 0 in a row that is new.
+    ``id`` is never assigned twice; it is 0 in a new row.
     """
 
     id: int
@@ -43,7 +43,7 @@ class DeadLetterIntentRow:
 
 
 class DeadLetterIntentStore:
-    """The table of markings in a catalog. A write that fails changes nothing and is a Refusal."""
+    """The table of intents in a catalog. A failed write changes nothing and raises Refusal."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
@@ -51,7 +51,7 @@ class DeadLetterIntentStore:
             db.execute(_SCHEMA)
 
     def all(self) -> list[DeadLetterIntentRow]:
-        """Every marking, the oldest first."""
+        """Return every intent, the oldest first."""
         return [
             DeadLetterIntentRow(
                 ident,
@@ -70,7 +70,7 @@ class DeadLetterIntentStore:
         ]
 
     def add(self, rows: Iterable[DeadLetterIntentRow]) -> list[int]:
-        """New markings, all or none, on disk when this returns; their ids."""
+        """Add intents, all or none, and return their ids; on disk on return."""
         with self._catalog.write(CatalogRecordKind.MARKING) as db:
             return [
                 int(
@@ -87,12 +87,12 @@ class DeadLetterIntentStore:
             ]  # fmt: skip
 
     def confirm(self, ids: Iterable[int], *, firm: bool) -> None:
-        """Their states are on disk; ``firm`` where this must last before something else happens."""
+        """Record that their states are on disk; with ``firm`` the record itself is on disk on return."""
         with self._catalog.write(CatalogRecordKind.MARKING if firm else CatalogRecordKind.MARKING_PROGRESS) as db:
             db.executemany("UPDATE markings SET confirmed = 1 WHERE id = ?", [(ident,) for ident in ids])
 
     def advance(self, row: DeadLetterIntentRow) -> None:
-        """Less of it is left, or it goes elsewhere."""
+        """Update an intent of which less is left, or whose target changed."""
         with self._catalog.write(CatalogRecordKind.MARKING) as db:
             db.execute(
                 "UPDATE markings SET ranges = ?, target = ?, target_partition = ? WHERE id = ?",
@@ -100,6 +100,6 @@ class DeadLetterIntentStore:
             )
 
     def remove(self, ids: Iterable[int], *, firm: bool) -> None:
-        """Done, or not to be done. Unless ``firm``, a power cut may bring them back."""
+        """Remove intents that are done or void. Unless ``firm``, a power cut may bring them back."""
         with self._catalog.write(CatalogRecordKind.MARKING if firm else CatalogRecordKind.MARKING_PROGRESS) as db:
             db.executemany("DELETE FROM markings WHERE id = ?", [(ident,) for ident in ids])

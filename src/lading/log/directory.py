@@ -1,8 +1,7 @@
-"""The data directory: where topics lie, and what each says of itself to readers that have no broker.
+"""The data directory: the directories of topics, with a description of each for readers without a broker.
 
 ``DATA/topics/<topic id, 32 hex>/topic.json`` describes a topic; ``DATA/topics/<topic id>/<number>/`` is a partition.
-What is being deleted is renamed to ``….deleted`` first, so that a crash leaves either all of it or a name that
-says what was meant.
+A delete first renames to ``….deleted``, so that a crash leaves either all of it or a name that tells the intent.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ DELETED: Final = ".deleted"
 
 @dataclass(frozen=True, slots=True)
 class TopicDescription:
-    """What ``topic.json`` says: names, id (16 bytes), partition count, settings."""
+    """The content of ``topic.json``: names, id (16 bytes), partition count, settings."""
 
     uuid: bytes
     stream: str
@@ -47,7 +46,7 @@ class TopicDescription:
         return flat_name(self.stream, self.topic)
 
     def document(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return the description as JSON."""
         return {
             "version": DESCRIPTION_FORMAT.written,
             "stream": self.stream,
@@ -63,7 +62,7 @@ class TopicDescription:
 
 
 def read_description(directory: Path) -> TopicDescription | None:
-    """The description in a topic's directory; None without one, CorruptLog where it cannot be understood."""
+    """Return the description in a topic's directory, or None if there is none. Raises CorruptLog if it is invalid."""
     path = directory / DESCRIPTION
     try:
         data = path.read_bytes()
@@ -86,7 +85,7 @@ def read_description(directory: Path) -> TopicDescription | None:
 
 
 def read_descriptions(data: Path) -> Iterator[TopicDescription]:
-    """Every topic of a data directory, in no order; nothing where ``data`` is none."""
+    """Yield every topic of a data directory, in no order; nothing if ``data`` is not one."""
     root = data / TOPICS
     if not root.is_dir():
         return
@@ -96,17 +95,17 @@ def read_descriptions(data: Path) -> Iterator[TopicDescription]:
 
 
 def partition_path(data: Path, uuid: bytes, number: int) -> Path:
-    """Where a partition lies."""
+    """Return the directory of a partition."""
     return data.joinpath(TOPICS, uuid.hex(), str(number))
 
 
 class DataDirectory:
-    """The directories of all topics, changed so that a crash at any point leaves nothing half there."""
+    """The directories of all topics; every change is atomic under crashes."""
 
     def __init__(self, data: Path, disk: Disk | None = None, found: dict[str, list[str]] | None = None) -> None:
-        """Creates ``data`` where it is missing; the parent exists. ``disk`` is where partitions lie.
+        """Create ``data`` if it is missing; its parent exists. ``disk`` is used for the files of partitions.
 
-        ``found`` are the files of partitions as the format gate has just found them.
+        ``found`` are the files of partitions, as the format gate has just listed them.
         """
         self.data = data
         self._found = found or {}
@@ -117,11 +116,11 @@ class DataDirectory:
         _sync(data)
 
     def path(self, uuid: bytes) -> Path:
-        """A topic's directory."""
+        """Return a topic's directory."""
         return self.root / uuid.hex()
 
     def partition(self, uuid: bytes, number: int) -> Path:
-        """A partition's directory."""
+        """Return a partition's directory."""
         return partition_path(self.data, uuid, number)
 
     def list_topic_ids(self) -> set[bytes]:
@@ -129,17 +128,17 @@ class DataDirectory:
         return {bytes.fromhex(entry.name) for entry in self.root.iterdir() if _is_topic_id(entry.name)}
 
     def create(self, uuid: bytes, partitions_count: int) -> None:
-        """The directory of a new topic with empty logs, on disk when this returns.
+        """Create the directory of a new topic with empty logs; on disk on return.
 
-        It is described last, before the catalog lists it and anybody may write there: a directory without a description
-        is that of a create that was interrupted, one with a description is whole.
+        The caller describes it afterwards, before the catalog lists it and it can be written to: a directory without a
+        description is from an interrupted create, one with a description is complete.
         """
         self.path(uuid).mkdir(mode=0o700)
         self.add_partitions(uuid, range(partitions_count), 1)
         _sync(self.root)
 
     def add_partitions(self, uuid: bytes, numbers: range, first_epoch: int) -> None:
-        """Empty logs for these partitions, on disk when this returns; what an interrupted call left stays."""
+        """Create empty logs for these partitions; on disk on return. What an interrupted call left stays."""
         paths = [self.partition(uuid, number) for number in numbers]
         for path in paths:
             path.mkdir(mode=0o700, exist_ok=True)
@@ -159,7 +158,7 @@ class DataDirectory:
         _sync(directory)
 
     def mark_deleted(self, uuid: bytes) -> None:
-        """First step of a delete; from here on the topic is gone for readers, and after a crash of the process."""
+        """Take the first step of a delete: the topic no longer exists for readers, nor after a crash of the process."""
         path = self.path(uuid)
         path.rename(path.with_name(path.name + DELETED))
 
@@ -169,7 +168,7 @@ class DataDirectory:
         return [bytes.fromhex(name) for name in names if _is_topic_id(name)]
 
     def empty(self, uuid: bytes) -> None:
-        """Second step of a delete: it lasts, and the space is free; the name still says what is meant."""
+        """Take the second step of a delete: it is durable and the space free, while the name still tells the intent."""
         _sync(self.root)
         path = self.path(uuid)
         for entry in list(path.with_name(path.name + DELETED).iterdir()):
@@ -179,20 +178,20 @@ class DataDirectory:
                 entry.unlink()
 
     def remove(self, uuid: bytes) -> None:
-        """Last step of a delete."""
+        """Take the last step of a delete."""
         path = self.path(uuid)
         shutil.rmtree(path.with_name(path.name + DELETED))
         _sync(self.root)
 
     def mark_partitions_deleted(self, uuid: bytes, numbers: range) -> None:
-        """First step of deleting partitions; undone at the next start where the catalog still counts them."""
+        """Take the first step of deleting partitions; the next start undoes it if the catalog still counts them."""
         for number in numbers:
             path = partition_path(self.data, uuid, number)
             path.rename(path.with_name(path.name + DELETED))
         _sync(self.path(uuid))
 
     def settle_partitions(self, uuid: bytes, count: int) -> None:
-        """Finish or undo a delete of partitions: numbers below ``count`` are back, others gone for good."""
+        """Finish or undo a delete of partitions: numbers below ``count`` are restored, others deleted."""
         directory = self.path(uuid)
         marked = [name for name in RealDisk().names(directory) if name.endswith(DELETED)]
         for name in marked:
@@ -206,7 +205,7 @@ class DataDirectory:
             _sync(directory)
 
     def remove_if_empty(self, uuid: bytes) -> bool:
-        """Remove what an interrupted create left, told by log files without a byte; anything else stays."""
+        """Remove what an interrupted create left, recognised by empty log files; return whether it was that."""
         path = self.path(uuid)
         if not path.is_dir() or _holds_bytes(path):
             return False
@@ -215,30 +214,30 @@ class DataDirectory:
         return True
 
     def take_names(self, partition: Path) -> list[str] | None:
-        """Return the files of a partition as they were found, once: whoever asks may change them. None if unknown."""
+        """Return the files of a partition as found, or None if unknown; only once, since the caller may change them."""
         return self._found.pop(f"{partition.parent.name}/{partition.name}", None)
 
     def forget_names(self) -> None:
-        """The start is over: from now on files come and go."""
+        """The start is complete: forget the files found, which now change."""
         self._found.clear()
 
     def partitions(self, uuid: bytes) -> set[int]:
-        """Numbers of the partitions that have a directory."""
+        """Return the numbers of the partitions that have a directory."""
         return self.list_partitions(uuid)[0]
 
     def list_partitions(self, uuid: bytes) -> tuple[set[int], bool]:
-        """Numbers of the partitions that have a directory, and whether the delete of others was interrupted."""
+        """Return the numbers of partitions that have a directory, and whether a delete of others was interrupted."""
         names = RealDisk().names(self.path(uuid))
         there = {int(name) for name in names if name.isdecimal() and str(int(name)) == name}
         return there, any(name.endswith(DELETED) for name in names)
 
     def partitions_marked_deleted(self, uuid: bytes) -> set[int]:
-        """Numbers of the partitions whose delete began."""
+        """Return the numbers of the partitions whose delete began."""
         names = (name.removesuffix(DELETED) for name in RealDisk().names(self.path(uuid)) if name.endswith(DELETED))
         return {int(name) for name in names if name.isdecimal()}
 
     def empty_partitions(self, uuid: bytes, count: int) -> list[int]:
-        """Which of the first ``count`` partitions have a directory that holds no file at all."""
+        """Return those of the first ``count`` partitions whose directory has no files."""
         home, topic = self.path(uuid), uuid.hex()
 
         def is_empty(number: int) -> bool:
@@ -264,12 +263,12 @@ def _is_topic_id(name: str) -> bool:
 
 
 def _open_private(path: str, flags: int) -> int:
-    """For ``open``: a new file is its owner's alone."""
+    """Open a file (an ``opener`` of ``open``); a new one is readable by its owner alone."""
     return os.open(path, flags, 0o600)
 
 
 def _sync(directory: Path) -> None:
-    """Make the names in a directory last."""
+    """Make the names in a directory durable."""
     handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)

@@ -1,6 +1,4 @@
-"""All file access of the log, in one place, so that tests can cut the power at every write (design.md Log, promise
-5).
-"""
+"""All file access of the log, so that tests can cut the power at every write (design.md Log, promise 5)."""
 
 from __future__ import annotations
 
@@ -23,67 +21,67 @@ _POPULATE_READ = 22
 _sync_data = getattr(os, "fdatasync", os.fsync)
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _SHORT: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
-"""The machine lacks something for now: open files, memory."""
+"""Errors of temporary shortage: open files, memory."""
 
 
 _SYNCS_AT_A_TIME: Final = 8
 PLACE_PARTS: Final = 3
-"""Of a path, in errors: enough to find a partition's directory by."""
+"""How many parts of a path errors show: enough to find a partition's directory."""
 
 
 class File(Protocol):
-    """One open file. Errors are OSError, with the errno of the system."""
+    """An open file. Methods raise OSError with the errno of the system."""
 
     path: Path
 
     def size(self) -> int:
-        """Bytes, holes included."""
+        """Return the size in bytes, holes included."""
 
     def data_end(self) -> int:
-        """The end of what was written: only a hole follows. A map of a hole may not be touched (on a full disk)."""
+        """Return the end of what was written; only a hole follows, whose map may not be touched (on a full disk)."""
 
     def write(self, data: Data, at: int) -> None:
-        """All of ``data`` at byte ``at``, or OSError; then an unknown part of it may have been written."""
+        """Write all of ``data`` at byte ``at``. Raises OSError, and then an unknown part may have been written."""
 
     def read(self, at: int, size: int) -> bytes:
-        """At most ``size`` bytes; fewer where the file ends."""
+        """Return ``size`` bytes, or fewer at the end of the file."""
 
     def map(self, size: int) -> NDArray[np.uint8]:
-        """The first ``size`` bytes read-only, following later writes; CorruptLog where some are missing."""
+        """Map the first ``size`` bytes read-only; later writes show. Raises CorruptLog if the file is shorter."""
 
     def resize(self, size: int) -> None:
-        """Cut off, or extend with a hole that reads as zeros and takes no space."""
+        """Truncate the file, or extend it with a hole that reads as zeros and takes no space."""
 
     def sync(self) -> None:
-        """Bring all that was written to the disk itself; after an error nothing is known of what was written."""
+        """Make everything written durable. After an error it is unknown what is."""
 
     def fileno(self) -> int:
-        """For a thread that syncs."""
+        """Return the descriptor, for a thread that syncs."""
 
     def close(self) -> None:
-        """Close; again is no error. Maps stay valid."""
+        """Close the file, if it is open. Maps stay valid."""
 
 
 class Disk(Protocol):
-    """Files and directories, as far as a log needs them."""
+    """The operations on files and directories that a log needs."""
 
     def open(self, path: Path, *, write: bool = False) -> File:
-        """An existing file, or with ``write`` also a new one. A directory may be opened to sync its entries."""
+        """Open an existing file, or with ``write`` also a new one. A directory may be opened to sync its entries."""
 
     def names(self, directory: Path) -> list[str]:
-        """The entries, in no order; FileNotFoundError where there is no directory."""
+        """Return the entries of a directory, in no order. Raises FileNotFoundError if it does not exist."""
 
     def mtime_us(self, path: Path) -> int:
         """Return when a file was modified last, in microseconds since 1970."""
 
     def make_directory(self, directory: Path) -> None:
-        """With its parents, on disk when it returns; an existing one is no error."""
+        """Create a directory with its parents, unless it exists; on disk on return."""
 
     def rename(self, source: Path, target: Path) -> None:
-        """Replace ``target`` in one step; lasts once the directory was synced."""
+        """Replace ``target`` atomically; durable once the directory is synced."""
 
     def remove(self, path: Path) -> None:
-        """Delete a file; a missing one is no error."""
+        """Delete a file, if it exists."""
 
 
 class RealFile:
@@ -181,9 +179,9 @@ class RealDisk:
 
 
 def bring_in(region: NDArray[np.uint8], start: int, end: int) -> None:
-    """Load bytes of a map into memory, or raise OSError where they cannot be read.
+    """Load bytes of a map into memory. Raises OSError if they cannot be read.
 
-    Touching them instead would end the process by a signal where a sector is bad or the file was made shorter.
+    Touching them instead would end the process with a signal if a sector is bad or the file was truncated.
     """
     mapped = getattr(region.base, "obj", None)
     if isinstance(mapped, mmap.mmap) and start < end:
@@ -197,9 +195,9 @@ def bring_in(region: NDArray[np.uint8], start: int, end: int) -> None:
 
 
 def sync_all(disk: Disk, paths: Sequence[Path]) -> None:
-    """Bring files, or the names in directories, to the disk; OSError if one of them fails.
+    """Make files, or the names in directories, durable. Raises OSError if one of them fails.
 
-    Many are synced at a time: a journaling file system writes what they wait for once.
+    Many are synced at a time, because a journaling file system then writes what they wait for only once.
     """
     if len(paths) <= _SYNCS_AT_A_TIME:
         for path in paths:
@@ -211,7 +209,7 @@ def sync_all(disk: Disk, paths: Sequence[Path]) -> None:
 
 
 def sync_directory(disk: Disk, directory: Path) -> None:
-    """Make creations, renames and removals in a directory last."""
+    """Make creations, renames and removals in a directory durable."""
     handle = disk.open(directory)
     try:
         handle.sync()
@@ -220,7 +218,7 @@ def sync_directory(disk: Disk, directory: Path) -> None:
 
 
 def replace(disk: Disk, path: Path, data: bytes) -> None:
-    """Give ``path`` new content in one step: after a crash it has the old or the new bytes, on disk on return."""
+    """Replace the content of ``path`` atomically: after a crash it has the old or the new bytes. On disk on return."""
     temporary = path.with_name(path.name + ".tmp")
     file = disk.open(temporary, write=True)
     try:
@@ -234,7 +232,7 @@ def replace(disk: Disk, path: Path, data: bytes) -> None:
 
 
 def read_all(disk: Disk, path: Path) -> bytes | None:
-    """The content of a file, None where there is none."""
+    """Return the content of a file, or None if it does not exist."""
     try:
         file = disk.open(path)
     except FileNotFoundError:
@@ -246,12 +244,12 @@ def read_all(disk: Disk, path: Path) -> bytes | None:
 
 
 def touch(path: Path) -> None:
-    """Make an empty file, its owner's alone, where there is none."""
+    """Create an empty file, readable by its owner alone, unless it exists."""
     path.touch(mode=0o600)
 
 
 def file_size(disk: Disk, path: Path) -> int:
-    """Bytes of a file, holes included."""
+    """Return the size of a file in bytes, holes included."""
     file = disk.open(path)
     try:
         return file.size()
@@ -260,14 +258,14 @@ def file_size(disk: Disk, path: Path) -> int:
 
 
 def place_of(path: Path) -> str:
-    """Return the end of a path, for errors: they reach clients, who must not learn where the directory lies."""
+    """Return the end of a path, for errors: they reach clients, which must not learn where the directory is."""
     return "/".join(path.parts[-PLACE_PARTS:]) if path.is_absolute() else str(path)
 
 
 def refusal(path: Path, error: OSError, what: str) -> Refusal:
-    """What a log at ``path`` says where it ``what`` ("could not be written"): DISK_FULL passes, READ_ONLY stays.
+    """Return the Refusal of a log at ``path`` that ``what`` ("could not be written").
 
-    What else the machine lacks only for now (open files, memory) passes like a full disk.
+    DISK_FULL is temporary, also for a shortage of open files or memory; READ_ONLY is not.
     """
     place = place_of(path)
     if error.errno in _FULL:

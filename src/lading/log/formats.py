@@ -1,8 +1,8 @@
-"""Every format on disk in one table, and the gate that refuses what a later Lading has written.
+"""A table of all formats on disk, and the gate that refuses files that a later Lading has written.
 
-A file of a later version is not damage: nothing of it is cut, mended or written anew, the opener is refused and told
-which file it is. A bit that flipped is not a later version: a version counts where a checksum covers it, and a number
-that differs from a known one in a single bit counts only there.
+A file of a later version is not damage: nothing of it is truncated, repaired or rewritten, and the error names the
+file. Nor is a flipped bit a later version: a number that differs from a known version in a single bit counts only if a
+checksum covers it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .disk import Disk, File, RealDisk
 
 
 class Format(NamedTuple):
-    """A format: its name, the version that is written, those that are read, the file, where the version stands."""
+    """A format: its name, the version written, the versions read, its file, and the position of the version."""
 
     name: str
     written: int
@@ -45,21 +45,21 @@ DOCUMENT: Final = Format("table document", 1, (1,), "manifests, states and check
 FORMATS: Final = (
     CATALOG, OPENING, DESCRIPTION, CHUNK, INDEX, STATES, WATERMARK, SNAPSHOT, WRITERS, DOCUMENT,
 )  # fmt: skip
-"""All of them; docs/reference/formats.md shows this table."""
+"""All formats; docs/reference/formats.md shows this table."""
 
 _HEAD_BYTES: Final = 16
 _LOOK_BYTES: Final = 64
 
 
 class FormatGate:
-    """Says which files are of a later version. It is the only place where versions are compared."""
+    """Detects files of a later version. Versions are compared nowhere else."""
 
     def newer_version_error(
         self, format_: Format, version: int, path: Path | str, *, covered: bool = True
     ) -> NewerFormat | None:
-        """The refusal of a file whose version is above all that are read; None where it is not.
+        """Return the error for a file whose version is above all that are read, or None if it is not.
 
-        ``covered``: a checksum that holds covers the version, so that no flipped bit can have made it.
+        ``covered`` says that a matching checksum covers the version, so that it is not due to a flipped bit.
         """
         known = max(format_.reads)
         if version <= known or not (covered or (version ^ known).bit_count() > 1):
@@ -70,13 +70,13 @@ class FormatGate:
         )
 
     def require_known(self, format_: Format, version: int, path: Path | str, *, covered: bool = True) -> None:
-        """As ``newer_version_error``, raised."""
+        """Raise ``newer_version_error``, if there is one."""
         error = self.newer_version_error(format_, version, path, covered=covered)
         if error is not None:
             raise error
 
     def require_known_description(self, data: bytes, path: Path) -> None:
-        """Of a ``topic.json``; what is no JSON is for the reader to refuse."""
+        """Check a ``topic.json``; refusing invalid JSON is left to the reader."""
         try:
             version = json.loads(data).get("version")
         except (ValueError, AttributeError):
@@ -87,26 +87,26 @@ class FormatGate:
             self.require_known(DESCRIPTION, version, path, covered=covered or version > 9)
 
     def require_known_watermark(self, data: bytes, path: Path) -> None:
-        """Of a watermark file; later versions may cover their version by the CRC of the head."""
+        """Check a watermark file; later versions may cover their version by the CRC of the head."""
         if len(data) < _HEAD_BYTES or data[:4] != b"LDWM" or _u16(data, 4) in WATERMARK.reads:
             return
         covered = google_crc32c.value(data[:12] + data[_HEAD_BYTES : _u32(data, 8)]) == _u32(data, 12)
         self.require_known(WATERMARK, _u16(data, 4), path, covered=covered)
 
     def require_known_snapshot(self, data: bytes, path: Path) -> None:
-        """Of a snapshot whose CRC holds."""
+        """Check a snapshot whose CRC matches."""
         if len(data) >= 12 and data[:4] == b"LDSN" and google_crc32c.value(data[8:]) == _u32(data, 4):
             self.require_known(SNAPSHOT, _u32(data, 8), path)
 
     def require_known_states(self, data: bytes | memoryview, path: Path) -> None:
-        """Of the record that ``states.log`` begins with, if its CRC holds, whatever its length."""
+        """Check the first record of ``states.log``, of any length, if its CRC matches."""
         if len(data) >= 9:
             end = 8 + _u32(data, 0)
             if end <= len(data) and google_crc32c.value(bytes(data[8:end])) == _u32(data, 4):
                 self.require_known(STATES, data[8], path)
 
     def require_known_chunk(self, data: bytes | memoryview, path: Path) -> None:
-        """Of the chunk that ``data`` begins with, if its CRC holds."""
+        """Check the chunk at the start of ``data``, if its CRC matches."""
         if len(data) <= layout.VERSION_AT or _u16(data, layout.MAGIC_AT) != layout.MAGIC:
             return
         version = data[layout.VERSION_AT]
@@ -117,11 +117,11 @@ class FormatGate:
             self.require_known(CHUNK, version, path)
 
     def check_directory(self, data: Path, disk: Disk | None = None) -> dict[str, list[str]]:
-        """NewerFormat for a directory of a later Lading, before anything in it is opened, mended or cut.
+        """Raise NewerFormat for a directory of a later Lading, before anything in it is opened, repaired or truncated.
 
-        Looks at the head of each file, at all states and at the chunks that recovery would look at. A later version
-        that lies elsewhere is met by who reads there, and refused as well. Returns the names of the files that were
-        found, by topic directory and partition: a start need not list thousands of directories again.
+        Examines the head of each file, all states and the chunks that recovery would examine. Readers of other parts
+        refuse a later version there. Returns the names of the files found, by topic directory and partition, so that a
+        start need not list thousands of directories again.
         """
         disk = disk or RealDisk()
         root = data / "topics"
@@ -136,7 +136,7 @@ class FormatGate:
         return found
 
     def check_partition(self, path: Path, disk: Disk) -> list[str]:
-        """Likewise of one partition, and of what is postponed there."""
+        """Check one partition, with its delayed messages, in the same way; return its files."""
         names = _names(disk, path)
         segments = [name for name in names if name.endswith(".log") and name[:1].isdecimal()]
         if "watermark" in names:
@@ -157,7 +157,7 @@ class FormatGate:
         return names
 
     def check_states(self, data: bytes, path: Path) -> None:
-        """Of all records: looks closer at those of another length or version."""
+        """Check all records, in detail those of another length or version."""
         record = overlay_record.RECORD_BYTES
         rows = np.frombuffer(data, np.uint8, len(data) // record * record).reshape(-1, record)
         other = np.flatnonzero((rows[:, 0] != record - 8) | ~np.isin(rows[:, 8], STATES.reads))
@@ -166,7 +166,7 @@ class FormatGate:
         self.require_known_states(memoryview(data)[len(rows) * record :], path)
 
     def _check_segment(self, path: Path, disk: Disk, *, is_last: bool) -> None:
-        """Its first chunk, and in the last segment those that recovery would look at."""
+        """Check a segment's first chunk, and in the last segment those that recovery would examine."""
         try:
             file = disk.open(path)
         except FileNotFoundError:
@@ -183,7 +183,7 @@ class FormatGate:
             file.close()
 
     def _check_tail(self, file: File, path: Path, disk: Disk) -> None:
-        """The chunks behind the last index entry of a segment, by their envelopes."""
+        """Check the chunks after the last index entry of a segment, by their envelopes."""
         found, fault = index.unpack(_end(disk, path.with_suffix(".index"), index.ENTRY_BYTES), -1)
         entry = found.end or (found.entry(-1) if len(found) and not fault else None)
         at = entry.position if entry is not None else 0
@@ -216,7 +216,7 @@ def _names(disk: Disk, directory: Path) -> list[str]:
 
 
 def _begin(disk: Disk, path: Path, size_bytes: int | None) -> bytes:
-    """The first bytes of a file, all for None; nothing where there is none."""
+    """Return the first bytes of a file, all of them for None; no bytes if it does not exist."""
     try:
         file = disk.open(path)
     except FileNotFoundError:
@@ -228,7 +228,7 @@ def _begin(disk: Disk, path: Path, size_bytes: int | None) -> bytes:
 
 
 def _end(disk: Disk, path: Path, size_bytes: int) -> bytes:
-    """The last bytes of a file; nothing where there is none."""
+    """Return the last bytes of a file; no bytes if it does not exist."""
     try:
         file = disk.open(path)
     except FileNotFoundError:

@@ -1,7 +1,8 @@
-"""Group commit: one sync a log for all that arrived while the last one ran, in threads that hold no interpreter lock.
+"""Group commit: one sync per log for all that arrived during the last one, in threads without the interpreter lock.
 
-Every log has at most one sync under way. What is flushed meanwhile waits for the next one, so the number of syncs
-follows the disk, not the number of producers. Several threads let the file system join the syncs of many partitions.
+Every log has at most one sync in progress. What is flushed meanwhile waits for the next one, so that the number of
+syncs depends on the disk, not on the number of producers. With several threads the file system can combine the syncs
+of many partitions.
 """
 
 from __future__ import annotations
@@ -26,16 +27,16 @@ Done = Callable[[OSError | None], None]
 _KERNEL: Final = "lading.kernels.sync"
 _THREADS: Final = 8
 _FILES_PER_TURN: Final = 8
-"""A thread answers after so many files, so that few partitions do not wait for many."""
+"""A thread reports after so many files, so that few partitions do not wait for many."""
 
 
 class SyncNow:
-    """Syncs where it stands: for tests, tools and disks without file numbers."""
+    """Syncs in the calling thread: for tests, tools and disks without file descriptors."""
 
     instant = False
 
     def submit(self, log: Syncable, done: Done | None = None) -> None:
-        """Sync the log's files one after the other."""
+        """Sync the log's files, one after the other."""
         failed: OSError | None = None
         files = log.begin_sync()
         try:
@@ -51,27 +52,27 @@ class SyncNow:
             done(failed)
 
     def fileno(self) -> int | None:
-        """Nothing to wait for."""
+        """Return None: there is nothing to wait for."""
         return None
 
     def complete(self) -> None:
-        """Nothing is ever under way."""
+        """Do nothing: no sync is ever in progress."""
 
     def drain(self, timeout_s: float = 30.0) -> bool:
-        """Nothing is ever under way."""
+        """Do nothing: no sync is ever in progress."""
         return True
 
     def close(self) -> None:
-        """Nothing to end."""
+        """Do nothing: there are no threads."""
 
 
 class WriteOnly(SyncNow):
-    """``durability = "os"``: readers see what was written, the operating system brings it to disk when it likes."""
+    """``durability = "os"``: what is written is visible, and the operating system syncs it at any time."""
 
     instant = True
 
     def submit(self, log: Syncable, done: Done | None = None) -> None:
-        """Take everything as synced."""
+        """Report everything as synced."""
         if log.begin_sync():
             log.complete_sync()
         if done is not None:
@@ -90,14 +91,14 @@ class _Job:
 
 
 class _Thread:
-    """A sync thread and its two pipes; file numbers go in, a byte comes back for each, in order."""
+    """A sync thread and its two pipes: descriptors go in, a byte for each comes back, in order."""
 
     def __init__(self, number: int) -> None:
         there, self._requests = os.pipe()
         self.answers, back = os.pipe()
         os.set_blocking(self.answers, False)
         self.waiting: deque[_Job] = deque()
-        """The job of every file that was handed in and not answered."""
+        """The job of every file passed in and not reported yet."""
         self._thread = threading.Thread(target=_run, args=(there, back), name=f"sync-{number}", daemon=True)
         self._thread.start()
 
@@ -113,7 +114,7 @@ class _Thread:
 
 
 def _run(requests: int, answers: int) -> None:
-    """The twin until the kernel is loaded, then the kernel, which returns when the pipe ends."""
+    """Run the pure-Python fallback until the kernel is loaded, then the kernel, which returns when the pipe ends."""
     try:
         while (kernel := engine.get_loaded(_KERNEL)) is None:
             if not sync_fallback.sync_round(requests, answers, _FILES_PER_TURN):
@@ -126,7 +127,7 @@ def _run(requests: int, answers: int) -> None:
 
 
 class GroupCommit:
-    """Sync threads for all logs of a process. Its owner waits for ``fileno`` and calls ``complete``."""
+    """Sync threads for all logs of a process. The owner waits for ``fileno`` and calls ``complete``."""
 
     instant = False
 
@@ -139,7 +140,7 @@ class GroupCommit:
         self._again: dict[Syncable, list[Done]] = {}
 
     def submit(self, log: Syncable, done: Done | None = None) -> None:
-        """Sync the log now, or once more after the sync that is under way."""
+        """Sync the log now, or once more after the sync in progress."""
         if log in self._running:
             waiting = self._again.setdefault(log, [])
             if done is not None:
@@ -157,12 +158,12 @@ class GroupCommit:
         min(self._threads, key=lambda thread: len(thread.waiting)).submit(job)
 
     def fileno(self) -> int | None:
-        """Readable when a sync has ended."""
+        """Return a descriptor that is readable when a sync has ended."""
         number = self._selector.fileno()
         return int(number)
 
     def complete(self) -> None:
-        """Hand out what has ended, and start what waited for it; never blocks."""
+        """Report the syncs that ended, and start those that waited for them; never blocks."""
         for key, _ in self._selector.select(0):
             self._answered(key.data)
 
@@ -215,7 +216,7 @@ class GroupCommit:
                 self._start(log, waiting)
 
     def drain(self, timeout_s: float = 30.0) -> bool:
-        """Wait until nothing is under way; False when time ran out."""
+        """Wait until no sync is in progress; return False if time ran out."""
         deadline = time.monotonic() + timeout_s
         while self._running:
             left = deadline - time.monotonic()

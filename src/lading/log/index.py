@@ -1,10 +1,10 @@
-"""The sparse index of a segment: where about every 64 KiB a chunk begins, and what time had been reached there.
+"""The sparse index of a segment: about every 64 KiB the start of a chunk, and the latest time before it.
 
 File: entries of 32 bytes, ``offset u64 · position u64 · max_timestamp_us u64 · kind u32 · crc32c u32`` (of the 28 bytes
-before it), little-endian. An entry of kind 0 says that the chunk with this base offset begins at this position,
-and that no message before it in the segment is younger than the time. Kind 1 says the same of the end
-of the segment, comes last, and means that nobody wrote to the segment after it. The file says nothing that the
-segment does not say: it is rebuilt when it is missing or wrong.
+before it), little-endian. An entry of kind 0 says that the chunk with this base offset starts at this position,
+and that no message before it in the segment is later than the time. Kind 1 says the same of the end
+of the segment, comes last, and means that the segment was not written to afterwards. The file contains nothing that
+the segment does not: it is rebuilt if it is missing or wrong.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 import google_crc32c
 
 INDEX_EVERY_SHIFT: Final = 16
-"""A chunk gets an entry when it is the first to begin in its 64 KiB of the segment."""
+"""A chunk gets an entry if it is the first that starts in its 64 KiB of the segment."""
 
 _ENTRY: Final = struct.Struct("<QQQI")
 _CRC: Final = struct.Struct("<I")
@@ -28,7 +28,7 @@ _LAST: Final = (1 << 63) - 1
 
 
 class IndexEntry(NamedTuple):
-    """The chunk at ``position`` begins with ``offset``; all before it is at most as young as ``max_timestamp_us``."""
+    """The chunk at ``position`` starts with ``offset``; no message before it is later than ``max_timestamp_us``."""
 
     offset: int
     position: int
@@ -37,7 +37,7 @@ class IndexEntry(NamedTuple):
 
 @dataclass(slots=True)
 class Index:
-    """Entries in rising order, and the end of the segment where it is known from the file."""
+    """Entries in ascending order, and the end of the segment if the file has it."""
 
     offsets: array[int] = field(default_factory=lambda: array("q"))
     positions: array[int] = field(default_factory=lambda: array("q"))
@@ -48,36 +48,36 @@ class Index:
         return len(self.offsets)
 
     def add(self, offset: int, position: int, max_timestamp_us: int) -> None:
-        """A further entry."""
+        """Append an entry."""
         self.offsets.append(offset)
         self.positions.append(position)
         self.timestamps_us.append(max_timestamp_us)
 
     def entry(self, number: int) -> IndexEntry:
-        """By number; -1 is the last."""
+        """Return an entry by number; -1 is the last."""
         return IndexEntry(self.offsets[number], self.positions[number], self.timestamps_us[number])
 
     def at_offset(self, offset: int) -> int:
-        """Number of the last entry at or before ``offset``; -1 where there is none."""
+        """Return the number of the last entry at or before ``offset``, or -1."""
         return bisect_right(self.offsets, offset) - 1
 
     def at_position(self, position: int) -> int:
-        """Number of the last entry at or before ``position``; -1 where there is none."""
+        """Return the number of the last entry at or before ``position``, or -1."""
         return bisect_right(self.positions, position) - 1
 
     def at_time(self, timestamp_us: int) -> int:
-        """Number of the entry from which to look for the first message at or after a time; -1 where there is none."""
+        """Return the number of the entry at which to start a search for the first message at or after a time, or -1."""
         return max(bisect_left(self.timestamps_us, timestamp_us) - 1, min(len(self), 1) - 1)
 
     def cut(self, position: int) -> None:
-        """Forget entries at or after ``position``."""
+        """Remove entries at or after ``position``."""
         keep = bisect_left(self.positions, position)
         for column in (self.offsets, self.positions, self.timestamps_us):
             del column[keep:]
         self.end = None
 
     def pack(self, first: int = 0) -> bytes:
-        """The entries from number ``first`` as bytes of the file, and the end where it is known."""
+        """Return the entries from number ``first`` as bytes of the file, with the end if it is known."""
         rows = [(*self.entry(number), _CHUNK) for number in range(first, len(self))]
         if self.end is not None:
             rows.append((*self.end, _END))
@@ -85,7 +85,7 @@ class Index:
 
 
 def unpack(data: bytes, base_offset: int) -> tuple[Index, str]:
-    """An index file and what is wrong with it ("" when nothing); the entries before the fault are good."""
+    """Parse an index file; return the entries before the first fault, and the fault in words or ""."""
     index = Index()
     previous = IndexEntry(base_offset - 1, -1, 0)
     for at in range(0, len(data), ENTRY_BYTES):

@@ -1,6 +1,6 @@
-"""What the broker knows of a partition's log, by who needs what; another log may stand behind it (design.md Log).
+"""The interfaces of a partition's log, one for each kind of user; another log may implement them (design.md Log).
 
-Offsets count messages from 0; a range is ``first`` to ``end``, ``end`` exclusive. Times are microseconds since 1970.
+Offsets count messages from 0; a range is ``first`` to ``end``, ``end`` exclusive. Times are in microseconds since 1970.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .disk import File
 
 
 class Reservation(NamedTuple):
-    """Room for messages: write them at ``array[at:]``, the first one has offset ``base_offset``; then ``commit``."""
+    """Space for messages: write them at ``array[at:]``, the first with offset ``base_offset``, then call ``commit``."""
 
     array: NDArray[np.uint8]
     at: int
@@ -28,9 +28,9 @@ class Reservation(NamedTuple):
 
 
 class InPlace(NamedTuple):
-    """Messages that can be written from where they lie: ``array[start:]``.
+    """Messages in memory that can be written without a copy: ``array[start:]``.
 
-    The ENVELOPE_BYTES before ``start`` are free too, and all of it may be changed.
+    The ENVELOPE_BYTES before ``start`` are free as well, and all of it may be changed.
     """
 
     array: NDArray[np.uint8]
@@ -38,7 +38,7 @@ class InPlace(NamedTuple):
 
 
 class WriteResult(NamedTuple):
-    """What a dialect wrote into the chunk: bytes, messages, and their lowest and highest timestamp."""
+    """What a dialect wrote into the chunk: number of bytes and messages, lowest and highest timestamp."""
 
     size_bytes: int
     messages_count: int
@@ -47,7 +47,7 @@ class WriteResult(NamedTuple):
 
 
 Write = Callable[[NDArray[np.uint8], int, int], WriteResult]
-"""(array, at, base offset) -> Written; may raise Refusal or MalformedMessage, then nothing is appended."""
+"""Called with (array, at, base offset). If it raises Refusal or MalformedMessage, nothing is appended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +55,9 @@ class Span:
     """Whole chunks of one segment: ``region[start:end]`` of a read-only map, offsets ``base_offset`` to ``end_offset``.
 
     The region stays valid after its segment is deleted. A ``damaged`` span is exactly one chunk whose CRC does not
-    hold but whose length and offsets agree with its neighbours: only what the dialect's own checks find intact
-    in it may be served. All other spans were checked since they were mapped; one that was mended (``chunk.mend``) is a
-    copy.
+    match but whose length and offsets agree with its neighbours: only messages that the dialect's own checks find
+    intact may be served. All other spans were checked since they were mapped; a repaired one (``chunk.bit_repair``) is
+    a copy.
     """
 
     region: NDArray[np.uint8]
@@ -70,9 +70,9 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Offsets that cannot be read as they were written, and the bytes of ``path`` where they lay.
+    """Offsets that cannot be read as they were written, and the bytes of ``path`` where they were.
 
-    ``one_chunk``: the bytes are one chunk with believable length and offsets, so its dialect may look into it.
+    ``one_chunk`` says that the bytes are one chunk with plausible length and offsets, which its dialect may examine.
     """
 
     first: int
@@ -88,7 +88,7 @@ class Damage:
 
 @dataclass(frozen=True, slots=True)
 class TornTail:
-    """A torn tail that recovery took off ``path`` at ``position``; ``kept`` is the file its bytes lie in now."""
+    """A torn tail that recovery removed from ``path`` at ``position``; ``kept`` is the file that has its bytes now."""
 
     path: Path
     position: int
@@ -103,31 +103,31 @@ class TornTail:
 
 NEVER_US: Final = 1 << 62
 AHEAD_US_MAX: Final = 3_600_000_000
-"""A producer's time may lie so far after the append; beyond it the time of the append counts for retention."""
+"""How far a producer's time may be ahead of the append; beyond that retention uses the time of the append."""
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentInfo:
-    """One segment as retention sees it; ``max_timestamp_us`` is 0 where it holds no messages."""
+    """What retention knows of a segment; ``max_timestamp_us`` is 0 if it has no messages."""
 
     base_offset: int
     end_offset: int
     size_bytes: int
     max_timestamp_us: int
     written_us: Callable[[], int] = lambda: NEVER_US
-    """When it was written to last, by the machine's clock; asked only where the messages' own times do not decide."""
+    """When it was last written to, by the machine's clock; called only if the messages' own times do not decide."""
 
     @property
     def aged_us(self) -> int:
-        """The time from which it ages: its latest message's, but not far after the last append to it.
+        """The time from which its age counts: that of its latest message, but not far after the last append.
 
-        A message whose producer was years ahead does not keep the others for years.
+        So a message whose producer's clock was years ahead does not keep the others for years.
         """
         return min(self.max_timestamp_us, self.written_us() + AHEAD_US_MAX)
 
 
 class Snapshot(NamedTuple):
-    """A named blob and the offset it is true for: what lies before ``end_offset`` need not be read again."""
+    """A named blob that is valid up to ``end_offset``: messages before it need not be read again."""
 
     end_offset: int
     data: bytes
@@ -135,7 +135,7 @@ class Snapshot(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RecoveryReport:
-    """What opening found: a ``clean`` log was closed by its owner and nothing had to be looked at."""
+    """What opening found. A ``clean`` log was closed by its owner, and its messages needed no check."""
 
     clean: bool
     end_offset: int
@@ -143,48 +143,48 @@ class RecoveryReport:
     cuts: Sequence[TornTail] = ()
     damage: Sequence[Damage] = ()
     notes: Sequence[str] = ()
-    """Sentences about side files (index, watermark, states) that were missing or wrong."""
+    """Messages about side files (index, watermark, states) that were missing or wrong."""
     settled_end: int = 0
-    """Everything before it was decided when the last owner let go: committed, or in the aborted ranges."""
+    """Everything before it was decided when the last owner ended: committed, or in the aborted ranges."""
     states_lost: bool = False
-    """States, aborted and control ranges are not all that there were; the log tells the ranges again."""
+    """Whether states, aborted and control ranges are incomplete; the ranges can be derived from the log again."""
 
 
 class Syncable(Protocol):
-    """What a commit brings to disk: a partition's log, or the log of the catalog."""
+    """What a commit makes durable: a partition's log, or the write-ahead log of the catalog."""
 
     on_synced: Callable[[], None] | None
     """Called at the end of ``complete_sync`` and ``fail_sync``."""
 
     def begin_sync(self) -> Sequence[File]:
-        """The files to sync so that all that was flushed is on disk; empty when nothing is to do.
+        """Return the files to sync so that all that was flushed is on disk; empty if nothing is to be done.
 
-        Answered by one ``complete_sync`` or ``fail_sync`` before the next ``begin_sync``.
+        The caller calls ``complete_sync`` or ``fail_sync`` once before the next ``begin_sync``.
         """
 
     def complete_sync(self) -> None:
-        """All files of ``begin_sync`` are on disk."""
+        """Record that all files of ``begin_sync`` are on disk."""
 
     def fail_sync(self, error: OSError) -> None:
-        """One of them is not: nothing of it is acknowledged, nothing is tried again, a log turns read-only."""
+        """Record that one of them may not be: nothing is acknowledged or retried, and a log becomes read-only."""
 
 
 class ReadableLog(Protocol):
-    """What readers ask of a partition's log."""
+    """A partition's log for readers."""
 
     topic_id: bytes
     epoch: int
     epochs: list[tuple[int, int]]
-    """(epoch, its first offset), rising."""
+    """(epoch, its first offset), ascending."""
     first_offset: int
     next_offset: int
-    """The offset the next message gets; messages of the open chunk are counted."""
+    """The offset of the next message, after those in the open chunk."""
     high_watermark: int
     """Readers see offsets below this."""
     last_stable_offset: int
-    """No open transaction, and no aborted range that is not on disk yet, lies below this."""
+    """No open transaction, and no aborted range that is not yet on disk, is below this."""
     tail: Run | None
-    """The chunk that was written last, from memory, if the log was watched and it is small; perhaps not synced yet."""
+    """The last chunk written, in memory, if the log was watched and the chunk is small; it may not be synced yet."""
 
     @property
     def size_bytes(self) -> int:
@@ -195,52 +195,50 @@ class ReadableLog(Protocol):
         """At least 1."""
 
     def read(self, offset: int, max_bytes: int) -> Span | None:
-        """Whole chunks from the one that holds ``offset``, about ``max_bytes`` but at least one; None at the end.
+        """Return whole chunks from the one with ``offset``: at least one, else about ``max_bytes``; None at the end.
 
-        An offset that is not kept any more, or lies in damage without a believable chunk, goes on at the next chunk:
-        ``Span.base_offset`` tells.
+        If ``offset`` was deleted, or is in damage without a plausible chunk, reading continues at the next chunk, as
+        ``Span.base_offset`` shows.
         """
 
     def damaged_ranges(self, first: int, end: int) -> list[tuple[int, int]]:
-        """Damaged offset ranges known so far that meet ``first`` to ``end``."""
+        """Return the damaged ranges known so far that overlap ``first`` to ``end``."""
 
     def offset_at(self, timestamp_us: int) -> int:
-        """Base offset of the first chunk with a message at or after this time; ``high_watermark`` when there is
-        none.
-        """
+        """Return the base offset of the first chunk with a message at or after this time, or ``high_watermark``."""
 
     def unavailable_ranges(self, first: int, end: int) -> list[tuple[int, int, int]]:
-        """(first, end, state) of the ranges that are not available, clipped to the question."""
+        """Return (first, end, state) of the ranges that are not available, clipped to ``first`` to ``end``."""
 
     def aborted_ranges(self, first: int, end: int) -> list[tuple[int, int]]:
-        """Aborted ranges, clipped to the question."""
+        """Return the aborted ranges, clipped to ``first`` to ``end``."""
 
     def control_ranges(self, first: int, end: int) -> list[tuple[int, int]]:
-        """Ranges of control records, clipped to the question."""
+        """Return the ranges of control records, clipped to ``first`` to ``end``."""
 
     def segments(self) -> list[SegmentInfo]:
-        """All segments in order, the one that is written to last."""
+        """Return all segments in order, the active one last."""
 
 
 class AppendableLog(Protocol):
-    """What appends ask of a partition's log."""
+    """A partition's log for appends."""
 
     refusal: Refusal | None
-    """Why appends are refused at present: READ_ONLY until the next start, DISK_FULL until one succeeds."""
+    """Why appends are refused at present: READ_ONLY until the next start, DISK_FULL until an append succeeds."""
     watched: bool
-    """Somebody waits for what comes next: chunks that are written now may be asked for at once."""
+    """Whether a reader waits for the next messages, so that chunks written now may be read at once."""
     dates: Dates
-    """Gives the date of a time that the broker counted; one for all logs of a broker."""
+    """Converts the broker's times to dates; one instance for all logs of a broker."""
 
     def reserve(self, dialect: int, flags: int, room_bytes: int) -> Reservation:
-        """Room in the open chunk, or in a new one where dialect or flags differ or it would pass its limit.
+        """Reserve space in the open chunk, or in a new one if dialect or flags differ or its limit would be exceeded.
 
-        Raises Refusal (READ_ONLY, DISK_FULL). After a Refusal from here, ``commit`` or ``flush``, every append with
-        ``base_offset >= next_offset`` has not happened. A reservation ends with the next call.
+        Raises Refusal (READ_ONLY, DISK_FULL). After a Refusal from here, ``commit`` or ``flush``, appends with
+        ``base_offset >= next_offset`` have not happened. A reservation ends with the next call.
         """
 
     def commit(self, size_bytes: int, count: int, min_timestamp_us: int, max_timestamp_us: int) -> int:
-        """The messages written at the reservation are now part of the open chunk; their base offset."""
+        """Add the messages written at the reservation to the open chunk; return their base offset."""
 
     def append(
         self,
@@ -251,109 +249,109 @@ class AppendableLog(Protocol):
         min_timestamp_us: int,
         max_timestamp_us: int,
     ) -> int:
-        """``reserve``, copy and ``commit`` in one."""
+        """Reserve, copy and commit in one call; return the base offset."""
 
     def write_through(self, dialect: int, flags: int, room_bytes: int, write: Write) -> WriteResult:
         """Append what ``write`` writes into at most ``room_bytes`` as a chunk of its own, at once.
 
-        Nothing may be in the open chunk. Refusal where it cannot be written; what ``write`` raises is raised; nothing
-        is appended then.
+        The open chunk must be empty. Raises Refusal if it cannot be written, and what ``write`` raises; then nothing is
+        appended.
         """
 
     def write_in_place(self, dialect: int, flags: int, messages: InPlace, write: Write) -> WriteResult:
-        """As ``write_through``, for messages that need not be copied: ``write`` only puts on them what is to change."""
+        """Like ``write_through``, but without a copy of the messages: ``write`` only changes what differs."""
 
     def flush(self) -> None:
-        """Seal and write the open chunk, if there is one; Refusal where that fails, and the chunk is dropped."""
+        """Seal and write the open chunk, if there is one. Raises Refusal if that fails, and discards the chunk."""
 
     def append_time_us(self, now_us: int) -> int:
-        """The date of ``now_us``, or the last one given out where the clock was set back: times in a log never fall."""
+        """Return the date of ``now_us``, or the last one returned if that is later, so that times never decrease."""
 
 
 class OverlayLog(Protocol):
-    """What states and transactions ask of a partition's log: notes on ranges of its messages."""
+    """A partition's log for states and transactions: records about ranges of its messages."""
 
     def set_state(self, first: int, end: int, state: int, now_us: int) -> None:
-        """Set the state of offsets; in force at once, on disk after ``sync_states`` or the next sync."""
+        """Set the state of offsets: effective at once, on disk after ``sync_states`` or the next sync."""
 
     def add_aborted(self, first: int, end: int, now_us: int = 0) -> None:
-        """Note an aborted range; ``last_stable_offset`` does not pass it before it is on disk."""
+        """Record an aborted range; ``last_stable_offset`` does not pass it before it is on disk."""
 
     def add_control(self, first: int, end: int, now_us: int = 0) -> None:
-        """Note a range of control records, likewise."""
+        """Record a range of control records; ``last_stable_offset`` does not pass it before it is on disk."""
 
     def sync_states(self) -> None:
-        """Bring states and ranges to disk now; Refusal where that fails."""
+        """Make states and ranges durable now. Raises Refusal if that fails."""
 
     def hold_last_stable_offset(self, offset: int | None) -> None:
-        """``last_stable_offset`` may not pass ``offset`` (an open transaction); None lets go.
+        """Keep ``last_stable_offset`` at or below ``offset`` (an open transaction); None ends that.
 
-        Until the first call after opening it stays where the last owner left it.
+        Until the first call after opening, it stays where the last owner left it.
         """
 
 
 class KeptLog(Protocol):
-    """What the owner of a partition's log does to it, and hears from it, for as long as it is kept."""
+    """A partition's log for its owner: events, truncation, snapshots, maintenance."""
 
     recovery: RecoveryReport
     on_refusal: Callable[[Refusal | None], None]
-    """Called when appends begin to be refused, for another reason, or are taken again (None)."""
+    """Called when appends start to be refused, or for another reason, and with None when they are accepted again."""
     on_damage: Callable[[Sequence[Damage]], None]
-    """Called with what reading finds damaged that was not known."""
+    """Called with damage that reading has found."""
     on_opened: Callable[[], None]
-    """Called when a reader made the log hold a file open."""
+    """Called when a read made the log hold a file open."""
     on_rest: Callable[[], None]
-    """Called at the end of ``rest``: what maps of its files are kept elsewhere has to go."""
+    """Called at the end of ``rest``: references to maps of its files must be dropped."""
 
     def truncate_before(self, offset: int) -> None:
-        """Forget all before ``offset``: whole segments are deleted, the rest is no longer offered."""
+        """Delete everything before ``offset``: whole segments from disk, and the rest is no longer returned."""
 
     def snapshot(self, name: str, data: bytes) -> None:
-        """Keep a blob that is true for all before ``next_offset``; the last one of a name counts."""
+        """Store a blob that is valid up to ``next_offset``, replacing the last one of that name."""
 
     def load_snapshot(self, name: str) -> Snapshot | None:
-        """The blob, unless it is missing, damaged or about messages that were cut."""
+        """Return the blob, or None if it is missing, damaged or covers messages that were truncated."""
 
     def rest(self) -> bool:
-        """Close what files are open, until the next write; False where something is under way, and then nothing."""
+        """Close open files until the next write; return False, and close none, if work is in progress."""
 
     def maintain(self, now_us: int) -> int | None:
-        """Write what may lag (watermark, index, compaction of states) when due; gives when to call it again.
+        """Do what is due of deferred writes (watermark, index, compaction of states); return when to call this again.
 
-        That may be ``now_us``: in 50 ms or so. None where nothing is left to write until something happens in the log.
+        That may be ``now_us``, which means in about 50 ms. None if there is nothing to write until the log changes.
         """
 
     def close(self) -> None:
-        """Flush, sync, mark as closed in order. The log cannot be used after it.
+        """Flush, sync, and mark the log as cleanly closed. It cannot be used afterwards.
 
-        While a sync is under way it keeps its files, and the log counts as not closed in order.
+        A sync in progress keeps its files, and the log then does not count as cleanly closed.
         """
 
     def drop(self) -> None:
-        """Let go of files that are going to be deleted. The log cannot be used after it."""
+        """Close files that are about to be deleted. The log cannot be used afterwards."""
 
 
 class PartitionLog(ReadableLog, AppendableLog, OverlayLog, KeptLog, Syncable, Protocol):
-    """One partition. Not thread-safe: one thread (the event loop) owns it; only ``begin_sync``'s files leave it."""
+    """The log of one partition. Not thread-safe: the event loop owns it; only the files of ``begin_sync`` leave it."""
 
 
 class Commit(Protocol):
-    """What makes flushed chunks last: ``GroupCommit``, or inline for tests and ``durability = "os"``."""
+    """Makes flushed chunks durable: ``GroupCommit``, or inline for tests and ``durability = "os"``."""
 
     instant: bool
-    """Nobody waits for the disk: what is written is taken as synced."""
+    """Whether no one waits for the disk: what is written counts as synced."""
 
     def submit(self, log: Syncable, done: Callable[[OSError | None], None] | None = None) -> None:
-        """Get on disk what was flushed so far; then the log's ``synced`` or ``sync_failed``, and ``done``."""
+        """Sync what was flushed so far, then call ``complete_sync`` or ``fail_sync`` of the log, and ``done``."""
 
     def fileno(self) -> int | None:
-        """Readable when ``complete`` has work; None where there is nothing to wait for."""
+        """Return a descriptor that is readable when ``complete`` has work, or None if there is nothing to wait for."""
 
     def complete(self) -> None:
-        """Hand out what was synced; never blocks."""
+        """Report what was synced; never blocks."""
 
     def drain(self, timeout_s: float = 30.0) -> bool:
-        """Wait until nothing is under way, handing out what was synced; False when time ran out."""
+        """Wait until no sync is in progress, reporting what was synced; return False if time ran out."""
 
     def close(self) -> None:
         """Drain and end the threads."""

@@ -1,4 +1,4 @@
-"""Sets of offsets or bytes as sorted, disjoint ranges, for questions that are nearly always answered with nothing."""
+"""Sets of offsets or bytes as sorted, disjoint ranges, optimised for queries with an empty result."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from ..model.ranges import subtract_ranges
 
 
 class Intervals:
-    """Disjoint ranges [first, end) with a small number each; touching ranges with the same number are one.
+    """Disjoint ranges [first, end) with a small number each; adjacent ranges with the same number are one.
 
-    A question costs O(log n), a change O(n) memory moves of 8 bytes.
+    A query costs O(log n), a change O(n) memory moves of 8 bytes.
     """
 
     __slots__ = ("_ends", "_firsts", "_values")
@@ -25,11 +25,11 @@ class Intervals:
         return len(self._firsts)
 
     def all(self) -> list[tuple[int, int, int]]:
-        """Every (first, end, value) in order."""
+        """Return every (first, end, value) in order."""
         return list(zip(self._firsts, self._ends, self._values, strict=True))
 
     def overlapping(self, first: int, end: int) -> list[tuple[int, int, int]]:
-        """The ranges that meet [first, end), clipped to it."""
+        """Return the ranges that overlap [first, end), clipped to it."""
         if not self._ends or self._ends[-1] <= first:
             return []
         low = bisect_right(self._ends, first)
@@ -41,13 +41,13 @@ class Intervals:
         ]
 
     def missing(self, first: int, end: int) -> list[tuple[int, int]]:
-        """The parts of [first, end) that no range covers."""
+        """Return the parts of [first, end) that no range covers."""
         if first < end and (not self._ends or self._ends[-1] <= first):
             return [(first, end)]
         return subtract_ranges(self.overlapping(first, end), first, end)
 
     def set(self, first: int, end: int, value: int | None) -> None:
-        """Give [first, end) this value, whatever it had; None takes it out."""
+        """Set the value of [first, end), whatever it was; None removes it."""
         if first >= end:
             return
         if value is not None and self._ends and self._ends[-1] == first and self._values[-1] == value:

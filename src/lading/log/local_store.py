@@ -1,4 +1,4 @@
-"""A data directory on this machine as a store: files of partitions, SQLite for the catalog, sync threads."""
+"""A local data directory as a store: files for partitions, SQLite for the catalog, sync threads."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class LocalLogStore:
     """See ``store.LogStore``."""
 
     def __init__(self, data: Path, commit: Commit, *, segment_bytes: int, disk: Disk | None = None) -> None:
-        """Opens ``data``, or makes it; one process at a time may.
+        """Open ``data``, or create it; only one process at a time may.
 
-        CorruptLog where it is of a later Lading, or its catalog cannot be what it should be.
+        Raises CorruptLog if it is of a later Lading, or if its catalog is invalid.
         """
         self.disk = disk or RealDisk()
         self.commit = commit
@@ -30,7 +30,7 @@ class LocalLogStore:
         self.catalog = Catalog(data / FILE_NAME, self.disk, self.dates)
 
     def open_log(self, path: Path, topic_id: bytes, first_epoch: int, now_us: int) -> PartitionLog:
-        """Open the log in the directory ``path``, or create it; CorruptLog and OSError as ``open_partition``."""
+        """Open the log in the directory ``path``, or create it. Raises CorruptLog and OSError as ``open_partition``."""
         log = open_partition(
             self.disk, path, topic_id, segment_bytes=self._segment_bytes, now_us=now_us, first_epoch=first_epoch,
             names=self.directory.take_names(path),

@@ -1,4 +1,4 @@
-"""The chunk that a log puts together in memory: messages that were appended and are not written yet."""
+"""The open chunk of a log, in memory: messages that were appended and not written yet."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _POOL: Final = BufferPool()
 
 
 class OpenChunk:
-    """Messages of one dialect and flags from ``base_offset`` on; it grows up to the limit of a chunk."""
+    """Messages of one dialect and flags, starting at ``base_offset``; it grows up to the limit of a chunk."""
 
     __slots__ = ("_key", "_max_us", "_min_us", "_start", "_used", "base_offset", "buffer", "count")
 
     def __init__(self, key: int, base_offset: int, buffer: Buffer, start: int = 0) -> None:
-        """``key`` is the dialect and, in the lower 16 bits, the flags; the envelope begins at ``start``."""
+        """``key`` is the dialect and, in the lower 16 bits, the flags; the envelope starts at ``start``."""
         self.base_offset = base_offset
         self.count = 0
         self.buffer = buffer
@@ -33,16 +33,16 @@ class OpenChunk:
 
     @classmethod
     def with_room(cls, key: int, base_offset: int, room_bytes: int) -> OpenChunk:
-        """In memory of the pool, until ``release``."""
+        """Return a chunk in memory of the pool, held until ``release``."""
         return cls(key, base_offset, _POOL.take(ENVELOPE_BYTES + room_bytes))
 
     @property
     def max_timestamp_us(self) -> int:
-        """Of its messages."""
+        """The latest time of its messages."""
         return self._max_us
 
     def room(self, key: int, room_bytes: int) -> int | None:
-        """Where in ``buffer`` the next messages go; None where they must go to another chunk."""
+        """Return where in ``buffer`` the next messages go, or None if they must go to another chunk."""
         at = self._used
         if key != self._key or at + room_bytes > _BYTES_MAX:
             return None
@@ -51,7 +51,7 @@ class OpenChunk:
         return at
 
     def add(self, size_bytes: int, count: int, min_timestamp_us: int, max_timestamp_us: int) -> None:
-        """What was written into the room is part of the chunk now."""
+        """Add the messages written into the reserved space to the chunk."""
         if self.count == 0:
             self._min_us, self._max_us = min_timestamp_us, max_timestamp_us
         else:
@@ -77,7 +77,7 @@ class OpenChunk:
         return self.buffer.view[self._start : self._used]
 
     def run(self) -> Run | None:
-        """A copy of what ``sealed`` gave, as readers know chunks; None where it is too large to be kept in memory."""
+        """Return a copy of the sealed chunk as a Run for readers, or None if it is too large to be kept in memory."""
         size_bytes = self._used - self._start
         if size_bytes > RUN_BYTES_MAX:
             return None
@@ -87,7 +87,7 @@ class OpenChunk:
         return Run(self._key >> 16, self.buffer.array[self._start : self._used].copy(), chunks)
 
     def release(self) -> None:
-        """Give memory of the pool back; it cannot be used after that. Not for a chunk around other memory."""
+        """Return memory to the pool; the chunk cannot be used afterwards. Not for a chunk in other memory."""
         _POOL.give(self.buffer)
 
     def _enlarge(self, size: int) -> None:

@@ -1,6 +1,6 @@
 """The overlay: what was decided about offsets after they were written, in memory and in ``states.log``.
 
-The file only grows and is compacted by rename. A later record wins where two name the same offset.
+The file only grows and is compacted by rename. If two records cover the same offset, the later one wins.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ class Overlay:
     def __init__(
         self, disk: Disk, directory: Path, mark: StatesMark | None = None, *, is_missing: bool = False
     ) -> None:
-        """Reads ``states.log`` where there is one; what is not readable of it stands in ``notes``.
+        """Read ``states.log``, if it exists; what of it is unreadable is reported in ``notes``.
 
-        ``mark`` is how far it was on disk, as the watermark says. With ``is_missing`` the caller has not seen a file.
+        ``mark`` is how far it was on disk according to the watermark. With ``is_missing`` the caller found no file.
         """
         self.path = directory / FILE_NAME
         self.notes: list[str] = []
         self.lost = False
-        """Records are missing: not all that was decided about offsets is known."""
+        """Whether records are missing, so that not everything decided about offsets is known."""
         self.unsynced = False
-        """Records were written since the last ``begin_sync``."""
+        """Whether records were written since the last ``begin_sync``."""
         self.unsynced_floor: int | None = None
-        """First offset of the aborted and control ranges that are not on disk yet; None where all are."""
+        """First offset of the aborted and control ranges that are not yet on disk; None if all are."""
         self._floors: list[int | None] = [None, None]
         self._disk = disk
         self._file: File | None = None
@@ -55,7 +55,7 @@ class Overlay:
 
     @property
     def mark(self) -> StatesMark | None:
-        """How far the file is on disk; None as long as records are missing in it."""
+        """How far the file is on disk; None while records are missing in it."""
         return None if self.lost else self._synced
 
     def _load(self, data: bytes, mark: StatesMark | None) -> None:
@@ -100,15 +100,15 @@ class Overlay:
         self._sets[record.kind].set(record.first, record.end, value)
 
     def unavailable_ranges(self, first: int, end: int) -> list[tuple[int, int, int]]:
-        """(first, end, state) of what is not available."""
+        """Return (first, end, state) of the ranges that are not available."""
         return self._states.overlapping(first, end)
 
     def ranges(self, kind: RangeKind, first: int, end: int) -> list[tuple[int, int]]:
-        """Aborted or control ranges."""
+        """Return the aborted ranges, or the control ranges."""
         return [(start, stop) for start, stop, _ in self._sets[kind].overlapping(first, end)]
 
     def add(self, record: OverlayRecord) -> None:
-        """Write a record and let it count; OSError where it cannot be written, and then it does not count."""
+        """Write a record and apply it. Raises OSError if it cannot be written, and then it is not applied."""
         data = pack(record)
         if self._rewrite:
             self.compact(0)
@@ -141,7 +141,7 @@ class Overlay:
         self.unsynced_floor = min((floor for floor in self._floors if floor is not None), default=None)
 
     def begin_sync(self) -> File | None:
-        """The file to sync for all records so far to be on disk, if it needs to be."""
+        """Return the file to sync so that all records so far are on disk, or None if they are."""
         if not self.unsynced:
             return None
         self.unsynced = False
@@ -151,14 +151,14 @@ class Overlay:
         return self._file
 
     def finish_sync(self) -> None:
-        """Record that what ``begin_sync`` asked for is synced."""
+        """Record that the file of ``begin_sync`` is synced."""
         self._synced = self._syncing
         if self._floors[_SYNCING] is not None:
             self._floors[_SYNCING] = None
             self._find_floor()
 
     def forget_from(self, offset: int) -> None:
-        """Drop what was said of offsets from ``offset`` on: their messages were cut, others will get them."""
+        """Drop records about offsets starting at ``offset``, whose messages were truncated and which will be reused."""
         for ranges in self._sets.values():
             if ranges.overlapping(offset, _LAST):
                 ranges.set(offset, _LAST, None)
@@ -166,17 +166,17 @@ class Overlay:
 
     @property
     def needs_rewrite(self) -> bool:
-        """Whether the file says something that does not hold, or lacks something that does."""
+        """Whether the file has records that no longer apply, or lacks some that do."""
         return self._rewrite
 
     @property
     def wants_compaction(self) -> bool:
-        """Whether most of its records say nothing any more."""
+        """Whether most of its records are superseded."""
         live = sum(map(len, self._sets.values()))
         return self._records > 2 * live + COMPACT_AFTER_RECORDS and not self.unsynced
 
     def compact(self, first_offset: int) -> None:
-        """Write only what still holds, of offsets that are kept, as a new file in the place of the old one."""
+        """Replace the file by one with only what still applies, about offsets that are kept."""
         for ranges in self._sets.values():
             ranges.set(0, first_offset, None)
         records = [
@@ -204,7 +204,7 @@ class Overlay:
 
 
 def _next_record(data: bytes, at: int) -> int:
-    """Where the next readable record begins; -1 where none does."""
+    """Return where the next readable record starts, or -1."""
     length = (RECORD_BYTES - 8).to_bytes(4, "little")
     while (at := data.find(length, at)) >= 0:
         if unpack_all(data[at : at + RECORD_BYTES])[1]:

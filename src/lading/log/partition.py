@@ -1,4 +1,4 @@
-"""One partition's log on this machine: appended to by the event loop, synced by group commit, read through maps."""
+"""One partition's log on a local disk: appended to by the event loop, synced by group commit, read through maps."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def open_partition(
     disk: Disk, path: Path, topic_id: bytes, *, segment_bytes: int, now_us: int, first_epoch: int = 1,
     names: list[str] | None = None,
 ) -> DiskPartitionLog:  # fmt: skip
-    """Open the log in the directory ``path``, or create it; what recovery found stands in ``.recovery``.
+    """Open the log in the directory ``path``, or create it; its ``recovery`` is the report of recovery.
 
     ``names`` are its files, if the caller has just listed them.
 
-    Raises CorruptLog where the directory belongs to another topic or its files contradict each other, OSError where
-    the disk fails. A full disk is no error: the log opens for readers and refuses appends.
+    Raises CorruptLog if the directory belongs to another topic or its files contradict each other, OSError if
+    the disk fails. On a full disk the log opens for readers and refuses appends.
     """
     if names is None:
         try:
@@ -67,10 +67,10 @@ class DiskPartitionLog(LogSidecars):
         self._segment_bytes = segment_bytes
         self._chunk: OpenChunk | None = None
         self._written = False
-        """Something was written since the last ``begin_sync``."""
+        """Whether something was written since the last ``begin_sync``."""
         self._also_sync: list[File] = []
         self._syncing: Reached | None = None
-        """How far the sync under way will have brought the segments."""
+        """How far the sync in progress covers the segments."""
         self._index_due_us = now_us
         super().__init__(disk, path, topic_id, found, now_us)
 
@@ -298,7 +298,7 @@ class DiskPartitionLog(LogSidecars):
         return [(max(damage.first, first), min(damage.end, end)) for damage in self.damage(first, end)]
 
     def damage(self, first: int, end: int) -> list[Damage]:
-        """What is known to be damaged among these offsets, with the bytes where it lay."""
+        """Return the known damage among these offsets, with the bytes where they were."""
         return self._segments.damage(first, end)
 
     def offset_at(self, timestamp_us: int) -> int:

@@ -1,6 +1,6 @@
-"""The catalog's tables of producers: ids given out, who holds a name, and positions that wait for a decision.
+"""The catalog's tables of producers: assigned ids, transactional ids, and positions of open transactions.
 
-A decision and the positions it makes true are one SQLite transaction.
+A decision and the positions that it commits are one SQLite transaction.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _POSITION: Final = "protocol, topic, partition, consumer, offset, epoch, extra, 
 
 @dataclass(frozen=True, slots=True)
 class ProducerRow:
-    """A producer with a name; ``state`` is one of broker.producer_states, ``deadline_us`` that of an open one."""
+    """A producer with a transactional id; ``state`` is a ProducerState, ``deadline_us`` that of an open transaction."""
 
     name: str
     id: int
@@ -43,17 +43,17 @@ class ProducerRow:
 
 
 class ProducerTable:
-    """Producers in the catalog; everything is on disk when a call returns."""
+    """Producers in the catalog; except for ``wait``, changes are on disk on return."""
 
     def __init__(self, catalog: Catalog) -> None:
-        """Makes the tables where an older Lading wrote the catalog."""
+        """Create the tables if an older Lading wrote the catalog."""
         self._catalog = catalog
         with catalog.write(CatalogRecordKind.PRODUCER) as db:
             for statement in _SCHEMA:
                 db.execute(statement)
 
     def take_ids(self, count: int) -> int:
-        """The first of ``count`` ids that were never given out; they are gaps where the process ends before."""
+        """Return the first of ``count`` ids that were never assigned; those that the process does not use are gaps."""
         with self._catalog.write(CatalogRecordKind.PRODUCER) as db:
             row = db.execute(
                 "INSERT INTO producer_ids VALUES (1, ?) ON CONFLICT DO UPDATE SET next = next + ? RETURNING next",
@@ -62,7 +62,7 @@ class ProducerTable:
         return int(row[0]) - count
 
     def skip_ids(self, highest: int) -> None:
-        """Give out no id up to ``highest`` any more; a catalog that was lost has forgotten them."""
+        """Never assign ids up to ``highest`` again, which a lost catalog does not know."""
         known = self._catalog.rows("SELECT next FROM producer_ids")
         if known and known[0][0] > highest:
             return
@@ -70,22 +70,22 @@ class ProducerTable:
             db.execute("INSERT OR REPLACE INTO producer_ids VALUES (1, ?)", (highest + 1,))
 
     def rows(self) -> list[ProducerRow]:
-        """All producers with a name."""
+        """Return all producers with a transactional id."""
         question = "SELECT name, id, epoch, state, timeout_us, deadline_us, updated_us FROM producers"
         return [ProducerRow(*row) for row in self._catalog.rows(question)]
 
     def waiting(self) -> list[tuple[str, PositionRow]]:
-        """Positions that wait for a decision, with the producer's name."""
+        """Return the positions that wait for a decision, with the transactional id of their producer."""
         question = f"SELECT producer, {_POSITION} FROM waiting_positions"
         return [(name, PositionRow(*row)) for name, *row in self._catalog.rows(question)]
 
     def put(self, row: ProducerRow) -> None:
-        """A producer as it is from now on."""
+        """Store the present row of a producer."""
         with self._catalog.write(CatalogRecordKind.PRODUCER) as db:
             self._put(db, row)
 
     def wait(self, name: str, rows: Iterable[PositionRow]) -> None:
-        """Positions that become true when the open transaction of ``name`` is committed; durable with the next sync."""
+        """Store positions that apply if the open transaction of ``name`` commits; durable with the next sync."""
         with self._catalog.write(CatalogRecordKind.WAITING_POSITION) as db:
             db.executemany(
                 f"INSERT OR REPLACE INTO waiting_positions (producer, {_POSITION}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -93,14 +93,14 @@ class ProducerTable:
             )
 
     def decide(self, row: ProducerRow, positions: Sequence[PositionRow]) -> None:
-        """Commit (with the ``positions`` it makes true) or abort (with none): what waited goes."""
+        """Commit (with the ``positions`` that then apply) or abort (with none); waiting positions are deleted."""
         with self._catalog.write(CatalogRecordKind.PRODUCER, CatalogRecordKind.POSITION) as db:
             self._put(db, row)
             db.execute("DELETE FROM waiting_positions WHERE producer = ?", (row.name,))
             db.executemany(PUT_POSITION, [_values(one) for one in positions])
 
     def remove(self, names: Iterable[str]) -> None:
-        """Forget producers."""
+        """Delete producers."""
         with self._catalog.write(CatalogRecordKind.PRODUCER) as db:
             db.executemany("DELETE FROM producers WHERE name = ?", [(name,) for name in names])
 

@@ -1,4 +1,4 @@
-"""Reading a partition's directory without a broker, while one writes to it or not."""
+"""Reading a partition's directory without a broker, even while a broker writes to it."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ _LOOK_S: Final = 0.02
 
 
 class DirectoryReader:
-    """Read-only and without a lock: what the watermark file allows, with the states beside it.
+    """Reads a partition without a lock, up to the limits in its watermark file, with its states.
 
-    ``read`` gives chunks up to ``high_watermark``; a reader that must not see open transactions stops at
-    ``last_stable_offset``, which may lie inside a chunk. Both are at most 100 ms behind a broker at work. ``refresh``
-    looks again.
+    ``read`` returns chunks up to ``high_watermark``; a reader that must not see open transactions stops at
+    ``last_stable_offset``, which may be inside a chunk. Both lag a running broker by at most 100 ms. ``refresh``
+    reads them again.
     """
 
     def __init__(self, path: Path, disk: Disk | None = None) -> None:
-        """CorruptLog where ``path`` is no partition of a log, FileNotFoundError where there is no such directory."""
+        """Raises CorruptLog if ``path`` is not a partition of a log, FileNotFoundError if it does not exist."""
         self.path = path
         self._disk: Disk = disk or RealDisk()
         self._segments: list[Segment] = []
@@ -43,7 +43,7 @@ class DirectoryReader:
         self.refresh()
 
     def refresh(self) -> None:
-        """Read watermark, states and the list of segments anew."""
+        """Read watermark, states and the list of segments again."""
         mark, states = self._look()
         names = self._disk.names(self.path)
         self.topic_id = mark.topic_id
@@ -57,9 +57,9 @@ class DirectoryReader:
         self._list([base for base in segment_bases(names) if base <= self.high_watermark])
 
     def _look(self) -> tuple[Watermark, bytes | None]:
-        """Watermark and states; in this order, so that whatever lies below the stable end is in the states.
+        """Return watermark and states, read in this order so that the states cover all below the last stable offset.
 
-        CorruptLog where one is missing or the states are not all there: what was aborted would be read as committed.
+        Raises CorruptLog if one is missing or the states are incomplete: aborted messages would seem committed.
         """
         for _ in range(_LOOKS):
             data = read_all(self._disk, self.path / watermark.FILE_NAME) or b""
@@ -95,7 +95,7 @@ class DirectoryReader:
         self._bases = bases
 
     def read(self, offset: int, max_bytes: int) -> Span | None:
-        """As ``PartitionLog.read``; looks for newer data when ``offset`` is at the end of what was known."""
+        """Read as ``PartitionLog.read`` does; looks for newer data if ``offset`` is at the end of what was known."""
         if offset >= self.high_watermark:
             self.refresh()
         try:
@@ -130,7 +130,7 @@ class DirectoryReader:
         return segment.end
 
     def offset_at(self, timestamp_us: int) -> int:
-        """As ``PartitionLog.offset_at``."""
+        """Return the same as ``PartitionLog.offset_at``."""
         for segment in self._segments:
             found = segment.first_since(timestamp_us, self._limit(segment))
             if found is not None:
@@ -138,30 +138,30 @@ class DirectoryReader:
         return self.high_watermark
 
     def damage(self, first: int, end: int) -> list[Damage]:
-        """What was found damaged so far among these offsets."""
+        """Return the damage found so far among these offsets."""
         numbers = range(max(bisect_right(self._bases, first) - 1, 0), bisect_left(self._bases, end))
         known = [damage for number in numbers for damage in self._segments[number].damage]
         return [damage for damage in known if damage.first < end and damage.end > first]
 
     def damaged_ranges(self, first: int, end: int) -> list[tuple[int, int]]:
-        """The same as offset ranges."""
+        """Return that damage as offset ranges."""
         return [(max(damage.first, first), min(damage.end, end)) for damage in self.damage(first, end)]
 
     def unavailable_ranges(self, first: int, end: int) -> list[tuple[int, int, int]]:
-        """(first, end, state) of what is not available."""
+        """Return (first, end, state) of the ranges that are not available."""
         return self._overlay.unavailable_ranges(first, end)
 
     def aborted_ranges(self, first: int, end: int) -> list[tuple[int, int]]:
-        """Aborted ranges."""
+        """Return the aborted ranges."""
         return self._overlay.ranges(RangeKind.ABORTED, first, end)
 
     def control_ranges(self, first: int, end: int) -> list[tuple[int, int]]:
-        """Ranges of control records."""
+        """Return the ranges of control records."""
         return self._overlay.ranges(RangeKind.CONTROL, first, end)
 
 
 class _Tail(Segment):
-    """The last segment, which may grow: its end is where the watermark says, found by walking there."""
+    """The last segment, which may grow: its end is at the watermark, and found by walking the chunks up to there."""
 
     def __init__(self, disk: Disk, directory: Path, base_offset: int) -> None:
         super().__init__(disk, directory, base_offset)
@@ -171,11 +171,11 @@ class _Tail(Segment):
 
     @property
     def reached(self) -> int:
-        """How far it was read."""
+        """How far the chunks were walked."""
         return self._reached.offset if self._reached else self.base_offset
 
     def limit(self, high_watermark: int) -> LogPosition:
-        """The chunk boundary at ``high_watermark``; the last one before it where the bytes do not lead there."""
+        """Return the chunk boundary at ``high_watermark``, or the last one before it if the bytes do not lead there."""
         if self._reached is None:
             self._reached = self._begin(high_watermark)
         if self._reached.offset < high_watermark:
@@ -194,7 +194,7 @@ class _Tail(Segment):
         return self._reached
 
     def _begin(self, high_watermark: int) -> LogPosition:
-        """Where to walk from: the last index entry below the end, if a chunk with its offset lies there."""
+        """Return where to start walking: the last index entry below the end, if there is a chunk with its offset."""
         number = self.index.at_offset(high_watermark - 1)
         if number >= 0:
             entry = self.index.entry(number)
@@ -207,4 +207,4 @@ class _Tail(Segment):
         return LogPosition(self.base_offset, 0)
 
     def unload(self) -> None:
-        """It stays: what was walked is not walked again."""
+        """Do nothing: keep the segment, so that chunks are not walked again."""

@@ -1,11 +1,11 @@
 """Log recovery: what is checked, truncated and repaired on open (promise 4).
 
-Looking changes nothing; ``Repairs`` says what to change, and can be carried out again after a crash half-way. A log
-that its owner closed in order is believed. Otherwise everything from the last index entry at or below the
-synced end is read and checked:
+The check changes nothing; ``Repairs`` lists the changes, and can be applied again after a crash in between. A log
+that its owner closed cleanly is trusted. Otherwise everything from the last index entry at or below the
+high watermark is read and checked:
 
-* a bad region with nothing whole after it, above the synced end, is a torn tail: kept aside in a file, then cut;
-* any other bad region is damage: it stays where it is, is reported by offset, and its offsets are not used again.
+* a bad region above the high watermark with nothing intact after it is a torn tail: copied to a file, then truncated;
+* any other bad region is damage: it stays unchanged, is reported by offset, and its offsets are not used again.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ KEPT_SUFFIX: Final = ".cut"
 
 @dataclass(slots=True)
 class Repairs:
-    """Changes to the directory: first the cut bytes are kept, then the new epoch lasts, then the cut is made."""
+    """Changes to the directory: first torn bytes are copied, then the epoch is durable, then files are truncated."""
 
     cut: tuple[Path, int, int] | None = None
-    """(segment file, where to cut, bytes to keep aside)"""
+    """(segment file, where to truncate it, number of bytes to copy before)"""
     drop: list[Path] = field(default_factory=list)
-    """Segment files without a whole chunk behind the end."""
+    """Segment files without an intact chunk after the end."""
     sync: list[Path] = field(default_factory=list)
-    """Files whose tail was found whole, but perhaps never synced."""
+    """Files whose tail is intact, but was perhaps never synced."""
 
 
 @dataclass(slots=True)
 class Tail:
-    """The segment to go on writing to: its index, where its chunks end, its youngest message, what is damaged."""
+    """The segment in which writing continues: its index, the end of its chunks, its latest message, its damage."""
 
     base_offset: int
     index: Index
@@ -55,7 +55,7 @@ class Tail:
 
 @dataclass(slots=True)
 class RecoveredLog:
-    """The state of a log as recovery found it. ``tail`` continues in place, None: a new segment is to be begun."""
+    """The state of a log as recovery found it. Writing continues in ``tail``, or in a new segment if that is None."""
 
     first_offset: int
     next_offset: int
@@ -70,7 +70,7 @@ class RecoveredLog:
     repairs: Repairs
     report: RecoveryReport
     states: StatesMark | None
-    """How far ``states.log`` was on disk, as far as the watermark says."""
+    """How far ``states.log`` was on disk, according to the watermark; None if it does not say."""
     names: Sequence[str]
     """The files of the directory."""
 
@@ -83,7 +83,7 @@ def is_new(names: Sequence[str]) -> bool:
 def recover(
     disk: Disk, directory: Path, names: Sequence[str], topic_id: bytes, *, now_us: int, first_epoch: int
 ) -> RecoveredLog:
-    """What lies in ``directory``, which has these files and is not new. CorruptLog where recovery may not guess."""
+    """Recover the log in ``directory``, which has these files and is not new. Raises CorruptLog if it is ambiguous."""
     path = directory / watermark.FILE_NAME
     data = read_all(disk, path)
     GATE.require_known_watermark(data or b"", path)
@@ -103,7 +103,7 @@ def recover(
 
 
 def segment_bases(names: Sequence[str]) -> list[int]:
-    """The base offsets of the segments among these file names, rising."""
+    """Return the base offsets of the segments among these file names, ascending."""
     stems = [name[: -len(LOG_SUFFIX)] for name in names if name.endswith(LOG_SUFFIX)]
     return sorted(int(stem) for stem in stems if len(stem) == 20 and stem.isascii() and stem.isdigit())
 
@@ -118,7 +118,7 @@ def make_last(disk: Disk, repairs: Repairs) -> None:
 
 
 def apply_repairs(disk: Disk, directory: Path, repairs: Repairs, write_head: bytes) -> None:
-    """Make the changes; raises OSError and can be called again then."""
+    """Apply the changes. Raises OSError, and can then be called again."""
     if repairs.cut is not None:
         path, position, size_bytes = repairs.cut
         replace(disk, torn_tail_path(path, position), read_part(disk, path, position, size_bytes))
@@ -135,7 +135,7 @@ def apply_repairs(disk: Disk, directory: Path, repairs: Repairs, write_head: byt
 
 
 def read_part(disk: Disk, path: Path, position: int, size_bytes: int) -> bytes:
-    """Bytes of a file."""
+    """Return bytes of a file."""
     file = disk.open(path)
     try:
         return file.read(position, size_bytes)
@@ -144,7 +144,7 @@ def read_part(disk: Disk, path: Path, position: int, size_bytes: int) -> bytes:
 
 
 def torn_tail_path(path: Path, position: int) -> Path:
-    """Return where a torn tail is kept."""
+    """Return the path of the file for a torn tail."""
     return path.with_name(f"{path.stem}-{position}{KEPT_SUFFIX}")
 
 
@@ -223,18 +223,18 @@ class _Recovery:
         )
 
     def _leave_out_forgotten(self) -> None:
-        """Segments of which ``truncate_before`` noted that they go, and then did not come to deleting them."""
+        """Exclude segments that ``truncate_before`` had recorded for deletion, but not deleted yet."""
         while len(self.bases) > 1 and self.bases[1] <= self.first:
             self.unused.append(Segment(self.disk, self.directory, self.bases.pop(0)))
 
     def _delete_unused(self) -> None:
-        """Last of all: nothing is changed where looking at the rest is refused."""
+        """Delete files that are not used; last of all, so that nothing is changed if the check of the rest fails."""
         for segment in self.unused:
             self.disk.remove(segment.path)
             self.disk.remove(segment.index_path)
 
     def _clean_tail(self, segments: list[Segment]) -> Tail | None:
-        """The last segment as its owner closed it; None where it was not closed, or is not as it was then."""
+        """Return the last segment as its owner closed it, or None if it was not closed, or changed since."""
         if self.mark is None or not self.mark.clean or not segments:
             return None
         last = segments[-1]
@@ -249,7 +249,7 @@ class _Recovery:
         return Tail(last.base_offset, index, LogPosition(end.offset, end.position), end.max_timestamp_us, [])
 
     def _read_tail(self, segments: list[Segment]) -> Tail:
-        """Check all from the last index entry at or below the synced end; what is whole there, is the log's end."""
+        """Check all from the last index entry at or below the high watermark; the log ends after what is intact."""
         begin = len(segments) - 1
         while begin and segments[begin].base_offset > self.synced and self.mark is not None:
             begin -= 1
@@ -279,7 +279,7 @@ class _Recovery:
         return Tail(segment.base_offset, found.index, end, found.max_timestamp_us, found.damage)
 
     def _scan(self, segment: Segment) -> Scan:
-        """Read a segment's end, from its last believable index entry on."""
+        """Read the end of a segment, starting at its last plausible index entry."""
         index = self._index(segment)
         hints = [index.entry(i) for i in range(len(index))]
         number = index.at_offset(self.synced - 1) if self.mark else -1
@@ -304,7 +304,7 @@ class _Recovery:
         return index
 
     def _ends(self, segments: list[Segment], end_offset: int) -> None:
-        """Every closed segment must know where it ends; one whose index does not tell is read."""
+        """Determine the end of every closed segment; one whose index does not have it is read."""
         ends = [*[segment.base_offset for segment in segments], end_offset][1:]
         read: list[Segment] = []
         for segment, end in zip(segments, ends, strict=True):
@@ -336,7 +336,7 @@ def _leave_behind(segment: Segment, tail: Tail, end_offset: int) -> None:
 
 
 def open_tail(disk: Disk, directory: Path, found: RecoveredLog) -> ActiveSegment:
-    """The segment to write to, continued or begun."""
+    """Open the segment to write to: the recovered one, or a new one."""
     if found.tail is None:
         active = ActiveSegment(disk, directory, found.next_offset)
         sync_directory(disk, directory)

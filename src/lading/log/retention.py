@@ -1,4 +1,4 @@
-"""Which messages are old enough to go: whole segments, by age and by size."""
+"""Retention: which whole segments are deleted, by age and by size."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ _SLACK_US = 60_000_000
 
 
 class AgeClock:
-    """The time by which messages age: the wall clock, but never faster than time really passes.
+    """The clock of retention: the wall clock, but never faster than the monotonic clock.
 
-    A clock that is set ahead by a day makes no message a day older, and one that is set back makes none younger than
-    it is. Small corrections (a minute) are followed at once.
+    Setting the clock ahead by a day makes no message a day older, and setting it back makes none younger. Small
+    corrections (a minute) apply at once.
     """
 
     def __init__(self) -> None:
         self._wall_us = self._monotonic_us = -1
 
     def now_us(self, wall_us: int, monotonic_us: int) -> int:
-        """Now, from both clocks of the machine."""
+        """Return the present time, from both clocks of the machine."""
         if self._wall_us < 0:
             self._wall_us, self._monotonic_us = wall_us, monotonic_us
         passed = self._wall_us + max(monotonic_us - self._monotonic_us, 0)
@@ -35,8 +35,8 @@ def find_expired_end(
 ) -> int | None:
     """Return the offset before which everything may be deleted (``truncate_before``), or None.
 
-    A segment goes when its youngest message is older than ``age_us``, or while the log is larger than ``size_bytes``
-    without it; always the oldest first. The last one, which is written to, goes by age only.
+    A segment expires when its latest message is older than ``age_us``, or while the log is larger than ``size_bytes``
+    without it, the oldest first. The active segment expires by age only.
     """
     excess = sum(segment.size_bytes for segment in segments) - (size_bytes if size_bytes is not None else 0)
     before = None

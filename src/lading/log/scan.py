@@ -1,7 +1,7 @@
-"""Reading a segment from the bytes alone: which chunks are whole and follow one another, and what is damaged.
+"""Scan of a segment from its bytes alone: which chunks are intact and consecutive, and what is damaged.
 
-One scan serves recovery, the rebuilding of an index and the search for damage. It trusts a chunk when its CRC holds
-and its base offset is the one that comes next. After a bad place it looks for where the log goes on (``_resume``).
+Recovery, the rebuilding of an index and the search for damage use the same scan. It accepts a chunk if its CRC matches
+and its base offset is the next one. After a bad region it searches for where the log continues (``_resume``).
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ _FEW: Final = 16
 _SIGN: Final = layout.MAGIC.to_bytes(2, "little") + bytes([layout.VERSION])
 _WINDOW: Final = 1 << 20
 _SEARCH_BYTES_MAX: Final = 1 << 30
-"""Bytes checked while searching behind one bad place: hostile payloads may look like envelopes everywhere."""
+"""The maximum of bytes checked while searching after one bad region, as hostile payloads may be full of envelopes."""
 
 
 @dataclass(slots=True)
 class Scan:
-    """What lies in the scanned bytes: good up to ``end_position``, where ``end_offset`` would come next."""
+    """What the scanned bytes contain: intact up to ``end_position``, where ``end_offset`` is the next offset."""
 
     start_position: int
     end_position: int
     end_offset: int
     max_timestamp_us: int
     last_start: int = -1
-    """Position of the chunk before; -1 for none, or none that could be read: the next one gets an index entry."""
+    """Position of the previous chunk; -1 if there is none, or it was unreadable: the next one gets an index entry."""
     index: Index = field(default_factory=Index)
     damage: list[Damage] = field(default_factory=list)
     bad_bytes: int = 0
@@ -50,7 +50,7 @@ class Scan:
 def walk(
     region: Region, start: int, end: int, *, verify: bool, rows: int = _ROWS
 ) -> tuple[NDArray[np.int64], int, int]:
-    """At most ``rows`` chunks from ``start``: (rows as in Run.chunks, where they end, what is wrong there or 0)."""
+    """Return up to ``rows`` chunks from ``start``: (rows as in Run.chunks, where they end, the fault there or 0)."""
     rows = min(rows, max(end - start, 0) // layout.ENVELOPE_BYTES + 1)
     table = np.empty((rows, 8), np.int64)
     kernels: Any = engine.select(KERNEL_MODULE, fallback, end - start if verify else 0)
@@ -59,7 +59,7 @@ def walk(
 
 
 def follows(rows: NDArray[np.int64], offset: int) -> int:
-    """How many of these chunks follow one another without a gap, the first one at ``offset``."""
+    """Return how many of these chunks are consecutive without a gap, the first one at ``offset``."""
     if len(rows) <= _FEW:
         # of large chunks a read holds a handful, and then each step of NumPy's costs more than the comparison
         places = rows[:, BASE_OFFSET : LAST_OFFSET + 1].tolist()
@@ -84,9 +84,9 @@ def scan(
     hints: Sequence[IndexEntry] = (),
     stop_offset: int | None = None,
 ) -> Scan:
-    """Check the chunks from ``start`` to byte ``end``; with ``stop_offset`` go no further than that offset.
+    """Check the chunks from ``start`` to byte ``end``, or to ``stop_offset`` if given.
 
-    ``hints`` are index entries that were whole: they are believed where bytes and hint agree. ``path`` is for reports.
+    ``hints`` are index entries that were intact: they are used if the bytes agree. ``path`` is for reports.
     """
     found = Scan(start.position, start.position, start.offset, start.max_timestamp_us)
     while found.end_position < end and (stop_offset is None or found.end_offset < stop_offset):
@@ -117,7 +117,7 @@ def _take(found: Scan, rows: NDArray[np.int64]) -> None:
 
 
 def _resume(found: Scan, region: Region, end: int, path: Path, hints: Sequence[IndexEntry]) -> bool:
-    """Note the damage at the end of ``found`` and go on behind it; False where nothing whole follows."""
+    """Record the damage at the end of ``found`` and continue after it; return False if nothing intact follows."""
     at, offset = found.end_position, found.end_offset
     last = _last_byte(region, at, end)
     if last <= at:
@@ -139,7 +139,7 @@ def _resume(found: Scan, region: Region, end: int, path: Path, hints: Sequence[I
 
 
 def find_lost_end(region: Region, found: Scan, end: int, end_offset: int, path: Path) -> list[Damage]:
-    """Return the damage between the end of a scan and the known end of the segment, as bad chunks if they chain up."""
+    """Return the damage between the end of a scan and the known end of the segment, as bad chunks if they connect."""
     chain = _chain(region, found.end_position, found.end_offset, end, path)
     if chain and chain[-1].end == end_offset:
         return chain
@@ -147,7 +147,7 @@ def find_lost_end(region: Region, found: Scan, end: int, end_offset: int, path: 
 
 
 def _behind_bad_chunks(region: Region, at: int, offset: int, end: int, path: Path) -> list[Damage]:
-    """The bad chunks from ``at`` whose lengths and offsets lead to a whole chunk that agrees with them."""
+    """Return the bad chunks from ``at`` whose lengths and offsets lead to an intact chunk that agrees with them."""
     chain = _chain(region, at, offset, end, path)
     if not chain or _base_offset(region, chain[-1].stop, end) != chain[-1].end:
         return []
@@ -155,7 +155,7 @@ def _behind_bad_chunks(region: Region, at: int, offset: int, end: int, path: Pat
 
 
 def _chain(region: Region, at: int, offset: int, end: int, path: Path) -> list[Damage]:
-    """From a bad chunk on: chunks with a believable envelope, each beginning where the last one ends, none whole."""
+    """Return adjacent bad chunks with plausible envelopes, starting at ``at``."""
     chain: list[Damage] = []
     while True:
         rows, position, _ = walk(region, at, end, verify=False, rows=1)
@@ -171,7 +171,7 @@ def _chain(region: Region, at: int, offset: int, end: int, path: Path) -> list[D
 def _search(
     region: Region, at: int, last: int, end: int, offset: int, hints: Sequence[IndexEntry]
 ) -> tuple[int, int] | None:
-    """The first whole chunk behind ``at`` from which the log goes on, by its looks; else the next index entry."""
+    """Return the first intact chunk after ``at`` at which the log seems to continue, else the next index entry."""
     budget = _SEARCH_BYTES_MAX
     hint = next((h for h in hints if h.position > at and _base_offset(region, h.position, end) == h.offset), None)
     bound = last if hint is None else hint.position
@@ -189,7 +189,7 @@ def _search(
 
 
 def _signs(region: Region, start: int, end: int) -> Iterator[int]:
-    """Positions where an envelope might begin, by its magic and version."""
+    """Yield positions where an envelope might start, by its magic and version."""
     for window in range(start + layout.MAGIC_AT, end, _WINDOW):
         data = region[window : min(window + _WINDOW + len(_SIGN) - 1, end)].tobytes()
         at = data.find(_SIGN)
@@ -199,7 +199,7 @@ def _signs(region: Region, start: int, end: int) -> Iterator[int]:
 
 
 def _base_offset(region: Region, at: int, end: int, *, verify: bool = True) -> int | None:
-    """The base offset of the chunk at ``at``, None where no whole one is there."""
+    """Return the base offset of the chunk at ``at``, or None if there is no intact one."""
     rows, _, _ = walk(region, at, end, verify=verify, rows=1)
     return int(rows[0, BASE_OFFSET]) if len(rows) else None
 
@@ -214,7 +214,7 @@ def _leads_to(region: Region, position: int, offset: int, goal: IndexEntry) -> b
 
 
 def _last_byte(region: Region, start: int, end: int) -> int:
-    """The end of the last byte in [start, end) that is not zero; ``start`` where all are."""
+    """Return the end of the last byte in [start, end) that is not zero, or ``start`` if all are."""
     while end > start:
         low = max(start, end - _WINDOW)
         found = np.flatnonzero(region[low:end])

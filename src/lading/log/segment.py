@@ -1,9 +1,8 @@
 """A segment: one file of chunks, read through a read-only map.
 
-Every byte is checked against its chunk's CRC once after it was mapped, before it is handed out, so neither a flipped
-bit nor a write that the disk only pretended to do is ever served as a message. What fails is searched once
-(``scan``), noted as damage, and gone around from then on, unless one flipped bit is all that is wrong with a chunk:
-then a mended copy is served.
+Every byte is checked against its chunk's CRC once after it was mapped, before it is returned, so that neither a flipped
+bit nor a write that the disk lost is ever served as a message. What fails is scanned once (``scan``), recorded as
+damage and skipped from then on, unless the only fault of a chunk is one flipped bit: then a repaired copy is served.
 """
 
 from __future__ import annotations
@@ -33,14 +32,14 @@ INDEX_SUFFIX: Final = ".index"
 
 
 class LogPosition(NamedTuple):
-    """Where reading ends: the chunk boundary at ``position``, which is offset ``offset``."""
+    """A chunk boundary, such as the end of reading: ``position`` in the file, and its ``offset``."""
 
     offset: int
     position: int
 
 
 class Segment:
-    """The reading side; ``end`` is where its chunks end, None as long as nobody had to know."""
+    """The reading side of a segment; ``end`` is where its chunks end, None until that was determined."""
 
     def __init__(self, disk: Disk, directory: Path, base_offset: int) -> None:
         self.base_offset = base_offset
@@ -49,9 +48,9 @@ class Segment:
         self.max_timestamp_us = 0
         self.damage: list[Damage] = []
         self.index_fault = ""
-        """What was wrong with the index file when it was read."""
+        """The fault of the index file when it was read, or ""."""
         self.on_damage: Callable[[Sequence[Damage]], None] = _ignore
-        """Called with what reading finds damaged that was not known."""
+        """Called with damage that reading has found."""
         self.on_map: Callable[[], None] = _do_nothing
         """Called when the file was mapped, which holds it open."""
         self._disk = disk
@@ -64,11 +63,11 @@ class Segment:
 
     @property
     def index_path(self) -> Path:
-        """Where its index lies."""
+        """The path of its index."""
         return self.path.with_suffix(INDEX_SUFFIX)
 
     def load_end(self, end_offset: int) -> bool:
-        """Learn the end of a closed segment from the last entry of its index; False where that cannot be believed."""
+        """Take the end of a closed segment from the last entry of its index; return False if that is not plausible."""
         file_size = self.file_size()
         data = read_all(self._disk, self.index_path) or b""
         index, fault = index_format.unpack(data[-index_format.ENTRY_BYTES :], -1)
@@ -80,7 +79,7 @@ class Segment:
         return True
 
     def find_end(self, end_offset: int) -> Scan:
-        """Learn the end of a closed segment, and its index, by reading all of it; the next segment says its end."""
+        """Determine index and end of a closed segment by reading all of it; ``end_offset`` is from the next segment."""
         index, self.index_fault = self.read_index()
         hints = [index.entry(i) for i in range(len(index))]
         found = self.scan_from(IndexEntry(self.base_offset, 0, 0), self.data_end(), hints)
@@ -88,7 +87,7 @@ class Segment:
         return found
 
     def close_at(self, found: Scan, end_offset: int) -> None:
-        """Take over what a scan of all of it found; CorruptLog where it passes the next segment."""
+        """Adopt the result of a scan of all of it. Raises CorruptLog if it overlaps the next segment."""
         if found.end_offset < end_offset:
             found.damage += self.find_lost_end(found, end_offset)
             found.end_position, found.end_offset = found.end_position + found.bad_bytes, end_offset
@@ -100,7 +99,7 @@ class Segment:
         self._adopt(found)
 
     def save_index(self) -> None:
-        """Write the index of a closed segment. It may fail or be lost: it is rebuilt then."""
+        """Write the index of a closed segment. It may fail or be lost: the index is then rebuilt."""
         assert self.end is not None
         index = self.index
         index.end = IndexEntry(*self.end, self.max_timestamp_us)
@@ -116,7 +115,7 @@ class Segment:
     def scan_from(
         self, start: IndexEntry, size: int, hints: Sequence[IndexEntry] = (), *, stop_offset: int | None = None
     ) -> Scan:
-        """Check the chunks from ``start`` on in the first ``size`` bytes of the file; this changes nothing here."""
+        """Check the chunks from ``start`` in the first ``size`` bytes of the file; changes nothing."""
         region = self._region(size)
         self._bring_in(region, start.position, size)
         return scan(region, start, size, path=self.path, hints=hints, stop_offset=stop_offset)
@@ -127,11 +126,11 @@ class Segment:
         return find_lost_end(self._region(stop), found, stop, end_offset, self.path)
 
     def file_size(self) -> int:
-        """Bytes of the file, which may end with room that was never used."""
+        """Return the size of the file, which may end with unused space."""
         return file_size(self._disk, self.path)
 
     def data_end(self) -> int:
-        """Where that room begins, at the latest."""
+        """Return an upper bound of where the unused space starts."""
         file = self._disk.open(self.path)
         try:
             return file.data_end()
@@ -155,13 +154,13 @@ class Segment:
         return self._map is not None
 
     def unload(self) -> None:
-        """Let go of map and index; spans that were handed out keep their map."""
+        """Drop map and index; spans that were returned keep their map."""
         self.unmap()
         self._index = None
         self._hints.clear()
 
     def unmap(self) -> None:
-        """Let go of the map; what is mapped anew is checked anew."""
+        """Drop the map; what is mapped again is checked again."""
         self._map, self._checked = None, Intervals()
 
     def read_index(self) -> tuple[Index, str]:
@@ -180,7 +179,7 @@ class Segment:
 
     @property
     def index(self) -> Index:
-        """The sparse index, read from its file when it is not in memory."""
+        """The sparse index, read from its file if it is not in memory."""
         if self._index is None:
             index, fault = self.read_index()
             if fault or not len(index):
@@ -195,7 +194,7 @@ class Segment:
     # ------------------------------------------------------------------------------------------ reading
 
     def span(self, offset: int, limit: LogPosition, max_bytes: int) -> Span | None:
-        """Checked chunks from the one that holds ``offset``; None where nothing readable lies before ``limit``."""
+        """Return checked chunks from the one with ``offset``, or None if there is nothing readable before ``limit``."""
         region = self._region(limit.position)
         for attempt in (0, 1):
             wanted = offset
@@ -221,7 +220,7 @@ class Segment:
         raise CorruptLog(f"{place_of(self.path)}: offset {offset} cannot be found; the file changes while it is read")
 
     def first_since(self, timestamp_us: int, limit: LogPosition) -> int | None:
-        """Base offset of the first chunk with a message at or after a time; None where there is none."""
+        """Return the base offset of the first chunk with a message at or after a time, or None."""
         if not limit.position:
             return None
         region = self._region(limit.position)
@@ -241,7 +240,7 @@ class Segment:
         return None
 
     def _locate(self, region: Region, offset: int, limit: LogPosition) -> LogPosition | None:
-        """The chunk that holds ``offset``; None where the index or the bytes are wrong."""
+        """Return the chunk with ``offset``, or None if the index or the bytes are wrong."""
         hint = self._hints.get(offset)
         if hint is not None:
             return LogPosition(offset, hint)
@@ -271,7 +270,7 @@ class Segment:
         return None
 
     def _stop(self, region: Region, start: LogPosition, limit: LogPosition, max_bytes: int) -> LogPosition | None:
-        """The chunk boundary about ``max_bytes`` behind ``start``; None where the bytes are wrong."""
+        """Return the chunk boundary about ``max_bytes`` after ``start``, or None if the bytes are wrong."""
         limit = self._before_damage(start, limit)
         wanted = start.position + max_bytes
         if wanted >= limit.position:
@@ -291,7 +290,7 @@ class Segment:
         return limit
 
     def _check(self, region: Region, start: LogPosition, stop: LogPosition) -> bool:
-        """Whether whole chunks with right CRCs lead from ``start`` to ``stop``; nothing is checked twice."""
+        """Whether chunks with correct CRCs lead from ``start`` to ``stop``; nothing is checked twice."""
         if not self._checked.missing(start.position, stop.position):
             return True
         at, offset = start.position, start.offset
@@ -307,7 +306,7 @@ class Segment:
         return True
 
     def _rescan(self, limit: LogPosition) -> None:
-        """Read all up to ``limit`` anew: the index is what the bytes say, what cannot be read becomes damage."""
+        """Scan everything up to ``limit`` again: rebuild the index from the bytes, record damage."""
         index = self._index or self.read_index()[0]
         hints = [index.entry(i) for i in range(len(index))]
         end, latest, known = self.end, self.max_timestamp_us, self.damage
@@ -333,20 +332,20 @@ class Segment:
             ) from error
 
     def _known_end(self) -> LogPosition | None:
-        """Where the chunks end, whatever readers may see of them; None where only their limit is known."""
+        """Return where the chunks end, visible to readers or not, or None if only the limit of readers is known."""
         return self.end
 
 
 def _ignore(damage: Sequence[Damage]) -> None:
-    """Nobody wants to know."""
+    """Do nothing with new damage."""
 
 
 def _do_nothing() -> None:
-    """Nobody counts open files."""
+    """Do nothing: open files are not counted."""
 
 
 def _mended(region: Region, damage: Damage) -> NDArray[np.uint8] | None:
-    """A whole copy of the chunk that lay where one bit flipped, if its offsets are those that are missing."""
+    """Return a repaired copy of a chunk in which one bit flipped, if its offsets are the missing ones."""
     whole = repair_chunk(region, damage.start, damage.stop)
     if whole is None:
         return None

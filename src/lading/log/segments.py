@@ -1,4 +1,4 @@
-"""The segments of one log in order, the last one written to: reading across them, beginning and deleting them."""
+"""The segments of one log in order, the last one active: reading across them, starting and deleting them."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _LOADED_MAX: Final = 4
 
 
 class Reached(NamedTuple):
-    """How far a log goes: the base offset of its last segment and the end in it."""
+    """How far a log reaches: the base offset of its last segment and the end in it."""
 
     base_offset: int
     end: LogPosition
 
 
 class Segments:
-    """All segments of one log; ``synced`` is how far they are on disk, and readers go no further."""
+    """All segments of one log; ``synced`` is how far they are on disk, and the limit of readers."""
 
     def __init__(
         self, disk: Disk, directory: Path, closed: Sequence[Segment], active: ActiveSegment, gaps: Sequence[Damage]
@@ -44,13 +44,13 @@ class Segments:
         self._recent: OrderedDict[int, None] = OrderedDict()
 
     def watch(self, on_damage: Callable[[Sequence[Damage]], None], on_map: Callable[[], None]) -> None:
-        """Call ``on_damage`` with what reading finds damaged that was not known, ``on_map`` when a file is mapped."""
+        """Call ``on_damage`` with damage that reading has found, ``on_map`` when a file is mapped."""
         self._watchers = on_damage, on_map
         for segment in self._all:
             segment.on_damage, segment.on_map = self._watchers
 
     def rest(self) -> None:
-        """Hold no file open; all that was written is synced."""
+        """Close all files; the caller has synced everything written."""
         self.active.rest()
         for segment in self.closed:
             segment.unload()
@@ -58,12 +58,12 @@ class Segments:
 
     @property
     def written(self) -> Reached:
-        """How far they are written."""
+        """How far the segments are written."""
         return Reached(self.active.base_offset, self.active.written)
 
     @property
     def closed(self) -> list[Segment]:
-        """All but the one that is written to."""
+        """All segments but the active one."""
         return self._all[:-1]
 
     @property
@@ -77,7 +77,7 @@ class Segments:
         return len(self._all)
 
     def infos(self) -> list[SegmentInfo]:
-        """As retention sees them, in order."""
+        """Return what retention knows of each segment, in order."""
         closed = [self._info(segment, segment.end) for segment in self.closed if segment.end is not None]
         active = self.active
         return [*closed, self._info(active, active.written)]
@@ -87,7 +87,7 @@ class Segments:
         return SegmentInfo(segment.base_offset, end.offset, end.position, segment.max_timestamp_us, written_us)
 
     def roll(self, base_offset: int) -> list[File]:
-        """Close the active segment and begin the next one at ``base_offset``; gives what the next sync must include."""
+        """Close the active segment, start the next one at ``base_offset``; return what the next sync must include."""
         old = self.active
         old.finish()
         new = ActiveSegment(self._disk, self._directory, base_offset)
@@ -102,7 +102,7 @@ class Segments:
         return also_sync
 
     def read(self, offset: int, end: int, max_bytes: int) -> Span | None:
-        """As ``PartitionLog.read``, from segments that begin before ``end``."""
+        """Read as ``PartitionLog.read`` does, from segments that start before ``end``."""
         number = max(bisect_right(self._bases, offset) - 1, 0)
         while number < len(self._all) and self._bases[number] < end:
             segment = self._all[number]
@@ -115,7 +115,7 @@ class Segments:
         return None
 
     def first_since(self, timestamp_us: int, end: int) -> int | None:
-        """Base offset of the first chunk with a message at or after a time, None where none begins before ``end``."""
+        """Return the base offset of the first chunk before ``end`` with a message at or after a time, or None."""
         for segment in self._all:
             if segment.base_offset >= end:
                 break
@@ -126,7 +126,7 @@ class Segments:
         return None
 
     def damage(self, first: int, end: int) -> list[Damage]:
-        """What is known to be damaged among these offsets, with the bytes where it lay."""
+        """Return the known damage among these offsets, with the bytes where they were."""
         numbers = range(max(bisect_right(self._bases, first) - 1, 0), bisect_left(self._bases, end))
         known = [*self._gaps, *(damage for number in numbers for damage in self._all[number].damage)]
         return [damage for damage in known if damage.first < end and damage.end > first]

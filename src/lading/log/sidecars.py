@@ -1,6 +1,6 @@
-"""What lies beside the messages of a partition: watermark, states of ranges, snapshots.
+"""The files next to the messages of a partition: watermark, states of ranges, snapshots.
 
-From them follows how far readers see, and where one cannot be written the log takes no messages.
+They determine the limits of readers; if one of them cannot be written, the log refuses messages.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .watermark_file import WatermarkFile, WatermarkSlot
 
 
 class LogSidecars:
-    """The part of a partition's log that writes no messages."""
+    """The part of a partition's log that does not write messages."""
 
     recovery: RecoveryReport
 
@@ -85,14 +85,14 @@ class LogSidecars:
         self._mark.wake()
 
     def _begin_writing(self) -> None:
-        """The first write since opening: from now on the log is not closed in order, and the disk knows it."""
+        """Prepare the first write since opening: record durably that the log is no longer cleanly closed."""
         self._wake()
         if self._found is not None or self._overlay.needs_rewrite:
             self._mend()
         self._mark.begin(self._now_marked())
 
     def _mend(self) -> None:
-        """Carry out what recovery found necessary, before anything is written behind it."""
+        """Apply the repairs of recovery before anything is appended."""
         found = self._found
         try:
             if self._overlay.needs_rewrite:
@@ -181,8 +181,8 @@ class LogSidecars:
 
 
 def _ignore(news: object) -> None:
-    """Nobody wants to know."""
+    """Do nothing with an event: the default of callbacks."""
 
 
 def do_nothing() -> None:
-    """Likewise."""
+    """Do nothing: the default of callbacks without arguments."""

@@ -1,8 +1,8 @@
-"""Named blobs beside the segments: what the broker would otherwise have to find by decoding all bodies at start.
+"""Snapshots, named blobs next to the segments: what the broker would otherwise derive from all bodies at start.
 
 File ``NAME.snapshot``: ``magic "LDSN" · crc32c u32`` (of what follows) ``· version u32 · reserved u32 · epoch u64 ·
-end_offset u64`` and the blob, little-endian. It is true for all messages before ``end_offset``, as a reader in
-``epoch`` saw them; a log that was cut since does not believe it.
+end_offset u64`` and the blob, little-endian. It is valid for all messages before ``end_offset``, as a reader in
+``epoch`` saw them; a log that was truncated since ignores it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,63}")
 
 
 def save(disk: Disk, directory: Path, name: str, epoch: int, end_offset: int, data: bytes) -> None:
-    """Keep a blob in the place of the last one of its name; it is on disk on return."""
+    """Store a blob, replacing the last one of its name; on disk on return."""
     body = _HEAD.pack(_MAGIC, 0, SNAPSHOT.written, 0, epoch, end_offset)[8:] + data
     replace(disk, _path(directory, name), _MAGIC + struct.pack("<I", google_crc32c.value(body)) + body)
 
@@ -36,9 +36,9 @@ def save(disk: Disk, directory: Path, name: str, epoch: int, end_offset: int, da
 def load(
     disk: Disk, directory: Path, name: str, epochs: Sequence[tuple[int, int]], next_offset: int
 ) -> Snapshot | None:
-    """The last blob of that name, None where it is missing, not whole, or about messages that are not there.
+    """Return the last blob of that name, or None if it is missing, damaged, or covers messages that do not exist.
 
-    NewerFormat where a later Lading wrote it.
+    Raises NewerFormat if a later Lading wrote it.
     """
     data = read_all(disk, _path(directory, name))
     if data is None or len(data) < _HEAD.size:

@@ -1,4 +1,4 @@
-"""Where a broker keeps what it is given: logs of partitions, the catalog, and what makes both last."""
+"""The storage of a broker: the logs of partitions, the catalog, and the commit that makes both durable."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from .interface import Commit, PartitionLog
 
 
 class LogStore(Protocol):
-    """What a broker asks of the place where everything lies. The logs are all that is read and written often."""
+    """The interface of a broker's storage. Only the logs are read and written often."""
 
     @property
     def catalog(self) -> Catalog:
-        """Everything that is no message."""
+        """Everything but messages."""
 
     @property
     def directory(self) -> DataDirectory:
-        """Where topics lie, and what each says of itself."""
+        """The directories of topics and their descriptions."""
 
     @property
     def commit(self) -> Commit:
-        """What makes flushed chunks last."""
+        """Makes flushed chunks durable."""
 
     @property
     def dates(self) -> Dates:
-        """Gives the date of a time that the broker was told; the broker sets it."""
+        """Converts the broker's times to dates; the broker sets it."""
 
     def open_log(self, path: Path, topic_id: bytes, first_epoch: int, now_us: int) -> PartitionLog:
-        """Open the log of a directory, or create it with ``first_epoch``; from any thread."""
+        """Open the log of a directory, or create it with ``first_epoch``. Callable from any thread."""

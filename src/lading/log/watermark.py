@@ -1,16 +1,16 @@
-"""The watermark file of a partition: how far readers may go, and which epochs there were.
+"""The watermark file of a partition: the limits of readers, and the epochs of its log.
 
-Two kinds of facts, each as firm as it must be. The **head** (topic id, epochs, first offset) is replaced as a
-whole and synced. The **slots** (synced end, stable end, time) are written in place by turns, at most 100 ms
-behind and without a sync of their own: what a slot says became true on disk before it was written, and a slot
-that a power cut tears or loses leaves the other one or the head, which are older and as true.
+It has two parts of different durability. The **head** (topic id, epochs, first offset) is replaced as a whole and
+synced. The **slots** (high watermark, last stable offset, time) are written in place alternately, at most 100 ms late
+and without a sync of their own: what a slot says was true on disk before it was written, and if a power cut tears or
+loses a slot, the other one or the head is older, but still true.
 
 Layout, little-endian. Head: ``magic "LDWM" · version u16 · reserved u16 · length u32 · crc32c u32`` (of the rest of
 the head), then ``topic_id 16 bytes · first_offset u64 · synced_end u64 · stable_end u64 · clock_us u64 · epochs u32``
 and per epoch ``epoch u64 · first offset u64``; ``length`` counts the head, a multiple of 512, filled with zeros. Two
 slots of 512 bytes follow: ``crc32c u32 · flags u32 · sequence u64 · synced_end u64 · stable_end u64 · clock_us u64``,
 the crc of what follows it in the slot; flag 1 = closed in order. A slot may go on with ``crc32c u32`` (of the 40 bytes
-before it and the 12 behind it) ``· states_crc32c u32 · states_bytes u64``: so many bytes of ``states.log`` are on disk.
+before it and the 12 after it) ``· states_crc32c u32 · states_bytes u64``: so many bytes of ``states.log`` are on disk.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ class StatesMark(NamedTuple):
     size_bytes: int
 
     def holds(self, data: bytes) -> bool:
-        """Whether the file still begins with these bytes."""
+        """Whether the file still starts with these bytes."""
         return len(data) >= self.size_bytes and google_crc32c.value(data[: self.size_bytes]) == self.crc
 
 
 @dataclass(frozen=True, slots=True)
 class Watermark:
-    """What the file says, the newer slot counted; ``slot`` is the one to write next."""
+    """The content of the file, with that of the newer slot; ``slot`` is the one to write next."""
 
     topic_id: bytes
     first_offset: int
@@ -62,7 +62,7 @@ class Watermark:
     slots_at: int
     sequence: int
     states: StatesMark | None = None
-    """None where the file does not say."""
+    """None if the file does not say."""
 
 
 def pack(
@@ -75,7 +75,7 @@ def pack(
     *,
     clean: bool = False,
 ) -> bytes:
-    """A new file: the head and two empty slots, or with ``clean`` one that says so."""
+    """Return a new file: the head and two empty slots, or with ``clean`` one slot marked as cleanly closed."""
     body = _HEAD.pack(topic_id, first_offset, high_watermark, last_stable_offset, clock_us, len(epochs))
     body += b"".join(_EPOCH.pack(*epoch) for epoch in epochs)
     length = -(-(_PREFIX.size + len(body)) // SECTOR) * SECTOR
@@ -94,7 +94,7 @@ def pack_slot(
     clean: bool,
     states: StatesMark | None = None,
 ) -> bytes:
-    """One slot; it belongs at ``slots_at + 512 * (sequence % 2)``. Without ``states`` it takes back what one said."""
+    """Return a slot, for ``slots_at + 512 * (sequence % 2)``; without ``states`` it revokes those of earlier slots."""
     slot = _SLOT.pack(0, CLEAN if clean else 0, sequence, high_watermark, last_stable_offset, clock_us)[4:]
     slot = _with_crc(b"", slot)
     if states is None:
@@ -108,7 +108,7 @@ def _with_crc(before: bytes, data: bytes) -> bytes:
 
 
 def unpack(data: bytes) -> Watermark | None:
-    """What the file says; None where the head is not whole."""
+    """Parse the file; return None if the head is not intact."""
     if len(data) < _PREFIX.size:
         return None
     magic, version, reserved, length, crc = _PREFIX.unpack_from(data)
@@ -134,7 +134,7 @@ def unpack(data: bytes) -> Watermark | None:
 
 
 def _states(slot: bytes) -> StatesMark | None:
-    """What a slot says of ``states.log``; None where it was written by a Lading that says nothing."""
+    """Return what a slot says about ``states.log``, or None if an older Lading wrote it, without that."""
     at = _SLOT.size + 4
     rest = slot[at : at + _STATES.size]
     if len(rest) < _STATES.size or slot[_SLOT.size : at] != _with_crc(slot[: _SLOT.size], rest)[:4]:
@@ -143,11 +143,11 @@ def _states(slot: bytes) -> StatesMark | None:
 
 
 def next_epochs(epochs: Sequence[tuple[int, int]], epoch: int, first_offset: int) -> list[tuple[int, int]]:
-    """``epochs`` with a new one, which replaces one that began at the same offset: both say the same of a place."""
+    """Return ``epochs`` with a new one, which replaces one that starts at the same offset and so has no messages."""
     return [(number, first) for number, first in epochs if first < first_offset] + [(epoch, first_offset)]
 
 
 def is_still_valid(epochs: Sequence[tuple[int, int]], epoch: int, offset: int) -> bool:
-    """Whether all that a reader saw up to a position (epoch, next offset) is still what lies there (design.md Log)."""
+    """Whether everything that a reader saw up to a position (epoch, next offset) is unchanged (design.md Log)."""
     following = next((first for number, first in epochs if number > epoch), None)
     return following is None or offset <= following

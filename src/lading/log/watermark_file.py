@@ -1,4 +1,4 @@
-"""The watermark file of a log at work: its slots written by turns, its head replaced."""
+"""The watermark file of an open log: slots are written alternately, the head is replaced."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _EVERY_US: Final = 40_000
 
 
 class WatermarkSlot(NamedTuple):
-    """What a slot says: how far messages are on disk, how far they are settled, the time of the log, its states."""
+    """The content of a slot: high watermark, last stable offset, time of the log, extent of its states."""
 
     high_watermark: int
     last_stable_offset: int
@@ -22,11 +22,11 @@ class WatermarkSlot(NamedTuple):
 
 
 class WatermarkFile:
-    """Written to between ``begin`` and ``close``; errors of the disk are OSErrors and can be tried again."""
+    """The file, written to between ``begin`` and ``close``. Methods raise OSError and can then be called again."""
 
     def __init__(self, disk: Disk, directory: Path, now_us: int) -> None:
         self.stale = False
-        """Whether there is something to say that no slot says yet."""
+        """Whether there is something new that no slot contains yet."""
         self._disk = disk
         self._path = directory / watermark.FILE_NAME
         self._file: File | None = None
@@ -36,7 +36,7 @@ class WatermarkFile:
 
     @property
     def begun(self) -> bool:
-        """Whether the disk knows that the log is written to."""
+        """Whether the file says that the log is being written to."""
         return self._file is not None or self._resting
 
     def rest(self) -> None:
@@ -52,7 +52,7 @@ class WatermarkFile:
             self._resting = False
 
     def begin(self, mark: WatermarkSlot) -> None:
-        """From now on the log is not closed in order, and the disk knows it when this returns."""
+        """Record that the log is no longer cleanly closed; on disk on return."""
         file = self._disk.open(self._path, write=True)
         found = watermark.unpack(file.read(0, file.size()))
         assert found is not None
@@ -64,13 +64,13 @@ class WatermarkFile:
         self._file = file
 
     def begin_again(self, head: bytes, mark: WatermarkSlot) -> None:
-        """Replace the whole file by ``head`` and go on in it."""
+        """Replace the whole file by ``head`` and continue in it."""
         replace(self._disk, self._path, head)
         self._file, self._resting = None, False
         self.begin(mark)
 
     def write_when_due(self, mark: WatermarkSlot, now_us: int) -> None:
-        """Write a slot where there is something to say, at most every 40 ms."""
+        """Write a slot if there is something new, at most every 40 ms."""
         if self._file is None or not self.stale or -_EVERY_US < now_us - self._due_us < 0:
             return
         self.stale = False
@@ -80,7 +80,7 @@ class WatermarkFile:
             self._write(self._file, mark, clean=False)
 
     def forget_states(self, mark: WatermarkSlot) -> None:
-        """``states.log`` is going to be another file: no slot says how long it is when this returns."""
+        """Remove the extent of ``states.log``, which is about to be replaced, from all slots; on disk on return."""
         if self._file is None:
             return
         for _ in range(2):
@@ -89,13 +89,13 @@ class WatermarkFile:
         self.stale = True
 
     def finish(self, mark: WatermarkSlot) -> None:
-        """Say that the log is closed in order, on disk when this returns."""
+        """Record that the log is cleanly closed; on disk on return."""
         assert self._file is not None
         self._write(self._file, mark, clean=True)
         self._file.sync()
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if self._file is not None:
             self._file.close()
         self._file, self._resting = None, False
