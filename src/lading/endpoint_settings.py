@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
     BaseModel,
@@ -93,6 +93,8 @@ class TlsSettings(CertificateSettings):
         return self
 
 
+IggyRelease = Literal["0.0.30", "0.0.40", "0.1", "0.4", "0.5", "0.6", "0.7", "0.8", "0.9", "0.10"]
+"""Releases of Iggy with the classic framing (docs/reference/protocols/iggy.md#releases)."""
 ListenerName = Annotated[str, StringConstraints(pattern="^[a-z0-9_-]+$")]
 
 
@@ -127,7 +129,7 @@ def merge_tables(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str
 class IggyListener(UnauthenticatedEndpoint):
     """An address for Iggy's binary protocol, whatever carries it."""
 
-    release: str | None = None
+    release: IggyRelease | None = None
     """The release of Iggy that its clients are of, where their first bytes do not tell it; unset: they do."""
     connections_max: int = Field(default=4096, ge=1)
     idle_timeout_ms: int = Field(default=86_400_000, ge=10)

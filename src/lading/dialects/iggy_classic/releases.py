@@ -75,6 +75,8 @@ class Release:
     """Polled messages have partition and current offset in front of their number, 16 bytes in sum instead of 4."""
     is_missing_empty: bool = False
     """To get what does not exist is answered by nothing instead of an error."""
+    is_silent: bool = False
+    """Its clients log in without saying their version."""
     codes: Mapping[Reason, int] = field(default_factory=lambda: MappingProxyType(CODE_OF))
     """The status by reason."""
 
@@ -106,8 +108,8 @@ RELEASES: Final = (
         poll_head=NUMBERED,
         tells_partition=False,
     ),
-    Release("0.1", later_layouts.TABLE_0_1, codes=_LATER_CODES),
-    Release("0.4", later_layouts.TABLE_0_4, codes=_LATER_CODES),
+    Release("0.1", later_layouts.TABLE_0_1, is_silent=True, codes=_LATER_CODES),
+    Release("0.4", later_layouts.TABLE_0_4, is_silent=True, codes=_LATER_CODES),
     Release("0.5", later_layouts.TABLE_0_6, version=(0, 5), codes=_LATER_CODES),
     Release("0.6", later_layouts.TABLE_0_6, version=(0, 6, 10), is_missing_empty=True, codes=_LATER_CODES),
     Release(
@@ -162,7 +164,7 @@ SILENT: Final = BY_NAME["0.4"]
 """What a login without a version is, until a request says otherwise: see ``release_of_topic``."""
 
 _TOLD: Final = tuple(release for release in RELEASES if release.version)
-_SILENT: Final = tuple(release for release in RELEASES if not release.version and release.tells_partition)
+_SILENT: Final = tuple(release for release in RELEASES if release.is_silent)
 _VERSION: Final = re.compile(r"(\d{1,9})\.(\d{1,9})(?:\.(\d{1,9}))?")
 
 

@@ -6,6 +6,7 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from ...dialects.iggy_classic.releases import UNTOLD, Release
 from ...model.errors import Reason, Refusal
 from ..base.services import Services
 
@@ -16,6 +17,9 @@ class Client:
 
     address: str
     transport: int
+    release: Release = UNTOLD
+    user: str | None = None
+    """The name it has logged in with."""
     id: int = field(init=False)
 
     def __post_init__(self) -> None:

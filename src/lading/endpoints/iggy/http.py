@@ -35,7 +35,8 @@ from ..http_shared.bearer import guard_administration
 from ..http_shared.http import HttpEndpoint, InPieces, TextResponse, read_body
 from ..http_shared.routing import Access, HttpRoute, Parameters, Router, parse_number
 from ..http_shared.states import StateRequests, parse_states, states_document
-from .poll import Poller, batch_of
+from .answers import batch_of
+from .poll import Poller
 from .send import Sender, choice_of
 from .service import CHANGES, SURVEYS, IggyService
 
@@ -155,7 +156,7 @@ class IggyHttp:
                 validate(command)
         try:
             if isinstance(command, CHANGES):
-                await self._service.change(command)
+                await self._service.change(command, lambda created: None)
                 return Response(status_code=row.status)
             if type(command) in SURVEYS:
                 document = await self._service.survey(command, None, encode_answer)
@@ -186,12 +187,13 @@ class IggyHttp:
         states = states_of(query.pop("state", "all"))
         command = parse_query(c.PollMessages, query, **_fields(path))
         try:
-            reading = self._poller.read(command, None, now_us(), states)
+            found = self._poller.read(command, None, now_us(), states)
         except LadingError as error:
             return self._refusal(error, command)
-        if reading is None or not reading.pieces:
+        if found is None or not found[0].pieces:
             return Response(b"[]", media_type="application/json")
-        document_of = partial(_polled_document, fit=self._poller.fit(command))
+        reading, fit = found
+        document_of = partial(_polled_document, fit=fit)
         document, stubs = await self._services.run_in_worker(reading.size_bytes, INLINE_BYTES_MAX, document_of, reading)
         if stubs:
             self._services.metrics.dropped.values[NAME, "unholdable"] += stubs

@@ -7,39 +7,38 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import pyarrow as pa
 
-from ...broker.core.read import ReadResult, RunSlice
+from ...broker.core.read import ReadResult
 from ...broker.iggy import poll as polling
 from ...broker.iggy.consumer import ConsumerRef, IggyConsumerKind
 from ...broker.iggy.poll import PollResult
-from ...dialects import codes, registry
+from ...dialects import codes
 from ...dialects.carrier import Carried
-from ...dialects.iggy_classic import messages
-from ...dialects.iggy_classic.commands import PollMessages, parse_request
+from ...dialects.iggy_classic.commands import PollMessages
 from ...dialects.iggy_classic.partitioning import number_of_consumer
 from ...dialects.iggy_classic.primitives import ConsumerIdentifier, ConsumerKind, PollingKind, Strategy
 from ...dialects.iggy_classic.protocol import POLLED
-from ...model.batch import SCHEMA
-from ...model.ranges import write_marks
-from ...model.scan_request import ScanRequest
+from ...dialects.iggy_classic.releases import UNTOLD, PollHead, Release
+from ...dialects.iggy_messages.derived_ids import fill_ids
 from ...model.state import State
 from ..base.carrying import Carrying, Fit
 from ..base.route_cache import RouteCache
 from ..base.services import Services
+from .answers import NOWHERE, Answer, PolledPlace, answer_of
 from .clients import Client
 
 if TYPE_CHECKING:
-    from ...broker.core.topology import Topic
+    from ...broker.core.topology import Partition, Topic
+    from ...broker.iggy.groups import IggyGroups
     from ...endpoint_settings import IggyHttpSettings, IggyListener
 
 POLL: Final = 100
-UNBOUNDED: Final = 1 << 62
-"""The reading is bounded already; nothing is to be left out of it."""
 
 _TAIL = struct.Struct("<BQIB")
 """Strategy kind and value, count, auto-commit: what follows the bytes that name consumer, topic and partition."""
@@ -47,28 +46,28 @@ _TAIL = struct.Struct("<BQIB")
 Route = tuple["Topic", ConsumerRef, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """Messages as polled: ``count`` of them in ``parts``, which may point into the log."""
-
-    count: int
-    parts: Sequence[bytes | bytearray | memoryview]
-    stubs: int = 0
-    """How many of them stand for messages that even the carrier cannot bring across."""
-
-    @property
-    def size_bytes(self) -> int:
-        """Bytes of all parts."""
-        return sum(map(len, self.parts))
-
-
 NOTHING: Final = Answer(0, ())
 
 
 class Poller:
-    """Answers poll requests; one for all connections of a face."""
+    """Answers poll requests of one release; one for all its connections of a face."""
 
-    def __init__(self, services: Services, name: str, settings: IggyListener | IggyHttpSettings) -> None:
+    stored_as: ClassVar[int] = codes.IGGY_CLASSIC
+    """Messages of this dialect go as they are stored."""
+    render = staticmethod(answer_of)
+    """What makes the messages that were read those that clients of the release get."""
+
+    def __init__(
+        self,
+        services: Services,
+        name: str,
+        settings: IggyListener | IggyHttpSettings,
+        release: Release = UNTOLD,
+    ) -> None:
+        self._commands = release.commands
+        self._head = release.poll_head
+        self._tells_partition = release.tells_partition
+        self._first_partition = release.first_partition
         self._carrying = Carrying(services, name, POLLED, default=settings.carrier)
         self._broker = services.broker
         self._workers = services.workers
@@ -81,39 +80,51 @@ class Poller:
 
     def poll(self, payload: memoryview, client: Client | None, now_us: int) -> Answer | asyncio.Future[Answer]:
         """The answer, or a future of it where it takes work too long for the event loop; Refusal."""
-        head = _head_size(payload)
+        head = _head_size(payload, self._head)
         tail = payload[head:]
         if len(tail) != _TAIL.size:
-            return self._poll_command(_command(payload), client, now_us)
+            return self._poll_command(self._parse(payload), client, now_us)
         kind, value, count, auto_commit = _TAIL.unpack(tail)
         strategy = STRATEGIES.get(kind)
         if strategy is None or count == 0 or auto_commit > 1:
-            return self._poll_command(_command(payload), client, now_us)
+            return self._poll_command(self._parse(payload), client, now_us)
         name = bytes(payload[:head])
         route = self._routes.get(name)
         if route is None:
-            route = self._routed(_command(payload))
-            self._routes.add(name, route)
+            command = self._parse(payload)
+            route = self._routed(command)
+            if is_lasting(command.consumer):
+                self._routes.add(name, route)
         polled = self._poll(route, client, strategy(value), count, bool(auto_commit), now_us)
-        return self._answer(polled.reading, route)
+        return self._answer(polled, route[0])
 
     def _poll_command(
         self, command: PollMessages, client: Client | None, now_us: int
     ) -> Answer | asyncio.Future[Answer]:
         """The same for a parsed request."""
-        return self._answer(self.read(command, client, now_us), self._routed(command))
-
-    def fit(self, command: PollMessages) -> Fit:
-        """What brings messages of other dialects into the form of this face."""
-        return self._carrying.fit(self._routed(command)[0])
+        route = self._routed(command)
+        return self._answer(self._poll_route(command, route, client, now_us), route[0])
 
     def read(
         self, command: PollMessages, client: Client | None, now_us: int, states: frozenset[State] | None = None
-    ) -> ReadResult | None:
-        """What a poll reads, as it lies in the log; None where a group member has no partition."""
+    ) -> tuple[ReadResult, Fit] | None:
+        """What a poll reads, as it lies in the log, and what brings messages of other dialects into the form of this
+        face; None where a group member has no partition."""
+        polled = self._poll_route(command, self._routed(command), client, now_us, states)
+        if polled.reading is None or polled.partition is None:
+            return None
+        return polled.reading, self._fit(polled.partition.topic, polled.partition)
+
+    def _poll_route(
+        self,
+        command: PollMessages,
+        route: Route,
+        client: Client | None,
+        now_us: int,
+        states: frozenset[State] | None = None,
+    ) -> PollResult:
         strategy = strategy_of(command.strategy)
-        route, count = self._routed(command), command.count
-        return self._poll(route, client, strategy, count, command.auto_commit, now_us, states).reading
+        return self._poll(route, client, strategy, command.count, command.auto_commit, now_us, states)
 
     def _poll(
         self,
@@ -144,33 +155,46 @@ class Poller:
                 self._hidden_out[self._labels] += sum(end - first for first, end, _ in polled.reading.hidden)
         return polled
 
-    def _answer(self, reading: ReadResult | None, route: Route) -> Answer | asyncio.Future[Answer]:
-        if reading is None or not reading.pieces:
+    def _answer(self, polled: PollResult, topic: Topic) -> Answer | asyncio.Future[Answer]:
+        reading, partition = polled.reading, polled.partition
+        if reading is None or partition is None:
             return NOTHING
-        if all(piece.run.dialect == codes.IGGY_CLASSIC for piece in reading.pieces):
-            return answer_of(reading)
+        place = NOWHERE
+        if self._tells_partition:
+            last = max(partition.log.high_watermark - 1, 0)
+            place = PolledPlace(partition.number + self._first_partition, last)
+        if all(piece.run.dialect == self.stored_as for piece in reading.pieces):
+            return self.render(reading, place)
         loop = asyncio.get_running_loop()
-        return loop.run_in_executor(self._workers, answer_of, reading, self._carrying.fit(route[0]))
+        return loop.run_in_executor(self._workers, self.render, reading, place, self._fit(topic, partition))
+
+    def _fit(self, topic: Topic, partition: Partition) -> Fit:
+        """What brings messages of other dialects into the form of this face, with ids that no other message has."""
+        return partial(_fit_and_identify, self._carrying.fit(topic), topic.uuid, partition.number)
+
+    def _parse(self, payload: memoryview) -> PollMessages:
+        command: Any = self._commands.parse_request(POLL, payload)
+        assert isinstance(command, PollMessages)
+        return command
 
     def _routed(self, command: PollMessages) -> Route:
         topic = self._broker.topic(command.stream, command.topic)
-        return topic, consumer_of(command.consumer), command.partition_id - 1
+        return topic, consumer_of(command.consumer, topic, self._broker.groups), command.partition_id - 1
 
 
-def _command(payload: memoryview) -> PollMessages:
-    command: Any = parse_request(POLL, payload)
-    assert isinstance(command, PollMessages)
-    return command
+def _fit_and_identify(fit: Fit, topic: bytes, partition: int, batch: pa.RecordBatch) -> Carried:
+    carried = fit(batch)
+    return replace(carried, batch=fill_ids(carried.batch, topic, partition))
 
 
-def _head_size(payload: memoryview) -> int:
+def _head_size(payload: memoryview, head: PollHead) -> int:
     """Bytes of consumer, stream, topic and partition (iggy.md A3); any size where they are cut short."""
-    at = 5
-    for _ in range(2):
+    at, identifiers_count, partition_bytes = head
+    for _ in range(identifiers_count):
         if at + 2 > len(payload):
             return at
         at += 2 + payload[at + 1]
-    return at + 4
+    return at + partition_bytes
 
 
 STRATEGIES: Final[dict[int, Callable[[int], polling.PollStart]]] = {
@@ -193,54 +217,13 @@ def strategy_of(strategy: Strategy) -> polling.PollStart:
     return STRATEGIES[strategy.kind](strategy.value)
 
 
-def consumer_of(consumer: ConsumerIdentifier) -> ConsumerRef:
-    """The broker's word for who polls."""
-    return ConsumerRef(_CONSUMERS[consumer.kind], number_of_consumer(consumer.id))
+def consumer_of(consumer: ConsumerIdentifier, topic: Topic, groups: IggyGroups) -> ConsumerRef:
+    """The broker's word for who polls; Refusal for the name of a group that is not there."""
+    if is_lasting(consumer):
+        return ConsumerRef(_CONSUMERS[consumer.kind], number_of_consumer(consumer.id))
+    return ConsumerRef(IggyConsumerKind.GROUP, groups.get(topic, consumer.id).id)
 
 
-def answer_of(reading: ReadResult, fit: Fit | None = None) -> Answer:
-    """The messages of a reading as an Iggy client gets them; callable from any thread.
-
-    ``fit`` is needed where messages of other dialects are among them.
-    """
-    parts: list[bytes | bytearray | memoryview] = []
-    count = stubs = 0
-    for piece in reading.pieces:
-        if piece.run.dialect == codes.IGGY_CLASSIC:
-            cut = messages.slices(piece.run, piece.first, piece.end, UNBOUNDED, UNBOUNDED)
-            parts += cut.parts
-            count += cut.count
-        else:
-            for carried in _carried(piece, fit):
-                parts.append(registry.dialect(codes.IGGY_CLASSIC).encode(carried.batch))
-                count += carried.batch.num_rows
-                stubs += len(carried.unholdable)
-    if reading.hidden:
-        patched = bytearray().join(parts)
-        messages.set_states(patched, reading.hidden)
-        parts = [patched]
-    return Answer(count, parts, stubs)
-
-
-def _carried(piece: RunSlice, fit: Fit | None) -> Iterator[Carried]:
-    """Messages as this dialect can hold them: its own as they lie, those of another whole again before they are."""
-    own = piece.run.dialect == codes.IGGY_CLASSIC
-    for some in registry.decode(piece.run, ScanRequest(piece.first, piece.end, carrier=not own)):
-        batch = registry.to_batch(some)
-        yield Carried(batch, []) if own or fit is None else fit(batch)
-
-
-def batch_of(reading: ReadResult, fit: Fit) -> tuple[pa.RecordBatch, int]:
-    """The messages of a reading as one Batch with their states, and how many stubs are in it; from any thread."""
-    carried = [part for piece in reading.pieces for part in _carried(piece, fit)]
-    table = pa.Table.from_batches([part.batch for part in carried], schema=SCHEMA).combine_chunks()
-    batch = table.to_batches()[0] if table.num_rows else pa.RecordBatch.from_pylist([], schema=SCHEMA)
-    return _with_states(batch, reading.hidden), sum(len(part.unholdable) for part in carried)
-
-
-def _with_states(batch: pa.RecordBatch, hidden: Sequence[tuple[int, int, int]]) -> pa.RecordBatch:
-    if not hidden:
-        return batch
-    at = batch.schema.get_field_index("state")
-    states = write_marks(batch.column("state").to_numpy(), batch.column("offset").to_numpy(), hidden)
-    return batch.set_column(at, SCHEMA.field("state"), pa.array(states, pa.int8()))
+def is_lasting(consumer: ConsumerIdentifier) -> bool:
+    """Whether it always means the same; the name of a group may be given to another one."""
+    return consumer.kind is ConsumerKind.CONSUMER or isinstance(consumer.id, int)

@@ -13,10 +13,10 @@ from ...broker.core.append import Balanced, ByHash, ByNumber, PartitionChoice, W
 from ...broker.core.pending_append import Append
 from ...dialects import codes
 from ...dialects.iggy_classic import messages
-from ...dialects.iggy_classic.commands import SendMessages, parse_request
+from ...dialects.iggy_classic.commands import SendMessages
 from ...dialects.iggy_classic.errors import REASON_OF
-from ...dialects.iggy_classic.partitioning import partition_by_murmur3
 from ...dialects.iggy_classic.primitives import Partitioning, PartitioningKind
+from ...dialects.iggy_classic.releases import UNTOLD, Release
 from ...model.errors import MalformedMessage, Reason
 from ..base.route_cache import RouteCache
 from ..base.services import Services
@@ -30,9 +30,10 @@ Route = tuple["Topic", PartitionChoice]
 
 
 class Sender:
-    """Takes send requests; one for all connections of a face."""
+    """Takes send requests of one release; one for all its connections of a face."""
 
-    def __init__(self, services: Services, name: str) -> None:
+    def __init__(self, services: Services, name: str, release: Release = UNTOLD) -> None:
+        self._release = release
         self._broker = services.broker
         self._random = messages.random_state()
         self._routes: RouteCache[bytes, Route] = RouteCache(services.broker.topology)
@@ -79,9 +80,9 @@ class Sender:
 
     def _find_route(self, head: bytes, payload: memoryview) -> Route:
         """Return topic and partition choice of a head that is new; Refusal where there is no such topic."""
-        command: Any = parse_request(SEND, payload)
+        command: Any = self._release.commands.parse_request(SEND, payload)
         assert isinstance(command, SendMessages)
-        route = self._broker.topic(command.stream, command.topic), choice_of(command.partitioning)
+        route = self._broker.topic(command.stream, command.topic), choice_of(command.partitioning, self._release)
         self._routes.add(head, route)
         return route
 
@@ -98,17 +99,19 @@ def _head_size(payload: memoryview) -> int:
     return at
 
 
-def choice_of(partitioning: Partitioning) -> PartitionChoice:
-    """What the broker is told of a partition choice; Iggy counts partitions from 1."""
-    return _CHOICES[partitioning.kind](partitioning.value)
+def choice_of(partitioning: Partitioning, release: Release = UNTOLD) -> PartitionChoice:
+    """What the broker is told of a partition choice by a client of ``release``."""
+    return _CHOICES[partitioning.kind](partitioning.value, release)
 
 
-_CHOICES: Final[dict[PartitioningKind, Callable[[bytes], PartitionChoice]]] = {
-    PartitioningKind.BALANCED: lambda value: Balanced(),
-    PartitioningKind.PARTITION_ID: lambda value: ByNumber(int.from_bytes(value, "little") - 1),
-    PartitioningKind.MESSAGES_KEY: lambda value: ByHash(partial(_partition_by_key, value)),
+_CHOICES: Final[dict[PartitioningKind, Callable[[bytes, Release], PartitionChoice]]] = {
+    PartitioningKind.BALANCED: lambda value, release: Balanced(),
+    PartitioningKind.PARTITION_ID: lambda value, release: ByNumber(
+        int.from_bytes(value, "little") - release.first_partition
+    ),
+    PartitioningKind.MESSAGES_KEY: lambda value, release: ByHash(partial(_partition_by_key, value, release)),
 }
 
 
-def _partition_by_key(key: bytes, partitions_count: int) -> int:
-    return partition_by_murmur3(key, partitions_count) - 1
+def _partition_by_key(key: bytes, release: Release, partitions_count: int) -> int:
+    return release.partition_of_key(key, partitions_count) - 1

@@ -9,31 +9,41 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from ...broker.core.settings import TopicSettings
 from ...broker.core.states import list_states
 from ...dialects.iggy_classic import commands as c
+from ...dialects.iggy_classic import later_commands as later
 from ...dialects.iggy_classic import responses as r
-from ...dialects.iggy_classic.partitioning import number_of_consumer
 from ...dialects.iggy_classic.primitives import PartitioningKind
 from ...dialects.iggy_classic.state_commands import RANGES_MAX, GetStates, ListedStates, StateRange
 from ...dialects.iggy_classic.validation import normalise_name
 from ...model.errors import LadingError, Reason, Refusal
 from ...model.state import State
+from ...model.version import __version__
 from ...turns import TurnCounter, Turns, finish_in_turns
 from ..base.process import machine
 from ..base.services import Services, now_us
 from ..base.sizes import MeasuredStream, MeasuredTopic, measure_streams, measure_topics
 from .clients import Client, clients_of
+from .entities import (
+    describe_group,
+    describe_group_with_members,
+    describe_partition,
+    describe_stream,
+    describe_topic,
+    settings_of,
+)
 from .poll import consumer_of
 
 if TYPE_CHECKING:
-    from ...broker.core.topology import Partition, Stream, Topic
+    from ...broker.core.topology import Topic
     from ...broker.core.topology_changes import Change
-    from ...broker.iggy.groups import IggyGroup
 
 
 R = TypeVar("R")
-_RETENTION_MAX: Final = (1 << 63) - 1
+ROOT: Final = "iggy"
+ACTIVE: Final = 1
+USER_ID: Final = 1
+"""Of everybody who logs in, while no users are set up: Iggy's root."""
 ROWS_INLINE: Final = 100
 """Answers of more rows are encoded in a worker."""
 
@@ -59,17 +69,20 @@ class IggyService:
         answer = await finish_in_turns(SURVEYS[type(command)](self, command, client))
         return await self._services.run_in_worker(_count_rows(answer), ROWS_INLINE, encode, answer)
 
-    async def change(self, command: c.Command) -> Any:
+    async def change(self, command: c.Command, encode: Callable[[Any], R]) -> R:
         """Carry out one of ``CHANGES``, which wait for the disk, beside everything else; Refusal as ``answer``.
 
-        Return what was created, as the releases tell it that do.
+        ``encode`` is given what was created, None where nothing was.
         """
+        return encode(await self._make(command))
+
+    async def _make(self, command: c.Command) -> Any:
         changes, make = self._broker.changes, self._services.changes.make
         match command:
             case c.CreateStream():
                 name = normalise_name(command.name)
                 stream = await make(changes.create_stream(command.stream_id, name, now_us=now_us()))
-                return r.StreamDetails(_stream_info(stream, MeasuredStream([])), [])
+                return r.StreamDetails(describe_stream(stream, MeasuredStream([])), [])
             case c.DeleteStream():
                 await make(changes.delete_stream(self._broker.stream(command.stream)))
             case c.CreateTopic():
@@ -77,11 +90,11 @@ class IggyService:
                 count = command.partitions_count
                 topic = await make(
                     changes.create_topic(
-                        stream, command.topic_id, name, count, now_us=now_us(), settings=_settings_of(command)
+                        stream, command.topic_id, name, count, now_us=now_us(), settings=settings_of(command)
                     )
                 )
-                partitions = [_partition_info(partition) for partition in topic.partitions]
-                return r.TopicDetails(_topic_info(MeasuredTopic(topic, 0, 0, count, count)), partitions)
+                partitions = [describe_partition(partition) for partition in topic.partitions]
+                return r.TopicDetails(describe_topic(MeasuredTopic(topic, 0, 0, count, count)), partitions)
             case c.CreateGroup() | c.DeleteGroup():
                 groups, topic = self._broker.groups, self.topic(command)
                 if isinstance(command, c.DeleteGroup):
@@ -89,7 +102,7 @@ class IggyService:
                 else:
                     called = None if command.name is None else normalise_name(command.name)
                     group = await make(changes.write_catalog(partial(groups.create, topic, command.group_id, called)))
-                    return _group_details(group)
+                    return describe_group_with_members(group)
             case _:
                 topic = self.topic(command)
                 await self._services.changes.make_in_turn(topic, self._change_of(topic, command))
@@ -145,6 +158,9 @@ class IggyService:
             os_name=self._machine.os_name,
             os_version=self._machine.os_version,
             kernel_version=self._machine.kernel_version,
+            # what other processes use is not looked at
+            total_cpu_usage=process.cpu_percent,
+            server_version=f"Lading {__version__}",
         )
 
     def _me(self, command: c.Me, client: Client | None) -> r.ClientDetails:
@@ -164,9 +180,9 @@ class IggyService:
         return found
 
     def _client_info(self, client: Client) -> r.ClientInfo:
-        return r.ClientInfo(
-            client.id, client.transport, client.address, len(self._broker.groups.memberships(client.id))
-        )
+        groups_count = len(self._broker.groups.memberships(client.id))
+        user_id = 0 if client.user is None else USER_ID
+        return r.ClientInfo(client.id, client.transport, client.address, groups_count, user_id)
 
     def _client_details(self, client: Client) -> r.ClientDetails:
         groups = [
@@ -175,47 +191,74 @@ class IggyService:
         ]
         return r.ClientDetails(self._client_info(client), groups)
 
+    def _log_out(self, command: later.LogoutUser, client: Client | None) -> None:
+        if client is not None:
+            client.user = None
+
+    def _users(self, command: later.GetUsers, client: Client | None) -> list[r.UserInfo]:
+        return [self._user_info(client)]
+
+    def _user(self, command: later.GetUser, client: Client | None) -> r.UserDetails:
+        user = self._user_info(client)
+        if command.user not in (user.id, user.name):
+            raise Refusal(Reason.USER_NOT_FOUND, f"there is no user {command.user!r}: no users are set up")
+        return r.UserDetails(user)
+
+    def _user_info(self, client: Client | None) -> r.UserInfo:
+        """The only user there is, called as the client calls itself."""
+        name = ROOT if client is None or client.user is None else client.user
+        return r.UserInfo(USER_ID, int(self._services.process.figures().start_time_s * 1_000_000), ACTIVE, name)
+
+    def _cluster(self, command: later.GetClusterMetadata, client: Client | None) -> None:
+        return None
+
+    def _flush(self, command: later.FlushMessages, client: Client | None) -> None:
+        # what is acknowledged is written already
+        self.topic(command).partition(command.partition_id - 1)
+
     # -- streams, topics, partitions
 
     def _stream(self, command: c.GetStream, client: Client | None) -> Turns[r.StreamDetails]:
         measured = yield from measure_streams([self._broker.stream(command.stream)])
         ((stream, size),) = measured.items()
-        return r.StreamDetails(_stream_info(stream, size), [_topic_info(one) for one in size.topics])
+        return r.StreamDetails(describe_stream(stream, size), [describe_topic(one) for one in size.topics])
 
     def _streams(self, command: c.GetStreams, client: Client | None) -> Turns[list[r.StreamInfo]]:
         measured = yield from measure_streams(self._broker.streams())
-        return [_stream_info(stream, size) for stream, size in measured.items()]
+        return [describe_stream(stream, size) for stream, size in measured.items()]
 
     def _topic(self, command: c.GetTopic, client: Client | None) -> Turns[r.TopicDetails]:
         topic, turn = self.topic(command), TurnCounter()
         (measured,) = yield from measure_topics([topic])
         partitions = []
         for partition in list(topic.partitions):
-            partitions.append(_partition_info(partition))
+            partitions.append(describe_partition(partition))
             if turn.is_over():
                 yield
-        return r.TopicDetails(_topic_info(measured), partitions)
+        return r.TopicDetails(describe_topic(measured), partitions)
 
     def _topics(self, command: c.GetTopics, client: Client | None) -> Turns[list[r.TopicInfo]]:
         topics = self._broker.stream(command.stream).topics
         measured = yield from measure_topics(topics[one] for one in sorted(topics))
-        return [_topic_info(one) for one in measured]
+        return [describe_topic(one) for one in measured]
 
     # -- positions and groups
 
-    def _offset(self, command: c.GetOffset, client: Client | None) -> r.StoredOffset:
+    def _offset(self, command: c.GetOffset, client: Client | None) -> r.StoredOffset | None:
         # as a group neither membership nor existence is asked for (iggy.md M13)
-        stored = self._broker.poller.position(
-            self.topic(command), consumer_of(command.consumer), command.partition_id - 1
-        )
-        end = self.topic(command).partition(command.partition_id - 1).log.high_watermark
-        number = number_of_consumer(command.consumer.id)
-        return r.StoredOffset(number, stored or 0, command.partition_id, max(end - 1, 0))
+        topic, number = self.topic(command), command.partition_id - 1
+        consumer = consumer_of(command.consumer, topic, self._broker.groups)
+        stored = self._broker.poller.position(topic, consumer, number)
+        if stored is None and client is not None and client.release.is_missing_empty:
+            return None
+        end = topic.partition(number).log.high_watermark
+        return r.StoredOffset(consumer.id, stored or 0, command.partition_id, max(end - 1, 0))
 
     def _store_offset(self, command: c.StoreOffset, client: Client | None) -> None:
+        topic = self.topic(command)
         self._broker.poller.store_position(
-            self.topic(command),
-            consumer_of(command.consumer),
+            topic,
+            consumer_of(command.consumer, topic, self._broker.groups),
             client.id if client else None,
             command.partition_id - 1,
             command.offset,
@@ -223,10 +266,10 @@ class IggyService:
         )
 
     def _group(self, command: c.GetGroup, client: Client | None) -> r.GroupDetails:
-        return _group_details(self._broker.groups.get(self.topic(command), command.group_id))
+        return describe_group_with_members(self._broker.groups.get(self.topic(command), command.group_id))
 
     def _groups(self, command: c.GetGroups, client: Client | None) -> list[r.GroupInfo]:
-        return [_group_info(group) for group in self._broker.groups.of_topic(self.topic(command))]
+        return [describe_group(group) for group in self._broker.groups.of_topic(self.topic(command))]
 
     def _join(self, command: c.JoinGroup, client: Client | None) -> None:
         self._broker.groups.join(self.topic(command), command.group_id, _member(client))
@@ -280,60 +323,6 @@ def _member(client: Client | None) -> int:
     return client.id
 
 
-def _stream_info(stream: Stream, size: MeasuredStream) -> r.StreamInfo:
-    return r.StreamInfo(
-        stream.id, len(size.topics), size.size_bytes, size.messages_count, stream.name, stream.created_us
-    )
-
-
-def _topic_info(one: MeasuredTopic) -> r.TopicInfo:
-    topic = one.topic
-    bound = topic.settings.retention_bytes
-    return r.TopicInfo(
-        topic.id,
-        one.partitions_count,
-        one.size_bytes,
-        one.messages_count,
-        topic.name,
-        topic.created_us,
-        topic.settings.retention_age_us,
-        None if bound is None else bound * max(one.partitions_count, 1),
-    )
-
-
-def _partition_info(partition: Partition) -> r.PartitionInfo:
-    log = partition.log
-    return r.PartitionInfo(
-        partition.number + 1,
-        log.segments_count,
-        max(log.next_offset - 1, 0),
-        log.size_bytes,
-        partition.messages_count,
-        partition.topic.created_us,
-    )
-
-
-def _group_info(group: IggyGroup) -> r.GroupInfo:
-    return r.GroupInfo(group.id, len(group.topic.partitions), len(group.members), group.name)
-
-
-def _group_details(group: IggyGroup) -> r.GroupDetails:
-    members = [r.MemberInfo(member.id, [number + 1 for number in member.partitions]) for member in group.members]
-    return r.GroupDetails(_group_info(group), members)
-
-
-def _settings_of(command: c.CreateTopic) -> TopicSettings:
-    """How long its creator wants a topic to be kept; what it leaves to the server is the broker's setting.
-
-    Iggy bounds a topic, Lading each partition: the bytes are divided among them.
-    """
-    bound = command.size_bytes_max
-    return TopicSettings(
-        retention_age_us=command.expiry_us and min(command.expiry_us, _RETENTION_MAX),
-        retention_bytes=bound and min(max(bound // max(command.partitions_count, 1), 1), _RETENTION_MAX),
-    )
-
-
 _FACTS: Final[Mapping[str, str]] = {
     "stream": "stream",
     "topic": "topic",
@@ -380,5 +369,10 @@ _HANDLERS: Final[Mapping[type[Any], Callable[[IggyService, Any, Client | None], 
     c.JoinGroup: IggyService._join,
     c.LeaveGroup: IggyService._leave,
     GetStates: IggyService._states,
+    later.LogoutUser: IggyService._log_out,
+    later.GetUser: IggyService._user,
+    later.GetUsers: IggyService._users,
+    later.GetClusterMetadata: IggyService._cluster,
+    later.FlushMessages: IggyService._flush,
 }
 """Who answers which command."""

@@ -11,18 +11,13 @@ import logging
 import struct
 from asyncio import Future
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ...dialects.iggy_classic.command_table import error_frame, ok_frame
-from ...dialects.iggy_classic.commands import (
-    ROW_BY_CODE,
-    Command,
-    encode_response,
-    parse_request,
-)
+from ...dialects.iggy_classic.commands import ROW_BY_CODE
 from ...dialects.iggy_classic.errors import CODE_OF, GENERIC, code_of
+from ...dialects.iggy_classic.later_commands import LoginUser
 from ...dialects.iggy_classic.limits import REQUEST_HEADER_VALUES_BYTES_MAX, REQUEST_PAYLOADS_BYTES_MAX
 from ...dialects.iggy_classic.responses import TRANSPORT_TCP
 from ...model.errors import LadingError, Reason
@@ -30,13 +25,12 @@ from ..base.deadlines import Stage
 from ..base.inbox import no_progress_error
 from ..base.peer import TLS_HELLO, is_tls_hello
 from ..base.responses import Parts, Slot
-from ..base.services import Services
 from ..base.session import ConnectionHandle, Peer, ProtocolSession, ReceiveResult, SessionLimits
+from .answers import Answer
 from .clients import Client, clients_of
-from .poll import POLL, Answer, Poller
-from .send import SEND, Sender
-from .service import CHANGES, SURVEYS, IggyService
-from .states import SETTING_STATES, StateSetter
+from .handlers import IggyHandlers
+from .poll import POLL
+from .send import SEND
 
 if TYPE_CHECKING:
     from ...broker.core.pending_append import Append
@@ -62,33 +56,23 @@ FRAMING: Final = -1
 _HEAD_BYTES: Final = 4
 _U32 = struct.Struct("<I")
 _POLLED_HEAD = struct.Struct("<III")
+_LATER_POLLED_HEAD = struct.Struct("<IIIQI")
+_POLLED_HEAD_BYTES: Final = 16
 _OK: Final = (ok_frame(),)
 
-
-@dataclass(frozen=True, slots=True)
-class IggyHandlers:
-    """What answers the requests of all sessions of one endpoint."""
-
-    name: str
-    """The endpoint's."""
-    services: Services
-    service: IggyService
-    sender: Sender
-    poller: Poller
-    states: StateSetter
-
-    def begin(self, command: Command, client: Client | None) -> Awaitable[bytes] | None:
-        """Begin a command that waits for the disk or takes turns, and return its body to be; None for any other."""
-        if isinstance(command, SETTING_STATES):
-            return self.states.set(command)
-        if type(command) in SURVEYS:
-            return self.service.survey(command, client, partial(encode_response, command))
-        if isinstance(command, CHANGES):
-            return self._change(command)
-        return None
-
-    async def _change(self, command: Command) -> bytes:
-        return encode_response(command, await self.service.change(command))
+GETTING: Final = frozenset({21, 31, 120, 200, 300, 600})
+MISSING: Final = frozenset(
+    {
+        Reason.CLIENT_NOT_FOUND,
+        Reason.USER_NOT_FOUND,
+        Reason.STREAM_ID_NOT_FOUND,
+        Reason.STREAM_NAME_NOT_FOUND,
+        Reason.TOPIC_ID_NOT_FOUND,
+        Reason.TOPIC_NAME_NOT_FOUND,
+        Reason.GROUP_NOT_FOUND,
+    }
+)
+"""Commands that get something, and why there is none: answered by nothing where a release knows that answer."""
 
 
 class IggySession(ProtocolSession):
@@ -105,6 +89,7 @@ class IggySession(ProtocolSession):
     def __init__(self, handlers: IggyHandlers, connection: ConnectionHandle) -> None:
         super().__init__(connection)
         self._handlers = handlers
+        self._handling = handlers.first
         self._broker = handlers.services.broker
         self._clients = clients_of(handlers.services)
         self._requests = handlers.services.metrics.requests.values
@@ -120,7 +105,8 @@ class IggySession(ProtocolSession):
     # -- what the connection calls
 
     def begin(self, peer: Peer, now_us: int) -> bool:
-        client = Client(str(peer), TRANSPORT_TCP)
+        client = Client(str(peer), TRANSPORT_TCP, self._handling.release)
+        self._peer = peer
         if not self._clients.add(client):
             # its id is that of another address
             self.connection.count_dropped("client_id_taken")
@@ -191,30 +177,40 @@ class IggySession(ProtocolSession):
             if code == SEND:
                 self._send(payload, start, end, now_us)
             elif code == POLL:
-                answer = self._handlers.poller.poll(payload, self._client, now_us)
+                answer = self._handling.poller.poll(payload, self._client, now_us)
                 if isinstance(answer, Answer):
                     self.responses.add(self._to_parts(answer))
                 else:
                     self._answer_later(code, answer, self._to_parts)
             else:
-                command = parse_request(code, payload)
-                if (work := self._handlers.begin(command, self._client)) is not None:
-                    self._answer_later(code, work, partial(self._to_frame, code))
-                    return
-                body = encode_response(command, self._handlers.service.answer(command, self._client))
-                self.responses.add(self._to_frame(code, body))
-                self._commands_in_turn += 1
+                self._answer_command(code, payload)
         except LadingError as error:
-            self.responses.add(self._to_error(code, code_of(error)))
+            self.responses.add(self._to_refusal(code, error))
         except Exception:
             # such as memory that cannot be had: said to this client, and no reason to leave it without an answer
             log.exception("a request failed", extra=self.connection.origin())
             self.responses.add(self._to_error(code, GENERIC))
 
+    def _answer_command(self, code: int, payload: memoryview) -> None:
+        handlers, client = self._handlers, self._client
+        assert client is not None
+        command = handlers.parse(code, payload, client)
+        if isinstance(command, LoginUser):
+            result: Any = handlers.log_in(command, client, self._peer)
+        elif (work := handlers.begin(command, client)) is not None:
+            self._answer_later(code, work, partial(self._to_frame, code))
+            return
+        else:
+            result = handlers.service.answer(command, client)
+        if client.release is not self._handling.release:
+            self._handling = handlers.of_release(client.release)
+        self.responses.add(self._to_frame(code, client.release.commands.encode_response(command, result)))
+        self._commands_in_turn += 1
+
     def _send(self, payload: memoryview, start: int, end: int, now_us: int) -> None:
         inbox = self.inbox
         source = self if end == inbox.have else None
-        append = self._handlers.sender.send(payload, inbox.array, start, source, now_us)
+        append = self._handling.sender.send(payload, inbox.array, start, source, now_us)
         if append.done and append.error is None:
             self._requests[self._sent_labels] += 1
             self.responses.add(_OK)
@@ -230,7 +226,7 @@ class IggySession(ProtocolSession):
             self._requests[self._sent_labels] += 1
             slot.fill(_OK)
         else:
-            slot.fill(self._to_error(SEND, code_of(append.error)))
+            slot.fill(self._to_refusal(SEND, append.error))
 
     def _answer_later(self, code: int, work: Awaitable[R], encode: Callable[[R], Parts]) -> None:
         """Answer a poll or a command that waits for the disk or a worker; what comes behind it waits."""
@@ -242,7 +238,7 @@ class IggySession(ProtocolSession):
             try:
                 slot.fill(encode(done.result()))
             except LadingError as error:
-                slot.fill(self._to_error(code, code_of(error)))
+                slot.fill(self._to_refusal(code, error))
             except Exception:
                 # such as memory that cannot be had: the client must not wait for ever
                 log.exception("a request failed", extra=self.connection.origin())
@@ -256,20 +252,29 @@ class IggySession(ProtocolSession):
         self._count(code, 0)
         return (ok_frame(body),)
 
+    def _to_refusal(self, code: int, error: LadingError) -> Parts:
+        release = self._handling.release
+        if release.is_missing_empty and code in GETTING and getattr(error, "reason", None) in MISSING:
+            return self._to_frame(code, b"")
+        return self._to_error(code, code_of(error, release.codes))
+
     def _to_error(self, code: int, status: int) -> Parts:
         self._count(code, status)
         return (error_frame(status),)
 
     def _to_parts(self, answer: Answer) -> Parts:
-        head = _POLLED_HEAD.pack(0, 4 + answer.size_bytes, answer.count)
+        if self._handling.release.tells_partition:
+            size_bytes = _POLLED_HEAD_BYTES + answer.size_bytes
+            head = _LATER_POLLED_HEAD.pack(0, size_bytes, *answer.place, answer.count)
+        else:
+            head = _POLLED_HEAD.pack(0, 4 + answer.size_bytes, answer.count)
         self._requests[self._polled_labels] += 1
         if answer.stubs:
             self.connection.count_dropped("unholdable", answer.stubs)
         return (head, *answer.parts)
 
     def _count(self, code: int, status: int) -> None:
-        row = ROW_BY_CODE.get(code)
-        self._requests[self._name, "unknown" if row is None else row.name, str(status)] += 1
+        self._requests[self._name, self._handling.release.commands.name_of(code), str(status)] += 1
 
     def _fail_framing(self, reason: Reason) -> None:
         """Framing is lost: say it where the protocol can, and close when what came before is answered."""

@@ -1,0 +1,95 @@
+"""Messages that were read as an Iggy client gets them: stored bytes as they lie, others through Batch and carrier."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+
+from ...broker.core.read import ReadResult, RunSlice
+from ...dialects import codes, registry
+from ...dialects.carrier import Carried
+from ...dialects.iggy_classic import messages
+from ...model.batch import SCHEMA
+from ...model.ranges import write_marks
+from ...model.scan_request import ScanRequest
+from ..base.carrying import Fit
+
+UNBOUNDED: Final = 1 << 62
+"""The reading is bounded already; nothing is to be left out of it."""
+
+
+class PolledPlace(NamedTuple):
+    """The partition, as the release counts, and the offset of its last message."""
+
+    partition_id: int
+    current_offset: int
+
+
+NOWHERE: Final = PolledPlace(0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Messages as polled: ``count`` of them in ``parts``, which may point into the log."""
+
+    count: int
+    parts: Sequence[bytes | bytearray | memoryview]
+    stubs: int = 0
+    """How many of them stand for messages that even the carrier cannot bring across."""
+    place: PolledPlace = NOWHERE
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all parts."""
+        return sum(map(len, self.parts))
+
+
+def answer_of(reading: ReadResult, place: PolledPlace, fit: Fit | None = None) -> Answer:
+    """The messages of a reading as an Iggy client gets them; callable from any thread.
+
+    ``fit`` is needed where messages of other dialects are among them.
+    """
+    parts: list[bytes | bytearray | memoryview] = []
+    count = stubs = 0
+    for piece in reading.pieces:
+        if piece.run.dialect == codes.IGGY_CLASSIC:
+            cut = messages.slices(piece.run, piece.first, piece.end, UNBOUNDED, UNBOUNDED)
+            parts += cut.parts
+            count += cut.count
+        else:
+            for carried in _carried(piece, fit):
+                parts.append(registry.dialect(codes.IGGY_CLASSIC).encode(carried.batch))
+                count += carried.batch.num_rows
+                stubs += len(carried.unholdable)
+    if reading.hidden:
+        patched = bytearray().join(parts)
+        messages.set_states(patched, reading.hidden)
+        parts = [patched]
+    return Answer(count, parts, stubs, place)
+
+
+def _carried(piece: RunSlice, fit: Fit | None) -> Iterator[Carried]:
+    """Messages as this dialect can hold them: its own as they lie, those of another whole again before they are."""
+    own = piece.run.dialect == codes.IGGY_CLASSIC
+    for some in registry.decode(piece.run, ScanRequest(piece.first, piece.end, carrier=not own)):
+        batch = registry.to_batch(some)
+        yield Carried(batch, []) if own or fit is None else fit(batch)
+
+
+def batch_of(reading: ReadResult, fit: Fit) -> tuple[pa.RecordBatch, int]:
+    """The messages of a reading as one Batch with their states, and how many stubs are in it; from any thread."""
+    carried = [part for piece in reading.pieces for part in _carried(piece, fit)]
+    table = pa.Table.from_batches([part.batch for part in carried], schema=SCHEMA).combine_chunks()
+    batch = table.to_batches()[0] if table.num_rows else pa.RecordBatch.from_pylist([], schema=SCHEMA)
+    return _with_states(batch, reading.hidden), sum(len(part.unholdable) for part in carried)
+
+
+def _with_states(batch: pa.RecordBatch, hidden: Sequence[tuple[int, int, int]]) -> pa.RecordBatch:
+    if not hidden:
+        return batch
+    at = batch.schema.get_field_index("state")
+    states = write_marks(batch.column("state").to_numpy(), batch.column("offset").to_numpy(), hidden)
+    return batch.set_column(at, SCHEMA.field("state"), pa.array(states, pa.int8()))

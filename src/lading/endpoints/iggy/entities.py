@@ -1,0 +1,75 @@
+"""Streams, topics, partitions and groups as Iggy's answers tell them, and what its clients ask of new topics."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from ...broker.core.settings import TopicSettings
+from ...dialects.iggy_classic import commands as c
+from ...dialects.iggy_classic import responses as r
+from ..base.sizes import MeasuredStream, MeasuredTopic
+
+if TYPE_CHECKING:
+    from ...broker.core.topology import Partition, Stream
+    from ...broker.iggy.groups import IggyGroup
+
+_RETENTION_MAX: Final = (1 << 63) - 1
+
+
+def describe_stream(stream: Stream, size: MeasuredStream) -> r.StreamInfo:
+    """What a list of streams tells."""
+    return r.StreamInfo(
+        stream.id, len(size.topics), size.size_bytes, size.messages_count, stream.name, stream.created_us
+    )
+
+
+def describe_topic(one: MeasuredTopic) -> r.TopicInfo:
+    """What a list of topics tells; the bound is that of all partitions together."""
+    topic = one.topic
+    bound = topic.settings.retention_bytes
+    return r.TopicInfo(
+        topic.id,
+        one.partitions_count,
+        one.size_bytes,
+        one.messages_count,
+        topic.name,
+        topic.created_us,
+        topic.settings.retention_age_us,
+        None if bound is None else bound * max(one.partitions_count, 1),
+    )
+
+
+def describe_partition(partition: Partition) -> r.PartitionInfo:
+    """What a topic tells of a partition."""
+    log = partition.log
+    return r.PartitionInfo(
+        partition.number + 1,
+        log.segments_count,
+        max(log.next_offset - 1, 0),
+        log.size_bytes,
+        partition.messages_count,
+        partition.topic.created_us,
+    )
+
+
+def describe_group(group: IggyGroup) -> r.GroupInfo:
+    """What a list of groups tells."""
+    return r.GroupInfo(group.id, len(group.topic.partitions), len(group.members), group.name)
+
+
+def describe_group_with_members(group: IggyGroup) -> r.GroupDetails:
+    """What a group tells when it is asked for."""
+    members = [r.MemberInfo(member.id, [number + 1 for number in member.partitions]) for member in group.members]
+    return r.GroupDetails(describe_group(group), members)
+
+
+def settings_of(command: c.CreateTopic) -> TopicSettings:
+    """Return how long its creator wants a topic to be kept; what it leaves to the server is the broker's setting.
+
+    Iggy bounds a topic, Lading each partition: the bytes are divided among them.
+    """
+    bound = command.size_bytes_max
+    return TopicSettings(
+        retention_age_us=command.expiry_us and min(command.expiry_us, _RETENTION_MAX),
+        retention_bytes=bound and min(max(bound // max(command.partitions_count, 1), 1), _RETENTION_MAX),
+    )
