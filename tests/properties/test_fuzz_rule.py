@@ -75,17 +75,21 @@ def mutate(seed: bytes, generator: random.Random) -> bytes:
 
 STORED = b"".join(stored(n, payload=b"p" * (n + 1), headers=HEADERS[:n]) for n in range(5))
 SENT = b"".join(sent(payload=b"p" * (n + 1), headers=HEADERS[:n], id_=n) for n in range(5))
-KEYS = b"carrierdelay" + bytes(8)
+KEYS = (b"carrier", b"delay")
+FIXED = (8, 1, 8, 16, 4)
+"""Bytes of the fields in front of the headers, as fill writes them."""
 
 
-def scanned(half: Any, region: Any, wants: int) -> tuple[Any, ...]:
+def scanned(
+    half: Any, region: Any, wants: int, fixed: tuple[int, ...] = FIXED, sought: tuple[bytes, ...] = KEYS
+) -> tuple[Any, ...]:
     """All that scan and fill say of stored messages."""
     chunks = np.array([[0, region.size // 2, 0, 9, 3, 0, 0, 0], [region.size // 2, region.size, 2, 9, 99, 0, 0, 0]])
     chunks = chunks if wants & 4 else np.array([[0, region.size, 0, 9, 99, 0, 0, 0]])
     cursor, totals = np.array([0, -1]), np.zeros(layout.TOTALS, np.int64)
     rows = np.full(3, -7)
     places = np.zeros((2, 3), np.int64), np.zeros((2, 3), np.int64), np.zeros((2, 3), np.int8)
-    keys = np.frombuffer(KEYS, np.uint8), np.array([7, 12])
+    keys = np.frombuffer(b"".join(sought) + bytes(8), np.uint8), np.cumsum([len(key) for key in sought])
     reason = half.scan(region, chunks, cursor, 0, 90, 3, 400, wants & 3, *keys, rows, *places, totals)
     said = [
         reason,
@@ -96,15 +100,15 @@ def scanned(half: Any, region: Any, wants: int) -> tuple[Any, ...]:
     ]
     if reason == layout.FINE and totals[0]:
         count, headers = int(totals[0]), int(totals[1])
-        sizes = [8 * count, count, 8 * count, 16 * count, 4 * count, 4 * count + 4, 4 * headers + 4, int(totals[2]) + 8]
+        sizes = [*(size * count for size in fixed), 4 * count + 4, 4 * headers + 4, int(totals[2]) + 8]
         sizes += [headers, 4 * headers + 4, int(totals[3]) + 8, 4 * count + 4, int(totals[4])]
-        asked = [True] * 5 + [bool(wants & 1)] * 6 + [bool(wants & 2)] * 2
+        asked = [True] * len(fixed) + [bool(wants & 1)] * 6 + [bool(wants & 2)] * 2
         starts = np.cumsum([0, *sizes])
         memory = np.zeros(starts[-1], np.uint8)
         where = np.array([start if wanted else -1 for start, wanted in zip(starts, asked, strict=False)])
         half.fill(region, rows[:count], int(totals[layout.ODD_KEYS]), memory, where)
-        for spare in (7, 10):
-            end = starts[spare + 1]
+        for spare in (2, 5):
+            end = starts[len(fixed) + spare + 1]
             memory[end - 8 : end] = 0
         said.append(memory.tobytes())
     return tuple(said)

@@ -8,3 +8,4 @@ NATIVE: Final = 1
 IGGY_CLASSIC: Final = 2
 KAFKA: Final = 4
 NSQ: Final = 5
+IGGY_ZERO_COPY: Final = 6

@@ -68,7 +68,7 @@ def copy_odd_text(target: Data, to: int, source: Data, at: int, size: int) -> in
 
 
 @inline
-def typed_text_size(kind: int, size: int) -> int:
+def measure_typed_text(kind: int, size: int) -> int:
     """Bytes of a key of another kind than text as text: kind in decimal and two for each of its bytes."""
     digits = 1 if kind < 10 else 2 if kind < 100 else 3
     return 3 + digits + 2 * size
@@ -77,7 +77,7 @@ def typed_text_size(kind: int, size: int) -> int:
 @routine
 def copy_typed_text(target: Data, to: int, source: Data, at: int, size: int, kind: int) -> int:
     """Copy a key of another kind than text as its text; the size of that."""
-    end = to + typed_text_size(kind, size) - 2 * size
+    end = to + measure_typed_text(kind, size) - 2 * size
     store8(target, to, _BACKSLASH)
     store8(target, to + 1, _LOWER_K)
     store8(target, end - 1, _COLON)

@@ -17,7 +17,7 @@ from lading.model.protocol import (
     accept_any_topic,
 )
 
-from ..codes import IGGY_CLASSIC
+from ..codes import IGGY_CLASSIC, IGGY_ZERO_COPY
 from . import limits
 
 SHOWING: Final = VisibilityRule("iggy", False, AbortedRecords.SKIPPED, UnavailableMessages.SHOWN)
@@ -50,7 +50,10 @@ UNORDERED: Final = replace(SENT, order=False)
 PROTOCOL: Final = Protocol(
     name="iggy",
     title="Iggy",
-    dialects=(DialectSpec(IGGY_CLASSIC, "iggy_classic", "lading.dialects.iggy_classic.dialect:DIALECT"),),
+    dialects=(
+        DialectSpec(IGGY_CLASSIC, "iggy_classic", "lading.dialects.iggy_classic.dialect:DIALECT"),
+        DialectSpec(IGGY_ZERO_COPY, "iggy_zero_copy", "lading.dialects.iggy_zero_copy.dialect:DIALECT"),
+    ),
     endpoints=(
         EndpointSpec("iggy_tcp", "lading.endpoints.iggy.endpoint:create_tcp"),
         EndpointSpec("iggy_http", "lading.endpoints.iggy.http:endpoint"),

@@ -16,9 +16,9 @@ from lading.kernels.key_text import (
     copy_typed_text,
     copy_words,
     is_plain,
+    measure_typed_text,
     odd_text_size,
     same,
-    typed_text_size,
 )
 from lading.kernels.memory import base, load8, load32, loadi64, memcpy, store8, store32, store64
 from lading.kernels.signature import Data, inline, int64, routine, step
@@ -59,9 +59,7 @@ def measure_headers(data: Data, at: int, end: int, typed: int) -> tuple[int, int
         if end - at < key_size + VALUE_HEAD_BYTES:
             return -BAD_HEADERS, keys, values, odd
         if key_kind != STRING_KEY:
-            if key_kind == 0:
-                return -BAD_KIND, keys, values, odd
-            keys += typed_text_size(key_kind, key_size)
+            keys += measure_typed_text(key_kind, key_size)
             odd = 1
         elif is_plain(data, at, key_size):
             keys += key_size
@@ -74,7 +72,7 @@ def measure_headers(data: Data, at: int, end: int, typed: int) -> tuple[int, int
         at += VALUE_HEAD_BYTES + value_size
         if at > end:
             return -BAD_HEADERS, keys, values, odd
-        if kind > STORED_KIND_MAX:
+        if kind > STORED_KIND_MAX or key_kind == 0:
             return -BAD_KIND, keys, values, odd
         values += value_size
         count += 1
