@@ -3,17 +3,23 @@
 Two honest clients, an Iggy ping and a Kafka ApiVersions, ask again and again while one other client asks for
 something large. The figure is the longest that either waited, without the time in which the machine gave the broker's
 loop or the client itself no core though it wanted one; ``wall ms`` has that time in it.
+
+``python -m bench.others_wait PATTERN ... [--data DIRECTORY]`` asks only for cases whose names hold one of the patterns;
+those that create something and those that need it belong together. ``--data`` keeps the topics for the next run.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import multiprocessing
+import re
+import shutil
 import socket
 import struct
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import cached_property
 from multiprocessing.connection import Connection as Pipe
@@ -30,6 +36,7 @@ from tests.endpoints.kafka_frames import KafkaFrames
 
 QUESTION = "Longest wait of an honest client beside each large request; clean start with as many topics"
 MANY = 1_000
+START = "(a clean start)"
 PATIENCE_S = 300
 REST_S = 0.0005
 PING, STATS, GET_TOPIC, CREATE_TOPIC, DELETE_TOPIC, GET_TOPICS = 1, 10, 300, 302, 303, 301
@@ -298,21 +305,30 @@ class Cases:
 
 
 def run(quick: bool) -> list[dict[str, Any]]:
-    """Rows: what is asked, the longest wait beside it (median of rounds), how long it took itself."""
-    topics_count = 200 if quick else 2_000
-    rows: list[dict[str, Any]] = []
+    """Rows: what is asked, the longest wait beside it, how long it took itself; of starts the median."""
+    return measure(quick)
+
+
+def measure(quick: bool, patterns: Sequence[str] = ("",), kept: Path | None = None) -> list[dict[str, Any]]:
+    """The rows whose names hold one of ``patterns``, on a copy of ``kept``, which is made if it is not there."""
+    wanted, rows = re.compile("|".join(patterns)), []
     with tempfile.TemporaryDirectory(dir=".") as scratch, ExitStack() as stack:
         data = Path(scratch, "data")
-        with testing.broker(data_dir=data, broker__stall_timeout_ms=60_000) as broker:
-            fill(broker, topics_count)
-        rows += _starts(data, 1 if quick else 5)
+        filled = kept or data
+        if not filled.exists():
+            with testing.broker(data_dir=filled, broker__stall_timeout_ms=60_000) as broker:
+                fill(broker, 200 if quick else 2_000)
+        if kept is not None:
+            shutil.copytree(kept, data)
+        if wanted.search(START):
+            rows.append(_start(data, 1 if quick else 5))
         broker = stack.enter_context(testing.broker(data_dir=data, broker__stall_timeout_ms=60_000))
         kernels_loaded(broker)
         stack.enter_context(_Crowd(broker, 10 if quick else 200))
         honest = HonestClients(broker)
         stack.callback(honest.close)
         rows.append(_row("nothing", honest, lambda: time.sleep(1)))
-        rows += [_row(name, honest, work) for name, work in Cases(broker, stack).all()]
+        rows += [_row(name, honest, work) for name, work in Cases(broker, stack).all() if wanted.search(name)]
     return rows
 
 
@@ -325,13 +341,15 @@ def _row(name: str, honest: HonestClients, work: Work) -> dict[str, Any]:
     return row
 
 
-def _starts(data: Path, rounds: int) -> Iterator[dict[str, Any]]:
+def _start(data: Path, rounds: int) -> dict[str, Any]:
     ready, cpu = [], []
     for _ in range(rounds):
         with testing.broker(data_dir=data, broker__stall_timeout_ms=60_000) as broker:
             cpu.append(cpu_s(broker.pid))
             ready.append(broker.started_s)
-    yield {"beside": "(a clean start)", "took s": round(median(ready), 2), "CPU s": round(median(cpu), 2)}
+    row = {"beside": START, "took s": round(median(ready), 2), "CPU s": round(median(cpu), 2)}
+    print(json.dumps(row), flush=True)
+    return row
 
 
 def fill(broker: testing.Running, topics_count: int) -> None:
@@ -379,3 +397,12 @@ class _Crowd(ExitStack):
 def _place(address: str) -> tuple[str, int]:
     host, _, port = address.rpartition(":")
     return host, int(port)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(prog="python -m bench.others_wait", description=QUESTION)
+    parser.add_argument("patterns", nargs="+", metavar="PATTERN", help="regular expressions of names of cases")
+    parser.add_argument("--data", type=Path, help="where the topics are, or are made and kept")
+    parser.add_argument("--quick", action="store_true", help="a tenth of the topics")
+    arguments = parser.parse_args()
+    measure(arguments.quick, arguments.patterns, arguments.data)
