@@ -126,7 +126,7 @@ def test_a_line_without_an_end_is_answered_at_the_end(room: Room) -> None:
     node = room.connect()
     node.send(b"  V1PING\nPING")
     assert node.transport.take() == OK
-    node._protocol.eof_received()
+    node.protocol.eof_received()
     assert node.transport.take() == OK
 
 
@@ -139,10 +139,10 @@ def test_a_line_that_is_too_long_is_no_node(room: Room) -> None:
 def test_a_node_that_does_not_read_is_told_no_more(room: Room) -> None:
     node = room.connect()
     node.send(b"  V1")
-    node._protocol.pause_writing()
+    node.protocol.pause_writing()
     node.send(b"PING\n")
     # its silence is that of its reading, for which there is another deadline
     room.wait(20.0)
     assert (node.transport.take(), node.transport.events) == (b"", [])
-    node._protocol.resume_writing()
+    node.protocol.resume_writing()
     assert node.transport.take() == OK

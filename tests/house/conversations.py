@@ -300,12 +300,12 @@ class Driver:
     def __init__(self, loop: ScriptedLoop, broker: Broker, server: Any, services: Services, *, late: bool) -> None:
         self._loop, self._broker, self._server, self._services, self._late = loop, broker, server, services, late
         assert loop.factory is not None
-        self._protocol = loop.factory()
+        self.protocol = loop.factory()
         self._transport = RecordingTransport()
         self._undelivered = b""
         self._eof = self._lost = self._paused = False
         self._stop: Any = None
-        self._protocol.connection_made(cast("Any", self._transport))
+        self.protocol.connection_made(cast("Any", self._transport))
 
     def do(self, step: str, data: bytes) -> None:
         """Take one step, with all that follows from it at once."""
@@ -316,10 +316,10 @@ class Driver:
             self._broker.appender.flush()
         elif step == "pause" and not (self._paused or self._lost):
             self._paused = True
-            self._protocol.pause_writing()
+            self.protocol.pause_writing()
         elif step == "resume" and self._paused and not self._lost:
             self._paused = False
-            self._protocol.resume_writing()
+            self.protocol.resume_writing()
         elif step == "wait":
             self._loop.advance(0.7)
         elif step == "eof":
@@ -347,19 +347,19 @@ class Driver:
 
     def _deliver(self) -> None:
         while self._undelivered and self._transport.is_reading and not (self._lost or self._transport.is_closing()):
-            room = cast("memoryview", self._protocol.get_buffer(-1))
+            room = cast("memoryview", self.protocol.get_buffer(-1))
             size = min(len(room), len(self._undelivered))
             room[:size] = self._undelivered[:size]
             self._undelivered = self._undelivered[size:]
             try:
-                self._protocol.buffer_updated(size)
+                self.protocol.buffer_updated(size)
             except Exception as error:
                 self._transport.record.append(f"raised {type(error).__name__}")
                 self._transport.abort()
             self._end()
         if self._eof and not (self._undelivered or self._lost or self._transport.is_closing()):
             self._eof = False
-            if not self._protocol.eof_received():
+            if not self.protocol.eof_received():
                 self._transport.close()
         self._end()
 
@@ -371,7 +371,7 @@ class Driver:
     def _lose(self) -> None:
         self._lost = True
         self._transport.record.append("lost")
-        self._protocol.connection_lost(None)
+        self.protocol.connection_lost(None)
 
 
 @contextmanager

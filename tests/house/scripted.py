@@ -175,20 +175,20 @@ class ScriptedConnection:
     """A client whose bytes arrive when the test says so."""
 
     def __init__(self, loop: ScriptedLoop, protocol: asyncio.BufferedProtocol) -> None:
-        self._loop, self._protocol = loop, protocol
+        self.loop, self.protocol = loop, protocol
         self.transport = ScriptedTransport()
         protocol.connection_made(cast("asyncio.BaseTransport", self.transport))
 
     def send(self, data: bytes) -> None:
         """Let ``data`` arrive, in as many reads as the buffer of the connection asks for, and turn the loop."""
-        at = 0
+        at, protocol = 0, self.protocol
         while at < len(data):
-            room = cast("memoryview", self._protocol.get_buffer(-1))
+            room = cast("memoryview", protocol.get_buffer(-1))
             size = min(len(room), len(data) - at)
             room[:size] = data[at : at + size]
-            self._protocol.buffer_updated(size)
+            protocol.buffer_updated(size)
             at += size
-        self._loop.turn()
+        self.loop.turn()
 
     def ask(self, data: bytes) -> bytes:
         """Let ``data`` arrive and return what is answered."""
@@ -197,7 +197,9 @@ class ScriptedConnection:
 
     def close(self) -> None:
         """The client is gone."""
-        self._protocol.connection_lost(None)
+        protocol = self.__dict__.pop("protocol", None)
+        if protocol is not None:
+            protocol.connection_lost(None)
 
 
 def unbound_listener() -> socket.socket:

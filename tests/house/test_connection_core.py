@@ -154,7 +154,7 @@ def test_requests_wait_for_responses_before_them(room: Room) -> None:
 
 def test_others_have_their_turn(room: Room) -> None:
     client, transport, _ = room.connect()
-    protocol: Any = client._protocol
+    protocol: Any = client.protocol
     view = protocol.get_buffer(-1)
     view[:7] = b"turn\na\n"
     protocol.buffer_updated(7)
@@ -177,7 +177,7 @@ def test_a_rest_pauses_reading(room: Room) -> None:
 
 def test_a_full_buffer_of_requests_pauses_reading(room: Room) -> None:
     client, transport, session = room.connect()
-    protocol: Any = client._protocol
+    protocol: Any = client.protocol
     client.send(b"later\nlater\n")
     while transport.events == []:
         room_left = protocol.get_buffer(-1)
@@ -192,7 +192,7 @@ def test_a_full_buffer_of_requests_pauses_reading(room: Room) -> None:
 def test_a_full_buffer_behind_the_last_request_is_not_read_into(room: Room) -> None:
     """asyncio closes a connection with a traceback that gives it an empty buffer."""
     client, transport, session = room.connect()
-    protocol: Any = client._protocol
+    protocol: Any = client.protocol
     client.send(b"later\n")
     room_left = protocol.get_buffer(-1)
     room_left[:] = b"worse\n".ljust(len(room_left), b"x")
@@ -236,7 +236,7 @@ def test_a_last_response_is_not_taken_back_by_unread_bytes(room: Room) -> None:
 
 def test_the_end_of_input_lets_responses_go_out(room: Room) -> None:
     client, transport, session = room.connect()
-    protocol: Any = client._protocol
+    protocol: Any = client.protocol
     client.send(b"later\n")
     assert protocol.eof_received()
     session.later[0].fill((b"1;",))

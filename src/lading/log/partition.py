@@ -20,7 +20,7 @@ from .interface import Damage, InPlace, Reservation, SegmentInfo, Span, Write, W
 from .open_chunk import OpenChunk
 from .recovery import RecoveredLog, is_new, make_last, recover
 from .segments import Reached
-from .sidecars import LogSidecars, do_nothing
+from .sidecars import LogSidecars
 
 _INDEX_EVERY_US: Final = 1_000_000
 
@@ -62,7 +62,6 @@ class DiskPartitionLog(LogSidecars):
         self, disk: Disk, path: Path, topic_id: bytes, found: RecoveredLog, segment_bytes: int, now_us: int
     ) -> None:
         self.on_synced: Callable[[], None] | None = None
-        self.on_rest: Callable[[], None] = do_nothing
         self.watched, self.tail = False, None
         self._segment_bytes = segment_bytes
         self._chunk: OpenChunk | None = None
@@ -287,6 +286,8 @@ class DiskPartitionLog(LogSidecars):
         self._mark.close()
         self._overlay.close()
         self.refusal = Refusal(Reason.READ_ONLY, f"{place_of(self.path)} is closed")
+        # they refer to the owner of this log: with them both would stay until somebody looks for cycles
+        self._unwatch()
 
     # ------------------------------------------------------------------------------------------ read
 

@@ -38,6 +38,7 @@ class LogSidecars:
         self.on_refusal: Callable[[Refusal | None], None] = _ignore
         self.on_damage: Callable[[Sequence[Damage]], None] = _ignore
         self.on_opened: Callable[[], None] = do_nothing
+        self.on_rest: Callable[[], None] = do_nothing
         self._disk = disk
         self._found: RecoveredLog | None = found
         self._clock_us = found.clock_us
@@ -65,6 +66,12 @@ class LogSidecars:
         if not self._overlay.lost and (not found.report.clean or self._overlay.needs_rewrite):
             with contextlib.suppress(Refusal):
                 self._mend()
+
+    def _unwatch(self) -> None:
+        """Tell nobody any more."""
+        self.on_refusal = self.on_damage = _ignore
+        self.on_opened = self.on_rest = do_nothing
+        self._segments.watch(_ignore, do_nothing)
 
     def _require_writable(self) -> None:
         if self.refusal is not None and self._read_only:

@@ -3,5 +3,5 @@
 from __future__ import annotations
 
 
-def ignore() -> None:
+def ignore(*news: object) -> None:
     """Do nothing: the default of every ``on_*`` callback."""

@@ -257,6 +257,8 @@ class TopologyChanges:
             self._namespace.unlink_topic(topic)
             yield from self._let_go(topic.partitions)
             self._callbacks.on_topic_deleted(topic)
+            # they refer to it: so they are freed as soon as nobody reads them any more
+            topic.partitions = []
             is_removed = self._remove_row(topic)
             yield partial(self._directory.empty, topic.uuid)
             if not is_removed:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 import numpy as np
 
@@ -13,6 +14,8 @@ BUFFER_BYTES = 16 << 10
 IDLE_BUFFER_BYTES_MAX = 1 << 20
 BUSY_BUFFER_BYTES_MAX = 4 << 20
 """A buffer that grew beyond this is given back when it is empty; the larger holds while memory is ample."""
+
+_NO_BYTES: Final = np.empty(0, np.uint8)
 
 
 class Inbox:
@@ -98,6 +101,16 @@ class Inbox:
         self.at = self.have = 0
         self.hold_elsewhere(0)
         self._resize(BUFFER_BYTES)
+
+    def close(self) -> None:
+        """Hold no memory any more, nor the connection: nothing is received any more."""
+        if len(self.view) > BUFFER_BYTES:
+            self.drop()
+        self.at = self.have = 0
+        self._account.close()
+        self.data = bytearray()
+        self.view = memoryview(self.data)
+        self.array = _NO_BYTES
 
     def _resize(self, size_bytes: int) -> bool:
         more = size_bytes - len(self.view)

@@ -41,6 +41,10 @@ class ReceiveAccount:
         """Return what ``take`` granted."""
         self._budget.reclaim(self, size_bytes)
 
+    def close(self) -> None:
+        """Refer to the connection no more: it is gone and holds nothing."""
+        self._give_way = None
+
     def give_way(self) -> bool:
         """Give everything back, at once. Return whether the connection can."""
         if self._give_way is None:

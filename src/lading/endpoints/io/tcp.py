@@ -18,7 +18,7 @@ from ..base.deadlines import Stage
 from ..base.inbox import Inbox
 from ..base.peer import origin_of
 from ..base.services import Services, now_us
-from ..base.session import Peer, ReceiveResult, SessionFactory
+from ..base.session import Peer, ProtocolSession, ReceiveResult, SessionFactory, SessionLimits
 from .gate import Gate, Guarded
 
 R = TypeVar("R")
@@ -29,6 +29,31 @@ DRAIN_TIMEOUT_S: Final = 5.0
 
 _DONE: Final = ReceiveResult.DONE
 """As a global: Python looks a member of an enumeration up in its class each time."""
+
+
+class _LostSession(ProtocolSession):
+    """What all connections that are gone have in place of their sessions."""
+
+    limits = SessionLimits(unanswered_max=0, write_buffer_bytes=0)
+
+    def __init__(self) -> None:
+        self.is_lost = self.is_ended = True
+        self.is_resting = self.is_congested = False
+
+    def receive(self, now_us: int) -> ReceiveResult:
+        return ReceiveResult.DONE
+
+    def refuse_memory(self) -> None:
+        """Nothing is received."""
+
+    def lose(self) -> None:
+        """It is lost."""
+
+    def stage(self) -> Stage:
+        return Stage.BUSY
+
+
+_LOST: Final = _LostSession()
 
 
 class Connection(Guarded, asyncio.BufferedProtocol):
@@ -43,7 +68,7 @@ class Connection(Guarded, asyncio.BufferedProtocol):
         self._received_bytes = server.services.metrics.received_bytes.values
         self._transport: asyncio.Transport | None = None
         self.inbox = Inbox(server.services.receive)
-        self.session = server.new_session(self)
+        self.session: ProtocolSession = server.new_session(self)
         self._result = ReceiveResult.DONE
         """Why the session takes no more."""
         self._is_receiving = False
@@ -87,6 +112,9 @@ class Connection(Guarded, asyncio.BufferedProtocol):
         if not self.session.is_lost:
             self._lose()
             self._server.leave(self)
+        # what refers to each other would stay until somebody looks for cycles, and there may be thousands a minute
+        self._transport, self.session = None, _LOST
+        self.inbox.close()
 
     def _lose(self) -> None:
         session = self.session

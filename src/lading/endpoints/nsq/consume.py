@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...broker.channels import Channel, Delivery, HeaderFilter, Page, Subscriber
+from ...broker.core.callbacks import ignore
 from ...dialects import codes, registry
 from ...dialects.nsq import delivery, encode, limits
 from ...dialects.nsq.delivery import Records
@@ -84,6 +85,8 @@ class NsqConsumer:
         if not self._closed:
             self._closed = True
             self.channel.leave(self.subscriber)
+            # they refer to this consumer, which has the subscriber
+            self.subscriber.on_delivery = self.subscriber.on_closed = ignore
 
     # -- deliveries
 

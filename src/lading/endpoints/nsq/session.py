@@ -223,6 +223,8 @@ class NsqdSession(ProtocolSession):
     def lose(self) -> None:
         if self.consumer is not None:
             self.consumer.close()
+            # it refers to this session
+            self.consumer = None
         self.node.connections.discard(self)
 
     def stage(self) -> Stage:
