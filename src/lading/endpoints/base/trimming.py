@@ -1,24 +1,24 @@
-"""Memory that is not needed any more: cycles of objects are collected, and what is free goes back to the system.
+"""Memory that is not needed any more goes back to the system.
 
-Python looks for cycles by itself after a number of allocations. A look through everything takes a third of a second
-where there are ten thousand partitions, in which nobody is answered, so it is left to the moments below; the younger
-objects are looked through as ever, in a few milliseconds. And the C library keeps what it may need again, without a
-limit: a thread's heap that grew for a large request stays as it is. So a broker that is quiet, and has grown since it
-was last trimmed, collects its garbage and trims its heaps in a worker. Under load, where what is free is used again,
-nothing is trimmed unless the broker has grown by a lot.
+The C library keeps what it may need again, without a limit: a thread's heap that grew for a large request stays as it
+is. So a broker that is quiet, and has grown since it was last trimmed, trims its heaps in a worker. Under load, where
+what is free is used again, nothing is trimmed unless the broker has grown by a lot.
+
+Cycles of objects are collected in small pieces (``garbage``). If a broker has grown although its heaps were trimmed,
+they are looked for everywhere; where somebody may be waiting, only if it has grown by a lot.
 """
 
 from __future__ import annotations
 
 import asyncio
 import ctypes
-import gc
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from .garbage import collect_all, collecting_in_pieces
 from .services import Services
 
 LOOK_S: Final = 5.0
@@ -26,10 +26,14 @@ GROWN_BYTES: Final = 24 << 20
 """A process that has grown by less is left alone."""
 MUCH_GROWN_BYTES: Final = 256 << 20
 """A process that has grown by so much is trimmed also under load: it may be garbage."""
-FULL_COLLECTIONS_NEVER: Final = 1 << 30
-"""So many collections of younger objects come before Python looks through all by itself."""
 QUIET_BYTES: Final = 16 << 20
 """A broker that received less than this since the look before is quiet."""
+COLLECT_GROWN_BYTES: Final = 32 << 20
+"""Garbage is looked for everywhere in an idle process that has grown by this since that was done last."""
+COLLECT_MUCH_GROWN_BYTES: Final = 512 << 20
+"""And in any that has grown by this: somebody may wait for it, and more of it would be worse."""
+IDLE_BYTES: Final = 4 << 10
+"""A broker that received less than this since the look before is idle: a few heartbeats."""
 MAPPED_BYTES: Final = 8 << 20
 """What is at least so large is mapped by itself, and unmapped when it is freed. The C library raises this limit to
 32 MiB by itself, after which the heap of each thread keeps the largest that it ever had."""
@@ -49,31 +53,45 @@ def read_resident_bytes() -> int:
 
 
 class HeapTrimmer:
-    """Decides when to trim."""
+    """Decides when to trim, and when to look for garbage everywhere."""
 
     def __init__(
         self,
         received_bytes: Callable[[], float],
         trim: Callable[[], object],
+        collect: Callable[[], object],
         resident_bytes: Callable[[], int] = read_resident_bytes,
     ) -> None:
         """``received_bytes``: of all requests so far. ``trim`` may return early: it calls ``on_trimmed`` when done."""
         self._received_bytes = received_bytes
         self._trim = trim
+        self._collect = collect
         self._resident_bytes = resident_bytes
         self._seen_bytes = 0.0
-        self._floor_bytes = resident_bytes()
+        self._floor_bytes = self._collected_bytes = resident_bytes()
         self._is_trimming = False
 
     def look(self) -> None:
-        """Trim if the process is quiet and has grown since the last time, or has grown by a lot."""
+        """Trim if the process is quiet and has grown since the last time, or has grown by a lot.
+
+        What trimming does not give back may be garbage: then that is collected before.
+        """
         resident_bytes, received_bytes = self._resident_bytes(), self._received_bytes()
-        is_quiet = received_bytes - self._seen_bytes < QUIET_BYTES
+        came_bytes = received_bytes - self._seen_bytes
         self._seen_bytes = received_bytes
         self._floor_bytes = min(self._floor_bytes, resident_bytes)
-        grown_bytes = resident_bytes - self._floor_bytes
-        is_due = grown_bytes >= (GROWN_BYTES if is_quiet else MUCH_GROWN_BYTES)
-        if is_due and not self._is_trimming:
+        self._collected_bytes = min(self._collected_bytes, resident_bytes)
+        if self._is_trimming:
+            return
+        trim_from_bytes = GROWN_BYTES if came_bytes < QUIET_BYTES else MUCH_GROWN_BYTES
+        collect_from_bytes = COLLECT_GROWN_BYTES if came_bytes < IDLE_BYTES else COLLECT_MUCH_GROWN_BYTES
+        is_due = resident_bytes - self._floor_bytes >= trim_from_bytes
+        if not is_due and resident_bytes - self._collected_bytes >= collect_from_bytes:
+            is_due = True
+            self._collect()
+            # what is left now is in use, so that it is not looked through again and again
+            self._collected_bytes = resident_bytes
+        if is_due:
             self._is_trimming = True
             self._trim()
 
@@ -84,17 +102,16 @@ class HeapTrimmer:
 
 @contextmanager
 def trimming(services: Services) -> Iterator[None]:
-    """Collect garbage until the end of the block, and trim the heaps of this process where the C library can."""
+    """Until the end of the block, collect garbage in pieces and trim the heaps of this process if the C library can."""
     loop = asyncio.get_running_loop()
     malloc_trim = _find_malloc_trim()
     received = services.metrics.received_bytes.values
 
     def trim() -> None:
-        gc.collect()
         done = loop.run_in_executor(services.workers, malloc_trim, 0)
         done.add_done_callback(lambda _: trimmer.on_trimmed())
 
-    trimmer = HeapTrimmer(lambda: sum(received.values()), trim)
+    trimmer = HeapTrimmer(lambda: sum(received.values()), trim, collect_all)
     timer: asyncio.TimerHandle
 
     def look() -> None:
@@ -105,13 +122,11 @@ def trimming(services: Services) -> Iterator[None]:
             timer = loop.call_later(LOOK_S, look)
 
     timer = loop.call_later(LOOK_S, look)
-    thresholds = gc.get_threshold()
-    gc.set_threshold(*thresholds[:2], FULL_COLLECTIONS_NEVER)
     try:
-        yield
+        with collecting_in_pieces():
+            yield
     finally:
         timer.cancel()
-        gc.set_threshold(*thresholds)
 
 
 def _find_malloc_trim() -> Callable[[int], object]:

@@ -1,0 +1,46 @@
+"""Cycles of objects that nobody needs any more, collected in small pieces: while Python looks, nobody is answered.
+
+Python's own full collection looks at everything that lives, which takes a third of a second where there are ten
+thousand partitions. Here each looks only at what is new: what survives one is frozen, out of the sight of the next, and
+the next comes before there is much to look at. What was frozen is freed like everything else when the last reference to
+it goes; only its cycles stay. Parts of the broker that live long and come and go, connections, topics and partitions,
+therefore cut their cycles themselves when they end. What is forgotten anyway, here or in a library, is found by looking
+at everything, where the process has grown and nobody would notice (``trimming``).
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Final
+
+YOUNG_PER_FULL: Final = 2
+"""Collections of younger objects, each after 7,700 more objects, before one of all that are new: 3 ms at most."""
+
+
+@contextmanager
+def collecting_in_pieces() -> Iterator[None]:
+    """Have each full collection look only at what came since the one before, until the end of the block."""
+    thresholds = gc.get_threshold()
+    gc.set_threshold(*thresholds[:2], YOUNG_PER_FULL)
+    gc.callbacks.append(_freeze_survivors)
+    try:
+        yield
+    finally:
+        gc.callbacks.remove(_freeze_survivors)
+        gc.set_threshold(*thresholds)
+
+
+def collect_all() -> None:
+    """Look at everything, also at what was frozen: a third of a second with ten thousand partitions."""
+    gc.unfreeze()
+    gc.collect()
+    gc.freeze()
+    # Python puts the next full collection off by what it takes to be long-lived: after this one that is next to nothing
+    gc.collect()
+
+
+def _freeze_survivors(phase: str, info: Mapping[str, int]) -> None:
+    if phase == "stop" and info["generation"] == 2:
+        gc.freeze()
