@@ -13,16 +13,30 @@ from typing import Final, NamedTuple
 
 from ...model.errors import MalformedMessage
 from ...model.headers import Header
-from .layout import TEXT_PREFIX
+from .layout import (
+    CARRIED_TAG,
+    CRC_BYTES,
+    EMPTY_PAYLOAD_FLAG,
+    ENTRIES_FLAG,
+    HEAD_BYTES,
+    ID_BYTES,
+    ID_FLAG,
+    KEY_FLAG,
+    KNOWN_FLAGS,
+    NULL_PAYLOAD_FLAG,
+    REPLACED_TAG,
+    SHOWN_TAG,
+    TEXT_PREFIX,
+    TIME_BYTES,
+    TIME_FLAG,
+    TYPED_TAG,
+    VERSION_BYTE,
+    ZERO_ID_FLAG,
+)
 
 NAME: Final = "lading-carrier"
 """The reserved header key; the parts behind the first are called ``lading-carrier.1``, ``lading-carrier.2``, …"""
 
-VERSION: Final = 1
-_KEY, _NULL_PAYLOAD, _EMPTY_PAYLOAD, _ZERO_ID, _ENTRIES, _TIME, _ID = 1, 2, 4, 8, 16, 32, 64
-_KNOWN_FLAGS: Final = 127
-_SHOWN, _CARRIED, _TYPED, _REPLACED = 0, 1, 2, 3
-_ID_BYTES: Final = 16
 _CRC: Final = struct.Struct("<I")
 _TIME_US: Final = struct.Struct("<q")
 _DIGITS: Final = re.compile(rb"[A-Za-z0-9_-]*")
@@ -33,8 +47,8 @@ class PayloadWas(IntEnum):
     """What stands behind the payload that the target shows."""
 
     SHOWN = 0
-    NULL = _NULL_PAYLOAD
-    EMPTY = _EMPTY_PAYLOAD
+    NULL = NULL_PAYLOAD_FLAG
+    EMPTY = EMPTY_PAYLOAD_FLAG
 
 
 class Typed(NamedTuple):
@@ -105,14 +119,14 @@ def fingerprints(headers: Iterable[Header]) -> list[int]:
 def encode(facts: Facts) -> bytes:
     """The bytes of a carrier, not yet split."""
     flags = (
-        (_KEY if facts.key is not None else 0)
+        (KEY_FLAG if facts.key is not None else 0)
         | facts.payload
-        | (_ZERO_ID if facts.zero_id else 0)
-        | (_ENTRIES if facts.entries is not None else 0)
-        | (_TIME if facts.timestamp_us is not None else 0)
-        | (_ID if facts.id is not None else 0)
+        | (ZERO_ID_FLAG if facts.zero_id else 0)
+        | (ENTRIES_FLAG if facts.entries is not None else 0)
+        | (TIME_FLAG if facts.timestamp_us is not None else 0)
+        | (ID_FLAG if facts.id is not None else 0)
     )
-    parts = [bytes((VERSION, flags))]
+    parts = [bytes((VERSION_BYTE, flags))]
     if facts.key is not None:
         parts += (_varint(len(facts.key)), facts.key)
     if facts.timestamp_us is not None:
@@ -145,24 +159,27 @@ def decode(data: bytes) -> Facts:
     """What the bytes of a carrier, printable or not, say; MalformedMessage if they are none or of a later version."""
     if data.startswith(TEXT_PREFIX):
         data = _plain(data)
-    if len(data) < 2 + _CRC.size or zlib.crc32(data[: -_CRC.size]) != _CRC.unpack_from(data, len(data) - _CRC.size)[0]:
+    if (
+        len(data) < HEAD_BYTES + CRC_BYTES
+        or zlib.crc32(data[:-CRC_BYTES]) != _CRC.unpack_from(data, len(data) - CRC_BYTES)[0]
+    ):
         raise MalformedMessage("a carrier is cut short or changed")
     version, flags = data[0], data[1]
-    if version != VERSION or flags & ~_KNOWN_FLAGS or _contradict(flags):
+    if version != VERSION_BYTE or flags & ~KNOWN_FLAGS or _contradict(flags):
         raise MalformedMessage(f"a carrier of version {version} with flags {flags:#x} is not known here")
-    reader = _Reader(data, 2, len(data) - _CRC.size)
-    key = reader.take(reader.varint()) if flags & _KEY else None
-    timestamp_us = _TIME_US.unpack(reader.take(_TIME_US.size))[0] if flags & _TIME else None
-    id_ = reader.take(_ID_BYTES) if flags & _ID else None
-    entries = [reader.entry() for _ in range(reader.count())] if flags & _ENTRIES else None
+    reader = _Reader(data, HEAD_BYTES, len(data) - CRC_BYTES)
+    key = reader.take(reader.varint()) if flags & KEY_FLAG else None
+    timestamp_us = _TIME_US.unpack(reader.take(TIME_BYTES))[0] if flags & TIME_FLAG else None
+    id_ = reader.take(ID_BYTES) if flags & ID_FLAG else None
+    entries = [reader.entry() for _ in range(reader.count())] if flags & ENTRIES_FLAG else None
     if reader.at != reader.end:
         raise MalformedMessage("a carrier has bytes behind its last entry", at=reader.at)
-    was = PayloadWas(flags & (_NULL_PAYLOAD | _EMPTY_PAYLOAD))
-    return Facts(key, was, bool(flags & _ZERO_ID), timestamp_us, entries, id_)
+    was = PayloadWas(flags & (NULL_PAYLOAD_FLAG | EMPTY_PAYLOAD_FLAG))
+    return Facts(key, was, bool(flags & ZERO_ID_FLAG), timestamp_us, entries, id_)
 
 
 def _contradict(flags: int) -> bool:
-    return any(flags & pair == pair for pair in (_NULL_PAYLOAD | _EMPTY_PAYLOAD, _ZERO_ID | _ID))
+    return any(flags & pair == pair for pair in (NULL_PAYLOAD_FLAG | EMPTY_PAYLOAD_FLAG, ZERO_ID_FLAG | ID_FLAG))
 
 
 def _varint(value: int) -> bytes:
@@ -182,13 +199,15 @@ def _header_bytes(header: Header) -> bytes:
 
 def _entry_bytes(entry: Entry) -> bytes:
     if isinstance(entry, int):
-        return bytes((_SHOWN,)) + _CRC.pack(entry)
+        return bytes((SHOWN_TAG,)) + _CRC.pack(entry)
     if isinstance(entry, Typed):
-        return bytes((_TYPED,)) + _CRC.pack(entry.mark) + bytes((entry.kind & 0xFF,))
+        return bytes((TYPED_TAG,)) + _CRC.pack(entry.mark) + bytes((entry.kind & 0xFF,))
     if isinstance(entry, Replaced):
         size = _varint(0 if entry.value is None else len(entry.value) + 1)
-        return bytes((_REPLACED,)) + _CRC.pack(entry.mark) + bytes((entry.kind & 0xFF,)) + size + (entry.value or b"")
-    return bytes((_CARRIED,)) + _header_bytes(entry)
+        return (
+            bytes((REPLACED_TAG,)) + _CRC.pack(entry.mark) + bytes((entry.kind & 0xFF,)) + size + (entry.value or b"")
+        )
+    return bytes((CARRIED_TAG,)) + _header_bytes(entry)
 
 
 def _signed(kind: int) -> int:
@@ -228,14 +247,14 @@ class _Reader:
 
     def entry(self) -> Entry:
         tag = self.take(1)[0]
-        if tag in (_SHOWN, _TYPED):
-            mark: int = _CRC.unpack(self.take(_CRC.size))[0]
-            return mark if tag == _SHOWN else Typed(mark, _signed(self.take(1)[0]))
-        if tag == _REPLACED:
-            mark = _CRC.unpack(self.take(_CRC.size))[0]
+        if tag in (SHOWN_TAG, TYPED_TAG):
+            mark: int = _CRC.unpack(self.take(CRC_BYTES))[0]
+            return mark if tag == SHOWN_TAG else Typed(mark, _signed(self.take(1)[0]))
+        if tag == REPLACED_TAG:
+            mark = _CRC.unpack(self.take(CRC_BYTES))[0]
             kind = _signed(self.take(1)[0])
             return Replaced(mark, kind, self.value())
-        if tag != _CARRIED:
+        if tag != CARRIED_TAG:
             raise MalformedMessage(f"a carrier entry has the unknown tag {tag}", at=self.at - 1)
         try:
             key = self.take(self.varint()).decode()

@@ -7,8 +7,11 @@ from typing import Final
 from ...model.kinds import Kind
 
 VERSION_BYTE: Final = 1
+KEY_FLAG, NULL_PAYLOAD_FLAG, EMPTY_PAYLOAD_FLAG, ZERO_ID_FLAG = 1, 2, 4, 8
 ENTRIES_FLAG, TIME_FLAG, ID_FLAG = 16, 32, 64
-SHOWN_TAG, TYPED_TAG = 0, 2
+KNOWN_FLAGS: Final = 127
+SHOWN_TAG, CARRIED_TAG, TYPED_TAG, REPLACED_TAG = range(4)
+"""What an entry of a header says: see ``encoding.Entry``."""
 HEAD_BYTES: Final = 2
 """Version and flags."""
 ENTRY_BYTES: Final = 5
