@@ -15,6 +15,7 @@ PROTOCOLS: Final = DOCS / "reference" / "protocols"
 CITED: Final = re.compile(r"\b([a-z][a-z_/-]*)\.md\b((?:(?:,| and| to|) ?(?:[AM]\d*|\d(?:\.\d+)?)\b)*)")
 SECTION: Final = re.compile(r"[AM]\d*|\d(?:\.\d+)?")
 DESIGN: Final = re.compile(r"\bdesign\.md ([A-Z][a-z]+)(?: and ([A-Z][a-z]+))?")
+NAMED: Final = re.compile(r'"""See ([a-z_]+)\.([A-Z][A-Za-z]+)\.([a-z_]+)')
 PREFIX: Final = {"iggy": "", "kafka": "k", "nsq": "n"}
 
 
@@ -65,3 +66,14 @@ def test_nothing_cites_a_plan_that_is_not_here() -> None:
         if plan.search(line)
     ]
     assert not citing
+
+
+def test_a_method_that_another_docstring_names_is_there() -> None:
+    """``See registry.Dialect.decode`` names a module, a class in it and a method of that."""
+    missing = []
+    for path in (ROOT / "src").rglob("*.py"):
+        for module, class_, method in NAMED.findall(path.read_text()):
+            texts = [one.read_text() for one in (ROOT / "src").rglob(f"{module}.py")]
+            if not any(f"class {class_}(" in text and f"def {method}(" in text for text in texts):
+                missing.append(f"{path.relative_to(ROOT)}: {module}.{class_}.{method}")
+    assert not missing, "\n".join(missing)

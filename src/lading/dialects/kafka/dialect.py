@@ -36,11 +36,11 @@ class Kafka:
         return messages.salvage(run)
 
     def iter_batches(self, run: Run, first: int) -> Iterator[SequencedBatch]:
-        """See numbered.NumberedDialect.numbered; a writer is a producer id."""
+        """See sequenced.SequencedDialect.iter_batches; a writer is a producer id."""
         return sequenced_batches.iter_batches(run, first)
 
     def marker(self, writer: bytes, epoch: int, committed: bool, base_offset: int, now_us: int) -> bytes:
-        """See numbered.MarkingDialect.marker: a control batch."""
+        """See sequenced.TransactionMarkerDialect.marker: a control batch."""
         return sequenced_batches.marker(writer, epoch, committed, base_offset, now_us)
 
 

@@ -51,7 +51,7 @@ class Native:
         return Run(run.dialect, run.region, run.chunks[:0])
 
     def iter_batches(self, run: Run, first: int) -> Iterator[SequencedBatch]:
-        """See numbered.NumberedDialect.numbered; a writer is 16 bytes, a block takes one number."""
+        """See sequenced.SequencedDialect.iter_batches; a writer is 16 bytes, a block takes one number."""
         for chunk in run.chunks.tolist():
             offset = chunk[BASE_OFFSET]
             for block in messages.blocks(run.region.data[chunk[BODY_START] : chunk[BODY_END]]):
