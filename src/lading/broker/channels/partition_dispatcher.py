@@ -8,8 +8,8 @@ at most ``LOOKAHEAD_MAX`` messages ahead of the oldest one that is not done.
 from __future__ import annotations
 
 import heapq
-from collections import Counter, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -24,6 +24,7 @@ from .pages import Page, PageSlice, fitting, offsets_in, pages_of, size_of
 from .rules import ChannelRules
 from .statistics import ChannelStatistics
 from .subscriber import Delivery, Subscriber, SubscribersByTag, TagSubscribers, select_sample
+from .tag_queues import TagQueues, has_front
 
 LOOKAHEAD_MAX: Final = 1 << 18
 PAGE_MESSAGES: Final = 8192
@@ -66,7 +67,9 @@ class PartitionDispatcher(InFlightTracker):
         self.points = SubscribersByTag()
         self._counters = counters
         self._rules = rules
-        self._queues: dict[str, deque[PageSlice]] = {"": deque()}
+        self._tag_queues = TagQueues(self.points, rules.tag_header)
+        # the same dict for good: it is asked several times for each message
+        self._queues = self._tag_queues.by_tag
         self._filters = 0
         """How many subscribers have a filter."""
         self._listening = False
@@ -79,7 +82,7 @@ class PartitionDispatcher(InFlightTracker):
         self._subscribers[subscriber.number] = subscriber
         self._filters += subscriber.header_filter is not None
         if self.points.add(subscriber):
-            self._sort_again()
+            self._tag_queues.sort_again()
 
     def remove(self, subscriber: Subscriber) -> None:
         """A reader is gone: what it had goes back, as if it had not been delivered."""
@@ -97,33 +100,7 @@ class PartitionDispatcher(InFlightTracker):
         del self._subscribers[subscriber.number]
         self._filters -= subscriber.header_filter is not None
         if self.points.remove(subscriber):
-            self._sort_again()
-
-    def _sort_again(self) -> None:
-        """Other tags are asked for now: what waits may be for others."""
-        by_page: dict[Page, list[NDArray[np.int64]]] = {}
-        for queue in self._queues.values():
-            for portion in queue:
-                if len(portion):
-                    by_page.setdefault(portion.page, []).append(portion.rest)
-        self._queues = {point.tag: deque() for point in self.points.in_order}
-        for page in sorted(by_page, key=lambda page: page.first):
-            self._queue(page, np.sort(np.concatenate(by_page[page])))
-
-    def _queue(self, page: Page, offsets: NDArray[np.int64]) -> None:
-        for tag, portion in self._portions(page, offsets):
-            self._queues[tag].append(portion)
-
-    def _portions(self, page: Page, offsets: NDArray[np.int64]) -> Iterable[tuple[str, PageSlice]]:
-        """These messages of a page by the point they wait at."""
-        tags = self.points.tags
-        if not tags:
-            return (("", PageSlice(page, offsets)),)
-        codes = page.find_tags(self._rules.tag_header, tags)
-        if len(offsets) < len(page.offsets):
-            codes = codes[np.searchsorted(page.offsets, offsets)]
-        sorted_out = ((tag, offsets[codes == number]) for number, tag in enumerate(("", *tags)))
-        return [(tag, PageSlice(page, mine)) for tag, mine in sorted_out if len(mine)]
+            self._tag_queues.sort_again()
 
     # -- delivering
 
@@ -173,12 +150,11 @@ class PartitionDispatcher(InFlightTracker):
         for _ in range(PASS_MESSAGES):
             if self.in_flight:
                 break
-            waiting = [(queue[0].rest[0], tag) for tag, queue in self._queues.items() if self._front(queue)]
-            if not waiting:
+            tag = self._tag_queues.find_oldest()
+            if tag is None:
                 if not self._load():
                     break
                 continue
-            _, tag = min(waiting)
             point = next(point for point in self.points.in_order if point.tag == tag)
             subscriber = point.next(True)
             if subscriber is None:
@@ -201,17 +177,11 @@ class PartitionDispatcher(InFlightTracker):
     def _unread(self) -> bool:
         return self.window.end < self.partition.log.last_stable_offset
 
-    def _front(self, queue: deque[PageSlice]) -> bool:
-        """Whether anything waits in a queue, with what is first in front."""
-        while queue and not len(queue[0]):
-            queue.popleft()
-        return bool(queue)
-
     def _serve(self, point: TagSubscribers, now_us: int, eager: bool, left: int) -> int:
         """Deliver from one queue until it is empty or nobody takes more; how many messages were looked at."""
         queue = self._queues[point.tag]
         seen = 0
-        while seen < left and self._front(queue) and (subscriber := point.next(eager)) is not None:
+        while seen < left and has_front(queue) and (subscriber := point.next(eager)) is not None:
             portion = queue[0]
             count = min(subscriber.credit, len(portion))
             members = len(point.subscribers)
@@ -287,7 +257,7 @@ class PartitionDispatcher(InFlightTracker):
             window.clear(int(present[0]))
         window.extend(end, present)
         for page in pages:
-            self._queue(page, page.offsets)
+            self._tag_queues.add(page, page.offsets)
         self.changed = True
         return self._weight(pages, end - before)
 
@@ -320,7 +290,7 @@ class PartitionDispatcher(InFlightTracker):
             for page in pages:
                 mine = np.intersect1d(wanted, page.offsets, assume_unique=True)
                 if len(mine):
-                    found += self._portions(page, mine)
+                    found += self._tag_queues.sort_by_tag(page, mine)
                     present.append(mine)
             gone = np.setdiff1d(wanted, np.concatenate(present), assume_unique=True) if present else wanted
             self._statistics.lost += int(np.count_nonzero(gone < self.partition.log.first_offset))
@@ -330,8 +300,7 @@ class PartitionDispatcher(InFlightTracker):
             at = stop
         for offset in offsets[at:].tolist():
             heapq.heappush(self._again, offset)
-        for tag, portion in reversed(found):
-            self._queues[tag].appendleft(portion)
+        self._tag_queues.put_in_front(found)
         return weight
 
     def _follow_retention(self) -> None:
@@ -340,11 +309,7 @@ class PartitionDispatcher(InFlightTracker):
         if first == self._kept_from:
             return
         self._kept_from = first
-        lost: list[int] = []
-        for queue in self._queues.values():
-            for portion in queue:
-                if len(portion) and portion.rest[0] < first:
-                    lost += portion.drop_before(first).tolist()
+        lost = self._tag_queues.drop_before(first)
         while self._again and self._again[0] < first:
             lost.append(heapq.heappop(self._again))
         lost += [offset for offset, entry in self.out_of_window.items() if offset < first and entry.owner == DEFERRED]
@@ -363,8 +328,11 @@ class PartitionDispatcher(InFlightTracker):
     @property
     def waiting(self) -> int:
         """Messages to be delivered, for the first time or again, as far as offsets tell."""
-        queued = sum(len(portion) for queue in self._queues.values() for portion in queue)
-        return queued + len(self._again) + max(self.partition.log.last_stable_offset - self.window.end, 0)
+        return (
+            self._tag_queues.count()
+            + len(self._again)
+            + max(self.partition.log.last_stable_offset - self.window.end, 0)
+        )
 
     def seek(self, offset: int) -> None:
         """Forget everything and go on at ``offset``; what is with subscribers is theirs no more."""
@@ -375,8 +343,7 @@ class PartitionDispatcher(InFlightTracker):
         self.out_of_window.clear()
         self.window.clear(offset)
         self._again.clear()
-        for queue in self._queues.values():
-            queue.clear()
+        self._tag_queues.clear()
         self.changed = True
 
     def skip(self) -> int:
