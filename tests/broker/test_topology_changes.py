@@ -17,6 +17,7 @@ from lading.broker.core.topology_changes import Change, TopicSpec, complete
 from lading.log import disk
 from lading.log.directory import read_descriptions
 from lading.model.errors import Reason, Refusal
+from lading.turns import ROWS_AT_ONCE
 from tests.broker.room import NOW, fill, opened, payloads, read, topic_of
 
 SETTINGS = TopicSettings()
@@ -114,7 +115,7 @@ def test_what_was_changed_in_steps_is_there_after_a_start(tmp_path: Path, broker
 def test_others_have_their_turn_while_many_partitions_are_let_go(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(topology_changes, "PARTITIONS_AT_ONCE", 4)
+    monkeypatch.setattr(topology_changes, "ROWS_A_PARTITION", ROWS_AT_ONCE // 4)
     topic = complete(creating(broker, "many", 30))
     gone: list[int] = []
     deleted = 0

@@ -46,7 +46,7 @@ class Namespace:
         self.notes: list[str] = []
         """Sentences about what a start found of topics that the catalog does not know, or not as they are."""
         self.version = 0
-        """Grows whenever a stream, topic or partition comes or goes."""
+        """Grows with ``forget_routes``."""
         self._streams: dict[int, Stream] = {}
         self._streams_by_name: dict[str, Stream] = {}
         self._topics_by_flat_name: dict[str, Topic] = {}
@@ -167,11 +167,19 @@ class Namespace:
         stream = self._streams_by_name.get(name)
         return self.add_stream(None, name, now_us=now_us) if stream is None else stream
 
+    def forget_routes(self) -> None:
+        """Have what was found by a name, and what was worked out of it, be looked up again.
+
+        To be called whenever a stream, topic or partition comes or goes, and when the settings of a topic change:
+        routes remember what depends on them, such as whether a topic takes extended messages.
+        """
+        self.version += 1
+
     def remove_stream(self, stream: Stream) -> None:
         """Remove a stream without topics, also from the catalog."""
         self._catalog.remove_stream(stream.id)
         del self._streams[stream.id], self._streams_by_name[stream.name]
-        self.version += 1
+        self.forget_routes()
 
     def make_topic(
         self,
@@ -228,14 +236,14 @@ class Namespace:
 
     def link_topic(self, topic: Topic) -> None:
         """Let everybody find the topic."""
-        self.version += 1
+        self.forget_routes()
         topic.stream.topics[topic.id] = topic
         self._topics_by_flat_name[topic.flat_name] = topic
         self._topics_by_uuid[topic.uuid] = topic
 
     def unlink_topic(self, topic: Topic) -> None:
         """Let nobody find the topic any more."""
-        self.version += 1
+        self.forget_routes()
         del topic.stream.topics[topic.id]
         del self._topics_by_flat_name[topic.flat_name]
         del self._topics_by_uuid[topic.uuid]
@@ -285,7 +293,7 @@ class Namespace:
         return opened
 
     def _link_stream(self, stream: Stream) -> None:
-        self.version += 1
+        self.forget_routes()
         self._streams[stream.id] = stream
         self._streams_by_name[stream.name] = stream
 

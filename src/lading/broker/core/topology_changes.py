@@ -8,7 +8,6 @@ sync, which costs microseconds, and brought to the disk in such a step. When a c
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -21,6 +20,8 @@ from ...log.catalog_rows import TopicRow
 from ...log.directory import DataDirectory
 from ...log.interface import PartitionLog
 from ...model.errors import LadingError, Reason, Refusal
+from ...turns import TurnCounter
+from .disk_refusals import refuse_disk_errors
 from .namespace import Namespace, OpenLog, close_logs, describe_topic, require_other
 from .settings import TopicSettings
 from .topology import Partition, Stream, Topic
@@ -31,8 +32,8 @@ Change = Generator[Callable[[], object], None, R]
 
 TOPICS_AT_A_TIME: Final = 4
 """Threads that make the files of new topics."""
-PARTITIONS_AT_ONCE: Final = 100
-"""So many partitions are let go on the event loop before others have their turn."""
+ROWS_A_PARTITION: Final = 2
+"""To let a partition go takes as long as so many of the rows of a turn."""
 
 
 def complete(change: Change[R]) -> R:
@@ -212,7 +213,7 @@ class TopologyChanges:
 
     def _make_files_of(self, one: _Creation) -> None:
         topic, count = one.created, one.wanted.partitions_count
-        with one.failing(), _disk_errors(f"topic {topic.name!r}"):
+        with one.failing(), refuse_disk_errors(f"topic {topic.name!r}"):
             self._directory.create(topic.uuid, count)
             self._open_logs(topic, range(count), one.logs)
             self._directory.describe(describe_topic(topic, count))
@@ -242,16 +243,15 @@ class TopologyChanges:
         with self._catalog.defer_sync():
             self._catalog.set_settings(topic.uuid, settings.document())
         topic.settings = settings
-        # what is remembered of a topic, such as whether it takes extended messages, depends on its settings
-        self._namespace.version += 1
+        self._namespace.forget_routes()
         yield from self._sync_catalog()
-        with _disk_errors(f"topic {topic.flat_name!r}"):
+        with refuse_disk_errors(f"topic {topic.flat_name!r}"):
             yield partial(self._directory.describe, describe_topic(topic, len(topic.partitions)))
 
     def delete_topic(self, topic: Topic) -> Change[None]:
         """The topic, its groups, positions and messages; what fails half-way is finished at the next start."""
         self._namespace.require_current(topic)
-        with _disk_errors(f"topic {topic.name!r}"):
+        with refuse_disk_errors(f"topic {topic.name!r}"):
             self._directory.mark_deleted(topic.uuid)
             # from here on nobody finds it, and its name is free
             self._namespace.unlink_topic(topic)
@@ -278,13 +278,12 @@ class TopologyChanges:
         return True
 
     def _let_go(self, partitions: Sequence[Partition]) -> Change[None]:
-        for at in range(0, len(partitions), PARTITIONS_AT_ONCE):
-            if at:
+        turn = TurnCounter()
+        for partition in partitions:
+            self._callbacks.on_partition_deleted(partition)
+            partition.log.drop()
+            if turn.is_over(ROWS_A_PARTITION):
                 yield _do_nothing
-            some = partitions[at : at + PARTITIONS_AT_ONCE]
-            for partition in some:
-                self._callbacks.on_partition_deleted(partition)
-                partition.log.drop()
 
     # -- partitions
 
@@ -302,7 +301,7 @@ class TopologyChanges:
             self._directory.add_partitions(topic.uuid, numbers, topic.next_epoch)
             self._open_logs(topic, numbers, logs)
 
-        with _disk_errors(f"topic {topic.name!r}"):
+        with refuse_disk_errors(f"topic {topic.name!r}"):
             added: list[Partition] = []
             try:
                 yield make_files
@@ -314,7 +313,7 @@ class TopologyChanges:
                 raise
         self._callbacks.on_partitions_opened(added)
         topic.partitions += added
-        self._namespace.version += 1
+        self._namespace.forget_routes()
         self._callbacks.on_topic_resized(topic)
 
     def delete_partitions(self, topic: Topic, count: int) -> Change[None]:
@@ -328,10 +327,10 @@ class TopologyChanges:
         topic.next_epoch = max([topic.next_epoch, *(partition.log.epoch + 1 for partition in gone)])
         del topic.partitions[kept:]
         topic.next_balanced = 0
-        self._namespace.version += 1
+        self._namespace.forget_routes()
         yield from self._let_go(gone)
         self._callbacks.on_topic_resized(topic)
-        with _disk_errors(f"topic {topic.name!r}"):
+        with refuse_disk_errors(f"topic {topic.name!r}"):
             yield partial(self._directory.mark_partitions_deleted, topic.uuid, range(kept, before))
             yield from self._resize(topic, kept)
             yield partial(self._directory.settle_partitions, topic.uuid, kept)
@@ -361,7 +360,7 @@ class TopologyChanges:
 
     def _sync_catalog(self) -> Change[None]:
         wal = self._catalog.wal
-        with _disk_errors(f"the catalog {self._catalog.path.name}"):
+        with refuse_disk_errors(f"the catalog {self._catalog.path.name}"):
             for file in wal.begin_sync():
                 try:
                     yield file.sync
@@ -385,24 +384,3 @@ def _row(topic: Topic, partitions_count: int) -> TopicRow:
 
 def _do_nothing() -> None:
     """A step that only lets others have their turn."""
-
-
-@contextmanager
-def _disk_errors(what: str) -> Iterator[None]:
-    """What the disk refuses as a Refusal, so that the request fails and nothing else."""
-    try:
-        yield
-    except OSError as error:
-        reason = _REASONS.get(error.errno or 0, Reason.READ_ONLY)
-        raise Refusal(
-            reason, f"{what} cannot be changed on the disk: {error.strerror or type(error).__name__}"
-        ) from None
-
-
-_REASONS: Final = {
-    errno.ENOSPC: Reason.DISK_FULL,
-    errno.EDQUOT: Reason.DISK_FULL,
-    errno.EMFILE: Reason.DISK_FULL,
-    errno.ENFILE: Reason.DISK_FULL,
-    errno.ENOMEM: Reason.DISK_FULL,
-}
