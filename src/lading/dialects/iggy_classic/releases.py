@@ -30,10 +30,12 @@ class MessageForm(Enum):
     """Sent as in 0.0.40; polled without state and checksum."""
     CLASSIC = "classic"
     """The stored form of ``layout.py``."""
-    ZERO_COPY_56 = "zero copy, 56 bytes"
+    ZERO_COPY_CRC_32 = "zero copy, 56 bytes, CRC-32"
     """A fixed header of 56 bytes, payload, then headers; sends have an index in front."""
+    ZERO_COPY_56 = "zero copy, 56 bytes"
+    """The same, hashed by XXH3-64."""
     ZERO_COPY_64 = "zero copy, 64 bytes"
-    """The same with eight reserved bytes more."""
+    """The same with eight reserved bytes more, and kinds of header keys."""
 
 
 class PollHead(NamedTuple):
@@ -115,7 +117,7 @@ RELEASES: Final = (
     Release(
         "0.7",
         later_layouts.TABLE_0_6,
-        MessageForm.ZERO_COPY_56,
+        MessageForm.ZERO_COPY_CRC_32,
         version=(0, 7),
         is_missing_empty=True,
         codes=_LATER_CODES,

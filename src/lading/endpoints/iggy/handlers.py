@@ -27,6 +27,7 @@ from .poll import Poller
 from .send import Sender
 from .service import CHANGES, SURVEYS, USER_ID, IggyService
 from .states import SETTING_STATES, StateSetter
+from .zero_copy import ZeroCopyPoller, ZeroCopyPoller07, ZeroCopyPoller08, ZeroCopySender, ZeroCopySender08
 
 if TYPE_CHECKING:
     from ...endpoint_settings import IggyListener
@@ -43,6 +44,9 @@ class FormHandlers(NamedTuple):
 FORMS: Final[Mapping[MessageForm, FormHandlers]] = {
     MessageForm.HEADERS_ONLY: FormHandlers(Sender, HeadersOnlyPoller),
     MessageForm.CLASSIC: FormHandlers(Sender, Poller),
+    MessageForm.ZERO_COPY_CRC_32: FormHandlers(ZeroCopySender08, ZeroCopyPoller07),
+    MessageForm.ZERO_COPY_56: FormHandlers(ZeroCopySender08, ZeroCopyPoller08),
+    MessageForm.ZERO_COPY_64: FormHandlers(ZeroCopySender, ZeroCopyPoller),
 }
 """Forms of messages that are served; a client of a release with another one cannot log in."""
 

@@ -1,0 +1,132 @@
+"""Sends and polls of the crates 0.7 to 0.10, whose messages have a fixed header, payload, then headers."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, ClassVar, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...broker.core.append import WriteResult, choose_partition
+from ...broker.core.pending_append import Append
+from ...broker.core.read import ReadResult, RunSlice
+from ...dialects import codes, registry
+from ...dialects.iggy_classic.errors import REASON_OF
+from ...dialects.iggy_zero_copy import messages
+from ...dialects.iggy_zero_copy.encode import encode_stored
+from ...dialects.iggy_zero_copy.layout import FORM_0_7, FORM_0_8, FORM_0_9, INDEX_BYTES, WireForm
+from ...model.errors import MalformedMessage, Reason
+from ...model.scan_request import ScanRequest
+from ..base.carrying import Fit
+from .answers import UNBOUNDED, Answer, PolledPlace
+from .poll import Poller
+from .send import Sender
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ...dialects.carrier import Carried
+
+_U32: Final = struct.Struct("<I")
+NONE_AS_STORED: Final = 0
+"""No dialect has this code."""
+
+
+class ZeroCopySender(Sender):
+    """Takes ``[length of the metadata][stream][topic][partitioning][count]``, an index of the messages, and these."""
+
+    form: ClassVar[WireForm] = FORM_0_9
+
+    def send(self, payload: memoryview, source: NDArray[np.uint8], start: int, who: object, now_us: int) -> Append:
+        if len(payload) < _U32.size:
+            raise MalformedMessage("the request ends inside its head", at=0)
+        head = _U32.size + _U32.unpack_from(payload)[0]
+        if not 2 * _U32.size <= head <= len(payload):
+            raise MalformedMessage("the request ends inside its head", at=len(payload))
+        count_at = head - _U32.size
+        (count,) = _U32.unpack_from(payload, count_at)
+        if not count:
+            raise MalformedMessage("a send holds no message", reason=Reason.INVALID_COUNT)
+        if head + INDEX_BYTES * count > len(payload):
+            raise MalformedMessage("the request ends inside the index of its messages", at=len(payload))
+        name = bytes(payload[_U32.size : count_at])
+        topic, choice = self._routes.get(name) or self._find_route(name, payload[_U32.size :])
+        partition = choose_partition(topic, choice)
+        time_us = partition.log.append_time_us(now_us)
+        index_at = start + head
+        first, end = index_at + INDEX_BYTES * count, start + len(payload)
+        form, random = self.form, self._random
+
+        def write(array: NDArray[np.uint8], at: int, base_offset: int) -> WriteResult:
+            code, done, size_bytes = messages.restamp(
+                source, index_at, first, end, form, array, at, base_offset, time_us, random
+            )
+            if code:
+                raise MalformedMessage(f"message {done} of the request is refused", reason=REASON_OF[code])
+            return WriteResult(size_bytes, done, time_us, time_us + done - 1)
+
+        room_bytes = messages.room(end - first, count, form)
+        append = self._broker.appender.append(partition, codes.IGGY_ZERO_COPY, 0, room_bytes, write, who)
+        self._messages_in[self._labels] += append.count
+        return append
+
+
+class ZeroCopySender08(ZeroCopySender):
+    """The same with 56 bytes in front of a message."""
+
+    form = FORM_0_8
+
+
+class ZeroCopyPoller(Poller):
+    """Gives messages as they are stored; states are not told, since these releases know none."""
+
+    form: ClassVar[WireForm] = FORM_0_9
+    stored_as = codes.IGGY_ZERO_COPY
+
+    @classmethod
+    def render(cls, reading: ReadResult, place: PolledPlace, fit: Fit | None = None) -> Answer:
+        """See ``answers.answer_of``."""
+        parts: list[bytes | bytearray | memoryview] = []
+        count = stubs = 0
+        for piece in reading.pieces:
+            stored = cls._cut(piece) if piece.run.dialect == codes.IGGY_ZERO_COPY else None
+            if stored is not None:
+                parts += stored.parts
+                count += stored.count
+                continue
+            for carried in _carry(piece, fit):
+                parts.append(encode_stored(carried.batch, cls.form))
+                count += carried.batch.num_rows
+                stubs += len(carried.unholdable)
+        return Answer(count, parts, stubs, place)
+
+    @classmethod
+    def _cut(cls, piece: RunSlice) -> messages.Slices | None:
+        """Stored messages in the form of the release; None if some have header keys that it does not have."""
+        cut = messages.slices(piece.run, piece.first, piece.end, UNBOUNDED, UNBOUNDED)
+        if cls.form == FORM_0_9:
+            return cut
+        short = [messages.shorten(part, cls.form) for part in cut.parts]
+        found = [part for part in short if part is not None]
+        return messages.Slices(cut.count, cut.last_offset, found) if len(found) == len(short) else None
+
+
+class ZeroCopyPoller08(ZeroCopyPoller):
+    """The same with 56 bytes in front of a message: made in a worker, as none goes as it is stored."""
+
+    form = FORM_0_8
+    stored_as = NONE_AS_STORED
+
+
+class ZeroCopyPoller07(ZeroCopyPoller08):
+    """The same, hashed by CRC-32."""
+
+    form = FORM_0_7
+
+
+def _carry(piece: RunSlice, fit: Fit | None) -> Iterator[Carried]:
+    """Messages as these releases can hold them."""
+    assert fit is not None, "the poller gives it where not everything goes as it is stored"
+    for some in registry.decode(piece.run, ScanRequest(piece.first, piece.end)):
+        yield fit(registry.to_batch(some))
