@@ -93,7 +93,7 @@ class TlsSettings(CertificateSettings):
         return self
 
 
-IggyRelease = Literal["0.0.30", "0.0.40", "0.1", "0.4", "0.5", "0.6", "0.7", "0.8", "0.9", "0.10"]
+IggyRelease = Literal["0.0.30", "0.0.40", "0.1", "0.4", "0.5", "0.6", "0.6.60", "0.7", "0.8", "0.9", "0.10"]
 """Releases of Iggy with the classic framing (docs/reference/protocols/iggy.md#releases)."""
 ListenerName = Annotated[str, StringConstraints(pattern="^[a-z0-9_-]+$")]
 

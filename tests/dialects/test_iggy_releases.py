@@ -36,8 +36,8 @@ HEAD = struct.Struct("<II")
 CLIENTS = {
     "iggy-py_0.1.0": "0.1",
     "iggy-py_0.2.0": "0.4",
-    "iggy-py_0.2.7": "0.6",
-    "iggy-py_0.4.0": "0.6",
+    "iggy-py_0.2.7": "0.6.60",
+    "iggy-py_0.4.0": "0.6.60",
     "apache-iggy_0.5.0": "0.7",
     "apache-iggy_0.6.0": "0.8",
     "apache-iggy_0.7.0": "0.9",
@@ -57,7 +57,8 @@ CLIENTS = {
         ("0.6.0", "0.5"),
         ("0.6.9", "0.5"),
         ("0.6.10", "0.6"),
-        ("0.6.202", "0.6"),
+        ("0.6.59", "0.6"),
+        ("0.6.202", "0.6.60"),
         ("0.7.0", "0.7"),
         ("0.8.1-edge.2", "0.8"),
         ("0.9", "0.9"),
@@ -142,7 +143,7 @@ def test_the_captured_requests_of_each_client_say_what_it_was_told(client: str) 
                 assert again[8:] == payload, name
 
 
-@pytest.mark.parametrize("name", [one for one, release in CLIENTS.items() if release in ("0.1", "0.4", "0.6")])
+@pytest.mark.parametrize("name", [one for one, release in CLIENTS.items() if release in ("0.1", "0.4", "0.6.60")])
 def test_sends_of_the_classic_form_are_those_of_0_0_40(name: str) -> None:
     release = BY_NAME[CLIENTS[name]]
     code, payload = captured(name)["send_messages"]
@@ -155,7 +156,7 @@ def test_polled_messages_as_the_clients_of_four_releases_took_them() -> None:
     """What iggy-py 0.1.0, 0.2.0, 0.2.7 and 0.4.0 decoded."""
     vectors = json.loads((VECTORS / "iggy_release_captures.json").read_text())
     body = next(bytes.fromhex(one["hex"]) for one in vectors if one["name"].endswith("accepted_by_iggy_py_0.1_to_0.4"))
-    for name in ("0.1", "0.4", "0.6"):
+    for name in ("0.1", "0.4", "0.6", "0.6.60"):
         release = BY_NAME[name]
         polled = release.commands.parse_response(c.PollMessages, body)
         assert (polled.partition_id, polled.current_offset, polled.count) == (1, 1, 2)

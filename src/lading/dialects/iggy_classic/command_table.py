@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from ...model.errors import MalformedMessage, Reason, Refusal
-from .primitives import Bytes, Codec
+from .primitives import TEXT, Bytes, Codec
 from .records import layout, record, validate
 from .responses import parse_whole
 
@@ -99,6 +99,7 @@ def ok_frame(body: bytes = b"") -> bytes:
     return RESPONSE_HEAD.pack(0, len(body)) + body
 
 
-def error_frame(code: int) -> bytes:
-    """Return the frame of a failure; its code says all, there is no text."""
-    return RESPONSE_HEAD.pack(code, 0)
+def error_frame(code: int, text: str | None = None) -> bytes:
+    """Return the frame of a failure; its code says all, ``text`` is for releases that read one."""
+    body = b"" if text is None else TEXT.write(text)
+    return RESPONSE_HEAD.pack(code, len(body)) + body

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from types import MappingProxyType
 from typing import Final, NamedTuple
@@ -77,6 +77,8 @@ class Release:
     """Polled messages have partition and current offset in front of their number, 16 bytes in sum instead of 4."""
     is_missing_empty: bool = False
     """To get what does not exist is answered by nothing instead of an error."""
+    tells_errors: bool = False
+    """A status of an error is followed by words, without which its clients fall over."""
     is_silent: bool = False
     """Its clients log in without saying their version."""
     codes: Mapping[Reason, int] = field(default_factory=lambda: MappingProxyType(CODE_OF))
@@ -111,9 +113,17 @@ RELEASES: Final = (
         tells_partition=False,
     ),
     Release("0.1", later_layouts.TABLE_0_1, is_silent=True, codes=_LATER_CODES),
-    Release("0.4", later_layouts.TABLE_0_4, is_silent=True, codes=_LATER_CODES),
-    Release("0.5", later_layouts.TABLE_0_6, version=(0, 5), codes=_LATER_CODES),
-    Release("0.6", later_layouts.TABLE_0_6, version=(0, 6, 10), is_missing_empty=True, codes=_LATER_CODES),
+    Release("0.4", later_layouts.TABLE_0_4, tells_errors=True, is_silent=True, codes=_LATER_CODES),
+    Release("0.5", later_layouts.TABLE_0_6, version=(0, 5), tells_errors=True, codes=_LATER_CODES),
+    Release(
+        "0.6",
+        later_layouts.TABLE_0_6,
+        version=(0, 6, 10),
+        is_missing_empty=True,
+        tells_errors=True,
+        codes=_LATER_CODES,
+    ),
+    Release("0.6.60", later_layouts.TABLE_0_6, version=(0, 6, 60), is_missing_empty=True, codes=_LATER_CODES),
     Release(
         "0.7",
         later_layouts.TABLE_0_6,
@@ -162,8 +172,12 @@ BY_NAME: Final[Mapping[str, Release]] = {release.name: release for release in RE
 
 UNTOLD: Final = BY_NAME["0.0.40"]
 """What a connection is before it says more."""
-SILENT: Final = BY_NAME["0.4"]
-"""What a login without a version is, until a request says otherwise: see ``release_of_topic``."""
+SILENT: Final = replace(BY_NAME["0.4"], tells_errors=False)
+"""What a login without a version is, until a request says otherwise: see ``release_of_topic``.
+
+It gets no words with errors: a client of 0.1 would take them for its next answer. One of 0.4 misses them, and raises
+another error than it means to.
+"""
 
 _TOLD: Final = tuple(release for release in RELEASES if release.version)
 _SILENT: Final = tuple(release for release in RELEASES if release.is_silent)

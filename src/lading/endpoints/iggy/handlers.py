@@ -12,6 +12,7 @@ from ...dialects.iggy_classic.releases import (
     BY_NAME,
     CREATE_TOPIC,
     RELEASES,
+    SILENT,
     UNTOLD,
     MessageForm,
     Release,
@@ -48,7 +49,7 @@ FORMS: Final[Mapping[MessageForm, FormHandlers]] = {
     MessageForm.ZERO_COPY_56: FormHandlers(ZeroCopySender08, ZeroCopyPoller08),
     MessageForm.ZERO_COPY_64: FormHandlers(ZeroCopySender, ZeroCopyPoller),
 }
-"""Forms of messages that are served; a client of a release with another one cannot log in."""
+"""What serves each form."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,20 +78,14 @@ class IggyHandlers:
                 FORMS[release.form].sender(services, name, release),
                 FORMS[release.form].poller(services, name, settings, release),
             )
-            for release in RELEASES
-            if release.form in FORMS
+            for release in (*RELEASES, SILENT)
         }
         self.first: Final = self.of_release(BY_NAME[settings.release] if settings.release else UNTOLD)
         """For a client that has not said yet what it is."""
 
     def of_release(self, release: Release) -> ReleaseHandlers:
-        """Return what serves clients of a release; Refusal where nothing does."""
-        handlers = self._of_release.get(release)
-        if handlers is None:
-            raise Refusal(
-                Reason.FEATURE_UNAVAILABLE, f"clients of Iggy {release.name} are not served: {release.form.value}"
-            )
-        return handlers
+        """Return what serves clients of a release."""
+        return self._of_release[release]
 
     def parse(self, code: int, payload: memoryview, client: Client) -> Any:
         """Return the command of a request by the release of the client; a request may tell which one that is."""
@@ -106,7 +101,7 @@ class IggyHandlers:
         if not (self._is_open or peer.here.loopback):
             raise Refusal(Reason.UNAUTHENTICATED, "no users are set up: only clients on this machine may log in")
         if not self._is_told:
-            client.release = self.of_release(release_of_login(command.version)).release
+            client.release = release_of_login(command.version)
         client.user = command.name
         return IdentityInfo(USER_ID)
 

@@ -19,6 +19,7 @@ from ...dialects.iggy_classic.commands import ROW_BY_CODE
 from ...dialects.iggy_classic.errors import CODE_OF, GENERIC, code_of
 from ...dialects.iggy_classic.later_commands import LoginUser
 from ...dialects.iggy_classic.limits import REQUEST_HEADER_VALUES_BYTES_MAX, REQUEST_PAYLOADS_BYTES_MAX
+from ...dialects.iggy_classic.releases import Release
 from ...dialects.iggy_classic.responses import TRANSPORT_TCP
 from ...model.errors import LadingError, Reason
 from ..base.deadlines import Stage
@@ -253,14 +254,14 @@ class IggySession(ProtocolSession):
         return (ok_frame(body),)
 
     def _to_refusal(self, code: int, error: LadingError) -> Parts:
-        release = self._handling.release
+        release = self._release
         if release.is_missing_empty and code in GETTING and getattr(error, "reason", None) in MISSING:
             return self._to_frame(code, b"")
-        return self._to_error(code, code_of(error, release.codes))
+        return self._to_error(code, code_of(error, release.codes), str(error))
 
-    def _to_error(self, code: int, status: int) -> Parts:
+    def _to_error(self, code: int, status: int, text: str = "") -> Parts:
         self._count(code, status)
-        return (error_frame(status),)
+        return (error_frame(status, text if self._release.tells_errors else None),)
 
     def _to_parts(self, answer: Answer) -> Parts:
         if self._handling.release.tells_partition:
@@ -273,8 +274,13 @@ class IggySession(ProtocolSession):
             self.connection.count_dropped("unholdable", answer.stubs)
         return (head, *answer.parts)
 
+    @property
+    def _release(self) -> Release:
+        """That of the client, as far as it has said it."""
+        return self._handling.release if self._client is None else self._client.release
+
     def _count(self, code: int, status: int) -> None:
-        self._requests[self._name, self._handling.release.commands.name_of(code), str(status)] += 1
+        self._requests[self._name, self._release.commands.name_of(code), str(status)] += 1
 
     def _fail_framing(self, reason: Reason) -> None:
         """Framing is lost: say it where the protocol can, and close when what came before is answered."""
