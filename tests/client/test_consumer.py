@@ -264,7 +264,7 @@ def test_a_topic_that_was_made_again_is_a_loss(transport: MemoryTransport) -> No
         assert len(consumer.poll(4, timeout_s=0)) == 4
     again(transport, 2)
     transport.held["t"][0].topic_id = b"j" * 16
-    with pytest.raises(DataLoss, match="deleted and made again"):
+    with pytest.raises(DataLoss, match="deleted and created again"):
         next(consumers[0])
     assert payloads(consumers[1]) == [b"new 0", b"new 1"]
 

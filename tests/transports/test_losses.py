@@ -15,6 +15,7 @@ from lading.transports.losses import (
     ReaderPosition,
     find_log_loss,
     find_wrong_payload,
+    select_damage,
     select_messages,
 )
 
@@ -47,6 +48,13 @@ def test_when_a_position_is_lost(
     position: ReaderPosition, log: LogState, expected: tuple[LossCause, int, int] | None
 ) -> None:
     assert find_log_loss(position, log) == expected
+
+
+def test_damage_is_told_to_whom_it_concerns() -> None:
+    damaged = [(0, 5), (5, 9), (20, 30)]
+    assert select_damage(damaged, 5, 20) == [(5, 9)]
+    assert select_damage(damaged, 8, 21) == [(5, 9), (20, 30)]
+    assert select_damage(damaged, 9, 20) == []
 
 
 def messages(payloads: list[bytes | None], checksums: list[int | None], first: int = 0) -> Decoded:

@@ -18,7 +18,18 @@ from ..model.scan_request import MAX_OFFSET, ScanRequest
 from ..transports.epochs import fill_epochs
 from ..transports.fetched import FetchResult, States
 from ..transports.interface import Filtering, Queried, TopicMeta, Transport
-from ..transports.losses import LogState, LossCause, ReaderPosition, find_log_loss, find_wrong_payload, select_messages
+from ..transports.losses import (
+    LogState,
+    LossCause,
+    LostRange,
+    ReaderPosition,
+    describe_lost_range,
+    describe_other_topic,
+    find_log_loss,
+    find_wrong_payload,
+    select_damage,
+    select_messages,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -198,25 +209,21 @@ class PartitionReader:
 
     def _loss(self, fetched: FetchResult | Queried) -> str:
         """Return what is lost at the position, in words, or ""; after a truncation the position moves back as well."""
-        where = f"topic {self.meta.name!r}, partition {self.partition}"
+        where = (self.meta.name, self.partition)
         # before the first read a position that nobody named is wherever the log begins
         position = ReaderPosition(self._topic_id, self.epoch or None, self.position if self._sure else None)
         lost = find_log_loss(position, LogState(fetched.topic_id, fetched.epochs, fetched.first_offset))
         before = self.position
         if lost is not None and lost.cause is LossCause.OTHER_TOPIC:
             self.position = lost.resume
-            return f"{where} was deleted and made again since it was read"
+            return describe_other_topic(self.meta.name)
         if lost is not None and lost.cause is LossCause.CUT_BACK:
             self.position = lost.at
-            return (
-                f"{where}: offsets {lost.at} to {before - 1} were lost when the broker recovered or another one took "
-                "over, others may have taken them"
-            )
+            return f"{describe_lost_range(*where, lost.at, before, LostRange.CUT)}; others may have their offsets"
         if lost is not None:
-            return f"{where}: offsets {before} to {lost.at - 1} are gone (deleted by retention)"
-        for first, end in fetched.damaged:
-            if end > self.position and first < self.end:
-                return f"{where}: offsets {first} to {end - 1} are damaged in the log and cannot be read"
+            return describe_lost_range(*where, before, lost.at, LostRange.DELETED)
+        for first, end in select_damage(fetched.damaged, self.position, self.end):
+            return describe_lost_range(*where, first, end, LostRange.DAMAGED)
         return ""
 
     def _query(self, transport: Filtering, selection: Selection) -> list[pa.RecordBatch] | None:

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from ..columns.contract import Projection
 from ..tables.ranges import OffsetRange
-from ..tables.scan import ScanSpec
+from ..tables.scan_spec import ScanSpec
 from .plan import Plan
 from .settings import PipelineSettings
 

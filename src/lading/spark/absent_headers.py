@@ -13,7 +13,7 @@ from ..filter.selection import select_keys
 from ..model.errors import LadingError
 from ..model.scan_request import ScanRequest
 from ..tables.ranges import OffsetRange
-from ..tables.scan import ScanSpec
+from ..tables.scan_spec import ScanSpec
 from ..transports.fetched import FetchResult
 from ..transports.interface import Transport
 

@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
@@ -14,77 +14,39 @@ import numpy as np
 import pyarrow as pa
 
 from ..client.patience import Patience
-from ..columns.assemble import PLAIN, ColumnBuilders, assemble, to_decoded
-from ..columns.contract import FIELD_TYPES, PLACE_FIELDS, Projection, type_word
-from ..filter.filter import Filter
-from ..filter.parse import parse
+from ..columns.assemble import assemble, to_decoded
+from ..columns.contract import PLACE_FIELDS, type_word
 from ..filter.selection import select_fields, select_keys
 from ..model.chunk_table import LAST_OFFSET
 from ..model.errors import ChecksumMismatch, DataLoss, LadingError, LocalError, Unreachable
-from ..model.limits import BATCH_BYTES, BATCH_ROWS
 from ..model.run import Decoded
 from ..model.scan_request import ScanRequest
 from ..transports.checksums import mismatches
 from ..transports.epochs import fill_epochs
-from ..transports.fetched import FetchResult, States, missing
+from ..transports.fetched import FetchResult, missing
 from ..transports.interface import Filtering, PartitionMeta, TopicMeta, Transport
-from ..transports.losses import LossCause, next_epoch_start, select_messages
+from ..transports.losses import (
+    LogState,
+    LossCause,
+    LostRange,
+    ReaderPosition,
+    describe_lost_range,
+    describe_other_topic,
+    find_log_loss,
+    next_epoch_start,
+    select_damage,
+    select_messages,
+)
 from ..transports.open import open_transport
 from .offsets import PartitionOffset, find_loss
 from .ranges import OffsetRange
+from .scan_spec import ScanSpec
 
 R = TypeVar("R")
 LOG = logging.getLogger("lading.spark")
 FETCH_BYTES = 8 << 20
 QUIET_TIMEOUT_S = 10.0
 """How long a range that was planned may be unreadable, as while a broker restarts, before that is an error."""
-
-
-@dataclass(frozen=True)
-class ScanSpec:
-    """How to read ranges: from where, which columns and messages, and what is checked."""
-
-    from_: str
-    projection: Projection
-    states: States = "available"
-    where: str | None = None
-    verify_checksum: bool = False
-    checksum_ok: bool = False
-    fail_on_bad_value: bool = False
-    fail_on_data_loss: bool = True
-    form: ColumnBuilders = PLAIN
-    rows_max: int = BATCH_ROWS
-    bytes_max: int = BATCH_BYTES
-    transport: Mapping[str, Any] = field(default_factory=dict)
-
-    def condition(self) -> Filter | None:
-        """The parsed ``where``, typed by the header columns where there are any; FilterError where it is wrong."""
-        if self.where is None:
-            return None
-        return parse(self.where, self.projection if self.projection.headers else None)
-
-    def server_columns(self) -> str | None:
-        """The header columns in words, with the fields to go with them, for a server that filters and types.
-
-        None where the whole Batch is to come, because the condition is typed by no column.
-        """
-        if not self.projection.headers:
-            return None
-        fields = {"offset", *self.projection.message_fields}
-        fields |= {"payload", "checksum"} if self.verify_checksum or self.checksum_ok else set()
-        words = [
-            f'"{_doubled(column.name)}" {type_word(column.type)} {column.encoding.value} '
-            f'from "{_doubled(column.header)}"'
-            for column in self.projection.headers
-        ]
-        return ", ".join([*sorted(fields), *words])
-
-    @property
-    def server_may_filter(self) -> bool:
-        """Whether a server that filters can do all of it: it does not tell which values were unreadable, and takes
-        no header column that is called as a message field."""
-        named = not any(column.name in FIELD_TYPES for column in self.projection.headers)
-        return self.where is not None and named and not (self.fail_on_bad_value and self.projection.headers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,12 +177,12 @@ class _RangeReader:
         """Where a range ends that a recovery or another leader cut off at ``at``; DataLoss where losses fail."""
         if at >= end:
             return end
-        self._lost(
-            f"topic {self._piece.topic!r}, partition {self._piece.partition}: offsets {at} to {end - 1} were lost when "
-            "the broker recovered after a crash, or another one took over that did not have them; to go on without "
-            "them set failOnDataLoss=false"
-        )
+        self._lose_range(at, end, LostRange.CUT)
         return at
+
+    def _lose_range(self, first: int, end: int, what: LostRange) -> None:
+        sentence = describe_lost_range(self._piece.topic, self._piece.partition, first, end, what)
+        self._lost(f"{sentence}; to go on without them set failOnDataLoss=false")
 
     def _lost(self, sentence: str) -> None:
         if self._reading.fail_on_data_loss:
@@ -275,25 +237,19 @@ class _RangeReader:
 
     def _check_whole(self, fetched: FetchResult, position: int, end: int) -> None:
         """DataLoss where the chunks that came do not continue each other from ``position`` on."""
-        piece = self._piece
-        self._tell_damaged(fetched.damaged)
+        self._tell_damaged(fetched.damaged, position, end)
         reached = int(fetched.runs[-1].chunks[-1, LAST_OFFSET]) + 1 if fetched.runs else position
         for first, until in missing(fetched.runs, position, min(reached, end)):
-            self._lost(
-                f"topic {piece.topic!r}, partition {piece.partition}: offsets {first} to {until - 1} are not "
-                "there any more (deleted by retention?); to go on without them set failOnDataLoss=false"
-            )
+            self._lose_range(first, until, LostRange.DELETED)
 
     def _check_same(self, topic_id: bytes | None) -> None:
-        if self._piece.topic_id and topic_id and topic_id.hex() != self._piece.topic_id:
-            raise DataLoss(f"topic {self._piece.topic!r} was deleted and created again while it was read")
+        wanted = bytes.fromhex(self._piece.topic_id) if self._piece.topic_id else None
+        if find_log_loss(ReaderPosition(wanted, None, None), LogState(topic_id, (), 0)) is not None:
+            raise DataLoss(describe_other_topic(self._piece.topic))
 
-    def _tell_damaged(self, damaged: Sequence[tuple[int, int]]) -> None:
-        for first, until in damaged:
-            self._lost(
-                f"topic {self._piece.topic!r}, partition {self._piece.partition}: offsets {first} to {until - 1} are "
-                "damaged on disk; to go on without them set failOnDataLoss=false"
-            )
+    def _tell_damaged(self, damaged: Sequence[tuple[int, int]], first: int, end: int) -> None:
+        for low, high in select_damage(damaged, first, end):
+            self._lose_range(low, high, LostRange.DAMAGED)
 
     def _filter_on_server(self, transport: Filtering, start: int, end: int) -> Iterator[ScannedBatch]:
         """The server filters: only what matches comes over the network."""
@@ -308,7 +264,7 @@ class _RangeReader:
             )  # fmt: skip
             found = self._ask(query)
             self._check_same(found.topic_id)
-            self._tell_damaged(found.damaged)
+            self._tell_damaged(found.damaged, position, end)
             for batch in found.batches:
                 for low in range(0, batch.num_rows, reading.rows_max):
                     some = batch.slice(low, reading.rows_max)
@@ -396,7 +352,3 @@ def _partition(meta: TopicMeta, number: int) -> PartitionMeta:
 
 def _nothing() -> Future[FetchResult]:
     return Future()
-
-
-def _doubled(name: str) -> str:
-    return name.replace('"', '""')

@@ -22,7 +22,8 @@ from .formats.parquet import ParquetTable
 from .formats.registry import open_table
 from .manifest import HASH_NAME, TABLE, DataFile
 from .ranges import OffsetRange
-from .scan import Counts, ScanSpec, read_range
+from .scan import Counts, read_range
+from .scan_spec import ScanSpec
 from .schema import as_field, table_schema
 from .table_commit import StagedRange
 

@@ -1,6 +1,6 @@
 """What a reader misses: whether its position is lost, which payload is wrong, which messages it wanted.
 
-Consumer, bulk reading and tables ask here and say it in their own words, with their own remedy.
+Consumer, bulk reading and tables ask here, and add their own remedy to the words.
 """
 
 from __future__ import annotations
@@ -26,6 +26,14 @@ class LossCause(Enum):
     CUT_BACK = "a recovery, or another leader, cut the log back below the position"
     RETENTION = "retention passed the position"
     BEYOND_END = "the log ends below the position"
+
+
+class LostRange(Enum):
+    """What became of messages that a reader wanted, as people are told."""
+
+    CUT = "were lost when the broker recovered after a crash, or another one took over that did not have them"
+    DELETED = "are gone (deleted by retention)"
+    DAMAGED = "are damaged in the log and cannot be read"
 
 
 class LogLoss(NamedTuple):
@@ -74,6 +82,21 @@ def find_log_loss(position: ReaderPosition, log: LogState) -> LogLoss | None:
     if not log.epochs and log.end_offset is not None and position.offset > log.end_offset:
         return LogLoss(LossCause.BEYOND_END, log.end_offset, first)
     return None
+
+
+def describe_lost_range(topic: str, partition: int, first: int, end: int, what: LostRange) -> str:
+    """Return the sentence about messages from ``first`` up to, not including, ``end``."""
+    return f"topic {topic!r}, partition {partition}: offsets {first} to {end - 1} {what.value}"
+
+
+def describe_other_topic(topic: str) -> str:
+    """Return the sentence about a name that stands for another topic now."""
+    return f"topic {topic!r} was deleted and created again since it was read"
+
+
+def select_damage(damaged: Iterable[tuple[int, int]], first: int, end: int) -> list[tuple[int, int]]:
+    """Return the damaged ranges that a reader of ``first`` up to ``end`` meets."""
+    return [one for one in damaged if one[1] > first and one[0] < end]
 
 
 def next_epoch_start(epoch: int, epochs: Epochs) -> int | None:

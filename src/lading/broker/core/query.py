@@ -127,8 +127,7 @@ def _mask(part: Decoded, query: Query) -> NDArray[np.bool_]:
     if query.states == "available":
         mask &= part.columns["state"].to_numpy() == State.AVAILABLE
     if query.filter is not None:
-        matched: Any = query.filter.mask(part).fill_null(False)
-        mask &= matched.to_numpy(zero_copy_only=False)
+        mask &= query.filter.selects(part).to_numpy(zero_copy_only=False)
     return mask
 
 

@@ -1,0 +1,65 @@
+"""What a scan is asked for: from where, which columns and messages, what is checked, and what a server can do of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..columns.assemble import PLAIN, ColumnBuilders
+from ..columns.contract import FIELD_TYPES, Projection, type_word
+from ..filter.filter import Filter
+from ..filter.parse import parse
+from ..model.limits import BATCH_BYTES, BATCH_ROWS
+from ..transports.fetched import States
+
+
+@dataclass(frozen=True)
+class ScanSpec:
+    """How to read ranges: from where, which columns and messages, and what is checked."""
+
+    from_: str
+    projection: Projection
+    states: States = "available"
+    where: str | None = None
+    verify_checksum: bool = False
+    checksum_ok: bool = False
+    fail_on_bad_value: bool = False
+    fail_on_data_loss: bool = True
+    form: ColumnBuilders = PLAIN
+    rows_max: int = BATCH_ROWS
+    bytes_max: int = BATCH_BYTES
+    transport: Mapping[str, Any] = field(default_factory=dict)
+
+    def condition(self) -> Filter | None:
+        """The parsed ``where``, typed by the header columns where there are any; FilterError where it is wrong."""
+        if self.where is None:
+            return None
+        return parse(self.where, self.projection if self.projection.headers else None)
+
+    def server_columns(self) -> str | None:
+        """The header columns in words, with the fields to go with them, for a server that filters and types.
+
+        None where the whole Batch is to come, because the condition is typed by no column.
+        """
+        if not self.projection.headers:
+            return None
+        fields = {"offset", *self.projection.message_fields}
+        fields |= {"payload", "checksum"} if self.verify_checksum or self.checksum_ok else set()
+        words = [
+            f'"{_doubled(column.name)}" {type_word(column.type)} {column.encoding.value} '
+            f'from "{_doubled(column.header)}"'
+            for column in self.projection.headers
+        ]
+        return ", ".join([*sorted(fields), *words])
+
+    @property
+    def server_may_filter(self) -> bool:
+        """Whether a server that filters can do all of it: it does not tell which values were unreadable, and takes
+        no header column that is called as a message field."""
+        named = not any(column.name in FIELD_TYPES for column in self.projection.headers)
+        return self.where is not None and named and not (self.fail_on_bad_value and self.projection.headers)
+
+
+def _doubled(name: str) -> str:
+    return name.replace('"', '""')
