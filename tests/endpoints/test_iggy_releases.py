@@ -6,13 +6,30 @@ The shapes are written out here by hand from docs/reference/protocols/iggy.md#re
 from __future__ import annotations
 
 import struct
+import uuid
 import zlib
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import count
+from pathlib import Path
 
+import httpx
 import pytest
 
+import lading
 from lading import testing
+from lading.broker.broker import Broker
+from lading.broker.core.settings import BrokerSettings
+from lading.dialects.iggy_classic.later_commands import LoginUser
+from lading.dialects.iggy_classic.responses import IdentityInfo
+from lading.endpoint_settings import IggyTcpSettings
+from lading.endpoints.base.services import Services
+from lading.endpoints.base.session import Peer
+from lading.endpoints.iggy.clients import Client
+from lading.endpoints.iggy.handlers import IggyHandlers
+from lading.metrics import Metrics
+from lading.model.errors import Reason, Refusal
+from lading.settings import Address, Settings
 from lading.testing import Running
 from tests.dialects.test_iggy_releases import captured
 from tests.endpoints.frames import Frames, header, message, payloads, poll, to_partition
@@ -144,6 +161,34 @@ def test_whoever_logs_in_is_let_in_and_may_ping_before(connect: Callable[[], Fra
     assert frames.ask(USER, named("nobody")) == (0, b"")
     assert frames.ask(LOGOUT) == (0, b"")
     assert frames.ask(LOGIN, b"\x04iggy\x09short") == (3, b"")
+
+
+def test_the_log_says_once_that_nobody_is_asked_for_a_password(broker: Running, connect: Callable[[], Frames]) -> None:
+    for _ in range(2):
+        assert connect().ask(LOGIN, login("0.6.202"))[0] == 0
+    lines = broker.log_file.read_text().splitlines()
+    assert ["endpoints.iggy_tcp: " in line for line in lines if "any name and password" in line] == [True]
+
+
+@pytest.mark.parametrize(
+    ("here", "is_open", "is_let_in"),
+    [("127.0.0.1", False, True), ("::1", False, True), ("192.0.2.1", False, False), ("192.0.2.1", True, True)],
+)
+def test_without_users_only_this_machine_logs_in(tmp_path: Path, here: str, is_open: bool, is_let_in: bool) -> None:
+    """A listener that others reach is not even started, unless its setting opens it to all: this is the second lock."""
+    settings = Settings(data=tmp_path)
+    listener = IggyTcpSettings(allow_unauthenticated=is_open)
+    broker = Broker.open(tmp_path, BrokerSettings(durability="os"), now_us=1)
+    with ThreadPoolExecutor(1) as workers:
+        handlers = IggyHandlers(Services(broker, settings, Metrics(), workers), "iggy_tcp", listener)
+        client, peer = Client("192.0.2.7:5", 1), Peer("192.0.2.7", 5, Address(here, 8090))
+        try:
+            assert handlers.log_in(LoginUser("a", "b", "0.6.202"), client, peer) == IdentityInfo(1)
+        except Refusal as refusal:
+            assert refusal.reason is Reason.UNAUTHENTICATED
+    broker.stop()
+    assert (client.user is not None) == is_let_in
+    assert (client.release.name == "0.6.60") == is_let_in
 
 
 def test_clients_without_a_login_stay_those_of_0_0_40(frames: Frames) -> None:
@@ -351,6 +396,32 @@ def test_keys_mean_partitions_by_the_hash_of_the_release(
     expected[(0x32D153FF % 3 or 3) - 1].append(b"new")
     expected[2 - 1].append(b"old")
     assert found == expected
+
+
+def test_a_message_without_an_id_has_the_same_one_for_every_reader(
+    broker: Running,
+    made: tuple[Frames, str],
+    log_in: Callable[[str | None], Frames],
+    connect: Callable[[], Frames],
+) -> None:
+    """Polled by 0.0.40, by 0.6, by 0.8 with its zero-copy messages and over HTTP, each time the same."""
+    frames, name = made
+    with lading.Producer(broker.url) as producer:
+        for text in (b"a", b"b"):
+            producer.send(f"{name}.topic", text, partition=0)
+    where = named(name) + named("topic")
+    ids = set()
+    for _ in range(2):
+        classic = connect().ask(POLL, poll(where, count=1))[1][4:]
+        later = frames.ask(POLL, poll_by_name(name))[1][16:]
+        flagged = b"\1" + numbered(1) + where + struct.pack("<BIBQIB", 1, 0, 1, 0, 1, 0)
+        zero_copy = log_in("0.8.0").ask(POLL, flagged)[1][16:]
+        url = f"http://{broker.endpoints['iggy_http']}/streams/{name}/topics/topic/messages?count=2"
+        documents = httpx.get(url).json()
+        ids |= {classic[17:33], later[17:33], zero_copy[8:24], documents[0]["id"].to_bytes(16, "little")}
+    (found,) = ids
+    assert uuid.UUID(bytes=found[::-1]).version == 8
+    assert documents[1]["id"] == documents[0]["id"] + 1
 
 
 @pytest.fixture(scope="module")
