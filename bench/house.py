@@ -22,7 +22,7 @@ from bench.measure import median
 from lading.cli.output import Output, print_table
 
 FACES: Final = {"iggy_face": compare_iggy, "kafka_face": compare_kafka, "nsq_face": compare_nsq}
-NAMES: Final = (*FACES, "decode", "start_memory")
+NAMES: Final = ("request_cost", *FACES, "decode", "start_memory")
 TURNS: Final = 5
 _SCRIPT: Final = """
 import contextlib, importlib, json, sys
