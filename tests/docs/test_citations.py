@@ -12,11 +12,11 @@ import pytest
 ROOT: Final = Path(__file__).parents[2]
 DOCS: Final = ROOT / "docs"
 PROTOCOLS: Final = DOCS / "reference" / "protocols"
-CITED: Final = re.compile(r"\b([a-z][a-z_/-]*)\.md\b((?:(?:,| and| to|) ?(?:[AM]\d*|\d(?:\.\d+)?)\b)*)")
-SECTION: Final = re.compile(r"[AM]\d*|\d(?:\.\d+)?")
+CITED: Final = re.compile(r"\b([a-z][a-z_/-]*)\.md\b((?:(?:,| and| to|) ?(?:[ABMN]\d*|\d(?:\.\d+)?)\b)*)")
+SECTION: Final = re.compile(r"[ABMN]\d*|\d(?:\.\d+)?")
 DESIGN: Final = re.compile(r"\bdesign\.md ([A-Z][a-z]+)(?: and ([A-Z][a-z]+))?")
 NAMED: Final = re.compile(r'"""See ([a-z_]+)\.([A-Z][A-Za-z]+)\.([a-z_]+)')
-PREFIX: Final = {"iggy": "", "kafka": "k", "nsq": "n"}
+PREFIX: Final = {"iggy": "", "iggy-current": "", "kafka": "k", "nsq": "n"}
 
 
 def _sources() -> Iterator[Path]:

@@ -181,7 +181,8 @@ def test_without_users_only_this_machine_logs_in(tmp_path: Path, here: str, is_o
     broker = Broker.open(tmp_path, BrokerSettings(durability="os"), now_us=1)
     with ThreadPoolExecutor(1) as workers:
         handlers = IggyHandlers(Services(broker, settings, Metrics(), workers), "iggy_tcp", listener)
-        client, peer = Client("192.0.2.7:5", 1), Peer("192.0.2.7", 5, Address(here, 8090))
+        reached = Address(here, 8090)
+        client, peer = Client("192.0.2.7:5", 1, reached), Peer("192.0.2.7", 5, reached)
         try:
             assert handlers.log_in(LoginUser("a", "b", "0.6.202"), client, peer) == IdentityInfo(1)
         except Refusal as refusal:

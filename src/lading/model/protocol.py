@@ -100,6 +100,8 @@ class Capabilities:
     time_us_min: int = -(1 << 63)
     binary_names: bool = True
     """Whether header names may be bytes that are not UTF-8."""
+    typed_names: bool = False
+    """Whether header names may have other kinds than text."""
     name_bytes_min: int = 0
     name_bytes_max: int = BYTES_MAX
     value_bytes_max: int = BYTES_MAX

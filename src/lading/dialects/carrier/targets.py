@@ -21,6 +21,7 @@ from ...model.protocol import BYTES_MAX, Capabilities, HeaderForm
 from .encoding import NAME, is_reserved
 from .rows import Items
 
+_TEXT: Final = int(Kind.STRING)
 _CELLS_MAX: Final = 1 << 22
 """Up to this many (row, key) pairs repeated keys are counted in a table, beyond by sorting."""
 
@@ -82,12 +83,13 @@ def _has_name(key: str, target: Capabilities) -> bool:
         return target.name_bytes_min <= len(key.encode()) <= target.name_bytes_max
     try:
         raw, kind = key_bytes(key)
-        if not target.binary_names:
+        if kind == _TEXT and not target.binary_names:
             raw.decode()
     except (MalformedMessage, UnicodeDecodeError):
         return False
     # an escape of what needs none would come back as another text
-    return kind == 2 and target.name_bytes_min <= len(raw) <= target.name_bytes_max and key_text(raw) == key
+    is_known = kind == _TEXT or target.typed_names
+    return is_known and target.name_bytes_min <= len(raw) <= target.name_bytes_max and key_text(raw, kind) == key
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from lading.model.protocol import (
     accept_any_topic,
 )
 
-from ..codes import IGGY_CLASSIC, IGGY_ZERO_COPY
+from ..codes import IGGY_CLASSIC, IGGY_CURRENT, IGGY_ZERO_COPY
 from . import limits
 
 SHOWING: Final = VisibilityRule("iggy", False, AbortedRecords.SKIPPED, UnavailableMessages.SHOWN)
@@ -53,6 +53,7 @@ PROTOCOL: Final = Protocol(
     dialects=(
         DialectSpec(IGGY_CLASSIC, "iggy_classic", "lading.dialects.iggy_classic.dialect:DIALECT"),
         DialectSpec(IGGY_ZERO_COPY, "iggy_zero_copy", "lading.dialects.iggy_zero_copy.dialect:DIALECT"),
+        DialectSpec(IGGY_CURRENT, "iggy_current", "lading.dialects.iggy_current.dialect:DIALECT"),
     ),
     endpoints=(
         EndpointSpec("iggy_tcp", "lading.endpoints.iggy.endpoint:create_tcp"),

@@ -11,7 +11,7 @@ from lading.model.scan_request import ScanRequest
 
 from .. import codes
 from ..carrier_decoding import decode_restored
-from ..zero_ids import null_zero_ids
+from ..iggy_messages.missing_ids import null_missing_ids
 from . import encode, messages
 
 
@@ -35,7 +35,7 @@ class IggyZeroCopy:
 
 
 def _decode_columns(run: Run, request: ScanRequest) -> Iterator[Decoded]:
-    return map(null_zero_ids, messages.decode_columns(run, request))
+    return null_missing_ids(messages.decode_columns, run, request)
 
 
 DIALECT = IggyZeroCopy()

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from ...dialects.iggy_classic.releases import UNTOLD, Release
 from ...model.errors import Reason, Refusal
+from ...settings import Address
 from ..base.services import Services
 
 
@@ -17,6 +18,8 @@ class Client:
 
     address: str
     transport: int
+    here: Address
+    """Where it reached this broker."""
     release: Release = UNTOLD
     user: str | None = None
     """The name it has logged in with."""

@@ -20,10 +20,11 @@ from ...dialects.iggy_classic.releases import (
     release_of_topic,
 )
 from ...dialects.iggy_classic.responses import IdentityInfo
-from ...model.errors import Reason, Refusal
 from ..base.services import Services
 from .clients import Client
+from .current.endpoint import create_current
 from .headers_only import HeadersOnlyPoller
+from .logins import Logins
 from .poll import Poller
 from .send import Sender
 from .service import CHANGES, SURVEYS, USER_ID, IggyService
@@ -70,7 +71,9 @@ class IggyHandlers:
         self.services: Final = services
         self.service: Final = IggyService(services)
         self._states = StateSetter(services)
-        self._is_open = settings.secured
+        self._logins = Logins(is_open=settings.secured)
+        self.current: Final = create_current(services, name, settings, self._logins)
+        """For clients of the current generation."""
         self._is_told = settings.release is not None
         self._of_release = {
             release: ReleaseHandlers(
@@ -98,8 +101,7 @@ class IggyHandlers:
 
         Refusal where it comes from another machine, unless the listener is open to all.
         """
-        if not (self._is_open or peer.here.loopback):
-            raise Refusal(Reason.UNAUTHENTICATED, "no users are set up: only clients on this machine may log in")
+        self._logins.check(peer.here)
         if not self._is_told:
             client.release = release_of_login(command.version)
         client.user = command.name

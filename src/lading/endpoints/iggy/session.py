@@ -29,6 +29,8 @@ from ..base.responses import Parts, Slot
 from ..base.session import ConnectionHandle, Peer, ProtocolSession, ReceiveResult, SessionLimits
 from .answers import Answer
 from .clients import Client, clients_of
+from .current.framing import CurrentFraming
+from .generations import NO_LENGTH, is_current
 from .handlers import IggyHandlers
 from .poll import POLL
 from .send import SEND
@@ -106,7 +108,7 @@ class IggySession(ProtocolSession):
     # -- what the connection calls
 
     def begin(self, peer: Peer, now_us: int) -> bool:
-        client = Client(str(peer), TRANSPORT_TCP, self._handling.release)
+        client = Client(str(peer), TRANSPORT_TCP, peer.here, self._handling.release)
         self._peer = peer
         if not self._clients.add(client):
             # its id is that of another address
@@ -120,6 +122,8 @@ class IggySession(ProtocolSession):
         while inbox.have - inbox.at >= _HEAD_BYTES:
             (length,) = _U32.unpack_from(inbox.view, inbox.at)
             if not 4 <= length <= FRAME_BYTES_MAX:
+                if length == NO_LENGTH and not self.requests_count:
+                    return self._choose_framing(now_us)
                 self._fail_framing(Reason.MALFORMED if length < 4 else Reason.REQUEST_TOO_LARGE)
                 break
             start = inbox.at + 2 * _HEAD_BYTES
@@ -145,6 +149,21 @@ class IggySession(ProtocolSession):
                 self._commands_in_turn = 0
                 return ReceiveResult.TURN
         return ReceiveResult.DONE
+
+    def _choose_framing(self, now_us: int) -> ReceiveResult:
+        """Go on with the current generation if the first bytes are of it: its framing receives in this one's place.
+
+        So neither costs the other a call, whatever transport the connection has.
+        """
+        is_other = is_current(self.inbox.unread)
+        if not is_other:
+            if is_other is not None:
+                self._fail_framing(Reason.MALFORMED)
+            return ReceiveResult.DONE
+        assert self._client is not None, "begun"
+        framing = CurrentFraming(self, self._handlers.current, self._client)
+        self.receive, self.refuse_memory = framing.receive, framing.refuse_memory  # type: ignore[method-assign]
+        return framing.receive(now_us)
 
     def refuse_memory(self) -> None:
         self._fail_framing(Reason.REQUEST_TOO_LARGE)

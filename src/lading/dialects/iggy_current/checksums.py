@@ -1,0 +1,32 @@
+"""XXH3-64 over frames and batches, for one at a time; kernels do it for many (iggy-current.md B4)."""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+import xxhash
+
+from .layout import BASE_OFFSET, BATCH_CHECKSUM, MESSAGE_COUNT
+
+_HASHED_END: Final = MESSAGE_COUNT + 4
+_U64: Final = struct.Struct("<Q")
+
+Bytes = bytes | bytearray | memoryview
+
+
+def hash_bytes(data: Bytes) -> int:
+    """XXH3-64 with seed 0."""
+    hashed: int = xxhash.xxh3_64_intdigest(data)
+    return hashed
+
+
+def hash_batch(head: Bytes, frame_checksums: Bytes) -> int:
+    """The checksum of a batch: of what its head says, and of the checksums of its frames in order."""
+    return hash_bytes(b"".join((head[:BATCH_CHECKSUM], head[MESSAGE_COUNT:_HASHED_END], frame_checksums)))
+
+
+def base_offset(head: Bytes) -> int:
+    """The offset of the first message of a batch."""
+    value: int = _U64.unpack_from(head, BASE_OFFSET)[0]
+    return value

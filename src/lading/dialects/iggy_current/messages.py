@@ -1,0 +1,200 @@
+"""Messages of the current Iggy in bulk: stored and polled bytes -> columns, a sent batch -> a stored one, and back.
+
+The work is done by kernels or, while they are not loaded, by their readable twins; this page chooses, takes memory
+and gives names to what comes out. Ids are the 16 bytes of the wire (a little-endian u128).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from lading.kernels import engine
+from lading.kernels.arrays import Bytes
+from lading.model.chunk_table import BASE_OFFSET, BODY_END, BODY_START, COLUMNS, LAST_OFFSET
+from lading.model.chunk_table import COUNT as COUNT_OF
+from lading.model.errors import MalformedMessage
+from lading.model.names import key_bytes, key_text
+from lading.model.run import Decoded, Run
+from lading.model.scan_request import ScanRequest
+
+from ..arrow_columns import BinaryColumn, FixedColumn, HeadersColumn, StoredColumn, assemble_columns
+from ..codes import IGGY_CURRENT
+from ..requested_keys import RequestedKeys
+from . import fallback, layout, send_fallback, stored_fallback
+from .layout import BATCH_HEAD_BYTES, COUNT, HEADER_COUNT, KEY_BYTES, ODD_KEYS, PAYLOAD_BYTES, VALUE_BYTES, WHERE
+
+KERNEL_MODULE: Final = "lading.dialects.iggy_current.kernels"
+STORED_KERNEL_MODULE: Final = "lading.dialects.iggy_current.stored_kernels"
+SEND_KERNEL_MODULE: Final = "lading.dialects.iggy_current.send_kernels"
+
+_SPARE_BYTES: Final = 8
+_PARTS_AT_ONCE: Final = 1024
+
+
+def decode_columns(run: Run, request: ScanRequest = ScanRequest()) -> Iterator[Decoded]:
+    """The messages asked for, in portions, as they are stored (a carrier is not undone).
+
+    ``max_bytes`` counts headers and payload. Raises MalformedMessage, with the position in ``run.region``, at bytes
+    that are no message.
+    """
+    size_bytes = int((run.chunks[:, BODY_END] - run.chunks[:, BODY_START]).sum())
+    kernels = engine.select(KERNEL_MODULE, fallback, size_bytes)
+    asked = RequestedKeys(request.keys, _stored_key)
+    wants = layout.WANT_HEADERS * ("headers" in request.fields) | layout.WANT_PAYLOAD * ("payload" in request.fields)
+    cursor = np.array([0, -1, -1], np.int64)
+    totals = np.zeros(layout.TOTALS, np.int64)
+    room = max(1, min(request.max_rows, size_bytes // layout.STORED_BYTES_MIN + 1))
+    rows = np.empty((room, 2), np.int64)
+    limit_bytes = min(request.max_bytes, layout.ARROW_BYTES_MAX)
+    while cursor[0] < len(run.chunks):
+        shape = (len(asked), room)
+        places = np.empty(shape, np.int64), np.empty(shape, np.int64), np.empty(shape, np.int8)
+        span = (cursor, request.first, request.end, room, limit_bytes, wants)
+        reason = kernels.scan(run.region, run.chunks, *span, asked.bytes, asked.ends, rows, *places, totals)
+        if reason:
+            raise MalformedMessage(f"the message {layout.REASONS[reason]}", at=int(totals[WHERE]))
+        count = int(totals[COUNT])
+        if count:
+            columns = _columns(kernels, run.region, rows[:count], totals.tolist(), request.fields)
+            yield Decoded(count, columns, asked.locate(run.region, count, *places))
+
+
+def _stored_key(text: str) -> bytes | None:
+    """Kind and bytes of a header key here, or None for a text that no key of this dialect has."""
+    try:
+        data, kind = key_bytes(text)
+    except MalformedMessage:
+        return None
+    return bytes((kind,)) + data if data and key_text(data, kind) == text else None
+
+
+def _columns(
+    kernels: Any, region: Bytes, rows: NDArray[np.int64], totals: list[int], fields: frozenset[str]
+) -> dict[str, pa.Array[Any]]:
+    count, header_count = len(rows), totals[HEADER_COUNT]
+    # in the order of layout.OFFSETS and what follows
+    stored: dict[str, StoredColumn] = {
+        "offset": FixedColumn(count, 8),
+        "timestamp": FixedColumn(count, 8),
+        "id": FixedColumn(count, 16),
+        "headers": HeadersColumn(
+            count,
+            BinaryColumn(header_count, totals[KEY_BYTES] + _SPARE_BYTES),
+            BinaryColumn(header_count, totals[VALUE_BYTES] + _SPARE_BYTES),
+            FixedColumn(header_count, 1),
+        ),
+        "payload": BinaryColumn(count, totals[PAYLOAD_BYTES]),
+    }
+    return assemble_columns(count, fields, stored, partial(kernels.fill, region, rows, totals[ODD_KEYS]))
+
+
+class BatchSlices(NamedTuple):
+    """Batches to send as they are, ``count`` messages in ``parts``; heads of those that were cut are new."""
+
+    messages_count: int
+    parts: list[bytes | memoryview]
+
+
+def slice_batches(run: Run, first: int, end: int) -> BatchSlices:
+    """The stored batches with messages of first <= offset < end: frames are not copied, heads where they must change.
+
+    MalformedMessage with the position in ``run.region`` at bytes that are no message.
+    """
+    kernels = engine.get_loaded(STORED_KERNEL_MODULE) or stored_fallback
+    count, data = 0, run.region.data
+    parts: list[bytes | memoryview] = []
+    for start, stop, base, held, last in run.chunks[:, :5].tolist():
+        if last < first or base >= end:
+            continue
+        if base >= first and last < end and held:
+            # the whole chunk, as it is most of the time
+            count += held
+            parts.append(data[start:stop])
+            continue
+        at = start
+        while at < stop:
+            table = np.empty((_PARTS_AT_ONCE, 3), np.int64)
+            heads = np.empty(2 * BATCH_HEAD_BYTES * _PARTS_AT_ONCE, np.uint8)
+            filled, found, reason, at = kernels.cut(run.region, at, stop, first, end, table, heads)
+            if reason:
+                raise MalformedMessage(f"the message {layout.REASONS[reason]}", at=at)
+            count += found
+            made = 0
+            for low, high, is_cut in table[:filled].tolist():
+                if is_cut:
+                    parts.append(heads[made : made + BATCH_HEAD_BYTES].tobytes())
+                    made += BATCH_HEAD_BYTES
+                parts.append(data[low:high])
+    return BatchSlices(count, parts)
+
+
+def find_batches(data: bytes | bytearray | memoryview | Bytes, start: int = 0) -> Run:
+    """A Run over polled batches that begin at byte ``start``, a chunk for each.
+
+    With none the Run has no chunk. MalformedMessage where the bytes are not whole batches of rising offsets.
+    """
+    region = data if isinstance(data, np.ndarray) else np.frombuffer(data, np.uint8)
+    if region.size < start:
+        raise MalformedMessage(f"{region.size} bytes have no batches from {start} on", at=0)
+    kernels = engine.select(STORED_KERNEL_MODULE, stored_fallback, region.size)
+    chunks = np.empty(((region.size - start) // (BATCH_HEAD_BYTES + layout.FRAME_HEAD_BYTES), COLUMNS), np.int64)
+    count, reason, where = kernels.survey(region, start, region.size, chunks)
+    if reason:
+        raise MalformedMessage(f"the message {layout.REASONS[reason]}", at=where)
+    return Run(IGGY_CURRENT, region, chunks[:count])
+
+
+def salvage(run: Run) -> Run:
+    """The messages of damaged chunks that are intact, in order, each in a chunk of its own and a batch of its own.
+
+    A frame's checksum vouches for all of a message but its offset and time, which the batch's does. The work is bounded
+    by sixteen times the size of a body.
+    """
+    bodies, kept = [], []
+    at = 0
+    for chunk in run.chunks:
+        body = run.region[int(chunk[BODY_START]) : int(chunk[BODY_END])]
+        room = min(int(chunk[COUNT_OF]), body.size // layout.STORED_BYTES_MIN)
+        found = np.empty((room, 3), np.int64)
+        kernels = engine.select(STORED_KERNEL_MODULE, stored_fallback, body.size)
+        span = int(chunk[BASE_OFFSET]), int(chunk[LAST_OFFSET]) + 1
+        count = kernels.intact(body, *span, found.reshape(-1), 16 * body.size)
+        if count == chunk[COUNT_OF]:
+            # every message passes: the damage lies where nothing vouches for any of them
+            continue
+        for batch_at, start, end in found[:count].tolist():
+            head = body.data[batch_at : batch_at + BATCH_HEAD_BYTES]
+            frame = bytes(body.data[start:end])
+            made = stored_fallback.make_head(head, len(frame), 1, frame[:8]) + frame
+            batch = stored_fallback.read_batch(memoryview(made), 0, len(made))
+            parsed = stored_fallback.read_frame(memoryview(frame), 0, len(frame))
+            assert batch is not None
+            assert parsed is not None
+            row = chunk.copy()
+            row[BASE_OFFSET] = row[LAST_OFFSET] = batch.base_offset + parsed.offset_delta
+            row[BODY_START], row[BODY_END], row[COUNT_OF] = at, at + len(made), 1
+            bodies.append(made)
+            kept.append(row)
+            at += len(made)
+    region = np.frombuffer(b"".join(bodies), np.uint8)
+    return Run(run.dialect, region, np.array(kept, np.int64).reshape(len(kept), run.chunks.shape[1]))
+
+
+def stamp(
+    source: Bytes, start: int, end: int, target: Bytes, to: int, partition: int, base_offset: int, now_us: int
+) -> tuple[int, int, int]:
+    """A sent batch ``source[start:end]`` -> a stored one at ``target[to:]``: (code or 0, messages, bytes written).
+
+    Checks every limit of ``limits.py`` (iggy-current.md B6) and every checksum and takes no memory; ``target`` needs as
+    many bytes. What was written at a fault means nothing.
+    """
+    code, count, size_bytes = (engine.get_loaded(SEND_KERNEL_MODULE) or send_fallback).stamp(
+        source, start, end, target, to, partition, base_offset, now_us
+    )
+    return code, count, size_bytes

@@ -1,0 +1,242 @@
+"""Every operation of the current Iggy: its number, its name, and which fields its body has (iggy-current.md B2, B3).
+
+An operation is a byte of the request's header; NON_REPLICATED has a command code beside it. Fields are given to who
+answers by the names they have here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from ...model.errors import MalformedMessage, Reason
+from ..iggy_classic.primitives import (
+    BOOL,
+    IDENTIFIER,
+    PARTITIONING,
+    STRATEGY,
+    U8,
+    U32,
+    U64,
+    Codec,
+    ConsumerKind,
+    Identifier,
+    Partitioning,
+    read_bytes,
+)
+from . import limits
+from .options import Option, encode_options, parse_options
+
+REGISTER: Final = 1
+NON_REPLICATED: Final = 2
+LOGOUT: Final = 3
+SEND_MESSAGES: Final = 160
+STORE_OFFSET, DELETE_OFFSET = 161, 162
+PING, POLL = 1, 100
+RESULT_FIRST, RESULT_LAST = 128, 149
+"""Operations whose outcome stands in the body, in a result section; the header's status is for what never began."""
+
+
+class ConsumerName(NamedTuple):
+    """Who polls: a consumer or a group, by number or name."""
+
+    kind: ConsumerKind
+    ident: Identifier
+
+
+def _read_name(data: memoryview, at: int) -> tuple[str, int]:
+    size_bytes, at = U8.read(data, at)
+    raw, end = read_bytes(data, at, size_bytes, "a name")
+    if not raw:
+        raise MalformedMessage("a name has no bytes", at=at)
+    try:
+        return raw.decode(), end
+    except UnicodeDecodeError:
+        raise MalformedMessage("a name is not UTF-8", at=at) from None
+
+
+def _write_name(value: str) -> bytes:
+    raw = value.encode()
+    if not 1 <= len(raw) <= limits.NAME_BYTES_MAX:
+        raise MalformedMessage(f"a name has {len(raw)} bytes, not 1 to {limits.NAME_BYTES_MAX}")
+    return bytes((len(raw),)) + raw
+
+
+NAME: Codec[str] = Codec(_read_name, _write_name)
+"""``[len u8][utf8]`` of 1 to 255 bytes."""
+
+
+def _read_secret(data: memoryview, at: int) -> tuple[str, int]:
+    size_bytes, at = U8.read(data, at)
+    raw, end = read_bytes(data, at, size_bytes, "a password or token")
+    return raw.decode(errors="replace"), end
+
+
+SECRET: Codec[str] = Codec(_read_secret, lambda value: bytes((len(value.encode()),)) + value.encode())
+"""``[len u8][utf8]``, also empty."""
+
+
+def _read_consumer(data: memoryview, at: int) -> tuple[ConsumerName, int]:
+    code, ident_at = U8.read(data, at)
+    ident, end = IDENTIFIER.read(data, ident_at)
+    try:
+        return ConsumerName(ConsumerKind(code), ident), end
+    except ValueError:
+        raise MalformedMessage(f"unknown consumer kind {code}", at=at) from None
+
+
+CONSUMER: Codec[ConsumerName] = Codec(
+    _read_consumer, lambda value: U8.write(value.kind) + IDENTIFIER.write(value.ident)
+)
+"""``[kind u8][ident]``."""
+
+
+def _read_partition(data: memoryview, at: int) -> tuple[int | None, int]:
+    flag, at = BOOL.read(data, at)
+    number, end = U32.read(data, at)
+    return (number if flag else None), end
+
+
+PARTITION: Codec[int | None] = Codec(
+    _read_partition, lambda value: BOOL.write(value is not None) + U32.write(value or 0)
+)
+"""``[flag u8][partition u32]``; None where the flag is 0."""
+
+
+def _read_options(data: memoryview, at: int) -> tuple[dict[str, Option], int]:
+    return parse_options(data[at:]), len(data)
+
+
+OPTIONS: Codec[dict[str, Option]] = Codec(_read_options, encode_options)
+"""An options block to the end of the body."""
+
+
+def _read_rest(data: memoryview, at: int) -> tuple[memoryview, int]:
+    return data[at:], len(data)
+
+
+REST: Codec[memoryview] = Codec(_read_rest, bytes)
+"""What is left, unread."""
+
+Fields = tuple[tuple[str, Codec[Any]], ...]
+
+
+class Operation(NamedTuple):
+    """A row: what it is called, and the fields of its body in their order."""
+
+    name: str
+    fields: Fields = ()
+
+
+_STREAM: Final[Fields] = (("stream", IDENTIFIER),)
+_TOPIC: Final[Fields] = (*_STREAM, ("topic", IDENTIFIER))
+_GROUP: Final[Fields] = (*_TOPIC, ("group", IDENTIFIER))
+_NAMED: Final[Fields] = (("name", NAME),)
+_OFFSET: Final[Fields] = (("consumer", CONSUMER), *_TOPIC, ("partition", PARTITION))
+_USER: Final[Fields] = (("user", IDENTIFIER),)
+
+READS: Final[Mapping[int, Operation]] = {
+    PING: Operation("ping"),
+    10: Operation("get_stats"),
+    11: Operation("get_snapshot", (("rest", REST),)),
+    12: Operation("get_cluster_metadata"),
+    13: Operation("describe_options", (("scope", U8),)),
+    20: Operation("get_me"),
+    21: Operation("get_client", (("client_id", U32),)),
+    22: Operation("get_clients"),
+    31: Operation("get_user", _USER),
+    32: Operation("get_users"),
+    41: Operation("get_personal_access_tokens"),
+    POLL: Operation(
+        "poll_messages",
+        (*_OFFSET, ("strategy", STRATEGY), ("count", U32), ("auto_commit", BOOL)),
+    ),
+    102: Operation("flush_unsaved_buffer", (*_TOPIC, ("partition", U32), ("fsync", BOOL))),
+    120: Operation("get_consumer_offset", _OFFSET),
+    200: Operation("get_stream", _STREAM),
+    201: Operation("get_streams"),
+    300: Operation("get_topic", _TOPIC),
+    301: Operation("get_topics", _STREAM),
+    600: Operation("get_consumer_group", _GROUP),
+    601: Operation("get_consumer_groups", _TOPIC),
+    606: Operation("sync_consumer_group", _GROUP),
+}
+"""Operations that change nothing, by command code: their operation byte is NON_REPLICATED."""
+
+WRITES: Final[Mapping[int, Operation]] = {
+    REGISTER: Operation("register", (("version", U32), ("sdk_name", NAME), ("sdk_version", NAME), ("rest", REST))),
+    LOGOUT: Operation("logout"),
+    128: Operation("create_stream", (*_NAMED, ("options", OPTIONS))),
+    129: Operation("update_stream", (*_STREAM, *_NAMED, ("options", OPTIONS))),
+    130: Operation("delete_stream", _STREAM),
+    131: Operation("purge_stream", _STREAM),
+    132: Operation("create_topic", (*_STREAM, ("partitions_count", U32), *_NAMED, ("options", OPTIONS))),
+    133: Operation("update_topic", (*_TOPIC, *_NAMED, ("options", OPTIONS))),
+    134: Operation("delete_topic", _TOPIC),
+    135: Operation("purge_topic", _TOPIC),
+    136: Operation("create_partitions", (*_TOPIC, ("count", U32))),
+    137: Operation("delete_partitions", (*_TOPIC, ("count", U32))),
+    138: Operation("delete_segments", (*_TOPIC, ("partition", U32), ("segments_count", U32))),
+    139: Operation("create_consumer_group", (*_TOPIC, *_NAMED)),
+    140: Operation("delete_consumer_group", _GROUP),
+    141: Operation("create_user", (("username", NAME), ("rest", REST))),
+    142: Operation("update_user", (*_USER, ("rest", REST))),
+    143: Operation("delete_user", _USER),
+    144: Operation("change_password", (*_USER, ("current", SECRET), ("new", SECRET))),
+    145: Operation("update_permissions", (*_USER, ("rest", REST))),
+    146: Operation("create_personal_access_token", (*_NAMED, ("expiry_us", U64))),
+    147: Operation("delete_personal_access_token", _NAMED),
+    148: Operation("join_consumer_group", _GROUP),
+    149: Operation("leave_consumer_group", _GROUP),
+    SEND_MESSAGES: Operation(
+        "send_messages",
+        (("metadata_bytes", U32), *_TOPIC, ("partitioning", PARTITIONING), ("count", U32), ("batch", REST)),
+    ),
+    STORE_OFFSET: Operation("store_consumer_offset", (*_OFFSET, ("offset", U64), ("ack", U8))),
+    DELETE_OFFSET: Operation("delete_consumer_offset", (*_OFFSET, ("ack", U8))),
+}
+"""Operations that change something, by their operation byte."""
+
+
+def find_operation(operation: int, code: int) -> Operation | None:
+    """The row of a request's header, or None for what is none."""
+    return READS.get(code) if operation == NON_REPLICATED else WRITES.get(operation)
+
+
+def parse_body(operation: Operation, body: memoryview) -> dict[str, Any]:
+    """The fields of a body by name; MalformedMessage where bytes are left over or missing."""
+    values: dict[str, Any] = {}
+    at = 0
+    for name, codec in operation.fields:
+        values[name], at = codec.read(body, at)
+    if at != len(body):
+        raise MalformedMessage(f"{len(body) - at} bytes are left behind {operation.name}", at=at)
+    return values
+
+
+def encode_body(operation: Operation, **values: Any) -> bytes:
+    """The body of a request with these fields; LocalError for what does not fit them."""
+    return b"".join(codec.write(values[name]) for name, codec in operation.fields)
+
+
+def parse_login(rest: memoryview) -> tuple[str | None, str]:
+    """User name and password behind the versions of a login, or None and a token; MalformedMessage for neither.
+
+    A login by token has one text less, so that its context ends with the body.
+    """
+    for is_token in (True, False):
+        try:
+            first, at = SECRET.read(rest, 0)
+            second, at = (first, at) if is_token else SECRET.read(rest, at)
+            size_bytes, at = U32.read(rest, at)
+            if at + size_bytes == len(rest):
+                return (None, first) if is_token else (first, second)
+        except MalformedMessage:
+            continue
+    raise MalformedMessage("a login has neither name and password nor a token", reason=Reason.MALFORMED)
+
+
+def encode_send(stream: Identifier, topic: Identifier, partitioning: Partitioning, count: int, batch: bytes) -> bytes:
+    """The body of a send: where to, and one batch."""
+    where = IDENTIFIER.write(stream) + IDENTIFIER.write(topic) + PARTITIONING.write(partitioning) + U32.write(count)
+    return U32.write(len(where)) + where + batch

@@ -1,0 +1,112 @@
+"""Options of streams, topics and users: header blocks with text keys; those of a topic (iggy-current.md B2, B6)."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
+
+from ...model.errors import MalformedMessage
+from ...model.kinds import FIXED_SIZE_BYTES, Kind
+from . import limits
+from .errors import StatusError
+from .stored_fallback import headers
+
+_PREFIX = struct.Struct("<BI")
+UNSUPPORTED_KEY: Final = 4041
+INVALID_VALUE: Final = 4042
+TOO_LARGE: Final = 4043
+UNLIMITED: Final = (1 << 64) - 1
+"""An expiry or a size without a bound."""
+
+
+class OptionSpec(NamedTuple):
+    """An option of a topic: its kind, what it is where nobody says anything, and a sentence for people."""
+
+    kind: Kind
+    default: bytes
+    description: str
+
+
+class Option(NamedTuple):
+    """A value as it was sent."""
+
+    kind: int
+    value: bytes
+
+
+Options = Mapping[str, Option]
+
+_NEVER: Final = struct.pack("<Q", UNLIMITED)
+TOPIC_OPTIONS: Final[Mapping[str, OptionSpec]] = {
+    "compression_algorithm": OptionSpec(Kind.STRING, b"none", "Compression algorithm (none, gzip)"),
+    "message_expiry": OptionSpec(Kind.UINT64, _NEVER, "How long messages are kept, in microseconds"),
+    "max_topic_size": OptionSpec(Kind.UINT64, _NEVER, "How many bytes of messages are kept"),
+    "segment_size": OptionSpec(Kind.UINT64, struct.pack("<Q", 1 << 30), "Bytes of a segment; the broker's setting"),
+    "enforce_fsync": OptionSpec(Kind.BOOL, b"\x00", "Whether a send waits for the disk; the broker's durability"),
+    "messages_required_to_save": OptionSpec(
+        Kind.UINT32, struct.pack("<I", 1024), "After how many messages they are written; here they are at once"
+    ),
+    "size_of_messages_required_to_save": OptionSpec(
+        Kind.UINT64, struct.pack("<Q", 1 << 20), "After how many bytes they are written; here they are at once"
+    ),
+    "preallocate_segments": OptionSpec(Kind.BOOL, b"\x00", "Whether segments take their room at once"),
+    "durability": OptionSpec(Kind.STRING, b"replicated", "When a send is acknowledged; the broker's durability"),
+    "consumer_offset_durability": OptionSpec(
+        Kind.STRING, b"replicated", "When an offset is acknowledged; within position_flush_ms here"
+    ),
+}
+"""What a topic takes; the last two the client 0.9.0 sends, and its own server refuses them (iggy-current.md N1)."""
+
+
+DESCRIBED_OPTIONS: Final = {key: TOPIC_OPTIONS[key] for key in list(TOPIC_OPTIONS)[:-2]}
+"""Those that the server tells of."""
+
+
+def parse_options(data: memoryview) -> dict[str, Option]:
+    """The options of a block; StatusError or MalformedMessage for what is none, and for a key that occurs twice."""
+    if len(data) > limits.OPTIONS_BYTES_MAX:
+        raise StatusError(TOO_LARGE, f"{len(data)} bytes of options; {limits.OPTIONS_BYTES_MAX} are taken")
+    found: dict[str, Option] = {}
+    for place in headers(data, 0, len(data)):
+        if place is None or place.key_kind != Kind.STRING or not 1 <= place.key_size <= limits.KEY_BYTES_MAX:
+            raise MalformedMessage("the options are no block of text keys with values")
+        try:
+            key = str(data[place.key_at : place.key_at + place.key_size], "utf-8")
+        except UnicodeDecodeError:
+            raise MalformedMessage("the key of an option is not UTF-8") from None
+        if key in found:
+            raise StatusError(INVALID_VALUE, f"option {key!r} is there twice")
+        found[key] = Option(place.kind, bytes(data[place.value_at : place.value_at + place.value_size]))
+        if len(found) > limits.OPTIONS_MAX:
+            raise StatusError(TOO_LARGE, f"more than {limits.OPTIONS_MAX} options")
+    return found
+
+
+def check_topic_options(options: Options) -> None:
+    """StatusError for an option that no topic has, and for a value that it cannot have."""
+    for key, (kind, value) in options.items():
+        spec = TOPIC_OPTIONS.get(key)
+        if spec is None:
+            raise StatusError(UNSUPPORTED_KEY, f"topics have no option {key!r}; there are {', '.join(TOPIC_OPTIONS)}")
+        if kind != spec.kind or len(value) != FIXED_SIZE_BYTES.get(kind, len(value)):
+            raise StatusError(INVALID_VALUE, f"option {key!r} takes one {spec.kind.word}")
+
+
+def number_of(options: Options, key: str) -> int | None:
+    """The number of an option; None where it is absent, 0, or says that there is no bound."""
+    if key not in options:
+        return None
+    number = int.from_bytes(options[key].value, "little")
+    return None if number in (0, UNLIMITED) else number
+
+
+def encode_options(options: Mapping[str, Option]) -> bytes:
+    """The block of these options."""
+    return b"".join(_entries(options))
+
+
+def _entries(options: Mapping[str, Option]) -> Iterator[bytes]:
+    for key, (kind, value) in options.items():
+        raw = key.encode()
+        yield _PREFIX.pack(Kind.STRING, len(raw)) + raw + _PREFIX.pack(kind, len(value)) + value

@@ -1,0 +1,168 @@
+"""The blocks that replies of the current Iggy are made of (iggy-current.md B3): plain facts in, bytes out.
+
+Ids are the wire's, from 0; times are microseconds since 1970.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from .operations import NAME
+from .options import DESCRIBED_OPTIONS, TOPIC_OPTIONS, UNLIMITED, Option, OptionSpec, encode_options
+
+U32: Final = struct.Struct("<I")
+U64: Final = struct.Struct("<Q")
+_RESULT = struct.Struct("<III")
+_STREAM = struct.Struct("<IQIQQ")
+_TOPIC = struct.Struct("<IQIQBQQQ")
+_PARTITION = struct.Struct("<IQIQQQ")
+_GROUP = struct.Struct("<III")
+_PLACE = struct.Struct("<IIIIQ")
+_OFFSET = struct.Struct("<IQQ")
+_LOGIN = struct.Struct("<IQI")
+_STATS = struct.Struct("<IffQQQQQQQQIIIIQII")
+_DISK = struct.Struct("<IQQ")
+POLLED: Final = struct.Struct("<IQI")
+"""What stands before polled batches: partition, its last offset, and how many messages."""
+
+OK: Final = U32.pack(0)
+"""A result section that says that all went well; a payload follows."""
+
+LEADER, HEALTHY = 0, 0
+TRANSPORT_TCP, TRANSPORT_QUIC, TRANSPORT_WEBSOCKET = 1, 2, 4
+ACTIVE: Final = 1
+
+
+def rejection(code: int) -> bytes:
+    """A result section that refuses with this error code."""
+    return _RESULT.pack(1, 0, code)
+
+
+def text(value: str) -> bytes:
+    """``[len u32][utf8]``."""
+    raw = value.encode()
+    return U32.pack(len(raw)) + raw
+
+
+def prefix_size(block: bytes) -> bytes:
+    """``[len u32][block]``."""
+    return U32.pack(len(block)) + block
+
+
+def login_block(user_id: int, session: int, version: int, server: str) -> bytes:
+    """What a login gives."""
+    return _LOGIN.pack(user_id, session, version) + NAME.write(server)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamFacts:
+    """A stream and what it holds."""
+
+    id: int
+    created_us: int
+    topics_count: int
+    size_bytes: int
+    messages_count: int
+    name: str
+
+
+def stream_block(facts: StreamFacts) -> bytes:
+    """A stream in a list, or at the head of its details."""
+    numbers = facts.id, facts.created_us, facts.topics_count, facts.size_bytes, facts.messages_count
+    return _STREAM.pack(*numbers) + NAME.write(facts.name) + prefix_size(b"")
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFacts:
+    """A topic and what it holds; None is no bound."""
+
+    id: int
+    created_us: int
+    partitions_count: int
+    expiry_us: int | None
+    max_bytes: int | None
+    size_bytes: int
+    messages_count: int
+    name: str
+    options: Mapping[str, Option]
+    """Those that were chosen."""
+
+
+def topic_block(facts: TopicFacts) -> bytes:
+    """A topic in a list, or at the head of its details: with its options, and those that it did not choose."""
+    bounds = (UNLIMITED if bound is None else bound for bound in (facts.expiry_us, facts.max_bytes))
+    expiry, max_bytes = bounds
+    numbers = (
+        facts.id, facts.created_us, facts.partitions_count, expiry, 1, max_bytes, facts.size_bytes,
+        facts.messages_count,
+    )  # fmt: skip
+    rest = sorted(DESCRIBED_OPTIONS.keys() - facts.options.keys())
+    derived = {key: Option(TOPIC_OPTIONS[key].kind, TOPIC_OPTIONS[key].default) for key in rest}
+    options = prefix_size(encode_options(facts.options)) + prefix_size(encode_options(derived))
+    return _TOPIC.pack(*numbers) + NAME.write(facts.name) + options
+
+
+def partition_block(
+    number: int, created_us: int, segments_count: int, last_offset: int, size_bytes: int, messages_count: int
+) -> bytes:
+    """A partition, counted from 0."""
+    return _PARTITION.pack(number, created_us, segments_count, last_offset, size_bytes, messages_count)
+
+
+def group_block(ident: int, partitions_count: int, members_count: int, name: str) -> bytes:
+    """A consumer group in a list, or at the head of its details."""
+    return _GROUP.pack(ident, partitions_count, members_count) + NAME.write(name)
+
+
+def numbers_block(numbers: Sequence[int]) -> bytes:
+    """``[count u32]`` and as many u32."""
+    return struct.pack(f"<{1 + len(numbers)}I", len(numbers), *numbers)
+
+
+def offset_block(partition: int, last_offset: int, offset: int) -> bytes:
+    """A stored offset beside the last one of its partition."""
+    return _OFFSET.pack(partition, last_offset, offset)
+
+
+def place_block(stream: int, topic: int, partition: int, base_offset: int) -> bytes:
+    """Where the one batch of a send is."""
+    return _PLACE.pack(1, stream, topic, partition, base_offset)
+
+
+def client_block(ident: int, user_id: int, transport: int, address: str, groups_count: int) -> bytes:
+    """A connection."""
+    return U32.pack(ident) + U32.pack(user_id) + bytes((transport,)) + text(address) + U32.pack(groups_count)
+
+
+def user_block(ident: int, created_us: int, name: str) -> bytes:
+    """A user who is active."""
+    return U32.pack(ident) + U64.pack(created_us) + bytes((ACTIVE,)) + NAME.write(name) + prefix_size(b"")
+
+
+def all_permissions() -> bytes:
+    """The permissions of who may do everything."""
+    block = bytes([1] * 10) + b"\x00"
+    return b"\x01" + prefix_size(block)
+
+
+def cluster_block(name: str, host: str, tcp: int, quic: int, http: int, websocket: int) -> bytes:
+    """A cluster of one healthy leader with these ports, 0 where it does not listen."""
+    node = text(name) + text(host) + struct.pack("<4H", tcp, quic, http, websocket) + bytes((LEADER, HEALTHY))
+    return text("single-node") + U32.pack(1) + node
+
+
+def describe_block(options: Mapping[str, OptionSpec]) -> bytes:
+    """Which options there are, their defaults, and a sentence about each."""
+    rows = [
+        NAME.write(key) + bytes((spec.kind,)) + prefix_size(spec.default) + text(spec.description)
+        for key, spec in options.items()
+    ]
+    return U32.pack(len(rows)) + b"".join(rows)
+
+
+def stats_block(numbers: Sequence[float], texts: Sequence[str], version: int, disk: tuple[int, int, int]) -> bytes:
+    """The server at a glance: 18 numbers, 5 texts, its packed version, no cache figures, threads and disk."""
+    return _STATS.pack(*numbers) + b"".join(map(text, texts)) + U32.pack(version) + U32.pack(0) + _DISK.pack(*disk)

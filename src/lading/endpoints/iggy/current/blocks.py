@@ -1,0 +1,63 @@
+"""Streams, topics and groups of the broker as blocks of replies, with the ids that clients know."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ....dialects.iggy_current import responses
+from ....dialects.iggy_current.responses import StreamFacts, TopicFacts
+from ...base.sizes import MeasuredStream, MeasuredTopic
+from .caller import to_wire
+
+if TYPE_CHECKING:
+    from ....broker.core.topology import Stream
+    from ....broker.iggy.groups import IggyGroup
+
+
+def describe_stream(stream: Stream, size: MeasuredStream) -> bytes:
+    """Return a stream in a list, or at the head of its details."""
+    facts = StreamFacts(
+        to_wire(stream.id), stream.created_us, len(size.topics), size.size_bytes, size.messages_count, stream.name
+    )
+    return responses.stream_block(facts)
+
+
+def describe_topic(one: MeasuredTopic) -> bytes:
+    """Return a topic in a list, or at the head of its details."""
+    topic = one.topic
+    bound = topic.settings.retention_bytes
+    facts = TopicFacts(
+        to_wire(topic.id),
+        topic.created_us,
+        one.partitions_count,
+        topic.settings.retention_age_us,
+        None if bound is None else bound * max(one.partitions_count, 1),
+        one.size_bytes,
+        one.messages_count,
+        topic.name,
+        {},
+    )
+    return responses.topic_block(facts)
+
+
+def describe_topic_with_partitions(one: MeasuredTopic) -> bytes:
+    """Return a topic and its partitions."""
+    parts = [describe_topic(one)]
+    for partition in one.topic.partitions:
+        log = partition.log
+        parts.append(
+            responses.partition_block(
+                partition.number,
+                one.topic.created_us,
+                log.segments_count,
+                max(log.next_offset - 1, 0),
+                log.size_bytes,
+                partition.messages_count,
+            )
+        )
+    return b"".join(parts)
+
+
+def describe_group(group: IggyGroup) -> bytes:
+    """Return a group in a list, or at the head of its details."""
+    return responses.group_block(to_wire(group.id), len(group.topic.partitions), len(group.members), group.name)

@@ -1,0 +1,36 @@
+"""Who asks, over one connection of the current generation, and how ids are told there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, overload
+
+from ..clients import Client
+
+FIRST_ID: Final = 0
+"""Streams, topics and groups are counted from here by clients of this generation, and from 1 inside."""
+ROOT_ID: Final = 0
+"""The user who may do everything, the only one."""
+_SHIFT: Final = 1 - FIRST_ID
+
+
+@dataclass(slots=True, eq=False)
+class CurrentCaller:
+    """A connection; ``session`` is what its login gave, 0 before."""
+
+    client: Client
+    session: int = 0
+
+
+def to_wire(ident: int) -> int:
+    """The id of a stream, topic or group as clients know it."""
+    return ident - _SHIFT
+
+
+@overload
+def from_wire(ident: int) -> int: ...
+@overload
+def from_wire(ident: str) -> str: ...
+def from_wire(ident: int | str) -> int | str:
+    """The id, or the name, of a stream, topic or group as the broker knows it."""
+    return ident + _SHIFT if isinstance(ident, int) else ident

@@ -1,0 +1,301 @@
+"""The current generation over a connection: frames of a 256-byte header and a body, in order (iggy-current.md B1).
+
+What a client may count on: an intact frame that cannot be understood or is refused gets its status and the connection
+stays; a login that is refused, and requests before one, end with the header that says why (an eviction), after which
+the connection is closed. So does a frame whose length cannot be: where the next begins nobody knows.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+from asyncio import Future
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from ....dialects.iggy_current import headers, limits, operations, responses
+from ....dialects.iggy_current.checksums import hash_bytes
+from ....dialects.iggy_current.errors import GENERIC, Eviction, StatusError, code_of
+from ....dialects.iggy_current.headers import HEADER_BYTES, FrameHeader
+from ....dialects.iggy_current.operations import NON_REPLICATED, PING, POLL, REGISTER, SEND_MESSAGES, Operation
+from ....dialects.iggy_current.versions import PROTOCOL_VERSION, PROTOCOL_VERSION_MIN, SERVER_VERSION, is_spoken
+from ....model.errors import LadingError, MalformedMessage, Reason, Refusal
+from ...base.inbox import no_progress_error
+from ...base.responses import Parts, Slot
+from ...base.session import ProtocolSession, ReceiveResult
+from ..clients import Client
+from ..logins import ROOT_NAME, Logins
+from .caller import ROOT_ID, CurrentCaller
+from .poll import CurrentPoller, PolledBatches
+from .send import CurrentSender, encode_place
+from .service import CurrentService
+
+if TYPE_CHECKING:
+    from ....broker.broker import Broker
+    from ....broker.core.pending_append import Append
+    from ....broker.core.topology import Partition
+    from ....metrics import Labels
+
+log = logging.getLogger(__name__)
+
+R = TypeVar("R")
+
+COMMANDS_PER_TURN: Final = 8
+"""So many requests that are no messages are answered before others have their turn."""
+UNANSWERED_MAX: Final = 64
+"""Sends of one connection that may wait for the disk; more are begun when some are answered."""
+
+UNAUTHENTICATED: Final = 40
+_OK: Final = 0
+_U32 = struct.Struct("<I")
+_sessions = count(1)
+"""Numbers of logins, of all connections."""
+
+
+@dataclass(frozen=True, slots=True)
+class CurrentHandlers:
+    """What answers the requests of all connections of one endpoint."""
+
+    name: str
+    """The endpoint's."""
+    broker: Broker
+    requests: dict[Labels, float]
+    """Counts requests by endpoint, operation and status."""
+    service: CurrentService
+    sender: CurrentSender
+    poller: CurrentPoller
+    logins: Logins
+
+
+class EvictionError(LadingError):
+    """The client has to go, for this reason."""
+
+    def __init__(self, reason: Eviction, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class CurrentFraming:
+    """What a session of one client receives and answers, once its first bytes have told its generation."""
+
+    def __init__(self, session: ProtocolSession, handlers: CurrentHandlers, client: Client) -> None:
+        self._session = session
+        self._connection = session.connection
+        self._handlers = handlers
+        self._caller = CurrentCaller(client)
+        self._is_pending = False
+        """A request is answered later; what comes behind it waits."""
+        self._requests_in_turn = 0
+        """Requests answered since others had their turn."""
+
+    def receive(self, now_us: int) -> ReceiveResult:
+        """Take all that is whole and may begin; see ProtocolSession.receive."""
+        session = self._session
+        inbox, unanswered = session.inbox, session.responses.waiting
+        while inbox.have - inbox.at >= HEADER_BYTES:
+            start = inbox.at
+            header = headers.parse_request_header(inbox.view, start)
+            if header.kind != headers.REQUEST or not HEADER_BYTES <= header.size_bytes <= limits.FRAME_BYTES_MAX:
+                self._evict(header, Eviction.INVALID_BODY_SIZE)
+                break
+            end = start + header.size_bytes
+            if end > inbox.have:
+                break
+            if session.is_blocked or session.is_congested or self._is_pending:
+                return ReceiveResult.WAIT
+            if unanswered and (header.operation != SEND_MESSAGES or len(unanswered) >= UNANSWERED_MAX):
+                return ReceiveResult.WAIT
+            if end <= inbox.at:
+                raise no_progress_error()
+            session.requests_count += 1
+            if session.requests_count == 1:
+                self._connection.settle()
+            inbox.at = end
+            self._answer(header, start + HEADER_BYTES, end, now_us)
+            if session.is_ended:
+                break
+            if self._requests_in_turn >= COMMANDS_PER_TURN:
+                self._requests_in_turn = 0
+                return ReceiveResult.TURN
+        return ReceiveResult.DONE
+
+    def refuse_memory(self) -> None:
+        """End: there is no memory for the request that is arriving."""
+        session = self._session
+        header = headers.parse_request_header(session.inbox.view, session.inbox.at)
+        self._evict(header, Eviction.INVALID_BODY_SIZE)
+
+    # -- requests
+
+    def _answer(self, header: FrameHeader, start: int, end: int, now_us: int) -> None:
+        inbox = self._session.inbox
+        body = inbox.view[start:end]
+        operation = operations.find_operation(header.operation, header.code)
+        try:
+            self._check(header, operation, body)
+            if header.operation == SEND_MESSAGES:
+                self._send(header, body, start, end, now_us)
+            elif header.operation == NON_REPLICATED and header.code == POLL:
+                polled = self._handlers.poller.poll(body, self._caller, now_us)
+                if isinstance(polled, PolledBatches):
+                    self._add(header, self._to_parts(header, polled))
+                else:
+                    self._answer_later(header, polled, partial(self._to_parts, header))
+            else:
+                assert operation is not None, "checked"
+                self._command(header, operation, body)
+                self._requests_in_turn += 1
+        except EvictionError as eviction:
+            log.info("evicting a client: %s", eviction, extra=self._connection.origin())
+            self._evict(header, eviction.reason)
+        except LadingError as error:
+            self._add(header, self._to_error(header, error))
+        except Exception:
+            # such as memory that cannot be had: said to this client, and no reason to leave it without an answer
+            log.exception("a request failed", extra=self._connection.origin())
+            self._add(header, self._to_status(header, GENERIC))
+
+    def _check(self, header: FrameHeader, operation: Operation | None, body: memoryview) -> None:
+        """What is asked of every request before it is looked at: who asks, and whether it arrived whole."""
+        if not any(header.client) or header.operation == 0:
+            raise EvictionError(Eviction.INVALID_OPERATION, "a request has no client or no operation")
+        if operation is None and header.operation != NON_REPLICATED:
+            raise EvictionError(Eviction.INVALID_OPERATION, f"there is no operation {header.operation}")
+        is_ping = header.operation == NON_REPLICATED and header.code == PING
+        if self._caller.client.user is None and header.operation != REGISTER and not is_ping:
+            if header.operation == NON_REPLICATED:
+                raise StatusError(UNAUTHENTICATED, "a request came before a login")
+            raise EvictionError(Eviction.NO_SESSION, "a request came before a login")
+        if operation is None:
+            raise MalformedMessage(f"there is no command {header.code}", reason=Reason.UNKNOWN_COMMAND)
+        if header.checksum and (any(header.checksum_rest) or hash_bytes(body) != header.checksum):
+            raise MalformedMessage("the body does not have the checksum of its header")
+
+    def _command(self, header: FrameHeader, operation: Operation, body: memoryview) -> None:
+        values = operations.parse_body(operation, body)
+        if header.operation == REGISTER:
+            outcome: bytes | Awaitable[bytes] = self._register(**values)
+        elif header.operation == operations.LOGOUT:
+            outcome = self._logout()
+        else:
+            outcome = self._handlers.service.find_handler(operation.name)(self._caller, **values)
+        if isinstance(outcome, bytes):
+            self._add(header, self._to_frame(header, outcome))
+        else:
+            self._answer_later(header, outcome, partial(self._to_frame, header))
+
+    def _register(self, version: int, sdk_name: str, sdk_version: str, rest: memoryview) -> bytes:
+        if not is_spoken(version):
+            raise EvictionError(
+                Eviction.INCOMPATIBLE_PROTOCOL, f"{sdk_name} {sdk_version} speaks version {version:#x} of the protocol"
+            )
+        try:
+            name, _ = operations.parse_login(rest)
+        except MalformedMessage as error:
+            raise EvictionError(Eviction.MALFORMED_LOGIN, str(error)) from None
+        caller = self._caller
+        try:
+            self._handlers.logins.check(caller.client.here)
+        except Refusal as refusal:
+            reason = Eviction.INVALID_TOKEN if name is None else Eviction.INVALID_CREDENTIALS
+            raise EvictionError(reason, str(refusal)) from None
+        caller.client.user = name or ROOT_NAME
+        caller.session = next(_sessions)
+        return responses.login_block(ROOT_ID, caller.session, PROTOCOL_VERSION, SERVER_VERSION)
+
+    def _logout(self) -> bytes:
+        self._caller.client.user = None
+        self._caller.session = 0
+        self._handlers.broker.groups.leave_all(self._caller.client.id)
+        return b""
+
+    def _send(self, header: FrameHeader, body: memoryview, start: int, end: int, now_us: int) -> None:
+        inbox = self._session.inbox
+        source = self if end == inbox.have else None
+        append, partition = self._handlers.sender.send(body, inbox.array, start, source, now_us)
+        if append.done and append.error is None:
+            self._add(header, self._to_frame(header, encode_place(partition, append.base_offset)))
+        else:
+            acknowledge = partial(self._acknowledge, header, partition, self._session.responses.slot())
+            append.add_done_callback(acknowledge)
+        if self._handlers.broker.appender.congested:
+            self._connection.wait_for_disk()
+
+    def _acknowledge(self, header: FrameHeader, partition: Partition, slot: Slot, append: Append) -> None:
+        if self._session.is_lost:
+            return
+        if append.error is None:
+            slot.fill(self._to_frame(header, encode_place(partition, append.base_offset)))
+        else:
+            slot.fill(self._to_error(header, append.error))
+
+    def _answer_later(self, header: FrameHeader, work: Awaitable[R], encode: Callable[[R], Parts]) -> None:
+        """Answer what waits for the disk or a worker; what comes behind it waits."""
+        slot = self._session.responses.slot()
+        self._is_pending = True
+
+        def finish(done: Future[R]) -> None:
+            self._is_pending = False
+            try:
+                slot.fill(encode(done.result()))
+            except LadingError as error:
+                slot.fill(self._to_error(header, error))
+            except Exception:
+                # such as memory that cannot be had: the client must not wait for ever
+                log.exception("a request failed", extra=self._connection.origin())
+                slot.fill(self._to_status(header, GENERIC))
+
+        self._connection.run(work, finish)
+
+    # -- responses
+
+    def _add(self, header: FrameHeader, parts: Parts) -> None:
+        self._session.responses.add(parts)
+
+    def _to_frame(self, header: FrameHeader, body: bytes) -> Parts:
+        self._count(header, _OK)
+        if _has_result(header.operation):
+            body = responses.OK + body
+        return headers.reply_header(header, len(body)), body
+
+    def _to_parts(self, header: FrameHeader, polled: PolledBatches) -> Parts:
+        self._count(header, _OK)
+        if polled.stubs:
+            self._connection.count_dropped("unholdable", polled.stubs)
+        return headers.reply_header(header, sum(map(len, polled.parts))), *polled.parts
+
+    def _to_error(self, header: FrameHeader, error: LadingError) -> Parts:
+        """A refusal: in the result section for what was understood and cannot be, else as the header's status."""
+        code = code_of(error)
+        if operations.RESULT_FIRST <= header.operation <= operations.RESULT_LAST and not isinstance(
+            error, MalformedMessage | StatusError
+        ):
+            self._count(header, code)
+            body = responses.rejection(code)
+            return headers.reply_header(header, len(body)), body
+        return self._to_status(header, code)
+
+    def _to_status(self, header: FrameHeader, code: int) -> Parts:
+        self._count(header, code)
+        return (headers.reply_header(header, 0, code),)
+
+    def _count(self, header: FrameHeader, status: int) -> None:
+        row = operations.find_operation(header.operation, header.code)
+        self._handlers.requests[self._handlers.name, "unknown" if row is None else row.name, str(status)] += 1
+
+    def _evict(self, header: FrameHeader, reason: Eviction) -> None:
+        """Say why the client has to go, when what came before is answered, and close."""
+        session = self._session
+        self._connection.count_dropped(f"evicted_{reason.name.lower()}")
+        session.inbox.at = session.inbox.have = 0
+        session.lingers = True
+        session.responses.add((headers.eviction_header(header.client, PROTOCOL_VERSION, PROTOCOL_VERSION_MIN, reason),))
+        session.end()
+
+
+def _has_result(operation: int) -> bool:
+    in_body = operations.RESULT_FIRST <= operation <= operations.RESULT_LAST
+    return in_body or operation in (REGISTER, operations.STORE_OFFSET, operations.DELETE_OFFSET)

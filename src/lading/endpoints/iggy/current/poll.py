@@ -1,0 +1,159 @@
+"""Polls of the current Iggy: stored batches passed through; what another dialect wrote goes through Batch and carrier.
+
+No field of a message tells its state, so that only available ones are polled. A message that even the carrier cannot
+bring across is replaced by a stub that keeps its offset and says why.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from ....broker.core.read import ReadResult
+from ....broker.iggy.consumer import ConsumerRef, IggyConsumerKind
+from ....dialects import registry
+from ....dialects.codes import IGGY_CURRENT
+from ....dialects.iggy_classic.primitives import ConsumerKind
+from ....dialects.iggy_current import messages
+from ....dialects.iggy_current.capabilities import POLLED
+from ....dialects.iggy_current.encode import encode_stored
+from ....dialects.iggy_current.operations import POLL, READS, ConsumerName, parse_body
+from ....dialects.iggy_current.partitioning import number_of_name
+from ....dialects.iggy_current.responses import POLLED as POLLED_HEAD
+from ....dialects.iggy_messages.derived_ids import fill_ids
+from ....model.errors import Reason, Refusal
+from ....model.scan_request import ScanRequest
+from ....model.state import State
+from ...base.carrying import Carrying, Fit
+from ...base.route_cache import RouteCache
+from ...base.services import Services
+from ..poll import STRATEGIES
+from .caller import CurrentCaller, from_wire
+
+if TYPE_CHECKING:
+    from ....broker.broker import Broker
+    from ....broker.core.topology import Partition, Topic
+
+_TAIL = struct.Struct("<BQIB")
+"""Strategy kind and value, count, auto-commit: what follows the bytes that name consumer, topic and partition."""
+_AVAILABLE: Final = frozenset({State.AVAILABLE})
+
+
+class PollRoute(NamedTuple):
+    """What the head of a poll means; ``partition`` is None where a group member is given one of its own."""
+
+    topic: Topic
+    consumer: ConsumerRef
+    partition: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class PolledBatches:
+    """A reply's body in ``parts``, which may point into the log."""
+
+    parts: Sequence[bytes | memoryview]
+    stubs: int = 0
+    """How many messages stand for others that even the carrier cannot bring across."""
+
+
+class CurrentPoller:
+    """Answers poll requests; one for all connections of an endpoint."""
+
+    def __init__(self, services: Services, name: str, *, carrier: bool, answer_bytes_max: int) -> None:
+        self._carrying = Carrying(services, name, POLLED, default=carrier)
+        self._broker = services.broker
+        self._workers = services.workers
+        self._answer_bytes_max = answer_bytes_max
+        self._routes: RouteCache[bytes, PollRoute] = RouteCache(services.broker.topology)
+        self._labels = (name,)
+        self._messages_out = services.metrics.messages_out.values
+
+    def poll(
+        self, body: memoryview, caller: CurrentCaller, now_us: int
+    ) -> PolledBatches | asyncio.Future[PolledBatches]:
+        """The answer, or a future of it where it takes work too long for the event loop; Refusal."""
+        head = bytes(body[: -_TAIL.size])
+        route = self._routes.get(head)
+        if route is None:
+            values = parse_body(READS[POLL], body)
+            topic = self._broker.topic(from_wire(values["stream"]), from_wire(values["topic"]))
+            consumer = consumer_of(self._broker, topic, values["consumer"])
+            number = values["partition"]
+            if number is None and consumer.kind is IggyConsumerKind.CONSUMER:
+                number = 0
+            route = PollRoute(topic, consumer, number)
+            # a group may be deleted and another take its number
+            if consumer.kind is IggyConsumerKind.CONSUMER:
+                self._routes.add(head, route)
+        kind, value, count, auto_commit = _TAIL.unpack(body[-_TAIL.size :])
+        strategy = STRATEGIES.get(kind)
+        if strategy is None or auto_commit > 1:
+            raise Refusal(Reason.MALFORMED, f"a poll has strategy {kind} and auto commit {auto_commit}")
+        names_partition = route.partition is not None
+        polled = self._broker.poller.poll(
+            route.topic,
+            route.consumer,
+            caller.client.id,
+            route.partition or 0,
+            strategy(value),
+            count,
+            bool(auto_commit),
+            max_bytes=self._answer_bytes_max,
+            now_us=now_us,
+            states=_AVAILABLE,
+            names_partition=names_partition,
+        )
+        if polled.partition is None or polled.reading is None or not polled.reading.pieces:
+            return PolledBatches((_head(polled.partition, 0),))
+        self._messages_out[self._labels] += polled.count
+        if all(piece.run.dialect == IGGY_CURRENT for piece in polled.reading.pieces):
+            return encode_polled(polled.partition, polled.reading)
+        loop = asyncio.get_running_loop()
+        fit = self._carrying.fit(route.topic)
+        return loop.run_in_executor(self._workers, partial(encode_polled, polled.partition, polled.reading, fit))
+
+
+def consumer_of(broker: Broker, topic: Topic, consumer: ConsumerName) -> ConsumerRef:
+    """The broker's word for who polls: a consumer's name is a number by its hash, a group is found by either."""
+    if consumer.kind is ConsumerKind.GROUP:
+        return ConsumerRef(IggyConsumerKind.GROUP, broker.groups.get(topic, from_wire(consumer.ident)).id)
+    ident = consumer.ident
+    return ConsumerRef(IggyConsumerKind.CONSUMER, ident if isinstance(ident, int) else number_of_name(ident))
+
+
+NO_PARTITION: Final = 0xFFFFFFFF
+"""Tells a group member that it has none, and to ask again which are its own."""
+
+
+def _head(partition: Partition | None, count: int) -> bytes:
+    if partition is None:
+        return POLLED_HEAD.pack(NO_PARTITION, 0, 0)
+    return POLLED_HEAD.pack(partition.number, max(partition.log.high_watermark - 1, 0), count)
+
+
+def encode_polled(partition: Partition, reading: ReadResult, fit: Fit | None = None) -> PolledBatches:
+    """The messages of a reading as a client gets them; callable from any thread.
+
+    ``fit`` is needed where messages of other dialects are among them.
+    """
+    parts: list[Any] = [b""]
+    count = stubs = 0
+    for piece in reading.pieces:
+        if piece.run.dialect == IGGY_CURRENT:
+            cut = messages.slice_batches(piece.run, piece.first, piece.end)
+            parts += cut.parts
+            count += cut.messages_count
+            continue
+        for some in registry.decode(piece.run, ScanRequest(piece.first, piece.end)):
+            batch = registry.to_batch(some)
+            carried = None if fit is None else fit(batch)
+            shown = batch if carried is None else carried.batch
+            parts.append(encode_stored(fill_ids(shown, partition.topic.uuid, partition.number), partition.number))
+            count += batch.num_rows
+            stubs += 0 if carried is None else len(carried.unholdable)
+    parts[0] = _head(partition, count)
+    return PolledBatches(parts, stubs)

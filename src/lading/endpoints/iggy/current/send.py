@@ -1,0 +1,125 @@
+"""Sends of the current Iggy: the batch of a request goes into the log's open chunk as it is, but for its head."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ....broker.core.append import Balanced, ByHash, ByNumber, PartitionChoice, WriteResult, choose_partition
+from ....broker.core.pending_append import Append
+from ....dialects.codes import IGGY_CURRENT
+from ....dialects.iggy_classic.primitives import IDENTIFIER, PARTITIONING, PartitioningKind
+from ....dialects.iggy_current import messages
+from ....dialects.iggy_current.errors import StatusError
+from ....dialects.iggy_current.partitioning import choose_by_key
+from ....dialects.iggy_current.responses import place_block
+from ....model.errors import MalformedMessage, Reason, Refusal
+from ...base.route_cache import RouteCache
+from ...base.services import Services
+from .caller import from_wire, to_wire
+
+if TYPE_CHECKING:
+    from ....broker.core.topology import Partition, Topic
+
+RESOURCE_NOT_FOUND: Final = 20
+"""What a send is answered whose stream, topic or partition is missing (iggy-current.md N2)."""
+
+_MISSING: Final = frozenset({
+    Reason.STREAM_ID_NOT_FOUND, Reason.STREAM_NAME_NOT_FOUND, Reason.TOPIC_ID_NOT_FOUND, Reason.TOPIC_NAME_NOT_FOUND,
+    Reason.PARTITION_NOT_FOUND, Reason.NO_PARTITIONS,
+})  # fmt: skip
+_U32 = struct.Struct("<I")
+_COUNT_BYTES: Final = 4
+
+Route = tuple["Topic", PartitionChoice]
+
+
+class CurrentSender:
+    """Takes send requests; one for all connections of an endpoint."""
+
+    def __init__(self, services: Services, name: str) -> None:
+        self._broker = services.broker
+        self._routes: RouteCache[bytes, Route] = RouteCache(services.broker.topology)
+        self._labels = (name,)
+        self._messages_in = services.metrics.messages_in.values
+
+    def send(
+        self, body: memoryview, source: NDArray[np.uint8], start: int, who: object, now_us: int
+    ) -> tuple[Append, Partition]:
+        """Append the batch of the request ``body``, which lies at ``source[start:]``; Refusal or MalformedMessage
+        appends nothing. ``who`` is as in ``Appender.append``.
+        """
+        if len(body) < _U32.size:
+            raise MalformedMessage("the request ends inside its head", at=0)
+        (metadata_bytes,) = _U32.unpack_from(body)
+        batch_at = _U32.size + metadata_bytes
+        if metadata_bytes < _COUNT_BYTES or batch_at > len(body):
+            raise MalformedMessage("the request ends inside its head", at=0)
+        head = bytes(body[_U32.size : batch_at - _COUNT_BYTES])
+        (count,) = _U32.unpack_from(body, batch_at - _COUNT_BYTES)
+        try:
+            topic, choice = self._routes.get(head) or self._find_route(head)
+            partition = choose_partition(topic, choice)
+        except Refusal as refusal:
+            if refusal.reason in _MISSING:
+                raise StatusError(RESOURCE_NOT_FOUND, str(refusal)) from None
+            raise
+        append = self._append(partition, count, source, start + batch_at, start + len(body), now_us, who)
+        return append, partition
+
+    def _append(
+        self,
+        partition: Partition,
+        wanted: int,
+        source: NDArray[np.uint8],
+        start: int,
+        end: int,
+        now_us: int,
+        who: object,
+    ) -> Append:
+        time_us = partition.log.append_time_us(now_us)
+
+        def write(array: NDArray[np.uint8], at: int, base_offset: int) -> WriteResult:
+            code, count, size_bytes = messages.stamp(
+                source, start, end, array, at, partition.number, base_offset, time_us
+            )
+            if code:
+                raise StatusError(code, "the batch is refused")
+            if count != wanted:
+                raise MalformedMessage(f"the request names {wanted} messages and its batch has {count}")
+            return WriteResult(size_bytes, count, time_us, time_us)
+
+        append = self._broker.appender.append(partition, IGGY_CURRENT, 0, end - start, write, who)
+        self._messages_in[self._labels] += append.count
+        return append
+
+    def _find_route(self, head: bytes) -> Route:
+        """Return topic and partition choice of a head that is new; Refusal where there is no such topic."""
+        data = memoryview(head)
+        stream, at = IDENTIFIER.read(data, 0)
+        topic, at = IDENTIFIER.read(data, at)
+        partitioning, at = PARTITIONING.read(data, at)
+        if at != len(data):
+            raise MalformedMessage(f"{len(data) - at} bytes are left behind where the messages go", at=at)
+        found = self._broker.topic(from_wire(stream), from_wire(topic))
+        route = found, _CHOICES[partitioning.kind](partitioning.value)
+        self._routes.add(head, route)
+        return route
+
+
+def encode_place(partition: Partition, base_offset: int) -> bytes:
+    """The body that tells a client where its messages are."""
+    topic = partition.topic
+    return place_block(to_wire(topic.stream.id), to_wire(topic.id), partition.number, base_offset)
+
+
+_CHOICES: Final[dict[PartitioningKind, Callable[[bytes], PartitionChoice]]] = {
+    PartitioningKind.BALANCED: lambda value: Balanced(),
+    PartitioningKind.PARTITION_ID: lambda value: ByNumber(int.from_bytes(value, "little")),
+    PartitioningKind.MESSAGES_KEY: lambda value: ByHash(partial(choose_by_key, value)),
+}

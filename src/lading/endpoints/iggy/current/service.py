@@ -1,0 +1,431 @@
+"""What the operations of the current Iggy do, but for sends and polls (iggy-current.md B3, B6): one method for each.
+
+A method is called with the fields of its operation by name and gives the body of the reply, or what is awaited for it.
+"""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from ....broker.core.record_deletion import delete_before
+from ....broker.core.settings import TopicSettings
+from ....dialects.iggy_classic.primitives import Identifier
+from ....dialects.iggy_current import limits, options, responses
+from ....dialects.iggy_current.errors import CODE_OF, StatusError
+from ....dialects.iggy_current.operations import ConsumerName
+from ....dialects.iggy_current.options import Options
+from ....dialects.iggy_current.versions import SERVER_VERSION, SERVER_VERSION_NUMBER
+from ....model.errors import Reason, Refusal
+from ....turns import Turns, finish_in_turns
+from ...base.process import machine
+from ...base.services import Services, now_us
+from ...base.sizes import MeasuredStream, MeasuredTopic, measure_streams, measure_topics
+from ..clients import Client, clients_of
+from ..logins import ROOT_NAME
+from .blocks import describe_group, describe_stream, describe_topic, describe_topic_with_partitions
+from .caller import ROOT_ID, CurrentCaller, from_wire, to_wire
+from .poll import consumer_of
+
+if TYPE_CHECKING:
+    from ....broker.core.topology import Stream, Topic
+    from ....broker.core.topology_changes import Change
+    from ....broker.iggy.groups import IggyGroup
+
+Outcome = bytes | Awaitable[bytes]
+
+_NOT_FOUND: Final = frozenset({
+    Reason.STREAM_ID_NOT_FOUND, Reason.STREAM_NAME_NOT_FOUND, Reason.TOPIC_ID_NOT_FOUND, Reason.TOPIC_NAME_NOT_FOUND,
+    Reason.GROUP_NOT_FOUND,
+})  # fmt: skip
+NOTHING: Final = b""
+"""What is answered where something was asked for that is not there, and where all went well without more to say."""
+RETENTION_MAX: Final = (1 << 63) - 1
+_TOPIC_SCOPE, _LAST_SCOPE = 1, 3
+
+
+class CurrentService:
+    """Answers every operation but sends, polls and logins; one for all connections of an endpoint."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._broker = services.broker
+        self._connected = clients_of(services)
+        self._machine = machine()
+
+    def find_handler(self, name: str) -> Callable[..., Outcome]:
+        """Return what answers the operation of this name; Refusal where nothing does."""
+        handler = _HANDLERS.get(name)
+        if handler is None:
+            raise Refusal(Reason.FEATURE_UNAVAILABLE, f"{name} is not offered here")
+        return partial(handler, self)
+
+    def _topic(self, stream: Identifier, topic: Identifier) -> Topic:
+        return self._broker.topic(from_wire(stream), from_wire(topic))
+
+    # -- the server
+
+    def _ping(self, caller: CurrentCaller) -> Outcome:
+        return NOTHING
+
+    def _stats(self, caller: CurrentCaller) -> Outcome:
+        return finish_in_turns(self._survey_stats())
+
+    def _survey_stats(self) -> Turns[bytes]:
+        process = self._services.process.figures()
+        streams = yield from measure_streams(self._broker.streams())
+        topics = [topic for stream in streams.values() for topic in stream.topics]
+        disk = shutil.disk_usage(self._services.settings.data)
+        numbers = (
+            process.pid, process.cpu_percent, process.cpu_percent, process.memory_bytes, process.total_memory_bytes,
+            process.available_memory_bytes, process.run_time_s * 1_000_000, process.start_time_s * 1_000_000,
+            process.read_bytes, process.written_bytes, sum(topic.size_bytes for topic in topics), len(streams),
+            len(topics), sum(topic.partitions_count for topic in topics),
+            sum(topic.segments_count for topic in topics), sum(topic.messages_count for topic in topics),
+            len(self._connected), self._broker.groups.count(),
+        )  # fmt: skip
+        one = self._machine
+        texts = one.hostname, one.os_name, one.os_version, one.kernel_version, SERVER_VERSION
+        return responses.stats_block(
+            numbers, texts, SERVER_VERSION_NUMBER, (threading.active_count(), disk.free, disk.total)
+        )
+
+    def _cluster(self, caller: CurrentCaller) -> Outcome:
+        here, transport = caller.client.here, caller.client.transport
+        ports = {own: here.port if own == transport else 0 for own in (1, 2, 3, 4)}
+        return responses.cluster_block("lading", here.host, ports[1], ports[2], ports[3], ports[4])
+
+    def _options(self, caller: CurrentCaller, scope: int) -> Outcome:
+        if not _TOPIC_SCOPE <= scope <= _LAST_SCOPE:
+            raise StatusError(CODE_OF[Reason.MALFORMED], f"options have no scope {scope}")
+        return responses.describe_block(options.DESCRIBED_OPTIONS if scope == _TOPIC_SCOPE else {})
+
+    def _me(self, caller: CurrentCaller) -> Outcome:
+        return self._client_details(caller.client)
+
+    def _client(self, caller: CurrentCaller, client_id: int) -> Outcome:
+        return self._client_details(self._connected.get(client_id))
+
+    def _clients(self, caller: CurrentCaller) -> Outcome:
+        return b"".join(map(self._client_block, self._connected))
+
+    def _client_block(self, client: Client) -> bytes:
+        groups_count = len(self._broker.groups.memberships(client.id))
+        return responses.client_block(client.id, ROOT_ID, client.transport, client.address, groups_count)
+
+    def _client_details(self, client: Client) -> bytes:
+        groups = self._broker.groups.memberships(client.id)
+        places = b"".join(responses.U32.pack(to_wire(ident)) for place in groups for ident in place)
+        return self._client_block(client) + places
+
+    # -- users: there is one, who may do everything
+
+    def _user(self, caller: CurrentCaller, user: Identifier) -> Outcome:
+        name = caller.client.user or ROOT_NAME
+        if user not in (ROOT_ID, name, ROOT_NAME):
+            return NOTHING
+        return responses.user_block(ROOT_ID, 0, name) + responses.all_permissions()
+
+    def _users(self, caller: CurrentCaller) -> Outcome:
+        return responses.user_block(ROOT_ID, 0, caller.client.user or ROOT_NAME)
+
+    def _tokens(self, caller: CurrentCaller) -> Outcome:
+        return NOTHING
+
+    # -- streams
+
+    def _stream(self, caller: CurrentCaller, stream: Identifier) -> Outcome:
+        try:
+            found = self._broker.stream(from_wire(stream))
+        except Refusal as refusal:
+            return _nothing_if_missing(refusal)
+        return finish_in_turns(self._survey_stream(found))
+
+    def _survey_stream(self, stream: Stream) -> Turns[bytes]:
+        ((found, size),) = (yield from measure_streams([stream])).items()
+        return describe_stream(found, size) + b"".join(map(describe_topic, size.topics))
+
+    def _streams(self, caller: CurrentCaller) -> Outcome:
+        return finish_in_turns(self._survey_streams())
+
+    def _survey_streams(self) -> Turns[bytes]:
+        measured = yield from measure_streams(self._broker.streams())
+        return b"".join(describe_stream(stream, size) for stream, size in measured.items())
+
+    async def _create_stream(self, caller: CurrentCaller, name: str, options: Options) -> bytes:
+        _refuse_options(options, "streams")
+        make = self._services.changes.make
+        stream = await make(self._broker.changes.create_stream(None, name, now_us=now_us()))
+        return describe_stream(stream, MeasuredStream([]))
+
+    def _update_stream(self, caller: CurrentCaller, stream: Identifier, name: str, options: Options) -> Outcome:
+        _refuse_options(options, "streams")
+        _refuse_new_name(self._broker.stream(from_wire(stream)).name, name)
+        return NOTHING
+
+    async def _delete_stream(self, caller: CurrentCaller, stream: Identifier) -> bytes:
+        await self._services.changes.make(self._broker.changes.delete_stream(self._broker.stream(from_wire(stream))))
+        return NOTHING
+
+    def _purge_stream(self, caller: CurrentCaller, stream: Identifier) -> Outcome:
+        for topic in list(self._broker.stream(from_wire(stream)).topics.values()):
+            _purge(topic)
+        return NOTHING
+
+    # -- topics and partitions
+
+    def _get_topic(self, caller: CurrentCaller, stream: Identifier, topic: Identifier) -> Outcome:
+        try:
+            found = self._topic(stream, topic)
+        except Refusal as refusal:
+            return _nothing_if_missing(refusal)
+        return finish_in_turns(self._survey_topic(found))
+
+    def _survey_topic(self, topic: Topic) -> Turns[bytes]:
+        (measured,) = yield from measure_topics([topic])
+        return describe_topic_with_partitions(measured)
+
+    def _topics(self, caller: CurrentCaller, stream: Identifier) -> Outcome:
+        topics = self._broker.stream(from_wire(stream)).topics
+        return finish_in_turns(self._survey_topics([topics[one] for one in sorted(topics)]))
+
+    def _survey_topics(self, topics: list[Topic]) -> Turns[bytes]:
+        measured = yield from measure_topics(topics)
+        return responses.U32.pack(len(measured)) + b"".join(map(describe_topic, measured))
+
+    async def _create_topic(
+        self, caller: CurrentCaller, stream: Identifier, partitions_count: int, name: str, options: Options
+    ) -> bytes:
+        if partitions_count > limits.PARTITIONS_MAX:
+            _refuse_partitions(partitions_count)
+        settings = _settings_of(TopicSettings(), options, partitions_count)
+        found = self._broker.stream(from_wire(stream))
+        change = self._broker.changes.create_topic(
+            found, None, name, partitions_count, now_us=now_us(), settings=settings
+        )
+        topic = await self._services.changes.make(change)
+        return describe_topic_with_partitions(MeasuredTopic(topic, 0, 0, len(topic.partitions), len(topic.partitions)))
+
+    async def _update_topic(
+        self, caller: CurrentCaller, stream: Identifier, topic: Identifier, name: str, options: Options
+    ) -> bytes:
+        found = self._topic(stream, topic)
+        _refuse_new_name(found.name, name)
+        settings = _settings_of(found.settings, options, len(found.partitions))
+        return await self._change(found, self._broker.changes.alter_topic(found, settings))
+
+    async def _delete_topic(self, caller: CurrentCaller, stream: Identifier, topic: Identifier) -> bytes:
+        found = self._topic(stream, topic)
+        return await self._change(found, self._broker.changes.delete_topic(found))
+
+    def _purge_topic(self, caller: CurrentCaller, stream: Identifier, topic: Identifier) -> Outcome:
+        _purge(self._topic(stream, topic))
+        return NOTHING
+
+    async def _create_partitions(
+        self, caller: CurrentCaller, stream: Identifier, topic: Identifier, count: int
+    ) -> bytes:
+        if not 1 <= count <= limits.PARTITIONS_MAX:
+            _refuse_partitions(count)
+        found = self._topic(stream, topic)
+        return await self._change(found, self._broker.changes.add_partitions(found, count))
+
+    async def _delete_partitions(
+        self, caller: CurrentCaller, stream: Identifier, topic: Identifier, count: int
+    ) -> bytes:
+        if not 1 <= count <= limits.PARTITIONS_MAX:
+            _refuse_partitions(count)
+        found = self._topic(stream, topic)
+        return await self._change(found, self._broker.changes.delete_partitions(found, count))
+
+    async def _change(self, topic: Topic, change: Change[None]) -> bytes:
+        await self._services.changes.make_in_turn(topic, change)
+        return NOTHING
+
+    def _flush(
+        self, caller: CurrentCaller, stream: Identifier, topic: Identifier, partition: int, fsync: bool
+    ) -> Outcome:
+        # what is acknowledged is written already, and on disk as the broker's durability says
+        self._topic(stream, topic).partition(partition)
+        return NOTHING
+
+    # -- offsets
+
+    def _get_offset(
+        self,
+        caller: CurrentCaller,
+        consumer: ConsumerName,
+        stream: Identifier,
+        topic: Identifier,
+        partition: int | None,
+    ) -> Outcome:
+        found = self._topic(stream, topic)
+        try:
+            reference = consumer_of(self._broker, found, consumer)
+        except Refusal as refusal:
+            return _nothing_if_missing(refusal)
+        number = partition or 0
+        stored = self._broker.poller.position(found, reference, number)
+        if stored is None:
+            return NOTHING
+        return responses.offset_block(number, max(found.partition(number).log.high_watermark - 1, 0), stored)
+
+    def _store_offset(
+        self, caller: CurrentCaller, consumer: ConsumerName, stream: Identifier, topic: Identifier,
+        partition: int | None, offset: int, ack: int,
+    ) -> Outcome:  # fmt: skip
+        found = self._topic(stream, topic)
+        reference = consumer_of(self._broker, found, consumer)
+        self._broker.poller.store_position(
+            found, reference, caller.client.id, partition or 0, offset, now_us=now_us(),
+            names_partition=partition is not None,
+        )  # fmt: skip
+        return NOTHING
+
+    def _delete_offset(
+        self, caller: CurrentCaller, consumer: ConsumerName, stream: Identifier, topic: Identifier,
+        partition: int | None, ack: int,
+    ) -> Outcome:  # fmt: skip
+        found = self._topic(stream, topic)
+        reference = consumer_of(self._broker, found, consumer)
+        if not self._broker.poller.delete_position(found, reference, partition or 0):
+            raise StatusError(_OFFSET_NOT_FOUND, "nothing is stored for this consumer")
+        return NOTHING
+
+    # -- groups
+
+    def _group(self, caller: CurrentCaller, stream: Identifier, topic: Identifier, group: Identifier) -> Outcome:
+        try:
+            found = self._find_group(stream, topic, group)
+        except Refusal as refusal:
+            return _nothing_if_missing(refusal)
+        members = [
+            responses.U32.pack(member.id) + responses.numbers_block(member.partitions) for member in found.members
+        ]
+        return describe_group(found) + b"".join(members)
+
+    def _groups(self, caller: CurrentCaller, stream: Identifier, topic: Identifier) -> Outcome:
+        return b"".join(map(describe_group, self._broker.groups.of_topic(self._topic(stream, topic))))
+
+    async def _create_group(self, caller: CurrentCaller, stream: Identifier, topic: Identifier, name: str) -> bytes:
+        create = partial(self._broker.groups.create, self._topic(stream, topic), None, name)
+        return describe_group(await self._services.changes.make(self._broker.changes.write_catalog(create)))
+
+    async def _delete_group(
+        self, caller: CurrentCaller, stream: Identifier, topic: Identifier, group: Identifier
+    ) -> bytes:
+        delete = partial(self._broker.groups.delete, self._topic(stream, topic), from_wire(group))
+        await self._services.changes.make(self._broker.changes.write_catalog(delete))
+        return NOTHING
+
+    def _join(self, caller: CurrentCaller, stream: Identifier, topic: Identifier, group: Identifier) -> Outcome:
+        self._broker.groups.join(self._topic(stream, topic), from_wire(group), caller.client.id)
+        return NOTHING
+
+    def _leave(self, caller: CurrentCaller, stream: Identifier, topic: Identifier, group: Identifier) -> Outcome:
+        self._broker.groups.leave(self._topic(stream, topic), from_wire(group), caller.client.id)
+        return NOTHING
+
+    def _sync(self, caller: CurrentCaller, stream: Identifier, topic: Identifier, group: Identifier) -> Outcome:
+        try:
+            found = self._find_group(stream, topic, group)
+            member = found.member(caller.client.id)
+        except Refusal as refusal:
+            return _nothing_if_missing(refusal, Reason.GROUP_MEMBER_NOT_FOUND)
+        return responses.U64.pack(found.generation) + responses.numbers_block(member.partitions)
+
+    def _find_group(self, stream: Identifier, topic: Identifier, group: Identifier) -> IggyGroup:
+        return self._broker.groups.get(self._topic(stream, topic), from_wire(group))
+
+
+_OFFSET_NOT_FOUND: Final = 3021
+
+
+def _nothing_if_missing(refusal: Refusal, *others: Reason) -> bytes:
+    """The empty body that stands for what is not there; any other refusal is raised on."""
+    if refusal.reason in _NOT_FOUND or refusal.reason in others:
+        return NOTHING
+    raise refusal
+
+
+def _refuse_partitions(count: int) -> None:
+    raise Refusal(Reason.TOO_MANY_PARTITIONS, f"{count} partitions at once; {limits.PARTITIONS_MAX} are possible")
+
+
+def _refuse_new_name(name: str, wanted: str) -> None:
+    if wanted != name:
+        raise Refusal(
+            Reason.FEATURE_UNAVAILABLE, f"{name!r} cannot be called {wanted!r}: streams and topics keep their names"
+        )
+
+
+def _refuse_options(given: Options, what: str) -> None:
+    for key in given:
+        raise StatusError(options.UNSUPPORTED_KEY, f"{what} have no option {key!r}")
+
+
+def _settings_of(before: TopicSettings, given: Options, partitions_count: int) -> TopicSettings:
+    """The settings of a topic with these options.
+
+    Iggy bounds a topic, Lading each partition: the bytes are divided among them.
+    """
+    options.check_topic_options(given)
+    changed: dict[str, Any] = {}
+    if "message_expiry" in given:
+        expiry = options.number_of(given, "message_expiry")
+        changed["retention_age_us"] = None if expiry is None else min(expiry, RETENTION_MAX)
+    if "max_topic_size" in given:
+        size = options.number_of(given, "max_topic_size")
+        changed["retention_bytes"] = (
+            None if size is None else max(min(size, RETENTION_MAX) // max(partitions_count, 1), 1)
+        )
+    return before.merge(changed)
+
+
+def _purge(topic: Topic) -> None:
+    """Delete all messages that can be seen; offsets go on, so that no stored one points at another message."""
+    for partition in topic.partitions:
+        delete_before(partition, partition.log.last_stable_offset)
+
+
+_HANDLERS: Final[Mapping[str, Callable[..., Outcome]]] = {
+    "ping": CurrentService._ping,
+    "get_stats": CurrentService._stats,
+    "get_cluster_metadata": CurrentService._cluster,
+    "describe_options": CurrentService._options,
+    "get_me": CurrentService._me,
+    "get_client": CurrentService._client,
+    "get_clients": CurrentService._clients,
+    "get_user": CurrentService._user,
+    "get_users": CurrentService._users,
+    "get_personal_access_tokens": CurrentService._tokens,
+    "get_stream": CurrentService._stream,
+    "get_streams": CurrentService._streams,
+    "create_stream": CurrentService._create_stream,
+    "update_stream": CurrentService._update_stream,
+    "delete_stream": CurrentService._delete_stream,
+    "purge_stream": CurrentService._purge_stream,
+    "get_topic": CurrentService._get_topic,
+    "get_topics": CurrentService._topics,
+    "create_topic": CurrentService._create_topic,
+    "update_topic": CurrentService._update_topic,
+    "delete_topic": CurrentService._delete_topic,
+    "purge_topic": CurrentService._purge_topic,
+    "create_partitions": CurrentService._create_partitions,
+    "delete_partitions": CurrentService._delete_partitions,
+    "flush_unsaved_buffer": CurrentService._flush,
+    "get_consumer_offset": CurrentService._get_offset,
+    "store_consumer_offset": CurrentService._store_offset,
+    "delete_consumer_offset": CurrentService._delete_offset,
+    "get_consumer_group": CurrentService._group,
+    "get_consumer_groups": CurrentService._groups,
+    "create_consumer_group": CurrentService._create_group,
+    "delete_consumer_group": CurrentService._delete_group,
+    "join_consumer_group": CurrentService._join,
+    "leave_consumer_group": CurrentService._leave,
+    "sync_consumer_group": CurrentService._sync,
+}
+"""Who answers which operation; those that are missing are refused."""
