@@ -13,7 +13,7 @@ import pytest
 
 from lading import testing
 from lading.transports.lading.transport import LadingTransport
-from tests.behaviours.rows import SERVERS, Client, Server, Session
+from tests.behaviours.rows import LISTENERS, SERVERS, Client, Server, Session
 from tests.interop import go_programs, kafka_broker, shared_kafka
 
 _numbers = count(1)
@@ -53,7 +53,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Serv
 
         @cache
         def lading() -> Mapping[str, str]:
-            return stack.enter_context(testing.broker()).endpoints
+            return stack.enter_context(testing.broker(settings=LISTENERS)).endpoints
 
         @cache
         def apache_kafka() -> Mapping[str, str]:

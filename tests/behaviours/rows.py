@@ -14,6 +14,7 @@ from typing import Protocol
 
 from lading.dialects.protocols import ENDPOINTS
 from tests.behaviours.iggy_http_client import IggyHttpSession
+from tests.behaviours.iggy_release_client import SHAPES, IggyReleaseSession
 from tests.behaviours.kafka_sessions import AiokafkaSession, KafkaPythonSession, LibrdkafkaSession
 from tests.behaviours.nsq_sessions import GoNsqSession, PythonNsqSession, YouzanNsqSession
 from tests.behaviours.python_client import PythonSession
@@ -101,6 +102,17 @@ _PLAIN_IGGY: Mapping[str, str] = {
 }
 """What Iggy without a carrier cannot have: the client stands for everybody's curl."""
 
+_IGGY_TCP: Mapping[str, str] = {name: reason for name, reason in _PLAIN_IGGY.items() if name not in GROUPS}
+"""The same over TCP, where groups can be joined."""
+_TWICE: Mapping[str, str] = {
+    "duplicates_stay_in_order": "zero-copy clients send a key twice, but what others sent has it once for them"
+}
+LISTENERS: Mapping[str, str] = {
+    "endpoints.iggy_tcp.listeners.headers_only.address": "127.0.0.1:0",
+    "endpoints.iggy_tcp.listeners.headers_only.release": "0.0.30",
+}
+"""Settings of our broker for the suite: only where they connect tells clients of 0.0.30 from those of 0.0.40."""
+
 _CHOOSES: Mapping[str, str] = {
     "messages_without_a_key_go_to_every_partition": "the client draws the partition of what has no key",
 }
@@ -156,6 +168,18 @@ CLIENTS: tuple[Client, ...] = (
     Client("python-iggy", "iggy_tcp", lambda at: PythonSession(f"iggy://{at['iggy_tcp']}")),
     Client("python-kafka", "kafka", lambda at: PythonSession(f"kafka://{at['kafka']}")),
     Client("iggy-http", "iggy_http", lambda at: IggyHttpSession(at["iggy_http"]), _PLAIN_IGGY),
+    *(
+        Client(
+            f"iggy-{release}",
+            "iggy_tcp",
+            lambda at, release=release: IggyReleaseSession(  # type: ignore[misc]
+                release, at["iggy_tcp.headers_only" if release == "0.0.30" else "iggy_tcp"]
+            ),
+            _IGGY_TCP,
+            left_out=_TWICE if shape.is_zero_copy else {},
+        )
+        for release, shape in SHAPES.items()
+    ),
     Client("librdkafka", "kafka", lambda at: LibrdkafkaSession(at["kafka"]), left_out=_CHOOSES),
     Client(
         "kafka-python",
