@@ -59,7 +59,12 @@ PROTOCOL: Final = Protocol(
         EndpointSpec("iggy_tcp", "lading.endpoints.iggy.endpoint:create_tcp"),
         EndpointSpec("iggy_http", "lading.endpoints.iggy.http:endpoint"),
     ),
-    schemes={"iggy": Scheme("lading.transports.iggy.transport:IggyTransport", 8090, "iggy://127.0.0.1:8090")},
+    schemes={
+        "iggy": Scheme("lading.transports.iggy.transport:IggyTransport", 8090, "iggy://127.0.0.1:8090"),
+        "iggy-files": Scheme(
+            "lading.transports.iggy.files:IggyFilesTransport", None, "iggy-files:///srv/iggy/local_data"
+        ),
+    },
     visibility=(SHOWING, HIDING),
     capabilities={"": POLLED, "sent": SENT, "unordered": UNORDERED},
     topic_error=accept_any_topic,
