@@ -1,0 +1,231 @@
+"""The current generation over TCP as bytes: what is refused and how, and that nothing a client sends hangs it."""
+
+from __future__ import annotations
+
+import random
+import socket
+import struct
+from collections.abc import Callable, Iterator
+
+import pytest
+import xxhash
+
+from lading.testing import Running
+from tests.dialects.iggy_current import batch, frame, parse_batches
+from tests.endpoints.frames import Frames
+
+CLIENT = bytes(range(1, 17))
+REGISTER, READ, LOGOUT, CREATE_STREAM, CREATE_TOPIC, SEND = 1, 2, 3, 128, 132, 160
+PING, POLL, GET_STREAM = 1, 100, 200
+LOGIN = struct.pack("<I", 11264) + b"\x04test\x050.0.0\x04iggy\x04iggy" + bytes(4)
+NO_SESSION, INVALID_OPERATION, INVALID_BODY_SIZE, INCOMPATIBLE, MALFORMED_LOGIN = 1, 4, 6, 14, 15
+
+
+def request(
+    operation: int, body: bytes = b"", *, code: int = 0, client: bytes = CLIENT, kind: int = 5, checksum: int = 0,
+    size: int | None = None,
+) -> bytes:  # fmt: skip
+    header = bytearray(256)
+    struct.pack_into("<I", header, 48, 256 + len(body) if size is None else size)
+    header[60] = kind
+    header[128:144] = client
+    struct.pack_into("<Q", header, 144, checksum)
+    header[176] = operation
+    struct.pack_into("<I", header, 196, code)
+    return bytes(header) + body
+
+
+class Talk:
+    """A connection of the current generation."""
+
+    def __init__(self, address: str) -> None:
+        host, port = address.split(":")
+        self.socket = socket.create_connection((host, int(port)), timeout=20)
+
+    def read(self) -> bytes:
+        """One reply; empty where the broker has closed."""
+        data, wanted = b"", 256
+        while len(data) < wanted:
+            part = self.socket.recv(wanted - len(data))
+            if not part:
+                assert not data
+                return b""
+            data += part
+            if len(data) == 256:
+                (wanted,) = struct.unpack_from("<I", data, 48)
+        return data
+
+    def ask(self, *arguments: object, **named: object) -> tuple[int, bytes]:
+        """Status and body."""
+        self.socket.sendall(request(*arguments, **named))  # type: ignore[arg-type]
+        reply = self.read()
+        assert reply[60] == 8, "an eviction"
+        return struct.unpack_from("<I", reply, 216)[0], reply[256:]
+
+    def evicted(self) -> int:
+        """Why the broker sends the client away; it closes behind that."""
+        reply = self.read()
+        assert reply[60] == 13
+        assert self.read() == b""
+        return reply[255]
+
+
+@pytest.fixture
+def talk(broker: Running) -> Iterator[Callable[..., Talk]]:
+    found: list[Talk] = []
+
+    def open_(*, login: bool = True) -> Talk:
+        one = Talk(broker.endpoints["iggy_tcp"])
+        found.append(one)
+        if login:
+            assert one.ask(REGISTER, LOGIN)[0] == 0
+        return one
+
+    yield open_
+    for one in found:
+        one.socket.close()
+
+
+@pytest.fixture
+def topic(talk: Callable[..., Talk]) -> bytes:
+    """Stream and topic as a request names them; the topic has one partition."""
+    one = talk()
+    name = b"current-%d" % random.getrandbits(40)
+    where = b"\x02" + bytes((len(name),)) + name
+    assert one.ask(CREATE_STREAM, bytes((len(name),)) + name)[1][:4] == bytes(4)
+    assert one.ask(CREATE_TOPIC, where + struct.pack("<I", 1) + b"\x05topic")[1][:4] == bytes(4)
+    return where + b"\x02\x05topic"
+
+
+def sent(topic: bytes, data: bytes, count: int = 1, partition: int = 0) -> bytes:
+    where = topic + b"\x02\x04" + struct.pack("<II", partition, count)
+    return struct.pack("<I", len(where)) + where + data
+
+
+def poll(topic: bytes, count: int = 100) -> bytes:
+    return b"\x01\x01\x04" + struct.pack("<I", 1) + topic + b"\x01" + struct.pack("<IBQIB", 0, 1, 0, count, 0)
+
+
+def test_both_generations_on_one_port(talk: Callable[..., Talk], broker: Running) -> None:
+    """One byte at a time: what tells them apart may arrive in pieces."""
+    current = talk(login=False)
+    for byte in request(READ, code=PING):
+        current.socket.sendall(bytes((byte,)))
+    assert struct.unpack_from("<I", current.read(), 216) == (0,)
+    assert Frames(broker.endpoints["iggy_tcp"]).ask(1) == (0, b"")
+
+
+def test_before_a_login(talk: Callable[..., Talk]) -> None:
+    one = talk(login=False)
+    assert one.ask(READ, code=PING) == (0, b"")
+    assert one.ask(READ, b"\x02\x01s", code=GET_STREAM) == (40, b"")
+    one.socket.sendall(request(CREATE_STREAM, b"\x01s"))
+    assert one.evicted() == NO_SESSION
+
+
+def test_a_logout_ends_what_the_login_began(talk: Callable[..., Talk]) -> None:
+    one = talk()
+    assert one.ask(READ, code=201)[0] == 0
+    assert one.ask(LOGOUT) == (0, b"")
+    assert one.ask(READ, code=201) == (40, b"")
+
+
+@pytest.mark.parametrize(
+    ("reason", "data"),
+    [
+        (INCOMPATIBLE, request(REGISTER, struct.pack("<I", 10 << 10) + LOGIN[4:])),
+        (INCOMPATIBLE, request(REGISTER, struct.pack("<I", 12 << 10) + LOGIN[4:])),
+        (MALFORMED_LOGIN, request(REGISTER, LOGIN[:-1])),
+        (INVALID_OPERATION, request(0)),
+        (INVALID_OPERATION, request(64)),
+        (INVALID_OPERATION, request(READ, code=PING, client=bytes(16))),
+        (INVALID_BODY_SIZE, request(READ, code=PING, size=255)),
+        (INVALID_BODY_SIZE, request(READ, code=PING, size=(64 << 20) + 1)),
+        (INVALID_BODY_SIZE, request(READ, code=PING, size=0xFFFF_FFFF)),
+        (INVALID_BODY_SIZE, request(READ, code=PING, kind=8)),
+    ],
+)
+def test_who_is_sent_away_is_told_why(talk: Callable[..., Talk], reason: int, data: bytes) -> None:
+    other, one = talk(), talk(login=False)
+    one.socket.sendall(data)
+    assert one.evicted() == reason
+    assert other.ask(READ, code=PING) == (0, b"")
+
+
+def test_a_newer_patch_of_the_protocol_is_taken(talk: Callable[..., Talk]) -> None:
+    assert talk(login=False).ask(REGISTER, struct.pack("<I", 11265) + LOGIN[4:])[0] == 0
+
+
+def test_requests_that_cannot_be_understood(talk: Callable[..., Talk]) -> None:
+    one = talk()
+    assert one.ask(READ, code=999) == (3, b"")
+    assert one.ask(READ, b"left over", code=PING) == (4, b"")
+    assert one.ask(CREATE_STREAM, b"\x09short") == (4, b"")
+    assert one.ask(CREATE_STREAM, b"\x01s", checksum=1) == (4, b"")
+    name = b"\x06sealed"
+    assert one.ask(CREATE_STREAM, name, checksum=xxhash.xxh3_64_intdigest(name))[0] == 0
+    assert one.ask(146, b"\x05token" + bytes(8)) == (0, struct.pack("<III", 1, 0, 5))
+    assert one.ask(READ, code=PING) == (0, b"")
+
+
+def test_a_batch_that_is_refused_leaves_nothing(talk: Callable[..., Talk], topic: bytes) -> None:
+    one = talk()
+    good = batch([frame(b"hello")])
+    assert one.ask(SEND, sent(topic, good[:-1])) == (4, b"")
+    assert one.ask(SEND, sent(topic, good, count=2)) == (4, b"")
+    assert one.ask(SEND, sent(topic, good[:40] + bytes(8) + good[48:])) == (4039, b"")
+    assert one.ask(SEND, sent(topic, good, partition=7)) == (20, b"")
+    assert one.ask(SEND, b"\xff\xff\xff\xff") == (4, b"")
+    assert one.ask(READ, poll(topic), code=POLL)[1][16:] == b""
+    assert one.ask(SEND, sent(topic, good))[0] == 0
+    assert [message.payload for message in parse_batches(one.ask(READ, poll(topic), code=POLL)[1][16:])] == [b"hello"]
+
+
+def test_sends_may_follow_each_other_without_a_wait(talk: Callable[..., Talk], topic: bytes) -> None:
+    one = talk()
+    for number in range(200):
+        one.socket.sendall(request(SEND, sent(topic, batch([frame(b"%d" % number)]))))
+    one.socket.sendall(request(READ, poll(topic, 1000), code=POLL))
+    offsets = [struct.unpack_from("<Q", one.read(), 256 + 16)[0] for _ in range(200)]
+    assert offsets == list(range(200))
+    polled = parse_batches(one.read()[272:])
+    assert [message.payload for message in polled] == [b"%d" % number for number in range(200)]
+
+
+def test_a_large_batch(talk: Callable[..., Talk], topic: bytes) -> None:
+    one = talk()
+    data = batch([frame(bytes(10 << 20), delta=0), frame(b"end", delta=1)])
+    assert one.ask(SEND, sent(topic, data, count=2))[0] == 0
+    polled = parse_batches(one.ask(READ, poll(topic), code=POLL)[1][16:])
+    assert [len(message.payload) for message in polled][:1] == [10 << 20]
+
+
+def test_no_request_hangs_the_session(talk: Callable[..., Talk], topic: bytes) -> None:
+    """Requests with bytes changed, cut or made up: each is answered, or ends its connection; others are served."""
+    rng = random.Random(20)
+    good = [
+        (READ, GET_STREAM, topic[: 2 + topic[1]]),
+        (READ, POLL, poll(topic)),
+        (READ, 600, topic + b"\x02\x01g"),
+        (SEND, 0, sent(topic, batch([frame(b"x", [(2, b"k", 2, b"v")])]))),
+        (CREATE_TOPIC, 0, topic[: 2 + topic[1]] + struct.pack("<I", 1) + b"\x01t" + b"\x02\x01\0\0\0k\x02\x01\0\0\0v"),
+        (161, 0, b"\x01\x01\x04" + bytes(4) + topic + b"\x01" + bytes(4) + bytes(8) + b"\0"),
+        (REGISTER, 0, LOGIN),
+    ]
+    other = talk()
+    for _ in range(150):
+        one = talk()
+        operation, code, body = rng.choice(good)
+        data = bytearray(body)
+        for _ in range(rng.randint(1, 4)):
+            if data:
+                data[rng.randrange(len(data))] = rng.randrange(256)
+        if rng.random() < 0.3:
+            data = data[: rng.randrange(len(data) + 1)]
+        if rng.random() < 0.1:
+            operation, code = rng.randrange(256), rng.randrange(700)
+        one.socket.sendall(request(operation, bytes(data), code=code))
+        reply = one.read()
+        assert reply[60] in (8, 13)
+        one.socket.close()
+    assert other.ask(READ, code=PING) == (0, b"")
