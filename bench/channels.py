@@ -40,7 +40,7 @@ def run(quick: bool) -> list[dict[str, Any]]:
         engine.load(home)
     with tempfile.TemporaryDirectory(prefix="lading-bench-") as directory:
         broker = _filled(Path(directory), messages)
-        stored = broker.topic("default", "t").size_bytes
+        stored = broker.topology.topic("default", "t").size_bytes
         few = messages // 50
         cases = [
             ("1 subscriber", _case(broker, [""], WINDOW, messages), messages),
@@ -73,8 +73,8 @@ def _memcpy_s(size_bytes: int, count: int) -> float:
 def _filled(directory: Path, messages: int) -> Broker:
     """A broker whose one partition holds ``messages``; every second one has the tag ``A``."""
     broker = Broker.open(directory, BrokerSettings(), now_us=NOW_US, commit=WriteOnly())
-    broker.create_stream(None, "default", now_us=NOW_US)
-    partition = broker.create_topic("default", None, "t", 1, now_us=NOW_US).partition(0)
+    broker.at_once.create_stream(None, "default", now_us=NOW_US)
+    partition = broker.at_once.create_topic("default", None, "t", 1, now_us=NOW_US).partition(0)
     nsq: Any = registry.dialect("nsq")
     for base in range(0, messages, BATCH):
         body = np.frombuffer(nsq.encode(_batch(base)), np.uint8)
@@ -102,7 +102,7 @@ def _batch(base: int) -> pa.RecordBatch:
 
 def _case(broker: Broker, tags: list[str], window: int, messages: int) -> Callable[[], None]:
     """The last ``messages`` through a channel of its own."""
-    topic = broker.topic("default", "t")
+    topic = broker.topology.topic("default", "t")
 
     def once() -> None:
         channel = broker.channels.open(topic, "c#ephemeral")

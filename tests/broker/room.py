@@ -46,9 +46,9 @@ def opened(path: Path, *, disk: Disk | None = None, **settings: Any) -> Broker:
 
 def topic_of(broker: Broker, partitions: int = 1, name: str = "t", stream: str = "s") -> Topic:
     """A topic in a stream that is made where it is missing."""
-    if all(one.name != stream for one in broker.streams()):
-        broker.create_stream(None, stream, now_us=NOW)
-    return broker.create_topic(stream, None, name, partitions, now_us=NOW)
+    if all(one.name != stream for one in broker.topology.streams()):
+        broker.at_once.create_stream(None, stream, now_us=NOW)
+    return broker.at_once.create_topic(stream, None, name, partitions, now_us=NOW)
 
 
 def sent(payloads: Sequence[bytes]) -> NDArray[np.uint8]:

@@ -87,9 +87,9 @@ def test_balanced_takes_turns_and_a_hash_chooses_by_count(broker: Broker) -> Non
     assert turns == [0, 1, 2, 0, 1, 2, 0]
     assert choose_partition(topic, ByNumber(2)).number == 2
     assert choose_partition(topic, ByHash(lambda count: 7 % count)).number == 1
-    broker.delete_partitions(topic, 2)
+    broker.at_once.delete_partitions(topic, 2)
     assert [choose_partition(topic, Balanced()).number for _ in range(2)] == [0, 0]
-    broker.delete_partitions(topic, 1)
+    broker.at_once.delete_partitions(topic, 1)
     for choice in (Balanced(), ByNumber(0), ByHash(lambda count: 1 // count)):
         with pytest.raises(Refusal) as refused:
             choose_partition(topic, choice)
@@ -208,7 +208,7 @@ def test_the_group_commit_acknowledges_in_order(tmp_path: Path) -> None:
         mine = [one for one in order if one % 4 == number]
         assert mine == sorted(mine)
     again = opened(tmp_path)
-    assert payloads(read(again, again.topic("s", "t").partition(1)))[:3] == [b"1", b"5", b"9"]
+    assert payloads(read(again, again.topology.topic("s", "t").partition(1)))[:3] == [b"1", b"5", b"9"]
     again.stop()
 
 
@@ -249,7 +249,7 @@ def test_who_is_alone_is_written_at_once_where_nobody_waits_for_the_disk(tmp_pat
     assert (broker.counters.appends, broker.counters.messages_in, broker.counters.unsynced_bytes) == (6, 7, 0)
     broker.stop()
     again = opened(tmp_path)
-    assert len(payloads(read(again, again.topic("s", "t").partition(0)))) == 7
+    assert len(payloads(read(again, again.topology.topic("s", "t").partition(0)))) == 7
     again.stop()
 
 

@@ -68,7 +68,7 @@ class ChannelMachine(RuleBasedStateMachine):
         self.broker.channels.on_work = self._work
 
     def _find(self) -> None:
-        self.topic = self.broker.topic("s", "t")
+        self.topic = self.broker.topology.topic("s", "t")
         self.channel: Channel = self.broker.channels.open(self.topic, "c")
 
     def _work(self) -> None:

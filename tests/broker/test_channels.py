@@ -75,7 +75,7 @@ def test_after_the_last_channel_was_deleted_the_next_one_gets_what_came_since(tm
     put(broker, topic.partition(0), b"since")
     broker.stop()
     broker = opened(tmp_path)
-    again = Reader().subscribe(broker.channels.open(broker.topic("s", "t"), "c"), 10)
+    again = Reader().subscribe(broker.channels.open(broker.topology.topic("s", "t"), "c"), 10)
     pump(broker)
     assert again.payloads() == [b"since"]
     broker.stop()
@@ -96,18 +96,18 @@ def test_an_ephemeral_channel_goes_with_its_last_subscriber(tmp_path: Path) -> N
     broker.channels.open(topic, "tail#ephemeral")
     broker.stop()
     broker = opened(tmp_path)
-    assert broker.channels.of_topic(broker.topic("s", "t")) == []
+    assert broker.channels.of_topic(broker.topology.topic("s", "t")) == []
     broker.stop()
 
 
 def test_new_partitions_are_read_from_their_beginning_deleted_ones_are_forgotten(broker: Broker, topic: Topic) -> None:
     channel = broker.channels.open(topic, "c")
     reader = Reader().subscribe(channel, 10)
-    broker.add_partitions(topic, 1)
+    broker.at_once.add_partitions(topic, 1)
     put(broker, topic.partition(2), b"new")
     pump(broker)
     assert reader.got == [(2, 0, b"new", 1)]
-    broker.delete_partitions(topic, 1)
+    broker.at_once.delete_partitions(topic, 1)
     assert reader.subscriber.in_flight == 0
     with refused(Reason.PARTITION_NOT_FOUND):
         reader.finish(0, partition=2)
@@ -192,7 +192,7 @@ def test_a_requeue_with_delay_lets_others_pass_and_outlives_a_kill(tmp_path: Pat
     broker.tick(NOW + SECOND)
     broker.catalog.close()
     broker = opened(tmp_path)
-    channel = broker.channels.open(broker.topic("s", "t"), "c")
+    channel = broker.channels.open(broker.topology.topic("s", "t"), "c")
     assert (channel.statistics().depth, channel.statistics().deferred) == (0, 1)
     again = Reader().subscribe(channel, 2)
     broker.tick(NOW + 3599 * SECOND)
@@ -442,7 +442,7 @@ def test_an_ordered_channel_gives_the_next_message_when_the_one_before_is_finish
     assert max(got[1] for got in reader.got + other.got) == 1
     broker.stop()
     broker = opened(tmp_path)
-    assert broker.channels.open(broker.topic("s", "t"), "c").ordered
+    assert broker.channels.open(broker.topology.topic("s", "t"), "c").ordered
     broker.stop()
 
 
@@ -482,7 +482,7 @@ def test_what_was_delivered_as_often_as_allowed_leaves_once_it_has_arrived_elsew
 
     broker.channels.on_exhausted = exhausted
     channel = broker.channels.open(topic, "c")
-    broker.alter_topic(topic, replace(topic.settings, attempts_max=2))
+    broker.at_once.alter_topic(topic, replace(topic.settings, attempts_max=2))
     reader = Reader(timeout_us=SECOND).subscribe(channel, 1)
     put(broker, topic.partition(0), b"poison", b"fine")
     pump(broker)
@@ -504,7 +504,7 @@ def test_what_was_delivered_as_often_as_allowed_leaves_once_it_has_arrived_elsew
 @pytest.mark.parametrize("poison", [False, True])
 def test_what_a_channel_gives_up_goes_to_the_dead_letter_topic(broker: Broker, topic: Topic, poison: bool) -> None:
     settings = replace(topic.settings, attempts_max=1, dead_letter_topic="s.dead", poison_given_up=poison)
-    broker.alter_topic(topic, settings)
+    broker.at_once.alter_topic(topic, settings)
     channels = [broker.channels.open(topic, name) for name in ("one", "two")]
     readers = [Reader().subscribe(channel, 1, 0) for channel in channels]
     put(broker, topic.partition(0), b"poison", b"fine")
@@ -515,7 +515,7 @@ def test_what_a_channel_gives_up_goes_to_the_dead_letter_topic(broker: Broker, t
     copy.encode()
     assert broker.dead_letters.send(copy, NOW) is not None
     broker.appender.flush()
-    dead = broker.topic("s", "dead")
+    dead = broker.topology.topic("s", "dead")
     assert payloads(read(broker, dead.partition(0))) == [b"poison"]
     assert list_states(topic.partition(0), 0, 2) == ([(0, 1, 20)] if poison else [])
     pump(broker)
@@ -562,7 +562,7 @@ def test_of_a_window_with_many_holes_the_rest_is_delivered_again_after_a_kill(
     broker.tick(NOW + SECOND)
     broker.catalog.close()
     broker = opened(tmp_path)
-    again = Reader().subscribe(broker.channels.open(broker.topic("s", "t"), "c"), 100)
+    again = Reader().subscribe(broker.channels.open(broker.topology.topic("s", "t"), "c"), 100)
     pump(broker)
     assert sorted(got[1] for got in again.got) == [0, 2, 4, *range(6, 20)]
     broker.stop()
@@ -581,8 +581,8 @@ def test_what_the_log_lost_is_not_taken_for_done(tmp_path: Path) -> None:
     broker.catalog.put_positions([replace(row, offset=9)])
     broker.catalog.close()
     broker = opened(tmp_path)
-    again = Reader().subscribe(broker.channels.open(broker.topic("s", "t"), "c"), 10)
-    put(broker, broker.topic("s", "t").partition(0), b"new")
+    again = Reader().subscribe(broker.channels.open(broker.topology.topic("s", "t"), "c"), 10)
+    put(broker, broker.topology.topic("s", "t").partition(0), b"new")
     pump(broker)
     assert again.payloads() == [b"new"]
     broker.stop()

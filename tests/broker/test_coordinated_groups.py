@@ -261,7 +261,7 @@ def test_positions_belong_to_members_of_a_generation(tmp_path: Path, broker: Bro
     assert reason(lambda: groups.delete("g", [])) is Reason.GROUP_NOT_EMPTY
     broker.tick(NOW + SECOND)
     broker = crashed(tmp_path, broker)
-    groups, topic = broker.coordinated_groups, broker.topic("s", "t")
+    groups, topic = broker.coordinated_groups, broker.topology.topic("s", "t")
     assert sorted(groups.names()) == ["alone", "g"]
     assert groups.position("g", topic.partition(0)) == position
     groups.delete("g", [topic])

@@ -40,7 +40,7 @@ def flipped(path: Path, at: int) -> tuple[Broker, Partition]:
     data[at] ^= 3
     log.write_bytes(data)
     broker = opened(path)
-    return broker, broker.topic("s", "t").partition(0)
+    return broker, broker.topology.topic("s", "t").partition(0)
 
 
 def place_of(path: Path, text: bytes) -> int:
@@ -92,7 +92,7 @@ def test_any_flipped_bit_gives_right_messages_or_none(tmp_path: Path, full: bool
         broken[at] ^= 1 << random.Random(at).randrange(8)
         log.write_bytes(broken)
         broker = opened(tmp_path / "good")
-        partition = broker.topic("s", "t").partition(0)
+        partition = broker.topology.topic("s", "t").partition(0)
         found = rows(read(broker, partition))
         wrong = {offset: payload for offset, payload in found if expected[offset] != payload}
         assert not wrong, at
@@ -143,7 +143,7 @@ def destroyed(path: Path, first_chunk: int) -> Broker:
 def test_readers_are_moved_on_from_a_tail_that_cannot_be_read(tmp_path: Path, first_chunk: int) -> None:
     written(tmp_path).stop()
     broker = destroyed(tmp_path, first_chunk)
-    partition = broker.topic("s", "t").partition(0)
+    partition = broker.topology.topic("s", "t").partition(0)
     at = 4 * first_chunk
     for reader in VISIBILITY:
         reading = read(broker, partition, at, reader=reader)

@@ -31,7 +31,7 @@ def test_a_message_that_was_put_off_is_due_by_date_after_a_restart(tmp_path: Pat
     broker.stop()
     started = NOW + DAY + 60 * SECOND
     again = Broker.open(tmp_path, BrokerSettings(), now_us=started, commit=SyncNow())
-    channel = channels_of(again).open(again.topic("s", "t"), "c")
+    channel = channels_of(again).open(again.topology.topic("s", "t"), "c")
     reader = Reader()
     channel.subscribe(reader.subscriber)
     reader.subscriber.set_ready(1)

@@ -37,9 +37,9 @@ def broker(tmp_path: Path) -> Broker:
 def flights(broker: Broker, partitions: int = 1, **settings: Any) -> Topic:
     """A topic whose poisoned messages go to ``dead``."""
     own = TopicSettings(**({"dead_letter_topic": "dead"} | settings))
-    if all(stream.name != "default" for stream in broker.streams()):
-        broker.create_stream(None, "default", now_us=NOW)
-    return broker.create_topic("default", None, "flights", partitions, now_us=NOW, settings=own)
+    if all(stream.name != "default" for stream in broker.topology.streams()):
+        broker.at_once.create_stream(None, "default", now_us=NOW)
+    return broker.at_once.create_topic("default", None, "flights", partitions, now_us=NOW, settings=own)
 
 
 def copy_all(broker: Broker, now_us: int = NOW) -> int:
@@ -66,7 +66,7 @@ def messages(partition: Partition, broker: Broker) -> list[dict[str, Any]]:
 def origins(broker: Broker, name: str = "dead") -> list[str]:
     return [
         header["value"].decode()
-        for partition in broker.resolve(name).partitions
+        for partition in broker.topology.resolve(name).partitions
         for row in messages(partition, broker)
         for header in row["headers"]
         if header["key"] == "lading-origin"
@@ -102,7 +102,7 @@ def test_a_copy_is_the_message_with_the_reason_behind_its_headers(broker: Broker
     broker.states.set(source, [(0, 1)], State.POISONED, now_us=NOW, reason="cannot be parsed")
     assert copy_all(broker) == 1
     (original,) = messages(source, broker)
-    (copy,) = messages(broker.resolve("dead").partition(0), broker)
+    (copy,) = messages(broker.topology.resolve("dead").partition(0), broker)
     assert copy["headers"][:4] == HEADERS
     assert [(one["key"], one["value"].decode()) for one in copy["headers"][4:]] == [
         ("lading-reason", "poisoned"),
@@ -138,7 +138,7 @@ def test_other_states_make_no_copies(broker: Broker, state: State) -> None:
     broker.states.set(source, [(0, 4)], state, now_us=NOW)
     assert copy_all(broker) == 0
     with pytest.raises(Refusal):
-        broker.resolve("dead")
+        broker.topology.resolve("dead")
 
 
 def test_headers_do_not_grow_on_the_way_round(broker: Broker) -> None:
@@ -146,15 +146,15 @@ def test_headers_do_not_grow_on_the_way_round(broker: Broker) -> None:
     append_block(broker, topic.partition(0), rich())
     broker.states.set(topic.partition(0), [(0, 1)], State.POISONED, now_us=NOW, reason="first")
     copy_all(broker)
-    dead = broker.resolve("dead")
-    broker.alter_topic(dead, TopicSettings(dead_letter_topic="graves"))
+    dead = broker.topology.resolve("dead")
+    broker.at_once.alter_topic(dead, TopicSettings(dead_letter_topic="graves"))
     for turn in range(3):
-        source, target = (dead, "graves") if turn % 2 == 0 else (broker.resolve("graves"), "dead")
-        broker.alter_topic(source, TopicSettings(dead_letter_topic=target))
+        source, target = (dead, "graves") if turn % 2 == 0 else (broker.topology.resolve("graves"), "dead")
+        broker.at_once.alter_topic(source, TopicSettings(dead_letter_topic=target))
         last = source.partition(0).log.next_offset - 1
         broker.states.set(source.partition(0), [(last, last + 1)], State.POISONED, now_us=NOW, reason="again")
         copy_all(broker)
-        newest = messages(broker.resolve(target).partition(0), broker)[-1]
+        newest = messages(broker.topology.resolve(target).partition(0), broker)[-1]
         assert [one["key"] for one in newest["headers"]] == ["carrier", "via", "carrier", "delay", *REASONS]
         assert newest["headers"][6]["value"].decode() == f"{source.flat_name}/0/{last}"
 
@@ -165,7 +165,7 @@ def test_copies_go_to_the_partition_of_the_same_number(broker: Broker) -> None:
         fill(broker, partition, 2)
         broker.states.set(partition, [(1, 2)], State.POISONED, now_us=NOW)
     copy_all(broker)
-    dead = broker.resolve("dead")
+    dead = broker.topology.resolve("dead")
     assert [partition.log.next_offset for partition in dead.partitions] == [1, 1, 1]
 
 
@@ -174,7 +174,7 @@ def test_a_stream_is_made_for_a_dead_letter_topic_that_names_one(broker: Broker)
     fill(broker, source, 1)
     broker.states.set(source, [(0, 1)], State.POISONED, now_us=NOW)
     copy_all(broker)
-    assert broker.topic("graves", "flights").messages_count == 1
+    assert broker.topology.topic("graves", "flights").messages_count == 1
 
 
 def test_a_dead_letter_topic_that_cannot_be_made_refuses_before_anything_is_marked(
@@ -195,7 +195,7 @@ def test_a_topic_is_not_its_own_dead_letter_topic(broker: Broker) -> None:
         flights(broker, dead_letter_topic="flights")
     topic = flights(broker)
     with pytest.raises(SettingError, match="cannot be its own"):
-        broker.alter_topic(topic, TopicSettings(dead_letter_topic="flights"))
+        broker.at_once.alter_topic(topic, TopicSettings(dead_letter_topic="flights"))
 
 
 @pytest.mark.parametrize(
@@ -215,10 +215,10 @@ def test_settings_that_cannot_be(document: dict[str, Any], sentence: str) -> Non
 
 def test_settings_change_member_by_member_and_last(tmp_path: Path, broker: Broker) -> None:
     topic = flights(broker, retention_age_us=5)
-    broker.alter_topic(topic, topic.settings.merge({"hide_states": True, "retention_age_us": None}))
+    broker.at_once.alter_topic(topic, topic.settings.merge({"hide_states": True, "retention_age_us": None}))
     broker.stop()
     again = opened(tmp_path)
-    assert again.resolve("flights").settings == TopicSettings(hide_states=True, dead_letter_topic="dead")
+    assert again.topology.resolve("flights").settings == TopicSettings(hide_states=True, dead_letter_topic="dead")
 
 
 def test_a_reason_is_bounded(broker: Broker) -> None:
@@ -321,7 +321,7 @@ def test_a_crash_between_intent_and_states_sets_the_states(tmp_path: Path, broke
     with pytest.raises(Killed):
         broker.states.set(source, [(1, 3)], State.POISONED, now_us=NOW)
     again = crash(broker, tmp_path)
-    found = again.resolve("flights").partition(0)
+    found = again.topology.resolve("flights").partition(0)
     assert list_states(found, 0, 4) == [(1, 3, State.POISONED)]
     copy_all(again)
     assert origins(again) == ["flights/0/1", "flights/0/2"]
@@ -338,7 +338,7 @@ def test_a_state_that_was_taken_back_is_not_set_again_by_a_start(tmp_path: Path,
         db.execute("UPDATE markings SET confirmed = 0")
     broker.states.set(source, [(1, 2)], State.AVAILABLE, now_us=NOW)
     again = crash(broker, tmp_path)
-    assert list_states(again.resolve("flights").partition(0), 0, 4) == [(2, 3, State.POISONED)]
+    assert list_states(again.topology.resolve("flights").partition(0), 0, 4) == [(2, 3, State.POISONED)]
     copy_all(again)
     assert origins(again) == ["flights/0/1", "flights/0/2"]
 
@@ -363,7 +363,7 @@ def test_copies_wait_for_a_target_that_refuses(broker: Broker) -> None:
     source = flights(broker).partition(0)
     fill(broker, source, 4)
     broker.states.set(source, [(0, 2)], State.POISONED, now_us=NOW)
-    target = broker.resolve("dead").partition(0)
+    target = broker.topology.resolve("dead").partition(0)
     kept = target.log.reserve
 
     def full(*_: object) -> None:
@@ -382,7 +382,7 @@ def test_a_target_that_was_deleted_is_made_again(broker: Broker) -> None:
     source = flights(broker).partition(0)
     fill(broker, source, 4)
     broker.states.set(source, [(0, 2)], State.POISONED, now_us=NOW)
-    broker.delete_topic("default", "dead")
+    broker.at_once.delete_topic("default", "dead")
     copy_all(broker)
     assert len(origins(broker)) == 2
 
@@ -392,9 +392,9 @@ def test_what_is_deleted_is_not_copied(broker: Broker) -> None:
     for partition in topic.partitions:
         fill(broker, partition, 4)
         broker.states.set(partition, [(0, 2)], State.POISONED, now_us=NOW)
-    broker.delete_partitions(topic, 1)
+    broker.at_once.delete_partitions(topic, 1)
     assert broker.counters.dead_letters_waiting == 2
-    broker.delete_topic("default", "flights")
+    broker.at_once.delete_topic("default", "flights")
     assert (broker.counters.dead_letters_waiting, broker.dead_letters.next(NOW)) == (0, None)
     assert list(broker.catalog.rows("SELECT * FROM markings")) == []
 
@@ -418,7 +418,7 @@ def test_retention_keeps_what_is_still_to_be_copied(tmp_path: Path, broker: Brok
         broker.appender.flush()
     broker.states.set(source, [(1, 2), (9, 10)], State.POISONED, now_us=NOW)
     broker = crash(broker, tmp_path)
-    source = broker.resolve("flights").partition(0)
+    source = broker.topology.resolve("flights").partition(0)
     for _ in range(3):
         broker.retention.enforce(NOW + 100 * SECOND)
     assert source.log.first_offset <= 1
@@ -504,7 +504,7 @@ def test_a_message_written_by_a_kafka_producer_is_copied_whole(broker: Broker) -
     broker.states.set(source, [(1, 3)], State.POISONED, now_us=NOW)
     copy_all(broker)
     originals = messages(source, broker)[1:]
-    copied = messages(broker.resolve("dead").partition(0), broker)
+    copied = messages(broker.topology.resolve("dead").partition(0), broker)
     assert [row["payload"] for row in copied] == [None, b"v2"]
     for original, copy in zip(originals, copied, strict=True):
         assert copy["headers"][:2] == original["headers"] and len(copy["headers"]) == 5
@@ -523,5 +523,5 @@ def test_a_hundred_thousand_scattered_dead_letters_do_not_slow_each_other_down(b
     assert source.first_uncopied_offset() == 0
     assert broker.counters.dead_letters_waiting == count
     copy_all(broker)
-    assert broker.resolve("dead").messages_count == count
+    assert broker.topology.resolve("dead").messages_count == count
     assert (broker.counters.dead_letters_waiting, source.first_uncopied_offset()) == (0, None)

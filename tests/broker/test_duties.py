@@ -37,7 +37,7 @@ def test_positions_wait_for_a_catalog_that_can_be_written(tmp_path: Path) -> Non
     assert (broker.counters.failed_maintenance, broker.counters.positions_written) == (1, 3000)
     broker.stop()
     again = opened(tmp_path)
-    assert again.poller.position(again.topic("s", "t"), CONSUMER._replace(id=2999), 2998 % 8) == 0
+    assert again.poller.position(again.topology.topic("s", "t"), CONSUMER._replace(id=2999), 2998 % 8) == 0
     again.stop()
 
 
@@ -47,15 +47,15 @@ def test_a_create_that_the_disk_refuses_leaves_nothing(tmp_path: Path) -> None:
     full(broker)
     with pytest.raises(Refusal) as refused:
         for number in range(200):
-            broker.create_topic("s", None, f"topic {number} " + "x" * 200, 1, now_us=NOW)
+            broker.at_once.create_topic("s", None, f"topic {number} " + "x" * 200, 1, now_us=NOW)
     assert refused.value.reason is Reason.DISK_FULL
-    count = len(broker.topics("s"))
+    count = len(broker.topology.stream("s").list_topics())
     assert len(list((tmp_path / "topics").iterdir())) == count
     full(broker, 100_000)
-    broker.create_topic("s", None, "later", 1, now_us=NOW)
+    broker.at_once.create_topic("s", None, "later", 1, now_us=NOW)
     broker.stop()
     again = opened(tmp_path)
-    assert len(again.topics("s")) == count + 1
+    assert len(again.topology.stream("s").list_topics()) == count + 1
     again.stop()
 
 

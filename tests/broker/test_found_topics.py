@@ -45,7 +45,7 @@ def test_a_start_that_finds_all_as_it_was_says_nothing(tmp_path: Path) -> None:
     assert broker.notes == []
     broker.stop()
     broker = opened(tmp_path)
-    fill(broker, broker.resolve("s.t").partition(0), 2)
+    fill(broker, broker.topology.resolve("s.t").partition(0), 2)
     # as a kill leaves it
     shutil.copytree(tmp_path, tmp_path.with_name("killed"))
     assert opened(tmp_path.with_name("killed")).notes == []
@@ -56,7 +56,7 @@ def test_a_damaged_description_of_a_listed_topic_is_written_anew(tmp_path: Path,
     path = stopped(tmp_path)
     (path / "topic.json").write_bytes(content)
     broker = opened(tmp_path)
-    assert payloads(read(broker, broker.resolve("s.t").partition(0))) == [b"0", b"1"]
+    assert payloads(read(broker, broker.topology.resolve("s.t").partition(0))) == [b"0", b"1"]
     assert "topic.json" in told(broker) and "written anew" in told(broker)
     assert [one.name for one in read_descriptions(tmp_path)] == ["s.t"]
     broker.stop()
@@ -66,13 +66,13 @@ def test_an_old_catalog_keeps_partitions_that_were_added_since(tmp_path: Path) -
     stopped(tmp_path)
     kept(tmp_path)
     broker = opened(tmp_path)
-    broker.add_partitions(broker.resolve("s.t"), 2)
-    for partition in broker.resolve("s.t").partitions[1:]:
+    broker.at_once.add_partitions(broker.topology.resolve("s.t"), 2)
+    for partition in broker.topology.resolve("s.t").partitions[1:]:
         fill(broker, partition, 3)
     broker.stop()
     put_back(tmp_path)
     broker = opened(tmp_path)
-    assert [payloads(read(broker, one))[-1] for one in broker.resolve("s.t").partitions] == [b"1", b"2", b"2"]
+    assert [payloads(read(broker, one))[-1] for one in broker.topology.resolve("s.t").partitions] == [b"1", b"2", b"2"]
     assert "the catalog says 1 partitions" in told(broker) and "older one" in told(broker)
     broker.stop()
     assert opened(tmp_path).notes == []
@@ -82,11 +82,11 @@ def test_an_old_catalog_does_not_bring_back_partitions_that_were_deleted(tmp_pat
     stopped(tmp_path, 3)
     kept(tmp_path)
     broker = opened(tmp_path)
-    broker.delete_partitions(broker.resolve("s.t"), 2)
+    broker.at_once.delete_partitions(broker.topology.resolve("s.t"), 2)
     broker.stop()
     put_back(tmp_path)
     broker = opened(tmp_path)
-    assert len(broker.resolve("s.t").partitions) == 1
+    assert len(broker.topology.resolve("s.t").partitions) == 1
     assert "the catalog says 3 partitions" in told(broker)
     broker.stop()
 
@@ -99,7 +99,7 @@ def test_a_missing_partition_is_named_and_not_made_anew(tmp_path: Path) -> None:
     (path / "1").mkdir()
     broker = opened(tmp_path)
     assert str(path / "1") in told(broker) and "is lost" in told(broker)
-    assert broker.resolve("s.t").partition(1).log.epoch > 1
+    assert broker.topology.resolve("s.t").partition(1).log.epoch > 1
     broker.stop()
 
 
@@ -129,9 +129,9 @@ def test_a_topic_id_that_is_taken_becomes_another(tmp_path: Path) -> None:
     stopped(tmp_path, name="other")
     (tmp_path / "away").rename(path)
     broker = opened(tmp_path)
-    assert {topic.name: topic.id for topic in broker.topics("s")} == {"other": 1, "t": 2}
+    assert {topic.name: topic.id for topic in broker.topology.stream("s").list_topics()} == {"other": 1, "t": 2}
     assert json.loads((path / "topic.json").read_text())["topic_id"] == 2
-    assert payloads(read(broker, broker.resolve("s.t").partition(0))) == [b"0", b"1"]
+    assert payloads(read(broker, broker.topology.resolve("s.t").partition(0))) == [b"0", b"1"]
     broker.stop()
 
 
@@ -141,7 +141,7 @@ def test_an_empty_topic_that_the_catalog_lost_is_taken_in(tmp_path: Path) -> Non
     broker.stop()
     (tmp_path / CATALOG).write_bytes(b"")
     broker = opened(tmp_path)
-    assert len(broker.resolve("s.t").partitions) == 2
+    assert len(broker.topology.resolve("s.t").partitions) == 2
     assert "was emptied" in told(broker) and "taken in" in told(broker)
     broker.stop()
 

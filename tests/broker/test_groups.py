@@ -21,7 +21,9 @@ def broker(tmp_path: Path) -> Broker:
 
 
 def shares(broker: Broker, group: int = 1) -> dict[int, list[int]]:
-    return {member.id: member.partitions for member in broker.groups.get(broker.topic("s", "t"), group).members}
+    return {
+        member.id: member.partitions for member in broker.groups.get(broker.topology.topic("s", "t"), group).members
+    }
 
 
 def test_partition_i_goes_to_member_i_mod_n_in_join_order(broker: Broker) -> None:
@@ -35,9 +37,9 @@ def test_partition_i_goes_to_member_i_mod_n_in_join_order(broker: Broker) -> Non
     broker.groups.leave(topic, 1, 10)
     assert shares(broker) == {30: [0, 2, 4], 20: [1, 3]}
     broker.groups.leave(topic, 1, 10)
-    broker.add_partitions(topic, 1)
+    broker.at_once.add_partitions(topic, 1)
     assert shares(broker) == {30: [0, 2, 4], 20: [1, 3, 5]}
-    broker.delete_partitions(topic, 5)
+    broker.at_once.delete_partitions(topic, 5)
     assert shares(broker) == {30: [0], 20: []}
 
 
@@ -83,7 +85,7 @@ def test_a_client_knows_its_groups_and_loses_them_all_at_once(broker: Broker) ->
     assert broker.groups.memberships(5) == []
     assert shares(broker) == {6: [0]}
     assert broker.groups.count() == 3
-    broker.delete_topic("s", "t")
+    broker.at_once.delete_topic("s", "t")
     assert broker.groups.count() == 1
 
 
@@ -119,11 +121,11 @@ class GroupMachine(RuleBasedStateMachine):
     @rule(count=st.integers(1, 3))
     def add(self, count: int) -> None:
         if len(self.topic.partitions) + count <= 8:
-            self.broker.add_partitions(self.topic, count)
+            self.broker.at_once.add_partitions(self.topic, count)
 
     @rule(count=st.integers(1, 4))
     def delete(self, count: int) -> None:
-        self.broker.delete_partitions(self.topic, count)
+        self.broker.at_once.delete_partitions(self.topic, count)
 
     @invariant()
     def every_partition_has_exactly_one_member(self) -> None:
@@ -158,12 +160,12 @@ def test_groups_with_names_of_their_own(tmp_path: Path) -> None:
     assert named.generation == before + 1
     broker.stop()
     broker = opened(tmp_path)
-    topic = broker.topic("s", "t")
+    topic = broker.topology.topic("s", "t")
     assert [(group.id, group.name) for group in broker.groups.of_topic(topic)] == [(1, "payments"), (2, "2")]
     broker.groups.delete(topic, "payments")
     broker.stop()
     broker = opened(tmp_path)
-    assert [group.name for group in broker.groups.of_topic(broker.topic("s", "t"))] == ["2"]
+    assert [group.name for group in broker.groups.of_topic(broker.topology.topic("s", "t"))] == ["2"]
     broker.stop()
 
 

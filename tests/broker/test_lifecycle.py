@@ -145,10 +145,10 @@ def test_deleted_partitions_are_let_go_before_groups_divide_the_rest(
     broker = opened(tmp_path)
     topic = topic_of(broker, 3)
     heard.clear()
-    broker.delete_partitions(topic, 1)
+    broker.at_once.delete_partitions(topic, 1)
     assert only(heard, PARTITION_DELETED + RESIZED) == PARTITION_DELETED + RESIZED
     heard.clear()
-    broker.add_partitions(topic, 1)
+    broker.at_once.add_partitions(topic, 1)
     assert only(heard, PARTITION_DELETED + RESIZED) == RESIZED
     broker.stop()
 
@@ -157,7 +157,7 @@ def test_a_deleted_topic_loses_its_partitions_then_its_groups(tmp_path: Path, he
     broker = opened(tmp_path)
     topic_of(broker)
     heard.clear()
-    broker.delete_topic("s", "t")
+    broker.at_once.delete_topic("s", "t")
     assert only(heard, PARTITION_DELETED + TOPIC_DELETED) == PARTITION_DELETED + TOPIC_DELETED
     broker.stop()
 

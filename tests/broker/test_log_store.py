@@ -65,7 +65,7 @@ def test_what_waits_for_a_deleted_partition_fails(broker: Broker) -> None:
     partition = topic_of(broker).partition(0)
     waiting = append(broker, partition, b"late")
     broker.appender.flush()
-    broker.delete_topic("s", "t")
+    broker.at_once.delete_topic("s", "t")
     assert waiting.error is not None and waiting.error.reason is Reason.PARTITION_NOT_FOUND
     broker.commit.drain()
 
@@ -117,7 +117,7 @@ def test_the_next_owner_finds_everything(open_store: OpenStore) -> None:
     broker.tick(NOW + SECOND)
     broker.stop()
     again = Broker(open_store(), BrokerSettings(), now_us=NOW + SECOND)
-    topic = again.topic("s", "t")
+    topic = again.topology.topic("s", "t")
     assert payloads(read(again, topic.partition(0))) == [b"0", b"1", b"2", b"3", b"4"]
     assert again.poller.position(topic, GROUP, 0) == 2
     again.stop()

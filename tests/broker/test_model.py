@@ -154,7 +154,7 @@ class BrokerMachine(RuleBasedStateMachine):
 
     def _reopen(self) -> None:
         self.broker = opened(self._path, segment_bytes=1 << 16)
-        self.partition = self.broker.topic("s", "t").partition(0)
+        self.partition = self.broker.topology.topic("s", "t").partition(0)
 
     @invariant()
     def ends_agree(self) -> None:

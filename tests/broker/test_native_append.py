@@ -121,7 +121,7 @@ def test_sequences_are_known_after_a_restart(tmp_path: Path, broker: Broker, par
         again = opened(tmp_path, writer_window=4)
     else:
         again = crashed(tmp_path, broker, writer_window=4)
-    found = again.topic("s", "t").partition(0)
+    found = again.topology.topic("s", "t").partition(0)
     repeated = append_block(again, found, block(b"a", writer=WRITER))
     assert (repeated.duplicate, repeated.base_offset) == (True, first.base_offset)
     assert append_block(again, found, block(b"c", writer=WRITER, sequence=2)).duplicate is False
@@ -141,7 +141,7 @@ def test_a_start_reads_only_what_comes_after_the_snapshot(tmp_path: Path) -> Non
     assert snapshot is not None
     assert snapshot.end_offset > 0
     again = crashed(tmp_path, broker, segment_bytes=1 << 16)
-    found = again.topic("s", "t").partition(0)
+    found = again.topology.topic("s", "t").partition(0)
     assert append_block(again, found, block(b"x", writer=WRITER, sequence=59)).duplicate
     assert append_block(again, found, block(b"x", writer=WRITER, sequence=60)).base_offset == 60
     again.stop()

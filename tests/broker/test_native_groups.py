@@ -42,7 +42,7 @@ def test_members_share_partitions_and_every_change_is_a_generation(broker: Broke
     assert (two.generation, places(two)) == (2, [("t", 1)])
     assert places(groups.heartbeat("g", "one", now_us=NOW)) == [("t", 0), ("t", 2)]
     assert reason(lambda: groups.heartbeat("g", "one", generation=1, now_us=NOW)) is Reason.STALE_GENERATION
-    broker.add_partitions(topic, 1)
+    broker.at_once.add_partitions(topic, 1)
     assert groups.heartbeat("g", "two", now_us=NOW) == Assignment(3, [("s", "t", 1), ("s", "t", 3)])
     groups.leave("g", "one", now_us=NOW)
     groups.leave("g", "one", now_us=NOW)
@@ -56,7 +56,7 @@ def test_members_may_read_different_topics(broker: Broker, topic: Topic) -> None
     groups.join("g", "one", [topic], now_us=NOW)
     both = groups.join("g", "two", [topic, other], now_us=NOW)
     assert places(both) == [("t", 1), ("u", 0), ("u", 1)]
-    broker.delete_topic("s", "t")
+    broker.at_once.delete_topic("s", "t")
     assert places(groups.heartbeat("g", "two", now_us=NOW)) == [("u", 0), ("u", 1)]
     assert places(groups.heartbeat("g", "one", now_us=NOW)) == []
 
@@ -67,7 +67,7 @@ def test_a_catalog_that_cannot_be_written_delays_a_generation_and_no_change_of_t
     topic_of(broker, 2, "u")
     groups = broker.native_groups
     for member in ("one", "two"):
-        groups.join("g", member, [topic, broker.topic("s", "u")], now_us=NOW)
+        groups.join("g", member, [topic, broker.topology.topic("s", "u")], now_us=NOW)
 
     def partitions_of(generation: int) -> list[list[tuple[str, int]]]:
         found = [groups.heartbeat("g", one, generation=generation, now_us=NOW) for one in ("one", "two")]
@@ -75,13 +75,15 @@ def test_a_catalog_that_cannot_be_written_delays_a_generation_and_no_change_of_t
 
     # refuses the next write; the catalog repairs itself with the one after it
     broker.catalog._db.execute("PRAGMA query_only = ON")
-    broker.delete_partitions(topic, 1)
+    broker.at_once.delete_partitions(topic, 1)
     assert partitions_of(2) == [[("t", 0), ("u", 0)], [("t", 1), ("u", 1)]]
     broker.tick(NOW)
     assert partitions_of(3) == [[("t", 0), ("u", 0)], [("t", 1), ("u", 1)]]
     broker.catalog._db.execute("PRAGMA query_only = ON")
-    broker.delete_topic("s", "t")
-    assert [one.name for one in broker.topics("s")] == ["u"] and broker.counters.failed_maintenance == 2
+    broker.at_once.delete_topic("s", "t")
+    assert [one.name for one in broker.topology.stream("s").list_topics()] == [
+        "u"
+    ] and broker.counters.failed_maintenance == 2
     assert partitions_of(3) == [[("u", 0)], [("u", 1)]]
     for at in range(2):
         broker.tick(NOW + at * SECOND)
@@ -133,7 +135,7 @@ def test_a_generation_is_never_used_again(tmp_path: Path, broker: Broker, topic:
     broker.stop()
     again = opened(tmp_path)
     groups = again.native_groups
-    found = again.topic("s", "t")
+    found = again.topology.topic("s", "t")
     position = groups.position("g", found.partition(0))
     assert position is not None
     assert position.offset == 4

@@ -230,7 +230,7 @@ def test_positions_survive_a_restart(tmp_path: Path, broker: Broker, topic: Topi
     poll(broker, topic, Next(), 3, consumer=GROUP, member=70, commit=True)
     broker.stop()
     again = opened(tmp_path)
-    found = again.topic("s", "t")
+    found = again.topology.topic("s", "t")
     assert (again.poller.position(found, CONSUMER, 0), again.poller.position(found, GROUP, 0)) == (6, 2)
     assert again.groups.get(found, 1).members == []
     assert poll(again, found, Next(), 2) == numbers(7, 9)
@@ -238,8 +238,8 @@ def test_positions_survive_a_restart(tmp_path: Path, broker: Broker, topic: Topi
     assert again.poller.position(found, GROUP, 0) is None
     again.stop()
     last = opened(tmp_path)
-    assert last.groups.of_topic(last.topic("s", "t")) == []
-    assert last.poller.position(last.topic("s", "t"), GROUP, 0) is None
+    assert last.groups.of_topic(last.topology.topic("s", "t")) == []
+    assert last.poller.position(last.topology.topic("s", "t"), GROUP, 0) is None
     last.stop()
 
 

@@ -41,7 +41,7 @@ def later(broker: Broker, seconds: int) -> list[bytes]:
     """What any reader sees after so many seconds."""
     broker.tick(NOW + seconds * SECOND)
     broker.appender.flush()
-    return payloads(read(broker, broker.topic("s", "t").partition(0)))
+    return payloads(read(broker, broker.topology.topic("s", "t").partition(0)))
 
 
 @pytest.mark.parametrize("dialect", ["native", "nsq"])
@@ -61,7 +61,7 @@ def test_they_enter_in_order_of_their_time_and_only_once(tmp_path: Path, dialect
     broker = opened(tmp_path)
     assert later(broker, 40) == [b"a", b"b", b"c"]
     assert later(broker, 50) == [b"a", b"b", b"c"]
-    assert broker.topic("s", "t").partition(0).log.next_offset == 3
+    assert broker.topology.topic("s", "t").partition(0).log.next_offset == 3
     broker.stop()
 
 
@@ -91,7 +91,7 @@ def test_channels_get_them_when_due_also_those_that_came_meanwhile(tmp_path: Pat
 def test_they_go_with_their_topic(tmp_path: Path) -> None:
     broker = opened(tmp_path)
     postpone(broker, topic_of(broker).partition(0), 10, b"m")
-    broker.delete_topic("s", "t")
+    broker.at_once.delete_topic("s", "t")
     topic_of(broker)
     assert later(broker, 20) == []
     broker.stop()

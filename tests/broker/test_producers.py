@@ -123,14 +123,14 @@ def test_what_a_producer_wrote_is_known_after_a_crash(tmp_path: Path, segment_by
     sequence = 0
     generator = random.Random(7)
     for _ in range(6):
-        partition = broker.topic("s", "t").partition(0)
+        partition = broker.topology.topic("s", "t").partition(0)
         for _ in range(generator.randint(1, 9)):
             done = produce(broker, partition, b"x" * 100, b"y", producer=3, sequence=sequence)
             assert not done.duplicate
             sequence += 2
         broker.tick(NOW)
         broker = crashed(tmp_path, broker, segment_bytes=segment_bytes)
-        partition = broker.topic("s", "t").partition(0)
+        partition = broker.topology.topic("s", "t").partition(0)
         again = produce(broker, partition, b"x" * 100, b"y", producer=3, sequence=sequence - 2)
         assert (again.duplicate, again.base_offset) == (True, sequence - 2)
         skipped: Any = {"producer": 3, "sequence": sequence + 2}
@@ -253,7 +253,7 @@ def test_an_open_transaction_goes_on_after_a_crash(tmp_path: Path, broker: Broke
     send(broker, caller, partition, b"before", sequence=0)
     broker.producers.store_positions(caller, {(partition, KEY): StoredPosition(5, 1, b"m", NOW)})
     broker = crashed(tmp_path, broker)
-    partition = broker.topic("s", "t").partition(0)
+    partition = broker.topology.topic("s", "t").partition(0)
     broker.tick(NOW + SECOND)
     assert committed(broker, partition) == []
     assert broker.producers.waits(partition, KEY)
@@ -290,7 +290,7 @@ def test_a_decision_is_finished_later(tmp_path: Path, commit: bool, then: str) -
     disk.failing = set()
     if then != "room":
         broker = crashed(tmp_path, broker)
-        partitions = broker.topic("s", "t").partitions
+        partitions = broker.topology.topic("s", "t").partitions
     broker.tick(NOW)
     broker.appender.flush()
     assert [committed(broker, partition) for partition in partitions] == [[b"x"] if commit else []] * 3
@@ -322,14 +322,14 @@ def test_killed_anywhere_it_ends_as_acknowledged(tmp_path: Path, full: bool) -> 
         if kill == "before":
             seen["open"] += 1
             broker = crashed(tmp_path, broker)
-            partitions = broker.topic("s", "t").partitions
+            partitions = broker.topology.topic("s", "t").partitions
         answer = broker.producers.end(caller, commit, now_us=NOW)
         if kill != "during":
             broker.appender.flush()
             assert answer.done
         if kill in ("during", "after"):
             broker = crashed(tmp_path, broker)
-            partitions = broker.topic("s", "t").partitions
+            partitions = broker.topology.topic("s", "t").partitions
             broker.tick(NOW)
             broker.appender.flush()
         seen["commit" if commit else "abort"] += 1
@@ -361,7 +361,7 @@ def test_a_full_disk_stops_no_start_that_has_to_find_aborted_ranges_again(tmp_pa
     disk.suffix, disk.failing, disk.errno = "", {"write"}, errno.ENOSPC
     states.write_bytes(before or b"") if left == "an older one" else states.unlink()
     broker = crashed(tmp_path, broker, disk=disk)
-    partition = broker.topic("s", "t").partition(0)
+    partition = broker.topology.topic("s", "t").partition(0)
     broker.tick(NOW + SECOND)
     # nothing aborted is shown, and nothing behind what is not on disk
     assert committed(broker, partition) == [] == as_kafka(broker, partition)
@@ -371,7 +371,7 @@ def test_a_full_disk_stops_no_start_that_has_to_find_aborted_ranges_again(tmp_pa
     assert committed(broker, partition) == [b"plain"] == as_kafka(broker, partition)
     # what is on disk now is found there by the next one
     broker = crashed(tmp_path, broker)
-    partition = broker.topic("s", "t").partition(0)
+    partition = broker.topology.topic("s", "t").partition(0)
     assert not partition.log.recovery.states_lost and committed(broker, partition) == [b"plain"]
     broker.stop()
 
@@ -408,7 +408,7 @@ def test_a_deleted_topic_ends_nothing_else(broker: Broker, partition: Partition)
     begin(broker, caller, partition, other)
     send(broker, caller, partition, b"x", sequence=0)
     send(broker, caller, other, b"y", sequence=0)
-    broker.delete_topic("s", "other")
+    broker.at_once.delete_topic("s", "other")
     end(broker, caller)
     assert committed(broker, partition) == [b"x"]
 
@@ -452,7 +452,7 @@ def test_who_is_written_at_once_is_known_after_a_crash(tmp_path: Path, written: 
         assert repeated.done and repeated.duplicate and repeated.base_offset == number
     assert refused(lambda: produce(broker, partition, b"gap", producer=1, sequence=13)) is Reason.OUT_OF_SEQUENCE
     broker = crashed(tmp_path, broker, segment_bytes=3000)
-    partition = broker.topic("s", "t").partition(0)
+    partition = broker.topology.topic("s", "t").partition(0)
     again = produce(broker, partition, bytes(900), producer=1, sequence=11)
     assert again.duplicate and again.base_offset == 11
     assert produce(broker, partition, b"next", producer=1, sequence=12).base_offset == 12

@@ -68,9 +68,9 @@ def test_size_keeps_at_least_what_is_set(tmp_path: Path) -> None:
 
 def test_a_topic_has_its_own_rule(tmp_path: Path) -> None:
     broker = opened(tmp_path, segment_bytes=SEGMENT, retention_age_us=1)
-    broker.create_stream(None, "s", now_us=NOW)
+    broker.at_once.create_stream(None, "s", now_us=NOW)
     own = TopicSettings(retention_age_us=10**15)
-    kept = broker.create_topic("s", None, "kept", 1, now_us=NOW, settings=own).partition(0)
+    kept = broker.at_once.create_topic("s", None, "kept", 1, now_us=NOW, settings=own).partition(0)
     many(broker, kept, range(20))
     assert enforce(broker, NOW + 100 * SECOND) == 0
 
@@ -137,9 +137,9 @@ def test_what_goes_is_marked_first_and_everybody_can_see_it(tmp_path: Path) -> N
 
 def test_marks_come_as_long_before_as_the_topic_says_and_outlive_a_crash(tmp_path: Path) -> None:
     broker = opened(tmp_path, segment_bytes=SEGMENT)
-    broker.create_stream(None, "s", now_us=NOW)
+    broker.at_once.create_stream(None, "s", now_us=NOW)
     own = TopicSettings(retention_age_us=100 * SECOND, retention_mark_us=50 * SECOND)
-    topic = broker.create_topic("s", None, "t", 1, now_us=NOW, settings=own)
+    topic = broker.at_once.create_topic("s", None, "t", 1, now_us=NOW, settings=own)
     many(broker, topic.partition(0), range(20))
     last = topic.partition(0).log.segments()[0].end_offset - 1
     assert broker.retention.enforce(NOW + (last + 50) * SECOND) == 0
@@ -147,7 +147,7 @@ def test_marks_come_as_long_before_as_the_topic_says_and_outlive_a_crash(tmp_pat
     assert broker.retention.enforce(NOW + (last + 51) * SECOND) == 0
     broker.catalog.close()
     again = opened(tmp_path, segment_bytes=SEGMENT)
-    partition = again.topic("s", "t").partition(0)
+    partition = again.topology.topic("s", "t").partition(0)
     assert list_states(partition, 0, 100) == [(0, last + 1, State.MARKED_FOR_DELETION)]
     # not before it is due, however long it is marked
     assert again.retention.enforce(NOW + (last + 100) * SECOND) == 0

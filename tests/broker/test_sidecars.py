@@ -73,7 +73,7 @@ def written(path: Path) -> list[bytes]:
 
 
 def seen_by_all(broker: Broker) -> list[bytes]:
-    return committed(broker, broker.topic("s", "t").partition(0))
+    return committed(broker, broker.topology.topic("s", "t").partition(0))
 
 
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda one: one.__name__)
@@ -105,7 +105,7 @@ def test_right_answers_or_told(tmp_path: Path, name: str, damage: Callable[[Path
     damage(path)
     broker = opened(tmp_path)
     assert seen_by_all(broker) == seen
-    partition = broker.topic("s", "t").partition(0)
+    partition = broker.topology.topic("s", "t").partition(0)
     assert partition.log.unavailable_ranges(0, 1) == [(0, 1, State.POISONED)]
     told = [note for _, report in broker.recoveries() for note in report.notes]
     if name == "watermark" and damage in (delete, empty):

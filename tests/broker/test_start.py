@@ -66,12 +66,12 @@ def test_a_start_after_a_clean_stop_opens_no_file_of_a_partition_to_write(tmp_pa
     disk = CountingDisk()
     broker = opened(tmp_path, disk=disk)
     assert disk.written_to == []
-    partition = broker.resolve("s.t1").partition(0)
+    partition = broker.topology.resolve("s.t1").partition(0)
     fill(broker, partition, 1)
     assert {path.parent.name for path in disk.written_to} == {"0"}
     assert payloads(read(broker, partition)) == [b"0", b"1", b"0"]
     broker.stop()
-    assert opened(tmp_path).resolve("s.t1").partition(0).log.recovery.clean
+    assert opened(tmp_path).topology.resolve("s.t1").partition(0).log.recovery.clean
 
 
 def test_a_start_lists_each_directory_of_a_partition_once(tmp_path: Path) -> None:
@@ -85,9 +85,9 @@ def test_a_start_lists_each_directory_of_a_partition_once(tmp_path: Path) -> Non
 def test_files_that_came_after_the_start_are_seen(tmp_path: Path) -> None:
     stopped(tmp_path, 1)
     broker = opened(tmp_path)
-    topic = broker.resolve("s.t0")
+    topic = broker.topology.resolve("s.t0")
     fill(broker, topic.partition(1), 2)
-    broker.delete_partitions(topic, 1)
-    broker.add_partitions(topic, 1)
+    broker.at_once.delete_partitions(topic, 1)
+    broker.at_once.add_partitions(topic, 1)
     assert payloads(read(broker, topic.partition(1))) == []
     broker.stop()

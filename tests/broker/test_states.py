@@ -44,7 +44,7 @@ def test_states_are_set_by_ranges_and_found_again(tmp_path: Path, broker: Broker
     assert list_states(partition, 7, 7) == []
     broker.catalog.close()
     again = opened(tmp_path)
-    found = again.topic("s", "t").partition(0)
+    found = again.topology.topic("s", "t").partition(0)
     assert list_states(found, 0, 100) == expected
     again.states.set(found, [(1, 3)], State.AVAILABLE, now_us=NOW)
     assert list_states(found, 0, 100) == [(5, 6, 20)]
@@ -113,8 +113,8 @@ def test_the_page_says_what_the_table_says() -> None:
 
 
 def test_a_topic_may_hide_states_from_iggy_polls(broker: Broker) -> None:
-    broker.create_stream(None, "h", now_us=NOW)
-    topic = broker.create_topic("h", None, "t", 1, now_us=NOW, settings=TopicSettings(hide_states=True))
+    broker.at_once.create_stream(None, "h", now_us=NOW)
+    topic = broker.at_once.create_topic("h", None, "t", 1, now_us=NOW, settings=TopicSettings(hide_states=True))
     fill(broker, topic.partition(0), 6)
     broker.states.set(topic.partition(0), [(0, 2), (4, 5)], State.UNAVAILABLE, now_us=NOW)
 

@@ -64,20 +64,22 @@ def broker(tmp_path: Path) -> Broker:
 
 def creating(broker: Broker, name: str, partitions: int = 1, ident: int | None = None) -> Change[Any]:
     return broker.changes.create_topic(
-        broker.stream("s"), ident, name, partitions, now_us=NOW, settings=SETTINGS
+        broker.topology.stream("s"), ident, name, partitions, now_us=NOW, settings=SETTINGS
     )  # fmt: skip
 
 
 CHANGES: dict[str, Callable[[Broker], Change[Any]]] = {
     "create_stream": lambda broker: broker.changes.create_stream(None, "other", now_us=NOW),
-    "delete_stream": lambda broker: broker.changes.delete_stream(broker.stream("s")),
+    "delete_stream": lambda broker: broker.changes.delete_stream(broker.topology.stream("s")),
     "create_topic": lambda broker: creating(broker, "new", 3),
-    "alter_topic": lambda broker: broker.changes.alter_topic(broker.resolve("s.t"), TopicSettings(hide_states=True)),
-    "delete_topic": lambda broker: broker.changes.delete_topic(broker.resolve("s.t")),
-    "add_partitions": lambda broker: broker.changes.add_partitions(broker.resolve("s.t"), 2),
-    "delete_partitions": lambda broker: broker.changes.delete_partitions(broker.resolve("s.t"), 2),
+    "alter_topic": lambda broker: broker.changes.alter_topic(
+        broker.topology.resolve("s.t"), TopicSettings(hide_states=True)
+    ),
+    "delete_topic": lambda broker: broker.changes.delete_topic(broker.topology.resolve("s.t")),
+    "add_partitions": lambda broker: broker.changes.add_partitions(broker.topology.resolve("s.t"), 2),
+    "delete_partitions": lambda broker: broker.changes.delete_partitions(broker.topology.resolve("s.t"), 2),
     "create_group": lambda broker: broker.changes.write_catalog(
-        lambda: broker.groups.create(broker.resolve("s.t"), 7)
+        lambda: broker.groups.create(broker.topology.resolve("s.t"), 7)
     ),
 }  # fmt: skip
 
@@ -85,9 +87,9 @@ CHANGES: dict[str, Callable[[Broker], Change[Any]]] = {
 @pytest.mark.parametrize("name", CHANGES)
 def test_only_steps_wait_for_the_disk(name: str, broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     # the partitions are in use: their logs would have to be closed in order if they were kept
-    for partition in broker.resolve("s.t").partitions:
+    for partition in broker.topology.resolve("s.t").partitions:
         fill(broker, partition, 2)
-    broker.groups.create(broker.resolve("s.t"), 1)
+    broker.groups.create(broker.topology.resolve("s.t"), 1)
     watched = Watched(broker, monkeypatch)
     watched.run(CHANGES[name](broker))
     assert (watched.outside, watched.firm_writes) == (0, [])
@@ -98,17 +100,17 @@ def test_only_steps_wait_for_the_disk(name: str, broker: Broker, monkeypatch: py
 def test_what_was_changed_in_steps_is_there_after_a_start(tmp_path: Path, broker: Broker) -> None:
     for name in ("create_stream", "create_topic", "alter_topic", "add_partitions"):
         complete(CHANGES[name](broker))
-    fill(broker, broker.resolve("s.t").partition(4), 2)
-    complete(broker.changes.delete_topic(broker.resolve("s.new")))
+    fill(broker, broker.topology.resolve("s.t").partition(4), 2)
+    complete(broker.changes.delete_topic(broker.topology.resolve("s.new")))
     broker.stop()
     again = opened(tmp_path)
     assert again.notes == []
-    topic = again.resolve("s.t")
+    topic = again.topology.resolve("s.t")
     assert (len(topic.partitions), topic.settings.hide_states) == (5, True)
     assert payloads(read(again, topic.partition(4))) == [b"0", b"1"]
-    assert {one.name for one in again.streams()} == {"s", "other"}
+    assert {one.name for one in again.topology.streams()} == {"s", "other"}
     with pytest.raises(Refusal):
-        again.resolve("s.new")
+        again.topology.resolve("s.new")
     again.stop()
 
 
@@ -145,8 +147,8 @@ def test_a_topic_that_was_created_meanwhile_is_told_and_nothing_is_left(tmp_path
     with pytest.raises(Refusal) as refused:
         _finish(second)
     assert refused.value.reason is Reason.TOPIC_NAME_EXISTS
-    assert {one.uuid for one in read_descriptions(tmp_path)} == {topic.uuid, broker.resolve("s.t").uuid}
-    assert not broker.stream("s").promised_ids
+    assert {one.uuid for one in read_descriptions(tmp_path)} == {topic.uuid, broker.topology.resolve("s.t").uuid}
+    assert not broker.topology.stream("s").promised_ids
     broker.stop()
 
 
@@ -179,7 +181,7 @@ def test_topics_of_one_request_share_a_sync_and_fail_by_themselves(
         return real()
 
     monkeypatch.setattr(broker.catalog.wal, "begin_sync", begin_sync)
-    stream = broker.stream("s")
+    stream = broker.topology.stream("s")
     wanted = [
         TopicSpec(stream, None, name, count, SETTINGS)
         for name, count in (("a", 2), ("t", 1), ("b", 1 << 30), ("c", 0), ("", 1))
@@ -189,7 +191,7 @@ def test_topics_of_one_request_share_a_sync_and_fail_by_themselves(
     assert [one.reason if isinstance(one, Refusal) else one.name for one in created] == [  # type: ignore[union-attr]
         "a", Reason.TOPIC_NAME_EXISTS, Reason.TOO_MANY_PARTITIONS, "c", Reason.INVALID_TOPIC_NAME,
     ]  # fmt: skip
-    assert len(broker.resolve("s.a").partitions) == 2
+    assert len(broker.topology.resolve("s.a").partitions) == 2
     broker.stop()
 
 
@@ -202,9 +204,9 @@ def test_a_create_that_was_interrupted_is_whole_or_not_there(tmp_path: Path, bro
         del change
     broker.stop()
     again = opened(tmp_path)
-    found = {topic.name for topic in again.topics("s")}
+    found = {topic.name for topic in again.topology.stream("s").list_topics()}
     assert found >= {"t", "cut2"} and "cut0" not in found
-    for topic in again.topics("s"):
+    for topic in again.topology.stream("s").list_topics():
         for partition in topic.partitions:
             fill(again, partition, 1)
     again.stop()
@@ -212,30 +214,30 @@ def test_a_create_that_was_interrupted_is_whole_or_not_there(tmp_path: Path, bro
 
 
 def test_a_deletion_that_was_interrupted_is_finished(tmp_path: Path, broker: Broker) -> None:
-    change = broker.changes.delete_topic(broker.resolve("s.t"))
+    change = broker.changes.delete_topic(broker.topology.resolve("s.t"))
     next(change)()
     del change
     broker.stop()
     again = opened(tmp_path)
-    assert again.topics("s") == [] and list((tmp_path / "topics").iterdir()) == []
+    assert again.topology.stream("s").list_topics() == [] and list((tmp_path / "topics").iterdir()) == []
     again.stop()
 
 
 def test_a_topic_may_be_created_again_while_its_files_are_deleted(broker: Broker) -> None:
-    fill(broker, broker.resolve("s.t").partition(0), 2)
-    former = broker.resolve("s.t")
+    fill(broker, broker.topology.resolve("s.t").partition(0), 2)
+    former = broker.topology.resolve("s.t")
     change = broker.changes.delete_topic(former)
     step = next(change)
     topic = complete(creating(broker, "t", 1))
     step()
     _finish(change)
-    assert broker.resolve("s.t") is topic and topic.uuid != former.uuid
+    assert broker.topology.resolve("s.t") is topic and topic.uuid != former.uuid
     assert read(broker, topic.partition(0)).count == 0
     broker.stop()
 
 
 def test_partitions_that_go_and_come_are_empty(broker: Broker) -> None:
-    topic = broker.resolve("s.t")
+    topic = broker.topology.resolve("s.t")
     fill(broker, topic.partition(2), 2)
     complete(broker.changes.delete_partitions(topic, 1))
     complete(broker.changes.add_partitions(topic, 1))

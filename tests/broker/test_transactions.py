@@ -164,7 +164,7 @@ def test_decisions_and_open_transactions_survive_a_restart(
         again = opened(tmp_path)
     else:
         again = crashed(tmp_path, broker)
-    found = again.topic("s", "t").partition(0)
+    found = again.topology.topic("s", "t").partition(0)
     assert payloads(read(again, found)) == [b"committed"]
     assert again.native_transactions.commit("key", [committed], now_us=NOW) == ((committed,), True)
     append_block(again, found, block(b"more", transaction=open_, writer=WRITER, sequence=1))
@@ -182,7 +182,7 @@ def test_a_crash_between_decision_and_overlay_shows_nothing_aborted(
     fill(broker, partition, 1)
     broker.catalog.settle(None, (), [one], NOW)
     again = crashed(tmp_path, broker)
-    found = again.topic("s", "t").partition(0)
+    found = again.topology.topic("s", "t").partition(0)
     assert payloads(read(again, found)) == [b"0"]
     assert found.log.aborted_ranges(0, 10) == [(0, 1)]
     again.stop()
@@ -200,7 +200,7 @@ def test_keys_are_forgotten_only_after_their_time(tmp_path: Path) -> None:
     assert not broker.native_transactions.commit("key", [], now_us=NOW).repeated
     # the log no longer asks for it: after a crash the message is still there
     again = crashed(tmp_path, broker)
-    assert payloads(read(again, again.topic("s", "t").partition(0))) == [b"in"]
+    assert payloads(read(again, again.topology.topic("s", "t").partition(0))) == [b"in"]
     again.stop()
 
 
@@ -209,7 +209,7 @@ def test_a_deleted_topic_takes_its_share_of_a_transaction(broker: Broker, partit
     one = broker.native_transactions.begin(now_us=NOW)
     append_block(broker, partition, block(b"gone", transaction=one))
     append_block(broker, other, block(b"kept", transaction=one))
-    broker.delete_topic("s", "t")
+    broker.at_once.delete_topic("s", "t")
     broker.native_transactions.commit("key", [one], now_us=NOW)
     assert payloads(read(broker, other)) == [b"kept"]
 

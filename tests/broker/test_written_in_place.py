@@ -52,7 +52,7 @@ def test_it_is_a_chunk_of_its_own_behind_what_waited(tmp_path: Path, durability:
     assert (broker.counters.appends, broker.counters.messages_in, broker.counters.unsynced_bytes) == (4, 7, 0)
     broker.stop()
     again = opened(tmp_path)
-    found = again.topic("s", "t").partition(0)
+    found = again.topology.topic("s", "t").partition(0)
     assert payloads(read(again, found)) == expected and not found.log.damaged_ranges(0, 7)
     again.stop()
 

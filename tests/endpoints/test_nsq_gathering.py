@@ -85,8 +85,9 @@ class Face:
         return joint
 
     def kept(self) -> list[bytes]:
+        partition = self.broker.topology.resolve("t").partition(0)
         reading = read(
-            self.broker.resolve("t").partition(0), 0, reader=nsq_row.CHANNEL, max_messages=10**6, max_bytes=1 << 30,
+            partition, 0, reader=nsq_row.CHANNEL, max_messages=10**6, max_bytes=1 << 30,
             counters=self.broker.counters,
         )  # fmt: skip
         batches = (
@@ -171,8 +172,8 @@ def test_a_topic_that_goes_in_the_same_pass_is_made_again(face: Face) -> None:
         face.join(client, b"old")
     face.broker.appender.flush()
     joints = [face.join(client, b"new") for client in clients]
-    topic = face.broker.resolve("t")
-    face.broker.delete_topic(topic.stream.id, topic.id)
+    topic = face.broker.topology.resolve("t")
+    face.broker.at_once.delete_topic(topic.stream.id, topic.id)
     face.broker.appender.flush()
     assert [joint.answers for joint in joints[1:]] == [OK, OK]
     assert face.kept() == [b"new", b"new"]

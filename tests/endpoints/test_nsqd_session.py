@@ -228,15 +228,15 @@ def test_a_command_waits_for_its_topic_while_others_are_served(client: Client) -
     client.begin(b"  V2" + pub("new", b"x") + b"INTERNAL_CREATE_TOPIC wide 2\n" + pub("new", b"y"))
     assert client.result is ReceiveResult.WAIT
     with pytest.raises(Refusal):
-        client.broker.resolve("new")
+        client.broker.topology.resolve("new")
     assert client.session.stage() is Stage.BUSY
     client.loop.turn()
     client.broker.appender.flush()
     assert (client.result, client.wire.take()) == (ReceiveResult.DONE, OK * 3)
-    assert client.broker.resolve("new").messages_count == 2
-    assert len(client.broker.resolve("wide").partitions) == 3
+    assert client.broker.topology.resolve("new").messages_count == 2
+    assert len(client.broker.topology.resolve("wide").partitions) == 3
     assert client.say(b"INTERNAL_CREATE_TOPIC wide 4\n") is ReceiveResult.DONE
-    assert (client.wire.take(), len(client.broker.resolve("wide").partitions)) == (OK, 5)
+    assert (client.wire.take(), len(client.broker.topology.resolve("wide").partitions)) == (OK, 5)
 
 
 def test_a_client_that_ends_behind_its_last_command_is_answered(client: Client) -> None:

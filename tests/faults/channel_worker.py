@@ -35,7 +35,7 @@ def main(home: Path, seed: int) -> None:
     random = Random(seed)
     broker = Broker.open(home, BrokerSettings(segment_bytes=1 << 16), now_us=now_us(), commit=SyncNow())
     try:
-        topic = broker.topic("s", "t")
+        topic = broker.topology.topic("s", "t")
     except Refusal:
         topic = topic_of(broker)
     channel = broker.channels.open(topic, "c")

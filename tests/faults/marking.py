@@ -41,21 +41,21 @@ def opened(home: Path, disk: Disk | None = None) -> Broker:
 def begin(home: Path, disk: Disk | None = None) -> Broker:
     """Topics and messages; nothing of it is at stake."""
     broker = opened(home, disk)
-    broker.create_stream(None, "default", now_us=NOW)
-    broker.create_topic("default", None, "dead", 2, now_us=NOW)
+    broker.at_once.create_stream(None, "default", now_us=NOW)
+    broker.at_once.create_topic("default", None, "dead", 2, now_us=NOW)
     own = TopicSettings(dead_letter_topic="dead")
-    flights = broker.create_topic("default", None, "flights", 2, now_us=NOW, settings=own)
+    flights = broker.at_once.create_topic("default", None, "flights", 2, now_us=NOW, settings=own)
     old = TopicSettings(retention_age_us=SECOND)
-    broker.create_topic("default", None, "old", 1, now_us=NOW, settings=old)
+    broker.at_once.create_topic("default", None, "old", 1, now_us=NOW, settings=old)
     fill(broker, flights.partition(0), 12)
     append_block(broker, flights.partition(1), block(*(b"%d" % number for number in range(12))))
-    fill(broker, broker.resolve("old").partition(0), 5)
+    fill(broker, broker.topology.resolve("old").partition(0), 5)
     return broker
 
 
 def _set(partition: int, ranges: Ranges, state: State) -> Callable[[Broker], None]:
     def step(broker: Broker) -> None:
-        broker.states.set(broker.resolve("flights").partition(partition), ranges, state, now_us=NOW)
+        broker.states.set(broker.topology.resolve("flights").partition(partition), ranges, state, now_us=NOW)
 
     return step
 
@@ -106,14 +106,14 @@ COPIES = Counter(
 
 def states(broker: Broker, name: str, partition: int) -> set[tuple[int, int]]:
     """(offset, state) of what is not available."""
-    found = list_states(broker.resolve(name).partition(partition), 0, 1 << 40)
+    found = list_states(broker.topology.resolve(name).partition(partition), 0, 1 << 40)
     return {(offset, state) for first, end, state in found for offset in range(first, end)}
 
 
 def copies(broker: Broker) -> Counter[str]:
     """Where the messages in the dead letter topic came from."""
     found: Counter[str] = Counter()
-    for partition in broker.resolve("dead").partitions:
+    for partition in broker.topology.resolve("dead").partitions:
         for run, first, end in read(broker, partition).pieces:
             for part in registry.dialect(run.dialect).decode(run, ScanRequest(first=first, end=end)):
                 for row in registry.to_batch(part).to_pylist():
@@ -134,7 +134,7 @@ def require(broker: Broker, answered: int) -> None:
         allowed = [STATES_AFTER[at][partition] for at in (known[-1], *following)]
         got = states(broker, "flights", partition)
         assert got in allowed, f"partition {partition} after {answered} steps: {sorted(got)}"
-    log = broker.resolve("old").partition(0).log
+    log = broker.topology.resolve("old").partition(0).log
     if answered >= MARKED_BY and log.first_offset == 0:
         assert states(broker, "old", 0) == {(offset, 30) for offset in range(5)}
     if answered >= DELETED_BY:

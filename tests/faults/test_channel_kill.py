@@ -25,7 +25,7 @@ def test_kill_9_of_a_channel_loses_nothing(tmp_path: Path, full: bool, record_fi
         _run_and_kill(tmp_path, random.uniform(0.1, 0.6), number, told)
         published = max(told[b"P"])
         broker = opened(tmp_path)
-        channel = broker.channels.find(broker.topic("s", "t"), "c")
+        channel = broker.channels.find(broker.topology.topic("s", "t"), "c")
         assert channel is not None
         lane = channel.lanes[0]
         done = set(range(lane.window.first)) - {offset for offset, _ in lane.out_of_window.items()}
@@ -35,7 +35,7 @@ def test_kill_9_of_a_channel_loses_nothing(tmp_path: Path, full: bool, record_fi
         again += len(told[b"I"] - done)
         broker.catalog.close()
     broker = opened(tmp_path)
-    topic = broker.topic("s", "t")
+    topic = broker.topology.topic("s", "t")
     end = topic.partition(0).log.next_offset
     assert end >= published
     channel = broker.channels.open(topic, "c")

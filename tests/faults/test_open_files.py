@@ -82,8 +82,8 @@ def test_partitions_that_rest_longest_close_their_files(tmp_path: Path) -> None:
     assert open_files_below(tmp_path) == 0
     again = opened(tmp_path, open_files_max=15)
     assert open_files_below(tmp_path) <= 15
-    assert all(one.log.recovery.clean for one in again.resolve("s.t").partitions)
-    assert again.resolve("s.t").partition(7).log.unavailable_ranges(0, 9) == [(0, 1, 20)]
+    assert all(one.log.recovery.clean for one in again.topology.resolve("s.t").partitions)
+    assert again.topology.resolve("s.t").partition(7).log.unavailable_ranges(0, 9) == [(0, 1, 20)]
     again.stop()
 
 

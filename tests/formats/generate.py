@@ -35,9 +35,9 @@ SPOOLED = [b"spooled-0", b"spooled-1"]
 def generate(directory: Path) -> None:
     """Write ``directory``/data, a broker's, and ``directory``/spool."""
     broker = Broker.open(directory / "data", BrokerSettings(), now_us=NOW, commit=SyncNow())
-    broker.create_stream(None, "s", now_us=NOW)
-    broker.create_topic("s", None, "t", 1, now_us=NOW, settings=TopicSettings(hide_states=True))
-    partition = broker.resolve("s.t").partition(0)
+    broker.at_once.create_stream(None, "s", now_us=NOW)
+    broker.at_once.create_topic("s", None, "t", 1, now_us=NOW, settings=TopicSettings(hide_states=True))
+    partition = broker.topology.resolve("s.t").partition(0)
     fill(broker, partition, 2, prefix="iggy-")
     _transactions(broker)
     fill(broker, partition, 2, prefix="end-")
@@ -61,7 +61,7 @@ def generate(directory: Path) -> None:
 
 
 def _transactions(broker: Broker) -> None:
-    partition = broker.resolve("s.t").partition(0)
+    partition = broker.topology.resolve("s.t").partition(0)
     producer = broker.producers.init_producer_id("bank", 1_000_000, None, now_us=NOW).value
     assert producer is not None
     caller = Caller("bank", producer.producer_id, producer.epoch)

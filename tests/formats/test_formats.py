@@ -69,13 +69,13 @@ def test_each_format_reads_what_it_writes() -> None:
 
 def test_a_broker_opens_what_was_kept(home: Path) -> None:
     broker = opened(home / "data")
-    partition = broker.resolve("s.t").partition(0)
+    partition = broker.topology.resolve("s.t").partition(0)
     assert committed(broker, partition) == [*SEEN, POISONED]
     assert partition.log.unavailable_ranges(0, 99) == [
         (partition.log.next_offset - 1, partition.log.next_offset, State.POISONED)
     ]
     assert partition.positions[CONSUMER.key].offset == 1
-    assert broker.topic("s", "t").settings.hide_states
+    assert broker.topology.topic("s", "t").settings.hide_states
     assert broker.postponed.count(partition) == 1
     assert broker.notes == [] and broker.recoveries() == []
     broker.tick(NOW + 2_000_000)
@@ -87,7 +87,7 @@ def test_a_broker_opens_what_was_kept(home: Path) -> None:
 def test_a_catalog_that_was_lost_is_rebuilt_from_what_was_kept(home: Path) -> None:
     (home / "data" / "catalog.sqlite").unlink()
     broker = opened(home / "data")
-    assert committed(broker, broker.resolve("s.t").partition(0)) == [*SEEN, POISONED]
+    assert committed(broker, broker.topology.resolve("s.t").partition(0)) == [*SEEN, POISONED]
     broker.stop()
 
 

@@ -32,15 +32,16 @@ from .core.damages import Damages
 from .core.dead_letters import DeadLetters
 from .core.delayed_messages import DelayedMessages
 from .core.idle_logs import IdleLogs
+from .core.immediate_changes import ImmediateChanges
 from .core.log_upkeep import LogUpkeep
 from .core.maintenance import Maintenance
 from .core.namespace import Namespace
 from .core.positions import Positions
 from .core.retention_enforcer import RetentionEnforcer
-from .core.settings import BrokerSettings, TopicSettings
+from .core.settings import BrokerSettings
 from .core.states import States
-from .core.topology import Partition, Stream, Topic
-from .core.topology_changes import TopologyCallbacks, TopologyChanges, complete
+from .core.topology import Partition, Topic
+from .core.topology_changes import TopologyCallbacks, TopologyChanges
 from .core.transaction_memory import TransactionMemory
 from .core.writer_state import WriterStateManager
 from .group_view import GroupViews
@@ -74,6 +75,12 @@ class Broker:
         """The parts, in the order in which they hear of everything; a part goes behind those that it is built on."""
         self._idle_logs = self._add(IdleLogs(settings.open_files_max))
         self.topology = Namespace(self.catalog, directory, self._open_log, settings.partitions_per_topic_max, now_us)
+        self.changes = TopologyChanges(
+            self.topology, self.catalog, directory, self._make_log,
+            TopologyCallbacks(self._meet, self._resized, self._abandon, self._forget),
+        )  # fmt: skip
+        """For who lets others have their turn meanwhile."""
+        self.at_once = ImmediateChanges(self.topology, self.changes)
         self._upkeep = self._add(LogUpkeep(attempts, self._idle_logs))
         self.appender = self._add(Appender(self.commit, self.counters, settings.unsynced_bytes_max))
         self._positions = self._add(Positions(self.catalog, self.counters, settings.position_flush_us))
@@ -101,7 +108,8 @@ class Broker:
         )
         self.dead_letters = self._add(
             DeadLetters(
-                self.catalog, self.counters, self.topology.topic_by_uuid, self.resolve, self.create_topic_in_stream,
+                self.catalog, self.counters, self.topology.topic_by_uuid, self.topology.resolve,
+                self.at_once.create_topic_in_stream,
                 lambda partition, block, now_us: self.native_appender.append(partition, block, now_us=now_us),
             )
         )  # fmt: skip
@@ -130,11 +138,6 @@ class Broker:
             one.on_synced for one in self._components if type(one).on_synced is not Component.on_synced
         ]
         """Of the parts that care: every sync comes here."""
-        self.changes = TopologyChanges(
-            self.topology, self.catalog, directory, self._make_log,
-            TopologyCallbacks(self._meet, self._resized, self._abandon, self._forget),
-        )  # fmt: skip
-        """For who lets others have their turn meanwhile; what has the same name here makes a change at once."""
         self._load()
 
     @classmethod
@@ -201,82 +204,6 @@ class Broker:
 
     def _partitions(self) -> list[Partition]:
         return partitions_of(self.topology.topics())
-
-    def streams(self) -> list[Stream]:
-        """All streams by id; ``default`` is there once it was needed."""
-        return self.topology.streams()
-
-    def stream(self, ident: int | str) -> Stream:
-        """By id or exact name."""
-        return self.topology.stream(ident)
-
-    def create_stream(self, ident: int | None, name: str, *, now_us: int) -> Stream:
-        """A new stream; without an id it takes the lowest that is free."""
-        return complete(self.changes.create_stream(ident, name, now_us=now_us))
-
-    def ensure_stream(self, name: str, *, now_us: int) -> Stream:
-        """The stream of this name; it is created if there is none."""
-        return self.topology.ensure_stream(name, now_us=now_us)
-
-    def delete_stream(self, ident: int | str) -> None:
-        """The stream with its topics and all their messages."""
-        complete(self.changes.delete_stream(self.stream(ident)))
-
-    def topics(self, stream_ident: int | str) -> list[Topic]:
-        """All topics of a stream by id."""
-        topics = self.stream(stream_ident).topics
-        return [topics[ident] for ident in sorted(topics)]
-
-    def topic(self, stream_ident: int | str, topic_ident: int | str) -> Topic:
-        """By ids or exact names."""
-        return self.topology.topic(stream_ident, topic_ident)
-
-    def resolve(self, flat_name: str) -> Topic:
-        """The topic that a one-level name means (design.md Names)."""
-        return self.topology.resolve(flat_name)
-
-    def create_topic(
-        self,
-        stream_ident: int | str,
-        ident: int | None,
-        name: str,
-        partitions_count: int,
-        *,
-        now_us: int,
-        settings: TopicSettings | None = None,
-    ) -> Topic:
-        """A new topic with empty partitions; without an id it takes the lowest that is free."""
-        return complete(
-            self.changes.create_topic(
-                self.stream(stream_ident),
-                ident,
-                name,
-                partitions_count,
-                now_us=now_us,
-                settings=settings or TopicSettings(),
-            )
-        )
-
-    def create_topic_in_stream(self, stream: str, name: str, partitions_count: int, now_us: int) -> Topic:
-        """A new topic with empty partitions in a stream that is created if there is none."""
-        found = self.ensure_stream(stream, now_us=now_us)
-        return self.create_topic(found.id, None, name, partitions_count, now_us=now_us)
-
-    def alter_topic(self, topic: Topic, settings: TopicSettings) -> None:
-        """Other settings from now on."""
-        complete(self.changes.alter_topic(topic, settings))
-
-    def delete_topic(self, stream_ident: int | str, topic_ident: int | str) -> None:
-        """The topic with its groups, positions and messages."""
-        complete(self.changes.delete_topic(self.topic(stream_ident, topic_ident)))
-
-    def add_partitions(self, topic: Topic, count: int) -> None:
-        """This many more, empty; groups rebalance."""
-        complete(self.changes.add_partitions(topic, count))
-
-    def delete_partitions(self, topic: Topic, count: int) -> None:
-        """The ones with the highest numbers and their messages; groups rebalance."""
-        complete(self.changes.delete_partitions(topic, count))
 
     def _meet(self, partitions: Sequence[Partition]) -> None:
         for partition in partitions:

@@ -35,6 +35,10 @@ class Stream:
     promised_ids: set[int] = field(default_factory=set)
     """Of topics that are being created."""
 
+    def list_topics(self) -> list[Topic]:
+        """Return its topics by id."""
+        return [self.topics[ident] for ident in sorted(self.topics)]
+
     @property
     def size_bytes(self) -> int:
         """Bytes of all its logs."""

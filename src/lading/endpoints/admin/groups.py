@@ -74,7 +74,7 @@ class AdminGroups:
 
     async def _join(self, request: Request, path: Parameters) -> Response:
         call = await parse_body(GroupMemberDocument, request, self._services.receive)
-        topics = [self._broker.resolve(name) for name in call.topics]
+        topics = [self._broker.topology.resolve(name) for name in call.topics]
         require_name("group", path["group"], Reason.INVALID_GROUP_ID)
         return _assignment(self._groups.join(path["group"], call.member, topics, now_us=now_us()))
 

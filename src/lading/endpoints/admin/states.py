@@ -66,7 +66,7 @@ class AdminStates:
         return json_response(progress.document())
 
     async def _counts(self, request: Request, path: Parameters) -> Response:
-        topic = self._broker.topic(path["stream"], path["topic"])
+        topic = self._broker.topology.topic(path["stream"], path["topic"])
         return json_response(
             [
                 {
@@ -80,7 +80,7 @@ class AdminStates:
         )
 
     async def _set_in_topic(self, request: Request, path: Parameters) -> Response:
-        topic = self._broker.topic(path["stream"], path["topic"])
+        topic = self._broker.topology.topic(path["stream"], path["topic"])
         wanted = await parse_body(TopicStatesDocument, request, self._services.receive)
         state = state_of(wanted.state)
         query = await self._requests.query(wanted.where)
@@ -92,7 +92,7 @@ class AdminStates:
             # the first one always gets on, so that a request that is repeated comes to its end
             if first < end and (time.monotonic() < until_s or not done.seen):
                 part = await self._requests.by_filter(
-                    lambda number=number: self._broker.topic(path["stream"], path["topic"]).partition(number),  # type: ignore[misc]
+                    lambda number=number: self._broker.topology.topic(path["stream"], path["topic"]).partition(number),  # type: ignore[misc]
                     query, first, end, state, wanted.reason, wanted.dry_run, until_s,
                 )  # fmt: skip
                 done.seen += part.seen
@@ -106,7 +106,7 @@ class AdminStates:
 
     async def _retention(self, request: Request, path: Parameters) -> Response:
         query = parse_query(RetentionQuery, request.query_params)
-        topic = self._broker.topic(path["stream"], path["topic"])
+        topic = self._broker.topology.topic(path["stream"], path["topic"])
         settings = self._broker.settings
         time_us = date_us()
 

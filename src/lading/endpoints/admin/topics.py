@@ -45,7 +45,7 @@ class AdminTopics:
         ]
 
     async def _streams(self, request: Request, path: Parameters) -> Response:
-        sizes = await finish_in_turns(measure_streams(self._broker.streams()))
+        sizes = await finish_in_turns(measure_streams(self._broker.topology.streams()))
         return json_response(
             [
                 {
@@ -66,16 +66,16 @@ class AdminTopics:
         return json_response({"id": stream.id, "name": stream.name}, 201)
 
     async def _delete_stream(self, request: Request, path: Parameters) -> Response:
-        stream = self._broker.stream(path["stream"])
+        stream = self._broker.topology.stream(path["stream"])
         await self._services.changes.make(self._broker.changes.delete_stream(stream))
         return Response(status_code=204)
 
     async def _topics(self, request: Request, path: Parameters) -> Response:
-        topics = [topic for stream in self._broker.streams() for topic in self._broker.topics(stream.id)]
+        topics = [topic for stream in self._broker.topology.streams() for topic in stream.list_topics()]
         return await answer_rows(_document(topic) for topic in topics)
 
     async def _topic(self, request: Request, path: Parameters) -> Response:
-        return json_response(_document(self._broker.topic(path["stream"], path["topic"])))
+        return json_response(_document(self._broker.topology.topic(path["stream"], path["topic"])))
 
     async def _create_topic(self, request: Request, path: Parameters) -> Response:
         wanted = await parse_body(NewTopic, request, self._services.receive)
@@ -89,13 +89,13 @@ class AdminTopics:
 
     async def _alter_topic(self, request: Request, path: Parameters) -> Response:
         changes = await parse_body(NewSettings, request, self._services.receive)
-        topic = self._broker.topic(path["stream"], path["topic"])
+        topic = self._broker.topology.topic(path["stream"], path["topic"])
         settings = topic.settings.merge(changes.model_extra or {})
         await self._services.changes.make_in_turn(topic, self._broker.changes.alter_topic(topic, settings))
         return json_response(_document(topic))
 
     async def _delete_topic(self, request: Request, path: Parameters) -> Response:
-        topic = self._broker.topic(path["stream"], path["topic"])
+        topic = self._broker.topology.topic(path["stream"], path["topic"])
         await self._services.changes.make_in_turn(topic, self._broker.changes.delete_topic(topic))
         return Response(status_code=204)
 

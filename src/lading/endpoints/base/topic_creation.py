@@ -34,7 +34,7 @@ async def find_or_create_topic(
 ) -> Topic:
     """Return the topic that a flat name means; create it in the default stream if there is none."""
     try:
-        return services.broker.resolve(name)
+        return services.broker.topology.resolve(name)
     except Refusal as refusal:
         if refusal.reason not in MISSING:
             raise
@@ -44,4 +44,4 @@ async def find_or_create_topic(
         if refusal.reason is not Reason.TOPIC_NAME_EXISTS:
             raise
         # another client was sooner
-        return services.broker.resolve(name)
+        return services.broker.topology.resolve(name)

@@ -20,7 +20,7 @@ def partition_of(broker: Broker, path: Parameters) -> Partition:
     Raises Refusal: malformed if no partition can have such a number, not found if this topic has none of that number.
     """
     number = parse_partition(path["partition"])
-    return broker.topic(path["stream"], path["topic"]).partition(number)
+    return broker.topology.topic(path["stream"], path["topic"]).partition(number)
 
 
 def parse_partition(text: str) -> int:

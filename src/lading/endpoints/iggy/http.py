@@ -217,7 +217,9 @@ class IggyHttp:
 
     def _partition(self, path: Parameters) -> Partition:
         fields = _fields(path)
-        return self._services.broker.topic(fields["stream"], fields["topic"]).partition(fields["partition_id"] - 1)
+        return self._services.broker.topology.topic(fields["stream"], fields["topic"]).partition(
+            fields["partition_id"] - 1
+        )
 
     async def _body(self, request: Request) -> bytes:
         self._services.metrics.received_bytes.values[(NAME,)] += int(request.headers.get("content-length") or 0)

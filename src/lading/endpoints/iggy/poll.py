@@ -178,7 +178,7 @@ class Poller:
         return command
 
     def _routed(self, command: PollMessages) -> Route:
-        topic = self._broker.topic(command.stream, command.topic)
+        topic = self._broker.topology.topic(command.stream, command.topic)
         return topic, consumer_of(command.consumer, topic, self._broker.groups), command.partition_id - 1
 
 

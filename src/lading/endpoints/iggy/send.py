@@ -82,7 +82,10 @@ class Sender:
         """Return topic and partition choice of a head that is new; Refusal where there is no such topic."""
         command: Any = self._release.commands.parse_request(SEND, payload)
         assert isinstance(command, SendMessages)
-        route = self._broker.topic(command.stream, command.topic), choice_of(command.partitioning, self._release)
+        route = (
+            self._broker.topology.topic(command.stream, command.topic),
+            choice_of(command.partitioning, self._release),
+        )
         self._routes.add(head, route)
         return route
 

@@ -84,9 +84,9 @@ class IggyService:
                 stream = await make(changes.create_stream(command.stream_id, name, now_us=now_us()))
                 return r.StreamDetails(describe_stream(stream, MeasuredStream([])), [])
             case c.DeleteStream():
-                await make(changes.delete_stream(self._broker.stream(command.stream)))
+                await make(changes.delete_stream(self._broker.topology.stream(command.stream)))
             case c.CreateTopic():
-                stream, name = self._broker.stream(command.stream), normalise_name(command.name)
+                stream, name = self._broker.topology.stream(command.stream), normalise_name(command.name)
                 count = command.partitions_count
                 topic = await make(
                     changes.create_topic(
@@ -120,7 +120,7 @@ class IggyService:
 
     def topic(self, command: Any) -> Topic:
         """The topic a command names."""
-        return self._broker.topic(command.stream, command.topic)
+        return self._broker.topology.topic(command.stream, command.topic)
 
     # -- the server
 
@@ -134,7 +134,7 @@ class IggyService:
 
     def _stats(self, command: c.Stats, client: Client | None) -> Turns[r.StatsInfo]:
         process = self._services.process.figures()
-        streams = yield from measure_streams(self._broker.streams())
+        streams = yield from measure_streams(self._broker.topology.streams())
         topics = [topic for stream in streams.values() for topic in stream.topics]
         return r.StatsInfo(
             process_id=process.pid,
@@ -219,12 +219,12 @@ class IggyService:
     # -- streams, topics, partitions
 
     def _stream(self, command: c.GetStream, client: Client | None) -> Turns[r.StreamDetails]:
-        measured = yield from measure_streams([self._broker.stream(command.stream)])
+        measured = yield from measure_streams([self._broker.topology.stream(command.stream)])
         ((stream, size),) = measured.items()
         return r.StreamDetails(describe_stream(stream, size), [describe_topic(one) for one in size.topics])
 
     def _streams(self, command: c.GetStreams, client: Client | None) -> Turns[list[r.StreamInfo]]:
-        measured = yield from measure_streams(self._broker.streams())
+        measured = yield from measure_streams(self._broker.topology.streams())
         return [describe_stream(stream, size) for stream, size in measured.items()]
 
     def _topic(self, command: c.GetTopic, client: Client | None) -> Turns[r.TopicDetails]:
@@ -238,7 +238,7 @@ class IggyService:
         return r.TopicDetails(describe_topic(measured), partitions)
 
     def _topics(self, command: c.GetTopics, client: Client | None) -> Turns[list[r.TopicInfo]]:
-        topics = self._broker.stream(command.stream).topics
+        topics = self._broker.topology.stream(command.stream).topics
         measured = yield from measure_topics(topics[one] for one in sorted(topics))
         return [describe_topic(one) for one in measured]
 
@@ -297,9 +297,9 @@ class IggyService:
             facts["new_name"] = normalise_name(command.name)
         # the real server names what it found by number, however it was asked for
         try:
-            stream = self._broker.stream(facts["stream"])
+            stream = self._broker.topology.stream(facts["stream"])
             facts["stream"] = stream.id
-            facts["topic"] = self._broker.topic(stream.id, facts["topic"]).id
+            facts["topic"] = self._broker.topology.topic(stream.id, facts["topic"]).id
         except (LadingError, KeyError):
             pass
         return facts

@@ -26,7 +26,7 @@ class StateSetter:
         """Return the body of the answer when it is on disk; raise Refusal or FilterError."""
 
         def find() -> Partition:
-            return self._broker.topic(command.stream, command.topic).partition(command.partition_id - 1)
+            return self._broker.topology.topic(command.stream, command.topic).partition(command.partition_id - 1)
 
         reason = command.reason or None
         if isinstance(command, SetStates):

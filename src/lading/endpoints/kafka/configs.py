@@ -170,7 +170,7 @@ class _Handlers:
         row = {"resource_type": asked.resource_type, "resource_name": asked.resource_name, "error_message": None}
         try:
             if asked.resource_type == TOPIC:
-                rows = topic_rows(self._context, self._context.broker.resolve(asked.resource_name).settings)
+                rows = topic_rows(self._context, self._context.broker.topology.resolve(asked.resource_name).settings)
             elif asked.resource_type == BROKER and asked.resource_name == str(NODE_ID):
                 rows = self._broker_rows()
             elif asked.resource_type in (GROUP, CLIENT_METRICS) or (asked.resource_type, asked.resource_name) == _ALL:
@@ -234,7 +234,7 @@ class _Handlers:
         if asked.resource_type != TOPIC:
             return {**row, "error_code": INVALID_REQUEST, "error_message": _NO_SUCH.format(asked.resource_name)}
         try:
-            topic = self._context.broker.resolve(asked.resource_name)
+            topic = self._context.broker.topology.resolve(asked.resource_name)
             settings = topic.settings.merge(changes(asked))
             if not validate_only:
                 change = self._context.broker.changes.alter_topic(topic, settings)

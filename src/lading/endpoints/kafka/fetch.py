@@ -115,7 +115,7 @@ def topic_by_id(broker: Broker, uuid: bytes) -> Topic | None:
 
 def _topic_named(broker: Broker, name: bytes) -> Topic | None:
     try:
-        return broker.resolve(name.decode())
+        return broker.topology.resolve(name.decode())
     except (LadingError, UnicodeDecodeError):
         return None
 

@@ -126,7 +126,7 @@ class _Handlers:
         if not is_legal(name):
             return TopicMetadata(INVALID_TOPIC, name, _NOBODY.bytes)
         try:
-            return _row(self._context.broker.resolve(name))
+            return _row(self._context.broker.topology.resolve(name))
         except LadingError:
             return TopicMetadata(UNKNOWN_TOPIC, name, _NOBODY.bytes)
 
@@ -134,7 +134,7 @@ class _Handlers:
 def expressible(context: Context) -> list[Topic]:
     """All topics whose names Kafka can say."""
     broker = context.broker
-    found = [topic for stream in broker.streams() for topic in broker.topics(stream.id)]
+    found = [topic for stream in broker.topology.streams() for topic in stream.list_topics()]
     return [topic for topic in found if is_legal(topic.flat_name)]
 
 

@@ -105,7 +105,7 @@ class GroupPositions:
 
     def _deleted(self, group: str, topic: str, number: int, subscribed: Collection[str] | None) -> int:
         try:
-            partition = self._broker.resolve(topic).partition(number)
+            partition = self._broker.topology.resolve(topic).partition(number)
             if subscribed is None or topic in subscribed:
                 return GROUP_SUBSCRIBED
             self._groups.remove_position(group, partition)
@@ -121,7 +121,7 @@ class GroupPositions:
             rows = []
             for number in topic.partition_indexes:
                 try:
-                    place: Partition | None = self._broker.resolve(topic.name).partition(number)
+                    place: Partition | None = self._broker.topology.resolve(topic.name).partition(number)
                 except Refusal:
                     place = None
                 rows.append({"partition_index": number, **(self._row(group, place, stable) if place else _NOTHING)})
@@ -133,7 +133,7 @@ class GroupPositions:
     def _all(self, group: str, stable: bool, turn: TurnCounter) -> Turns[list[Fields]]:
         key = PositionKey(KAFKA, group)
         found: list[Fields] = []
-        for topic in [topic for stream in self._broker.streams() for topic in stream.topics.values()]:
+        for topic in [topic for stream in self._broker.topology.streams() for topic in stream.topics.values()]:
             rows = [
                 {"partition_index": one.number, **self._row(group, one, stable)}
                 for one in topic.partitions
@@ -206,7 +206,7 @@ def store_offsets(
             code = refused
             text = (one.committed_metadata or "").encode()
             try:
-                partition = context.broker.resolve(topic.name).partition(one.partition_index)
+                partition = context.broker.topology.resolve(topic.name).partition(one.partition_index)
                 if not code and len(text) > METADATA_BYTES_MAX:
                     code = POSITION_TEXT_TOO_LARGE
                 if not code:

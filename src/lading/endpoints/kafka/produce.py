@@ -148,7 +148,7 @@ class ProduceHandler:
 
     def _topic(self, name: bytes) -> Topic | LadingError:
         try:
-            return self._broker.resolve(name.decode())
+            return self._broker.topology.resolve(name.decode())
         except UnicodeDecodeError:
             return MalformedMessage("a topic name is no UTF-8")
         except LadingError as error:

@@ -60,7 +60,7 @@ class _Handlers:
     def _place(self, name: str, numbers: Iterable[int]) -> tuple[Topic, list[Partition]] | None:
         """What is not there has no size, and no row."""
         try:
-            topic = self._context.broker.resolve(name)
+            topic = self._context.broker.topology.resolve(name)
         except Refusal:
             return None
         return topic, [topic.partitions[number] for number in numbers if 0 <= number < len(topic.partitions)]
@@ -77,7 +77,7 @@ class _Handlers:
 
     def _elected(self, name: str, number: int) -> Fields:
         try:
-            self._context.broker.resolve(name).partition(number)
+            self._context.broker.topology.resolve(name).partition(number)
         except LadingError as error:
             return {"partition_id": number, "error_code": code_of(error), "error_message": str(error)}
         return {"partition_id": number, "error_code": ELECTION_NOT_NEEDED, "error_message": _LEADS}

@@ -112,7 +112,7 @@ class _Handlers:
 
     def _exists(self, name: str) -> bool:
         try:
-            self._broker.resolve(name)
+            self._broker.topology.resolve(name)
         except Refusal:
             return False
         return True
@@ -144,7 +144,7 @@ class _Handlers:
                 if topic is None:
                     raise _Refused(UNKNOWN_TOPIC_ID, "there is no topic with that id")
             else:
-                topic = self._broker.resolve(name)
+                topic = self._broker.topology.resolve(name)
             row = {"name": topic.flat_name, "topic_id": UUID(bytes=topic.uuid)}
             await self._context.services.changes.make_in_turn(topic, self._broker.changes.delete_topic(topic))
         except (LadingError, _Refused) as error:
@@ -157,7 +157,7 @@ class _Handlers:
 
     async def _grown(self, asked: Any, *, validate_only: bool) -> Fields:
         try:
-            topic = self._broker.resolve(asked.name)
+            topic = self._broker.topology.resolve(asked.name)
             more = asked.count - len(topic.partitions)
             if more < 1:
                 raise _Refused(
@@ -180,7 +180,7 @@ class _Handlers:
 
     def _trimmed(self, name: str, asked: Any) -> Fields:
         try:
-            partition = self._broker.resolve(name).partition(asked.partition_index)
+            partition = self._broker.topology.resolve(name).partition(asked.partition_index)
             end = partition.log.last_stable_offset if asked.offset == _DEFAULT else asked.offset
             delete_before(partition, end)
         except LadingError as error:

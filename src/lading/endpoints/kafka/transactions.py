@@ -78,7 +78,7 @@ class Transactions:
         for topic in body.v3_and_below_topics:
             for number in topic.partitions:
                 try:
-                    found[topic.name, number] = self._context.broker.resolve(topic.name).partition(number)
+                    found[topic.name, number] = self._context.broker.topology.resolve(topic.name).partition(number)
                 except Refusal as refusal:
                     codes[topic.name, number] = code_of(refusal)
         code = OPERATION_NOT_ATTEMPTED if codes else NONE

@@ -115,14 +115,14 @@ class Node:
 
     def topics(self) -> Iterator[Topic]:
         """Those whose names NSQ can express, by name."""
-        found = [topic for stream in self.broker.streams() for topic in stream.topics.values()]
+        found = [topic for stream in self.broker.topology.streams() for topic in stream.topics.values()]
         yield from sorted((one for one in found if limits.is_name(one.flat_name)), key=lambda one: one.flat_name)
 
     def find(self, name: str) -> Topic:
         """The topic; Refusal where there is none."""
         if not limits.is_name(name):
             raise Refusal(Reason.TOPIC_NAME_NOT_FOUND, f"{name!r} is no topic name")
-        return self.broker.resolve(name)
+        return self.broker.topology.resolve(name)
 
     def publishable(self, name: str, partition: int) -> Topic:
         """Return the topic that a client publishes to. Raises TopicNeeded if it is missing, a Fault if it may not be.
@@ -157,7 +157,7 @@ class Node:
 
     def create_at_once(self, name: str) -> Topic:
         """Create a topic while others wait, for messages that are taken already and whose topic was deleted since."""
-        return self.broker.create_topic_in_stream(DEFAULT_STREAM, name, 1, now_us())
+        return self.broker.at_once.create_topic_in_stream(DEFAULT_STREAM, name, 1, now_us())
 
     async def create(self, name: str, partitions: int = 1, form: str | None = None) -> Topic:
         """Return the topic, created in stream ``default`` if it is missing; ``form`` as TopicSettings.header_form."""
@@ -261,7 +261,7 @@ class Node:
 
     def _delete_unused(self, topic: Topic) -> None:
         if self._is_unused(topic):
-            self.broker.delete_topic(topic.stream.id, topic.id)
+            self.broker.at_once.delete_topic(topic.stream.id, topic.id)
 
     def _is_unused(self, topic: Topic) -> bool:
         return topic.name.endswith(limits.EPHEMERAL) and not self.channels.of_topic(topic)

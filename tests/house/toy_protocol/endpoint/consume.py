@@ -19,7 +19,7 @@ from ..dialect.protocol import CODE, READER
 
 def answer_read(broker: Broker, carrying: Carrying, command: ReadCommand) -> tuple[dict[str, Any], bytes]:
     """Return the facts of the answer, and the messages; Refusal if there is no such partition."""
-    topic = broker.resolve(command.topic)
+    topic = broker.topology.resolve(command.topic)
     partition = choose_partition(topic, ByNumber(command.partition))
     facts = {
         "partitions": len(topic.partitions),

@@ -18,8 +18,8 @@ from ..dialect.protocol import CODE
 
 def create(broker: Broker, command: PublishCommand, now_us: int) -> None:
     """Create the topic of a command; Refusal if there is one."""
-    broker.ensure_stream(DEFAULT_STREAM, now_us=now_us)
-    broker.create_topic(DEFAULT_STREAM, None, command.topic, command.create, now_us=now_us)
+    broker.at_once.ensure_stream(DEFAULT_STREAM, now_us=now_us)
+    broker.at_once.create_topic(DEFAULT_STREAM, None, command.topic, command.create, now_us=now_us)
 
 
 def publish(broker: Broker, command: PublishCommand, sent: bytes, now_us: int) -> Append:
@@ -27,7 +27,7 @@ def publish(broker: Broker, command: PublishCommand, sent: bytes, now_us: int) -
     bodies = split_sent(sent)
     if not bodies:
         raise MalformedMessage("a publish without messages")
-    partition = choose_partition(broker.resolve(command.topic), ByNumber(command.partition))
+    partition = choose_partition(broker.topology.resolve(command.topic), ByNumber(command.partition))
     time_us = partition.log.append_time_us(now_us)
 
     def write(array: NDArray[np.uint8], at: int, base_offset: int) -> WriteResult:

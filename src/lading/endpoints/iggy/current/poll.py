@@ -80,7 +80,7 @@ class CurrentPoller:
         route = self._routes.get(head)
         if route is None:
             values = parse_body(READS[POLL], body)
-            topic = self._broker.topic(from_wire(values["stream"]), from_wire(values["topic"]))
+            topic = self._broker.topology.topic(from_wire(values["stream"]), from_wire(values["topic"]))
             consumer = consumer_of(self._broker, topic, values["consumer"])
             number = values["partition"]
             if number is None and consumer.kind is IggyConsumerKind.CONSUMER:

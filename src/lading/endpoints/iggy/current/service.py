@@ -64,7 +64,7 @@ class CurrentService:
         return partial(handler, self)
 
     def _topic(self, stream: Identifier, topic: Identifier) -> Topic:
-        return self._broker.topic(from_wire(stream), from_wire(topic))
+        return self._broker.topology.topic(from_wire(stream), from_wire(topic))
 
     # -- the server
 
@@ -76,7 +76,7 @@ class CurrentService:
 
     def _survey_stats(self) -> Turns[bytes]:
         process = self._services.process.figures()
-        streams = yield from measure_streams(self._broker.streams())
+        streams = yield from measure_streams(self._broker.topology.streams())
         topics = [topic for stream in streams.values() for topic in stream.topics]
         disk = shutil.disk_usage(self._services.settings.data)
         numbers = (
@@ -139,7 +139,7 @@ class CurrentService:
 
     def _stream(self, caller: CurrentCaller, stream: Identifier) -> Outcome:
         try:
-            found = self._broker.stream(from_wire(stream))
+            found = self._broker.topology.stream(from_wire(stream))
         except Refusal as refusal:
             return _nothing_if_missing(refusal)
         return finish_in_turns(self._survey_stream(found))
@@ -152,7 +152,7 @@ class CurrentService:
         return finish_in_turns(self._survey_streams())
 
     def _survey_streams(self) -> Turns[bytes]:
-        measured = yield from measure_streams(self._broker.streams())
+        measured = yield from measure_streams(self._broker.topology.streams())
         return b"".join(describe_stream(stream, size) for stream, size in measured.items())
 
     async def _create_stream(self, caller: CurrentCaller, name: str, options: Options) -> bytes:
@@ -163,15 +163,17 @@ class CurrentService:
 
     def _update_stream(self, caller: CurrentCaller, stream: Identifier, name: str, options: Options) -> Outcome:
         _refuse_options(options, "streams")
-        _refuse_new_name(self._broker.stream(from_wire(stream)).name, name)
+        _refuse_new_name(self._broker.topology.stream(from_wire(stream)).name, name)
         return NOTHING
 
     async def _delete_stream(self, caller: CurrentCaller, stream: Identifier) -> bytes:
-        await self._services.changes.make(self._broker.changes.delete_stream(self._broker.stream(from_wire(stream))))
+        await self._services.changes.make(
+            self._broker.changes.delete_stream(self._broker.topology.stream(from_wire(stream)))
+        )
         return NOTHING
 
     def _purge_stream(self, caller: CurrentCaller, stream: Identifier) -> Outcome:
-        for topic in list(self._broker.stream(from_wire(stream)).topics.values()):
+        for topic in list(self._broker.topology.stream(from_wire(stream)).topics.values()):
             _purge(topic)
         return NOTHING
 
@@ -189,7 +191,7 @@ class CurrentService:
         return describe_topic_with_partitions(measured)
 
     def _topics(self, caller: CurrentCaller, stream: Identifier) -> Outcome:
-        topics = self._broker.stream(from_wire(stream)).topics
+        topics = self._broker.topology.stream(from_wire(stream)).topics
         return finish_in_turns(self._survey_topics([topics[one] for one in sorted(topics)]))
 
     def _survey_topics(self, topics: list[Topic]) -> Turns[bytes]:
@@ -202,7 +204,7 @@ class CurrentService:
         if partitions_count > limits.PARTITIONS_MAX:
             _refuse_partitions(partitions_count)
         settings = _settings_of(TopicSettings(), options, partitions_count)
-        found = self._broker.stream(from_wire(stream))
+        found = self._broker.topology.stream(from_wire(stream))
         change = self._broker.changes.create_topic(
             found, None, name, partitions_count, now_us=now_us(), settings=settings
         )
