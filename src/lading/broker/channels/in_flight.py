@@ -185,6 +185,9 @@ class InFlightTracker:
     def expire(self, now_us: int) -> bool:
         """Take back what was not answered in time, and what was put off until now; whether anything was."""
         self._now_us = now_us
+        if self.window.soonest_us > now_us and not self.out_of_window.is_due(now_us):
+            # nearly always: a tick asks every partition of every channel
+            return False
         late = self.window.find_expired(now_us)
         if len(late):
             for number, count in zip(*np.unique(self.window.owners(late), return_counts=True), strict=True):

@@ -69,6 +69,10 @@ class OutOfWindow:
         self._entries.clear()
         self._due.clear()
 
+    def is_due(self, now_us: int) -> bool:
+        """Whether there may be a message whose time has come."""
+        return bool(self._due) and self._due[0][0] <= now_us
+
     def due(self, now_us: int) -> Iterator[tuple[int, OutOfWindowMessage]]:
         """Messages whose time has come; each is given once."""
         while self._due and self._due[0][0] <= now_us:
