@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from lading.broker.broker import Broker
+from lading.broker.core.positions import ROWS_AT_ONCE
 from lading.broker.kafka.group import JoinGroupRequest
 from lading.broker.kafka.group_rebalancer import GroupRebalancer
 from lading.log import watermark
@@ -34,6 +35,9 @@ def test_positions_wait_for_a_catalog_that_can_be_written(tmp_path: Path) -> Non
     assert (broker.counters.failed_maintenance, broker.counters.positions_written) == (1, 0)
     full(broker, 100_000)
     broker.tick(NOW + 2 * SECOND)
+    for _ in range(3000 // ROWS_AT_ONCE):
+        # a pass of the event loop each
+        broker.appender.flush()
     assert (broker.counters.failed_maintenance, broker.counters.positions_written) == (1, 3000)
     broker.stop()
     again = opened(tmp_path)

@@ -41,7 +41,7 @@ LOADED = [
 SYNCED = [(LogUpkeep, "on_synced"), (Appender, "on_synced"), (WriterStateManager, "on_synced")]
 TICKED = [
     (LogUpkeep, "tick"),
-    (Positions, "flush"),
+    (Positions, "flush_some"),
     (NativeGroups, "tick"),
     (KafkaGroupCoordinator, "tick"),
     (NativeTransactions, "tick"),
@@ -77,7 +77,7 @@ CLOSED = [
     (Channels, "store"),
     (DelayedMessages, "store"),
     (WriterStateManager, "snapshot"),
-    (Positions, "flush"),
+    (Positions, "flush_some"),
     (Catalog, "close"),
 ]
 

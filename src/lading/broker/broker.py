@@ -83,10 +83,9 @@ class Broker:
         self.at_once = ImmediateChanges(self.topology, self.changes)
         self._upkeep = self._add(LogUpkeep(attempts, self._idle_logs))
         self.appender = self._add(Appender(self.commit, self.counters, settings.unsynced_bytes_max))
-        self._positions = self._add(Positions(self.catalog, self.counters, settings.position_flush_us))
-        self.catalog_commit = CatalogCommit(
-            self.catalog, self.commit, self.appender.call_before_flush, self._positions.flush
-        )
+        at_end_of_pass = self.appender.call_before_flush
+        self._positions = self._add(Positions(self.catalog, self.counters, settings.position_flush_us, at_end_of_pass))
+        self.catalog_commit = CatalogCommit(self.catalog, self.commit, at_end_of_pass, self._positions.flush_some)
         self.groups = self._add(IggyGroups(self.catalog, self._positions))
         self.poller = IggyPoller(self.groups, self._positions, self.counters)
         self.native_groups = self._add(NativeGroups(self.catalog, self._positions, settings.session_timeout_us))

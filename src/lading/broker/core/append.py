@@ -196,6 +196,9 @@ class Appender(Component):
         finally:
             self._asked = False
             self._write()
+            if self._before:
+                # a callback has asked to be called again
+                self._ask()
 
     def _write(self) -> None:
         dirty, self._dirty, self._alone = self._dirty, [], None

@@ -22,13 +22,14 @@ class CatalogCommit:
         catalog: Catalog,
         commit: Commit,
         call_at_end_of_pass: Callable[[Callable[[], None]], None],
-        write: Callable[[], object],
+        write_some: Callable[[], bool],
     ) -> None:
-        """``write`` writes to the catalog what waits in memory; Refusal where that fails."""
+        """``write_some`` writes to the catalog what waits in memory and says whether there is more; it may raise
+        Refusal."""
         self._catalog = catalog
         self._commit = commit
         self._call_at_end_of_pass = call_at_end_of_pass
-        self._write = write
+        self._write_some = write_some
         self._next: PendingResult[None] | None = None
         """Of those who asked and whose sync has not begun."""
         self._is_running = False
@@ -45,15 +46,19 @@ class CatalogCommit:
         return self._next
 
     def _begin(self) -> None:
-        answer, self._next = self._next, None
+        answer = self._next
         if answer is None:
             return
         self._is_running = True
         try:
-            self._write()
+            if self._write_some():
+                # others have their turn; those who ask meanwhile share the sync that follows
+                self._call_at_end_of_pass(self._begin)
+                return
+            self._next = None
             self._commit.submit(self._catalog.wal, lambda error: self._finish(answer, error))
         except (Refusal, OSError) as error:
-            self._is_running = False
+            self._is_running, self._next = False, None
             answer.refuse(error if isinstance(error, Refusal) else self._refusal(error))
 
     def _finish(self, answer: PendingResult[None], error: OSError | None) -> None:

@@ -7,21 +7,35 @@ at most ``position_flush_us`` later and when the broker stops; a crash may repea
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from itertools import islice
+from typing import Final
 
 from ...log.catalog import Catalog
 from ...log.catalog_rows import PositionRow
+from ...model.errors import Refusal
 from .component import NEVER_US, Component, partitions_of
 from .counters import Counters
 from .position import PositionKey, StoredPosition
 from .topology import Partition, Topic
 
+ROWS_AT_ONCE: Final = 500
+"""So many are written in one transaction, in about 5 ms; then others have their turn."""
+
 
 class Positions(Component):
     """Positions of all partitions; they live on the partitions, and changes wait here for the catalog."""
 
-    def __init__(self, catalog: Catalog, counters: Counters, flush_us: int) -> None:
+    def __init__(
+        self,
+        catalog: Catalog,
+        counters: Counters,
+        flush_us: int,
+        call_at_end_of_pass: Callable[[Callable[[], None]], None],
+    ) -> None:
         self._catalog = catalog
+        self._call_at_end_of_pass = call_at_end_of_pass
         self._counters = counters
         self._flush_us = flush_us
         self._changed: dict[tuple[Partition, PositionKey], None] = {}
@@ -71,22 +85,40 @@ class Positions(Component):
         return self._due_us
 
     def tick(self, now_us: int) -> None:
-        """Write the changes when they are due."""
-        if self._due_us <= now_us:
-            self.close(now_us)
+        """Write the changes when they are due, those that are many in the passes of the event loop after this."""
+        if self._due_us <= now_us and self.flush_some():
+            self._call_at_end_of_pass(self._write_on)
+
+    def _write_on(self) -> None:
+        # what is refused is due at the next tick
+        with suppress(Refusal):
+            if self.flush_some():
+                self._call_at_end_of_pass(self._write_on)
 
     def close(self, now_us: int) -> None:
         """Write the changes."""
-        self._counters.positions_written += self.flush()
+        while self.flush_some():
+            pass
 
-    def flush(self) -> int:
-        """Write every change; gives how many. Where that is refused they wait for the next flush."""
-        rows = [
-            PositionRow(key.protocol, partition.topic.uuid, partition.number, key.consumer, *partition.positions[key])
-            for partition, key in self._changed
-        ]
-        if rows:
-            self._catalog.put_positions(rows)
-        self._changed.clear()
+    def flush_some(self) -> bool:
+        """Write the oldest changes, ``ROWS_AT_ONCE`` at most. Return whether there are more.
+
+        Where that is refused they wait for the next time.
+        """
+        some = list(islice(self._changed, ROWS_AT_ONCE))
+        if some:
+            self._catalog.put_positions(
+                [
+                    PositionRow(
+                        key.protocol, partition.topic.uuid, partition.number, key.consumer, *partition.positions[key]
+                    )
+                    for partition, key in some
+                ]
+            )
+            self._counters.positions_written += len(some)
+        for one in some:
+            del self._changed[one]
+        if self._changed:
+            return True
         self._due_us = NEVER_US
-        return len(rows)
+        return False
