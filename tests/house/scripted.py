@@ -149,7 +149,10 @@ class ScriptedLoop:
 
     def run_in_executor(self, executor: Any, func: Any, *arguments: Any) -> Any:
         done: asyncio.Future[Any] = self.create_future()
-        done.set_result(func(*arguments))
+        try:
+            done.set_result(func(*arguments))
+        except Exception as error:
+            done.set_exception(error)
         return done
 
     def create_task(self, work: Coroutine[Any, Any, Any], **named: Any) -> asyncio.Task[Any]:

@@ -66,17 +66,18 @@ class Fetcher:
         head = parse_request_header(frame)
         served = SERVED[FETCH]
         if not served.low <= head.version <= served.high:
-            sentence = f"version {head.version} of Fetch is not served"
-            if head.version < served.low:
-                connection.tell_old_format(f"{sentence}: older formats have no headers")
-            raise MalformedMessage(sentence)
+            raise version_error(connection, head.version)
         request = parse_fetch_request(frame, head)
         slot = connection.responses.slot()
         if request.session_id != 0 and request.session_epoch > 0:
-            connection.count("Fetch", SESSION_NOT_FOUND)
-            slot.fill(fetch_answer(request, (), SESSION_NOT_FOUND))
+            refuse_session(connection, slot, request)
             return
-        DelayedFetch(self, connection, slot, request).try_now()
+        by_id, topics = request.by_id, self.topics
+        places = [
+            (name, topics.get((by_id, name)) or self.find_topic(name, by_id=by_id), wanted)
+            for name, wanted in request.topics
+        ]
+        DelayedFetch(self, connection, slot, request, places).try_now()
 
     def find_topic(self, name: bytes, *, by_id: bool) -> Topic | None:
         """Return the topic of a name or of 16 bytes that is not among ``topics`` yet, or None if there is none."""
@@ -108,6 +109,20 @@ class Fetcher:
             self._dropped[NAME, "unholdable"] += count
 
 
+def version_error(connection: RequestContext, version: int) -> MalformedMessage:
+    """Return why a version is not served."""
+    sentence = f"version {version} of Fetch is not served"
+    if version < SERVED[FETCH].low:
+        connection.tell_old_format(f"{sentence}: older formats have no headers")
+    return MalformedMessage(sentence)
+
+
+def refuse_session(connection: RequestContext, slot: Slot, request: FetchRequest) -> None:
+    """Answer a request that counts on a session."""
+    connection.count("Fetch", SESSION_NOT_FOUND)
+    slot.fill(fetch_answer(request, (), SESSION_NOT_FOUND))
+
+
 def topic_by_id(broker: Broker, uuid: bytes) -> Topic | None:
     """Return the topic of a 16-byte id, or None."""
     return broker.topology.topic_by_uuid(uuid)
@@ -120,69 +135,77 @@ def _topic_named(broker: Broker, name: bytes) -> Topic | None:
         return None
 
 
+Place = tuple[bytes, "Topic | None", list[FetchPartition]]
+"""Partitions of a topic that are wanted, under the name by which they were asked for."""
+
+
 class DelayedFetch:
     """One Fetch from its request to its answer."""
 
-    def __init__(self, fetcher: Fetcher, connection: RequestContext, slot: Slot, request: FetchRequest) -> None:
+    def __init__(
+        self, fetcher: Fetcher, connection: RequestContext, slot: Slot, request: FetchRequest, places: list[Place]
+    ) -> None:
         self._fetcher = fetcher
         self._connection = connection
         self._slot = slot
         self._request = request
-        self._places = [
-            (name, topic, wanted)
-            for name, wanted in request.topics
-            for topic in (fetcher.topics.get((request.by_id, name)) or fetcher.find_topic(name, by_id=request.by_id),)
-        ]
+        self._places = places
         self._timer: asyncio.TimerHandle | None = None
         self._unstop: Callable[[], None] | None = None
         self._watches: list[Callable[[], None]] = []
-        self._waiting = False
-        self._count = 0
-        """Messages of the answer."""
+        self._waiting = self._is_over = False
 
     def try_now(self) -> None:
         """Answer, or wait for more."""
-        services = self._fetcher.context.services
-        rows, batches, total, settled = self._gather()
-        request = self._request
-        if total >= request.min_bytes or settled or request.wait_ms <= 0 or services.stopping:
-            self._finish(rows, batches)
-        else:
-            self._wait(min(request.wait_ms, WAIT_MS_MAX))
-
-    def _gather(
-        self,
-    ) -> tuple[list[tuple[bytes, list[FetchedPartition]]], list[tuple[int, int, PartitionRecords]], int, bool]:
-        """The rows of the answer, what is still to be made for them (topic, row), the bytes; whether it may not wait.
-
-        It may not where a partition is refused, or where there is more already than the limits let in.
-        """
-        request, fetcher = self._request, self._fetcher
-        limit = fetcher.limit(request.max_bytes)
-        total, refused, more = 0, False, False
-        ahead = Ahead(limit)
-        self._count = 0
-        topics: list[tuple[bytes, list[FetchedPartition]]] = []
-        to_make: list[tuple[int, int, PartitionRecords]] = []
+        self._begin_rows()
         for name, topic, wanted in self._places:
             rows: list[FetchedPartition] = []
-            topics.append((name, rows))
-            for one in wanted:
-                error, partition = self._partition(topic, one)
-                if partition is None or error:
-                    refused = True
-                    rows.append(_refused(one, error, partition))
-                    continue
-                batches = fetcher.read(
-                    partition, one, committed=request.committed, room=limit - total, force=not total, ahead=ahead
-                )
-                total += batches.size_bytes
-                more = more or (batches.end_offset or one.offset) < _visible_end(partition, request.committed)
-                self._count += batches.count
-                if batches.make is not None:
-                    to_make.append((len(topics) - 1, len(rows), batches))
-                rows.append(self._fetched(one, partition, batches))
-        return topics, to_make, total, refused or (more and total > 0)
+            self._topics.append((name, rows))
+            self._gather(rows, topic, wanted)
+        if self._total_bytes >= self._request.min_bytes or self._may_answer():
+            self._finish()
+        else:
+            self._wait(self._request.wait_ms)
+
+    def _may_answer(self) -> bool:
+        request = self._request
+        return (
+            self._is_refused
+            or (self._has_more and self._total_bytes > 0)
+            or request.wait_ms <= 0
+            or self._is_over
+            or self._fetcher.context.services.stopping
+        )
+
+    def _begin_rows(self) -> None:
+        self._limit_bytes = self._fetcher.limit(self._request.max_bytes)
+        self._ahead = Ahead(self._limit_bytes)
+        self._total_bytes = self._count = 0
+        self._is_refused = self._has_more = False
+        """A partition is refused; there is more already than the limits let in. Then the answer may not wait."""
+        self._topics: list[tuple[bytes, list[FetchedPartition]]] = []
+        self._to_make: list[tuple[int, int, PartitionRecords]] = []
+        """What is still to be made for the rows: topic, row, what."""
+
+    def _gather(self, rows: list[FetchedPartition], topic: Topic | None, wanted: Sequence[FetchPartition]) -> None:
+        """Add the rows of some partitions of the last topic."""
+        committed, fetcher = self._request.committed, self._fetcher
+        for one in wanted:
+            error, partition = self._partition(topic, one)
+            if partition is None or error:
+                self._is_refused = True
+                rows.append(_refused(one, error, partition))
+                continue
+            room, total = self._limit_bytes - self._total_bytes, self._total_bytes
+            batches = fetcher.read(partition, one, committed=committed, room=room, force=not total, ahead=self._ahead)
+            self._total_bytes += batches.size_bytes
+            log = partition.log
+            if (batches.end_offset or one.offset) < (log.last_stable_offset if committed else log.high_watermark):
+                self._has_more = True
+            self._count += batches.count
+            if batches.make is not None:
+                self._to_make.append((len(self._topics) - 1, len(rows), batches))
+            rows.append(self._fetched(one, partition, batches))
 
     def _partition(self, topic: Topic | None, wanted: FetchPartition) -> tuple[int, Partition | None]:
         if topic is None:
@@ -218,18 +241,23 @@ class DelayedFetch:
     # -- waiting
 
     def _wait(self, wait_ms: int) -> None:
-        loop = asyncio.get_running_loop()
+        # what was found keeps memory
+        self._topics, self._to_make = [], []
         self._waiting = True
-        if self._timer is None:
-            self._timer = loop.call_later(wait_ms / 1000, self._time_is_over)
-            self._connection.cancels.add(self)
-            self._unstop = self._fetcher.context.services.add_stop_callback(self._time_is_over)
+        self._begin_waiting(wait_ms)
         self._watches = [
             topic.partitions[one.partition].add_visible_callback(self._more)
             for _, topic, wanted in self._places
             if topic is not None
             for one in wanted
         ]
+
+    def _begin_waiting(self, wait_ms: int) -> None:
+        if self._timer is None:
+            delay_ms = wait_ms if wait_ms < WAIT_MS_MAX else WAIT_MS_MAX
+            self._timer = asyncio.get_running_loop().call_later(delay_ms / 1000, self._time_is_over)
+            self._connection.cancels.add(self)
+            self._unstop = self._fetcher.context.services.add_stop_callback(self._time_is_over)
 
     def _more(self) -> None:
         # several partitions may have more in one pass of the loop: look once, when all of it is there
@@ -244,11 +272,8 @@ class DelayedFetch:
 
     def _time_is_over(self) -> None:
         if self._timer is not None:
-            self._go_on(self._finish_now)
-
-    def _finish_now(self) -> None:
-        rows, batches, _, _ = self._gather()
-        self._finish(rows, batches)
+            self._is_over = True
+            self._go_on(self.try_now)
 
     def _go_on(self, step: Callable[[], None]) -> None:
         """Take a step from a callback of the loop: where it fails the client must not wait for ever."""
@@ -272,17 +297,18 @@ class DelayedFetch:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-            self._unwatch()
+            if self._watches:
+                self._unwatch()
             if self._unstop is not None:
                 self._unstop()
             self._connection.cancels.discard(self)
 
     # -- the answer
 
-    def _finish(
-        self, topics: list[tuple[bytes, list[FetchedPartition]]], to_make: list[tuple[int, int, PartitionRecords]]
-    ) -> None:
-        self._end()
+    def _finish(self) -> None:
+        if self._timer is not None:
+            self._end()
+        topics, to_make = self._topics, self._to_make
         if not to_make:
             self._answer(topics)
             return
@@ -319,11 +345,10 @@ class DelayedFetch:
         error = next((one.error for _, rows in topics for one in rows if one.error), 0)
         self._connection.count("Fetch", error)
         self._fetcher.messages_out(self._count)
+        self._send(topics)
+
+    def _send(self, topics: Sequence[tuple[bytes, Sequence[FetchedPartition]]]) -> None:
         self._slot.fill(fetch_answer(self._request, topics))
-
-
-def _visible_end(partition: Partition, committed: bool) -> int:
-    return partition.log.last_stable_offset if committed else partition.log.high_watermark
 
 
 def _refused(wanted: FetchPartition, error: int, partition: Partition | None) -> FetchedPartition:

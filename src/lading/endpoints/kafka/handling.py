@@ -56,9 +56,11 @@ class Framed(NamedTuple):
     """How many rows that encodes, about."""
 
 
-Answer = Fields | Awaitable[Fields]
+Answer = Fields | Framed | Awaitable[Fields | Framed]
+"""What an API is answered. The requests behind one that is a coroutine, work in turns or a change, wait until it ends;
+they go on behind what waits for others, or for the disk: a future."""
 
-Handler = Callable[[Session, Request], Fields | Framed | Awaitable[Fields | Framed]]
+Handler = Callable[[Session, Request], Answer]
 """Runs on the event loop and stays below 2 ms; what takes longer, or waits, is awaited. Errors are codes in the
 fields; what it raises closes the connection, and is logged unless it is a MalformedMessage."""
 

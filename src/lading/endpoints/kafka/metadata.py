@@ -44,11 +44,18 @@ class _Handlers:
         self._context = context
 
     def metadata(self, session: Session, request: Request) -> Framed | Awaitable[Framed]:
-        body = request.body
-        asked = body.topics
+        asked = request.body.topics
         if asked is None or (request.version == 0 and not asked):
             return take_turns(self._all(session, request))
-        rows = [self._asked(one.name, one.topic_id) for one in asked]
+        return take_turns(self._named(session, request))
+
+    def _named(self, session: Session, request: Request) -> Turns[Framed | Awaitable[Framed]]:
+        body, turn = request.body, TurnCounter()
+        rows: list[TopicMetadata] = []
+        for one in body.topics:
+            rows.append(self._asked(one.name, one.topic_id))
+            if turn.is_over(1 + len(rows[-1].epochs)):
+                yield
         may_create = self._context.settings.auto_create and (
             request.version < _AUTO_CREATE_IS_ASKED or body.allow_auto_topic_creation
         )

@@ -203,9 +203,9 @@ class ProduceHandler:
                 connection.close_on_error("checking a batch failed")
                 pending.give_up()
             finally:
-                connection.checking(False)
+                connection.hold(False)
 
-        connection.checking(True)
+        connection.hold(True)
         connection.run_in_worker(work, judged)
 
     def _append_all(self, pending: PendingProduce, array: Bytes, start: int, source: object) -> None:

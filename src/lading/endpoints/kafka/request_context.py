@@ -27,8 +27,8 @@ class RequestContext(Protocol):
     def count(self, name: str, error: int) -> None:
         """Count a response in the metrics."""
 
-    def checking(self, busy: bool) -> None:
-        """Have the requests behind this one wait while it is being checked in a worker, or go on."""
+    def hold(self, is_held: bool) -> None:
+        """Have the requests behind this one wait for what it does, or go on."""
 
     def run_in_worker(self, work: Callable[[], R], on_done: Callable[[Future[R]], None]) -> None:
         """Call back when a worker has done ``work``, unless the client is gone before."""

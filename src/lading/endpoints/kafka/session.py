@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import struct
 from asyncio import Future
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
@@ -15,6 +15,7 @@ from ...dialects.kafka import versions
 from ...dialects.kafka.requests import (
     HEAD,
     LENGTH_BYTES,
+    RequestHeader,
     decode_request,
     encode_answer,
     encode_unsupported_versions,
@@ -27,7 +28,8 @@ from ..base.peer import TLS_HELLO, is_tls_hello
 from ..base.responses import Slot
 from ..base.session import ConnectionHandle, Peer, ProtocolSession, ReceiveResult, SessionLimits
 from .fetch import Fetcher
-from .handling import NAME, Context, Fields, Framed, Handler, Request, Session
+from .handling import NAME, Answer, Context, Fields, Framed, Handler, Request, Session
+from .long_fetch import FRAME_BYTES_INLINE, fetch_in_turns
 from .produce import ProduceHandler
 
 R = TypeVar("R")
@@ -39,6 +41,9 @@ UNANSWERED_MAX: Final = 128
 
 ROWS_INLINE: Final = 200
 """A response of more rows is encoded by a worker: a thousand take five milliseconds."""
+
+BODY_BYTES_INLINE: Final = 4 << 10
+"""A longer body of a rare request is decoded by a worker: it has hundreds of names, at ten microseconds each."""
 
 _SIZE: Final = struct.Struct(">i")
 
@@ -64,7 +69,7 @@ class KafkaSession(ProtocolSession):
 
     def __init__(self, handlers: KafkaHandlers, connection: ConnectionHandle) -> None:
         super().__init__(connection)
-        services = handlers.context.services
+        self._services = services = handlers.context.services
         self._handlers = handlers
         self._request_bytes_max = handlers.context.settings.request_bytes_max
         self._requests = services.metrics.requests.values
@@ -72,8 +77,8 @@ class KafkaSession(ProtocolSession):
         self._client: Session | None = None
         self._is_old = False
         """The client was told to be older than message format 2."""
-        self._is_checking = False
-        """Batches of this connection are being checked in a worker; requests behind them wait."""
+        self._is_held = False
+        """Requests wait for the one before them."""
         self.produce_head_bytes = 0
         self.cancels: set[Any] = set()
         """Long polls that wait, each with ``cancel()``."""
@@ -99,7 +104,7 @@ class KafkaSession(ProtocolSession):
             if (
                 self.is_blocked
                 or self.is_congested
-                or self._is_checking
+                or self._is_held
                 or self.is_ended
                 or len(unanswered) >= UNANSWERED_MAX
             ):
@@ -137,7 +142,7 @@ class KafkaSession(ProtocolSession):
 
     def stage(self) -> Stage:
         unanswered = self.responses.waiting
-        if self.is_congested or self._is_checking or self.is_ended or len(unanswered) >= UNANSWERED_MAX:
+        if self.is_congested or self._is_held or self.is_ended or len(unanswered) >= UNANSWERED_MAX:
             return Stage.BUSY
         if not self.requests_count:
             return Stage.FIRST
@@ -147,7 +152,7 @@ class KafkaSession(ProtocolSession):
 
     @property
     def is_busy(self) -> bool:
-        return self._is_checking or not self.responses.is_empty
+        return self._is_held or not self.responses.is_empty
 
     # -- what produce and fetch see
 
@@ -159,10 +164,10 @@ class KafkaSession(ProtocolSession):
         """Count a response in the metrics."""
         self._requests[NAME, name, str(error)] += 1
 
-    def checking(self, busy: bool) -> None:
-        """Have the requests behind this one wait while it is being checked in a worker, or go on."""
-        self._is_checking = busy
-        if not busy:
+    def hold(self, is_held: bool) -> None:
+        """Have the requests behind this one wait for what it does, or go on."""
+        self._is_held = is_held
+        if not is_held:
             self.connection.proceed()
 
     def run_in_worker(self, work: Callable[[], R], on_done: Callable[[Future[R]], None]) -> None:
@@ -200,7 +205,10 @@ class KafkaSession(ProtocolSession):
         if key == versions.PRODUCE:
             self._handlers.producer.receive(self, start, end)
         elif key == versions.FETCH:
-            self._handlers.fetcher.fetch(self, view[start:end])
+            if end - start > FRAME_BYTES_INLINE:
+                fetch_in_turns(self._handlers.fetcher, self, view[start:end])
+            else:
+                self._handlers.fetcher.fetch(self, view[start:end])
         else:
             self._dispatch(view[start:end])
 
@@ -208,7 +216,6 @@ class KafkaSession(ProtocolSession):
         head = parse_request_header(frame)
         handler = self._handlers.rare.get(head.key)
         served = versions.SERVED.get(head.key)
-        assert self._client is not None
         if handler is None or served is None:
             raise MalformedMessage(f"API key {head.key} is not supported")
         if not served.low <= head.version <= served.high:
@@ -216,14 +223,46 @@ class KafkaSession(ProtocolSession):
                 raise MalformedMessage(f"{served.name} version {head.version} is not supported")
             self.responses.add((encode_unsupported_versions(head.correlation, self._handlers.advertised_keys),))
             return
-        body = decode_request(head.key, head.version, frame[head.body_at :])
-        answer = handler(self._client, Request(head.key, head.version, head.client_id, body))
-        slot = self.responses.slot()
-        if isinstance(answer, Awaitable):
-            answered = partial(self._on_answered, slot, head.key, head.version, head.correlation)
-            self.connection.run_to_end(answer, answered)
+        body = frame[head.body_at :]
+        if len(body) > BODY_BYTES_INLINE:
+            # what was received is overwritten by what comes next
+            self._answer_later(head, self._decode_and_handle(handler, head, memoryview(bytes(body))))
+            return
+        answer = self._handle(handler, head, decode_request(head.key, head.version, body))
+        if isinstance(answer, Coroutine):
+            self._answer_later(head, self._finish(answer))
+        elif isinstance(answer, Awaitable):
+            self._answer_later(head, answer)
         else:
-            self._fill(slot, head.key, head.version, head.correlation, answer)
+            self._fill(self.responses.slot(), head.key, head.version, head.correlation, answer)
+
+    def _handle(self, handler: Handler, head: RequestHeader, body: Any) -> Answer:
+        assert self._client is not None
+        return handler(self._client, Request(head.key, head.version, head.client_id, body))
+
+    def _answer_later(self, head: RequestHeader, answer: Awaitable[Fields | Framed]) -> None:
+        on_answered = partial(self._on_answered, self.responses.slot(), head.key, head.version, head.correlation)
+        self._is_held = isinstance(answer, Coroutine)
+        self.connection.run_to_end(answer, on_answered)
+
+    async def _decode_and_handle(self, handler: Handler, head: RequestHeader, body: memoryview) -> Fields | Framed:
+        """Return the answer to a long request; those behind it wait for what it does, not for what that waits for."""
+        try:
+            decode = partial(decode_request, head.key, head.version)
+            decoded = await self._services.run_in_worker(len(body), BODY_BYTES_INLINE, decode, body)
+            answer = self._handle(handler, head, decoded)
+            if isinstance(answer, Coroutine):
+                answer = await answer
+        finally:
+            self.hold(False)
+        return await answer if isinstance(answer, Awaitable) else answer
+
+    async def _finish(self, work: Coroutine[Any, Any, Fields | Framed]) -> Fields | Framed:
+        """Return the answer of work in turns, or of a change; the requests behind it wait."""
+        try:
+            return await work
+        finally:
+            self.hold(False)
 
     def _on_answered(self, slot: Slot, key: int, version: int, correlation: int, answer: Future[Fields]) -> None:
         if answer.cancelled():
@@ -240,13 +279,14 @@ class KafkaSession(ProtocolSession):
     def _fill(self, slot: Slot, key: int, version: int, correlation: int, answer: Fields | Framed) -> None:
         """Give the slot its response, by way of a worker if it is long."""
         name = versions.SERVED[key].name
+        encode: Callable[[], bytes]
         if isinstance(answer, Framed):
-            self.count(name, answer.error)
-            slot.fill((answer.frame(correlation),))
-            return
-        self.count(name, answer.get("error_code", 0))
-        encode = partial(encode_answer, key, version, correlation, answer)
-        if _count_rows(answer) <= ROWS_INLINE:
+            error, rows_count, encode = answer.error, answer.rows_count, partial(answer.frame, correlation)
+        else:
+            error, rows_count = answer.get("error_code", 0), _count_rows(answer)
+            encode = partial(encode_answer, key, version, correlation, answer)
+        self.count(name, error)
+        if rows_count <= ROWS_INLINE:
             slot.fill((encode(),))
             return
 

@@ -1,0 +1,152 @@
+"""A Fetch of hundreds of partitions: read and answered in a worker, and looked for in turns, as others are served.
+
+Its client knows no difference, but for messages that come while it is looked: they are in the answer or in the next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio import Future
+from collections.abc import Sequence
+from functools import partial
+from typing import Final
+
+from ...dialects.kafka.fetch import FetchedPartition, FetchRequest, fetch_answer, parse_fetch_request
+from ...dialects.kafka.requests import parse_request_header
+from ...dialects.kafka.versions import FETCH, SERVED
+from ...model.errors import MalformedMessage
+from ...turns import ROWS_AT_ONCE, TurnCounter, Turns
+from ..base.responses import Slot
+from .fetch import DelayedFetch, Fetcher, refuse_session, version_error
+from .request_context import RequestContext
+
+FRAME_BYTES_INLINE: Final = 4 << 10
+"""A longer request has more than a hundred partitions."""
+
+
+def fetch_in_turns(fetcher: Fetcher, connection: RequestContext, frame: memoryview) -> None:
+    """Answer the long request in ``frame``; those behind it wait until it is read. MalformedMessage as ``fetch``."""
+    head = parse_request_header(frame)
+    if not SERVED[FETCH].low <= head.version <= SERVED[FETCH].high:
+        raise version_error(connection, head.version)
+    slot = connection.responses.slot()
+    # what was received is overwritten by what comes next
+    parse = partial(parse_fetch_request, memoryview(bytes(frame)), head)
+    connection.hold(True)
+    connection.run_in_worker(parse, partial(_on_parsed, fetcher, connection, slot))
+
+
+def _on_parsed(fetcher: Fetcher, connection: RequestContext, slot: Slot, parsed: Future[FetchRequest]) -> None:
+    try:
+        request = parsed.result()
+        if request.session_id != 0 and request.session_epoch > 0:
+            refuse_session(connection, slot, request)
+        else:
+            LongFetch(fetcher, connection, slot, request, []).begin()
+    except MalformedMessage as error:
+        connection.refuse(slot, str(error))
+    finally:
+        connection.hold(False)
+
+
+class LongFetch(DelayedFetch):
+    """One Fetch of many partitions."""
+
+    _work: Turns[None]
+    _is_woken = _is_looking = False
+    """There was more while it looked; it looks."""
+
+    def begin(self) -> None:
+        """Look for the first time."""
+        self._connection.cancels.add(self)
+        self.try_now()
+
+    def try_now(self) -> None:
+        """Look at everything, in turns; then answer, or wait."""
+        self._is_looking, self._is_woken = True, False
+        self._work = self._look()
+        self._take_turn()
+
+    def _take_turn(self) -> None:
+        if not self._is_looking:
+            return
+        try:
+            next(self._work)
+        except StopIteration:
+            self._is_looking = False
+            self._decide()
+        else:
+            asyncio.get_running_loop().call_soon(self._go_on, self._take_turn)
+
+    def _look(self) -> Turns[None]:
+        turn = TurnCounter()
+        if not self._places:
+            yield from self._find_topics(turn)
+        self._unwatch()
+        if self._request.wait_ms > 0 and not self._is_over:
+            # before it looks: what comes behind the look is heard
+            self._begin_waiting(self._request.wait_ms)
+            yield from self._watch(turn)
+        self._begin_rows()
+        for name, topic, wanted in self._places:
+            rows: list[FetchedPartition] = []
+            self._topics.append((name, rows))
+            for at in range(0, len(wanted), ROWS_AT_ONCE):
+                some = wanted[at : at + ROWS_AT_ONCE]
+                self._gather(rows, topic, some)
+                if turn.is_over(len(some)):
+                    yield
+
+    def _find_topics(self, turn: TurnCounter) -> Turns[None]:
+        fetcher, by_id = self._fetcher, self._request.by_id
+        for name, wanted in self._request.topics:
+            topic = fetcher.topics.get((by_id, name)) or fetcher.find_topic(name, by_id=by_id)
+            self._places.append((name, topic, wanted))
+            if turn.is_over():
+                yield
+
+    def _watch(self, turn: TurnCounter) -> Turns[None]:
+        for _, topic, wanted in self._places:
+            partitions = topic.partitions if topic is not None else ()
+            for one in wanted:
+                if 0 <= one.partition < len(partitions):
+                    self._watches.append(partitions[one.partition].add_visible_callback(self._more))
+                if turn.is_over():
+                    yield
+
+    def _decide(self) -> None:
+        if self._total_bytes >= self._request.min_bytes or self._may_answer():
+            self._end()
+            self._finish()
+        elif self._is_woken:
+            self.try_now()
+        else:
+            # what was found keeps memory
+            self._topics, self._to_make = [], []
+            self._waiting = True
+
+    def _more(self) -> None:
+        self._is_woken = True
+        super()._more()
+
+    def _look_again(self) -> None:
+        # its time may be over since this was called for
+        if not self._is_looking:
+            super()._look_again()
+
+    def _time_is_over(self) -> None:
+        self._is_over = True
+        # else the look that is under way is the last
+        if not self._is_looking:
+            super()._time_is_over()
+
+    def _end(self) -> None:
+        self._is_looking = self._waiting = False
+        super()._end()
+        self._connection.cancels.discard(self)
+
+    def _send(self, topics: Sequence[tuple[bytes, Sequence[FetchedPartition]]]) -> None:
+        self._connection.run_in_worker(partial(fetch_answer, self._request, topics), self._on_encoded)
+
+    def _on_encoded(self, encoded: Future[list[bytes | bytearray | memoryview]]) -> None:
+        self._go_on(lambda: self._slot.fill(encoded.result()))
