@@ -14,7 +14,7 @@ import pytest
 from lading import testing
 from lading.transports.lading.transport import LadingTransport
 from tests.behaviours.rows import LISTENERS, SERVERS, Client, Server, Session
-from tests.interop import go_programs, kafka_broker, shared_kafka
+from tests.interop import go_programs, kafka_broker, shared_kafka, wheels
 
 _numbers = count(1)
 
@@ -88,7 +88,7 @@ def sessions(servers: Callable[[Server], Mapping[str, str]]) -> Iterator[Callabl
         if key not in opened:
             try:
                 opened[key] = seat.client.open(servers(seat.server))
-            except go_programs.Unavailable as reason:
+            except (go_programs.Unavailable, wheels.Unavailable) as reason:
                 pytest.skip(str(reason))
         return opened[key]
 

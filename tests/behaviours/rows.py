@@ -13,6 +13,7 @@ from itertools import product
 from typing import Protocol
 
 from lading.dialects.protocols import ENDPOINTS
+from tests.behaviours.iggy_current_client import IggyCurrentSession
 from tests.behaviours.iggy_http_client import IggyHttpSession
 from tests.behaviours.iggy_release_client import SHAPES, IggyReleaseSession
 from tests.behaviours.kafka_sessions import AiokafkaSession, KafkaPythonSession, LibrdkafkaSession
@@ -104,6 +105,13 @@ _PLAIN_IGGY: Mapping[str, str] = {
 
 _IGGY_TCP: Mapping[str, str] = {name: reason for name, reason in _PLAIN_IGGY.items() if name not in GROUPS}
 """The same over TCP, where groups can be joined."""
+_SORTS = "the client sorts headers by their keys"
+_IGGY_CURRENT: Mapping[str, str] = {
+    **{name: reason for name, reason in _IGGY_TCP.items() if name != "hidden_messages_are_not_read"},
+    "every_kind_is_exact": "the package takes and gives no floats that are not finite",
+    "values_that_are_no_utf8_are_exact": _SORTS,
+}
+"""The same of the current generation, whose messages have no state: what is hidden is not polled."""
 _TWICE: Mapping[str, str] = {
     "duplicates_stay_in_order": "zero-copy clients send a key twice, but what others sent has it once for them"
 }
@@ -179,6 +187,13 @@ CLIENTS: tuple[Client, ...] = (
             left_out=_TWICE if shape.is_zero_copy else {},
         )
         for release, shape in SHAPES.items()
+    ),
+    Client(
+        "iggy-current",
+        "iggy_tcp",
+        lambda at: IggyCurrentSession(at["iggy_tcp"]),
+        _IGGY_CURRENT,
+        left_out={"order_is_kept": _SORTS},
     ),
     Client("librdkafka", "kafka", lambda at: LibrdkafkaSession(at["kafka"]), left_out=_CHOOSES),
     Client(

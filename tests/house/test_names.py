@@ -29,9 +29,6 @@ PARTICIPLES_ALLOWED: Final[dict[str, set[str]]] = {
     "the protocol's own name: Partitioning::balanced() of Iggy's SDK": {
         "dialects/iggy_classic/primitives.py:balanced",
     },
-    "an adjective: the size of the text of a typed key, beside odd_text_size": {
-        "kernels/key_text.py:typed_text_size",
-    },
     "plain accessor of a log, beside control_ranges and unavailable_ranges": {
         "log/interface.py:aborted_ranges",
         "log/interface.py:damaged_ranges",
