@@ -85,6 +85,8 @@ class Client:
     exceptions: Mapping[str, str] = field(default_factory=dict)
     cannot_write: Mapping[str, str] = field(default_factory=dict)
     left_out: Mapping[str, str] = field(default_factory=dict)
+    iggy: tuple[str, str] | None = None
+    """The release and the transport of a client of Iggy: its row in docs/how-to/coming-from-iggy.md."""
 
 
 GROUPS = ("a_group_goes_on_where_it_stopped", "groups_do_not_share_positions", "one_member_reads_every_partition")
@@ -175,7 +177,7 @@ CLIENTS: tuple[Client, ...] = (
     Client("python-lading", "admin", lambda at: PythonSession(f"lading://{at['admin']}")),
     Client("python-iggy", "iggy_tcp", lambda at: PythonSession(f"iggy://{at['iggy_tcp']}")),
     Client("python-kafka", "kafka", lambda at: PythonSession(f"kafka://{at['kafka']}")),
-    Client("iggy-http", "iggy_http", lambda at: IggyHttpSession(at["iggy_http"]), _PLAIN_IGGY),
+    Client("iggy-http", "iggy_http", lambda at: IggyHttpSession(at["iggy_http"]), _PLAIN_IGGY, iggy=("0.0.40", "HTTP")),
     *(
         Client(
             f"iggy-{release}",
@@ -185,6 +187,7 @@ CLIENTS: tuple[Client, ...] = (
             ),
             _IGGY_TCP,
             left_out=_TWICE if shape.is_zero_copy else {},
+            iggy=(release, "TCP"),
         )
         for release, shape in SHAPES.items()
     ),
